@@ -1,0 +1,34 @@
+"""Segment biomedical images from 1 to 15 annotated ones.
+
+The public names below are imported on first use, so `import segkit` stays quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "ConditionalCovarianceSelector": "segkit.selection",
+    "ConvNetBank": "segkit.features",
+    "LinearSVM": "segkit.linear",
+    "MixtureRFF": "segkit.kernels",
+    "ModuleBank": "segkit.features",
+    "ScatteringBank": "segkit.features",
+    "Segmenter": "segkit.segmenter",
+    "load": "segkit.segmenter",
+}
+
+__all__ = ["__version__", *sorted(_PUBLIC)]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'segkit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

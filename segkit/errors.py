@@ -1,0 +1,29 @@
+"""The errors a user meets: what was given, what is needed, the cure.
+
+Every one derives from `SegkitError`. The command line prints its message in one line and exits
+with status 2; a notebook shows it as any other exception.
+"""
+
+
+class SegkitError(Exception):
+    """Base of every error segkit raises on purpose."""
+
+
+class InputError(SegkitError, ValueError):
+    """Images, masks or arrays that segkit cannot work with."""
+
+
+class ConfigError(SegkitError, ValueError):
+    """An option, or a combination of options, that does not exist or does not fit."""
+
+
+class WeightsError(SegkitError):
+    """Network weights that are absent, cannot be downloaded, or do not fit the network."""
+
+
+class ModelFileError(SegkitError):
+    """A model file that is damaged, of another format version, or not a segkit model."""
+
+
+class OutputError(SegkitError):
+    """An output path that would overwrite something or cannot be written."""

@@ -1,0 +1,191 @@
+"""What a filter bank is: named channels, maps at their native resolution, a halo.
+
+A bank never upsamples a channel nobody asked for. Training reads a map at scattered pixel
+positions (`FilterBank.sample`); prediction upsamples the few channels that feature selection kept
+(`FilterBank.dense`). Both interpolate bilinearly, so a pixel has the same features either way.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+
+from segkit.errors import InputError
+
+FloatArray = NDArray[np.float32]
+
+
+class Channel(NamedTuple):
+    """The name of one feature channel and the group (layer, scale or order) it belongs to."""
+
+    name: str
+    group: str
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureMaps:
+    """Channels of one bank that share a grid.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_channels, h, w), float32
+        The maps at their native resolution.
+    indices : ndarray of shape (n_channels,), int
+        Position of each map among the channels of its bank.
+    stride : float
+        Pixels between neighbouring cells.
+    offset : float
+        Pixel coordinate of the centre of cell (0, 0); cell ``(i, j)`` sits at pixel
+        ``(offset + stride * i, offset + stride * j)``.
+    """
+
+    values: FloatArray
+    indices: NDArray[np.intp]
+    stride: float = 1.0
+    offset: float = 0.0
+
+    def sample(self, rows: NDArray[Any], cols: NDArray[Any]) -> FloatArray:
+        """Interpolate bilinearly at n pixel positions; returns (n, n_channels)."""
+        height, width = self.values.shape[1:]
+        top, bottom, v = _neighbours(rows, height, self.stride, self.offset)
+        left, right, u = _neighbours(cols, width, self.stride, self.offset)
+        upper = _lerp(self.values[:, top, left], self.values[:, top, right], u)
+        lower = _lerp(self.values[:, bottom, left], self.values[:, bottom, right], u)
+        return np.ascontiguousarray(_lerp(upper, lower, v).T)
+
+    def upsample(self, shape: tuple[int, int]) -> FloatArray:
+        """Interpolate bilinearly at every pixel of an image; returns (n_channels, H, W)."""
+        height, width = self.values.shape[1:]
+        if self.stride == 1 and self.offset == 0 and (height, width) == shape:
+            return self.values
+        left, right, u = _neighbours(np.arange(shape[1]), width, self.stride, self.offset)
+        top, bottom, v = _neighbours(np.arange(shape[0]), height, self.stride, self.offset)
+        across = _lerp(self.values[:, :, left], self.values[:, :, right], u)
+        return _lerp(across[:, top], across[:, bottom], v[:, None])
+
+
+def _neighbours(
+    positions: NDArray[Any], size: int, stride: float, offset: float
+) -> tuple[NDArray[np.intp], NDArray[np.intp], FloatArray]:
+    """Cells on either side of each pixel position and the weight of the second; edges repeat."""
+    cells = np.clip((np.asarray(positions, dtype=np.float64) - offset) / stride, 0, size - 1)
+    first = np.floor(cells).astype(np.intp)
+    return first, np.minimum(first + 1, size - 1), (cells - first).astype(np.float32)
+
+
+def _lerp(start: FloatArray, end: FloatArray, weight: FloatArray) -> FloatArray:
+    """Linear interpolation ``start + weight * (end - start)``, in float32."""
+    step = end - start
+    step *= weight
+    step += start
+    return step
+
+
+class FilterBank(BaseEstimator, ABC):
+    """A fixed bank of filters that turns an image into feature maps.
+
+    Subclasses implement `channels`, `halo` and `maps`. Constructor arguments are stored as given
+    (the scikit-learn convention), so `get_params` is the bank's whole configuration. A bank whose
+    filters are weights rather than formulas also overrides `weights_digest` and `weights_used`.
+    """
+
+    @abstractmethod
+    def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
+        """Channels computed from an image of `n_image_channels`, in order."""
+
+    @property
+    @abstractmethod
+    def halo(self) -> int:
+        """Pixels around a pixel that its features may depend on."""
+
+    @property
+    def alignment(self) -> int:
+        """Tiles must start at multiples of this many pixels to see the same grid as the image."""
+        return 1
+
+    @abstractmethod
+    def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
+        """Compute feature maps at their native resolution.
+
+        Parameters
+        ----------
+        image : array-like of shape (H, W) or (H, W, C), float in [0, 1]
+            The image.
+        channels : ndarray of int, optional
+            Which channels are wanted (all by default); nothing else is computed if it can be helped.
+
+        Returns
+        -------
+        list of FeatureMaps
+            One entry for each grid; together they hold each wanted channel once.
+        """
+
+    def sample(
+        self,
+        image: ArrayLike,
+        rows: NDArray[Any],
+        cols: NDArray[Any],
+        channels: NDArray[np.intp] | None = None,
+    ) -> FloatArray:
+        """Features at n pixel positions, bilinear between map cells; returns (n, n_channels)."""
+        rows, cols = np.asarray(rows), np.asarray(cols)
+        stacks = self.maps(image, channels)
+        column = _columns(stacks, channels)
+        out = np.empty((rows.size, len(column)), dtype=np.float32)
+        for stack in stacks:
+            out[:, [column[index] for index in stack.indices]] = stack.sample(rows, cols)
+        return out
+
+    def dense(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> FloatArray:
+        """Features at every pixel; returns (n_channels, H, W)."""
+        image = as_image(image)
+        stacks = self.maps(image, channels)
+        column = _columns(stacks, channels)
+        out = np.empty((len(column), *image.shape[:2]), dtype=np.float32)
+        for stack in stacks:
+            out[[column[index] for index in stack.indices]] = stack.upsample(image.shape[:2])
+        return out
+
+    def weights_digest(self) -> str | None:
+        """Hexadecimal sha256 of the weights, None for a bank that is all formula."""
+        return None
+
+    def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, FloatArray]:  # noqa: ARG002
+        """Weights that these channels need, by name; empty for a bank that is all formula."""
+        return {}
+
+
+def _columns(stacks: list[FeatureMaps], channels: NDArray[np.intp] | None) -> dict[int, int]:
+    """Output column of each channel: the order asked for, or the bank's own."""
+    if channels is None:
+        channels = np.arange(sum(stack.indices.size for stack in stacks))
+    return {int(channel): column for column, channel in enumerate(channels)}
+
+
+def as_image(image: ArrayLike) -> FloatArray:
+    """Check an image and return it as (H, W, C) float32.
+
+    Raises
+    ------
+    InputError
+        If the array is not (H, W) or (H, W, C), is not floating point, or holds NaN or infinity.
+    """
+    array = np.asarray(image)
+    if array.ndim == 2:
+        array = array[:, :, None]
+    if array.ndim != 3 or 0 in array.shape:
+        raise InputError(f"image of shape {array.shape}: expected (H, W) or (H, W, C) with no empty axis")
+    if not np.issubdtype(array.dtype, np.floating):
+        raise InputError(
+            f"image of dtype {array.dtype}: expected floats in [0, 1]; "
+            f"scale it first, for example with segkit.images.to_float"
+        )
+    array = np.ascontiguousarray(array, dtype=np.float32)
+    if not np.isfinite(array).all():
+        raise InputError(f"image of shape {array.shape} holds NaN or infinity: mend or leave out that image")
+    return array
