@@ -91,7 +91,7 @@ class FilterBank(BaseEstimator, ABC):
 
     Subclasses implement `channels`, `halo` and `maps`. Constructor arguments are stored as given
     (the scikit-learn convention), so `get_params` is the bank's whole configuration. A bank whose
-    filters are weights rather than formulas also overrides `weights_digest` and `weights_used`.
+    filters are weights rather than formulas also overrides `weights_used` and `use_weights`.
     """
 
     @abstractmethod
@@ -151,13 +151,14 @@ class FilterBank(BaseEstimator, ABC):
             out[[column[index] for index in stack.indices]] = stack.upsample(image.shape[:2])
         return out
 
-    def weights_digest(self) -> str | None:
-        """Hexadecimal sha256 of the weights, None for a bank that is all formula."""
-        return None
-
-    def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, FloatArray]:  # noqa: ARG002
+    def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:  # noqa: ARG002
         """Weights that these channels need, by name; empty for a bank that is all formula."""
         return {}
+
+    def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
+        """Take these weights instead of loading them from where the configuration says."""
+        if weights:
+            raise InputError(f"{type(self).__name__} has no weights, {len(weights)} arrays were given")
 
 
 def _columns(stacks: list[FeatureMaps], channels: NDArray[np.intp] | None) -> dict[int, int]:

@@ -1,0 +1,209 @@
+"""Scattering networks as filter banks, on kymatio (paper section 7.2.2).
+
+Kymatio builds its filters anew for each image size, which takes longer than using them. The image
+is therefore cut into equal overlapping tiles: filters are built once, images may have any size,
+and memory stays bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from segkit.errors import ConfigError
+from segkit.features.base import Channel, FeatureMaps, FilterBank, FloatArray, as_image
+
+FRONTENDS = ("numpy", "torch")
+TILES_AT_ONCE = 16
+
+
+class ScatteringBank(FilterBank):
+    """Scattering coefficients: wavelet moduli, averaged over windows of 2**J pixels.
+
+    Each image channel is transformed by itself, so grey, RGB and N-channel images all serve.
+
+    Parameters
+    ----------
+    J : int or sequence of int, default=(1, 2, 3)
+        Averaging scale: maps are averaged over about 2**J pixels and given at that stride. Several
+        scales put their maps side by side, small ones to place borders, large ones to tell textures.
+    L : int, default=8
+        Angles of the wavelets, over half a turn.
+    max_order : {1, 2}, default=2
+        Number of wavelet-modulus layers.
+    pixels : bool, default=True
+        Whether the image itself, the empty path with no averaging, is among the channels.
+    tile : int, default=128
+        Side of the tiles in pixels, without their overlap.
+    frontend : {"numpy", "torch"}, default="numpy"
+        Kymatio's implementation; both give the same maps (``benchmarks/scattering_frontend.py``
+        measures which is faster).
+
+    References
+    ----------
+    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in
+    the feature space, eq. 7.9-7.13.
+
+    J. Bruna, S. Mallat, Invariant scattering convolution networks, IEEE TPAMI 35(8), 2013,
+    arXiv:1203.1513.
+
+    M. Andreux et al., Kymatio: scattering transforms in Python, JMLR 21(60), 2020.
+
+    Examples
+    --------
+    >>> from segkit import ScatteringBank
+    >>> bank = ScatteringBank(J=2, L=4)
+    >>> len(bank.channels(1))
+    26
+    >>> bank.channels(1)[-1].name
+    'J2 order 2: j=0 angle=135 > j=1 angle=135'
+    """
+
+    def __init__(
+        self,
+        J: int | Sequence[int] = (1, 2, 3),
+        *,
+        L: int = 8,
+        max_order: int = 2,
+        pixels: bool = True,
+        tile: int = 128,
+        frontend: str = "numpy",
+    ) -> None:
+        self.J = J
+        self.L = L
+        self.max_order = max_order
+        self.pixels = pixels
+        self.tile = tile
+        self.frontend = frontend
+
+    def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
+        """Channels by averaging scale, image channel and path, in that order."""
+        prefixes = [f"c{index} " if n_image_channels > 1 else "" for index in range(n_image_channels)]
+        pixels = [Channel(f"{prefix}pixel", "pixels") for prefix in prefixes if self.pixels]
+        return tuple(pixels) + tuple(
+            Channel(f"{prefix}J{scale} {name}", f"J{scale} order {order}")
+            for scale in self._scales()
+            for prefix in prefixes
+            for order, name in _paths(scale, self.L, self.max_order)
+        )
+
+    @property
+    def halo(self) -> int:
+        """Overlap of the tiles at the largest scale."""
+        return _margin(max(self._scales()))
+
+    @property
+    def alignment(self) -> int:
+        """Side of the tiles: an image cut at its multiples is tiled as the whole image is."""
+        return self.tile
+
+    def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
+        """Compute the maps of the wanted channels; see `FilterBank.maps`."""
+        image = as_image(image)
+        n_image_channels = image.shape[2]
+        if channels is None:
+            channels = np.arange(len(self.channels(n_image_channels)))
+        stacks: list[FeatureMaps] = []
+        start = 0
+        if self.pixels:
+            kept = channels[channels < n_image_channels]
+            if kept.size:
+                stacks.append(FeatureMaps(np.ascontiguousarray(image.transpose(2, 0, 1)[kept]), kept))
+            start = n_image_channels
+        for scale in self._scales():
+            n_paths = len(_paths(scale, self.L, self.max_order))
+            kept = channels[(channels >= start) & (channels < start + n_paths * n_image_channels)]
+            if kept.size:
+                view, path = np.divmod(kept - start, n_paths)
+                stacks.append(FeatureMaps(self._scatter(image, scale, view, path), kept, stride=2.0**scale))
+            start += n_paths * n_image_channels
+        return stacks
+
+    def _scales(self) -> tuple[int, ...]:
+        scales = (self.J,) if isinstance(self.J, int) else tuple(self.J)
+        if not scales or min(scales) < 1 or 2 ** max(scales) > self.tile or self.tile % 2 ** max(scales):
+            raise ConfigError(
+                f"J={self.J} with tiles of {self.tile}: give one or more J from 1 up, with tile a multiple of 2**J"
+            )
+        if self.frontend not in FRONTENDS:
+            raise ConfigError(f"frontend {self.frontend!r}: choose one of {', '.join(FRONTENDS)}")
+        if self.max_order not in (1, 2):
+            raise ConfigError(f"max_order {self.max_order}: choose 1 or 2")
+        return scales
+
+    def _scatter(
+        self, image: FloatArray, scale: int, view: NDArray[np.intp], path: NDArray[np.intp]
+    ) -> FloatArray:
+        """Coefficients `path[i]` of image channel `view[i]` at one scale, (n, ceil(H/2^J), ceil(W/2^J))."""
+        height, width = image.shape[:2]
+        used, which = np.unique(view, return_inverse=True)
+        tiles = _cut(image[:, :, used], self.tile, _margin(scale))
+        transform = _scattering(scale, self.tile + 2 * _margin(scale), self.L, self.max_order, self.frontend)
+        side = self.tile >> scale
+        inner = slice(1, side + 1)
+        rows, cols = tiles.shape[:2]
+        out = np.empty((view.size, rows, side, cols, side), dtype=np.float32)
+        positions = [(row, col) for row in range(rows) for col in range(cols)]
+        for start in range(0, len(positions), TILES_AT_ONCE):
+            batch = positions[start : start + TILES_AT_ONCE]
+            coefficients = transform(np.stack([tiles[position] for position in batch]))
+            for (row, col), tile in zip(batch, coefficients, strict=True):
+                out[:, row, :, col] = tile[which, path, inner, inner]
+        out = out.reshape(view.size, rows * side, cols * side)
+        return np.ascontiguousarray(out[:, : -(-height >> scale), : -(-width >> scale)])
+
+
+def _margin(scale: int) -> int:
+    """Overlap of tiles: the averaging window has a standard deviation of 0.8 * 2**J pixels."""
+    return int(2 ** (scale + 1))
+
+
+def _cut(image: FloatArray, tile: int, margin: int) -> FloatArray:
+    """Overlapping tiles (rows, cols, C, side, side) of an image mirrored at its edges."""
+    height, width = image.shape[:2]
+    pads = [(margin, margin + -size % tile) for size in (height, width)]
+    padded = np.pad(image, (*pads, (0, 0)), mode="symmetric")
+    side = tile + 2 * margin
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (side, side), axis=(0, 1))
+    return windows[::tile, ::tile]
+
+
+@lru_cache(maxsize=8)
+def _scattering(scale: int, side: int, L: int, max_order: int, frontend: str) -> Any:
+    """Kymatio's transform of a (n, C, side, side) array; returns (n, C, n_paths, side/2^J - 2, side/2^J - 2)."""
+    from kymatio import Scattering2D
+
+    # the tiles already overlap: with pre_pad, kymatio takes them whole and drops one cell at each edge
+    unpadded = side - 2 * 2**scale
+    scattering = Scattering2D(
+        J=scale, shape=(unpadded, unpadded), L=L, max_order=max_order, frontend=frontend, pre_pad=True
+    )
+    if frontend == "numpy":
+        return scattering
+
+    import torch
+
+    def transform(tiles: FloatArray) -> FloatArray:
+        with torch.inference_mode():
+            coefficients: FloatArray = scattering(torch.from_numpy(np.ascontiguousarray(tiles))).numpy()
+        return coefficients
+
+    return transform
+
+
+@lru_cache(maxsize=32)
+def _paths(scale: int, L: int, max_order: int) -> tuple[tuple[int, str], ...]:
+    """Order and name of each scattering path, in kymatio's order."""
+    wavelets = [(j, f"j={j} angle={180 * angle / L:g}") for j in range(scale) for angle in range(L)]
+    first = [(1, f"order 1: {name}") for _, name in wavelets]
+    second = [
+        (2, f"order 2: {name} > {next_name}")
+        for j, name in wavelets
+        for next_j, next_name in wavelets
+        if next_j > j and max_order == 2
+    ]
+    return ((0, "order 0"), *first, *second)

@@ -1,0 +1,128 @@
+"""Where network weights come from: torchvision's server, an address, or a file.
+
+Every source yields a state dictionary with torchvision's parameter names. Nothing is unpickled
+that could execute code, and a download is only believed if its hash matches its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit.errors import ConfigError, WeightsError
+
+if TYPE_CHECKING:
+    import torch
+
+WITHOUT_WEIGHTS = "the scattering bank needs no weights (bank.name=scattering)"
+
+
+def load_weights(network: str, source: str | Path) -> dict[str, torch.Tensor]:
+    """Load a state dictionary.
+
+    Parameters
+    ----------
+    network : str
+        Name of a torchvision model, for example "vgg16".
+    source : str or Path
+        "imagenet" (torchvision's weights, downloaded once into torch's cache), an ``http(s)://``
+        address of a ``name-<sha256 prefix>.pth`` file, or the path of a ``.npz``, ``.safetensors``,
+        ``.pth`` or ``.pt`` file. A file may hold a truncated network.
+
+    Returns
+    -------
+    dict of str to torch.Tensor
+        Parameters and buffers by torchvision's names.
+
+    Raises
+    ------
+    WeightsError
+        If the weights cannot be found, read or trusted.
+    """
+    address = str(source)
+    if address == "imagenet":
+        return download_weights(imagenet_address(network))
+    if address.startswith(("http://", "https://")):
+        return download_weights(address)
+    return _read_weights(Path(source))
+
+
+def imagenet_address(network: str) -> str:
+    """Address of torchvision's ImageNet weights of a network."""
+    from torchvision.models import get_model_weights
+
+    weights = get_model_weights(network)
+    return str(weights["IMAGENET1K_V1"].url)
+
+
+def download_weights(address: str) -> dict[str, torch.Tensor]:
+    """Download a state dictionary once into torch's cache and check it against its name.
+
+    Parameters
+    ----------
+    address : str
+        Its file name ends in ``-<first hexadecimal digits of the sha256>.pth``, as torchvision's do.
+    """
+    import torch
+
+    filename = address.rsplit("/", 1)[-1]
+    if not re.search(r"-[0-9a-f]{8,}\.", filename):
+        raise WeightsError(
+            f"weights {address}: the file name carries no sha256 to check against; "
+            f"name it NAME-<first 8 or more digits of its sha256>.pth, or download it and give its path"
+        )
+    cached = Path(torch.hub.get_dir()) / "checkpoints" / filename
+    try:
+        state: dict[str, torch.Tensor] = torch.hub.load_state_dict_from_url(
+            address, progress=False, check_hash=True, weights_only=True, map_location="cpu"
+        )
+    except (URLError, OSError) as error:
+        raise WeightsError(
+            f"weights {address} are not in torch's cache and cannot be downloaded ({error}): download them on "
+            f"another machine into {cached}, or give a file (bank.weights=PATH), or do without: {WITHOUT_WEIGHTS}"
+        ) from error
+    except Exception as error:  # torch raises RuntimeError on a bad hash, pickle errors on a bad file
+        cause = str(error).splitlines()[0]
+        raise WeightsError(f"weights {address} are damaged ({cause}): delete {cached} and try again") from error
+    return state
+
+
+def _read_weights(path: Path) -> dict[str, torch.Tensor]:
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if not path.is_file():
+        raise WeightsError(
+            f"weights {path}: no such file; give bank.weights=imagenet, a file, or do without: {WITHOUT_WEIGHTS}"
+        )
+    try:
+        match path.suffix:
+            case ".npz":
+                with np.load(path, allow_pickle=False) as arrays:
+                    return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+            case ".safetensors":
+                return dict(load_file(path))
+            case ".pth" | ".pt":
+                return dict(torch.load(path, map_location="cpu", weights_only=True))
+    except (ValueError, OSError, SafetensorError, RuntimeError, TypeError, EOFError) as error:
+        raise WeightsError(f"weights {path} cannot be read ({str(error).splitlines()[0]}): get the file anew") from error
+    except Exception as error:  # an unpickling error is a bare Exception subclass in some versions of torch
+        raise WeightsError(f"weights {path} hold more than arrays and were not opened: save a state_dict") from error
+    raise ConfigError(f"weights {path}: unknown format {path.suffix!r}; needed .npz, .safetensors, .pth or .pt")
+
+
+def digest_arrays(arrays: dict[str, NDArray[Any]]) -> str:
+    """Hexadecimal sha256 of named arrays: names, shapes, types and values, in order of name."""
+    sha = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        sha.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        sha.update(array.tobytes())
+    return sha.hexdigest()

@@ -1,0 +1,192 @@
+"""Nystroem features: any positive definite kernel, seen through a few landmark rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from segkit.errors import InputError
+from segkit.kernels.base import FloatArray, Gaussian, Kernel
+
+
+@dataclass(frozen=True, eq=False)
+class NystroemMap:
+    """The map ``x -> k(x, landmarks) projection``.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+    landmarks : ndarray of shape (n_landmarks, n_features)
+        Rows the kernel is evaluated at.
+    projection : ndarray of shape (n_landmarks, rank)
+        What turns kernel values into features.
+    """
+
+    kernel: Kernel
+    landmarks: FloatArray
+    projection: FloatArray
+
+    @classmethod
+    def from_landmarks(cls, kernel: Kernel, landmarks: FloatArray) -> Self:
+        """Make the map whose features reproduce the kernel on the landmarks.
+
+        Parameters
+        ----------
+        kernel : Kernel
+            The kernel.
+        landmarks : ndarray of shape (n_landmarks, n_features), float32 or float64
+            Rows.
+
+        Returns
+        -------
+        NystroemMap
+            With ``projection = U Lambda^-1/2``, leading eigenvalue first.
+
+        Raises
+        ------
+        InputError
+            If the kernel vanishes on all landmarks.
+
+        Notes
+        -----
+        Of ``K = U Lambda U'`` on the landmarks, eigenvalues up to n_landmarks * eps * the largest
+        are left out, eps being that of the landmarks' dtype, the precision of later kernel values.
+        """
+        eigenvalues, vectors = np.linalg.eigh(kernel(landmarks.astype(np.float64)))
+        cut = len(landmarks) * np.finfo(landmarks.dtype).eps * eigenvalues[-1]
+        kept = np.flatnonzero(eigenvalues > max(cut, 0))[::-1]
+        if not kept.size:
+            raise InputError(
+                f"kernel {kernel!r} is 0 on all {len(landmarks)} landmarks: "
+                f"check for all-zero features or take another kernel"
+            )
+        projection = vectors[:, kept] / np.sqrt(eigenvalues[kept])
+        return cls(kernel, landmarks, projection.astype(landmarks.dtype))
+
+    def __call__(self, X: FloatArray) -> FloatArray:
+        """Features of rows; (n, n_features) -> (n, rank), in the dtype of `X`."""
+        features: FloatArray = self.kernel(X, self.landmarks) @ self.projection.astype(X.dtype, copy=False)
+        return features
+
+
+class NystroemFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Nystroem features of any positive definite kernel.
+
+    Parameters
+    ----------
+    kernel : Kernel or None, default=None
+        Any `Kernel`; None is ``Gaussian(gamma=1.0)``.
+    n_components : int, default=100
+        Number of landmarks, capped by the number of samples. The kernel's rank on the landmarks
+        is the number of output features.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the choice of landmarks.
+
+    Attributes
+    ----------
+    map_ : NystroemMap
+        The kernel, the landmarks (rows drawn without replacement) and the projection.
+    n_features_in_ : int
+        Number of input features.
+
+    Notes
+    -----
+    ``<z(x), z(y)> = k(x, M) K_MM^+ k(M, y)`` with landmarks M, which is k(x, y) where x or y is a
+    landmark. scikit-learn's `Nystroem` evaluates a Python kernel pair by pair; this one takes
+    kernels of whole arrays.
+
+    References
+    ----------
+    C. Williams and M. Seeger, Using the Nystroem method to speed up kernel machines, 2001.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.kernels import NystroemFeatures, Polynomial
+    >>> X = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 7.0]])
+    >>> Z = NystroemFeatures(Polynomial(degree=2), random_state=0).fit_transform(X)
+    >>> np.allclose(Z @ Z.T, Polynomial(degree=2)(X))
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kernel": [Kernel, None],
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        n_components: int = 100,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.n_components = n_components
+        self.random_state = random_state
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike, y: None = None) -> Self:  # noqa: ARG002
+        """Choose the landmarks and factor their Gram matrix.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        NystroemFeatures
+            The fitted transformer.
+
+        Raises
+        ------
+        InputError
+            If the kernel vanishes on all landmarks.
+        """
+        X = validate_data(self, X, dtype=[np.float64, np.float32])
+        kernel = Gaussian(1.0) if self.kernel is None else self.kernel
+        rows = choose_landmarks(X, self.n_components, check_random_state(self.random_state))
+        self.map_ = NystroemMap.from_landmarks(kernel, rows)
+        return self
+
+    def transform(self, X: ArrayLike) -> FloatArray:
+        """Map rows to Nystroem features.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, rank)
+            Features; float32 if `X` is.
+        """
+        check_is_fitted(self)
+        return self.map_(validate_data(self, X, dtype=[np.float64, np.float32], reset=False))
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.map_.projection.shape[1])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def choose_landmarks(X: FloatArray, n_landmarks: int, rng: np.random.RandomState) -> FloatArray:
+    """Draw at most `n_landmarks` different rows of `X`; (n, n_features) -> (n_landmarks, n_features)."""
+    return X[rng.permutation(len(X))[:n_landmarks]]

@@ -1,0 +1,99 @@
+"""The model file: one safetensors file whose header carries JSON.
+
+Opening a model never executes anything: arrays come from safetensors, the rest is JSON. The format
+has a version of its own; a file of another version is refused, never guessed at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit.errors import ModelFileError, OutputError
+
+FORMAT_VERSION = 1
+SUFFIX = ".segkit"
+_KEY = "segkit"
+
+
+def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    """Write a model file in one step: the old file stays until the new one is whole.
+
+    Parameters
+    ----------
+    path : str or Path
+        File to write; its folder must exist.
+    header : dict
+        JSON-able facts; the format version is added.
+    arrays : dict of str to ndarray
+        Arrays by name.
+
+    Raises
+    ------
+    OutputError
+        If the folder does not exist or cannot be written to.
+    """
+    from safetensors.numpy import save
+
+    path = Path(path)
+    text = json.dumps({"format_version": FORMAT_VERSION, **header}, allow_nan=False)
+    data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata={_KEY: text})
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise OutputError(f"{path}: cannot write there ({error.strerror}); choose an existing, writable folder") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        # mkstemp makes files private; a model is as readable as any other file
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read a model file.
+
+    Returns
+    -------
+    header : dict
+        What `write_model` was given, and ``format_version``.
+    arrays : dict of str to ndarray
+        Arrays by name.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is absent, damaged, not a segkit model, or of another format version.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+    if not path.is_file():
+        raise ModelFileError(f"{path}: no such model file; train one with segkit train")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if _KEY not in metadata:
+                raise ModelFileError(f"{path}: not a segkit model; give a file written by segkit train")
+            header: dict[str, Any] = json.loads(metadata[_KEY])
+            version = header.get("format_version")
+            if version != FORMAT_VERSION:
+                raise ModelFileError(
+                    f"{path}: model of format version {version}, this segkit reads version {FORMAT_VERSION}; "
+                    f"train it anew, or use the segkit that wrote it ({header.get('versions', {}).get('segkit', 'unknown')})"
+                )
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, json.JSONDecodeError, OSError) as error:
+        raise ModelFileError(f"{path}: damaged or not a segkit model ({error}); copy it anew or train again") from error
+    return header, arrays

@@ -1,0 +1,22 @@
+"""Fixtures shared by the whole suite."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SHARED = Path(os.environ.get("SEGKIT_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Folder with the reference numbers, data sets and weights that some tests compare with."""
+    if not (SHARED / "oracle").is_dir():
+        pytest.skip(f"reference data not at {SHARED}; set SEGKIT_SHARED to its folder")
+    return SHARED
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
