@@ -210,15 +210,391 @@ class LinearSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X, y = check_X_y(X, y, dtype=dtypes)
         check_classification_targets(y)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        rows = np.flatnonzero(weight)
-        self.classes_, label = _two_or_more_classes(y[rows])
-        weight[rows] *= compute_sample_weight(self.class_weight, y[rows])
-
-        blocks = _Blocks(X, feature_map, self.memory_limit)
+        blocks = _Blocks(X, np.flatnonzero(weight), feature_map, self.memory_limit)
         self.n_features_in_ = blocks.n_features
+        self.classes_, label = _two_or_more_classes(y[blocks.rows])
+        cost = self.C * weight[blocks.rows] * compute_sample_weight(self.class_weight, y[blocks.rows])
+
         basis = None
-        if rows.size < blocks.n_features:
-            blocks, basis = _in_span_of_rows(blocks, rows)
-            weight, rows = weight[rows], np.arange(rows.size)
-            
+        if blocks.n_rows < blocks.n_features:
+            blocks, basis = _in_span_of_rows(blocks)
+        positive = range(1, 2) if self.classes_.size == 2 else range(self.classes_.size)
+        problems = [
+            _Problem(
+                np.where(label == k, 1.0, -1.0),
+                cost,
+                blocks.n_features,
+                loss=_Loss(np.inf if self.loss == "squared_hinge" else WIDEST),
+                constant=float(self.fit_intercept),
+                free_intercept=self.fit_intercept and not self.penalize_intercept,
+            )
+            for k in positive
+        ]
+        self.n_iter_ = _solve(blocks, problems, self.tol, self.max_iter)
+        self._keep(problems, basis, blocks.dtype)
         return self
+
+    def _keep(self, problems: list[_Problem], basis: NDArray[Any] | None, dtype: np.dtype[Any]) -> None:
+        """Store the solutions as fitted attributes and warn of those that are not certified."""
+        theta = np.array([problem.theta for problem in problems])
+        coef = theta[:, :-1] if basis is None else theta[:, :-1] @ basis.T
+        self.coef_ = coef.astype(dtype)
+        self.intercept_ = theta[:, -1].astype(dtype)
+        self.objective_ = np.array([problem.objective for problem in problems])
+        self.dual_gap_ = np.array([problem.gap for problem in problems])
+        worst = float(np.max(self.dual_gap_ / np.maximum(self.objective_, np.finfo(np.float64).tiny)))
+        if worst > self.tol:
+            warnings.warn(
+                f"{self.n_iter_} Newton steps left a relative duality gap of {worst:.1e}, above "
+                f"tol={self.tol:g}: raise max_iter or tol, or give float64 features",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def decision_function(self, X: ArrayLike) -> NDArray[Any]:
+        """Signed distances to the plane, in units of the margin.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Decisions; for two classes positive means ``classes_[1]``. float32 for float32 features.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        decisions = X @ self.coef_.T.astype(X.dtype) + self.intercept_.astype(X.dtype)
+        return cast(NDArray[Any], decisions[:, 0] if len(self.coef_) == 1 else decisions)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Class of the sign of the decision, or of the largest decision.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Labels.
+        """
+        decisions = self.decision_function(X)
+        label = (decisions > 0).astype(np.intp) if decisions.ndim == 1 else decisions.argmax(axis=1)
+        return cast(NDArray[Any], self.classes_[label])
+
+
+def _two_or_more_classes(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Distinct labels, and the number of each row's label."""
+    classes, label = np.unique(y, return_inverse=True)
+    if classes.size < 2:
+        raise InputError(
+            f"rows of non-zero weight hold {classes.size} class{'' if classes.size == 1 else 'es'}: "
+            "a classifier needs at least 2, annotate some of another class"
+        )
+    return classes, label
+
+
+class _Blocks:
+    """Features of the rows in use, made a block at a time."""
+
+    def __init__(
+        self,
+        X: NDArray[Any],
+        rows: NDArray[np.intp],
+        feature_map: FeatureMap | None,
+        memory_limit: int,
+    ) -> None:
+        self.X, self.rows, self.feature_map = X, rows, feature_map
+        example = check_array(self._features(X[:1]), dtype=[np.float64, np.float32])
+        self.n_rows, self.n_features, self.dtype = rows.size, example.shape[1], example.dtype
+        self.memory_limit = memory_limit
+        self.length = min(LONGEST_BLOCK, memory_limit // (ARRAYS_PER_BLOCK * example.nbytes))
+        if not self.length:
+            raise InputError(
+                f"memory_limit={memory_limit} bytes: one row of {self.n_features} features takes "
+                f"{ARRAYS_PER_BLOCK * example.nbytes}, allow more (a block of 1,000 rows works well)"
+            )
+
+    def _features(self, X: NDArray[Any]) -> NDArray[Any]:
+        if self.feature_map is None:
+            return X
+        features = np.asarray(self.feature_map(X))
+        if features.ndim != 2 or len(features) != len(X):
+            raise InputError(
+                f"feature_map turned rows of shape {X.shape} into {features.shape}: "
+                f"it must return ({len(X)}, n_features)"
+            )
+        return features
+
+    def __call__(self, positions: NDArray[np.intp]) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """Yield slices of the ascending `positions` among the rows in use, each with its features."""
+        for start in range(0, positions.size, self.length):
+            part = slice(start, start + self.length)
+            rows = self.rows[positions[part]]
+            adjacent = rows[-1] - rows[0] == rows.size - 1
+            yield part, self._features(self.X[rows[0] : rows[-1] + 1] if adjacent else self.X[rows])
+
+    def decisions(self, positions: NDArray[np.intp], theta: Floats) -> Floats:
+        """Decisions (n_positions, K) of K planes, given as the columns (beta, b) of `theta`."""
+        out = np.empty((positions.size, theta.shape[1]))
+        beta = theta[:-1].astype(self.dtype)
+        for part, features in self(positions):
+            out[part] = features @ beta
+        out += theta[-1]
+        if not np.isfinite(out).all():
+            raise InputError("feature_map returned NaN or infinity: it must return finite floats")
+        return out
+
+
+def _in_span_of_rows(blocks: _Blocks) -> tuple[_Blocks, NDArray[Any]]:
+    """Coordinates of fewer rows than features in an orthonormal basis of their span, and the basis.
+
+    The optimal beta lies in that span and the rotation keeps all norms, so it is the same problem.
+    """
+    features = np.empty((blocks.n_rows, blocks.n_features), dtype=blocks.dtype)
+    for part, block in blocks(np.arange(blocks.n_rows)):
+        features[part] = block
+    basis, coordinates = qr(features.T, mode="economic", overwrite_a=True)
+    rotated = np.ascontiguousarray(coordinates.T)
+    return _Blocks(rotated, np.arange(blocks.n_rows), None, blocks.memory_limit), basis
+
+
+class _Loss(NamedTuple):
+    """Loss of the slack ``r = 1 - margin``: zero, a parabola over ``0 < r < width``, a line of slope 1.
+
+    An infinite width is the squared hinge ``r**2``, a finite one the hinge smoothed over that width.
+    """
+
+    width: float
+
+    @property
+    def curvature(self) -> float:
+        return 1 / self.width if np.isfinite(self.width) else 2.0
+
+    def zone(self, slack: Floats) -> NDArray[np.int8]:
+        return (slack > 0).astype(np.int8) + (slack >= self.width)
+
+    def slope(self, slack: Floats) -> Floats:
+        return self.curvature * np.clip(slack, 0, self.width)
+
+    def exact(self, slack: Floats) -> Floats:
+        """The loss without smoothing."""
+        return np.maximum(slack, 0) ** (1 if np.isfinite(self.width) else 2)
+
+    def smoothing_gap(self, slack: Floats) -> Floats:
+        """Gap of the Fenchel-Young inequality between the exact loss and the dual point ``slope``."""
+        if not np.isfinite(self.width):
+            return np.zeros_like(slack)
+        return self.exact(slack) - self.slope(slack) * slack
+
+
+class _Sample(NamedTuple):
+    """The rows solved for at the moment, and the factor that makes their losses stand for all."""
+
+    rows: NDArray[np.intp]
+    scale: float
+
+
+class _Problem:
+    """One two-class problem: the plane so far and what Newton's method knows around it.
+
+    The plane is ``theta = (beta, b)`` on features with a `constant` appended. `hessian` sums
+    ``cost * phi phi^T`` over the rows in the quadratic zone, the two columns of `pull` sum
+    ``cost * y * phi`` over the quadratic and over the linear zone.
+    """
+
+    def __init__(
+        self,
+        sign: Floats,
+        cost: Floats,
+        n_features: int,
+        *,
+        loss: _Loss,
+        constant: float,
+        free_intercept: bool,
+    ) -> None:
+        self.sign, self.cost, self.loss = sign, cost, loss
+        self.constant, self.free_intercept = constant, free_intercept
+        self.theta = np.zeros(n_features + 1)
+        self.ridge = np.ones(n_features + 1)
+        self.ridge[-1] = not free_intercept
+        self.slack = np.ones(sign.size)
+        self.zone = np.zeros(sign.size, dtype=np.int8)
+        self.hessian = np.zeros((n_features + 1, n_features + 1))
+        self.pull = np.zeros((n_features + 1, 2))
+        self.objective = self.gap = self.smoothing_gap = np.inf
+
+    def add_rows(self, rows: NDArray[np.intp], decisions: Floats) -> None:
+        self.slack[rows] = 1 - self.sign[rows] * decisions
+
+    def target_zone(self, sample: _Sample) -> NDArray[np.int8]:
+        """Zones that the slacks ask for; forgets the Hessian where building it anew is cheaper."""
+        target = np.zeros_like(self.zone)
+        target[sample.rows] = self.loss.zone(self.slack[sample.rows])
+        was, will = self.zone == QUADRATIC, target == QUADRATIC
+        if np.count_nonzero(was != will) > np.count_nonzero(will):
+            self.zone[was], self.hessian[:], self.pull[:, 0] = OUTSIDE, 0, 0
+        return target
+
+    def absorb(self, features: NDArray[Any], rows: NDArray[np.intp], target: NDArray[np.int8]) -> None:
+        """Move `rows`, whose features are given, to their `target` zones."""
+        cost, old, new = self.cost[rows], self.zone[rows], target[rows]
+        for zone, column in ((QUADRATIC, 0), (LINEAR, 1)):
+            moved = cost * self.sign[rows] * ((new == zone).astype(np.float64) - (old == zone))
+            self.pull[:-1, column] += moved.astype(features.dtype) @ features
+            self.pull[-1, column] += self.constant * moved.sum()
+        self.hessian += self._gram(features, cost, (new == QUADRATIC) & (old != QUADRATIC))
+        self.hessian -= self._gram(features, cost, (new != QUADRATIC) & (old == QUADRATIC))
+        self.zone[rows] = new
+
+    def _gram(self, features: NDArray[Any], cost: Floats, chosen: NDArray[np.bool_]) -> NDArray[Any] | float:
+        """Sum of ``cost * phi phi^T`` over the chosen rows."""
+        index = np.flatnonzero(chosen)
+        if not index.size:
+            return 0.0
+        root = np.sqrt(cost[index])
+        weighted = np.empty((index.size, features.shape[1] + 1), dtype=features.dtype)
+        weighted[:, :-1] = features[index]
+        weighted[:, -1] = self.constant
+        weighted *= root[:, None].astype(features.dtype)
+        return cast(NDArray[Any], weighted.T @ weighted)
+
+    def gradient(self, sample: _Sample) -> Floats:
+        """Gradient of the smoothed objective."""
+        parabola = self.hessian @ self.theta - self.pull[:, 0]
+        return self.ridge * self.theta + sample.scale * (self.loss.curvature * parabola - self.pull[:, 1])
+
+    def assess(self, sample: _Sample) -> None:
+        """Compute the objective and the duality gap."""
+        gradient = self.gradient(sample)
+        slack, cost = self.slack[sample.rows], sample.scale * self.cost[sample.rows]
+        self.objective = 0.5 * self.ridge @ self.theta**2 + cost @ self.loss.exact(slack)
+        self.smoothing_gap = cost @ self.loss.smoothing_gap(slack)
+        self.gap = 0.5 * gradient @ gradient + self.smoothing_gap
+
+    def narrow(self) -> None:
+        """Smooth less once smoothing is what keeps the gap open."""
+        if self.gap < 2 * self.smoothing_gap:
+            self.loss = _Loss(NARROWING * self.loss.width)
+
+    def direction(self, sample: _Sample) -> Floats:
+        """Newton's direction."""
+        matrix = sample.scale * self.loss.curvature * self.hessian
+        diagonal = np.einsum("ii->i", matrix)
+        rounding = np.finfo(np.float32).eps * diagonal.mean()
+        diagonal += self.ridge
+        if not diagonal[-1]:  # a free intercept that no row bends: it is at its minimum, so stays
+            diagonal[-1] = 1
+        while True:
+            try:
+                factor = cho_factor(matrix, check_finite=False)
+            except LinAlgError:  # the sums of float32 products are positive definite up to rounding only
+                diagonal += rounding
+                rounding *= 10
+            else:
+                return -cast(Floats, cho_solve(factor, self.gradient(sample), check_finite=False))
+
+    def move(self, sample: _Sample, direction: Floats, decisions: Floats) -> None:
+        """Go along `direction`, which changes the decisions by `decisions`, to the lowest point."""
+        towards = self.sign[sample.rows] * decisions
+        linear = (self.ridge * self.theta) @ direction
+        step = self._line_minimum(sample, towards, linear, self.ridge @ direction**2)
+        self.theta += step * direction
+        self.slack[sample.rows] -= step * towards
+
+    def centre(self, sample: _Sample) -> None:
+        """Minimise over a free intercept alone; the dual point then satisfies its constraint."""
+        if self.free_intercept:
+            sign, cost = self.sign[sample.rows], self.cost[sample.rows]
+            up = np.sign((cost * sign) @ self.loss.slope(self.slack[sample.rows]))
+            step = up * self._line_minimum(sample, up * sign, 0.0, 0.0)
+            self.theta[-1] += step
+            self.slack[sample.rows] -= step * sign
+
+    def _line_minimum(self, sample: _Sample, towards: Floats, linear: float, quadratic: float) -> float:
+        """Step t >= 0 that minimises ``linear t + quadratic t^2 / 2 + sum cost loss(slack - t towards)``.
+
+        The derivative is piecewise linear and increasing: Newton's method finds its zero in a few
+        evaluations, bisection keeps it from cycling.
+        """
+        slack, cost = self.slack[sample.rows], sample.scale * self.cost[sample.rows] * towards
+        low, high, step, first = 0.0, np.inf, 0.0, 0.0
+        for _ in range(100):
+            rest = slack - step * towards
+            derivative = linear + quadratic * step - cost @ self.loss.slope(rest)
+            first = first or abs(derivative)
+            if abs(derivative) <= 1e-12 * first or (derivative > 0 and step == 0):
+                break
+            low, high = (step, high) if derivative < 0 else (low, step)
+            bent = self.loss.zone(rest) == QUADRATIC
+            bend = quadratic + self.loss.curvature * (cost[bent] @ towards[bent])
+            step = step - derivative / bend if bend > 0 else np.inf
+            if not low < step < high:
+                step = (low + high) / 2 if np.isfinite(high) else 2 * low + 1
+        return step
+
+
+def _solve(blocks: _Blocks, problems: list[_Problem], tol: float, max_iter: int) -> int:
+    """Solve on growing random subsamples, then on all rows; return the steps taken there."""
+    order = np.random.default_rng(0).permutation(blocks.n_rows)
+    size, steps = 0, 0
+    for larger in _sample_sizes(blocks.n_rows, blocks.n_features):
+        added = np.sort(order[size:larger])
+        decisions = blocks.decisions(added, np.column_stack([problem.theta for problem in problems]))
+        for problem, column in zip(problems, decisions.T, strict=True):
+            problem.add_rows(added, column)
+        size = larger
+        sample = _Sample(np.sort(order[:size]), blocks.n_rows / size)
+        steps = _newton(
+            blocks, problems, sample, tol if size == blocks.n_rows else max(tol, SUBSAMPLE_TOL), max_iter
+        )
+    return steps
+
+
+def _sample_sizes(n_rows: int, n_features: int) -> list[int]:
+    sizes = [n_rows]
+    while sizes[-1] > GROWTH * FIRST_ROWS_PER_FEATURE * n_features:
+        sizes.append(sizes[-1] // GROWTH)
+    return sizes[::-1]
+
+
+def _newton(blocks: _Blocks, problems: list[_Problem], sample: _Sample, tol: float, max_iter: int) -> int:
+    """Newton's method on all problems at once until their relative gaps are below `tol`."""
+    for problem in problems:
+        problem.centre(sample)
+    for step in range(max_iter + 1):
+        _update_sums(blocks, problems, sample)
+        for problem in problems:
+            problem.assess(sample)
+        problems = [problem for problem in problems if problem.gap > tol * problem.objective]
+        if not problems:
+            return step
+        if step < max_iter:
+            _take_step(blocks, problems, sample)
+    return max_iter
+
+
+def _take_step(blocks: _Blocks, problems: list[_Problem], sample: _Sample) -> None:
+    for problem in problems:
+        problem.narrow()
+    directions = np.column_stack([problem.direction(sample) for problem in problems])
+    decisions = blocks.decisions(sample.rows, directions)
+    for problem, direction, change in zip(problems, directions.T, decisions.T, strict=True):
+        problem.move(sample, direction, change)
+        problem.centre(sample)
+
+
+def _update_sums(blocks: _Blocks, problems: list[_Problem], sample: _Sample) -> None:
+    """Bring Hessians and gradients up to date; only rows that changed zone are looked at."""
+    targets = [problem.target_zone(sample) for problem in problems]
+    changed = [
+        np.flatnonzero(target != problem.zone) for problem, target in zip(problems, targets, strict=True)
+    ]
+    rows = np.unique(np.concatenate(changed))
+    for part, features in blocks(rows):
+        for problem, target in zip(problems, targets, strict=True):
+            problem.absorb(features, rows[part], target)

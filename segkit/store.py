@@ -6,15 +6,18 @@ has a version of its own; a file of another version is refused, never guessed at
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from segkit import __version__
 from segkit.errors import ModelFileError, OutputError
 
 FORMAT_VERSION = 1
@@ -87,13 +90,29 @@ def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]
             if _KEY not in metadata:
                 raise ModelFileError(f"{path}: not a segkit model; give a file written by segkit train")
             header: dict[str, Any] = json.loads(metadata[_KEY])
-            version = header.get("format_version")
-            if version != FORMAT_VERSION:
+            format_version = header.get("format_version")
+            if format_version != FORMAT_VERSION:
                 raise ModelFileError(
-                    f"{path}: model of format version {version}, this segkit reads version {FORMAT_VERSION}; "
+                    f"{path}: model of format version {format_version}, this segkit reads version {FORMAT_VERSION}; "
                     f"train it anew, or use the segkit that wrote it ({header.get('versions', {}).get('segkit', 'unknown')})"
                 )
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, json.JSONDecodeError, OSError) as error:
         raise ModelFileError(f"{path}: damaged or not a segkit model ({error}); copy it anew or train again") from error
     return header, arrays
+
+
+def digest_arrays(arrays: dict[str, NDArray[Any]]) -> str:
+    """Hexadecimal sha256 of named arrays: names, shapes, types and values, in order of name."""
+    sha = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        sha.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        sha.update(array.tobytes())
+    return sha.hexdigest()
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of segkit and of the packages its numbers depend on."""
+    packages = ("numpy", "scipy", "scikit-learn", "torch", "torchvision", "kymatio")
+    return {"segkit": __version__} | {name: version(name) for name in packages}

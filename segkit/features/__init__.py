@@ -2,6 +2,19 @@
 
 from segkit.features.base import Channel, FeatureMaps, FilterBank
 from segkit.features.convnet import ConvNetBank
+from segkit.features.modules import Module, ModuleBank
+from segkit.features.registry import BANKS, bank_from_dict, bank_to_dict
 from segkit.features.scattering import ScatteringBank
 
-__all__ = ["Channel", "ConvNetBank", "FeatureMaps", "FilterBank", "ScatteringBank"]
+__all__ = [
+    "BANKS",
+    "Channel",
+    "ConvNetBank",
+    "FeatureMaps",
+    "FilterBank",
+    "Module",
+    "ModuleBank",
+    "ScatteringBank",
+    "bank_from_dict",
+    "bank_to_dict",
+]

@@ -54,19 +54,33 @@ class FeatureMaps:
         height, width = self.values.shape[1:]
         top, bottom, v = _neighbours(rows, height, self.stride, self.offset)
         left, right, u = _neighbours(cols, width, self.stride, self.offset)
-        upper = _lerp(self.values[:, top, left], self.values[:, top, right], u)
-        lower = _lerp(self.values[:, bottom, left], self.values[:, bottom, right], u)
-        return np.ascontiguousarray(_lerp(upper, lower, v).T)
+        on_left = _lerp(self.values[:, top, left], self.values[:, bottom, left], v)
+        on_right = _lerp(self.values[:, top, right], self.values[:, bottom, right], v)
+        return np.ascontiguousarray(_lerp(on_left, on_right, u).T)
 
-    def upsample(self, shape: tuple[int, int]) -> FloatArray:
-        """Interpolate bilinearly at every pixel of an image; returns (n_channels, H, W)."""
+    def upsample(self, shape: tuple[int, int], rows: NDArray[Any] | None = None) -> FloatArray:
+        """Interpolate bilinearly at every pixel of an image, or of some of its rows.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Height and width of the image.
+        rows : ndarray of shape (n_rows,), int, optional
+            Rows wanted; all by default.
+
+        Returns
+        -------
+        ndarray of shape (n_channels, n_rows, W), float32
+            Values at those pixels.
+        """
         height, width = self.values.shape[1:]
+        rows = np.arange(shape[0]) if rows is None else rows
         if self.stride == 1 and self.offset == 0 and (height, width) == shape:
-            return self.values
+            return self.values[:, rows]
+        top, bottom, v = _neighbours(rows, height, self.stride, self.offset)
         left, right, u = _neighbours(np.arange(shape[1]), width, self.stride, self.offset)
-        top, bottom, v = _neighbours(np.arange(shape[0]), height, self.stride, self.offset)
-        across = _lerp(self.values[:, :, left], self.values[:, :, right], u)
-        return _lerp(across[:, top], across[:, bottom], v[:, None])
+        between = _lerp(self.values[:, top], self.values[:, bottom], v[:, None])
+        return _lerp(between[:, :, left], between[:, :, right], u)
 
 
 def _neighbours(

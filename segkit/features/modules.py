@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import product
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Path = tuple[tuple[int, int], ...]  # the (scale, angle) of the atom taken in each layer
 Tree = dict[tuple[int, int], "Tree"]  # paths that share their first atoms share a branch
+
+Layers = tuple["Module", ...]
 
 _CHOICES = {
     "atoms": tuple(FAMILIES),
@@ -89,13 +91,6 @@ class Module:
             raise ConfigError(f"factor={self.factor}: expected 1 or more; 1 keeps the pixel grid")
 
 
-class _Grid(NamedTuple):
-    """Where the cells of a layer lie in the image."""
-
-    stride: int
-    offset: float
-
-
 class ModuleBank(FilterBank):
     r"""Filter bank that cascades modules of wavelet atoms, a scattering network in the widest sense.
 
@@ -104,8 +99,8 @@ class ModuleBank(FilterBank):
     modules : sequence of Module or of dict, default=(Module(), Module())
         The layers, first to last; a dict holds the arguments of `Module`.
     frequency_decreasing : bool, default=True
-        Follow only paths whose scale grows from layer to layer: the modulus of a response is smoother than the
-        response, so finer atoms find almost nothing in it.
+        Follow only paths whose scale grows from layer to layer: the modulus of a response is smoother
+        than the response, so finer atoms find almost nothing in it.
 
     Raises
     ------
@@ -118,13 +113,13 @@ class ModuleBank(FilterBank):
 
     .. math:: U[p] f = P_n(\rho_n(\cdots P_1(\rho_1(f \star g_{\lambda_1})) \cdots \star g_{\lambda_n}))
 
-    and outputs :math:`S[p] f = U[p] f \star \chi_n`. The empty path (order 0) is f itself and takes the output
-    atom of the first module. Every image channel is filtered on its own. Scales count cells
-    of the layer's own grid, so pooling by 2 makes the atoms of later layers twice as coarse in pixels.
+    and outputs :math:`S[p] f = U[p] f \star \chi_n`. The empty path (order 0) is f itself and takes the
+    output atom of the first module. Every image channel is filtered on its own. Scales count cells of
+    the layer's own grid, so pooling by 2 makes the atoms of later layers twice as coarse in pixels.
 
     The image is reflected at its border as far as the atoms reach. Atoms have no sharp end: `halo` leaves out
-    1e-4 of the absolute sum of a Gabor or Morlet atom and of the energy of a shearlet
-    (1e-3 for the diagonal ones at scale 0, which the Nyquist square cuts).
+    1e-4 of the absolute sum of a Gabor or Morlet atom and 1e-4 of the energy of a shearlet, so a shearlet
+    feature of a tile may differ by some hundredths of its standard deviation from that of the whole image.
 
     References
     ----------
@@ -165,22 +160,24 @@ class ModuleBank(FilterBank):
             Named ``c0 o2 morlet j1 a30 > morlet j2 a90``: image channel, order, then family, scale
             and angle in degrees of each atom; grouped by order.
         """
-        layers = self._layers()
+        layers, paths = self._network()
         return tuple(
-            Channel(f"c{c} o{len(path)}{_path_name(layers, path)}", f"order {len(path)}")
+            Channel(f"c{c} {_name(layers, path)}", f"order {len(path)}")
             for c in range(n_image_channels)
-            for path in self._outputs()
+            for path in paths
         )
 
     @property
     def halo(self) -> int:
         """Pixels around a pixel that its features may depend on."""
-        return max(self._reach(path) for path in self._outputs())
+        layers, paths = self._network()
+        return max(_reach(layers, path) for path in paths)
 
     @property
     def alignment(self) -> int:
         """Pixels between the cells of the last layer: the product of the pooling factors."""
-        return math.prod(layer.factor for layer in self._layers())
+        layers, _ = self._network()
+        return _grids(layers)[-1].stride
 
     def bessel_bounds(self, shape: tuple[int, int]) -> tuple[float, ...]:
         r"""Bessel bound of the atoms of each module, on the grid that it works on.
@@ -193,19 +190,18 @@ class ModuleBank(FilterBank):
         Returns
         -------
         tuple of float
-            :math:`B_n` of eq. 7.8. Where all are at most 1 no layer amplifies: together with the
-            non-linearities, of Lipschitz constant 1, each layer is then non-expansive.
+            :math:`B_n` of eq. 7.8, one for each module. A module with a bound of at most 1 does not amplify:
+            its non-linearity has Lipschitz constant 1.
 
         References
         ----------
         M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in the
         feature space, eq. 7.8.
         """
+        layers, _ = self._network()
         return tuple(
-            bessel_bound(
-                FAMILIES[layer.atoms].atoms(_cells(shape, grid.stride), layer.n_scales, layer.n_angles)
-            )
-            for layer, grid in zip(self._layers(), self._grids(), strict=False)
+            bessel_bound(_atoms(layer.atoms, layer.n_scales, layer.n_angles, grid.cells(shape)).numpy())
+            for layer, grid in zip(layers, _grids(layers)[:-1], strict=True)
         )
 
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
@@ -229,113 +225,216 @@ class ModuleBank(FilterBank):
             If the image is not a finite floating-point array of shape (H, W) or (H, W, C).
         """
         image = as_image(image)
-        paths = self._outputs()
-        wanted = np.arange(image.shape[2] * len(paths)) if channels is None else np.asarray(channels)
-        found: dict[int, FloatArray] = {}
-        for c in np.unique(wanted // len(paths)):
-            index = {paths[i % len(paths)]: int(i) for i in wanted if i // len(paths) == c}
-            found |= {index[path]: values for path, values in self._scatter(image[:, :, c], set(index))}
-        return self._stack(found, paths)
-
-    def _stack(self, found: dict[int, FloatArray], paths: list[Path]) -> list[FeatureMaps]:
-        """Gather the maps of each order, which share a grid."""
+        layers, paths = self._network()
+        wanted = np.arange(image.shape[2] * len(paths)) if channels is None else np.unique(channels)
+        orders = np.array([len(path) for path in paths])[wanted % len(paths)]
         stacks = []
-        for order, grid in enumerate(self._grids()):
-            indices = sorted(i for i in found if len(paths[i % len(paths)]) == order)
-            if indices:
-                values = np.stack([found[i] for i in indices])
-                stacks.append(FeatureMaps(values, np.array(indices), grid.stride, grid.offset))
+        for order, grid in enumerate(_grids(layers)):
+            indices = wanted[orders == order]
+            if indices.size:
+                values = np.empty((indices.size, *grid.cells(image.shape[:2])), dtype=np.float32)
+                stacks.append(FeatureMaps(values, indices, grid.stride, grid.offset))
+        rows = {int(i): row for stack in stacks for i, row in zip(stack.indices, stack.values, strict=True)}
+        for c in range(image.shape[2]):
+            first = c * len(paths)
+            out = {path: rows[first + i] for i, path in enumerate(paths) if first + i in rows}
+            if out:
+                _scatter(layers, image[:, :, c], self.halo, out)
         return stacks
 
-    # --- what the bank consists of ---
-
-    def _layers(self) -> tuple[Module, ...]:
-        """Return the modules, checked."""
+    def _network(self) -> tuple[Layers, list[Path]]:
+        """Return the checked modules and the paths whose maps are channels."""
         layers = tuple(_as_module(module) for module in self.modules)
         if all(layer.output == "none" for layer in layers):
             raise ConfigError(
-                f"{len(layers)} modules, none with an output: "
-                f"expected one or more; set output='delta' or 'lowpass' in one of them"
+                f"{len(layers)} modules, none of them with an output: "
+                f"expected one or more; set output='delta' or 'lowpass'"
             )
-        return layers
+        return layers, _output_paths(layers, frequency_decreasing=self.frequency_decreasing)
 
-    def _grids(self) -> list[_Grid]:
-        """Return the grid of each order, the image's own first."""
-        grids = [_Grid(1, 0.0)]
-        for layer in self._layers():
-            stride, offset = grids[-1]
-            if layer.pooling != "subsample":
-                offset += stride * (layer.factor - 1) / 2
-            grids.append(_Grid(stride * layer.factor, offset))
-        return grids
 
-    def _outputs(self) -> list[Path]:
-        """Return the paths whose maps are channels, in order."""
-        layers, grids = self._layers(), self._grids()
-        reached: list[Path] = [()]
-        outputs: list[Path] = [] if layers[0].output == "none" else [()]
-        for n, layer in enumerate(layers):
-            atoms = list(product(range(layer.n_scales), range(layer.n_angles)))
-            reached = [(*path, atom) for path in reached for atom in atoms if self._follows(grids, path, atom)]
-            outputs += [] if layer.output == "none" else reached
-            del n
-        return outputs
+def _as_module(module: Module | Mapping[str, Any]) -> Module:
+    """Return a module given as such or as a mapping of its arguments."""
+    if isinstance(module, Module):
+        return module
+    known = [field.name for field in fields(Module)]
+    unknown = ", ".join(sorted(set(module) - set(known)))
+    if unknown:
+        raise ConfigError(f"unknown module option {unknown}: expected some of {', '.join(known)}")
+    return Module(**module)
 
-    def _follows(self, grids: list[_Grid], path: Path, atom: tuple[int, int]) -> bool:
-        """Whether the path may go on with this atom."""
-        if not path or not self.frequency_decreasing:
-            return True
-        width = [grids[len(path) + step].stride * 2**j for step, (j, _) in ((-1, path[-1]), (0, atom))]
-        return width[1] > width[0]
 
-    def _reach(self, path: Path) -> int:
-        """Pixels on either side that a map depends on, between its cells included."""
-        layers, grids = self._layers(), self._grids()
-        reach = 0.0
-        for layer, grid, (j, _) in zip(layers, grids, path, strict=False):
-            reach += grid.stride * 2**j * FAMILIES[layer.atoms].radius(layer.n_angles)
-        last = max(len(path) - 1, 0)
-        if layers[last].output == "lowpass":
-            family = FAMILIES[layers[last].atoms]
-            reach += grids[last].stride * 2 ** layers[last].n_scales * family.lowpass_radius
-        # A block pools up to a stride of pixels; interpolation then looks at the next block.
-        return math.ceil(reach) + 2 * (grids[len(path)].stride - 1)
+# --- The paths, and where their maps lie --------------------------------------------------------
 
-    # --- what it computes ---
 
-    def _scatter(self, plane: FloatArray, wanted: set[Path]) -> Iterator[tuple[Path, FloatArray]]:
-        """Yield each wanted path with its map, cropped to the image."""
-        import torch
+class _Grid(NamedTuple):
+    """Cells of a layer: (i, j) sits at pixel (offset + stride * i, offset + stride * j)."""
 
-        margin = self.alignment * math.ceil(self.halo / self.alignment)
-        padding = [
-            (margin, _padded(size, margin, self.alignment) - size - margin) for size in plane.shape
+    stride: int
+    offset: float
+
+    def cells(self, shape: tuple[int, int]) -> tuple[int, int]:
+        """Return the number of cells down and across an image."""
+        return -(-shape[0] // self.stride), -(-shape[1] // self.stride)
+
+
+def _grids(layers: Layers) -> list[_Grid]:
+    """Grid of the maps of each order; order 0 lies on the pixels."""
+    grids = [_Grid(1, 0.0)]
+    for layer in layers:
+        stride, offset = grids[-1]
+        if layer.pooling != "subsample":
+            offset += stride * (layer.factor - 1) / 2
+        grids.append(_Grid(stride * layer.factor, offset))
+    return grids
+
+
+def _output_paths(layers: Layers, *, frequency_decreasing: bool) -> list[Path]:
+    """Paths of every order that has an output, in the order of the channels."""
+    reached: list[Path] = [()]
+    outputs = [] if layers[0].output == "none" else reached
+    factor = 1
+    for layer in layers:
+        reached = [
+            (*path, (j, k))
+            for path in reached
+            for j, k in product(range(layer.n_scales), range(layer.n_angles))
+            if not frequency_decreasing or not path or factor * 2**j > 2 ** path[-1][0]
         ]
-        signal = torch.from_numpy(np.pad(plane, padding, mode="reflect"))
-        grids = self._grids()
-        for path, values in self._propagate(signal, _tree(wanted), wanted):
-            stride = grids[len(path)].stride
-            first = margin // stride
-            height, width = _cells(plane.shape, stride)
-            yield path, values[first : first + height, first : first + width].numpy().copy()
+        outputs = outputs if layer.output == "none" else outputs + reached
+        factor = layer.factor
+    return outputs
 
-    def _propagate(
-        self, signal: torch.Tensor, tree: Tree, wanted: set[Path], path: Path = ()
-    ) -> Iterator[tuple[Path, torch.Tensor]]:
-        """Yield S[q] for each wanted path q from `path` on, given U[path]."""
-        import torch
 
-        layers = self._layers()
-        lowpass = self._lowpass(path, signal) if path in wanted else None
-        if path in wanted and lowpass is None:
-            yield path, signal
-        if not tree and lowpass is None:
-            return
-        spectrum = torch.fft.fft2(signal)
-        if lowpass is not None:
-            yield path, _convolve(spectrum, lowpass, is_real=True)
-        for atom, branch in tree.items():
-            layer = layers[len(path)]
-            response = _convolve(spectrum, _filters(layer, signal)[atom], FAMILIES[layer.atoms].is_real)
-            pooled = _pool(_rectify(response, layer.nonlinearity), layer.pooling, layer.factor)
-            yield from self._propagate(pooled, branch, wanted, (*path, atom))
+def _output_module(layers: Layers, path: Path) -> Module:
+    """Return the module whose output atom a path takes: its last, or the first for the empty path."""
+    return layers[max(len(path) - 1, 0)]
+
+
+def _output_scale(layers: Layers, path: Path) -> float:
+    """Scale of the low-pass in cells of the path's own grid, which is pooled unless the path is empty."""
+    module = _output_module(layers, path)
+    return module.n_scales - (math.log2(module.factor) if path else 0.0)
+
+
+def _reach(layers: Layers, path: Path) -> int:
+    """Pixels around a pixel that a path's feature may depend on."""
+    grids = _grids(layers)
+    reach = 0.0
+    for layer, grid, (j, _) in zip(layers, grids, path, strict=False):
+        reach += grid.stride * 2**j * FAMILIES[layer.atoms].radius(layer.n_angles)
+    module, stride = _output_module(layers, path), grids[len(path)].stride
+    if module.output == "lowpass":
+        reach += stride * 2 ** _output_scale(layers, path) * FAMILIES[module.atoms].lowpass_radius
+    # Interpolation looks up to stride - 1 pixels away, at a cell pooled from as many again.
+    return math.ceil(reach) + 2 * (stride - 1)
+
+
+def _name(layers: Layers, path: Path) -> str:
+    """Name of a path: its order, then the atom of each layer."""
+    steps = []
+    for layer, (j, k) in zip(layers, path, strict=False):
+        angle = FAMILIES[layer.atoms].angles(layer.n_angles)[k]
+        steps.append(f"{layer.atoms} j{j} a{angle:.0f}")
+    return " ".join([f"o{len(path)}", " > ".join(steps)]).rstrip()
+
+
+# --- What is computed along them ----------------------------------------------------------------
+
+
+def _scatter(layers: Layers, plane: FloatArray, halo: int, out: dict[Path, FloatArray]) -> None:
+    """Write the map of each path in `out`, given one channel of an image."""
+    import torch
+
+    grids = _grids(layers)
+    stride = grids[-1].stride
+    margin = stride * -(-halo // stride)
+    padding = [
+        (margin, stride * next_fast_len(-(-(size + 2 * margin) // stride)) - size - margin)
+        for size in plane.shape
+    ]
+    signal = torch.from_numpy(np.pad(plane, padding, mode="reflect"))
+    for path, values in _propagate(layers, signal, _tree(out), set(out)):
+        first = margin // grids[len(path)].stride
+        height, width = out[path].shape
+        out[path][:] = values[first : first + height, first : first + width].numpy()
+
+
+def _tree(paths: Iterable[Path]) -> Tree:
+    """Paths as a tree of their steps, so that common beginnings are computed once."""
+    root: Tree = {}
+    for path in paths:
+        node = root
+        for step in path:
+            node = node.setdefault(step, {})
+    return root
+
+
+def _propagate(
+    layers: Layers, signal: torch.Tensor, tree: Tree, wanted: set[Path], path: Path = ()
+) -> Iterator[tuple[Path, torch.Tensor]]:
+    """Yield S[q] of each wanted path q that begins with `path`, given the signal U[path]."""
+    import torch
+
+    averaged = path in wanted and _output_module(layers, path).output == "lowpass"
+    if path in wanted and not averaged:
+        yield path, signal
+    if not tree and not averaged:
+        return
+    spectrum, shape = torch.fft.fft2(signal), (signal.shape[0], signal.shape[1])
+    if averaged:
+        chi = _lowpass(_output_module(layers, path).atoms, _output_scale(layers, path), shape)
+        yield path, _convolve(spectrum, chi, is_real=True)
+    for (j, k), branch in tree.items():
+        layer = layers[len(path)]
+        atoms = _atoms(layer.atoms, layer.n_scales, layer.n_angles, shape)
+        response = _convolve(spectrum, atoms[j, k], is_real=FAMILIES[layer.atoms].is_real)
+        pooled = _pool(_rectify(response, layer.nonlinearity), layer.pooling, layer.factor)
+        yield from _propagate(layers, pooled, branch, wanted, (*path, (j, k)))
+
+
+@lru_cache(maxsize=4)
+def _atoms(family: str, n_scales: int, n_angles: int, shape: tuple[int, int]) -> torch.Tensor:
+    """Fourier transforms of the atoms on one grid."""
+    import torch
+
+    return torch.from_numpy(FAMILIES[family].atoms(shape, n_scales, n_angles))
+
+
+@lru_cache(maxsize=8)
+def _lowpass(family: str, scale: float, shape: tuple[int, int]) -> torch.Tensor:
+    """Fourier transform of the low-pass on one grid."""
+    import torch
+
+    return torch.from_numpy(FAMILIES[family].lowpass(shape, scale))
+
+
+def _convolve(spectrum: torch.Tensor, atom: torch.Tensor, *, is_real: bool) -> torch.Tensor:
+    """Convolve a real signal, given its spectrum, with an atom; half the work if that is real too."""
+    import torch
+
+    # One transform at a time: measured two to three times faster than a batch, and it needs less memory.
+    if is_real:
+        half = spectrum.shape[1] // 2 + 1
+        response: torch.Tensor = torch.fft.irfft2(spectrum[:, :half] * atom[:, :half], s=spectrum.shape)
+    else:
+        response = torch.fft.ifft2(spectrum * atom)
+    return response
+
+
+def _rectify(response: torch.Tensor, nonlinearity: str) -> torch.Tensor:
+    """Apply the non-linearity; only the modulus sees the imaginary part."""
+    import torch
+
+    if nonlinearity == "modulus":
+        return torch.abs(response)
+    return torch.relu(response.real) if nonlinearity == "relu" else torch.tanh(response.real)
+
+
+def _pool(signal: torch.Tensor, pooling: str, factor: int) -> torch.Tensor:
+    """Reduce each block of factor by factor values to one."""
+    if pooling == "subsample":
+        return signal[::factor, ::factor]
+    height, width = signal.shape
+    blocks = signal.reshape(height // factor, factor, width // factor, factor)
+    return blocks.mean(dim=(1, 3)) if pooling == "average" else blocks.abs().amax(dim=(1, 3))

@@ -8,7 +8,7 @@ array of shape (n_scales, n_angles, H, W). `FAMILIES` lists the families by name
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -47,7 +47,8 @@ def check_family_size(n_scales: int, n_angles: int) -> None:
 
 def _frequencies(shape: tuple[int, int]) -> tuple[Float64Array, Float64Array]:
     """Frequencies along x (a row) and along y (a column), in cycles per pixel."""
-    return np.fft.fftfreq(shape[1])[None, :], np.fft.fftfreq(shape[0])[:, None]
+    x, y = np.fft.fftfreq(shape[1]), np.fft.fftfreq(shape[0])
+    return x[None, :].astype(np.float64), y[:, None].astype(np.float64)
 
 
 # --- Gabor and Morlet ---------------------------------------------------------------------------
@@ -155,11 +156,11 @@ def gabor_lowpass(shape: tuple[int, int], scale: float) -> FloatArray:
     Returns
     -------
     ndarray of shape (H, W), float32
-        Fourier transform :math:`\exp(-2 \pi^2 \sigma^2 (u^2 + v^2))`, 1 at the origin.
+        Fourier transform :math:`\exp(-2 \pi^2 \sigma^2 (u^2 + v^2))`, folded at Nyquist, 1 at the origin.
     """
-    x, y = _frequencies(shape)
-    width = 2 * np.pi * _SIGMA * 2.0 ** (scale - 1)
-    return np.exp(-0.5 * width**2 * (x**2 + y**2)).astype(np.float32)
+    gaussian = _folded_gaussian(shape, sigma=_SIGMA * 2.0 ** (scale - 1), slant=1, theta=0, centre=0)
+    gaussian /= gaussian[0, 0]
+    return gaussian.astype(np.float32)
 
 
 def _slant(n_angles: int) -> float:
@@ -288,8 +289,10 @@ def shearlet_atoms(shape: tuple[int, int], n_scales: int, n_angles: int) -> Floa
 
     with the roles of :math:`\xi_1` and :math:`\xi_2` exchanged in the vertical cone; atoms that straddle the
     two are glued at the diagonal. Eq. 7.5 writes the product in ``x, y``; the classical construction,
-    whose conditions 7.6 and 7.7 make a frame, lives in the Fourier domain. Scale 0 peaks at Nyquist,
-    so the squares of the atoms and of the low-pass sum to 1 on the whole grid.
+    whose conditions 7.6 and 7.7 make a frame, lives in the Fourier domain. Scale 0 takes every higher
+    frequency too. Direction has no meaning at Nyquist, where opposite edges of the grid are one: between
+    3/8 and 1/2 cycles per pixel each atom blends smoothly with its mirror image, which keeps it short
+    in space, and the squares of the atoms and of the low-pass sum to 1 on the whole grid.
 
     References
     ----------
@@ -297,14 +300,14 @@ def shearlet_atoms(shape: tuple[int, int], n_scales: int, n_angles: int) -> Floa
     feature space, eq. 7.5-7.7.
     """
     check_family_size(n_scales, n_angles)
-    position, radius = _cone_position(shape), _cone_radius(shape)
     direction = 4.0 * np.arange(n_angles)[:, None, None] / n_angles
-    angular = bump(n_angles / 4 * ((position - direction + 2) % 4 - 2))
-    radial = meyer(2.0 ** (np.arange(n_scales)[:, None, None] - 1) * radius)
-    atoms = np.empty((n_scales, n_angles, *shape), dtype=np.float32)
-    for j in range(n_scales):
-        atoms[j] = _even(radial[j] * angular)
-    return atoms
+    energy = np.zeros((n_scales, n_angles, *shape))
+    for radius, position, window in _copies(shape):
+        angular = window * bump(n_angles / 4 * ((position - direction + 2) % 4 - 2))
+        for j in range(n_scales):
+            octave = _log2(2.0 ** (j + 1) * radius)
+            energy[j] += (bump(octave if j else np.minimum(octave, 0)) * angular) ** 2
+    return np.sqrt(energy).astype(np.float32)
 
 
 def shearlet_lowpass(shape: tuple[int, int], scale: float) -> FloatArray:
@@ -322,27 +325,32 @@ def shearlet_lowpass(shape: tuple[int, int], scale: float) -> FloatArray:
     ndarray of shape (H, W), float32
         Fourier transform, the root of the sum of :math:`|\psi_1|^2` over all coarser scales.
     """
-    return bump(np.maximum(0, _log2(2.0 ** (scale + 1) * _cone_radius(shape)))).astype(np.float32)
+    energy = np.zeros(shape)
+    for radius, _, window in _copies(shape):
+        energy += (window * bump(np.maximum(_log2(2.0 ** (scale + 1) * radius), 0))) ** 2
+    return np.sqrt(energy).astype(np.float32)
 
 
-def _cone_radius(shape: tuple[int, int]) -> Float64Array:
-    """The larger of |u| and |v|: the coordinate that the radial wavelet sees in its own cone."""
-    x, y = _frequencies(shape)
-    return np.maximum(np.abs(x), np.abs(y))
-
-
-def _cone_position(shape: tuple[int, int]) -> Float64Array:
-    """Slope v/u in the horizontal cone, 2 - u/v in the vertical one: a direction modulo 4."""
-    x, y = np.broadcast_arrays(*_frequencies(shape))
+def _cone_coordinates(x: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """Return the radius max(|x|, |y|) and the direction modulo 4: y/x, or 2 - x/y in the vertical cone."""
+    x, y = np.broadcast_arrays(x, y)
     horizontal = np.abs(y) <= np.abs(x)
-    slope = np.where(horizontal, y, x) / np.where(_cone_radius(shape) > 0, np.where(horizontal, x, y), 1)
-    return np.where(horizontal, slope, 2 - slope)
+    major, minor = np.where(horizontal, x, y), np.where(horizontal, y, x)
+    slope = minor / np.where(major == 0, 1, major)
+    return np.abs(major), np.where(horizontal, slope, 2 - slope)
 
 
-def _even(atoms: Float64Array) -> Float64Array:
-    """Share the energy of each frequency with its opposite: they differ only on the Nyquist lines."""
-    opposite = np.roll(atoms[..., ::-1, ::-1], (1, 1), axis=(-2, -1))
-    return np.sqrt(0.5 * (atoms**2 + opposite**2))
+def _copies(shape: tuple[int, int]) -> Iterator[tuple[Float64Array, Float64Array, Float64Array]]:
+    """Yield radius, position and window on the grid and its nearest copies along x, along y and both."""
+    x, y = _frequencies(shape)
+    for copy_y in (y, np.where(y < 0, y + 1, y - 1)):
+        for copy_x in (x, np.where(x < 0, x + 1, x - 1)):
+            yield *_cone_coordinates(copy_x, copy_y), _nyquist(copy_x) * _nyquist(copy_y)
+
+
+def _nyquist(frequency: Float64Array) -> Float64Array:
+    """Window that is 1 up to 3/8, 0 from 5/8 on, and whose squared copies one period apart sum to 1."""
+    return bump(np.clip(4 * np.abs(frequency) - 1.5, 0, 1))
 
 
 def _log2(x: Float64Array) -> Float64Array:
@@ -417,15 +425,20 @@ def _gabor_radius(n_angles: int) -> float:
 
 def _shearlet_radius(n_angles: int) -> float:
     """Fit of the measured radius beyond which lies 1e-4 of an atom's energy."""
-    return 6 + 0.75 * n_angles
+    return 8 + n_angles
 
 
 FAMILIES = {
     "gabor": Family(
-        partial(gabor_atoms, zero_mean=False), gabor_lowpass, gabor_angles, _gabor_radius, 2 * _SIGMA, is_real=False
+        partial(gabor_atoms, zero_mean=False),
+        gabor_lowpass,
+        gabor_angles,
+        _gabor_radius,
+        2 * _SIGMA,
+        is_real=False,
     ),
     "morlet": Family(gabor_atoms, gabor_lowpass, gabor_angles, _gabor_radius, 2 * _SIGMA, is_real=False),
     "shearlet": Family(
-        shearlet_atoms, shearlet_lowpass, shearlet_angles, _shearlet_radius, 4.0, is_real=True
+        shearlet_atoms, shearlet_lowpass, shearlet_angles, _shearlet_radius, 4.5, is_real=True
     ),
 }

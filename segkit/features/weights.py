@@ -6,14 +6,12 @@ that could execute code, and a download is only believed if its hash matches its
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.error import URLError
 
 import numpy as np
-from numpy.typing import NDArray
 
 from segkit.errors import ConfigError, WeightsError
 
@@ -116,13 +114,3 @@ def _read_weights(path: Path) -> dict[str, torch.Tensor]:
     except Exception as error:  # an unpickling error is a bare Exception subclass in some versions of torch
         raise WeightsError(f"weights {path} hold more than arrays and were not opened: save a state_dict") from error
     raise ConfigError(f"weights {path}: unknown format {path.suffix!r}; needed .npz, .safetensors, .pth or .pt")
-
-
-def digest_arrays(arrays: dict[str, NDArray[Any]]) -> str:
-    """Hexadecimal sha256 of named arrays: names, shapes, types and values, in order of name."""
-    sha = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        sha.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        sha.update(array.tobytes())
-    return sha.hexdigest()

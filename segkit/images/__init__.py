@@ -1,0 +1,28 @@
+"""Image and mask files: read, pair, name the classes, write."""
+
+from segkit.images.labels import UNLABELLED, LabelMap
+from segkit.images.pairs import Dataset, Inspection, Pair, inspect_pairs, list_images, load_pairs, pair
+from segkit.images.read import IMAGE_EXTENSIONS, check_image, read_image, read_mask, read_pages, to_float
+from segkit.images.write import overlay, write_mask, write_overlay, write_probability
+
+__all__ = [
+    "IMAGE_EXTENSIONS",
+    "UNLABELLED",
+    "Dataset",
+    "Inspection",
+    "LabelMap",
+    "Pair",
+    "check_image",
+    "inspect_pairs",
+    "list_images",
+    "load_pairs",
+    "overlay",
+    "pair",
+    "read_image",
+    "read_mask",
+    "read_pages",
+    "to_float",
+    "write_mask",
+    "write_overlay",
+    "write_probability",
+]

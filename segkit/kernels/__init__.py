@@ -1,0 +1,53 @@
+"""Kernels: their values, their random features, and which of them hold the classes apart."""
+
+from segkit.kernels.base import (
+    Anova,
+    Gaussian,
+    Kernel,
+    Laplacian,
+    Normalized,
+    Polynomial,
+    ShiftInvariantKernel,
+    gram_matrices,
+    kernel_from_dict,
+    kernel_to_dict,
+    median_gamma,
+)
+from segkit.kernels.fourier import RandomFourierFeatures, fourier_map
+from segkit.kernels.mixture import MixtureRFF
+from segkit.kernels.mmd import (
+    FeatureSums,
+    alignment,
+    mixture_weights,
+    mmd,
+    mmd_squared,
+    paired_mmd_squared,
+    power_criterion,
+)
+from segkit.kernels.nystrom import NystroemFeatures, NystroemMap
+
+__all__ = [
+    "Anova",
+    "FeatureSums",
+    "Gaussian",
+    "Kernel",
+    "Laplacian",
+    "MixtureRFF",
+    "Normalized",
+    "NystroemFeatures",
+    "NystroemMap",
+    "Polynomial",
+    "RandomFourierFeatures",
+    "ShiftInvariantKernel",
+    "alignment",
+    "fourier_map",
+    "gram_matrices",
+    "kernel_from_dict",
+    "kernel_to_dict",
+    "median_gamma",
+    "mixture_weights",
+    "mmd",
+    "mmd_squared",
+    "paired_mmd_squared",
+    "power_criterion",
+]

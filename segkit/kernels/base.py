@@ -11,8 +11,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist
+from sklearn.base import BaseEstimator
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
 
 from segkit.errors import ConfigError, InputError, ModelFileError
 
@@ -100,7 +102,7 @@ class Gaussian(_Radial):
 
     def of_squared_distances(self, squared: FloatArray) -> FloatArray:
         """Kernel values at squared Euclidean distances, same shape and dtype."""
-        values = squared * -self.gamma
+        values: FloatArray = squared * -self.gamma
         return np.exp(values, out=values)
 
     def frequencies(self, n_features: int, n_draws: int, rng: RandomGenerator) -> FloatArray:
@@ -240,7 +242,7 @@ class Polynomial:
         _set_positive(self, "gamma")
         _check_degree(self, self.degree)
         if not 0 <= self.coef0 < math.inf:
-            raise ConfigError(f"Polynomial(coef0={self.coef0}): coef0 must be finite and at least 0")
+            raise ConfigError(f"Polynomial(coef0={self.coef0}): coef0 must be finite and >= 0")
         object.__setattr__(self, "coef0", float(self.coef0))
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
@@ -321,7 +323,7 @@ def kernel_to_dict(kernel: Kernel) -> dict[str, Any]:
     if _KERNELS.get(name) is not type(kernel):
         raise ConfigError(f"kernel {kernel!r} cannot be stored: only {', '.join(_KERNELS)} can")
     description: dict[str, Any] = {"name": name}
-    for field in fields(kernel):  # type: ignore[arg-type]
+    for field in fields(kernel):
         value = getattr(kernel, field.name)
         description[field.name] = kernel_to_dict(value) if isinstance(value, Kernel) else value
     return description
@@ -345,7 +347,7 @@ def kernel_from_dict(description: dict[str, Any]) -> Kernel:
     ModelFileError
         If no such kernel or parameter exists.
     """
-    parameters = {
+    parameters: dict[str, Any] = {
         key: kernel_from_dict(value) if isinstance(value, dict) else value
         for key, value in description.items()
         if key != "name"
@@ -354,7 +356,7 @@ def kernel_from_dict(description: dict[str, Any]) -> Kernel:
         kernel: Kernel = _KERNELS[description["name"]](**parameters)
     except (KeyError, TypeError) as error:
         raise ModelFileError(
-            f"kernel {description!r} is unknown to this version of segkit; the kernels are {', '.join(_KERNELS)}"
+            f"kernel {description!r} is unknown to this version of segkit, which has {', '.join(_KERNELS)}"
         ) from error
     return kernel
 
@@ -425,10 +427,16 @@ def median_gamma(
     median = float(np.median(pdist(rows, "sqeuclidean")))
     if median == 0:
         raise InputError(
-            f"the median distance between {len(rows)} samples is 0: at least half of the pairs are identical; "
+            f"the median distance between {len(rows)} samples is 0, at least half of the pairs being equal: "
             f"drop duplicate rows or give gamma as a number"
         )
     return 1 / median
+
+
+def validate_rows(estimator: BaseEstimator, X: ArrayLike, *, reset: bool) -> FloatArray:
+    """Check the rows an estimator is given, keeping float32 and float64, as its ``X``."""
+    rows: FloatArray = validate_data(estimator, X, dtype=[np.float64, np.float32], reset=reset)
+    return rows
 
 
 def _squared_distances(X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
@@ -461,4 +469,6 @@ def _set_positive(kernel: Any, name: str) -> None:
 
 def _check_degree(kernel: object, degree: object) -> None:
     if not isinstance(degree, int) or degree < 1:
-        raise ConfigError(f"{type(kernel).__name__}(degree={degree}): degree must be an integer of at least 1")
+        raise ConfigError(
+            f"{type(kernel).__name__}(degree={degree}): degree must be an integer of at least 1"
+        )

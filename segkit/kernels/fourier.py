@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from segkit.errors import ConfigError, InputError
-from segkit.kernels.base import FloatArray, Gaussian, ShiftInvariantKernel
+from segkit.errors import InputError
+from segkit.kernels.base import FloatArray, Gaussian, ShiftInvariantKernel, validate_rows
 
 
 def fourier_map(
@@ -93,7 +93,7 @@ def fourier_map(
     return out
 
 
-class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Random Fourier features of one shift-invariant kernel.
 
     Parameters
@@ -101,7 +101,7 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     kernel : ShiftInvariantKernel or None, default=None
         `Gaussian` or `Laplacian`; None is ``Gaussian(gamma=1.0)``.
     n_components : int, default=100
-        Number of output features; even for pairs.
+        Number of output features; rounded up to an even number for pairs.
     form : {"pair", "phase"}, default="pair"
         Cosine and sine of each draw (lower variance), or a cosine with a random phase.
     random_state : int, RandomState instance or None, default=None
@@ -115,11 +115,6 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         Phases in [0, 2 pi); None for pairs.
     n_features_in_ : int
         Number of input features.
-
-    Raises
-    ------
-    ConfigError
-        If `n_components` is odd and `form` is "pair".
 
     Notes
     -----
@@ -176,15 +171,10 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         RandomFourierFeatures
             The fitted transformer.
         """
-        X = validate_data(self, X, dtype=[np.float64, np.float32])
-        if self.form == "pair" and self.n_components % 2:
-            raise ConfigError(
-                f"n_components={self.n_components} with form='pair': pairs need an even number; "
-                f"take {self.n_components + 1} or form='phase'"
-            )
+        X = validate_rows(self, X, reset=True)
         kernel = Gaussian(1.0) if self.kernel is None else self.kernel
         rng = check_random_state(self.random_state)
-        n_draws = self.n_components // 2 if self.form == "pair" else self.n_components
+        n_draws = math.ceil(self.n_components / 2) if self.form == "pair" else self.n_components
         self.frequencies_ = kernel.frequencies(X.shape[1], n_draws, rng).astype(X.dtype)
         self.phases_ = None if self.form == "pair" else rng.uniform(0, 2 * np.pi, n_draws).astype(X.dtype)
         return self
@@ -203,12 +193,12 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             Features; float32 if `X` is.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        return fourier_map(X, self.frequencies_, self.phases_)
+        return fourier_map(validate_rows(self, X, reset=False), self.frequencies_, self.phases_)
 
     @property
     def _n_features_out(self) -> int:
-        return self.n_components
+        n_draws: int = self.frequencies_.shape[1]
+        return 2 * n_draws if self.phases_ is None else n_draws
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -113,8 +113,8 @@ def mmd(K: ArrayLike, y: ArrayLike, *, statistic: Statistic = "unbiased") -> flo
     Examples
     --------
     >>> from segkit.kernels import Gaussian, mmd
-    >>> mmd(Gaussian(100.0)([[0.0], [0.0], [1.0], [1.0]]), ["a", "a", "b", "b"]) ** 2
-    2.0000000000000004
+    >>> round(mmd(Gaussian(100.0)([[0.0], [0.0], [1.0], [1.0]]), ["a", "a", "b", "b"]), 4)
+    1.4142
     """
     return _PairSums.of_gram(*_checked(K, y)).mmd(statistic)
 
@@ -168,7 +168,7 @@ def paired_mmd_squared(
     return float(_mean_off_diagonal(values.sum(), np.trace(values), len(first)))
 
 
-def power(K: ArrayLike, y: ArrayLike) -> float:
+def power_criterion(K: ArrayLike, y: ArrayLike) -> float:
     """Score a kernel by the power of the two-sample test it gives.
 
     Parameters
@@ -204,14 +204,13 @@ def power(K: ArrayLike, y: ArrayLike) -> float:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from segkit.kernels import Gaussian, power
-    >>> x = np.linspace(0, 1, 20)[:, None]
-    >>> power(Gaussian(1.0)(x), x[:, 0] > 0.5) > power(Gaussian(1000.0)(x), x[:, 0] > 0.5)
+    >>> from segkit.kernels import Gaussian, power_criterion
+    >>> K = Gaussian(1.0)([[0.0], [0.3], [2.0], [2.2]])
+    >>> power_criterion(K, [0, 0, 1, 1]) > power_criterion(K, [0, 1, 0, 1])
     True
     """
     K, members = _checked(K, y)
-    _require_two_samples(members.sum(axis=0))
+    _require_samples(members.sum(axis=0), 2)
     return float(np.mean([max(_power_ratio(K, positive), 0.0) for positive in _one_vs_rest(members)]))
 
 
@@ -327,9 +326,8 @@ def mixture_weights(scores: ArrayLike) -> Float64Array:
             stacklevel=2,
         )
         values = np.ones_like(values)
-    # The largest first, so that tiny scores neither overflow nor vanish in the quotient.
-    values /= values.max()
-    return values / values.sum()
+    weights: Float64Array = values / values.sum()
+    return weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -398,9 +396,9 @@ class FeatureSums:
         """
         labels, classes = np.asarray(y), np.asarray(classes)
         if len(Z) != len(labels):
-            raise InputError(f"{len(Z)} rows of features and {len(labels)} labels: one label per row is needed")
+            raise InputError(f"{len(Z)} rows and {len(labels)} labels: one label for each row is needed")
         if unknown := sorted(set(labels.tolist()) - set(classes.tolist())):
-            raise InputError(f"labels {unknown} are not among the classes {classes.tolist()}: add or drop them")
+            raise InputError(f"labels {unknown} are not among classes {classes.tolist()}: add or drop them")
         blocks = [Z[labels == label] for label in classes]
         return cls(
             classes,
@@ -454,17 +452,17 @@ class _PairSums:
     def mmd_squared(self, statistic: Statistic) -> float:
         if len(self.counts) != 2:
             raise InputError(f"{len(self.counts)} classes: mmd_squared compares two; use mmd")
-        cross = self.totals[0, 1] / self.counts.prod()
+        _require_samples(self.counts, 2 if statistic == "unbiased" else 1)
         match statistic:
             case "unbiased":
-                _require_two_samples(self.counts)
                 within = _mean_off_diagonal(self.totals.diagonal(), self.traces, self.counts)
             case "biased" | "scaled_biased":
                 within = self.totals.diagonal() / self.counts**2
             case _:
                 raise ConfigError(f"statistic={statistic!r}: choose 'unbiased', 'biased' or 'scaled_biased'")
+        value = within.sum() - 2 * self.totals[0, 1] / self.counts.prod()
         scale = self.counts.prod() / self.counts.sum() if statistic == "scaled_biased" else 1.0
-        return float(scale * (within.sum() - 2 * cross))
+        return float(scale * value)
 
     def mmd(self, statistic: Statistic) -> float:
         squares = [split.mmd_squared(statistic) for split in self._splits()]
@@ -478,7 +476,7 @@ class _PairSums:
 
 
 def _checked(K: ArrayLike, y: ArrayLike) -> tuple[Float64Array, BoolArray]:
-    """The Gram matrix in float64, and who belongs to which class, (n_samples, n_classes)."""
+    """Return the Gram matrix in float64 and who belongs to which class, (n_samples, n_classes)."""
     K, labels = np.asarray(K, dtype=np.float64), np.asarray(y)
     if K.ndim != 2 or labels.shape != K.shape[:1] or K.shape[0] != K.shape[1]:
         raise InputError(
@@ -501,9 +499,9 @@ def _mean_off_diagonal(total: Any, trace: Any, n: Any) -> Any:
     return (total - trace) / (n * (n - 1))
 
 
-def _require_two_samples(counts: NDArray[Any]) -> None:
-    if counts.min() < 2:
+def _require_samples(counts: NDArray[Any], needed: int) -> None:
+    if counts.min() < needed:
         raise InputError(
-            f"a class has {int(counts.min())} of {int(counts.sum())} samples: the unbiased MMD needs at least 2 "
-            f"in each class; annotate more of it"
+            f"a class has {int(counts.min())} of {int(counts.sum())} samples: this estimate needs at least "
+            f"{needed} in each class; annotate more of it"
         )

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from segkit.errors import InputError
-from segkit.kernels.base import FloatArray, Gaussian, Kernel
+from segkit.kernels.base import FloatArray, Gaussian, Kernel, validate_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class NystroemMap:
         return features
 
 
-class NystroemFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class NystroemFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Nystroem features of any positive definite kernel.
 
     Parameters
@@ -155,7 +155,7 @@ class NystroemFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         InputError
             If the kernel vanishes on all landmarks.
         """
-        X = validate_data(self, X, dtype=[np.float64, np.float32])
+        X = validate_rows(self, X, reset=True)
         kernel = Gaussian(1.0) if self.kernel is None else self.kernel
         rows = choose_landmarks(X, self.n_components, check_random_state(self.random_state))
         self.map_ = NystroemMap.from_landmarks(kernel, rows)
@@ -175,7 +175,7 @@ class NystroemFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             Features; float32 if `X` is.
         """
         check_is_fitted(self)
-        return self.map_(validate_data(self, X, dtype=[np.float64, np.float32], reset=False))
+        return self.map_(validate_rows(self, X, reset=False))
 
     @property
     def _n_features_out(self) -> int:

@@ -1,0 +1,360 @@
+"""The command ``segkit``: train, predict, evaluate, inspect, demo.
+
+Commands only read arguments, call the library and tell what came of it. What takes time to import
+is imported inside them, so that ``segkit --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import click
+import typer
+
+from segkit import __version__
+from segkit.errors import ConfigError, InputError, OutputError, SegkitError
+
+if TYPE_CHECKING:
+    from segkit.images import LabelMap
+
+Item = TypeVar("Item")
+
+EXTRAS = ("probability", "overlay")
+
+app = typer.Typer(
+    help="Segment biomedical images from a few annotated ones.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+ImagesArgument = Annotated[Path, typer.Argument(help="Folder of images (sub-folders too), or one image.")]
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="YAML file of options; see configs/.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="One option, for example bank.name=vgg16. May be repeated."),
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, nothing but errors.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
+UnlabelledOption = Annotated[int | None, typer.Option(help="Mask value of pixels nobody annotated.")]
+
+
+def main() -> None:
+    """Run the command line; every error segkit raises is one line and exit status 2."""
+    debug = "--debug" in sys.argv
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    warnings.showwarning = _show_warning
+    try:
+        sys.exit(app(arguments, standalone_mode=False) or 0)
+    except SegkitError as error:
+        if debug:
+            raise
+        _fail(" ".join(str(error).split()))
+    except click.ClickException as error:
+        _fail(error.format_message() + " (segkit --help lists what there is)")
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        typer.echo("stopped", err=True)
+        sys.exit(130)
+    except MemoryError:
+        _fail("out of memory: use smaller images, fewer training.pixels or kernel.n_components, or a smaller bank")
+
+
+def _fail(message: str) -> None:
+    typer.echo(f"segkit: {message}", err=True)
+    sys.exit(2)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+    """Show our own warnings in one line, and leave out those of libraries about themselves."""
+    if issubclass(category, UserWarning):
+        typer.echo(f"note: {' '.join(str(message).split())}", err=True)
+
+
+def _print_version(value: bool) -> None:  # noqa: FBT001
+    if value:
+        typer.echo(f"segkit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[  # noqa: ARG001
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,  # noqa: ARG001
+) -> None:
+    """Segment biomedical images from a few annotated ones."""
+
+
+@app.command()
+def train(
+    images: ImagesArgument,
+    masks: Annotated[Path, typer.Argument(help="Folder of masks with the images' names.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write, NAME.segkit.")],
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every draw; the same seed gives the same model.")] = None,
+    quiet: QuietOption = False,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Learn a model from annotated images."""
+    from segkit.config import Config
+    from segkit.images import load_pairs
+
+    overrides = [*(set_ or []), *([] if seed is None else [f"seed={seed}"])]
+    settings = Config.load(config, overrides)
+    _refuse_existing([output], overwrite)
+    dataset = load_pairs(images, masks, labels=settings.data.labels, unlabelled=settings.data.unlabelled)
+    tell = _teller(quiet)
+    for message in dataset.messages:
+        tell(message)
+    segmenter = settings.build()
+    with _progress(quiet) as follow:
+        segmenter.fit(dataset.images, dataset.masks, label_map=dataset.label_map, progress=follow)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    segmenter.save(output, embed_weights=getattr(settings.bank, "embed_weights", True))
+    tell(_describe_training(segmenter.summary_, segmenter.label_map_))
+    tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="Model file written by segkit train.")],
+    images: ImagesArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the predicted masks.")],
+    probability: Annotated[bool, typer.Option("--probability", help="Also write probability maps (TIFF).")] = False,
+    overlay: Annotated[bool, typer.Option("--overlay", help="Also write images with the contours drawn in.")] = False,
+    quiet: QuietOption = False,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Segment every image of a folder; masks carry the values of the training masks."""
+    from segkit.images import read_image, write_mask, write_overlay, write_probability
+    from segkit.segmenter import load
+
+    segmenter = load(model)
+    _refuse_nesting(images, output)
+    jobs = _plan_outputs(images, output, n_channels=segmenter.n_image_channels_)
+    extras = [name for name, wanted in zip(EXTRAS, (probability, overlay), strict=True) if wanted]
+    extra_paths = {name: [_extra_path(target, output, name) for _, target in jobs] for name in extras}
+    _refuse_existing([target for _, target in jobs] + [path for paths in extra_paths.values() for path in paths], overwrite)
+    start = time.perf_counter()
+    with _progress(quiet) as follow:
+        for index, (source, target) in enumerate(follow(jobs, "Segmenting")):
+            pages = read_image(source)
+            predictions, probabilities = zip(*segmenter.predict(pages, return_proba=True), strict=True)
+            write_mask(target, predictions)
+            if probability:
+                write_probability(extra_paths["probability"][index], [_maps_to_store(page) for page in probabilities])
+            if overlay:
+                ids = [segmenter.label_map_.encode(mask) for mask in predictions]
+                write_overlay(extra_paths["overlay"][index], pages, ids)
+    tell = _teller(quiet)
+    tell(f"{len(jobs)} masks in {output} ({(time.perf_counter() - start) / len(jobs):.2f} s an image)")
+    for name in extras:
+        tell(f"{name} in {output / name}")
+
+
+@app.command()
+def evaluate(
+    predictions: Annotated[Path, typer.Argument(help="Folder of predicted masks.")],
+    masks: Annotated[Path, typer.Argument(help="Folder of true masks with the same names.")],
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the scores to this file.")] = None,
+    unlabelled: UnlabelledOption = None,
+    quiet: QuietOption = False,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Score predicted masks: mean IoU with its 95 % interval, IoU and Dice of each class."""
+    from segkit.evaluate import compare_folders
+
+    if json_file is not None:
+        _refuse_existing([json_file], overwrite)
+    result = compare_folders(predictions, masks, unlabelled=unlabelled, skip=EXTRAS)
+    if json_file is not None:
+        _write_json(json_file, result)
+    _teller(quiet)(_describe_scores(result))
+
+
+@app.command()
+def inspect(
+    path: Annotated[Path, typer.Argument(metavar="MODEL | IMAGES", help="A model file, or a folder of images.")],
+    masks: Annotated[Path | None, typer.Argument(help="With a folder of images: its masks.")] = None,
+    unlabelled: UnlabelledOption = None,
+) -> None:
+    """Tell what a model is, or what is right and wrong with images and masks."""
+    if masks is not None:
+        from segkit.images import inspect_pairs
+
+        report = inspect_pairs(path, masks, unlabelled=unlabelled)
+        typer.echo(report.describe())
+        if report.faults:
+            raise InputError(f"{len(report.faults)} fault{'s' if len(report.faults) > 1 else ''} above: mend them before training")
+        return
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder: give its masks too, segkit inspect IMAGES MASKS")
+    from segkit.store import read_model
+
+    header, _ = read_model(path)
+    typer.echo(_describe_model(header))
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for images, model and pictures.")] = Path("segkit-demo"),
+    seed: Annotated[int, typer.Option(help="Seed of the made-up images and of training.")] = 0,
+    quiet: QuietOption = False,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Make a small set of lifelike images, train on five, segment and score the others. No download."""
+    from segkit.demo import run_demo
+
+    _refuse_existing([output], overwrite)
+    tell = _teller(quiet)
+    with _progress(quiet) as follow:
+        result = run_demo(output, seed=seed, progress=follow)
+    tell(_describe_training(result.summary, result.label_map))
+    tell(_describe_scores(result.scores))
+    tell(f"Pictures: {result.picture}")
+
+
+class _progress:  # noqa: N801
+    """Progress bars on standard error, for as long as the block lasts."""
+
+    def __init__(self, quiet: bool) -> None:  # noqa: FBT001
+        self._quiet = quiet
+
+    def __enter__(self) -> Callable[[Iterable[Item], str], Iterator[Item]]:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        self._bars = Progress(console=Console(stderr=True), transient=True, disable=self._quiet)
+        self._bars.start()
+        return self._follow
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def _follow(self, items: Iterable[Item], description: str) -> Iterator[Item]:
+        items = list(items)
+        task = self._bars.add_task(description, total=len(items))
+        for item in items:
+            yield item
+            self._bars.advance(task)
+
+
+def _teller(quiet: bool) -> Callable[[str], None]:  # noqa: FBT001
+    return (lambda _: None) if quiet else typer.echo
+
+
+def _refuse_existing(paths: list[Path], overwrite: bool) -> None:  # noqa: FBT001
+    existing = [path for path in paths if path.exists()]
+    if existing and not overwrite:
+        more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
+        raise OutputError(f"{existing[0]}{more} would be overwritten: choose another place, or add --overwrite")
+
+
+def _refuse_nesting(images: Path, output: Path) -> None:
+    """Keep predictions out of the input folder, where the next run would take them for images."""
+    inside, around = output.resolve(), images.resolve()
+    if inside == around or (around in inside.parents and images.is_dir()):
+        raise OutputError(f"output {output} is the input folder {images} or inside it: choose a folder elsewhere")
+    if images.is_file() and inside == around.parent:
+        raise OutputError(f"output {output} is the folder of {images}: choose a folder elsewhere")
+
+
+def _plan_outputs(images: Path, output: Path, *, n_channels: int) -> list[tuple[Path, Path]]:
+    """Input and output file of every image, once all of them have been read and found fit."""
+    from segkit.images import list_images, read_image
+
+    root = images if images.is_dir() else images.parent
+    jobs: list[tuple[Path, Path]] = []
+    faults: list[str] = []
+    taken: dict[Path, Path] = {}
+    for relative in list_images(images):
+        source = root / relative
+        try:
+            pages = read_image(source)
+        except SegkitError as error:
+            faults.append(str(error))
+            continue
+        if pages[0].shape[2] != n_channels:
+            faults.append(f"{source} has {pages[0].shape[2]} channels, the model was trained on {n_channels}")
+        target = (output / relative).with_suffix(".png" if len(pages) == 1 else ".tif")
+        if target in taken:
+            faults.append(f"{source} and {taken[target]} would both become {target}: rename one")
+        taken[target] = source
+        jobs.append((source, target))
+    if faults:
+        more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
+        raise InputError("; ".join(faults[:5]) + more)
+    return jobs
+
+
+def _extra_path(target: Path, output: Path, name: str) -> Path:
+    suffix = ".tif" if name == "probability" else target.suffix
+    return (output / name / target.relative_to(output)).with_suffix(suffix)
+
+
+def _maps_to_store(probabilities: Any) -> Any:
+    """Of two classes the foreground's map, (H, W); of more all, (n_classes, H, W)."""
+    return probabilities[:, :, 1] if probabilities.shape[2] == 2 else probabilities.transpose(2, 0, 1)
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _describe_training(summary: dict[str, Any], label_map: LabelMap) -> str:
+    kept = summary["kept_channels"]
+    lines = [
+        f"Trained on {_count(summary['n_images'], 'image')} in {sum(summary['seconds'].values()):.1f} s",
+        f"Kept {sum(kept.values())} of {summary['n_channels']} channels: "
+        + ", ".join(f"{group} {number}" for group, number in kept.items()),
+        "Kernel weights: " + ", ".join(f"{kernel['name']} {kernel['weight']:.3f}" for kernel in summary["kernels"]),
+        f"Training IoU: {summary['training_mean_iou']:.3f} ("
+        + ", ".join(f"{name} {iou:.3f}" for name, iou in zip(label_map.names, summary["training_iou"], strict=True))
+        + "); it flatters, only other images tell",
+    ]
+    return "\n".join(lines)
+
+
+def _describe_scores(result: dict[str, Any]) -> str:
+    low, high = result["interval"]
+    lines = [f"Mean IoU {result['mean_iou']:.3f} (95 % interval {low:.3f} to {high:.3f}, {_count(result['n_images'], 'image')})"]
+    for entry in result["classes"]:
+        undefined = f", in neither mask of {_count(entry['n_undefined'], 'image')}" if entry["n_undefined"] else ""
+        lines.append(f"  {entry['name']}: IoU {_number(entry['iou'])}, Dice {_number(entry['dice'])}{undefined}")
+    lines += result["notes"]
+    return "\n".join(lines)
+
+
+def _describe_model(header: dict[str, Any]) -> str:
+    from segkit.images import LabelMap
+
+    label_map = LabelMap.from_dict(header["label_map"])
+    bank = ", ".join(f"{key}={value}" for key, value in header["bank"].items())
+    versions = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
+    return "\n".join(
+        [
+            f"Format version {header['format_version']}, written with {versions}",
+            f"Bank: {bank}",
+            f"Images: {_count(header['n_image_channels'], 'channel')}; {label_map.describe()}",
+            _describe_training(header["summary"], label_map),
+            f"Training set: sha256 {header['summary']['training_set_sha256']}",
+        ]
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _number(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.3f}"

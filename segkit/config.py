@@ -1,0 +1,258 @@
+"""The options of a run: one typed schema, defaults < YAML file < ``--set key=value``.
+
+Every key of a configuration file is a field below, and the field's comment in ``configs/`` says
+what it does. A key that does not exist is an error that names the nearest one that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, NonNegativeInt, PositiveFloat, PositiveInt, Tag
+from pydantic import ValidationError as SchemaError
+
+from segkit.errors import ConfigError
+from segkit.features import ConvNetBank, FilterBank, ModuleBank, ScatteringBank
+from segkit.kernels import MixtureRFF
+from segkit.linear import LinearSVM
+from segkit.segmenter import Segmenter
+from segkit.selection import ConditionalCovarianceSelector
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ConvNetConfig(_Section):
+    """A pre-trained network (`ConvNetBank`); `name` is torchvision's."""
+
+    name: str
+    weights: str = "imagenet"
+    preprocessing: Literal["torchvision", "caffe"] = "torchvision"
+    channel_mode: Literal["rgb", "each", "mean"] = "rgb"
+    layers: tuple[str, ...] | None = None
+    pyramid: tuple[PositiveFloat, ...] = (1.0,)
+    embed_weights: bool = True
+
+    def build(self, seed: int) -> FilterBank:
+        """Make the bank; random weights are drawn from the seed."""
+        options = self.model_dump(exclude={"name", "embed_weights"})
+        return ConvNetBank(self.name, **options, random_state=seed)
+
+
+class ScatteringConfig(_Section):
+    """A scattering network (`ScatteringBank`)."""
+
+    name: Literal["scattering"] = "scattering"
+    J: PositiveInt | tuple[PositiveInt, ...] = (1, 2, 3)
+    L: PositiveInt = 8
+    max_order: Literal[1, 2] = 2
+    pixels: bool = True
+    tile: PositiveInt = 128
+    frontend: Literal["numpy", "torch"] = "numpy"
+
+    def build(self, seed: int) -> FilterBank:  # noqa: ARG002
+        """Make the bank; it has nothing random."""
+        return ScatteringBank(**self.model_dump(exclude={"name"}))
+
+
+class ModulesConfig(_Section):
+    """A module sequence (`ModuleBank`); each module is a mapping of `Module`'s options."""
+
+    name: Literal["modules"]
+    modules: tuple[dict[str, Any], ...] | None = None
+    frequency_decreasing: bool = True
+
+    def build(self, seed: int) -> FilterBank:  # noqa: ARG002
+        """Make the bank; it has nothing random."""
+        return ModuleBank(**self.model_dump(exclude={"name"}, exclude_none=True))
+
+
+def _bank_kind(value: Any) -> str:
+    name = value.get("name", "scattering") if isinstance(value, Mapping) else value.name
+    return name if name in ("scattering", "modules") else "convnet"
+
+
+BankConfig = Annotated[
+    Annotated[ConvNetConfig, Tag("convnet")]
+    | Annotated[ScatteringConfig, Tag("scattering")]
+    | Annotated[ModulesConfig, Tag("modules")],
+    Discriminator(_bank_kind),
+]
+_BANK_SCHEMAS: dict[str, type[_Section]] = {
+    "convnet": ConvNetConfig,
+    "scattering": ScatteringConfig,
+    "modules": ModulesConfig,
+}
+
+
+class SelectionConfig(_Section):
+    """Which channels are kept (`ConditionalCovarianceSelector`)."""
+
+    n_features: PositiveInt = 128
+    pixels: PositiveInt = 3000
+    n_components: PositiveInt = 512
+    epsilon: PositiveFloat | None = None
+
+    def build(self) -> ConditionalCovarianceSelector:
+        """Make the selector; its seed is the segmenter's."""
+        return ConditionalCovarianceSelector(
+            n_features_to_select=self.n_features, n_components=self.n_components, epsilon=self.epsilon
+        )
+
+
+class KernelConfig(_Section):
+    """The mixture of kernels and its random features (`MixtureRFF`)."""
+
+    family: Literal["gaussian", "laplacian"] = "gaussian"
+    gammas: tuple[PositiveFloat, ...] | None = None
+    n_components: PositiveInt = 2048
+    score: Literal["mmd", "alignment", "centered_alignment", "power"] = "mmd"
+    form: Literal["concatenate", "sample"] = "concatenate"
+    features: Literal["pair", "phase"] = "pair"
+
+    def build(self) -> MixtureRFF:
+        """Make the transformer; its seed is the segmenter's."""
+        return MixtureRFF(self.family, **self.model_dump(exclude={"family"}))
+
+
+class SVMConfig(_Section):
+    """The classifier (`LinearSVM`)."""
+
+    C: PositiveFloat = 1.0
+    loss: Literal["squared_hinge", "hinge"] = "squared_hinge"
+    class_weight: Literal["balanced"] | dict[int, float] | None = None
+    memory_limit: PositiveInt = 2**30
+
+    def build(self) -> LinearSVM:
+        """Make the classifier."""
+        return LinearSVM(**self.model_dump())
+
+
+class TrainingConfig(_Section):
+    """How much the classifier sees, and what its probabilities mean."""
+
+    pixels: PositiveInt = 100_000
+    probability: Literal["platt", "raw"] = "platt"
+
+
+class DataConfig(_Section):
+    """What mask values mean: names of the classes, and the value of unlabelled pixels."""
+
+    labels: dict[NonNegativeInt, str] | None = None
+    unlabelled: NonNegativeInt | None = None
+
+
+class Config(_Section):
+    """All options of a run."""
+
+    bank: BankConfig = Field(default_factory=ScatteringConfig)
+    selection: SelectionConfig = SelectionConfig()
+    kernel: KernelConfig = KernelConfig()
+    svm: SVMConfig = SVMConfig()
+    training: TrainingConfig = TrainingConfig()
+    data: DataConfig = DataConfig()
+    seed: NonNegativeInt = 0
+
+    @classmethod
+    def load(cls, path: Path | None = None, overrides: Iterable[str] = ()) -> Self:
+        """Read a configuration.
+
+        Parameters
+        ----------
+        path : Path, optional
+            YAML file; the defaults where it is silent.
+        overrides : iterable of str
+            ``key=value`` with a dotted key and a YAML value; they win over the file.
+
+        Returns
+        -------
+        Config
+            Checked against the schema.
+
+        Raises
+        ------
+        ConfigError
+            If the file cannot be read, or a key or value does not exist or fit.
+        """
+        options = {} if path is None else _read_yaml(path)
+        for override in overrides:
+            key, equals, text = override.partition("=")
+            if not equals or not key:
+                raise ConfigError(f"--set {override}: needed is key=value, for example --set bank.name=vgg16")
+            _assign(options, key.strip(), _parse_yaml(text, f"--set {override}"))
+        try:
+            return cls.model_validate(options)
+        except SchemaError as error:
+            raise ConfigError(_explain(error.errors()[0], options)) from error
+
+    def build(self) -> Segmenter:
+        """Make the segmenter that these options describe."""
+        return Segmenter(
+            self.bank.build(self.seed),
+            selector=self.selection.build(),
+            kernels=self.kernel.build(),
+            svm=self.svm.build(),
+            selection_pixels=self.selection.pixels,
+            training_pixels=self.training.pixels,
+            probability=self.training.probability,
+            random_state=self.seed,
+        )
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"configuration {path} cannot be read ({error}): give a YAML file such as configs/vgg16.yaml") from error
+    options = _parse_yaml(text, f"configuration {path}")
+    if options is None:
+        return {}
+    if not isinstance(options, dict):
+        raise ConfigError(f"configuration {path} holds a {type(options).__name__}: needed are keys such as bank, selection")
+    return options
+
+
+def _parse_yaml(text: str, source: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        cause = " ".join(str(error).split())
+        raise ConfigError(f"{source} is not YAML ({cause}): quote text that holds any of : {{ }} [ ]") from error
+
+
+def _assign(options: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key in nested dictionaries."""
+    *parents, last = key.split(".")
+    for parent in parents:
+        inner = options.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"--set {key}: {parent} is a value, not a section; the sections are {', '.join(Config.model_fields)}")
+        options = inner
+    options[last] = value
+
+
+def _explain(error: Any, options: Mapping[str, Any]) -> str:
+    """One sentence for the first fault pydantic found."""
+    location = [str(part) for part in error["loc"] if part not in _BANK_SCHEMAS]
+    key = ".".join(location)
+    if error["type"] == "extra_forbidden":
+        siblings = _siblings(location[:-1], options)
+        near = get_close_matches(location[-1], siblings, n=1, cutoff=0) or siblings[:1]
+        nearest = ".".join([*location[:-1], *near])
+        return f"unknown key {key}: the nearest is {nearest}; there are {', '.join(siblings)}"
+    return f"{key}={error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
+
+
+def _siblings(section: list[str], options: Mapping[str, Any]) -> list[str]:
+    """Keys that exist in a section (the bank's depend on its name)."""
+    if not section:
+        return list(Config.model_fields)
+    if section[0] == "bank":
+        return list(_BANK_SCHEMAS[_bank_kind(options["bank"])].model_fields)
+    annotation = Config.model_fields[section[0]].annotation
+    return list(annotation.model_fields) if annotation is not None and issubclass(annotation, BaseModel) else []

@@ -1,0 +1,50 @@
+"""Banks as plain dictionaries, for model files and configurations, and back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from segkit.errors import ConfigError
+from segkit.features.base import FilterBank
+from segkit.features.convnet import ConvNetBank
+from segkit.features.modules import ModuleBank
+from segkit.features.scattering import ScatteringBank
+
+BANKS: dict[str, type[FilterBank]] = {
+    "convnet": ConvNetBank,
+    "modules": ModuleBank,
+    "scattering": ScatteringBank,
+}
+
+
+def bank_to_dict(bank: FilterBank) -> dict[str, Any]:
+    """Kind and parameters of a bank, JSON-able.
+
+    Raises
+    ------
+    ConfigError
+        If the bank is none of segkit's own, which a model file could not restore.
+    """
+    for kind, cls in BANKS.items():
+        if type(bank) is cls:
+            return {"kind": kind} | {name: _plain(value) for name, value in bank.get_params(deep=False).items()}
+    raise ConfigError(f"bank {type(bank).__name__} cannot be stored: only {', '.join(BANKS)} banks can")
+
+
+def bank_from_dict(description: dict[str, Any]) -> FilterBank:
+    """Rebuild a bank from what `bank_to_dict` returned."""
+    parameters = dict(description)
+    kind = parameters.pop("kind")
+    if kind not in BANKS:
+        raise ConfigError(f"bank {kind!r}: choose one of {', '.join(BANKS)}")
+    return BANKS[kind](**parameters)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value

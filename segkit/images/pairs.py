@@ -1,0 +1,382 @@
+"""Folders of images beside folders of masks: who belongs to whom, and what is wrong with any of them.
+
+The whole folder is looked through before anything is refused, so that one message tells every fault.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit.errors import InputError
+from segkit.images.labels import UNLABELLED, LabelMap
+from segkit.images.read import (
+    IMAGE_EXTENSIONS,
+    check_image,
+    image_from_page,
+    read_mask_with_notes,
+    read_pages,
+)
+
+_N_SPELLED_OUT = 10
+
+
+class Pair(NamedTuple):
+    """An image file and the mask file of the same stem (its path in the folder, without extension)."""
+
+    stem: str
+    image: Path
+    mask: Path
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Annotated images.
+
+    Parameters
+    ----------
+    stems : list of str
+        The name of each item; pages of a multi-page file are "stem#1", "stem#2", ...
+    images : list of ndarray of shape (H, W, C), float32
+        Images in [0, 1].
+    masks : list of ndarray of shape (H, W), uint8
+        Class ids 0..K-1, and 255 for unlabelled pixels.
+    label_map : LabelMap
+        The classes and their values in the mask files.
+    messages : list of str
+        What a user ought to be told about how the files were read.
+    """
+
+    stems: list[str]
+    images: list[NDArray[np.float32]]
+    masks: list[NDArray[np.uint8]]
+    label_map: LabelMap
+    messages: list[str]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a folder of images and a folder of masks hold.
+
+    Parameters
+    ----------
+    stems : list of str
+        The name of each annotated image, as in `Dataset`.
+    shapes : dict of tuple to int
+        How many images have each shape (H, W, C).
+    dtypes : dict of str to int
+        How many images have each dtype in their files.
+    value_counts : dict of int to int
+        How many pixels of all masks hold each value.
+    label_map : LabelMap or None
+        The classes, if they can be told.
+    messages : list of str
+        How the files are read.
+    faults : list of str
+        What must be mended before training.
+    """
+
+    stems: list[str]
+    shapes: dict[tuple[int, ...], int]
+    dtypes: dict[str, int]
+    value_counts: dict[int, int]
+    label_map: LabelMap | None
+    messages: list[str]
+    faults: list[str]
+
+    @property
+    def class_counts(self) -> dict[str, int]:
+        """How many pixels of all masks belong to each class; empty if the classes cannot be told."""
+        if self.label_map is None:
+            return {}
+        named = zip(self.label_map.names, self.label_map.values, strict=True)
+        return {name: self.value_counts.get(value, 0) for name, value in named}
+
+
+class _Item(NamedTuple):
+    """One page of a pair, the mask in the file's own values."""
+
+    stem: str
+    image: NDArray[np.float32]
+    mask: NDArray[Any]
+    dtype: str
+
+
+def list_images(folder: str | Path, extensions: Sequence[str] = IMAGE_EXTENSIONS) -> list[Path]:
+    """List the image files of a folder and its sub-folders.
+
+    Parameters
+    ----------
+    folder : str or Path
+        A folder, or one image file.
+    extensions : sequence of str
+        Extensions of image files, in lower case; other files are skipped, and so is all that is hidden.
+
+    Returns
+    -------
+    list of Path
+        Paths relative to `folder` (to its parent if it is a file), sorted.
+
+    Raises
+    ------
+    InputError
+        If there is no such folder, or no image in it.
+    """
+    folder = Path(folder)
+    if not folder.exists():
+        raise InputError(f"{folder}: no such file or folder: check its name")
+    root = _root(folder)
+    candidates = [folder] if folder.is_file() else folder.rglob("*")
+    relative = [path.relative_to(root) for path in candidates if path.suffix.lower() in extensions and path.is_file()]
+    found = sorted(path for path in relative if not any(part.startswith(".") for part in path.parts))
+    if not found:
+        raise InputError(f"{folder}: no images, expected files that end in {', '.join(extensions)}: check the folder")
+    return found
+
+
+def pair(images: str | Path, masks: str | Path) -> list[Pair]:
+    """Match the images of one folder with the masks of another by their stems.
+
+    Parameters
+    ----------
+    images, masks : str or Path
+        Two folders, or two files. Sub-folders must match too: ``images/a/1.png`` belongs to
+        ``masks/a/1.tif``.
+
+    Returns
+    -------
+    list of Pair
+        Stem, image path and mask path, sorted by stem.
+
+    Raises
+    ------
+    InputError
+        If a folder holds no images, an image lacks its mask or a mask its image, or two files of one
+        folder share a stem; every such stem is in the message.
+    """
+    pairs, faults = _match(images, masks)
+    _raise(faults)
+    return pairs
+
+
+def load_pairs(
+    images: str | Path,
+    masks: str | Path,
+    *,
+    labels: Mapping[int, str] | None = None,
+    unlabelled: int | None = None,
+) -> Dataset:
+    """Read every image with its mask, ready for training.
+
+    Parameters
+    ----------
+    images, masks : str or Path
+        Two folders, or two files, as `pair` matches them.
+    labels : mapping of int to str, optional
+        The class name of each mask value, as in `LabelMap.infer`.
+    unlabelled : int, optional
+        The mask value of pixels nobody annotated.
+
+    Returns
+    -------
+    Dataset
+        Images, masks as class ids, and the label map.
+
+    Raises
+    ------
+    InputError
+        If anything is wrong with any file. Every fault is counted, ten are spelled out.
+    """
+    pairs, faults = _match(images, masks)
+    messages: list[str] = []
+    items = list(_read(pairs, faults, messages))
+    faults += _uneven_channels([item.image.shape for item in items])
+    values = {int(value) for item in items for value in np.unique(item.mask)}
+    label_map = _infer(values, labels, unlabelled, faults)
+    _raise(faults)
+    assert label_map is not None  # noqa: S101 - else there was a fault
+    return Dataset(
+        stems=[item.stem for item in items],
+        images=[item.image for item in items],
+        masks=[label_map.encode(item.mask) for item in items],
+        label_map=label_map,
+        messages=[label_map.describe(), *messages],
+    )
+
+
+def inspect_pairs(
+    images: str | Path,
+    masks: str | Path,
+    *,
+    labels: Mapping[int, str] | None = None,
+    unlabelled: int | None = None,
+) -> Inspection:
+    """Look through images and masks one by one and tell what they hold; faults are listed, not raised.
+
+    Parameters
+    ----------
+    images, masks, labels, unlabelled
+        As for `load_pairs`.
+
+    Returns
+    -------
+    Inspection
+        Shapes, dtypes, mask values, classes and faults.
+    """
+    pairs, faults = _match(images, masks)
+    messages: list[str] = []
+    stems: list[str] = []
+    shapes: Counter[tuple[int, ...]] = Counter()
+    dtypes: Counter[str] = Counter()
+    value_counts: Counter[int] = Counter()
+    for item in _read(pairs, faults, messages):
+        stems.append(item.stem)
+        shapes[item.image.shape] += 1
+        dtypes[item.dtype] += 1
+        values, counts = np.unique(item.mask, return_counts=True)
+        value_counts.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+    faults += _uneven_channels(list(shapes.elements()))
+    label_map = _infer(value_counts, labels, unlabelled, faults)
+    if label_map is not None:
+        messages.insert(0, label_map.describe())
+    counted = dict(sorted(value_counts.items()))
+    return Inspection(stems, dict(shapes), dict(dtypes), counted, label_map, messages, faults)
+
+
+def _match(images: str | Path, masks: str | Path) -> tuple[list[Pair], list[str]]:
+    faults: list[str] = []
+    image_of, mask_of = _by_stem(images, faults), _by_stem(masks, faults)
+    if image_of and mask_of:
+        faults += _unpaired(image_of, mask_of)
+    both = sorted(image_of.keys() & mask_of.keys())
+    return [Pair(stem, image_of[stem], mask_of[stem]) for stem in both], faults
+
+
+def _by_stem(folder: str | Path, faults: list[str]) -> dict[str, Path]:
+    root = _root(Path(folder))
+    paths: defaultdict[str, list[Path]] = defaultdict(list)
+    try:
+        listed = list_images(folder)
+    except InputError as fault:
+        faults.append(str(fault))
+        return {}
+    for path in listed:
+        # one name may be spelled in two ways: macOS splits accents from letters, other systems do not
+        paths[unicodedata.normalize("NFC", path.with_suffix("").as_posix())].append(root / path)
+    if Path(folder).is_file():
+        return {"": root / listed[0]}
+    for same in paths.values():
+        if len(same) > 1:
+            faults.append(f"{same[0]}: same stem as {same[1].name}, expected one file: remove one")
+    return {stem: same[0] for stem, same in paths.items()}
+
+
+def _root(folder: Path) -> Path:
+    return folder.parent if folder.is_file() else folder
+
+
+def _unpaired(image_of: Mapping[str, Path], mask_of: Mapping[str, Path]) -> list[str]:
+    sides = [
+        (sorted(image_of.keys() - mask_of.keys()), "image", "mask"),
+        (sorted(mask_of.keys() - image_of.keys()), "mask", "image"),
+    ]
+    return [
+        f"{_count(stems, have)} without {lack} of the same stem ({_first(stems)}): add or rename the {lack}"
+        for stems, have, lack in sides
+        if stems
+    ]
+
+
+def _read(pairs: Sequence[Pair], faults: list[str], messages: list[str]) -> Iterator[_Item]:
+    """Read pair after pair; what is wrong with one goes to `faults` and the next is read."""
+    for entry in pairs:
+        try:
+            masks, notes = read_mask_with_notes(entry.mask)
+        except InputError as fault:
+            faults.append(str(fault))
+            masks, notes = [], []
+        messages += notes
+        try:
+            pages = read_pages(entry.image)
+        except InputError as fault:
+            faults.append(str(fault))
+            continue
+        yield from _items(entry, pages, masks, faults)
+
+
+def _items(
+    entry: Pair, pages: Sequence[NDArray[Any]], masks: Sequence[NDArray[Any]], faults: list[str]
+) -> Iterator[_Item]:
+    if masks and len(masks) != len(pages):
+        faults.append(
+            f"{entry.mask}: {_count(masks, 'page')} for {_count(pages, 'page')} of {entry.image}, "
+            f"expected a mask for each: annotate or remove pages"
+        )
+        return
+    for index, page in enumerate(pages):
+        name = f"{entry.image}#{index + 1}" if len(pages) > 1 else str(entry.image)
+        stem = (entry.stem or entry.image.stem) + name.removeprefix(str(entry.image))
+        try:
+            image = image_from_page(page, name=name)
+            check_image(image, name=name)
+        except InputError as fault:
+            faults.append(str(fault))
+            continue
+        if not masks:
+            continue
+        if image.shape[:2] != masks[index].shape:
+            faults.append(
+                f"{name}: image of {_size(image)} pixels, mask of {_size(masks[index])}, "
+                f"expected one size: export the mask at the size of the image"
+            )
+            continue
+        yield _Item(stem, image, masks[index], str(page.dtype))
+
+
+def _infer(
+    values: Any, labels: Mapping[int, str] | None, unlabelled: int | None, faults: list[str]
+) -> LabelMap | None:
+    if not values and faults:  # no mask could be read, which is a fault told already
+        return None
+    try:
+        return LabelMap.infer(values, labels=labels, unlabelled=unlabelled)
+    except InputError as fault:
+        faults.append(str(fault))
+        return None
+
+
+def _uneven_channels(shapes: Sequence[tuple[int, ...]]) -> list[str]:
+    counts = Counter(shape[2] for shape in shapes)
+    if len(counts) < 2:
+        return []
+    told = ", ".join(f"{n_images} with {n_channels}" for n_channels, n_images in sorted(counts.items()))
+    return [f"images differ in their number of channels ({told}), expected one: convert all to grey or all to RGB"]
+
+
+def _raise(faults: Sequence[str]) -> None:
+    if len(faults) == 1:
+        raise InputError(faults[0])
+    if faults:
+        raise InputError(f"{len(faults)} faults: {_first(faults, separator='; ')}")
+
+
+def _first(items: Sequence[str], *, separator: str = ", ") -> str:
+    told = list(items[:_N_SPELLED_OUT])
+    if len(items) > len(told):
+        told.append(f"and {len(items) - len(told)} more")
+    return separator.join(told)
+
+
+def _count(items: Sequence[Any], noun: str) -> str:
+    return f"{len(items)} {noun}{'s' if len(items) != 1 else ''}"
+
+
+def _size(array: NDArray[Any]) -> str:
+    return f"{array.shape[0]} x {array.shape[1]}"

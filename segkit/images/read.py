@@ -1,0 +1,308 @@
+"""Image and mask files to arrays, every value as the file stores it until its range is known."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tifffile
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+
+from segkit.errors import InputError
+
+TIFF_EXTENSIONS = (".tif", ".tiff")
+JPEG_EXTENSIONS = (".jpg", ".jpeg")
+IMAGE_EXTENSIONS = (".bmp", *JPEG_EXTENSIONS, ".png", *TIFF_EXTENSIONS)
+
+_ALPHA = (tifffile.EXTRASAMPLE.ASSOCALPHA, tifffile.EXTRASAMPLE.UNASSALPHA)
+_JPEG_ENDS = (63, 192)  # a binary mask stays in the outer quarters of 0..255 whatever JPEG does
+_JPEG_SHARE = 0.95
+
+
+def read_pages(
+    path: str | Path, *, palette: Literal["colours", "indices"] = "colours"
+) -> list[NDArray[Any]]:
+    """Read every page of an image file as it is stored.
+
+    Parameters
+    ----------
+    path : str or Path
+        A PNG, JPEG, BMP or TIFF file.
+    palette : {"colours", "indices"}, default="colours"
+        What a palette image gives: the colours it shows, or its indices into the palette.
+
+    Returns
+    -------
+    list of ndarray of shape (H, W) or (H, W, C)
+        One array for each page, of the file's own dtype. An alpha channel is dropped.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, damaged, empty, of another format, or cannot be read without loss.
+
+    Notes
+    -----
+    The axes of a TIFF come from its own metadata (OME, ImageJ or plain tags), never from sizes: Y and
+    X span the image, S (samples) and C (channels) become its last axis, and every other axis (T, Z,
+    plain page order, ...) is unrolled into pages, the first axis slowest. Other formats hold one page.
+    TIFF values are not inverted where 0 is to be shown white.
+    """
+    path = Path(path)
+    _check_path(path)
+    pages = _read_tiff(path, palette) if path.suffix.lower() in TIFF_EXTENSIONS else [_read_pillow(path, palette)]
+    if not all(page.size for page in pages) or not pages:
+        raise InputError(f"{path}: holds no pixels: export it again")
+    return pages
+
+
+def read_image(path: str | Path) -> list[NDArray[np.float32]]:
+    """Read every page of an image file as floats in [0, 1].
+
+    Parameters
+    ----------
+    path : str or Path
+        A PNG, JPEG, BMP or TIFF file; `read_pages` tells how pages and channels are found.
+
+    Returns
+    -------
+    list of ndarray of shape (H, W, C), float32
+        One image for each page, scaled by the range of its dtype; an alpha channel is dropped.
+
+    Raises
+    ------
+    InputError
+        As `read_pages` and `to_float`.
+    """
+    return [image_from_page(page, name=str(path)) for page in read_pages(path)]
+
+
+def image_from_page(page: NDArray[Any], *, name: str = "image") -> NDArray[np.float32]:
+    """Scale a page of `read_pages` to [0, 1], with a channel axis even if it is grey; (H, W, C) float32."""
+    image = to_float(page, name=name)
+    return image[:, :, None] if image.ndim == 2 else image
+
+
+def to_float(array: ArrayLike, *, name: str = "image") -> NDArray[np.float32]:
+    """Scale pixel values to [0, 1] by the range of their dtype.
+
+    Parameters
+    ----------
+    array : array-like of bool, uint8, uint16 or float
+        Pixel values of any shape; floats must lie in [0, 1] already.
+    name : str, default="image"
+        What an error message calls the array, for example its path.
+
+    Returns
+    -------
+    ndarray of the same shape, float32
+        Values in [0, 1].
+
+    Raises
+    ------
+    InputError
+        If the dtype is another one, or floats are NaN, infinite or outside [0, 1].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> to_float(np.array([0, 51, 255], dtype=np.uint8))
+    array([0. , 0.2, 1. ], dtype=float32)
+    """
+    array = np.asarray(array)
+    if array.dtype in (np.uint8, np.uint16):
+        return (array / np.float32(np.iinfo(array.dtype).max)).astype(np.float32, copy=False)
+    if array.dtype == np.bool_:
+        return array.astype(np.float32)
+    if not np.issubdtype(array.dtype, np.floating):
+        raise InputError(
+            f"{name}: pixels are {array.dtype}, expected bool, uint8, uint16 or floats in [0, 1]: "
+            f"convert it to one of these"
+        )
+    _check_finite(array, name)
+    if array.size and (array.min() < 0 or array.max() > 1):
+        raise InputError(
+            f"{name}: float pixels range from {array.min():g} to {array.max():g}, expected [0, 1]: "
+            f"divide by the largest value the instrument can give, the same for every image"
+        )
+    return array.astype(np.float32)
+
+
+def check_image(image: ArrayLike, *, name: str = "image") -> None:
+    """Refuse an image that nothing can be learnt from.
+
+    Parameters
+    ----------
+    image : array-like of shape (H, W) or (H, W, C)
+        The image.
+    name : str, default="image"
+        What the error message calls it, for example its path.
+
+    Raises
+    ------
+    InputError
+        If it is empty, constant, or holds NaN or infinity.
+    """
+    image = np.asarray(image)
+    if not image.size:
+        raise InputError(f"{name}: holds no pixels: leave it out")
+    _check_finite(image, name)
+    if image.min() == image.max():
+        raise InputError(f"{name}: every pixel is {image.flat[0]:g}: leave out this blank image")
+
+
+def read_mask(path: str | Path) -> list[NDArray[Any]]:
+    """Read every page of a mask file as integers.
+
+    Parameters
+    ----------
+    path : str or Path
+        A PNG, JPEG, BMP or TIFF file with one value per pixel; `read_pages` tells how pages are found.
+
+    Returns
+    -------
+    list of ndarray of shape (H, W), integer
+        The file's own values. A palette mask gives its indices, a colour mask with equal channels one
+        of them, whole floats become integers, and alpha is dropped.
+
+    Raises
+    ------
+    InputError
+        As `read_pages`, and for a coloured mask, fractions, or a JPEG mask that is not black and white.
+
+    Warns
+    -----
+    UserWarning
+        If a JPEG mask holds greys, which compression makes; they are thresholded to 0 and 255.
+    """
+    masks, notes = read_mask_with_notes(path)
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
+    return masks
+
+
+def read_mask_with_notes(path: str | Path) -> tuple[list[NDArray[Any]], list[str]]:
+    """Read a mask as `read_mask` does, with the warnings as a list for the caller to show at leisure."""
+    masks = [_one_value_per_pixel(page, str(path)) for page in read_pages(path, palette="indices")]
+    if Path(path).suffix.lower() not in JPEG_EXTENSIONS:
+        return masks, []
+    sharp = [_undo_jpeg(mask, str(path)) for mask in masks]
+    changed = any((before != after).any() for before, after in zip(masks, sharp, strict=True))
+    return sharp, [f"{path}: greys of a JPEG mask thresholded to 0 and 255: save masks as PNG"] * changed
+
+
+def _one_value_per_pixel(page: NDArray[Any], name: str) -> NDArray[Any]:
+    mask = page
+    if mask.ndim == 3:
+        if (mask != mask[:, :, :1]).any():
+            raise InputError(
+                f"{name}: coloured mask with {mask.shape[2]} channels, expected one value per pixel: "
+                f"save it as a grey or palette image, one number for each class"
+            )
+        mask = mask[:, :, 0]
+    if np.issubdtype(mask.dtype, np.floating):
+        _check_finite(mask, name)
+        if (mask != np.rint(mask)).any():
+            raise InputError(
+                f"{name}: mask values are fractions between {mask.min():g} and {mask.max():g}, "
+                f"expected whole numbers: threshold it and save it again"
+            )
+        return mask.astype(np.int64)
+    return mask.astype(np.uint8) if mask.dtype == np.bool_ else mask
+
+
+def _undo_jpeg(mask: NDArray[Any], name: str) -> NDArray[Any]:
+    low, high = _JPEG_ENDS
+    share = np.mean((mask <= low) | (mask >= high))
+    if mask.max() > 0 and (mask.max() < high or share < _JPEG_SHARE):
+        raise InputError(
+            f"{name}: JPEG mask with values from {mask.min()} to {mask.max()} that are not black and white, "
+            f"and JPEG changes values: save it as PNG from its source"
+        )
+    return np.where(mask > 127, 255, 0).astype(np.uint8)
+
+
+def _check_path(path: Path) -> None:
+    if path.suffix.lower() not in IMAGE_EXTENSIONS:
+        raise InputError(
+            f"{path}: unsupported extension {path.suffix!r}, expected one of {', '.join(IMAGE_EXTENSIONS)}: "
+            f"save it as PNG or TIFF"
+        )
+    if not path.is_file():
+        raise InputError(f"{path}: no such file: check its name and folder")
+    if path.stat().st_size == 0:
+        raise InputError(f"{path}: the file is empty: copy or export it again")
+
+
+def _check_finite(array: NDArray[Any], name: str) -> None:
+    wrong = array.size - np.count_nonzero(np.isfinite(array))
+    if wrong:
+        raise InputError(f"{name}: {wrong} of {array.size} values are NaN or infinite: mend it or leave it out")
+
+
+@contextmanager
+def _decoding(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except InputError:
+        raise
+    except Image.DecompressionBombError as error:
+        raise InputError(f"{path}: too many pixels for its format: save it as TIFF") from error
+    except Exception as error:  # damage makes a decoder raise anything from OSError to struct.error
+        reason = " ".join(str(error).split())
+        if "imagecodecs" in reason:
+            cure = "pip install imagecodecs, or save it without compression"
+        else:
+            cure = "copy or export it again"
+        raise InputError(f"{path}: damaged or not what its extension says ({reason}): {cure}") from error
+
+
+def _read_pillow(path: Path, palette: str) -> NDArray[Any]:
+    with _decoding(path), Image.open(path, formats=("BMP", "JPEG", "PNG")) as image:
+        if image.mode != "I;16" and "16B" in str(image.tile):
+            raise InputError(
+                f"{path}: 16-bit PNG with colour or alpha, whose lower 8 bits would be lost: save it as TIFF"
+            )
+        image.load()
+        if image.mode == "P" and palette == "colours":
+            return np.asarray(image.convert("RGB"))
+        if image.mode == "I":  # what Pillow before 11 makes of 16-bit grey; these formats hold no wider integers
+            return np.asarray(image).astype(np.uint16)
+        one_page = {"LA": "L", "PA": "P", "RGBA": "RGB", "CMYK": "RGB", "YCbCr": "RGB"}
+        return np.asarray(image.convert(one_page.get(image.mode, image.mode)))
+
+
+def _read_tiff(path: Path, palette: str) -> list[NDArray[Any]]:
+    with _decoding(path), tifffile.TiffFile(path) as file:
+        _check_all_pages_there(file)
+        return [page for series in file.series for page in _pages_of(series, palette)]
+
+
+def _check_all_pages_there(file: tifffile.TiffFile) -> None:
+    """The last page points to no further one; tifffile would take a truncated stack for a short one."""
+    file.filehandle.seek(file.pages.next_page_offset)
+    if any(file.filehandle.read(file.tiff.offsetsize)):
+        raise EOFError("its last pages are missing")
+
+
+def _pages_of(series: Any, palette: str) -> list[NDArray[Any]]:
+    axes, array, first = series.axes, series.asarray(), series.keyframe
+    if not {"Y", "X"} <= set(axes):
+        raise ValueError(f"axes {axes} without Y and X")
+    if "S" in axes:
+        alpha = [sample in _ALPHA for sample in first.extrasamples]
+        n_colours = array.shape[axes.index("S")] - len(alpha)
+        kept = np.flatnonzero([True] * n_colours + [not dropped for dropped in alpha])
+        array = array.take(kept, axis=axes.index("S"))
+    if first.colormap is not None and palette == "colours":
+        array, axes = np.moveaxis(first.colormap[:, array], 0, -1), axes + "S"
+    channels = [axis for axis, letter in enumerate(axes) if letter in "CS"]
+    pages = [axis for axis, letter in enumerate(axes) if letter not in "CSYX"]
+    array = array.transpose(*pages, axes.index("Y"), axes.index("X"), *channels)
+    height, width = array.shape[len(pages) : len(pages) + 2]
+    return list(array.reshape(-1, height, width, *([-1] if channels else [])))

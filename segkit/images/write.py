@@ -1,0 +1,181 @@
+"""Arrays to files, each whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tifffile
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+from scipy import ndimage
+
+from segkit.errors import InputError, OutputError
+from segkit.images.labels import UNLABELLED
+from segkit.images.read import TIFF_EXTENSIONS
+
+# Okabe and Ito's colours, told apart by colour-blind eyes; those that leap out of tissue and of grey come first.
+CLASS_COLOURS = np.array(
+    [(86, 180, 233), (240, 228, 66), (0, 158, 115), (230, 159, 0), (204, 121, 167), (0, 114, 178), (213, 94, 0)]
+)
+_TINT = 0.25
+_PIXELS_PER_LINE_WIDTH = 400
+
+
+def write_mask(path: str | Path, mask: ArrayLike) -> None:
+    """Write a mask, the values as they are.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.png`` or ``.tif`` file; missing folders are made, an existing file is replaced.
+    mask : array-like of shape (H, W) or (n_pages, H, W), integer
+        Values of the mask; PNG holds one page of uint8 or uint16, TIFF any.
+
+    Raises
+    ------
+    OutputError
+        If the format cannot hold the mask, or the file cannot be written.
+    """
+    path, mask = Path(path), np.asarray(mask)
+    if not np.issubdtype(mask.dtype, np.integer) or mask.ndim not in (2, 3):
+        raise OutputError(
+            f"{path}: mask of dtype {mask.dtype} and shape {mask.shape}, "
+            f"expected integers of shape (H, W) or (n_pages, H, W): encode it with a LabelMap"
+        )
+    suffix = path.suffix.lower()
+    if suffix in TIFF_EXTENSIONS:
+        _write(path, lambda temporary: _save_tiff(temporary, mask))
+    elif suffix == ".png" and mask.ndim == 2 and mask.dtype in (np.uint8, np.uint16):
+        _write(path, Image.fromarray(mask).save)
+    else:
+        raise OutputError(
+            f"{path}: {suffix or 'no extension'} cannot hold {mask.dtype} pixels of shape {mask.shape} "
+            f"unchanged: name it {path.stem}.tif"
+        )
+
+
+def write_probability(path: str | Path, probability: ArrayLike) -> None:
+    """Write a probability map as float32 TIFF.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.tif`` file; missing folders are made, an existing file is replaced.
+    probability : array-like of shape (H, W) or (n_pages, H, W), float
+        Values in [0, 1].
+
+    Raises
+    ------
+    OutputError
+        If the extension is not that of TIFF, or the file cannot be written.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in TIFF_EXTENSIONS:
+        raise OutputError(f"{path}: only TIFF holds float32 probabilities: name it {path.stem}.tif")
+    _write(path, lambda temporary: _save_tiff(temporary, np.asarray(probability, dtype=np.float32)))
+
+
+def write_overlay(path: str | Path, image: ArrayLike, ids: ArrayLike) -> None:
+    """Write the picture that `overlay` draws.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.png`` or ``.jpg`` file; missing folders are made, an existing file is replaced.
+    image : array-like of shape (H, W) or (H, W, C), float in [0, 1]
+        The image.
+    ids : array-like of shape (H, W), int
+        Class ids.
+
+    Raises
+    ------
+    InputError
+        If the sizes differ.
+    OutputError
+        If the file cannot be written.
+    """
+    picture = Image.fromarray(overlay(image, ids))
+    _write(Path(path), picture.save)
+
+
+def overlay(image: ArrayLike, ids: ArrayLike) -> NDArray[np.uint8]:
+    """Draw class contours and a light tint over an image.
+
+    Parameters
+    ----------
+    image : array-like of shape (H, W) or (H, W, C), float in [0, 1]
+        The image. Three channels are shown as RGB; any other number by their mean, in grey, stretched
+        between its 0.5th and 99.5th percentile.
+    ids : array-like of shape (H, W), int
+        Class ids. Class 0 (the background) and unlabelled pixels (255) stay as they are.
+
+    Returns
+    -------
+    ndarray of shape (H, W, 3), uint8
+        The picture. Contours are dark outside and coloured inside, so they show on any tissue.
+
+    Raises
+    ------
+    InputError
+        If the sizes differ.
+    """
+    image, ids = np.asarray(image, dtype=np.float64), np.asarray(ids)
+    if image.shape[:2] != ids.shape:
+        raise InputError(
+            f"image of {image.shape[:2]} pixels under class ids of shape {ids.shape}, expected one size: "
+            f"draw the ids over the image they belong to"
+        )
+    picture = 255 * _to_rgb(image)
+    width = max(1, round(max(ids.shape) / _PIXELS_PER_LINE_WIDTH))
+    for class_id in np.setdiff1d(ids, (0, UNLABELLED)):
+        colour = CLASS_COLOURS[(class_id - 1) % len(CLASS_COLOURS)]
+        inside = ids == class_id
+        core = ndimage.binary_erosion(inside, iterations=width, border_value=1)
+        around = ndimage.binary_dilation(inside, iterations=width)
+        picture[inside] += _TINT * (colour - picture[inside])
+        picture[around & ~inside] *= 0.4
+        picture[inside & ~core] = colour
+    return np.rint(picture).astype(np.uint8)
+
+
+def _to_rgb(image: NDArray[np.float64]) -> NDArray[np.float64]:
+    if image.ndim == 3 and image.shape[2] == 3:
+        return image.clip(0, 1)
+    grey = image if image.ndim == 2 else image.mean(axis=2)
+    low, high = np.percentile(grey, (0.5, 99.5))
+    stretched = (grey - low) / max(high - low, np.finfo(np.float64).tiny)
+    return np.repeat(stretched.clip(0, 1)[:, :, None], 3, axis=2)
+
+
+def _save_tiff(path: Path, pages: NDArray[Any]) -> None:
+    tifffile.imwrite(path, pages, photometric="minisblack", compression="zlib")
+
+
+def _write(path: Path, save: Callable[[Path], None]) -> None:
+    try:
+        with atomic(path) as temporary:
+            save(temporary)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise OutputError(f"{path}: cannot be written ({reason}): check the folder and the extension") from error
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside `path` that takes its place once the block ends without an error.
+
+    A reader sees the old file or the new one, never half of it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # hidden, so that a listing of images in the meantime skips it; the extension names the format
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,441 @@
+"""A mixture of kernels, weighted by how well each holds the classes apart, as random features."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from numbers import Integral
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from segkit.errors import ConfigError, ModelFileError
+from segkit.kernels.base import (
+    FloatArray,
+    Gaussian,
+    Kernel,
+    Laplacian,
+    Normalized,
+    ShiftInvariantKernel,
+    gram_matrices,
+    kernel_from_dict,
+    kernel_to_dict,
+    median_gamma,
+    validate_rows,
+)
+from segkit.kernels.fourier import fourier_map
+from segkit.kernels.mmd import alignment, mixture_weights, mmd, power_criterion
+from segkit.kernels.nystrom import NystroemMap, choose_landmarks
+
+_CRITERIA: dict[str, Callable[[FloatArray, NDArray[Any]], float]] = {
+    "mmd": mmd,
+    "alignment": alignment,
+    "centered_alignment": partial(alignment, centered=True),
+    "power": power_criterion,
+}
+_ARRAYS = ("scores", "weights", "frequencies", "amplitudes")
+_GRID = 2.0 ** np.arange(-6, 7)
+
+
+class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Features of a mixture of kernels whose weights are learnt from the labels.
+
+    Parameters
+    ----------
+    kernels : {"gaussian", "laplacian"} or sequence of Kernel, default="gaussian"
+        The base kernels: one for each gamma, or the given ones. Shift-invariant kernels become
+        random Fourier features, others Nystroem features.
+    gammas : array-like of shape (n_kernels,) or None, default=None
+        Gammas of the named kernel, > 0. None takes 2^-6, ..., 2^6 times the inverse median squared
+        distance of the samples (its root for "laplacian", whose gamma multiplies a distance).
+    n_components : int, default=2048
+        Output features in all, shared by the kernels. Fewer come out if all features are pairs
+        and the number is odd, or if a Nystroem part has a lower rank.
+    criterion : {"mmd", "alignment", "centered_alignment", "power"}, default="mmd"
+        What scores a kernel: `mmd`, `alignment` or `power_criterion`.
+    form : {"concatenate", "sample"}, default="concatenate"
+        Equal numbers of features for each kernel, scaled by the root of its weight, or draws from
+        the mixture of the spectral laws, all scaled alike.
+    features : {"pair", "phase"}, default="pair"
+        Form of the Fourier features, see `fourier_map`.
+    normalize : bool, default=True
+        Scale kernels to unit diagonal before scoring and mixing. MMD is not scale-free: without it
+        a polynomial kernel swamps the rest.
+    max_samples : int, default=2000
+        Rows that score the kernels, of each class the same number as far as it has them (and 2 at
+        least), for a discrepancy is known as well as its smaller class.
+    random_state : int, RandomState instance or None, default=None
+        Seed of all draws.
+
+    Attributes
+    ----------
+    kernels_ : list of Kernel
+        The base kernels, normalised if asked.
+    scores_ : ndarray of shape (n_kernels,), float64
+        Score of each.
+    weights_ : ndarray of shape (n_kernels,), float64
+        Weight of each, >= 0 with sum 1. Kernels of weight 0 get no features.
+    frequencies_ : ndarray of shape (n_features_in_, n_draws)
+        Frequencies of all Fourier features.
+    phases_ : ndarray of shape (n_draws,) or None
+        Their phases in [0, 2 pi); None for pairs.
+    amplitudes_ : ndarray of shape (n_draws,)
+        Their factors.
+    nystroem_ : list of NystroemMap
+        The Nystroem parts, the root of the weight inside their projection.
+    n_features_in_ : int
+        Number of input features.
+
+    Raises
+    ------
+    ConfigError
+        If `kernels` and `gammas` do not fit each other, or `n_components` is too small for the
+        kernels.
+    InputError
+        If the samples allow no median distance or no score.
+
+    Warns
+    -----
+    UserWarning
+        If no kernel tells the classes apart; the weights are uniform then.
+
+    Notes
+    -----
+    ``<z(x), z(y)>`` estimates ``sum_l w_l k_l(x, y)`` with ``w_l = score_l / sum_l score_l``. In the
+    "sample" form a Nystroem part, which has no law to draw from, gets a share of the features in
+    proportion to its weight.
+
+    References
+    ----------
+    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in
+    the feature space, eq. 4.7-4.12.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.kernels import MixtureRFF
+    >>> X = np.random.default_rng(0).normal(size=(60, 3))
+    >>> y = np.linalg.norm(X, axis=1) > 1.5
+    >>> mixture = MixtureRFF(gammas=[0.1, 1.0], n_components=400, random_state=0).fit(X, y)
+    >>> mixture.transform(X).shape
+    (60, 400)
+    >>> bool(np.isclose(mixture.weights_.sum(), 1))
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kernels": [StrOptions({"gaussian", "laplacian"}), "array-like"],
+        "gammas": ["array-like", None],
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "criterion": [StrOptions(set(_CRITERIA))],
+        "form": [StrOptions({"concatenate", "sample"})],
+        "features": [StrOptions({"pair", "phase"})],
+        "normalize": ["boolean"],
+        "max_samples": [Interval(Integral, 4, None, closed="left")],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        kernels: Literal["gaussian", "laplacian"] | Sequence[Kernel] = "gaussian",
+        *,
+        gammas: ArrayLike | None = None,
+        n_components: int = 2048,
+        criterion: Literal["mmd", "alignment", "centered_alignment", "power"] = "mmd",
+        form: Literal["concatenate", "sample"] = "concatenate",
+        features: Literal["pair", "phase"] = "pair",
+        normalize: bool = True,
+        max_samples: int = 2000,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.kernels = kernels
+        self.gammas = gammas
+        self.n_components = n_components
+        self.criterion = criterion
+        self.form = form
+        self.features = features
+        self.normalize = normalize
+        self.max_samples = max_samples
+        self.random_state = random_state
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Score the kernels, weigh them, and draw the features of their mixture.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,)
+            Labels, of two or more classes.
+
+        Returns
+        -------
+        MixtureRFF
+            The fitted transformer.
+        """
+        rows, labels = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        check_classification_targets(labels)
+        rng = check_random_state(self.random_state)
+        self.kernels_ = self._base_kernels(rows, rng)
+        scored = _scoring_rows(labels, self.max_samples, rng)
+        grams = gram_matrices(self.kernels_, rows[scored])
+        self.scores_ = np.array([_CRITERIA[self.criterion](K, labels[scored]) for K in grams])
+        self.weights_ = mixture_weights(self.scores_)
+        self._draw_features(rows, rng)
+        return self
+
+    def transform(self, X: ArrayLike) -> FloatArray:
+        """Map rows to the features of the mixture.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_out)
+            Fourier features of all kernels, ``[cos block | sin block]`` for pairs, then the
+            Nystroem features; float32 if `X` is.
+        """
+        check_is_fitted(self)
+        X = validate_rows(self, X, reset=False)
+        out = np.empty((len(X), self._n_features_out), dtype=X.dtype)
+        stop = self._n_fourier_features
+        fourier_map(X, self.frequencies_, self.phases_, amplitudes=self.amplitudes_, out=out[:, :stop])
+        for part in self.nystroem_:
+            start, stop = stop, stop + part.projection.shape[1]
+            out[:, start:stop] = part(X)
+        return out
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Take the fitted transformer apart for a file without pickle.
+
+        Returns
+        -------
+        header : dict
+            Parameters and kernels, in values that JSON can hold. A `random_state` that is not an
+            integer becomes None.
+        arrays : dict of str to ndarray
+            The fitted arrays.
+
+        Raises
+        ------
+        ConfigError
+            If a kernel is not one of segkit's.
+        """
+        check_is_fitted(self)
+        header = {
+            "parameters": self._plain_parameters(),
+            "kernels": [kernel_to_dict(kernel) for kernel in self.kernels_],
+            "nystroem": [kernel_to_dict(part.kernel) for part in self.nystroem_],
+        }
+        arrays = {name: getattr(self, f"{name}_") for name in _ARRAYS}
+        if self.phases_ is not None:
+            arrays["phases"] = self.phases_
+        for i, part in enumerate(self.nystroem_):
+            arrays[f"landmarks_{i}"], arrays[f"projection_{i}"] = part.landmarks, part.projection
+        return header, arrays
+
+    @classmethod
+    def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        """Rebuild a fitted transformer from what `to_state` returned.
+
+        Parameters
+        ----------
+        header : dict
+            Parameters and kernels.
+        arrays : dict of str to ndarray
+            The fitted arrays.
+
+        Returns
+        -------
+        MixtureRFF
+            A transformer whose `transform` gives the same bits.
+
+        Raises
+        ------
+        ModelFileError
+            If an entry is missing or a kernel or parameter is unknown.
+        """
+        try:
+            parameters = dict(header["parameters"])
+            if not isinstance(parameters["kernels"], str):
+                parameters["kernels"] = [kernel_from_dict(kernel) for kernel in parameters["kernels"]]
+            mixture = cls(**parameters)
+            mixture.kernels_ = [kernel_from_dict(kernel) for kernel in header["kernels"]]
+            for name in _ARRAYS:
+                setattr(mixture, f"{name}_", arrays[name])
+            mixture.phases_ = arrays["phases"] if mixture.features == "phase" else None
+            mixture.nystroem_ = [
+                NystroemMap(kernel_from_dict(kernel), arrays[f"landmarks_{i}"], arrays[f"projection_{i}"])
+                for i, kernel in enumerate(header["nystroem"])
+            ]
+        except (KeyError, TypeError) as error:
+            raise ModelFileError(f"state of MixtureRFF is damaged or of another version: {error}") from error
+        mixture.n_features_in_ = len(mixture.frequencies_)
+        return mixture
+
+    def _base_kernels(self, X: FloatArray, rng: np.random.RandomState) -> list[Kernel]:
+        if not isinstance(self.kernels, str):
+            return self._given_kernels(self.kernels)
+        kernel, root = (Gaussian, 1.0) if self.kernels == "gaussian" else (Laplacian, 0.5)
+        if self.gammas is None:
+            gammas = _GRID * median_gamma(X, random_state=rng) ** root
+        else:
+            gammas = np.asarray(self.gammas, dtype=np.float64)
+        if not gammas.size:
+            raise ConfigError("gammas=[]: at least one is needed; leave gammas out for the default grid")
+        return [kernel(float(gamma)) for gamma in gammas]
+
+    def _given_kernels(self, kernels: Sequence[Kernel]) -> list[Kernel]:
+        if self.gammas is not None:
+            raise ConfigError(
+                "gammas with kernel objects: gammas apply to kernels='gaussian' or 'laplacian'; "
+                "set the gamma of each kernel object instead"
+            )
+        if not len(kernels) or not all(isinstance(kernel, Kernel) for kernel in kernels):
+            raise ConfigError(
+                f"kernels={kernels!r}: a name or at least one kernel object is needed, such as Gaussian(0.5)"
+            )
+        return [_unit_diagonal(kernel) if self.normalize else kernel for kernel in kernels]
+
+    def _draw_features(self, X: FloatArray, rng: np.random.RandomState) -> None:
+        """Draw frequencies and landmarks; the weights go into amplitudes and projections."""
+        fourier = np.array([isinstance(kernel, ShiftInvariantKernel) for kernel in self.kernels_])
+        if self.form == "concatenate":
+            steps = np.where(fourier, self._per_draw, 1)
+            sizes = _equal_sizes(self.weights_, steps, self.n_components)
+        else:
+            sizes = _sampled_sizes(self.weights_, fourier, self._per_draw, self.n_components, rng)
+        draws = np.where(fourier, sizes // self._per_draw, 0)
+        self._draw_frequencies(X, draws, rng)
+        self.amplitudes_ = np.sqrt(self._squared_amplitudes(fourier, draws)).astype(X.dtype)
+        self.nystroem_ = [
+            _weighted(NystroemMap.from_landmarks(kernel, choose_landmarks(X, size, rng)), weight)
+            for kernel, size, weight in zip(self.kernels_, sizes, self.weights_, strict=True)
+            if size and not isinstance(kernel, ShiftInvariantKernel)
+        ]
+
+    def _draw_frequencies(self, X: FloatArray, draws: NDArray[np.intp], rng: np.random.RandomState) -> None:
+        n_features = X.shape[1]
+        parts = [
+            kernel.frequencies(n_features, size, rng)
+            for kernel, size in zip(self.kernels_, draws, strict=True)
+            if isinstance(kernel, ShiftInvariantKernel)
+        ]
+        self.frequencies_ = np.hstack([np.empty((n_features, 0)), *parts]).astype(X.dtype)
+        self.phases_ = None
+        if self.features == "phase":
+            self.phases_ = rng.uniform(0, 2 * np.pi, draws.sum()).astype(X.dtype)
+
+    def _squared_amplitudes(self, fourier: NDArray[np.bool_], draws: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Weight that each draw carries, doubled where a cosine with a phase stands for the pair."""
+        if self.form == "concatenate":
+            per_draw = self.weights_ / np.maximum(draws, 1)
+        else:
+            per_draw = np.full(len(draws), self.weights_[fourier].sum() / max(draws.sum(), 1))
+        return np.repeat(per_draw if self.features == "pair" else 2 * per_draw, draws)
+
+    def _plain_parameters(self) -> dict[str, Any]:
+        parameters = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in self.get_params(deep=False).items()
+        }
+        if not isinstance(self.kernels, str):
+            parameters["kernels"] = [kernel_to_dict(kernel) for kernel in self.kernels]
+        if self.gammas is not None:
+            parameters["gammas"] = np.asarray(self.gammas, dtype=np.float64).tolist()
+        if not isinstance(parameters["random_state"], int):
+            parameters["random_state"] = None
+        return parameters
+
+    @property
+    def _per_draw(self) -> int:
+        return 2 if self.features == "pair" else 1
+
+    @property
+    def _n_fourier_features(self) -> int:
+        return len(self.amplitudes_) * (2 if self.phases_ is None else 1)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self._n_fourier_features + sum(int(part.projection.shape[1]) for part in self.nystroem_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _unit_diagonal(kernel: Kernel) -> Kernel:
+    return kernel if isinstance(kernel, ShiftInvariantKernel | Normalized) else Normalized(kernel)
+
+
+def _weighted(part: NystroemMap, weight: float) -> NystroemMap:
+    projection = part.projection * part.projection.dtype.type(math.sqrt(weight))
+    return replace(part, projection=projection)
+
+
+def _scoring_rows(y: NDArray[Any], max_samples: int, rng: np.random.RandomState) -> NDArray[np.intp]:
+    """Rows drawn without replacement: the same number of each class, what small ones lack from others."""
+    by_class = sorted((np.flatnonzero(y == label) for label in np.unique(y)), key=len)
+    chosen: list[NDArray[np.intp]] = []
+    spare = max_samples
+    for classes_left, rows in zip(range(len(by_class), 0, -1), by_class, strict=True):
+        chosen.append(rng.permutation(rows)[: max(spare // classes_left, 2)])
+        spare -= len(chosen[-1])
+    return np.concatenate(chosen)
+
+
+def _equal_sizes(
+    weights: NDArray[np.float64], steps: NDArray[np.intp], n_components: int
+) -> NDArray[np.intp]:
+    """Equal numbers of features (eq. 4.10), multiples of each kernel's step; what rounding leaves goes on."""
+    sizes = steps * (weights > 0)
+    spare = _spare(n_components, int(sizes.sum()))
+    # Pairs first: a Nystroem part can take the odd feature they leave.
+    order = [i for i in np.argsort(-steps, kind="stable") if sizes[i]]
+    for kernels_left, i in zip(range(len(order), 0, -1), order, strict=True):
+        extra = spare // kernels_left // steps[i] * steps[i]
+        sizes[i] += extra
+        spare -= extra
+    return sizes
+
+
+def _sampled_sizes(
+    weights: NDArray[np.float64],
+    fourier: NDArray[np.bool_],
+    per_draw: int,
+    n_components: int,
+    rng: np.random.RandomState,
+) -> NDArray[np.intp]:
+    """Numbers of features that draws from the mixture of the spectral laws give (eq. 4.12)."""
+    laws = weights * fourier
+    nystroem = ~fourier & (weights > 0)
+    spare = _spare(n_components, int(nystroem.sum()) + per_draw * int(laws.any()))
+    sizes = nystroem * (1 + np.floor(weights * spare).astype(np.intp))
+    if laws.any():
+        n_draws = (n_components - sizes.sum()) // per_draw
+        sizes += per_draw * rng.multinomial(n_draws, laws / laws.sum())
+    return sizes
+
+
+def _spare(n_components: int, needed: int) -> int:
+    """Count the features beyond the least, one draw or landmark for each part."""
+    if n_components < needed:
+        raise ConfigError(
+            f"n_components={n_components}: the kernels of positive weight need at least {needed} features; "
+            f"raise n_components or give fewer kernels"
+        )
+    return n_components - needed

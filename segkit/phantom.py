@@ -1,0 +1,275 @@
+"""Synthetic capsule endoscopy: small-bowel mucosa with vascular lesions and what is mistaken for them.
+
+Every picture is drawn from fields (folds, villi, light, vessels), not pasted from photographs, so the
+demo needs no download and nobody's data. Colours follow published capsule pictures: orange-pink mucosa,
+bile-stained in places, darker with distance; angiodysplasia is a cherry-red patch with ragged, partly
+fern-like borders. Folds, faint vessels and smears of blood are red without being lesions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+from skimage.draw import line_aa
+
+from segkit.errors import InputError
+
+FloatArray = NDArray[np.float64]
+
+_MUCOSA = np.array([0.80, 0.52, 0.33])
+_BILE = np.array([0.74, 0.60, 0.22])
+_CHERRY = np.array([0.66, 0.14, 0.11])
+_VESSEL = np.array([0.62, 0.27, 0.20])
+_BLOOD = np.array([0.60, 0.22, 0.13])
+_REFERENCE_SIZE = 192  # detail is sized for images whose shorter side has this many pixels
+_LESION_SHARE = (0.005, 0.06)
+
+
+class _Lesions(NamedTuple):
+    opacity: FloatArray
+    mask: NDArray[np.bool_]
+
+
+def make_demo_set(
+    n_images: int, *, shape: tuple[int, int] = (192, 256), random_state: int = 0
+) -> tuple[list[NDArray[np.float32]], list[NDArray[np.uint8]]]:
+    """Draw capsule endoscopy pictures with vascular lesions and their masks.
+
+    Parameters
+    ----------
+    n_images : int
+        Number of pictures, at least 1.
+    shape : tuple of int, default=(192, 256)
+        Height and width in pixels, each at least 64.
+    random_state : int, default=0
+        Seed. Picture i is the same however many are drawn.
+
+    Returns
+    -------
+    images : list of ndarray of shape (H, W, 3), float32
+        Pictures in [0, 1].
+    masks : list of ndarray of shape (H, W), uint8
+        1 inside a lesion, 0 elsewhere. Lesions cover 0.5 to 6 % of a picture, in 1 to 3 pieces.
+
+    Raises
+    ------
+    InputError
+        If `n_images` or `shape` is too small.
+
+    Examples
+    --------
+    >>> images, masks = make_demo_set(2, shape=(64, 96))
+    >>> images[0].shape, masks[0].shape
+    ((64, 96, 3), (64, 96))
+    """
+    if n_images < 1 or min(shape) < 64:
+        raise InputError(
+            f"{n_images} pictures of {shape[0]} x {shape[1]} pixels, expected at least 1 of 64 x 64: ask for more"
+        )
+    seeds = np.random.SeedSequence(random_state).spawn(n_images)
+    drawn = [_draw(shape, np.random.default_rng(seed)) for seed in seeds]
+    return [image for image, _ in drawn], [mask for _, mask in drawn]
+
+
+def _draw(shape: tuple[int, int], rng: np.random.Generator) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+    scale = min(shape) / _REFERENCE_SIZE
+    relief, creases = _folds(shape, scale, rng)
+    villi = _villi(shape, scale, rng)
+    light = _light(relief, villi, scale, rng)
+
+    colour = _mucosa(shape, scale, creases, rng)
+    colour = _blend(colour, _VESSEL, _faint_vessels(shape, scale, rng))
+    colour = _blend(colour, _BLOOD, _smears(shape, scale, rng))
+    lesions = _lesions(shape, scale, light, rng)
+    colour = _blend(colour, _CHERRY * rng.uniform(0.9, 1.12), lesions.opacity)
+    colour = colour * (1 + 0.10 * villi[:, :, None] * (1 - 0.6 * lesions.opacity[:, :, None]))
+
+    picture = colour * light[:, :, None] + _highlights(relief, villi, light, rng)[:, :, None]
+    return _camera(picture, scale, rng), lesions.mask.astype(np.uint8)
+
+
+def _noise(shape: tuple[int, int], sigma: float, rng: np.random.Generator) -> FloatArray:
+    """Smooth Gaussian noise of mean 0 and standard deviation 1."""
+    field = ndimage.gaussian_filter(rng.standard_normal(shape), sigma, mode="wrap")
+    return np.asarray((field - field.mean()) / field.std())
+
+
+def _blend(colour: FloatArray, pigment: FloatArray, opacity: FloatArray) -> FloatArray:
+    return colour + opacity[:, :, None] * (pigment - colour)
+
+
+def _unit_grid(shape: tuple[int, int]) -> tuple[FloatArray, FloatArray]:
+    """Coordinates (y, x) in [-1, 1] along the shorter side, 0 in the middle."""
+    rows, cols = np.indices(shape, dtype=np.float64)
+    half = min(shape) / 2
+    return (rows - (shape[0] - 1) / 2) / half, (cols - (shape[1] - 1) / 2) / half
+
+
+def _folds(shape: tuple[int, int], scale: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """Circular folds around a lumen off the centre: their height, and the creases between them in [0, 1]."""
+    y, x = _unit_grid(shape)
+    angle = rng.uniform(0, 2 * np.pi)
+    distance = rng.uniform(0.7, 1.8)
+    radius = np.hypot(y - distance * np.sin(angle), x - distance * np.cos(angle))
+    warped = radius + 0.13 * _noise(shape, 26 * scale, rng) + 0.03 * _noise(shape, 9 * scale, rng)
+    phase = warped * rng.uniform(1.3, 2.3) + rng.uniform()
+    # a fold is a broad back that drops into a narrow crease
+    position = phase - np.floor(phase)
+    relief = np.sin(np.pi * position) ** 0.6
+    strength = ndimage.gaussian_filter(rng.uniform(0.0, 1.3, shape), 30 * scale)
+    strength = np.clip((strength - strength.min()) / np.ptp(strength), 0.15, 1.0)
+    creases = strength * np.exp(-((np.minimum(position, 1 - position) / 0.07) ** 2))
+    return relief * (0.3 + 0.7 * strength), creases
+
+
+def _villi(shape: tuple[int, int], scale: float, rng: np.random.Generator) -> FloatArray:
+    """The velvet of finger-like villi: blobs a few pixels wide, patchy."""
+    fine = _noise(shape, 1.0 * scale, rng) - _noise(shape, 2.2 * scale, rng)
+    patchiness = np.clip(0.75 + 0.35 * _noise(shape, 22 * scale, rng), 0.15, 1.5)
+    return np.asarray(fine * patchiness)
+
+
+def _light(relief: FloatArray, villi: FloatArray, scale: float, rng: np.random.Generator) -> FloatArray:
+    """Brightness from the capsule's own lamps: slope, depth and the fall-off to the rim."""
+    shape = (relief.shape[0], relief.shape[1])
+    y, x = _unit_grid(shape)
+    smooth = ndimage.gaussian_filter(relief, 2.0 * scale)
+    slope_y, slope_x = np.gradient(smooth, 1 / (20 * scale))
+    direction = rng.uniform(0, 2 * np.pi)
+    slope = np.tanh(0.45 * (np.sin(direction) * slope_y + np.cos(direction) * slope_x))
+    lamp_y, lamp_x = rng.uniform(-0.35, 0.35, 2)
+    fall_off = np.exp(-0.32 * ((y - lamp_y) ** 2 + (x - lamp_x) ** 2))
+    depth = 1 + 0.16 * _noise(shape, 38 * scale, rng)
+    return np.asarray(np.clip((0.62 + 0.38 * smooth + 0.16 * slope) * fall_off * depth, 0.08, 1.3))
+
+
+def _mucosa(
+    shape: tuple[int, int], scale: float, creases: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    """Tissue colour: a patient's own hue, blood-fuller regions, bile, and reddened creases."""
+    base = _MUCOSA * rng.normal(1.0, (0.05, 0.08, 0.12))
+    colour = np.broadcast_to(base, (*shape, 3)) * np.ones((*shape, 1))
+    flush = _noise(shape, 20 * scale, rng)
+    colour = colour * (1 + flush[:, :, None] * np.array([0.02, -0.055, -0.06]))
+    bile = rng.uniform(0, 0.7) * np.clip(0.5 * _noise(shape, 34 * scale, rng), 0, 1)
+    colour = _blend(colour, _BILE, bile)
+    return _blend(colour, np.array([0.52, 0.22, 0.13]), 0.62 * creases)
+
+
+def _tree(
+    start: FloatArray,
+    heading: float,
+    length: float,
+    width: float,
+    depth: int,
+    canvas: FloatArray,
+    rng: np.random.Generator,
+    *,
+    wander: float,
+) -> None:
+    """Draw a vessel that meanders, thins and forks onto `canvas`; each stroke is its width."""
+    position = start
+    n_steps = max(3, round(length / 2))
+    forks = rng.choice(np.arange(1, n_steps + 1), size=min(2, n_steps), replace=False)
+    for step in range(1, n_steps + 1):
+        heading += rng.normal(0, wander)
+        following = position + 2 * np.array([np.sin(heading), np.cos(heading)])
+        _stroke(canvas, position, following, width * (1 - 0.5 * step / n_steps))
+        position = following
+        if depth and step in forks:
+            turn = rng.choice([-1, 1]) * rng.uniform(0.5, 1.1)
+            _tree(position, heading + turn, 0.6 * length, 0.65 * width, depth - 1, canvas, rng, wander=wander)
+
+
+def _stroke(canvas: FloatArray, start: FloatArray, end: FloatArray, weight: float) -> None:
+    rows, cols, coverage = line_aa(*np.rint(start).astype(int), *np.rint(end).astype(int))
+    inside = (rows >= 0) & (rows < canvas.shape[0]) & (cols >= 0) & (cols < canvas.shape[1])
+    at = rows[inside], cols[inside]
+    canvas[at] = np.maximum(canvas[at], weight * coverage[inside])
+
+
+def _faint_vessels(shape: tuple[int, int], scale: float, rng: np.random.Generator) -> FloatArray:
+    """Opacity of the normal submucosal vessels seen through the surface."""
+    canvas = np.zeros(shape)
+    for _ in range(rng.integers(1, 5)):
+        start = rng.uniform(0.05, 0.95, 2) * shape
+        heading = rng.uniform(0, 2 * np.pi)
+        _tree(start, heading, rng.uniform(40, 90) * scale, 1.0, 3, canvas, rng, wander=0.16)
+    blurred = ndimage.gaussian_filter(canvas, 0.9 * scale)
+    return np.asarray(np.clip(rng.uniform(0.5, 1.1) * blurred, 0, 0.5))
+
+
+def _smears(shape: tuple[int, int], scale: float, rng: np.random.Generator) -> FloatArray:
+    """Opacity of thin films of blood: smooth, drawn out, as red as a pale lesion but without texture."""
+    y, x = np.indices(shape, dtype=np.float64)
+    opacity = np.zeros(shape)
+    for _ in range(rng.integers(0, 3)):
+        centre = rng.uniform(0.1, 0.9, 2) * shape
+        angle = rng.uniform(0, np.pi)
+        along = (y - centre[0]) * np.sin(angle) + (x - centre[1]) * np.cos(angle)
+        across = (y - centre[0]) * np.cos(angle) - (x - centre[1]) * np.sin(angle)
+        across = across + 3 * scale * _noise(shape, 10 * scale, rng)
+        length, width = rng.uniform(12, 26) * scale, rng.uniform(2, 4.5) * scale
+        film = np.exp(-((along / length) ** 2) - (across / width) ** 2)
+        opacity = np.maximum(opacity, rng.uniform(0.45, 0.8) * film)
+    return opacity
+
+
+def _lesions(shape: tuple[int, int], scale: float, light: FloatArray, rng: np.random.Generator) -> _Lesions:
+    """One to three lesions in lit places, redrawn until their share of the picture is as promised."""
+    while True:
+        opacity = np.zeros(shape)
+        for _ in range(rng.choice([1, 2, 3], p=[0.6, 0.28, 0.12])):
+            opacity = np.maximum(opacity, _lesion(shape, scale, light, rng))
+        mask = ndimage.binary_opening(ndimage.binary_closing(opacity > 0.3, iterations=2))
+        mask = ndimage.binary_fill_holes(mask)
+        labelled, n_pieces = ndimage.label(mask)
+        if 1 <= n_pieces <= 3 and _LESION_SHARE[0] <= mask.mean() <= _LESION_SHARE[1]:
+            return _Lesions(opacity, mask)
+
+
+def _lesion(shape: tuple[int, int], scale: float, light: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Opacity of one lesion: a ragged patch out of which dilated vessels ramify like a fern."""
+    radius = np.exp(rng.normal(np.log(13), 0.4)) * scale
+    lit = light > np.quantile(light, 0.35)
+    margin = int(14 * scale)
+    lit[:margin], lit[-margin:], lit[:, :margin], lit[:, -margin:] = False, False, False, False
+    centre = rng.choice(np.argwhere(lit)).astype(np.float64)
+
+    y, x = np.indices(shape, dtype=np.float64)
+    angle, stretch = rng.uniform(0, np.pi), rng.uniform(1.0, 1.7)
+    along = (y - centre[0]) * np.sin(angle) + (x - centre[1]) * np.cos(angle)
+    across = (y - centre[0]) * np.cos(angle) - (x - centre[1]) * np.sin(angle)
+    distance = np.hypot(along / stretch, across * stretch**0.3) / radius
+    ragged = distance + 0.22 * _noise(shape, 5 * scale, rng) + 0.10 * _noise(shape, 2 * scale, rng)
+    core = 1 / (1 + np.exp((ragged - rng.uniform(0.45, 0.8)) / 0.09))
+
+    canvas = np.zeros(shape)
+    for heading in rng.uniform(0, 2 * np.pi, rng.integers(6, 12)):
+        _tree(centre, heading, rng.uniform(0.9, 1.5) * radius, 1.0, 2, canvas, rng, wander=0.22)
+    fern = np.clip(1.7 * ndimage.gaussian_filter(canvas, 0.7 * scale), 0, 1) * np.exp(-((distance / 1.5) ** 4))
+    mottled = np.clip(0.82 + 0.13 * _noise(shape, 2.5 * scale, rng), 0.4, 1)
+    halo = 0.18 * np.exp(-((distance / 1.2) ** 2))
+    return rng.uniform(0.72, 0.95) * np.maximum(np.maximum(core * mottled, 0.9 * fern), halo)
+
+
+def _highlights(
+    relief: FloatArray, villi: FloatArray, light: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    """Mirror reflections of the lamps on wet crests: few, tiny, almost white."""
+    wet = relief + 0.45 * villi + 0.9 * light
+    threshold = np.quantile(wet, rng.uniform(0.9965, 0.9992))
+    sparkle = np.clip((wet - threshold) / (wet.max() - threshold), 0, 1) ** 0.5
+    return np.asarray(0.55 * ndimage.gaussian_filter(sparkle, 0.5))
+
+
+def _camera(picture: FloatArray, scale: float, rng: np.random.Generator) -> NDArray[np.float32]:
+    """What the capsule's sensor makes of the scene: blur, exposure, a gentle shoulder and noise."""
+    blurred = ndimage.gaussian_filter(picture, (0.5 * scale, 0.5 * scale, 0))
+    exposed = rng.uniform(0.9, 1.12) * blurred
+    shown = 1 - np.logaddexp(0, 9 * (1 - exposed)) / 9  # below 1 as it is, above it levels off
+    shown = shown + rng.normal(0, 0.008, picture.shape)
+    return np.clip(shown, 0, 1).astype(np.float32)

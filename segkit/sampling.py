@@ -1,0 +1,98 @@
+"""Which labelled pixels a model learns from, and how they are split into folds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.intp]
+BLOCKS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class PixelSample:
+    """Pixels drawn from a set of images, in order of image.
+
+    Parameters
+    ----------
+    image, row, col : ndarray of shape (n,), int
+        Where each pixel is.
+    label : ndarray of shape (n,), int
+        Its class id.
+    weight : ndarray of shape (n,), float
+        How many labelled pixels it stands for, relative to the mean over the sample.
+    """
+
+    image: IntArray
+    row: IntArray
+    col: IntArray
+    label: IntArray
+    weight: NDArray[np.float64]
+
+    def of_image(self, index: int) -> slice:
+        """Rows of the sample that lie in one image."""
+        return slice(*np.searchsorted(self.image, [index, index + 1]))
+
+
+def draw_pixels(
+    ids: Sequence[NDArray[Any]], n_classes: int, n_pixels: int, rng: np.random.Generator
+) -> PixelSample:
+    """Draw pixels without replacement, as many of each class as there are to be had.
+
+    Parameters
+    ----------
+    ids : sequence of ndarray of shape (H, W), int
+        Class ids 0..n_classes - 1 of each image; any other value is unlabelled.
+    n_classes : int
+        Number of classes.
+    n_pixels : int
+        Size of the sample. Rare classes give all they have, the others share what they leave.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    PixelSample
+        Its weights restore the share that each class has among all labelled pixels.
+    """
+    flat = np.concatenate([mask.ravel() for mask in ids])
+    starts = np.cumsum([0, *(mask.size for mask in ids)])
+    members = [np.flatnonzero(flat == label) for label in range(n_classes)]
+    shares = _fair_shares([member.size for member in members], n_pixels)
+    drawn = [rng.choice(member, share, replace=False) for member, share in zip(members, shares, strict=True)]
+    weight = [np.full(share, member.size / max(share, 1)) for member, share in zip(members, shares, strict=True)]
+    position = np.concatenate(drawn)
+    order = np.argsort(position)
+    position, weights = position[order], np.concatenate(weight)[order]
+    image = np.searchsorted(starts, position, side="right") - 1
+    widths = np.array([mask.shape[1] for mask in ids])
+    row, col = np.divmod(position - starts[image], widths[image])
+    return PixelSample(image, row, col, flat[position].astype(np.intp), weights / weights.mean())
+
+
+def _fair_shares(available: Sequence[int], total: int) -> list[int]:
+    """Equal shares of `total`, none above what is available; what small classes leave is passed on."""
+    shares = [0] * len(available)
+    left = min(total, sum(available))
+    order = sorted(range(len(available)), key=lambda label: available[label])
+    for rank, label in enumerate(order):
+        shares[label] = min(available[label], left // (len(order) - rank))
+        left -= shares[label]
+    return shares
+
+
+def assign_folds(sample: PixelSample, shapes: Sequence[tuple[int, int]], n_folds: int) -> IntArray:
+    """Fold of each pixel: whole images, or, of a single image, whole blocks of a 4 x 4 grid.
+
+    Pixels next to each other are too alike to be held out one by one.
+    """
+    if len(shapes) > 1:
+        return sample.image % min(n_folds, len(shapes))
+    height, width = shapes[0]
+    row, col = sample.row * BLOCKS // height, sample.col * BLOCKS // width
+    # a shift by two in each row spreads the blocks of a fold over the image
+    return np.asarray((col + 2 * row) % BLOCKS)

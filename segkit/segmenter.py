@@ -1,0 +1,553 @@
+"""The pipeline of the paper: filter bank, feature selection, learnt kernel, linear SVM, label map."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
+
+from segkit.calibration import PlattScaling
+from segkit.errors import InputError, ModelFileError
+from segkit.evaluate import score_masks
+from segkit.features import Channel, FeatureMaps, FilterBank, ScatteringBank, bank_from_dict, bank_to_dict
+from segkit.features.base import as_image
+from segkit.images import UNLABELLED, LabelMap
+from segkit.kernels import Kernel, MixtureRFF, kernel_to_dict
+from segkit.linear import LinearSVM
+from segkit.sampling import PixelSample, assign_folds, draw_pixels
+from segkit.selection import ConditionalCovarianceSelector
+from segkit.store import digest_arrays, package_versions, read_model, write_model
+
+FloatArray = NDArray[np.float32]
+Item = TypeVar("Item")
+Progress = Callable[[Iterable[Any], str], Iterable[Any]]
+
+N_FOLDS = 5
+# Random features of a block of pixels should stay in the processor's cache.
+PIXELS_AT_ONCE = 4096
+
+
+class Segmenter(BaseEstimator):
+    """Learn to segment images from a few annotated ones.
+
+    Parameters
+    ----------
+    bank : FilterBank, default=None
+        Per-pixel features; None is `ScatteringBank()`, which needs no weights.
+    selector : selector or None, default=None
+        Which channels to keep; None is `ConditionalCovarianceSelector()`.
+    kernels : MixtureRFF, default=None
+        Mixture of kernels, weighted by MMD, and its random features; None is `MixtureRFF()`.
+    svm : LinearSVM, default=None
+        Linear classifier on the random features; None is `LinearSVM()`. Its ``C`` multiplies the sum
+        of the losses over the training pixels.
+    selection_pixels : int, default=3000
+        Pixels that channels are selected on, as many of each class as there are to be had.
+    training_pixels : int, default=100_000
+        Pixels that kernels and classifier learn from, drawn in the same way and weighted back to
+        the share each class has among all labelled pixels.
+    probability : {"platt", "raw"}, default="platt"
+        "platt": Platt's scaling, fitted on decisions of pixels held out by image (by block, of a
+        single image). "raw": the logistic function of the decision (eq. 8.2).
+    unlabelled : int or None, default=255
+        Mask value of pixels without annotation. Masks that hold 0 and 255 and nothing else are
+        binary, and 255 is the foreground.
+    random_state : int, default=0
+        Seed of every draw. It also seeds the selector and the kernels where they have none.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Mask values learnt, sorted.
+    label_map_ : LabelMap
+        What the classes are called, their mask values, and the value of unlabelled pixels.
+    n_image_channels_ : int
+        Channels of the training images.
+    channels_ : tuple of Channel
+        The channels kept, in the order of the classifier's input.
+    bank_, selector_, kernels_, svm_ : estimators
+        The fitted parts (a loaded model has no selector).
+    summary_ : dict
+        What was chosen and measured: kept channels by group, kernel weights, training IoU, seconds.
+
+    References
+    ----------
+    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in
+    the feature space, section 7 and figure 6.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit import ModuleBank, Segmenter
+    >>> rng = np.random.default_rng(0)
+    >>> mask = np.zeros((40, 40), dtype=int)
+    >>> mask[10:30, 10:30] = 1
+    >>> image = 0.4 + 0.2 * mask + 0.05 * rng.standard_normal(mask.shape)
+    >>> segmenter = Segmenter(ModuleBank(), training_pixels=500).fit([image], [mask])
+    >>> segmenter.score([image], [mask]) > 0.8
+    True
+    """
+
+    def __init__(
+        self,
+        bank: FilterBank | None = None,
+        *,
+        selector: ConditionalCovarianceSelector | None = None,
+        kernels: MixtureRFF | None = None,
+        svm: LinearSVM | None = None,
+        selection_pixels: int = 3000,
+        training_pixels: int = 100_000,
+        probability: str = "platt",
+        unlabelled: int | None = UNLABELLED,
+        random_state: int = 0,
+    ) -> None:
+        self.bank = bank
+        self.selector = selector
+        self.kernels = kernels
+        self.svm = svm
+        self.selection_pixels = selection_pixels
+        self.training_pixels = training_pixels
+        self.probability = probability
+        self.unlabelled = unlabelled
+        self.random_state = random_state
+
+    def fit(
+        self,
+        images: ArrayLike | Sequence[ArrayLike],
+        masks: ArrayLike | Sequence[ArrayLike],
+        *,
+        label_map: LabelMap | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Learn from annotated images.
+
+        Parameters
+        ----------
+        images : sequence of array-like of shape (H, W) or (H, W, C), float in [0, 1]
+            One image or several; sizes may differ, the number of channels may not.
+        masks : sequence of array-like of shape (H, W), int or bool
+            Class of each pixel, or `unlabelled`.
+        label_map : LabelMap, optional
+            What the mask values stand for, instead of `unlabelled` and the values that occur.
+        progress : callable, optional
+            ``progress(iterable, description)`` passes the items on and shows how far they are.
+
+        Returns
+        -------
+        Segmenter
+            Itself.
+
+        Raises
+        ------
+        InputError
+            If images and masks do not fit together, hold NaN, are constant, or have one class only.
+        """
+        start = time.perf_counter()
+        follow = progress or _pass_on
+        if self.probability not in ("platt", "raw"):
+            raise InputError(f"probability={self.probability!r}: choose platt or raw")
+        arrays = [as_image(image) for image in _as_list(images)]
+        masks = [_as_mask(mask, index) for index, mask in enumerate(_as_list(masks))]
+        _check_pairs(arrays, masks)
+        self.label_map_ = label_map if label_map is not None else _infer_label_map(masks, self.unlabelled)
+        self.classes_ = _mask_values(self.label_map_)
+        ids = [self.label_map_.encode(mask) for mask in masks]
+        n_classes = self.classes_.size
+        self.n_image_channels_ = arrays[0].shape[2]
+
+        rng = np.random.default_rng(self.random_state)
+        self.bank_ = clone(self.bank) if self.bank is not None else ScatteringBank()
+        self.selector_ = self._seeded(self.selector, ConditionalCovarianceSelector)
+        self.kernels_ = self._seeded(self.kernels, MixtureRFF)
+
+        drawn = draw_pixels(ids, n_classes, self.selection_pixels, rng)
+        X = self._sample(arrays, drawn, None, follow, "Filter bank")
+        self.selector_.fit(X, drawn.label)
+        kept = np.flatnonzero(self.selector_.get_support())
+        names = self.bank_.channels(self.n_image_channels_)
+        self.channels_ = tuple(names[index] for index in kept)
+        self._kept = kept
+        selected = time.perf_counter()
+
+        drawn = draw_pixels(ids, n_classes, self.training_pixels, rng)
+        X = self._sample(arrays, drawn, kept, follow, "Kept channels")
+        self._standardise(X, drawn.weight)
+        self.kernels_.fit(X, drawn.label)
+        self.svm_ = clone(self.svm) if self.svm is not None else LinearSVM()
+        self.svm_.fit(X, drawn.label, drawn.weight, feature_map=self.kernels_.transform)
+        self._calibrate(X, drawn, [mask.shape for mask in ids], follow)
+        trained = time.perf_counter()
+        self._summarise(arrays, ids, follow, {"select": selected - start, "train": trained - selected})
+        return self
+
+    def decision_function(self, images: ArrayLike | Sequence[ArrayLike]) -> Any:
+        """Signed distances to the separating plane, in units of the margin.
+
+        Parameters
+        ----------
+        images : array-like of shape (H, W) or (H, W, C), or sequence of them
+            One image or several, floats in [0, 1], with the channels of the training images.
+
+        Returns
+        -------
+        ndarray of shape (H, W) or (H, W, n_classes), float32, or list of them
+            Binary: positive means ``classes_[1]``. A list if a list was given.
+        """
+        return self._each(images, self._decide)
+
+    def predict_proba(self, images: ArrayLike | Sequence[ArrayLike]) -> Any:
+        """Probability of each class at each pixel.
+
+        Parameters
+        ----------
+        images : array-like of shape (H, W) or (H, W, C), or sequence of them
+            As for `decision_function`.
+
+        Returns
+        -------
+        ndarray of shape (H, W, n_classes), float32, or list of them
+            Probabilities in the order of `classes_`.
+        """
+        return self._each(images, lambda image: self._probabilities(self._decide(image)))
+
+    def predict(self, images: ArrayLike | Sequence[ArrayLike], *, return_proba: bool = False) -> Any:
+        """Class of each pixel (eq. 7.18).
+
+        Parameters
+        ----------
+        images : array-like of shape (H, W) or (H, W, C), or sequence of them
+            As for `decision_function`.
+        return_proba : bool, default=False
+            Whether to return the probabilities too, at no further cost.
+
+        Returns
+        -------
+        ndarray of shape (H, W), or list of them
+            Mask values, those of `classes_`; with `return_proba`, pairs of that and of what
+            `predict_proba` returns.
+        """
+
+        def classify(image: FloatArray) -> Any:
+            decisions = self._decide(image)
+            labels = self.classes_[_labels(decisions)]
+            return (labels, self._probabilities(decisions)) if return_proba else labels
+
+        return self._each(images, classify)
+
+    def score(self, images: ArrayLike | Sequence[ArrayLike], masks: ArrayLike | Sequence[ArrayLike]) -> float:
+        """Mean over images of the mean IoU over classes (eq. 8.1).
+
+        Parameters
+        ----------
+        images, masks : sequences
+            As for `fit`.
+
+        Returns
+        -------
+        float
+            Between 0 and 1.
+        """
+        check_is_fitted(self, "classes_")
+        arrays = [as_image(image) for image in _as_list(images)]
+        ids = [self.label_map_.encode(mask) for mask in _as_list(masks)]
+        guesses = [_labels(self._decide(image)) for image in arrays]
+        return score_masks(ids, guesses, self.classes_.size).mean
+
+    def save(self, path: str | Path, *, embed_weights: bool = True) -> None:
+        """Write the model as one ``.segkit`` file of arrays and JSON.
+
+        Parameters
+        ----------
+        path : str or Path
+            File to write.
+        embed_weights : bool, default=True
+            Whether the file holds the network weights it needs. Without them it is smaller, and
+            loading looks for them where training found them.
+        """
+        check_is_fitted(self, "svm_")
+        weights = self.bank_.weights_used(self._kept, self.n_image_channels_)
+        kernels, arrays = self.kernels_.to_state()
+        header = {
+            "bank": bank_to_dict(self.bank_),
+            "weights_sha256": digest_arrays(weights) if weights else None,
+            "channels": [list(channel) for channel in self.channels_],
+            "n_image_channels": self.n_image_channels_,
+            "label_map": self.label_map_.to_dict(),
+            "kernels": kernels,
+            "parameters": {
+                name: getattr(self, name)
+                for name in ("selection_pixels", "training_pixels", "probability", "unlabelled", "random_state")
+            },
+            "summary": self.summary_,
+            "versions": package_versions(),
+        }
+        stored = {f"kernels.{name}": array for name, array in arrays.items()}
+        stored |= {"svm.coef": self.svm_.coef_, "svm.intercept": self.svm_.intercept_}
+        stored |= {"scaler.mean": self._mean, "scaler.scale": self._scale}
+        if self.platt_ is not None:
+            stored |= {"platt.slope": self.platt_.slope_, "platt.intercept": self.platt_.intercept_}
+        if embed_weights:
+            stored |= {f"weights.{name}": array for name, array in weights.items()}
+        write_model(path, header, stored)
+
+    def _seeded(self, part: Any, default: Callable[..., Any]) -> Any:
+        """A fresh copy of a part, seeded by us unless it brings its own seed."""
+        copy = clone(part) if part is not None else default()
+        if copy.random_state is None:
+            copy.set_params(random_state=self.random_state)
+        return copy
+
+    def _sample(
+        self,
+        images: Sequence[FloatArray],
+        drawn: PixelSample,
+        channels: NDArray[np.intp] | None,
+        follow: Progress,
+        description: str,
+    ) -> FloatArray:
+        """Features of the drawn pixels, (n, n_channels)."""
+        rows = []
+        for index, image in enumerate(follow(images, description)):
+            part = drawn.of_image(index)
+            rows.append(self.bank_.sample(image, drawn.row[part], drawn.col[part], channels))
+        return np.concatenate(rows)
+
+    def _standardise(self, X: FloatArray, weight: NDArray[np.float64]) -> None:
+        """Learn mean and scale of each kept channel and apply them to X in place."""
+        self._mean = np.average(X, axis=0, weights=weight).astype(np.float32)
+        X -= self._mean
+        variance = np.average(np.square(X, dtype=np.float64), axis=0, weights=weight)
+        self._scale = np.sqrt(np.where(variance > 0, variance, 1)).astype(np.float32)
+        X /= self._scale
+
+    def _calibrate(
+        self, X: FloatArray, drawn: PixelSample, shapes: Sequence[tuple[int, int]], follow: Progress
+    ) -> None:
+        """Fit Platt's scaling on decisions of pixels whose image (or block) was held out."""
+        self.platt_: PlattScaling | None = None
+        if self.probability == "raw":
+            return
+        n_classes = self.classes_.size
+        fold = assign_folds(drawn, shapes, N_FOLDS)
+        decisions = np.zeros((len(X), self.svm_.coef_.shape[0]), dtype=np.float32)
+        judged = np.zeros(len(X), dtype=bool)
+        for index in follow(range(fold.max() + 1), "Calibration"):
+            held_out = fold == index
+            if np.unique(drawn.label[~held_out]).size < n_classes:
+                continue
+            # C multiplies a sum over pixels: fewer pixels, larger C, the same lambda of eq. 7.17
+            svm = clone(self.svm_).set_params(C=self.svm_.C * len(X) / np.count_nonzero(~held_out), tol=1e-2)
+            svm.fit(X[~held_out], drawn.label[~held_out], drawn.weight[~held_out], feature_map=self.kernels_.transform)
+            decisions[held_out] = _in_blocks(svm, self.kernels_, X[held_out])
+            judged |= held_out
+        if np.unique(drawn.label[judged]).size < n_classes:
+            warnings.warn(
+                "too few annotated regions to hold any out: probabilities are those of the decision itself "
+                "(probability='raw'); annotate one more image for calibrated ones",
+                UserWarning,
+                stacklevel=3,
+            )
+            return
+        self.platt_ = PlattScaling().fit(decisions[judged], drawn.label[judged], drawn.weight[judged])
+
+    def _summarise(
+        self, images: Sequence[FloatArray], ids: Sequence[NDArray[Any]], follow: Progress, seconds: dict[str, float]
+    ) -> None:
+        start = time.perf_counter()
+        guesses = [_labels(self._decide(image)) for image in follow(images, "Training IoU")]
+        scores = score_masks(ids, guesses, self.classes_.size)
+        seconds["check"] = time.perf_counter() - start
+        groups: dict[str, int] = {}
+        for channel in self.channels_:
+            groups[channel.group] = groups.get(channel.group, 0) + 1
+        self.summary_: dict[str, Any] = {
+            "n_images": len(images),
+            "n_channels": len(self.bank_.channels(self.n_image_channels_)),
+            "kept_channels": groups,
+            "kernels": [
+                {"name": _kernel_name(kernel), "weight": float(weight)}
+                for kernel, weight in zip(self.kernels_.kernels_, self.kernels_.weights_, strict=True)
+            ],
+            "training_iou": [float(iou) for iou in scores.class_iou],
+            "training_mean_iou": scores.mean,
+            "seconds": {name: round(value, 2) for name, value in seconds.items()},
+            "training_set_sha256": digest_arrays(
+                {f"{kind}{n}": array for kind, arrays in (("image", images), ("mask", ids)) for n, array in enumerate(arrays)}
+            ),
+        }
+
+    def _each(self, images: Any, function: Callable[[FloatArray], Any]) -> Any:
+        check_is_fitted(self, "svm_")
+        if isinstance(images, np.ndarray) and images.ndim <= 3:
+            return function(as_image(images))
+        return [function(as_image(image)) for image in images]
+
+    def _decide(self, image: FloatArray) -> FloatArray:
+        """Decisions of an image, (H, W) or (H, W, n_classes)."""
+        if image.shape[2] != self.n_image_channels_:
+            raise InputError(
+                f"image with {image.shape[2]} channels, the model was trained on {self.n_image_channels_}: "
+                f"give images of the same kind"
+            )
+        shape = image.shape[:2]
+        stacks = [self._standardised(stack) for stack in self.bank_.maps(image, self._kept)]
+        column = np.concatenate([stack.indices for stack in stacks]).argsort()
+        parts = []
+        n_rows = max(1, PIXELS_AT_ONCE // shape[1])
+        for top in range(0, shape[0], n_rows):
+            rows = np.arange(top, min(top + n_rows, shape[0]))
+            features = np.concatenate([stack.upsample(shape, rows) for stack in stacks])[column]
+            X = features.reshape(len(column), -1).T
+            parts.append(_in_blocks(self.svm_, self.kernels_, X).reshape(rows.size, shape[1], -1))
+        decisions = np.concatenate(parts)
+        return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
+
+    def _standardised(self, stack: FeatureMaps) -> FeatureMaps:
+        """Kept channels of one grid, standardised there: interpolation commutes with it."""
+        column = np.searchsorted(self._kept, stack.indices)
+        values = (stack.values - self._mean[column, None, None]) / self._scale[column, None, None]
+        return FeatureMaps(values, stack.indices, stack.stride, stack.offset)
+
+    def _probabilities(self, decisions: FloatArray) -> FloatArray:
+        flat = decisions.reshape(-1) if decisions.ndim == 2 else decisions.reshape(-1, decisions.shape[2])
+        scaling = self.platt_ if self.platt_ is not None else PlattScaling.identity(self.classes_.size)
+        return cast(FloatArray, scaling.predict_proba(flat).astype(np.float32).reshape(*decisions.shape[:2], -1))
+
+
+def load(path: str | Path) -> Segmenter:
+    """Load a model written by `Segmenter.save` or ``segkit train``.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.segkit`` file. Opening it executes nothing.
+
+    Returns
+    -------
+    Segmenter
+        Fitted, ready to predict.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is damaged, no model, of another format version, or its weights are elsewhere
+        and have changed.
+    WeightsError
+        If its weights were not embedded and cannot be found.
+    """
+    header, arrays = read_model(path)
+    try:
+        return _restore(header, arrays, str(path))
+    except (KeyError, TypeError, IndexError) as error:
+        raise ModelFileError(f"{path}: incomplete model ({error!r}); copy it anew or train again") from error
+
+
+def _restore(header: dict[str, Any], arrays: dict[str, NDArray[Any]], path: str) -> Segmenter:
+    def part(prefix: str) -> dict[str, NDArray[Any]]:
+        return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+    segmenter = Segmenter(bank_from_dict(header["bank"]), **header["parameters"])
+    segmenter.bank_ = clone(segmenter.bank)
+    weights = part("weights.")
+    if weights:
+        segmenter.bank_.use_weights(weights)
+    segmenter.n_image_channels_ = header["n_image_channels"]
+    position = {channel.name: n for n, channel in enumerate(segmenter.bank_.channels(segmenter.n_image_channels_))}
+    segmenter.channels_ = tuple(Channel(name, group) for name, group in header["channels"])
+    segmenter._kept = np.array([position[channel.name] for channel in segmenter.channels_])
+    used = segmenter.bank_.weights_used(segmenter._kept, segmenter.n_image_channels_)
+    if used and digest_arrays(used) != header["weights_sha256"]:
+        raise ModelFileError(
+            f"{path}: its network weights are not those it was trained with; give back the file "
+            f"{header['bank']['weights']} as it was, or train again"
+        )
+    segmenter.label_map_ = LabelMap.from_dict(header["label_map"])
+    segmenter.classes_ = _mask_values(segmenter.label_map_)
+    segmenter.kernels_ = MixtureRFF.from_state(header["kernels"], part("kernels."))
+    segmenter._mean, segmenter._scale = arrays["scaler.mean"], arrays["scaler.scale"]
+    segmenter.svm_ = LinearSVM.from_arrays(arrays["svm.coef"], arrays["svm.intercept"])
+    platt = part("platt.")
+    segmenter.platt_ = PlattScaling.from_arrays(platt["slope"], platt["intercept"]) if platt else None
+    segmenter.summary_ = header["summary"]
+    return segmenter
+
+
+def _pass_on(items: Iterable[Item], description: str) -> Iterator[Item]:  # noqa: ARG001
+    yield from items
+
+
+def _as_list(values: Any) -> list[Any]:
+    """Several images or masks as a list; a single array counts as one image."""
+    if isinstance(values, np.ndarray) and values.ndim <= 3 and values.dtype != object:
+        return [values]
+    return list(values)
+
+
+def _mask_values(label_map: LabelMap) -> NDArray[Any]:
+    """Mask value of each class, in the smallest type that holds them all."""
+    return label_map.decode(np.arange(label_map.n_classes))
+
+
+def _as_mask(mask: ArrayLike, index: int) -> NDArray[Any]:
+    array = np.asarray(mask)
+    if array.ndim != 2 or not (np.issubdtype(array.dtype, np.integer) or array.dtype == bool):
+        raise InputError(f"mask {index} of shape {array.shape} and dtype {array.dtype}: expected (H, W) of integers")
+    return array.astype(np.uint8) if array.dtype == bool else array
+
+
+def _infer_label_map(masks: Sequence[NDArray[Any]], unlabelled: int | None) -> LabelMap:
+    """Label map of the values that occur; two are background and foreground, more are called by number."""
+    values = np.unique(np.concatenate([np.unique(mask) for mask in masks])).tolist()
+    if values == [0, UNLABELLED]:
+        return LabelMap.infer(values)
+    classes = [value for value in values if value != unlabelled]
+    labels = {value: str(value) for value in classes} if len(classes) > 2 else None
+    return LabelMap.infer(values, labels=labels, unlabelled=unlabelled)
+
+
+def _check_pairs(images: Sequence[FloatArray], masks: Sequence[NDArray[Any]]) -> None:
+    """Check that images and masks fit together and that there is something to see."""
+    if len(images) != len(masks) or not images:
+        raise InputError(f"{len(images)} images and {len(masks)} masks: give one mask for each image, at least one")
+    for index, (image, mask) in enumerate(zip(images, masks, strict=True)):
+        if image.shape[:2] != mask.shape:
+            raise InputError(
+                f"image {index} is {image.shape[0]} x {image.shape[1]}, its mask {mask.shape[0]} x {mask.shape[1]}: "
+                f"give masks of the images' own size"
+            )
+        if image.shape[2] != images[0].shape[2]:
+            raise InputError(
+                f"image {index} has {image.shape[2]} channels, image 0 has {images[0].shape[2]}: give images of one kind"
+            )
+        if np.ptp(image) == 0:
+            raise InputError(f"image {index} is constant: there is nothing to learn from it, leave it out")
+
+
+def _labels(decisions: FloatArray) -> NDArray[np.intp]:
+    """Class ids of decisions: sign of one, largest of several."""
+    return (decisions > 0).astype(np.intp) if decisions.ndim == 2 else decisions.argmax(axis=2)
+
+
+def _in_blocks(svm: LinearSVM, kernels: MixtureRFF, X: FloatArray) -> FloatArray:
+    """Decisions of pixels with these standardised channels, (n, n_decisions)."""
+    out = np.empty((len(X), svm.coef_.shape[0]), dtype=np.float32)
+    for start in range(0, len(X), PIXELS_AT_ONCE):
+        block = slice(start, start + PIXELS_AT_ONCE)
+        out[block] = svm.decision_function(kernels.transform(X[block])).reshape(-1, out.shape[1])
+    return out
+
+
+def _kernel_name(kernel: Kernel) -> str:
+    """Name and parameters of a kernel, short enough to list."""
+    description = kernel_to_dict(kernel)
+    if "kernel" in description:
+        return f"{description['name']} {_kernel_name(getattr(kernel, 'kernel'))}"
+    parameters = " ".join(f"{key}={value:.3g}" for key, value in description.items() if key != "name")
+    return f"{description['name']} {parameters}"

@@ -1,0 +1,297 @@
+import hashlib
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from sklearn.base import clone
+from torch import nn
+
+from segkit.errors import ConfigError, InputError, WeightsError
+from segkit.features import ConvNetBank
+from segkit.features import weights as weights_module
+
+VGG_LAYERS = {
+    "vgg16": [2, 2, 3, 3, 3],
+    "vgg19": [2, 2, 4, 4, 4],
+}
+WIDTHS = [64, 128, 256, 512, 512]
+
+
+@pytest.fixture(scope="module")
+def image():
+    return np.random.default_rng(0).random((48, 64, 3), dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def vgg16():
+    return ConvNetBank("vgg16", weights="random")
+
+
+@pytest.mark.parametrize("network", ["vgg16", "vgg19"])
+def test_vgg_channels_are_named_by_layer_and_number(network):
+    bank = ConvNetBank(network, weights="random")
+    expected = [
+        f"conv{block}_{number}/{index:03d}"
+        for block, (n_layers, width) in enumerate(zip(VGG_LAYERS[network], WIDTHS, strict=True), start=1)
+        for number in range(1, n_layers + 1)
+        for index in range(width)
+    ]
+    assert [channel.name for channel in bank.channels()] == expected
+    assert len(expected) == {"vgg16": 4224, "vgg19": 5504}[network]
+
+
+def test_maps_equal_the_network_run_layer_by_layer(vgg16, image):
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    signal = ((torch.from_numpy(image) - mean) / std).permute(2, 0, 1)[None]
+    state = vgg16.weights_used(np.array([0, 64, 128, 256]), 3)
+    layers = []
+    for index in (0, 2, 5, 7):
+        if index == 5:
+            signal = nn.functional.max_pool2d(signal, 2)
+        weight, bias = (torch.from_numpy(state[f"features.{index}.{name}"]) for name in ("weight", "bias"))
+        signal = torch.relu(nn.functional.conv2d(signal, weight, bias, padding=1))
+        layers.append(signal[0].numpy())
+    maps = vgg16.maps(image, np.arange(384))
+    assert [stack.stride for stack in maps] == [1, 1, 2, 2]
+    assert [stack.offset for stack in maps] == [0, 0, 0.5, 0.5]
+    for stack, layer in zip(maps, layers, strict=True):
+        np.testing.assert_allclose(stack.values, layer, atol=1e-4)
+
+
+@pytest.mark.parametrize("network", ["vgg16", "squeezenet1_0", "resnet18"])
+def test_an_edge_is_seen_where_it_is(network):
+    """A step moved by one stride moves each map by one cell; the grid's offset says where it is."""
+    bank = ConvNetBank(network, weights="random")
+    layers = [layer for layer in bank._trace.layers if layer.stride <= 8]
+    for layer in layers[:: max(1, len(layers) // 4)]:
+        bank = ConvNetBank(network, weights="random", layers=[layer.name])
+        impulse = np.full((128, 128, 3), 0.5, dtype=np.float32)
+        blank = bank.maps(impulse)[0]
+        impulse[64, 64] = 1.0
+        stack = bank.maps(impulse)[0]
+        change = np.abs(stack.values - blank.values).max(axis=0) > 1e-6
+        rows, cols = (stack.offset + stack.stride * np.flatnonzero(change.any(axis=axis)) for axis in (1, 0))
+        for positions in (rows, cols):
+            assert positions.size
+            assert np.abs(positions - 64).max() <= layer.radius
+            # pooling keeps only part of what it sees, so the seen region may be a cell short on a side
+            assert abs(positions.mean() - 64) <= stack.stride
+
+
+def test_only_wanted_channels_are_returned_and_the_network_stops_there(vgg16, image):
+    wanted = np.array([3, 70, 200])
+    full = vgg16.dense(image, np.arange(256))
+    np.testing.assert_allclose(vgg16.dense(image, wanted), full[wanted], atol=1e-5)
+    cut = vgg16._trace.up_to(tuple(layer.node for layer in vgg16._trace.layers[:2]))
+    convolutions = [module for module in cut.modules() if isinstance(module, nn.Conv2d)]
+    assert sum(node.op == "call_module" for node in cut.graph.nodes) == 4
+    assert len(convolutions) <= 13
+    assert set(vgg16.weights_used(np.array([70]), 3)) == {
+        "features.0.weight", "features.0.bias", "features.2.weight", "features.2.bias",
+    }  # fmt: skip
+
+
+def test_sampled_features_equal_dense_ones(vgg16, image):
+    rows, cols = np.array([0, 17, 47]), np.array([63, 30, 0])
+    channels = np.array([5, 300, 700])
+    np.testing.assert_array_equal(
+        vgg16.sample(image, rows, cols, channels), vgg16.dense(image, channels)[:, rows, cols].T
+    )
+
+
+def test_wanted_channels_come_in_the_order_asked_for(vgg16, image):
+    forward = vgg16.dense(image, np.array([2, 130]))
+    np.testing.assert_array_equal(vgg16.dense(image, np.array([130, 2])), forward[::-1])
+
+
+def test_pyramid_adds_scales_of_the_same_filters(image):
+    bank = ConvNetBank("vgg16", weights="random", layers=["conv1_1"], pyramid=(1, 0.5, 0.25))
+    assert len(bank.channels()) == 192
+    assert {channel.group for channel in bank.channels()} == {"conv1_1", "conv1_1@0.5", "conv1_1@0.25"}
+    maps = bank.maps(image)
+    assert [(stack.stride, stack.offset) for stack in maps] == [(1, 0), (2, 0.5), (4, 1.5)]
+    # a smooth image has nearly the same features at half its size
+    ramp = np.broadcast_to(np.linspace(0, 1, 64, dtype=np.float32)[:, None, None], (64, 64, 3))
+    full, half = bank.maps(ramp)[:2]
+    flat = ConvNetBank("vgg16", weights="random", layers=["conv1_1"]).maps(np.full((9, 9, 3), 0.5, np.float32))[0]
+    assert np.abs(half.upsample((64, 64)) - full.values)[:, 30:34, 30:34].max() < 0.2 * np.abs(flat.values).max()
+
+
+def test_pyramid_takes_sizes_that_do_not_divide():
+    bank = ConvNetBank("vgg16", weights="random", layers=["conv1_2"], pyramid=(1, 0.25))
+    assert bank.dense(np.random.default_rng(0).random((33, 47, 3))).shape == (128, 33, 47)
+
+
+def test_channel_modes():
+    rng = np.random.default_rng(0)
+    two = rng.random((16, 16, 2), dtype=np.float32)
+    with pytest.raises(InputError, match=r"image with 2 channels .* bank.channel_mode=each"):
+        ConvNetBank("vgg16", weights="random").maps(two)
+    each = ConvNetBank("vgg16", weights="random", channel_mode="each", layers=["conv1_1"])
+    grey = ConvNetBank("vgg16", weights="random", layers=["conv1_1"])
+    mean = ConvNetBank("vgg16", weights="random", channel_mode="mean", layers=["conv1_1"])
+    assert len(each.channels(2)) == 128
+    np.testing.assert_allclose(each.dense(two)[64:], grey.dense(two[:, :, 1]), atol=1e-6)
+    np.testing.assert_allclose(mean.dense(two), grey.dense(two.mean(axis=2)), atol=1e-6)
+    assert "features.0.weight" in each.weights_used(np.array([100]), 2)
+
+
+def test_preprocessing_belongs_to_the_weights(image):
+    options = {"weights": "random", "layers": ["conv1_1"]}
+    caffe = ConvNetBank("vgg16", preprocessing="caffe", **options).maps(image)[0].values
+    state = ConvNetBank("vgg16", **options).weights_used(np.array([0]), 3)
+    weight, bias = (torch.from_numpy(state[f"features.0.{name}"]) for name in ("weight", "bias"))
+    signal = torch.from_numpy(image * 255 - np.array([123.68, 116.779, 103.939], dtype=np.float32)).permute(2, 0, 1)
+    expected = torch.relu(nn.functional.conv2d(signal[None], weight, bias, padding=1))[0].numpy()
+    np.testing.assert_allclose(caffe, expected, rtol=1e-4, atol=1e-2)
+
+
+def test_random_weights_are_seeded(image):
+    def run(seed):
+        return ConvNetBank("squeezenet1_0", weights="random", random_state=seed).dense(image, np.array([0, 500]))
+
+    np.testing.assert_array_equal(run(1), run(1))
+    assert np.abs(run(1) - run(2)).max() > 0
+
+
+def test_clone_keeps_the_configuration(vgg16):
+    assert clone(vgg16).get_params() == vgg16.get_params()
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".pth"])
+def test_truncated_weight_files_end_the_network(tmp_path, vgg16, image, suffix):
+    state = vgg16.weights_used(np.array([255]), 3)
+    path = tmp_path / f"weights{suffix}"
+    tensors = {key: torch.from_numpy(value) for key, value in state.items()}
+    match suffix:
+        case ".npz":
+            np.savez(path, **state)
+        case ".safetensors":
+            save_file(tensors, path)
+        case ".pth":
+            torch.save(tensors, path)
+    bank = ConvNetBank("vgg16", weights=path)
+    assert len(bank.channels()) == 256
+    np.testing.assert_array_equal(bank.dense(image, np.array([200])), vgg16.dense(image, np.array([200])))
+
+
+def test_genuine_weights_see_colour_and_edges(shared):
+    bank = ConvNetBank(
+        "vgg19", weights=shared / "weights" / "vgg19_conv1_1-conv3_4_rgb_f32.npz", preprocessing="caffe"
+    )
+    assert len(bank.channels()) == 1408
+    assert bank.channels()[-1].group == "conv3_4"
+    assert bank.halo > 23
+    squeezenet = ConvNetBank(
+        "squeezenet1_0", weights=shared / "weights" / "squeezenet1_0_rgb_f32.npz", preprocessing="caffe"
+    )
+    assert squeezenet.dense(np.random.default_rng(0).random((64, 64, 3)), np.array([0, 2000])).shape == (2, 64, 64)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"network": "vgg61"}, ConfigError, "network 'vgg61' is not one of torchvision's"),
+        ({"preprocessing": "keras"}, ConfigError, "preprocessing 'keras': choose one of torchvision, caffe"),
+        ({"channel_mode": "hsv"}, ConfigError, "channel_mode 'hsv': choose one of rgb, each, mean"),
+        ({"pyramid": (2,)}, ConfigError, "pyramid [2]: give scales above 0 and up to 1"),
+        ({"layers": ["conv9_9"]}, ConfigError, "layers conv9_9 are not in vgg16: it has conv1_1"),
+        ({"weights": "nowhere.npz"}, WeightsError, "weights nowhere.npz: no such file"),
+    ],
+)
+def test_bad_options_are_one_line_with_a_cure(options, error, message):
+    with pytest.raises(error) as caught:
+        ConvNetBank(**{"network": "vgg16", "weights": "random"} | options).channels()
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_images_too_small_for_the_network_are_refused():
+    with pytest.raises(InputError, match=r"image of 8 x 8 pixels .* too small for vgg16"):
+        ConvNetBank("vgg16", weights="random", layers=["conv5_1"]).maps(np.zeros((8, 8, 3), dtype=np.float32))
+
+
+def test_weights_of_another_network_are_refused(tmp_path):
+    path = tmp_path / "other.npz"
+    np.savez(path, **{"features.0.weight": np.zeros((3, 3, 3, 3), dtype=np.float32)})
+    with pytest.raises(WeightsError, match=r"features.0.weight have shape \(3, 3, 3, 3\), vgg16 needs \(64, 3, 3, 3\)"):
+        ConvNetBank("vgg16", weights=path).channels()
+    np.savez(path, unrelated=np.zeros(3))
+    with pytest.raises(WeightsError, match="weights hold unrelated, ...: none fits the first layer of vgg16"):
+        ConvNetBank("vgg16", weights=path).channels()
+
+
+def test_files_that_would_execute_code_are_not_opened(tmp_path):
+    class Attack:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "attacked",))
+
+    torch.save({"features.0.weight": Attack()}, tmp_path / "attack.pth")
+    with pytest.raises(WeightsError, match="hold more than arrays and were not opened"):
+        ConvNetBank("vgg16", weights=tmp_path / "attack.pth").channels()
+    assert not (tmp_path / "attacked").exists()
+    (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04 cut")
+    with pytest.raises(WeightsError, match="cannot be read"):
+        ConvNetBank("vgg16", weights=tmp_path / "cut.npz").channels()
+
+
+class _QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A file server on loopback, and an empty torch cache."""
+    (tmp_path / "served").mkdir()
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), partial(_QuietHandler, directory=str(tmp_path / "served")))
+    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    yield tmp_path / "served", f"http://127.0.0.1:{httpd.server_address[1]}"
+    httpd.shutdown()
+    httpd.server_close()
+
+
+@pytest.fixture
+def served_weights(server, vgg16):
+    """A truncated VGG16 under a name that carries its hash."""
+    folder, address = server
+    state = {key: torch.from_numpy(value) for key, value in vgg16.weights_used(np.array([100]), 3).items()}
+    torch.save(state, folder / "plain.pth")
+    digest = hashlib.sha256((folder / "plain.pth").read_bytes()).hexdigest()[:8]
+    path = (folder / "plain.pth").rename(folder / f"vgg16-{digest}.pth")
+    return path, f"{address}/{path.name}"
+
+
+def test_imagenet_weights_are_downloaded_once_and_checked(served_weights, monkeypatch, vgg16, image):
+    path, address = served_weights
+    monkeypatch.setattr(weights_module, "imagenet_address", lambda network: address)
+    bank = ConvNetBank("vgg16")
+    np.testing.assert_array_equal(bank.dense(image, np.array([100])), vgg16.dense(image, np.array([100])))
+    path.unlink()
+    assert len(ConvNetBank("vgg16").channels()) == 128
+    assert len(ConvNetBank("vgg16", weights=address).channels()) == 128
+
+
+def test_damaged_downloads_are_refused(served_weights):
+    path, address = served_weights
+    path.write_bytes(path.read_bytes()[:-7] + b"damaged")
+    with pytest.raises(WeightsError, match="are damaged .*invalid hash"):
+        ConvNetBank("vgg16", weights=address).channels()
+
+
+def test_absent_network_says_how_to_get_weights(server):
+    _, address = server
+    with pytest.raises(WeightsError, match=r"cannot be downloaded .*bank.weights=PATH.*bank.name=scattering"):
+        ConvNetBank("vgg16", weights=f"{address}/vgg16-00000000.pth").channels()
+    with pytest.raises(WeightsError, match="carries no sha256"):
+        ConvNetBank("vgg16", weights=f"{address}/vgg16.pth").channels()
+
+
+def test_torchvision_names_an_address_with_a_hash():
+    assert weights_module.imagenet_address("vgg16").endswith("vgg16-397923af.pth")

@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from segkit.errors import InputError
+from segkit.kernels import Gaussian, Laplacian, RandomFourierFeatures, fourier_map
+
+
+@pytest.fixture
+def data(rng):
+    return rng.normal(size=(12, 3)), rng.normal(size=(3, 7)), rng.uniform(0, 2 * np.pi, 7)
+
+
+def test_pair_closed_form(data):
+    X, frequencies, _ = data
+    expected = np.hstack([np.cos(X @ frequencies), np.sin(X @ frequencies)]) / np.sqrt(7)
+    np.testing.assert_allclose(fourier_map(X, frequencies), expected, atol=1e-14)
+
+
+def test_phase_closed_form(data):
+    X, frequencies, phases = data
+    expected = np.sqrt(2 / 7) * np.cos(X @ frequencies + phases)
+    np.testing.assert_allclose(fourier_map(X, frequencies, phases), expected, atol=1e-14)
+
+
+def test_amplitudes_scale_each_draw(data, rng):
+    X, frequencies, phases = data
+    amplitudes = rng.uniform(size=7)
+    pair = np.hstack([np.cos(X @ frequencies), np.sin(X @ frequencies)]) * np.tile(amplitudes, 2)
+    np.testing.assert_allclose(fourier_map(X, frequencies, amplitudes=amplitudes), pair, atol=1e-14)
+    phase = np.cos(X @ frequencies + phases) * amplitudes
+    np.testing.assert_allclose(fourier_map(X, frequencies, phases, amplitudes=amplitudes), phase, atol=1e-14)
+
+
+@pytest.mark.parametrize("with_phases", [False, True])
+def test_out_may_be_part_of_a_wider_array(data, with_phases):
+    X, frequencies, phases = data
+    phases = phases if with_phases else None
+    expected = fourier_map(X, frequencies, phases)
+    wide = np.full((12, expected.shape[1] + 3), 9.0)
+    returned = fourier_map(X, frequencies, phases, out=wide[:, :-3])
+    np.testing.assert_array_equal(wide[:, :-3], expected)
+    np.testing.assert_array_equal(wide[:, -3:], 9.0)
+    assert np.shares_memory(returned, wide)
+
+
+def test_inputs_are_neither_changed_nor_need_be_writeable(data):
+    copies = [array.copy() for array in data]
+    for array in data:
+        array.setflags(write=False)
+    fourier_map(*data)
+    for array, copy in zip(data, copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+def test_no_draws_give_no_columns(data):
+    assert fourier_map(data[0], np.empty((3, 0)), amplitudes=np.empty(0)).shape == (12, 0)
+
+
+def test_pairs_have_unit_norm(data):
+    np.testing.assert_allclose(np.linalg.norm(fourier_map(*data[:2]), axis=1), 1, rtol=1e-14)
+
+
+def test_wrong_number_of_features(data):
+    with pytest.raises(InputError) as caught:
+        fourier_map(np.ones((4, 2)), data[1])
+    assert str(caught.value) == (
+        "X of shape (4, 2): the frequencies need (n_samples, 3); pass the features they were drawn for"
+    )
+
+
+@pytest.mark.parametrize("form", ["pair", "phase"])
+@pytest.mark.parametrize("kernel", [Gaussian(0.3), Laplacian(0.5)], ids=repr)
+def test_error_falls_as_one_over_root_d(kernel, form, rng):
+    X = rng.normal(size=(30, 3))
+    K = kernel(X)
+
+    def error(n_components):
+        maps = (
+            RandomFourierFeatures(kernel, n_components, form, seed).fit_transform(X) for seed in range(10)
+        )
+        return np.sqrt(np.mean([(Z @ Z.T - K) ** 2 for Z in maps]))
+
+    coarse, fine = error(200), error(200 * 64)
+    assert fine < 0.02
+    assert coarse / fine == pytest.approx(8, rel=0.35)
+
+
+def test_pairs_vary_less_than_phases(rng):
+    X = rng.normal(size=(20, 3))
+    K = Gaussian(0.1)(X)
+    error = {}
+    for form in ("pair", "phase"):
+        maps = (RandomFourierFeatures(Gaussian(0.1), 200, form, seed).fit_transform(X) for seed in range(20))
+        error[form] = np.mean([(Z @ Z.T - K) ** 2 for Z in maps])
+    assert error["pair"] < error["phase"]
+
+
+def test_odd_number_of_pair_features_is_rounded_up(rng):
+    X = rng.normal(size=(5, 2))
+    features = RandomFourierFeatures(n_components=7, random_state=0).fit(X)
+    assert features.transform(X).shape == (5, 8)
+    assert len(features.get_feature_names_out()) == 8
+
+
+@pytest.mark.parametrize("form", ["pair", "phase"])
+def test_float32_agrees_with_float64(form, rng):
+    X = rng.normal(size=(40, 5))
+    features = RandomFourierFeatures(Gaussian(0.2), 64, form, random_state=0).fit(X)
+    Z = features.transform(X.astype(np.float32))
+    assert Z.dtype == np.float32
+    np.testing.assert_allclose(Z, features.transform(X), atol=1e-6)
+
+
+@parametrize_with_checks([RandomFourierFeatures(random_state=0), RandomFourierFeatures(form="phase")])
+def test_estimator_checks(estimator, check):
+    check(estimator)

@@ -1,0 +1,317 @@
+import warnings
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from segkit.errors import ConfigError, InputError
+from segkit.kernels import (
+    FeatureSums,
+    Gaussian,
+    Laplacian,
+    alignment,
+    mixture_weights,
+    mmd,
+    mmd_squared,
+    paired_mmd_squared,
+    power_criterion,
+)
+
+STATISTICS = ["unbiased", "biased", "scaled_biased"]
+
+
+@pytest.fixture
+def two_classes(rng):
+    """A Gram matrix of 7 and 5 samples in shuffled order, and labels."""
+    y = rng.permutation(np.repeat(["a", "b"], [7, 5]))
+    X = rng.normal(size=(12, 3)) + (y == "a")[:, None]
+    return Laplacian(0.5)(X), y
+
+
+def naive_mmd_squared(K, y, statistic):
+    """Equations 4.5 and 4.2 as double loops."""
+    plus, minus = (np.flatnonzero(y == label) for label in np.unique(y))
+    n, m = len(plus), len(minus)
+    cross = sum(K[i, j] for i in plus for j in minus) / (n * m)
+    if statistic == "unbiased":
+        first = sum(K[i, j] for i in plus for j in plus if i != j) / (n * (n - 1))
+        second = sum(K[i, j] for i in minus for j in minus if i != j) / (m * (m - 1))
+    else:
+        first = sum(K[i, j] for i in plus for j in plus) / n**2
+        second = sum(K[i, j] for i in minus for j in minus) / m**2
+    scale = n * m / (n + m) if statistic == "scaled_biased" else 1
+    return scale * (first + second - 2 * cross)
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_mmd_squared_equals_double_loops(two_classes, statistic):
+    K, y = two_classes
+    expected = naive_mmd_squared(K, y, statistic)
+    assert mmd_squared(K, y, statistic=statistic) == pytest.approx(expected, rel=1e-12)
+
+
+def test_biased_is_the_squared_norm_of_the_modified_labels(two_classes):
+    """Equation 4.2: <K, y^ y^'> with y^ = 1/n+ or -1/n-."""
+    K, y = two_classes
+    signs = np.where(y == "a", 1 / 7, -1 / 5)
+    assert mmd_squared(K, y, statistic="biased") == pytest.approx(signs @ K @ signs, rel=1e-12)
+
+
+def test_paired_equals_double_loop(rng):
+    X, y = rng.normal(size=(12, 3)), np.repeat([0, 1], 6)
+    K = Gaussian(0.2)(X)
+    pairs = list(zip(range(6), np.random.RandomState(5).permutation(np.arange(6, 12)), strict=True))
+    terms = [
+        K[a, c] + K[b, d] - K[a, d] - K[c, b] for (a, b), (c, d) in product(pairs, pairs) if (a, b) != (c, d)
+    ]
+    assert paired_mmd_squared(K, y, random_state=5) == pytest.approx(np.sum(terms) / 30, rel=1e-12)
+
+
+@pytest.mark.parametrize("estimate", [mmd_squared, paired_mmd_squared])
+def test_unbiased_when_both_classes_have_one_law(estimate, rng):
+    y = np.repeat([0, 1], 20)
+    values = [estimate(Gaussian(0.5)(rng.normal(size=(40, 2))), y) for _ in range(400)]
+    assert abs(np.mean(values)) < 4 * np.std(values) / np.sqrt(400)
+    assert min(values) < 0
+
+
+def test_biased_is_not_unbiased(rng):
+    y = np.repeat([0, 1], 20)
+    K = Gaussian(0.5)(rng.normal(size=(40, 2)))
+    assert mmd_squared(K, y, statistic="biased") > mmd_squared(K, y) + 0.01
+
+
+def test_unbiased_estimates_the_population_value(rng):
+    """Gaussian kernel, N(0,1) against N(2,1): each expectation is (1 + 4 gamma)^-1/2 exp(..)."""
+    gamma, y = 0.3, np.repeat([0, 1], 30)
+    peak = (1 + 4 * gamma) ** -0.5
+    expected = 2 * peak * (1 - np.exp(-gamma * 4 / (1 + 4 * gamma)))
+    values = [mmd_squared(Gaussian(gamma)(rng.normal(size=(60, 1)) + 2 * y[:, None]), y) for _ in range(300)]
+    assert np.mean(values) == pytest.approx(expected, abs=4 * np.std(values) / np.sqrt(300))
+
+
+def test_scaled_biased_tends_to_one_for_distinct_samples(rng):
+    """Table 2: as gamma grows K tends to the identity and the statistic to 1.000."""
+    K = Gaussian(1e8)(rng.normal(size=(50, 4)))
+    assert mmd_squared(K, np.arange(50) < 13, statistic="scaled_biased") == pytest.approx(1, abs=1e-12)
+
+
+def test_mmd_of_two_classes_is_the_clipped_root(two_classes):
+    K, y = two_classes
+    assert mmd(K, y) == pytest.approx(np.sqrt(mmd_squared(K, y)), rel=1e-14)
+    assert mmd(np.eye(4), [0, 0, 1, 1]) == 0
+    assert mmd_squared(1 - np.eye(4), [0, 0, 1, 1]) == 0
+    assert mmd(np.array([[1, 0, 1, 1], [0, 1, 1, 1], [1, 1, 1, 0], [1, 1, 0, 1]]), [0, 0, 1, 1]) == 0
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_mmd_of_more_classes_is_the_average_of_one_vs_rest_roots(rng, statistic):
+    y = np.repeat([0, 1, 2], [6, 7, 8])
+    K = Gaussian(0.3)(rng.normal(size=(21, 3)) + y[:, None])
+    squares = [mmd_squared(K, y == label, statistic=statistic) for label in range(3)]
+    expected = np.mean(np.sqrt(np.maximum(squares, 0)))
+    assert mmd(K, y, statistic=statistic) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_feature_sums_equal_the_gram_matrix(rng, statistic, n_classes):
+    y = np.arange(40) % n_classes
+    Z = rng.normal(size=(40, 9)) + y[:, None]
+    sums = FeatureSums.of(Z, y, range(n_classes))
+    assert sums.mmd(statistic) == pytest.approx(mmd(Z @ Z.T, y, statistic=statistic), rel=1e-12)
+    if n_classes == 2:
+        expected = mmd_squared(Z @ Z.T, y, statistic=statistic)
+        assert sums.mmd_squared(statistic) == pytest.approx(expected, rel=1e-12)
+
+
+@settings(max_examples=25, deadline=None)
+@given(cuts=st.lists(st.integers(0, 30), max_size=4))
+def test_feature_sums_of_blocks_add_up(cuts):
+    rng = np.random.default_rng(1)
+    Z, y = rng.normal(size=(30, 4)), np.arange(30) % 3
+    blocks = np.split(np.arange(30), sorted(cuts))
+    total, *rest = [FeatureSums.of(Z[rows], y[rows], range(3)) for rows in blocks]
+    for part in rest:
+        total = total + part
+    whole = FeatureSums.of(Z, y, range(3))
+    np.testing.assert_array_equal(total.counts, whole.counts)
+    np.testing.assert_allclose(total.sums, whole.sums, atol=1e-13)
+    np.testing.assert_allclose(total.squared_norms, whole.squared_norms, rtol=1e-13)
+    assert total.mmd() == pytest.approx(whole.mmd(), rel=1e-10)
+
+
+def test_feature_sums_accumulate_in_float64():
+    """In float32 the sum of 1 and 2^24 ones stops growing at 2^24; here a large and a small value."""
+    Z = np.array([[2.0**24], [1.0], [1.0]], dtype=np.float32)
+    sums = FeatureSums.of(Z, [0, 0, 0], [0, 1])
+    assert sums.sums[0, 0] == 2.0**24 + 2
+    assert sums.squared_norms[0] == 2.0**48 + 2
+
+
+def naive_power(K, positive):
+    """Witness of each sample, itself left out, by loops."""
+    n = len(K)
+    witness = np.array(
+        [
+            np.mean([K[i, j] for j in range(n) if j != i and positive[j] == positive[i]])
+            - np.mean([K[i, j] for j in range(n) if positive[j] != positive[i]])
+            for i in range(n)
+        ]
+    )
+    sides = witness[positive], witness[~positive]
+    variance = sum(4 * side.var() / len(side) for side in sides)
+    return sum(side.mean() for side in sides) / np.sqrt(variance + 1e-8)
+
+
+def test_power_equals_loops(two_classes):
+    K, y = two_classes
+    assert power_criterion(K, y) == pytest.approx(naive_power(K, y == "a"), rel=1e-10)
+
+
+def test_power_of_more_classes_is_the_average(rng):
+    y = np.repeat([0, 1, 2], 8)
+    K = Gaussian(0.3)(rng.normal(size=(24, 2)) + 3 * y[:, None])
+    expected = np.mean([max(naive_power(K, y == label), 0) for label in range(3)])
+    assert power_criterion(K, y) == pytest.approx(expected, rel=1e-10)
+
+
+def test_power_denominator_is_the_spread_of_the_statistic(rng):
+    """Its square is the variance of the unbiased estimate over fresh samples, classes unequal."""
+    y = np.repeat([0, 1], [150, 60])
+    squares, ratios = [], []
+    for _ in range(200):
+        K = Gaussian(0.3)(rng.normal(size=(210, 1)) + 1.5 * y[:, None])
+        squares.append(mmd_squared(K, y))
+        ratios.append(power_criterion(K, y))
+    deviations = np.array(squares) / ratios
+    assert np.mean(deviations) == pytest.approx(np.std(squares), rel=0.2)
+
+
+def test_power_of_an_uninformative_kernel_is_zero():
+    assert power_criterion(np.eye(6), [0, 0, 0, 1, 1, 1]) == 0
+
+
+def test_alignment_equals_its_definition(two_classes):
+    K, y = two_classes
+    signs = np.where(y == "a", 1.0, -1.0)
+    target = np.outer(signs, signs)
+    plain = np.sum(K * target) / np.sqrt(np.sum(K * K) * np.sum(target * target))
+    assert alignment(K, y) == pytest.approx(plain, rel=1e-12)
+    H = np.eye(12) - 1 / 12
+    K, target = H @ K @ H, H @ target @ H
+    centred = np.sum(K * target) / np.sqrt(np.sum(K * K) * np.sum(target * target))
+    assert alignment(*two_classes, centered=True) == pytest.approx(centred, rel=1e-12)
+
+
+def test_alignment_of_the_target_is_one_and_of_a_constant_is_zero_when_centred():
+    y = np.array([0, 0, 0, 0, 1])
+    target = np.where(y[:, None] == y, 1.0, -1.0)
+    assert alignment(target, y) == pytest.approx(1, rel=1e-14)
+    assert alignment(target, y, centered=True) == pytest.approx(1, rel=1e-14)
+    assert alignment(np.ones((5, 5)), y) == pytest.approx(0.36, rel=1e-14)
+    assert alignment(np.ones((5, 5)), y, centered=True) == 0
+
+
+def test_alignment_of_more_classes_is_the_average(rng):
+    y = np.repeat([0, 1, 2], 5)
+    K = Gaussian(0.3)(rng.normal(size=(15, 2)) + y[:, None])
+    for centered in (False, True):
+        expected = np.mean([alignment(K, y == label, centered=centered) for label in range(3)])
+        assert alignment(K, y, centered=centered) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("score", [mmd, power_criterion, alignment])
+def test_scores_do_not_depend_on_the_order_of_samples(two_classes, score, rng):
+    K, y = two_classes
+    order = rng.permutation(12)
+    assert score(K[np.ix_(order, order)], y[order]) == pytest.approx(score(K, y), rel=1e-12)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(-1, 1e6), min_size=1, max_size=20))
+def test_weights_are_proportional_and_sum_to_one(scores):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        weights = mixture_weights(scores)
+    assert weights.sum() == pytest.approx(1, abs=1e-12)
+    assert (weights >= 0).all()
+    if max(scores) > 1e-6:
+        np.testing.assert_allclose(weights * np.sum(np.maximum(scores, 0)), np.maximum(scores, 0), rtol=1e-9)
+
+
+def test_no_positive_score_gives_uniform_weights_and_a_warning():
+    message = (
+        r"^none of the 4 kernels tells the classes apart \(all scores are 0\): uniform weights; "
+        r"more samples or other gammas may help$"
+    )
+    with pytest.warns(UserWarning, match=message):
+        np.testing.assert_array_equal(mixture_weights([0, 0, -1, 0]), np.full(4, 0.25))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: mmd(np.ones((3, 2)), [0, 1, 1]),
+            "Gram matrix of shape (3, 2) and labels of shape (3,): (n, n) and (n,) are needed; "
+            "compute the Gram matrix as kernel(X)",
+        ),
+        (
+            lambda: alignment(np.eye(3), [0, 1]),
+            "Gram matrix of shape (3, 3) and labels of shape (2,): (n, n) and (n,) are needed; "
+            "compute the Gram matrix as kernel(X)",
+        ),
+        (
+            lambda: mmd(np.eye(3), [1, 1, 1]),
+            "labels of 1 class: at least 2 are needed; annotate another class",
+        ),
+        (lambda: mmd_squared(np.eye(3), [0, 1, 2]), "3 classes: mmd_squared compares two; use mmd"),
+        (
+            lambda: mmd(np.eye(3), [0, 1, 1]),
+            "a class has 1 of 3 samples: this estimate needs at least 2 in each class; annotate more of it",
+        ),
+        (
+            lambda: power_criterion(np.eye(3), [0, 1, 1]),
+            "a class has 1 of 3 samples: this estimate needs at least 2 in each class; annotate more of it",
+        ),
+        (
+            lambda: FeatureSums.of(np.ones((2, 3)), [0, 0], [0, 1]).mmd("biased"),
+            "a class has 0 of 2 samples: this estimate needs at least 1 in each class; annotate more of it",
+        ),
+        (
+            lambda: paired_mmd_squared(np.eye(5), [0, 0, 1, 1, 1]),
+            "classes of 2, 3 samples: the paired statistic needs two classes of equal size, at least 2; "
+            "balance them or use mmd_squared",
+        ),
+        (
+            lambda: FeatureSums.of(np.ones((2, 3)), [0], [0, 1]),
+            "2 rows and 1 labels: one label for each row is needed",
+        ),
+        (
+            lambda: FeatureSums.of(np.ones((2, 3)), [0, 255], [0, 1]),
+            "labels [255] are not among classes [0, 1]: add or drop them",
+        ),
+        (
+            lambda: FeatureSums.of(np.ones((1, 3)), [0], [0]) + FeatureSums.of(np.ones((1, 3)), [1], [1]),
+            "sums over classes [0] and [1] cannot be added: give every block the same classes",
+        ),
+        (
+            lambda: mixture_weights([1.0, np.nan]),
+            "scores [1.0, nan]: weights need at least one score, all finite; "
+            "leave out kernels that overflow, or standardise the features",
+        ),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(InputError) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+def test_unknown_statistic():
+    with pytest.raises(ConfigError) as caught:
+        mmd(np.eye(4), [0, 0, 1, 1], statistic="linear")
+    assert str(caught.value) == "statistic='linear': choose 'unbiased', 'biased' or 'scaled_biased'"
