@@ -6,13 +6,16 @@ mean; a class in one of them only scores 0. Unlabelled pixels count nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segkit.errors import InputError
+from segkit.images import LabelMap, list_images, read_mask
 
 FloatArray = NDArray[np.float64]
 FEW_IMAGES = 10
@@ -153,3 +156,130 @@ def _nanmean(values: FloatArray) -> FloatArray:
     defined = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(defined, values, 0).sum(axis=0) / defined.sum(axis=0))
+
+
+def compare_folders(
+    predictions: str | Path,
+    masks: str | Path,
+    *,
+    unlabelled: int | None = None,
+    label_map: LabelMap | None = None,
+    skip: Collection[str] = (),
+) -> dict[str, Any]:
+    """Score a folder of predicted masks against a folder of true ones.
+
+    Parameters
+    ----------
+    predictions, masks : str or Path
+        Folders whose masks have equal stems. Every true mask needs a prediction; predictions
+        without a true mask are counted and left out.
+    unlabelled : int, optional
+        Value of unlabelled pixels in the true masks.
+    label_map : LabelMap, optional
+        Values and names of the classes; by default every value that occurs is a class.
+    skip : collection of str
+        Sub-folders of `predictions` that hold other things than masks.
+
+    Returns
+    -------
+    dict
+        JSON-able: ``mean_iou``, its ``interval``, ``classes`` (``iou``, ``dice``, ``n_undefined``; None where
+        undefined), ``images`` (the same for each), and ``notes`` in words.
+
+    Raises
+    ------
+    InputError
+        If a true mask has no prediction, sizes differ, or a file cannot be read.
+    """
+    files, n_unused = _match_predictions(Path(predictions), Path(masks), skip)
+    stems, truths, guesses = _read_both(files)
+    if label_map is None:
+        values = sorted({int(value) for mask in truths + guesses for value in np.unique(mask)})
+        classes = [value for value in values if value != unlabelled]
+        names = {value: str(value) for value in classes} if len(classes) > 2 else None
+        label_map = LabelMap.infer(values, labels=names, unlabelled=unlabelled)
+    scores = score_masks(
+        [label_map.encode(mask) for mask in truths],
+        [label_map.encode(mask) for mask in guesses],
+        label_map.n_classes,
+    )
+    notes = [f"{n_unused} predictions have no true mask and were left out"] if n_unused else []
+    if len(stems) < FEW_IMAGES:
+        notes.append(f"{len(stems)} images are too few to rank methods by: give {FEW_IMAGES} or more")
+    return scores_to_dict(scores, stems, label_map) | {"notes": notes}
+
+
+def scores_to_dict(scores: Scores, stems: Sequence[str], label_map: LabelMap) -> dict[str, Any]:
+    """Scores as JSON-able numbers; None where a class is in neither truth nor prediction."""
+    return {
+        "n_images": len(stems),
+        "mean_iou": scores.mean,
+        "interval": list(scores.interval),
+        "classes": [
+            {"value": value, "name": name, "iou": _or_none(iou), "dice": _or_none(dice), "n_undefined": int(undefined)}
+            for value, name, iou, dice, undefined in zip(
+                label_map.values, label_map.names, scores.class_iou, scores.class_dice, scores.n_undefined, strict=True
+            )
+        ],
+        "images": [
+            {
+                "stem": stem,
+                "mean_iou": float(scores.mean_iou[index]),
+                "iou": [_or_none(value) for value in scores.iou[index]],
+                "dice": [_or_none(value) for value in scores.dice[index]],
+            }
+            for index, stem in enumerate(stems)
+        ],
+    }
+
+
+def _or_none(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _match_predictions(
+    predictions: Path, masks: Path, skip: Collection[str]
+) -> tuple[list[tuple[str, Path, Path]], int]:
+    """Stem, true file and predicted file of each true mask, and how many predictions are left over."""
+    if predictions.is_file() and masks.is_file():
+        return [(masks.stem, masks, predictions)], 0
+    guess_of = {
+        path.with_suffix("").as_posix(): predictions / path
+        for path in list_images(predictions)
+        if path.parts[0] not in skip
+    }
+    truth_of = {path.with_suffix("").as_posix(): masks / path for path in list_images(masks)}
+    missing = sorted(truth_of.keys() - guess_of.keys())
+    if missing:
+        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+        raise InputError(
+            f"{len(missing)} of {len(truth_of)} true masks have no prediction ({', '.join(missing[:10])}{more}): "
+            f"predict those images too, or leave their masks out"
+        )
+    files = [(stem, truth_of[stem], guess_of[stem]) for stem in sorted(truth_of)]
+    return files, len(guess_of) - len(files)
+
+
+def _read_both(
+    files: Sequence[tuple[str, Path, Path]],
+) -> tuple[list[str], list[NDArray[Any]], list[NDArray[Any]]]:
+    """Every page of true and predicted masks; all that do not fit are named at once."""
+    stems: list[str] = []
+    truths: list[NDArray[Any]] = []
+    guesses: list[NDArray[Any]] = []
+    faults: list[str] = []
+    for stem, truth_file, guess_file in files:
+        truth, guess = read_mask(truth_file), read_mask(guess_file)
+        if [page.shape for page in truth] != [page.shape for page in guess]:
+            faults.append(f"{stem}: true mask {_sizes(truth)}, prediction {_sizes(guess)}")
+        stems += [stem] if len(truth) == 1 else [f"{stem}#{page + 1}" for page in range(len(truth))]
+        truths += truth
+        guesses += guess
+    if faults:
+        raise InputError(f"sizes differ: {'; '.join(faults[:10])}; predict the images that the masks belong to")
+    return stems, truths, guesses
+
+
+def _sizes(pages: Sequence[NDArray[Any]]) -> str:
+    height, width = pages[0].shape
+    return f"{height} x {width}" + (f" ({len(pages)} pages)" if len(pages) > 1 else "")

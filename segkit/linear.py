@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Self, cast
 
@@ -32,6 +33,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from segkit.errors import InputError
 
 Floats = NDArray[np.float64]
+FLOAT_TYPES = [np.float64, np.float32]
 FeatureMap = Callable[[NDArray[Any]], NDArray[Any]]
 
 # Longer blocks are no faster, and a float32 product over more rows is less exact.
@@ -45,12 +47,12 @@ GROWTH = 4
 SUBSAMPLE_TOL = 1e-2
 # Hinge loss: width at which all rows start in the quadratic piece, and the factor that narrows it.
 WIDEST = 2.0
-NARROWING = 0.25
+NARROWING = 0.5
 
 OUTSIDE, QUADRATIC, LINEAR = 0, 1, 2
 
 
-class LinearSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class LinearSVM(ClassifierMixin, BaseEstimator):
     r"""Linear support vector machine, solved in the primal by Newton's method over blocks of features.
 
     Parameters
@@ -169,7 +171,7 @@ class LinearSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.max_iter = max_iter
         self.memory_limit = memory_limit
 
-    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(
         self,
         X: ArrayLike,
@@ -203,12 +205,7 @@ class LinearSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If fewer than two classes have rows of non-zero weight, one row of features exceeds
             ``memory_limit``, or ``feature_map`` returns anything but finite floats of shape (b, n_features).
         """
-        dtypes = [np.float64, np.float32]
-        if feature_map is None:
-            X, y = validate_data(self, X, y, dtype=dtypes)
-        else:
-            X, y = check_X_y(X, y, dtype=dtypes)
-        check_classification_targets(y)
+        X, y = self._validate(X, y, is_input=feature_map is not None)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         blocks = _Blocks(X, np.flatnonzero(weight), feature_map, self.memory_limit)
         self.n_features_in_ = blocks.n_features
@@ -233,6 +230,13 @@ class LinearSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = _solve(blocks, problems, self.tol, self.max_iter)
         self._keep(problems, basis, blocks.dtype)
         return self
+
+    def _validate(self, X: ArrayLike, y: ArrayLike, *, is_input: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Check rows and labels; what a feature map takes in says nothing of the number of features."""
+        check = check_X_y if is_input else partial(validate_data, self)
+        X_checked, y_checked = check(X, y, dtype=FLOAT_TYPES)
+        check_classification_targets(y_checked)
+        return X_checked, y_checked
 
     def _keep(self, problems: list[_Problem], basis: NDArray[Any] | None, dtype: np.dtype[Any]) -> None:
         """Store the solutions as fitted attributes and warn of those that are not certified."""
@@ -265,8 +269,9 @@ class LinearSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Decisions; for two classes positive means ``classes_[1]``. float32 for float32 features.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        decisions = X @ self.coef_.T.astype(X.dtype) + self.intercept_.astype(X.dtype)
+        features = validate_data(self, X, dtype=FLOAT_TYPES, reset=False)
+        dtype = features.dtype
+        decisions = features @ self.coef_.T.astype(dtype) + self.intercept_.astype(dtype)
         return cast(NDArray[Any], decisions[:, 0] if len(self.coef_) == 1 else decisions)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -309,7 +314,7 @@ class _Blocks:
         memory_limit: int,
     ) -> None:
         self.X, self.rows, self.feature_map = X, rows, feature_map
-        example = check_array(self._features(X[:1]), dtype=[np.float64, np.float32])
+        example = check_array(self._features(X[:1]), dtype=FLOAT_TYPES)
         self.n_rows, self.n_features, self.dtype = rows.size, example.shape[1], example.dtype
         self.memory_limit = memory_limit
         self.length = min(LONGEST_BLOCK, memory_limit // (ARRAYS_PER_BLOCK * example.nbytes))
@@ -382,7 +387,7 @@ class _Loss(NamedTuple):
         return self.curvature * np.clip(slack, 0, self.width)
 
     def exact(self, slack: Floats) -> Floats:
-        """The loss without smoothing."""
+        """Evaluate the loss without smoothing."""
         return np.maximum(slack, 0) ** (1 if np.isfinite(self.width) else 2)
 
     def smoothing_gap(self, slack: Floats) -> Floats:
@@ -461,7 +466,7 @@ class _Problem:
         weighted[:, :-1] = features[index]
         weighted[:, -1] = self.constant
         weighted *= root[:, None].astype(features.dtype)
-        return cast(NDArray[Any], weighted.T @ weighted)
+        return weighted.T @ weighted
 
     def gradient(self, sample: _Sample) -> Floats:
         """Gradient of the smoothed objective."""
@@ -472,9 +477,9 @@ class _Problem:
         """Compute the objective and the duality gap."""
         gradient = self.gradient(sample)
         slack, cost = self.slack[sample.rows], sample.scale * self.cost[sample.rows]
-        self.objective = 0.5 * self.ridge @ self.theta**2 + cost @ self.loss.exact(slack)
-        self.smoothing_gap = cost @ self.loss.smoothing_gap(slack)
-        self.gap = 0.5 * gradient @ gradient + self.smoothing_gap
+        self.objective = float(0.5 * self.ridge @ self.theta**2 + cost @ self.loss.exact(slack))
+        self.smoothing_gap = float(cost @ self.loss.smoothing_gap(slack))
+        self.gap = float(0.5 * gradient @ gradient) + self.smoothing_gap
 
     def narrow(self) -> None:
         """Smooth less once smoothing is what keeps the gap open."""
@@ -485,24 +490,22 @@ class _Problem:
         """Newton's direction."""
         matrix = sample.scale * self.loss.curvature * self.hessian
         diagonal = np.einsum("ii->i", matrix)
-        rounding = np.finfo(np.float32).eps * diagonal.mean()
+        rounding = np.finfo(np.float32).eps * diagonal.max()
         diagonal += self.ridge
-        if not diagonal[-1]:  # a free intercept that no row bends: it is at its minimum, so stays
+        if not diagonal[-1]:  # a free intercept that no row bends is at its minimum already
             diagonal[-1] = 1
-        while True:
-            try:
-                factor = cho_factor(matrix, check_finite=False)
-            except LinAlgError:  # the sums of float32 products are positive definite up to rounding only
-                diagonal += rounding
-                rounding *= 10
-            else:
-                return -cast(Floats, cho_solve(factor, self.gradient(sample), check_finite=False))
+        try:
+            factor = cho_factor(matrix, check_finite=False)
+        except LinAlgError:  # float32 products are positive definite only up to rounding
+            diagonal += np.sqrt(diagonal.size) * rounding
+            factor = cho_factor(matrix, check_finite=False)
+        return -cast(Floats, cho_solve(factor, self.gradient(sample), check_finite=False))
 
     def move(self, sample: _Sample, direction: Floats, decisions: Floats) -> None:
         """Go along `direction`, which changes the decisions by `decisions`, to the lowest point."""
         towards = self.sign[sample.rows] * decisions
-        linear = (self.ridge * self.theta) @ direction
-        step = self._line_minimum(sample, towards, linear, self.ridge @ direction**2)
+        linear = float(self.ridge * self.theta @ direction)
+        step = self._line_minimum(sample, towards, linear, float(self.ridge @ direction**2))
         self.theta += step * direction
         self.slack[sample.rows] -= step * towards
 
@@ -532,7 +535,7 @@ class _Problem:
             low, high = (step, high) if derivative < 0 else (low, step)
             bent = self.loss.zone(rest) == QUADRATIC
             bend = quadratic + self.loss.curvature * (cost[bent] @ towards[bent])
-            step = step - derivative / bend if bend > 0 else np.inf
+            step = float(step - derivative / bend) if bend > 0 else np.inf
             if not low < step < high:
                 step = (low + high) / 2 if np.isfinite(high) else 2 * low + 1
         return step
@@ -581,6 +584,7 @@ def _newton(blocks: _Blocks, problems: list[_Problem], sample: _Sample, tol: flo
 def _take_step(blocks: _Blocks, problems: list[_Problem], sample: _Sample) -> None:
     for problem in problems:
         problem.narrow()
+    _update_sums(blocks, problems, sample)
     directions = np.column_stack([problem.direction(sample) for problem in problems])
     decisions = blocks.decisions(sample.rows, directions)
     for problem, direction, change in zip(problems, directions.T, decisions.T, strict=True):

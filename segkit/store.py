@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from numpy.typing import NDArray
 
 from segkit import __version__
 from segkit.errors import ModelFileError, OutputError
+from segkit.images.write import atomic
 
 FORMAT_VERSION = 1
 SUFFIX = ".segkit"
@@ -31,7 +30,7 @@ def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, NDAr
     Parameters
     ----------
     path : str or Path
-        File to write; its folder must exist.
+        File to write; missing folders are made.
     header : dict
         JSON-able facts; the format version is added.
     arrays : dict of str to ndarray
@@ -40,7 +39,7 @@ def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, NDAr
     Raises
     ------
     OutputError
-        If the folder does not exist or cannot be written to.
+        If the file cannot be written.
     """
     from safetensors.numpy import save
 
@@ -48,20 +47,10 @@ def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, NDAr
     text = json.dumps({"format_version": FORMAT_VERSION, **header}, allow_nan=False)
     data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata={_KEY: text})
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with atomic(path) as temporary:
+            temporary.write_bytes(data)
     except OSError as error:
-        raise OutputError(f"{path}: cannot write there ({error.strerror}); choose an existing, writable folder") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        # mkstemp makes files private; a model is as readable as any other file
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        raise OutputError(f"{path}: cannot be written ({error.strerror}): choose a writable folder") from error
 
 
 def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

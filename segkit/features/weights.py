@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.error import URLError
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -103,13 +104,13 @@ def _read_weights(path: Path) -> dict[str, torch.Tensor]:
     try:
         match path.suffix:
             case ".npz":
-                with np.load(path, allow_pickle=False) as arrays:
+                with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                     return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
             case ".safetensors":
                 return dict(load_file(path))
             case ".pth" | ".pt":
                 return dict(torch.load(path, map_location="cpu", weights_only=True))
-    except (ValueError, OSError, SafetensorError, RuntimeError, TypeError, EOFError) as error:
+    except (ValueError, OSError, SafetensorError, RuntimeError, TypeError, EOFError, BadZipFile) as error:
         raise WeightsError(f"weights {path} cannot be read ({str(error).splitlines()[0]}): get the file anew") from error
     except Exception as error:  # an unpickling error is a bare Exception subclass in some versions of torch
         raise WeightsError(f"weights {path} hold more than arrays and were not opened: save a state_dict") from error

@@ -3,7 +3,7 @@
 from segkit.images.labels import UNLABELLED, LabelMap
 from segkit.images.pairs import Dataset, Inspection, Pair, inspect_pairs, list_images, load_pairs, pair
 from segkit.images.read import IMAGE_EXTENSIONS, check_image, read_image, read_mask, read_pages, to_float
-from segkit.images.write import overlay, write_mask, write_overlay, write_probability
+from segkit.images.write import overlay, write_image, write_mask, write_overlay, write_probability
 
 __all__ = [
     "IMAGE_EXTENSIONS",
@@ -22,6 +22,7 @@ __all__ = [
     "read_mask",
     "read_pages",
     "to_float",
+    "write_image",
     "write_mask",
     "write_overlay",
     "write_probability",

@@ -100,7 +100,9 @@ class LabelMap:
                 f"add an image in which another class is annotated"
             )
         if labels is not None:
-            label_map = cls(tuple(int(value) for value in labels), tuple(map(str, labels.values())), unlabelled)
+            label_map = cls(
+                tuple(int(value) for value in labels), tuple(map(str, labels.values())), unlabelled
+            )
             label_map._check(found)
             return label_map
         if len(found) > 2:

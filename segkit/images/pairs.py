@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit.errors import InputError
-from segkit.images.labels import UNLABELLED, LabelMap
+from segkit.images.labels import LabelMap
 from segkit.images.read import (
     IMAGE_EXTENSIONS,
     check_image,
@@ -99,6 +99,21 @@ class Inspection:
         named = zip(self.label_map.names, self.label_map.values, strict=True)
         return {name: self.value_counts.get(value, 0) for name, value in named}
 
+    def describe(self) -> str:
+        """Tell all of it in a few lines: counts, shapes, mask values, how they are read, faults."""
+        lines = [_count(self.stems, "annotated image")]
+        if self.stems:
+            n_pixels = sum(self.value_counts.values())
+            shapes = [f"{' x '.join(map(str, shape))} ({count})" for shape, count in self.shapes.items()]
+            dtypes = [f"{dtype} ({count})" for dtype, count in self.dtypes.items()]
+            values = [f"{value} ({count / n_pixels:.2%})" for value, count in self.value_counts.items()]
+            lines += [
+                f"shapes: {_first(shapes)}",
+                f"dtypes: {_first(dtypes)}",
+                f"mask values: {_first(values)}",
+            ]
+        return "\n".join([*lines, *self.messages, *(f"fault: {fault}" for fault in self.faults)])
+
 
 class _Item(NamedTuple):
     """One page of a pair, the mask in the file's own values."""
@@ -134,10 +149,14 @@ def list_images(folder: str | Path, extensions: Sequence[str] = IMAGE_EXTENSIONS
         raise InputError(f"{folder}: no such file or folder: check its name")
     root = _root(folder)
     candidates = [folder] if folder.is_file() else folder.rglob("*")
-    relative = [path.relative_to(root) for path in candidates if path.suffix.lower() in extensions and path.is_file()]
+    relative = [
+        path.relative_to(root) for path in candidates if path.suffix.lower() in extensions and path.is_file()
+    ]
     found = sorted(path for path in relative if not any(part.startswith(".") for part in path.parts))
     if not found:
-        raise InputError(f"{folder}: no images, expected files that end in {', '.join(extensions)}: check the folder")
+        raise InputError(
+            f"{folder}: no images, expected files that end in {', '.join(extensions)}: check the folder"
+        )
     return found
 
 
@@ -201,7 +220,7 @@ def load_pairs(
     values = {int(value) for item in items for value in np.unique(item.mask)}
     label_map = _infer(values, labels, unlabelled, faults)
     _raise(faults)
-    assert label_map is not None  # noqa: S101 - else there was a fault
+    assert label_map is not None  # or there was a fault to raise
     return Dataset(
         stems=[item.stem for item in items],
         images=[item.image for item in items],
@@ -272,9 +291,11 @@ def _by_stem(folder: str | Path, faults: list[str]) -> dict[str, Path]:
         paths[unicodedata.normalize("NFC", path.with_suffix("").as_posix())].append(root / path)
     if Path(folder).is_file():
         return {"": root / listed[0]}
-    for same in paths.values():
-        if len(same) > 1:
-            faults.append(f"{same[0]}: same stem as {same[1].name}, expected one file: remove one")
+    faults += [
+        f"{same[0]}: same stem as {same[1].name}, expected one file: remove one"
+        for same in paths.values()
+        if len(same) > 1
+    ]
     return {stem: same[0] for stem, same in paths.items()}
 
 
@@ -357,7 +378,9 @@ def _uneven_channels(shapes: Sequence[tuple[int, ...]]) -> list[str]:
     if len(counts) < 2:
         return []
     told = ", ".join(f"{n_images} with {n_channels}" for n_channels, n_images in sorted(counts.items()))
-    return [f"images differ in their number of channels ({told}), expected one: convert all to grey or all to RGB"]
+    return [
+        f"images differ in their number of channels ({told}), expected one: convert all to grey or all to RGB"
+    ]
 
 
 def _raise(faults: Sequence[str]) -> None:

@@ -24,9 +24,7 @@ _JPEG_ENDS = (63, 192)  # a binary mask stays in the outer quarters of 0..255 wh
 _JPEG_SHARE = 0.95
 
 
-def read_pages(
-    path: str | Path, *, palette: Literal["colours", "indices"] = "colours"
-) -> list[NDArray[Any]]:
+def read_pages(path: str | Path, *, palette: Literal["colours", "indices"] = "colours") -> list[NDArray[Any]]:
     """Read every page of an image file as it is stored.
 
     Parameters
@@ -55,7 +53,9 @@ def read_pages(
     """
     path = Path(path)
     _check_path(path)
-    pages = _read_tiff(path, palette) if path.suffix.lower() in TIFF_EXTENSIONS else [_read_pillow(path, palette)]
+    pages = (
+        _read_tiff(path, palette) if path.suffix.lower() in TIFF_EXTENSIONS else [_read_pillow(path, palette)]
+    )
     if not all(page.size for page in pages) or not pages:
         raise InputError(f"{path}: holds no pixels: export it again")
     return pages
@@ -242,7 +242,9 @@ def _check_path(path: Path) -> None:
 def _check_finite(array: NDArray[Any], name: str) -> None:
     wrong = array.size - np.count_nonzero(np.isfinite(array))
     if wrong:
-        raise InputError(f"{name}: {wrong} of {array.size} values are NaN or infinite: mend it or leave it out")
+        raise InputError(
+            f"{name}: {wrong} of {array.size} values are NaN or infinite: mend it or leave it out"
+        )
 
 
 @contextmanager
@@ -271,7 +273,9 @@ def _read_pillow(path: Path, palette: str) -> NDArray[Any]:
         image.load()
         if image.mode == "P" and palette == "colours":
             return np.asarray(image.convert("RGB"))
-        if image.mode == "I":  # what Pillow before 11 makes of 16-bit grey; these formats hold no wider integers
+        if (
+            image.mode == "I"
+        ):  # what Pillow before 11 makes of 16-bit grey; these formats hold no wider integers
             return np.asarray(image).astype(np.uint16)
         one_page = {"LA": "L", "PA": "P", "RGBA": "RGB", "CMYK": "RGB", "YCbCr": "RGB"}
         return np.asarray(image.convert(one_page.get(image.mode, image.mode)))
@@ -284,9 +288,10 @@ def _read_tiff(path: Path, palette: str) -> list[NDArray[Any]]:
 
 
 def _check_all_pages_there(file: tifffile.TiffFile) -> None:
-    """The last page points to no further one; tifffile would take a truncated stack for a short one."""
-    file.filehandle.seek(file.pages.next_page_offset)
-    if any(file.filehandle.read(file.tiff.offsetsize)):
+    """Refuse a truncated stack, which tifffile would take for a short one."""
+    last_link = file.pages.next_page_offset or 0
+    file.filehandle.seek(last_link)
+    if any(file.filehandle.read(file.tiff.offsetsize)):  # the last page links to no further one
         raise EOFError("its last pages are missing")
 
 

@@ -18,9 +18,17 @@ from segkit.errors import InputError, OutputError
 from segkit.images.labels import UNLABELLED
 from segkit.images.read import TIFF_EXTENSIONS
 
-# Okabe and Ito's colours, told apart by colour-blind eyes; those that leap out of tissue and of grey come first.
+# Okabe and Ito's colours, which colour-blind eyes tell apart; those that leap out of tissue come first
 CLASS_COLOURS = np.array(
-    [(86, 180, 233), (240, 228, 66), (0, 158, 115), (230, 159, 0), (204, 121, 167), (0, 114, 178), (213, 94, 0)]
+    [
+        (86, 180, 233),
+        (240, 228, 66),
+        (0, 158, 115),
+        (230, 159, 0),
+        (204, 121, 167),
+        (0, 114, 178),
+        (213, 94, 0),
+    ]
 )
 _TINT = 0.25
 _PIXELS_PER_LINE_WIDTH = 400
@@ -57,6 +65,25 @@ def write_mask(path: str | Path, mask: ArrayLike) -> None:
             f"{path}: {suffix or 'no extension'} cannot hold {mask.dtype} pixels of shape {mask.shape} "
             f"unchanged: name it {path.stem}.tif"
         )
+
+
+def write_image(path: str | Path, image: ArrayLike) -> None:
+    """Write an image as 8-bit PNG.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.png`` file; missing folders are made, an existing file is replaced.
+    image : array-like of shape (H, W) or (H, W, 3), float in [0, 1]
+        The image.
+
+    Raises
+    ------
+    OutputError
+        If the file cannot be written.
+    """
+    pixels = np.rint(255 * np.clip(np.asarray(image), 0, 1)).astype(np.uint8)
+    _write(Path(path), Image.fromarray(pixels).save)
 
 
 def write_probability(path: str | Path, probability: ArrayLike) -> None:
@@ -162,7 +189,9 @@ def _write(path: Path, save: Callable[[Path], None]) -> None:
             save(temporary)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise OutputError(f"{path}: cannot be written ({reason}): check the folder and the extension") from error
+        raise OutputError(
+            f"{path}: cannot be written ({reason}): check the folder and the extension"
+        ) from error
 
 
 @contextmanager

@@ -469,6 +469,4 @@ def _set_positive(kernel: Any, name: str) -> None:
 
 def _check_degree(kernel: object, degree: object) -> None:
     if not isinstance(degree, int) or degree < 1:
-        raise ConfigError(
-            f"{type(kernel).__name__}(degree={degree}): degree must be an integer of at least 1"
-        )
+        raise ConfigError(f"{type(kernel).__name__}(degree={degree}): degree must be an integer >= 1")

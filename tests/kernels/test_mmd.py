@@ -1,4 +1,5 @@
 import warnings
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -69,11 +70,11 @@ def test_paired_equals_double_loop(rng):
     assert paired_mmd_squared(K, y, random_state=5) == pytest.approx(np.sum(terms) / 30, rel=1e-12)
 
 
-@pytest.mark.parametrize("estimate", [mmd_squared, paired_mmd_squared])
+@pytest.mark.parametrize("estimate", [mmd_squared, partial(paired_mmd_squared, random_state=0)])
 def test_unbiased_when_both_classes_have_one_law(estimate, rng):
     y = np.repeat([0, 1], 20)
-    values = [estimate(Gaussian(0.5)(rng.normal(size=(40, 2))), y) for _ in range(400)]
-    assert abs(np.mean(values)) < 4 * np.std(values) / np.sqrt(400)
+    values = [estimate(Gaussian(0.5)(rng.normal(size=(40, 2))), y) for _ in range(200)]
+    assert abs(np.mean(values)) < 4 * np.std(values) / np.sqrt(200)
     assert min(values) < 0
 
 
@@ -102,7 +103,6 @@ def test_mmd_of_two_classes_is_the_clipped_root(two_classes):
     K, y = two_classes
     assert mmd(K, y) == pytest.approx(np.sqrt(mmd_squared(K, y)), rel=1e-14)
     assert mmd(np.eye(4), [0, 0, 1, 1]) == 0
-    assert mmd_squared(1 - np.eye(4), [0, 0, 1, 1]) == 0
     assert mmd(np.array([[1, 0, 1, 1], [0, 1, 1, 1], [1, 1, 1, 0], [1, 1, 0, 1]]), [0, 0, 1, 1]) == 0
 
 

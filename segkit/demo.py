@@ -1,0 +1,120 @@
+"""The demo: the main job from end to end on made-up pictures, with nothing to download."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit.evaluate import Scores, score_masks, scores_to_dict
+from segkit.features import ScatteringBank
+from segkit.images import LabelMap, overlay, write_image, write_mask, write_overlay, write_probability
+from segkit.phantom import make_demo_set
+from segkit.segmenter import Progress, Segmenter
+
+N_TRAIN, N_TEST = 5, 10
+FloatArray = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demo did and how well.
+
+    Parameters
+    ----------
+    summary : dict
+        `Segmenter.summary_`.
+    label_map : LabelMap
+        Classes of the masks.
+    scores : dict
+        Scores on the test images, as `segkit.evaluate.scores_to_dict` gives them.
+    picture : Path
+        Test images beside truth, probability and prediction.
+    """
+
+    summary: dict[str, Any]
+    label_map: LabelMap
+    scores: dict[str, Any]
+    picture: Path
+
+
+def run_demo(output: Path, *, seed: int = 0, progress: Progress | None = None) -> DemoResult:
+    """Draw pictures, train on five, segment the others, score, and write everything down.
+
+    Parameters
+    ----------
+    output : Path
+        Folder to write: ``train/`` and ``test/`` with ``images/`` and ``masks/``, ``model.segkit``,
+        ``predictions/`` with ``overlay/`` and ``probability/``, and ``demo.png``.
+    seed : int, default=0
+        Seed of pictures and training.
+    progress : callable, optional
+        As for `Segmenter.fit`.
+
+    Returns
+    -------
+    DemoResult
+        Scores and where the picture is.
+    """
+    images, masks = make_demo_set(N_TRAIN + N_TEST, random_state=seed)
+    label_map = LabelMap.infer([0, 255])
+    masks = [label_map.decode(mask) for mask in masks]
+    stems = [f"{index + 1:02d}" for index in range(len(images))]
+    for stem, image, mask in zip(stems, images, masks, strict=True):
+        folder = output / ("train" if int(stem) <= N_TRAIN else "test")
+        write_image(folder / "images" / f"{stem}.png", image)
+        write_mask(folder / "masks" / f"{stem}.png", mask)
+
+    segmenter = Segmenter(ScatteringBank(), random_state=seed)
+    segmenter.fit(images[:N_TRAIN], masks[:N_TRAIN], label_map=label_map, progress=progress)
+    segmenter.save(output / "model.segkit")
+
+    images, masks, stems = images[N_TRAIN:], masks[N_TRAIN:], stems[N_TRAIN:]
+    truths = [label_map.encode(mask) for mask in masks]
+    guesses: list[NDArray[Any]] = []
+    probabilities: list[FloatArray] = []
+    for stem, image in zip(stems, progress(images, "Segmenting") if progress else images, strict=True):
+        prediction, probability = segmenter.predict(image, return_proba=True)
+        guesses.append(label_map.encode(prediction))
+        probabilities.append(probability[:, :, 1])
+        write_mask(output / "predictions" / f"{stem}.png", prediction)
+        write_overlay(output / "predictions" / "overlay" / f"{stem}.png", image, guesses[-1])
+        write_probability(output / "predictions" / "probability" / f"{stem}.tif", probabilities[-1])
+    scores = score_masks(truths, guesses, label_map.n_classes)
+    picture = output / "demo.png"
+    _draw_panel(picture, images, truths, probabilities, guesses, stems, scores)
+    return DemoResult(segmenter.summary_, label_map, scores_to_dict(scores, stems, label_map) | {"notes": []}, picture)
+
+
+def _draw_panel(
+    path: Path,
+    images: Sequence[FloatArray],
+    truths: Sequence[NDArray[Any]],
+    probabilities: Sequence[FloatArray],
+    guesses: Sequence[NDArray[Any]],
+    stems: Sequence[str],
+    scores: Scores,
+) -> None:
+    """Best, median and worst test image, each with truth, probability and prediction."""
+    from matplotlib.figure import Figure
+
+    order = np.argsort(-scores.mean_iou, kind="stable")
+    chosen = {"best": order[0], "median": order[len(order) // 2], "worst": order[-1]}
+    figure = Figure(figsize=(11, 6.9), layout="constrained")
+    axes = figure.subplots(len(chosen), 4)
+    for row, (rank, index) in zip(axes, chosen.items(), strict=True):
+        row[0].imshow(images[index])
+        row[1].imshow(overlay(images[index], truths[index]))
+        heat = row[2].imshow(probabilities[index], cmap="magma", vmin=0, vmax=1)
+        row[3].imshow(overlay(images[index], guesses[index]))
+        row[0].set_ylabel(f"{rank}: image {stems[index]}\nmean IoU {scores.mean_iou[index]:.2f}", fontsize=11)
+        for axis in row:
+            axis.set(xticks=[], yticks=[])
+    for axis, title in zip(axes[0], ("image", "truth", "probability of lesion", "prediction"), strict=True):
+        axis.set_title(title, fontsize=12)
+    figure.colorbar(heat, ax=axes[:, 2], location="bottom", fraction=0.03, pad=0.01)
+    figure.savefig(path, dpi=110)

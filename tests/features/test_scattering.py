@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+from kymatio import Scattering2D
+from scipy import ndimage
+
+from segkit.errors import ConfigError
+from segkit.features import ScatteringBank
+
+
+@pytest.fixture(scope="module")
+def image():
+    noise = np.random.default_rng(0).random((70, 90, 3))
+    return ndimage.gaussian_filter(noise, (2, 2, 0)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Small tiles and few angles: kymatio's filters take long to build."""
+    return ScatteringBank(J=(1, 2), L=3, tile=32)
+
+
+def test_channels_are_named_in_kymatios_order():
+    paths = Scattering2D(J=2, shape=(16, 16), L=3, frontend="numpy", out_type="list")(np.zeros((16, 16), np.float32))
+    names = [channel.name for channel in ScatteringBank(J=2, L=3, pixels=False).channels(1)]
+    assert len(names) == len(paths)
+    for name, path in zip(names, paths, strict=True):
+        wavelets = [f"j={j} angle={60 * theta:g}" for j, theta in zip(path["j"], path["theta"], strict=True)]
+        assert name == f"J2 order {len(path['j'])}" + (": " + " > ".join(wavelets) if wavelets else "")
+
+
+@pytest.mark.parametrize(("J", "n_channels"), [(1, 1 + 8), (2, 1 + 16 + 64), (3, 1 + 24 + 192)])
+def test_number_of_paths(J, n_channels):
+    assert len(ScatteringBank(J=J, pixels=False).channels(1)) == n_channels
+    assert len(ScatteringBank(J=J).channels(5)) == 5 * (n_channels + 1)
+
+
+def test_tiles_agree_with_the_whole_image(image):
+    """Kymatio on the whole image mirrors its edges in its own way, so borders are left out."""
+    whole = Scattering2D(J=2, shape=(72, 92), L=3, frontend="numpy")(
+        np.ascontiguousarray(np.pad(image, ((0, 2), (0, 2), (0, 0)), mode="symmetric").transpose(2, 0, 1))
+    )
+    stack = ScatteringBank(J=2, L=3, tile=32, pixels=False).maps(image)[0]
+    assert (stack.stride, stack.offset) == (4, 0)
+    ours = stack.values.reshape(whole.shape[0], whole.shape[1], 18, 23)
+    inner = (slice(None), slice(None), slice(3, -3), slice(3, -3))
+    error = np.abs(ours - whole)[inner].max(axis=(0, 2, 3))
+    assert (error < 0.02 * np.abs(whole[inner]).max(axis=(0, 2, 3))).all()
+
+
+def test_an_impulse_is_seen_where_it_is(small):
+    impulse = np.zeros((64, 64), dtype=np.float32)
+    impulse[40, 24] = 1
+    for stack in small.maps(impulse):
+        energy = stack.values.sum(axis=0)
+        row, col = np.unravel_index(energy.argmax(), energy.shape)
+        assert (stack.offset + stack.stride * row, stack.offset + stack.stride * col) == (40, 24)
+
+
+def test_wanted_channels_equal_columns_of_all(small, image):
+    everything = small.dense(image)
+    wanted = np.array([0, 3, 20, 45, len(everything) - 1])
+    np.testing.assert_array_equal(small.dense(image, wanted), everything[wanted])
+
+
+def test_sampled_features_equal_dense_ones(small, image):
+    rows, cols = np.array([0, 33, 69]), np.array([89, 31, 0])
+    np.testing.assert_array_equal(small.sample(image, rows, cols), small.dense(image)[:, rows, cols].T)
+
+
+def test_the_image_itself_is_among_the_channels(small, image):
+    np.testing.assert_array_equal(small.dense(image, np.arange(3)), image.transpose(2, 0, 1))
+
+
+def test_front_ends_agree(small, image):
+    torch = ScatteringBank(J=(1, 2), L=3, tile=32, frontend="torch")
+    np.testing.assert_allclose(torch.dense(image), small.dense(image), atol=1e-5)
+
+
+def test_moving_an_image_by_a_stride_moves_its_maps(image):
+    bank = ScatteringBank(J=2, L=3, tile=64, pixels=False)
+    whole, moved = bank.maps(image)[0].values, bank.maps(image[4:, 8:])[0].values
+    inner = (slice(None), slice(4, 12), slice(4, 16))
+    np.testing.assert_allclose(moved[inner], whole[:, 1:, 2:][inner], atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"J": 0}, "J=0 with tiles of 128"),
+        ({"J": ()}, "give one or more J from 1 up"),
+        ({"J": 3, "tile": 100}, "with tile a multiple of 2**J"),
+        ({"max_order": 3}, "max_order 3: choose 1 or 2"),
+        ({"frontend": "jax"}, "frontend 'jax': choose one of numpy, torch"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ConfigError) as caught:
+        ScatteringBank(**options).channels(1)
+    assert message in str(caught.value)
