@@ -111,7 +111,7 @@ class KernelConfig(_Section):
     family: Literal["gaussian", "laplacian"] = "gaussian"
     gammas: tuple[PositiveFloat, ...] | None = None
     n_components: PositiveInt = 2048
-    score: Literal["mmd", "alignment", "centered_alignment", "power"] = "mmd"
+    criterion: Literal["mmd", "alignment", "centered_alignment", "power"] = "mmd"
     form: Literal["concatenate", "sample"] = "concatenate"
     features: Literal["pair", "phase"] = "pair"
 

@@ -255,6 +255,28 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
                 stacklevel=3,
             )
 
+    @classmethod
+    def from_arrays(cls, coef: ArrayLike, intercept: ArrayLike) -> Self:
+        """Restore a classifier of classes 0, 1, ... from its planes.
+
+        Parameters
+        ----------
+        coef : array-like of shape (1, n_features) or (n_classes, n_features)
+            ``coef_`` of the fitted one.
+        intercept : array-like of shape (1,) or (n_classes,)
+            ``intercept_`` of the fitted one.
+
+        Returns
+        -------
+        LinearSVM
+            Ready to predict; what else `fit` leaves behind is not there.
+        """
+        svm = cls()
+        svm.coef_, svm.intercept_ = np.asarray(coef), np.asarray(intercept)
+        svm.classes_ = np.arange(max(2, len(svm.coef_)))
+        svm.n_features_in_ = svm.coef_.shape[1]
+        return svm
+
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
         """Signed distances to the plane, in units of the margin.
 
@@ -431,10 +453,13 @@ class _Problem:
         self.zone = np.zeros(sign.size, dtype=np.int8)
         self.hessian = np.zeros((n_features + 1, n_features + 1))
         self.pull = np.zeros((n_features + 1, 2))
-        self.objective = self.gap = self.smoothing_gap = np.inf
+        self.objective, self.lower_bound = np.inf, -np.inf
+        self.narrowing_due = False
 
     def add_rows(self, rows: NDArray[np.intp], decisions: Floats) -> None:
+        """Take in rows with their decisions; what was certified without them no longer holds."""
         self.slack[rows] = 1 - self.sign[rows] * decisions
+        self.lower_bound = -np.inf
 
     def target_zone(self, sample: _Sample) -> NDArray[np.int8]:
         """Zones that the slacks ask for; forgets the Hessian where building it anew is cheaper."""
@@ -474,16 +499,22 @@ class _Problem:
         return self.ridge * self.theta + sample.scale * (self.loss.curvature * parabola - self.pull[:, 1])
 
     def assess(self, sample: _Sample) -> None:
-        """Compute the objective and the duality gap."""
+        """Compute the objective and how far it may be above its minimum."""
         gradient = self.gradient(sample)
         slack, cost = self.slack[sample.rows], sample.scale * self.cost[sample.rows]
         self.objective = float(0.5 * self.ridge @ self.theta**2 + cost @ self.loss.exact(slack))
-        self.smoothing_gap = float(cost @ self.loss.smoothing_gap(slack))
-        self.gap = float(0.5 * gradient @ gradient) + self.smoothing_gap
+        newton_gap = float(0.5 * gradient @ gradient)
+        smoothing_gap = float(cost @ self.loss.smoothing_gap(slack))
+        self.narrowing_due = newton_gap < smoothing_gap
+        self.lower_bound = max(self.lower_bound, self.objective - newton_gap - smoothing_gap)
+
+    @property
+    def gap(self) -> float:
+        return self.objective - self.lower_bound
 
     def narrow(self) -> None:
         """Smooth less once smoothing is what keeps the gap open."""
-        if self.gap < 2 * self.smoothing_gap:
+        if self.narrowing_due:
             self.loss = _Loss(NARROWING * self.loss.width)
 
     def direction(self, sample: _Sample) -> Floats:
@@ -495,10 +526,10 @@ class _Problem:
         if not diagonal[-1]:  # a free intercept that no row bends is at its minimum already
             diagonal[-1] = 1
         try:
-            factor = cho_factor(matrix, check_finite=False)
+            factor = cho_factor(matrix, lower=True, check_finite=False)
         except LinAlgError:  # float32 products are positive definite only up to rounding
             diagonal += np.sqrt(diagonal.size) * rounding
-            factor = cho_factor(matrix, check_finite=False)
+            factor = cho_factor(matrix, lower=True, check_finite=False)
         return -cast(Floats, cho_solve(factor, self.gradient(sample), check_finite=False))
 
     def move(self, sample: _Sample, direction: Floats, decisions: Floats) -> None:
@@ -528,14 +559,14 @@ class _Problem:
         low, high, step, first = 0.0, np.inf, 0.0, 0.0
         for _ in range(100):
             rest = slack - step * towards
-            derivative = linear + quadratic * step - cost @ self.loss.slope(rest)
+            derivative = linear + quadratic * step - float(cost @ self.loss.slope(rest))
             first = first or abs(derivative)
-            if abs(derivative) <= 1e-12 * first or (derivative > 0 and step == 0):
+            if abs(derivative) <= 1e-10 * first or (derivative > 0 and step == 0):
                 break
             low, high = (step, high) if derivative < 0 else (low, step)
             bent = self.loss.zone(rest) == QUADRATIC
-            bend = quadratic + self.loss.curvature * (cost[bent] @ towards[bent])
-            step = float(step - derivative / bend) if bend > 0 else np.inf
+            bend = quadratic + self.loss.curvature * float(cost[bent] @ towards[bent])
+            step = step - derivative / bend if bend > 0 else np.inf
             if not low < step < high:
                 step = (low + high) / 2 if np.isfinite(high) else 2 * low + 1
         return step

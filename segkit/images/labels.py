@@ -171,8 +171,9 @@ class LabelMap:
                 f"class ids {_and(unknown)} are not among the {_and(sorted(values))} of the label map: "
                 f"use the label map that the ids were made with"
             )
-        extremes = (np.min_scalar_type(min(values.values())), np.min_scalar_type(max(values.values())))
-        table = np.array([values[class_id] for class_id in present.tolist()], dtype=np.result_type(*extremes))
+        low, high = min(values.values()), max(values.values())
+        dtype = np.min_scalar_type(high if low >= 0 else min(low, -high - 1))
+        table = np.array([values[class_id] for class_id in present.tolist()], dtype=dtype)
         return table[positions].reshape(ids.shape)
 
     def describe(self) -> str:

@@ -46,8 +46,8 @@ class Dataset:
         The name of each item; pages of a multi-page file are "stem#1", "stem#2", ...
     images : list of ndarray of shape (H, W, C), float32
         Images in [0, 1].
-    masks : list of ndarray of shape (H, W), uint8
-        Class ids 0..K-1, and 255 for unlabelled pixels.
+    masks : list of ndarray of shape (H, W), integer
+        The files' own values; `label_map` turns them into class ids.
     label_map : LabelMap
         The classes and their values in the mask files.
     messages : list of str
@@ -56,7 +56,7 @@ class Dataset:
 
     stems: list[str]
     images: list[NDArray[np.float32]]
-    masks: list[NDArray[np.uint8]]
+    masks: list[NDArray[Any]]
     label_map: LabelMap
     messages: list[str]
 
@@ -206,7 +206,7 @@ def load_pairs(
     Returns
     -------
     Dataset
-        Images, masks as class ids, and the label map.
+        Images, masks in the files' own values, and the label map.
 
     Raises
     ------
@@ -224,7 +224,7 @@ def load_pairs(
     return Dataset(
         stems=[item.stem for item in items],
         images=[item.image for item in items],
-        masks=[label_map.encode(item.mask) for item in items],
+        masks=[item.mask for item in items],
         label_map=label_map,
         messages=[label_map.describe(), *messages],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -257,11 +258,7 @@ def _decoding(path: Path) -> Iterator[None]:
         raise InputError(f"{path}: too many pixels for its format: save it as TIFF") from error
     except Exception as error:  # damage makes a decoder raise anything from OSError to struct.error
         reason = " ".join(str(error).split())
-        if "imagecodecs" in reason:
-            cure = "pip install imagecodecs, or save it without compression"
-        else:
-            cure = "copy or export it again"
-        raise InputError(f"{path}: damaged or not what its extension says ({reason}): {cure}") from error
+        raise InputError(f"{path}: cannot be decoded ({reason}): copy or export it again") from error
 
 
 def _read_pillow(path: Path, palette: str) -> NDArray[Any]:
@@ -309,5 +306,5 @@ def _pages_of(series: Any, palette: str) -> list[NDArray[Any]]:
     channels = [axis for axis, letter in enumerate(axes) if letter in "CS"]
     pages = [axis for axis, letter in enumerate(axes) if letter not in "CSYX"]
     array = array.transpose(*pages, axes.index("Y"), axes.index("X"), *channels)
-    height, width = array.shape[len(pages) : len(pages) + 2]
-    return list(array.reshape(-1, height, width, *([-1] if channels else [])))
+    height, width, *rest = array.shape[len(pages) :]
+    return list(array.reshape(-1, height, width, *([math.prod(rest)] if channels else [])))

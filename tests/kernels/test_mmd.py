@@ -231,7 +231,7 @@ def test_scores_do_not_depend_on_the_order_of_samples(two_classes, score, rng):
 
 
 @settings(max_examples=50)
-@given(st.lists(st.floats(-1, 1e6), min_size=1, max_size=20))
+@given(st.lists(st.floats(-1, 1e6, allow_subnormal=False), min_size=1, max_size=20))
 def test_weights_are_proportional_and_sum_to_one(scores):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

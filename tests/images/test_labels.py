@@ -1,0 +1,122 @@
+"""Label maps: what is inferred, what is refused, and that ids and values are two names of one thing."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from segkit.errors import InputError
+from segkit.images import UNLABELLED, LabelMap
+
+VALUES = st.lists(st.integers(-1000, 70000), min_size=2, max_size=12, unique=True)
+
+
+def complaint(call, *args, **kwargs):
+    with pytest.raises(InputError) as error:
+        call(*args, **kwargs)
+    return str(error.value)
+
+
+@settings(max_examples=50, deadline=None)
+@given(values=VALUES, has_unlabelled=st.booleans(), seed=st.integers(0, 99))
+def test_decode_undoes_encode(values, has_unlabelled, seed):
+    *classes, last = values
+    unlabelled = last if has_unlabelled and len(classes) >= 2 else None
+    classes = classes if unlabelled is not None else values
+    label_map = LabelMap(tuple(classes), tuple(f"class {value}" for value in classes), unlabelled)
+    mask = np.random.default_rng(seed).choice(values, (4, 5))
+    ids = label_map.encode(mask)
+    assert ids.dtype == np.uint8
+    np.testing.assert_array_equal(label_map.decode(ids), mask)
+    np.testing.assert_array_equal(ids == UNLABELLED, mask == unlabelled if unlabelled is not None else False)
+    assert LabelMap.from_dict(json.loads(json.dumps(label_map.to_dict()))) == label_map
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ((0, 1), np.uint8),
+        ((0, 255), np.uint8),
+        ((0, 256), np.uint16),
+        ((-1, 1), np.int8),
+        ((-1, 255), np.int16),
+    ],
+)
+def test_decode_takes_the_smallest_dtype(values, dtype):
+    label_map = LabelMap.infer(values)
+    for ids in ([0], [1], [0, 1]):  # whichever classes a prediction happens to hold
+        assert label_map.decode(np.array(ids)).dtype == dtype
+
+
+def test_two_values_are_background_and_foreground():
+    label_map = LabelMap.infer([255, 0])
+    assert (label_map.values, label_map.names, label_map.n_classes) == (
+        (0, 255),
+        ("background", "foreground"),
+        2,
+    )
+    np.testing.assert_array_equal(label_map.encode([[0, 255]]), [[0, 1]])
+    assert label_map.describe() == "masks hold 0 and 255: read as background and foreground"
+
+
+def test_unlabelled_value_is_no_class():
+    label_map = LabelMap.infer([0, 1, 255], unlabelled=0)
+    assert label_map.values == (1, 255)
+    np.testing.assert_array_equal(label_map.encode([0, 1, 255]), [UNLABELLED, 0, 1])
+    assert label_map.describe() == (
+        "masks hold 1 and 255: read as background and foreground; 0 marks unlabelled pixels"
+    )
+
+
+def test_labels_name_and_order_the_classes():
+    label_map = LabelMap.infer([0, 3], labels={3: "cell", 0: "background", 9: "border"})
+    assert label_map.describe() == "masks hold 3, 0 and 9: read as cell, background and border"
+    np.testing.assert_array_equal(label_map.encode([0, 3, 9]), [1, 0, 2])
+
+
+def test_what_cannot_be_inferred():
+    assert complaint(LabelMap.infer, [0, 128, 255]) == (
+        "masks hold 3 values (0, 128 and 255), and which class each is cannot be known: "
+        "name them, for example --set data.labels='{0: background, 1: cell, 2: border}', "
+        "or --set data.unlabelled=VALUE if one of them marks unlabelled pixels"
+    )
+    assert "masks hold 40 values (0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 30 more)" in complaint(
+        LabelMap.infer, range(40)
+    )
+    assert complaint(LabelMap.infer, [7]) == (
+        "masks hold 7, expected at least two classes: add an image in which another class is annotated"
+    )
+    assert complaint(LabelMap.infer, [7], unlabelled=7) == (
+        "masks hold no labelled pixel, expected at least two classes: "
+        "add an image in which another class is annotated"
+    )
+
+
+def test_values_outside_the_map():
+    message = (
+        "masks hold 2 and 3, but the label map knows 0 and 1 only: "
+        "add the missing values to data.labels, or set data.unlabelled=VALUE for unlabelled pixels"
+    )
+    assert complaint(LabelMap.infer, [0, 1, 2, 3], labels={0: "a", 1: "b"}) == message
+    assert complaint(LabelMap((0, 1), ("a", "b")).encode, [0, 3, 2]) == message
+
+
+def test_ids_outside_the_map():
+    label_map = LabelMap((0, 1), ("a", "b"))
+    assert complaint(label_map.decode, [0, 5, UNLABELLED]) == (
+        "class ids 5 and 255 are not among the 0 and 1 of the label map: "
+        "use the label map that the ids were made with"
+    )
+
+
+def test_maps_that_are_none():
+    assert complaint(LabelMap, (0,), ("a",)) == (
+        "label map of 1 classes, expected 2 to 255: name each class once in data.labels"
+    )
+    assert complaint(LabelMap, (0, 1), ("a", "a")) == (
+        "label map with values 0 and 1 and names a and a, expected each once: "
+        "mend data.labels or data.unlabelled"
+    )
+    assert "with values 0, 1 and 1 " in complaint(LabelMap, (0, 1), ("a", "b"), 1)

@@ -1,0 +1,246 @@
+"""Pairs by stem, whole folders of faults in one message, and datasets that hold what the files hold."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from segkit.errors import InputError
+from segkit.images import IMAGE_EXTENSIONS, inspect_pairs, list_images, load_pairs, pair
+
+NOISE = np.random.default_rng(0).integers(0, 255, (6, 8, 3)).astype(np.uint8)
+MASK = np.where(NOISE[:, :, 0] > 120, 255, 0).astype(np.uint8)
+
+
+def save(path, array):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(array).save(path)
+    return path
+
+
+@pytest.fixture
+def folders(tmp_path):
+    return tmp_path / "images", tmp_path / "masks"
+
+
+@pytest.fixture
+def complete(folders):
+    images, masks = folders
+    for stem in ("b", "a 1", "süß/ñ"):
+        save(images / f"{stem}.png", NOISE)
+        save(masks / f"{stem}.tif", MASK)
+    return folders
+
+
+def complaint(call, *args, **kwargs):
+    with pytest.raises(InputError) as error:
+        call(*args, **kwargs)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_listing_is_sorted_and_skips_what_is_no_image(complete):
+    images, _ = complete
+    save(images / ".hidden.png", NOISE)
+    save(images / ".cache" / "c.png", NOISE)
+    (images / "notes.txt").write_text("not an image")
+    (images / "folder.png").mkdir()
+    assert list_images(images) == [Path("a 1.png"), Path("b.png"), Path("süß/ñ.png")]
+
+
+def test_one_file_is_a_listing(complete):
+    assert list_images(complete[0] / "b.png") == [Path("b.png")]
+
+
+def test_a_folder_below_a_hidden_one_is_listed(tmp_path):
+    save(tmp_path / ".scratch" / "images" / "a.png", NOISE)
+    assert list_images(tmp_path / ".scratch" / "images") == [Path("a.png")]
+
+
+def test_listings_of_nothing(tmp_path):
+    assert complaint(list_images, tmp_path) == (
+        f"{tmp_path}: no images, expected files that end in {', '.join(IMAGE_EXTENSIONS)}: check the folder"
+    )
+    missing = tmp_path / "gone"
+    assert complaint(list_images, missing) == f"{missing}: no such file or folder: check its name"
+
+
+def test_pairs_by_relative_stem(complete):
+    images, masks = complete
+    assert pair(images, masks) == [
+        ("a 1", images / "a 1.png", masks / "a 1.tif"),
+        ("b", images / "b.png", masks / "b.tif"),
+        ("süß/ñ", images / "süß/ñ.png", masks / "süß/ñ.tif"),
+    ]
+
+
+def test_two_spellings_of_an_accent_are_one_name(folders):
+    images, masks = folders
+    save(images / "e\u0301.png", NOISE)
+    save(masks / "\u00e9.png", MASK)
+    ((stem, _, _),) = pair(images, masks)
+    assert stem == "\u00e9"
+
+
+def test_two_files_make_a_pair_whatever_their_names(tmp_path):
+    image, mask = save(tmp_path / "picture.png", NOISE), save(tmp_path / "truth.png", MASK)
+    dataset = load_pairs(image, mask)
+    assert dataset.stems == ["picture"]
+
+
+def test_every_unpaired_stem_is_counted_and_ten_are_named(folders):
+    images, masks = folders
+    for index in range(12):
+        save(images / f"i{index:02d}.png", NOISE)
+    save(masks / "m.png", MASK)
+    save(masks / "i00.png", MASK)
+    assert complaint(pair, images, masks) == (
+        "2 faults: 11 images without mask of the same stem "
+        "(i01, i02, i03, i04, i05, i06, i07, i08, i09, i10, and 1 more): add or rename the mask; "
+        "1 mask without image of the same stem (m): add or rename the image"
+    )
+
+
+def test_two_files_of_one_stem(complete):
+    images, masks = complete
+    save(images / "b.bmp", NOISE)
+    assert complaint(pair, images, masks) == (
+        f"{images / 'b.bmp'}: same stem as b.png, expected one file: remove one"
+    )
+
+
+def test_loaded_pairs_hold_what_the_files_hold(complete):
+    dataset = load_pairs(*complete)
+    assert dataset.stems == ["a 1", "b", "süß/ñ"]
+    assert dataset.label_map.values == (0, 255)
+    assert dataset.messages == ["masks hold 0 and 255: read as background and foreground"]
+    for image, mask in zip(dataset.images, dataset.masks, strict=True):
+        assert image.dtype == np.float32
+        np.testing.assert_allclose(image, NOISE / 255, rtol=1e-6)
+        np.testing.assert_array_equal(mask, MASK)
+
+
+def test_pages_are_items(folders, rng):
+    images, masks = folders
+    images.mkdir()
+    masks.mkdir()
+    stack = rng.integers(0, 255, (3, 6, 8)).astype(np.uint8)
+    tifffile.imwrite(images / "s.tif", stack, photometric="minisblack")
+    tifffile.imwrite(masks / "s.tif", stack // 128, photometric="minisblack")
+    dataset = load_pairs(images, masks)
+    assert dataset.stems == ["s#1", "s#2", "s#3"]
+    np.testing.assert_array_equal(np.stack(dataset.masks), stack // 128)
+    tifffile.imwrite(masks / "s.tif", stack[:1] // 128, photometric="minisblack")
+    assert complaint(load_pairs, images, masks) == (
+        f"{masks / 's.tif'}: 1 page for 3 pages of {images / 's.tif'}, expected a mask for each: "
+        f"annotate or remove pages"
+    )
+
+
+def test_scribbles_and_named_classes(folders):
+    images, masks = folders
+    save(images / "a.png", NOISE)
+    scribbles = np.zeros((6, 8), dtype=np.uint8)
+    scribbles[0], scribbles[1], scribbles[2] = 1, 2, 3
+    save(masks / "a.png", scribbles)
+    dataset = load_pairs(images, masks, labels={1: "cell", 2: "border", 3: "background"}, unlabelled=0)
+    assert dataset.label_map.names == ("cell", "border", "background")
+    ids = dataset.label_map.encode(dataset.masks[0])
+    np.testing.assert_array_equal(ids[:, 0], [0, 1, 2, 255, 255, 255])
+
+
+def test_jpeg_masks_are_told_of_without_warning(folders):
+    images, masks = folders
+    big = np.zeros((64, 64), dtype=np.uint8)
+    big[16:48, 20:41] = 255
+    save(images / "a.png", np.random.default_rng(0).integers(0, 255, big.shape).astype(np.uint8))
+    save(masks / "a.jpg", big)
+    assert load_pairs(images, masks).messages[1:] == [
+        f"{masks / 'a.jpg'}: greys of a JPEG mask thresholded to 0 and 255: save masks as PNG"
+    ]
+
+
+@pytest.fixture
+def faulty(complete):
+    images, masks = complete
+    save(images / "blank.png", np.zeros_like(NOISE))
+    save(masks / "blank.png", MASK)
+    save(images / "broken.png", NOISE).write_bytes(b"not an image")
+    save(masks / "broken.png", MASK)
+    save(images / "grey.png", NOISE[:, :, 0])
+    save(masks / "grey.png", np.full_like(MASK, 7))
+    save(images / "small.png", NOISE[:5])
+    save(masks / "small.png", MASK)
+    save(images / "tinted.png", NOISE)
+    save(masks / "tinted.png", NOISE)
+    save(images / "lonely.png", NOISE)
+    return complete
+
+
+def test_every_fault_in_one_message(faulty):
+    images, masks = faulty
+    message = complaint(load_pairs, images, masks)
+    start, *rest = message.split("; ")
+    assert start == "7 faults: 1 image without mask of the same stem (lonely): add or rename the mask"
+    assert rest[0] == f"{images / 'blank.png'}: every pixel is 0: leave out this blank image"
+    assert rest[1].startswith(f"{images / 'broken.png'}: cannot be decoded (")
+    assert rest[2] == (
+        f"{images / 'small.png'}: image of 5 x 8 pixels, mask of 6 x 8, expected one size: "
+        f"export the mask at the size of the image"
+    )
+    assert rest[3].startswith(f"{masks / 'tinted.png'}: coloured mask with 3 channels")
+    assert rest[4] == (
+        "images differ in their number of channels (1 with 1, 3 with 3), expected one: "
+        "convert all to grey or all to RGB"
+    )
+    assert rest[5].startswith("masks hold 3 values (0, 7 and 255), and which class each is cannot be known")
+
+
+def test_ten_faults_are_spelled_out(folders):
+    images, masks = folders
+    for index in range(12):
+        save(images / f"{index:02d}.png", np.zeros_like(NOISE))
+        save(masks / f"{index:02d}.png", MASK)
+    message = complaint(load_pairs, images, masks)
+    assert message.startswith("12 faults: ")
+    assert message.count("blank image") == 10
+    assert message.endswith("; and 2 more")
+
+
+def test_inspection_lists_the_faults_that_loading_raises(faulty):
+    report = inspect_pairs(*faulty)
+    assert len(report.faults) == 7
+    assert report.label_map is None
+    assert report.class_counts == {}
+    assert report.stems == ["a 1", "b", "grey", "süß/ñ"]
+
+
+def test_inspection_counts_pixels(complete):
+    report = inspect_pairs(*complete)
+    n_foreground = 3 * np.count_nonzero(MASK)
+    assert report.faults == []
+    assert report.shapes == {(6, 8, 3): 3}
+    assert report.dtypes == {"uint8": 3}
+    assert report.value_counts == {0: 3 * 48 - n_foreground, 255: n_foreground}
+    assert report.class_counts == {"background": 3 * 48 - n_foreground, "foreground": n_foreground}
+    assert report.describe() == "\n".join(
+        [
+            "3 annotated images",
+            "shapes: 6 x 8 x 3 (3)",
+            "dtypes: uint8 (3)",
+            f"mask values: 0 ({1 - n_foreground / 144:.2%}), 255 ({n_foreground / 144:.2%})",
+            "masks hold 0 and 255: read as background and foreground",
+        ]
+    )
+
+
+def test_inspection_of_nothing(tmp_path):
+    report = inspect_pairs(tmp_path / "gone", tmp_path)
+    assert report.stems == []
+    assert [fault.split(": ")[1] for fault in report.faults] == [
+        "no such file or folder",
+        f"no images, expected files that end in {', '.join(IMAGE_EXTENSIONS)}",
+    ]
+    assert report.describe().startswith("0 annotated images\nfault: ")

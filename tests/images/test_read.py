@@ -1,0 +1,306 @@
+"""Every format comes back as it was written, and every bad file says what is wrong with it."""
+
+import re
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from segkit.errors import InputError
+from segkit.images import IMAGE_EXTENSIONS, check_image, read_image, read_mask, read_pages, to_float
+
+GREY = np.arange(30, dtype=np.uint8).reshape(5, 6) * 8
+RGB = np.stack([GREY, GREY[::-1], 255 - GREY], axis=2)
+
+
+def save(path, array, **options):
+    Image.fromarray(array).save(path, **options)
+    return path
+
+
+def complaint(call, *args, **kwargs):
+    with pytest.raises(InputError) as error:
+        call(*args, **kwargs)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("extension", [".png", ".bmp", ".tif", ".TIFF", ".PNG"])
+@pytest.mark.parametrize("pixels", [GREY, RGB], ids=["grey", "rgb"])
+def test_lossless_formats_round_trip(tmp_path, extension, pixels):
+    (page,) = read_pages(save(tmp_path / f"a{extension}", pixels))
+    np.testing.assert_array_equal(page, pixels)
+    assert page.dtype == np.uint8
+
+
+def test_lzw_tiff_round_trips(tmp_path):
+    (page,) = read_pages(save(tmp_path / "a.tif", RGB, compression="tiff_lzw"))
+    np.testing.assert_array_equal(page, RGB)
+
+
+def test_jpeg_is_close(tmp_path):
+    smooth = np.add.outer(np.arange(32), np.arange(32)).astype(np.uint8)
+    (page,) = read_pages(save(tmp_path / "a.jpg", smooth, quality=95))
+    assert np.abs(page.astype(int) - smooth).max() <= 3
+
+
+@pytest.mark.parametrize("extension", [".png", ".tif"])
+def test_16_bit_grey_is_kept(tmp_path, extension):
+    pixels = GREY.astype(np.uint16) * 257 + 3
+    (page,) = read_pages(save(tmp_path / f"a{extension}", pixels))
+    np.testing.assert_array_equal(page, pixels)
+    (image,) = read_image(tmp_path / f"a{extension}")
+    assert image.shape == (5, 6, 1)
+    np.testing.assert_allclose(image[:, :, 0], pixels / 65535, rtol=1e-6)
+
+
+def test_1_bit_png_is_bool(tmp_path):
+    pixels = GREY > 100
+    (page,) = read_pages(save(tmp_path / "a.png", pixels))
+    np.testing.assert_array_equal(page, pixels)
+    (mask,) = read_mask(tmp_path / "a.png")
+    assert mask.dtype == np.uint8
+    np.testing.assert_array_equal(mask, pixels)
+
+
+def test_palette_png_gives_colours_to_images_and_indices_to_masks(tmp_path):
+    indices = GREY // 8 % 3
+    image = Image.fromarray(indices, mode=None).convert("P")
+    image.putpalette([0, 0, 0, 200, 10, 20, 30, 40, 250])
+    image.save(tmp_path / "a.png")
+    colours = np.array([(0, 0, 0), (200, 10, 20), (30, 40, 250)], dtype=np.uint8)
+    np.testing.assert_array_equal(read_pages(tmp_path / "a.png")[0], colours[indices])
+    np.testing.assert_array_equal(read_mask(tmp_path / "a.png")[0], indices)
+
+
+def test_palette_tiff_gives_colours_to_images_and_indices_to_masks(tmp_path):
+    indices = GREY // 8 % 3
+    colours = np.zeros((3, 256), dtype=np.uint16)
+    colours[:, 1], colours[:, 2] = (65535, 0, 300), (7, 8, 9)
+    tifffile.imwrite(tmp_path / "a.tif", indices, photometric="palette", colormap=colours)
+    np.testing.assert_array_equal(read_pages(tmp_path / "a.tif")[0], colours.T[indices])
+    np.testing.assert_array_equal(read_mask(tmp_path / "a.tif")[0], indices)
+
+
+@pytest.mark.parametrize("extension", [".png", ".tif"])
+def test_alpha_is_dropped(tmp_path, extension):
+    save(tmp_path / f"a{extension}", np.dstack([RGB, GREY]))
+    np.testing.assert_array_equal(read_pages(tmp_path / f"a{extension}")[0], RGB)
+
+
+def test_grey_alpha_is_dropped(tmp_path):
+    Image.merge("LA", [Image.fromarray(GREY), Image.fromarray(255 - GREY)]).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(read_pages(tmp_path / "a.png")[0], GREY)
+
+
+def test_a_fourth_channel_that_is_no_alpha_is_kept(tmp_path):
+    pixels = np.dstack([RGB, GREY])
+    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="rgb", extrasamples=["unspecified"])
+    np.testing.assert_array_equal(read_pages(tmp_path / "a.tif")[0], pixels)
+
+
+@pytest.mark.parametrize(
+    ("axes", "options"),
+    [
+        ("CYX", {"ome": True}),
+        ("ZCYX", {"ome": True}),
+        ("TZYX", {"ome": True}),
+        ("ZCYX", {"imagej": True}),
+        ("TCYX", {"imagej": True}),
+    ],
+)
+@pytest.mark.parametrize("n_channels", [2, 3])
+def test_tiff_axes_come_from_metadata(tmp_path, axes, options, n_channels, rng):
+    # sizes that a guess would get wrong: a plane as wide as an RGB pixel is deep, as many pages as channels
+    lengths = {"T": 3, "Z": 4, "C": n_channels, "Y": 7, "X": 3}
+    array = rng.integers(0, 9999, [lengths[axis] for axis in axes]).astype(np.uint16)
+    tifffile.imwrite(tmp_path / "a.tif", array, photometric="minisblack", metadata={"axes": axes}, **options)
+    channels_last = np.moveaxis(array, axes.index("C"), -1) if "C" in axes else array
+    expected = channels_last.reshape(-1, *channels_last.shape[-3 if "C" in axes else -2 :])
+    pages = read_pages(tmp_path / "a.tif")
+    assert len(pages) == len(expected)
+    np.testing.assert_array_equal(np.stack(pages), expected)
+
+
+def test_plain_multi_page_tiff_of_unlike_pages(tmp_path):
+    with tifffile.TiffWriter(tmp_path / "a.tif") as file:
+        file.write(GREY, photometric="minisblack", metadata=None)
+        file.write(RGB[:4], photometric="rgb", metadata=None)
+    first, second = read_pages(tmp_path / "a.tif")
+    np.testing.assert_array_equal(first, GREY)
+    np.testing.assert_array_equal(second, RGB[:4])
+
+
+def test_to_float_scales_by_dtype():
+    ends = [0.0, 1.0]
+    for array in ([False, True], np.uint8([0, 255]), np.uint16([0, 65535]), np.float64([0, 1])):
+        scaled = to_float(array)
+        assert scaled.dtype == np.float32
+        np.testing.assert_array_equal(scaled, ends)
+
+
+def test_to_float_leaves_its_input_alone():
+    array = np.array([0.0, 0.5], dtype=np.float32)
+    to_float(array)[0] = 1
+    assert array[0] == 0
+
+
+def test_to_float_refuses_what_has_no_range():
+    assert complaint(to_float, np.array([0, 300]), name="a.tif") == (
+        "a.tif: pixels are int64, expected bool, uint8, uint16 or floats in [0, 1]: "
+        "convert it to one of these"
+    )
+    assert complaint(to_float, np.array([-1.0, 3.5])) == (
+        "image: float pixels range from -1 to 3.5, expected [0, 1]: "
+        "divide by the largest value the instrument can give, the same for every image"
+    )
+    assert complaint(to_float, np.array([0.5, np.nan, np.inf])) == (
+        "image: 2 of 3 values are NaN or infinite: mend it or leave it out"
+    )
+
+
+def test_check_image():
+    check_image(GREY / 255)
+    assert complaint(check_image, np.full((3, 4), 0.25), name="a.png") == (
+        "a.png: every pixel is 0.25: leave out this blank image"
+    )
+    assert complaint(check_image, np.zeros((0, 4))) == "image: holds no pixels: leave it out"
+    assert complaint(check_image, np.array([[0, np.nan]])) == (
+        "image: 1 of 2 values are NaN or infinite: mend it or leave it out"
+    )
+
+
+def test_float_tiff_with_nan_names_its_path(tmp_path):
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, np.array([[0, np.nan], [1, 1]], dtype=np.float32))
+    assert (
+        complaint(read_image, path) == f"{path}: 1 of 4 values are NaN or infinite: mend it or leave it out"
+    )
+
+
+@pytest.mark.parametrize("extension", [".png", ".tif"])
+def test_mask_with_equal_channels_is_one(tmp_path, extension):
+    save(tmp_path / f"a{extension}", np.dstack([GREY] * 3))
+    np.testing.assert_array_equal(read_mask(tmp_path / f"a{extension}")[0], GREY)
+
+
+def test_mask_of_whole_floats(tmp_path):
+    tifffile.imwrite(tmp_path / "a.tif", np.array([[0, 2], [1, 7]], dtype=np.float32))
+    (mask,) = read_mask(tmp_path / "a.tif")
+    assert mask.dtype.kind == "i"
+    np.testing.assert_array_equal(mask, [[0, 2], [1, 7]])
+
+
+def test_masks_that_are_none(tmp_path):
+    path = save(tmp_path / "a.png", RGB)
+    assert complaint(read_mask, path) == (
+        f"{path}: coloured mask with 3 channels, expected one value per pixel: "
+        f"save it as a grey or palette image, one number for each class"
+    )
+    path = tmp_path / "b.tif"
+    tifffile.imwrite(path, np.array([[0, 0.5]], dtype=np.float32))
+    assert complaint(read_mask, path) == (
+        f"{path}: mask values are fractions between 0 and 0.5, expected whole numbers: "
+        f"threshold it and save it again"
+    )
+
+
+def test_jpeg_mask_is_thresholded_and_says_so(tmp_path):
+    truth = np.zeros((64, 64), dtype=np.uint8)
+    truth[16:48, 20:41] = 255
+    path = save(tmp_path / "a.jpg", truth, quality=80)
+    assert np.unique(read_pages(path)[0]).size > 2
+    with pytest.warns(
+        UserWarning, match=r"a\.jpg: greys of a JPEG mask thresholded to 0 and 255: save masks as PNG$"
+    ):
+        (mask,) = read_mask(path)
+    np.testing.assert_array_equal(mask, truth)
+
+
+def test_empty_jpeg_mask_needs_no_warning(tmp_path):
+    (mask,) = read_mask(save(tmp_path / "a.jpg", np.zeros((16, 16), dtype=np.uint8)))
+    assert not mask.any()
+
+
+@pytest.mark.parametrize("values", [(0, 1), (0, 128, 255)], ids=["class ids", "three greys"])
+def test_jpeg_mask_of_class_ids_is_refused(tmp_path, values):
+    pixels = np.repeat(np.array(values, dtype=np.uint8), 16)[None].repeat(16, axis=0)
+    path = save(tmp_path / "a.jpg", pixels, quality=100)
+    assert re.fullmatch(
+        re.escape(str(path)) + r": JPEG mask with values from 0 to \d+ that are not black and white, "
+        r"and JPEG changes values: save it as PNG from its source",
+        complaint(read_mask, path),
+    )
+
+
+def test_missing_unsupported_and_empty_files(tmp_path):
+    path = tmp_path / "a.png"
+    assert complaint(read_pages, path) == f"{path}: no such file: check its name and folder"
+    path.touch()
+    assert complaint(read_pages, path) == f"{path}: the file is empty: copy or export it again"
+    path = tmp_path / "a.gif"
+    assert complaint(read_pages, path) == (
+        f"{path}: unsupported extension '.gif', expected one of {', '.join(IMAGE_EXTENSIONS)}: "
+        f"save it as PNG or TIFF"
+    )
+
+
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.9])
+@pytest.mark.parametrize("extension", [".png", ".jpg", ".bmp", ".tif"])
+def test_truncated_files(tmp_path, extension, share, rng):
+    path = save(tmp_path / f"a{extension}", rng.integers(0, 255, (64, 64, 3)).astype(np.uint8))
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    message = complaint(read_pages, path)
+    assert message.startswith(f"{path}: cannot be decoded (")
+    assert message.endswith("): copy or export it again")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
+@pytest.mark.parametrize("compression", [None, "zlib"])
+def test_truncated_stack_does_not_pass_for_a_short_one(tmp_path, share, compression, rng):
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(
+        path,
+        rng.integers(0, 255, (3, 64, 64)).astype(np.uint8),
+        photometric="minisblack",
+        compression=compression,
+    )
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    assert complaint(read_pages, path).startswith(f"{path}: cannot be decoded (")
+
+
+@pytest.mark.parametrize("extension", [".png", ".tif"])
+def test_text_in_disguise(tmp_path, extension):
+    path = tmp_path / f"a{extension}"
+    path.write_text("not an image")
+    assert complaint(read_pages, path).startswith(f"{path}: cannot be decoded (")
+
+
+def test_16_bit_colour_png_is_refused_rather_than_halved(tmp_path):
+    rows = b"".join(b"\0" + row.tobytes() for row in np.arange(36, dtype=">u2").reshape(3, 4, 3))
+
+    def chunk(kind, content):
+        return (
+            struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        )
+
+    header = struct.pack(">IIBBBBB", 4, 3, 16, 2, 0, 0, 0)
+    path = tmp_path / "a.png"
+    path.write_bytes(
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
+    assert complaint(read_pages, path) == (
+        f"{path}: 16-bit PNG with colour or alpha, whose lower 8 bits would be lost: save it as TIFF"
+    )
+
+
+def test_more_pixels_than_pillow_takes(tmp_path, monkeypatch):
+    path = save(tmp_path / "a.png", GREY)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    assert complaint(read_pages, path) == f"{path}: too many pixels for its format: save it as TIFF"

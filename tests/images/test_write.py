@@ -1,0 +1,158 @@
+"""Written files read back equal, and a failed write leaves the old file."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from segkit.errors import InputError, OutputError
+from segkit.images import (
+    overlay,
+    read_image,
+    read_mask,
+    read_pages,
+    write_image,
+    write_mask,
+    write_overlay,
+    write_probability,
+)
+from segkit.images.write import CLASS_COLOURS
+
+
+def complaint(error_class, call, *args):
+    with pytest.raises(error_class) as error:
+        call(*args)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("a.png", np.uint8),
+        ("a.png", np.uint16),
+        ("a.tif", np.uint8),
+        ("a.tif", np.int16),
+        ("a.tif", np.int64),
+    ],
+)
+def test_masks_round_trip(tmp_path, name, dtype, rng):
+    mask = rng.integers(0, 120, (5, 7)).astype(dtype)
+    write_mask(tmp_path / "new folder" / name, mask)
+    (back,) = read_mask(tmp_path / "new folder" / name)
+    assert back.dtype == dtype
+    np.testing.assert_array_equal(back, mask)
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 7), (4, 5, 3), (3, 5, 7)])
+def test_pages_stay_pages(tmp_path, shape, rng):
+    masks = rng.integers(0, 9, shape).astype(np.uint8)
+    write_mask(tmp_path / "a.tif", masks)
+    np.testing.assert_array_equal(np.stack(read_mask(tmp_path / "a.tif")), masks)
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (3, 5, 7)])
+def test_probabilities_round_trip(tmp_path, shape, rng):
+    probability = rng.uniform(size=shape).astype(np.float32)
+    write_probability(tmp_path / "a.tif", probability)
+    pages = read_pages(tmp_path / "a.tif")
+    assert pages[0].dtype == np.float32
+    np.testing.assert_array_equal(np.stack(pages), probability.reshape(-1, 5, 7))
+
+
+def test_images_round_trip_to_8_bits(tmp_path, rng):
+    image = rng.uniform(size=(5, 7, 3)).astype(np.float32)
+    write_image(tmp_path / "a.png", image)
+    np.testing.assert_allclose(read_image(tmp_path / "a.png")[0], image, atol=0.5 / 255 + 1e-6)
+
+
+def test_formats_that_would_change_values(tmp_path):
+    path, mask = tmp_path / "a.jpg", np.zeros((2, 3), dtype=np.uint8)
+    assert complaint(OutputError, write_mask, path, mask) == (
+        f"{path}: .jpg cannot hold uint8 pixels of shape (2, 3) unchanged: name it a.tif"
+    )
+    path = tmp_path / "a.png"
+    assert complaint(OutputError, write_mask, path, mask.astype(np.int32)) == (
+        f"{path}: .png cannot hold int32 pixels of shape (2, 3) unchanged: name it a.tif"
+    )
+    assert complaint(OutputError, write_mask, path, mask > 0) == (
+        f"{path}: mask of dtype bool and shape (2, 3), expected integers of shape (H, W) or (n_pages, H, W): "
+        f"encode it with a LabelMap"
+    )
+    assert complaint(OutputError, write_probability, path, mask) == (
+        f"{path}: only TIFF holds float32 probabilities: name it a.tif"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.png"
+    write_mask(path, np.zeros((2, 3), dtype=np.uint8))
+    before = path.read_bytes()
+
+    def fill_the_disk(self, target, **options):
+        target.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Image.Image, "save", fill_the_disk)
+    assert complaint(OutputError, write_mask, path, np.ones((2, 3), dtype=np.uint8)) == (
+        f"{path}: cannot be written ([Errno 28] No space left on device): check the folder and the extension"
+    )
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_in_the_way_of_a_folder(tmp_path):
+    (tmp_path / "file").touch()
+    message = complaint(
+        OutputError, write_mask, tmp_path / "file" / "a.png", np.zeros((2, 3), dtype=np.uint8)
+    )
+    assert message.startswith(f"{tmp_path / 'file' / 'a.png'}: cannot be written (")
+
+
+def test_overlay_draws_contour_tint_and_nothing_else():
+    image = np.full((40, 40, 3), 0.5)
+    ids = np.zeros((40, 40), dtype=np.uint8)
+    ids[10:30, 10:30] = 1
+    ids[:, 38:] = 255
+    picture = overlay(image, ids)
+    colour = CLASS_COLOURS[0]
+    np.testing.assert_array_equal(picture[10, 15], colour)
+    np.testing.assert_array_equal(picture[20, 20], np.rint(127.5 + 0.25 * (colour - 127.5)))
+    np.testing.assert_array_equal(picture[9, 15], np.rint([0.4 * 127.5] * 3))
+    np.testing.assert_array_equal(picture[:8], np.full((8, 40, 3), 128))
+    np.testing.assert_array_equal(picture[:, 38:], np.full((40, 2, 3), 128))
+
+
+def test_overlay_leaves_its_input_alone():
+    image, ids = np.full((9, 9, 3), 0.5), np.eye(9, dtype=np.uint8)
+    overlay(image, ids)
+    assert (image == 0.5).all()
+
+
+def test_overlay_outlines_no_picture_edge():
+    picture = overlay(np.full((9, 9, 3), 0.5), np.ones((9, 9), dtype=np.uint8))
+    assert np.unique(picture.reshape(-1, 3), axis=0).shape == (1, 3)
+
+
+@pytest.mark.parametrize("n_channels", [1, 2, 5])
+def test_overlay_stretches_grey(n_channels, rng):
+    dark = 0.01 * rng.uniform(size=(30, 30, n_channels))
+    picture = overlay(dark, np.zeros((30, 30), dtype=np.uint8))
+    assert (picture.min(), picture.max()) == (0, 255)
+    np.testing.assert_array_equal(picture[:, :, 0], picture[:, :, 2])
+
+
+def test_overlay_of_a_constant_grey_image_is_drawn():
+    assert overlay(np.full((9, 9), 0.5), np.zeros((9, 9), dtype=np.uint8)).shape == (9, 9, 3)
+
+
+def test_overlay_of_another_size():
+    assert complaint(InputError, overlay, np.zeros((4, 5, 3)), np.zeros((5, 4), dtype=np.uint8)) == (
+        "image of (4, 5) pixels under class ids of shape (5, 4), expected one size: "
+        "draw the ids over the image they belong to"
+    )
+
+
+def test_written_overlay_is_the_overlay(tmp_path, rng):
+    image, ids = rng.uniform(size=(12, 13, 3)), rng.integers(0, 3, (12, 13))
+    write_overlay(tmp_path / "a.png", image, ids)
+    np.testing.assert_array_equal(read_pages(tmp_path / "a.png")[0], overlay(image, ids))
