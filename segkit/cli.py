@@ -10,7 +10,7 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -142,19 +142,19 @@ def predict(
     _refuse_nesting(images, output)
     jobs = _plan_outputs(images, output, n_channels=segmenter.n_image_channels_)
     extras = [name for name, wanted in zip(EXTRAS, (probability, overlay), strict=True) if wanted]
-    extra_paths = {name: [_extra_path(target, output, name) for _, target in jobs] for name in extras}
-    _refuse_existing([target for _, target in jobs] + [path for paths in extra_paths.values() for path in paths], overwrite)
+    _refuse_existing([target for _, target in jobs] + [output / name for name in extras], overwrite)
     start = time.perf_counter()
     with _progress(quiet) as follow:
-        for index, (source, target) in enumerate(follow(jobs, "Segmenting")):
+        for source, target in follow(jobs, "Segmenting"):
             pages = read_image(source)
             predictions, probabilities = zip(*segmenter.predict(pages, return_proba=True), strict=True)
-            write_mask(target, predictions)
+            write_mask(target, _stack(predictions))
             if probability:
-                write_probability(extra_paths["probability"][index], [_maps_to_store(page) for page in probabilities])
+                maps = _stack([_maps_to_store(page) for page in probabilities])
+                write_probability(_extra_path(target, output, "probability"), maps)
             if overlay:
-                ids = [segmenter.label_map_.encode(mask) for mask in predictions]
-                write_overlay(extra_paths["overlay"][index], pages, ids)
+                for page, mask, path in zip(pages, predictions, _overlay_paths(target, output, len(pages)), strict=True):
+                    write_overlay(path, page, segmenter.label_map_.encode(mask))
     tell = _teller(quiet)
     tell(f"{len(jobs)} masks in {output} ({(time.perf_counter() - start) / len(jobs):.2f} s an image)")
     for name in extras:
@@ -297,8 +297,21 @@ def _plan_outputs(images: Path, output: Path, *, n_channels: int) -> list[tuple[
 
 
 def _extra_path(target: Path, output: Path, name: str) -> Path:
-    suffix = ".tif" if name == "probability" else target.suffix
+    suffix = ".tif" if name == "probability" else ".png"
     return (output / name / target.relative_to(output)).with_suffix(suffix)
+
+
+def _overlay_paths(target: Path, output: Path, n_pages: int) -> list[Path]:
+    """One picture, or one for each page: STEM-001.png, STEM-002.png, ..."""
+    path = _extra_path(target, output, "overlay")
+    return [path] if n_pages == 1 else [path.with_stem(f"{path.stem}-{page + 1:03d}") for page in range(n_pages)]
+
+
+def _stack(pages: Sequence[Any]) -> Any:
+    """Pages of a file as one array; a single page as it is."""
+    import numpy as np
+
+    return pages[0] if len(pages) == 1 else np.stack(pages)
 
 
 def _maps_to_store(probabilities: Any) -> Any:

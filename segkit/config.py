@@ -73,7 +73,7 @@ class ModulesConfig(_Section):
 
 
 def _bank_kind(value: Any) -> str:
-    name = value.get("name", "scattering") if isinstance(value, Mapping) else value.name
+    name = value.get("name", "scattering") if isinstance(value, Mapping) else getattr(value, "name", "scattering")
     return name if name in ("scattering", "modules") else "convnet"
 
 
@@ -136,7 +136,8 @@ class SVMConfig(_Section):
 class TrainingConfig(_Section):
     """How much the classifier sees, and what its probabilities mean."""
 
-    pixels: PositiveInt = 100_000
+    pixels: PositiveInt = 30_000
+    threshold: Literal["iou", "zero"] = "iou"
     probability: Literal["platt", "raw"] = "platt"
 
 
@@ -199,6 +200,7 @@ class Config(_Section):
             svm=self.svm.build(),
             selection_pixels=self.selection.pixels,
             training_pixels=self.training.pixels,
+            threshold=self.training.threshold,
             probability=self.training.probability,
             random_state=self.seed,
         )
@@ -242,6 +244,9 @@ def _explain(error: Any, options: Mapping[str, Any]) -> str:
     key = ".".join(location)
     if error["type"] == "extra_forbidden":
         siblings = _siblings(location[:-1], options)
+        if location[0] == "bank" and (owners := [kind for kind, schema in _BANK_SCHEMAS.items() if location[-1] in schema.model_fields]):
+            name = options["bank"].get("name", "scattering")
+            return f"{key} is no option of bank.name={name}, but of the {' and '.join(owners)} bank: set bank.name too"
         near = get_close_matches(location[-1], siblings, n=1, cutoff=0) or siblings[:1]
         nearest = ".".join([*location[:-1], *near])
         return f"unknown key {key}: the nearest is {nearest}; there are {', '.join(siblings)}"

@@ -47,7 +47,7 @@ GROWTH = 4
 SUBSAMPLE_TOL = 1e-2
 # Hinge loss: width at which all rows start in the quadratic piece, and the factor that narrows it.
 WIDEST = 2.0
-NARROWING = 0.5
+NARROWING = 0.4
 
 OUTSIDE, QUADRATIC, LINEAR = 0, 1, 2
 
@@ -343,7 +343,7 @@ class _Blocks:
         if not self.length:
             raise InputError(
                 f"memory_limit={memory_limit} bytes: one row of {self.n_features} features takes "
-                f"{ARRAYS_PER_BLOCK * example.nbytes}, allow more (a block of 1,000 rows works well)"
+                f"{ARRAYS_PER_BLOCK * example.nbytes}, give room for 1,000 or more"
             )
 
     def _features(self, X: NDArray[Any]) -> NDArray[Any]:
@@ -369,12 +369,18 @@ class _Blocks:
         """Decisions (n_positions, K) of K planes, given as the columns (beta, b) of `theta`."""
         out = np.empty((positions.size, theta.shape[1]))
         beta = theta[:-1].astype(self.dtype)
-        for part, features in self(positions):
-            out[part] = features @ beta
+        with np.errstate(invalid="ignore", over="ignore"):  # the check below says it in words
+            for part, features in self(positions):
+                out[part] = features @ beta
         out += theta[-1]
-        if not np.isfinite(out).all():
-            raise InputError("feature_map returned NaN or infinity: it must return finite floats")
+        _check_finite(out)
         return out
+
+
+def _check_finite(made: NDArray[Any]) -> None:
+    """Check what was made of features; X itself is finite, so only a feature map can be at fault."""
+    if not np.isfinite(made).all():
+        raise InputError("feature_map returned NaN or infinity: it must return finite floats")
 
 
 def _in_span_of_rows(blocks: _Blocks) -> tuple[_Blocks, NDArray[Any]]:
@@ -385,6 +391,7 @@ def _in_span_of_rows(blocks: _Blocks) -> tuple[_Blocks, NDArray[Any]]:
     features = np.empty((blocks.n_rows, blocks.n_features), dtype=blocks.dtype)
     for part, block in blocks(np.arange(blocks.n_rows)):
         features[part] = block
+    _check_finite(features)
     basis, coordinates = qr(features.T, mode="economic", overwrite_a=True)
     rotated = np.ascontiguousarray(coordinates.T)
     return _Blocks(rotated, np.arange(blocks.n_rows), None, blocks.memory_limit), basis
@@ -513,7 +520,11 @@ class _Problem:
         return self.objective - self.lower_bound
 
     def narrow(self) -> None:
-        """Smooth less once smoothing is what keeps the gap open."""
+        """Smooth less once smoothing is what keeps the gap open.
+
+        At the optimum the slacks inside the parabola are proportional to its width, so the rows there
+        will stay: the next step is taken before any changes zone.
+        """
         if self.narrowing_due:
             self.loss = _Loss(NARROWING * self.loss.width)
 
@@ -615,7 +626,6 @@ def _newton(blocks: _Blocks, problems: list[_Problem], sample: _Sample, tol: flo
 def _take_step(blocks: _Blocks, problems: list[_Problem], sample: _Sample) -> None:
     for problem in problems:
         problem.narrow()
-    _update_sums(blocks, problems, sample)
     directions = np.column_stack([problem.direction(sample) for problem in problems])
     decisions = blocks.decisions(sample.rows, directions)
     for problem, direction, change in zip(problems, directions.T, decisions.T, strict=True):

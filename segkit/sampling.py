@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,10 @@ class PixelSample:
     def of_image(self, index: int) -> slice:
         """Rows of the sample that lie in one image."""
         return slice(*np.searchsorted(self.image, [index, index + 1]))
+
+    def subset(self, rows: NDArray[Any]) -> PixelSample:
+        """Some of the pixels, by index or by a boolean mask."""
+        return PixelSample(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 def draw_pixels(

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from segkit.calibration import PlattScaling
-from segkit.errors import InputError, ModelFileError
+from segkit.calibration import PlattScaling, best_threshold
+from segkit.errors import ConfigError, InputError, ModelFileError
 from segkit.evaluate import score_masks
 from segkit.features import Channel, FeatureMaps, FilterBank, ScatteringBank, bank_from_dict, bank_to_dict
 from segkit.features.base import as_image
@@ -32,6 +32,7 @@ Progress = Callable[[Iterable[Any], str], Iterable[Any]]
 N_FOLDS = 5
 # Random features of a block of pixels should stay in the processor's cache.
 PIXELS_AT_ONCE = 4096
+CALIBRATION_PIXELS = 10_000
 
 
 class Segmenter(BaseEstimator):
@@ -50,9 +51,12 @@ class Segmenter(BaseEstimator):
         of the losses over the training pixels.
     selection_pixels : int, default=3000
         Pixels that channels are selected on, as many of each class as there are to be had.
-    training_pixels : int, default=100_000
+    training_pixels : int, default=30_000
         Pixels that kernels and classifier learn from, drawn in the same way and weighted back to
         the share each class has among all labelled pixels.
+    threshold : {"iou", "zero"}, default="iou"
+        Decision above which a pixel of two classes is of the second. "iou": the one with the highest mean
+        IoU on pixels held out by image (by block, of a single image); "zero": the sign (eq. 7.18).
     probability : {"platt", "raw"}, default="platt"
         "platt": Platt's scaling, fitted on decisions of pixels held out by image (by block, of a
         single image). "raw": the logistic function of the decision (eq. 8.2).
@@ -68,6 +72,8 @@ class Segmenter(BaseEstimator):
         Mask values learnt, sorted.
     label_map_ : LabelMap
         What the classes are called, their mask values, and the value of unlabelled pixels.
+    threshold_ : float
+        Decision above which a pixel is of the second class; 0 with more than two.
     n_image_channels_ : int
         Channels of the training images.
     channels_ : tuple of Channel
@@ -103,7 +109,8 @@ class Segmenter(BaseEstimator):
         kernels: MixtureRFF | None = None,
         svm: LinearSVM | None = None,
         selection_pixels: int = 3000,
-        training_pixels: int = 100_000,
+        training_pixels: int = 30_000,
+        threshold: str = "iou",
         probability: str = "platt",
         unlabelled: int | None = UNLABELLED,
         random_state: int = 0,
@@ -114,6 +121,7 @@ class Segmenter(BaseEstimator):
         self.svm = svm
         self.selection_pixels = selection_pixels
         self.training_pixels = training_pixels
+        self.threshold = threshold
         self.probability = probability
         self.unlabelled = unlabelled
         self.random_state = random_state
@@ -151,8 +159,9 @@ class Segmenter(BaseEstimator):
         """
         start = time.perf_counter()
         follow = progress or _pass_on
-        if self.probability not in ("platt", "raw"):
-            raise InputError(f"probability={self.probability!r}: choose platt or raw")
+        for name, choices in (("probability", ("platt", "raw")), ("threshold", ("iou", "zero"))):
+            if getattr(self, name) not in choices:
+                raise ConfigError(f"{name}={getattr(self, name)!r}: choose {' or '.join(choices)}")
         arrays = [as_image(image) for image in _as_list(images)]
         masks = [_as_mask(mask, index) for index, mask in enumerate(_as_list(masks))]
         _check_pairs(arrays, masks)
@@ -178,6 +187,7 @@ class Segmenter(BaseEstimator):
 
         drawn = draw_pixels(ids, n_classes, self.training_pixels, rng)
         X = self._sample(arrays, drawn, kept, follow, "Kept channels")
+        self.n_training_pixels_ = len(X)
         self._standardise(X, drawn.weight)
         self.kernels_.fit(X, drawn.label)
         self.svm_ = clone(self.svm) if self.svm is not None else LinearSVM()
@@ -236,7 +246,7 @@ class Segmenter(BaseEstimator):
 
         def classify(image: FloatArray) -> Any:
             decisions = self._decide(image)
-            labels = self.classes_[_labels(decisions)]
+            labels = self.classes_[self._labels(decisions)]
             return (labels, self._probabilities(decisions)) if return_proba else labels
 
         return self._each(images, classify)
@@ -257,7 +267,7 @@ class Segmenter(BaseEstimator):
         check_is_fitted(self, "classes_")
         arrays = [as_image(image) for image in _as_list(images)]
         ids = [self.label_map_.encode(mask) for mask in _as_list(masks)]
-        guesses = [_labels(self._decide(image)) for image in arrays]
+        guesses = [self._labels(self._decide(image)) for image in arrays]
         return score_masks(ids, guesses, self.classes_.size).mean
 
     def save(self, path: str | Path, *, embed_weights: bool = True) -> None:
@@ -280,10 +290,11 @@ class Segmenter(BaseEstimator):
             "channels": [list(channel) for channel in self.channels_],
             "n_image_channels": self.n_image_channels_,
             "label_map": self.label_map_.to_dict(),
+            "threshold": self.threshold_,
             "kernels": kernels,
             "parameters": {
                 name: getattr(self, name)
-                for name in ("selection_pixels", "training_pixels", "probability", "unlabelled", "random_state")
+                for name in ("selection_pixels", "training_pixels", "threshold", "probability", "unlabelled", "random_state")
             },
             "summary": self.summary_,
             "versions": package_versions(),
@@ -291,8 +302,7 @@ class Segmenter(BaseEstimator):
         stored = {f"kernels.{name}": array for name, array in arrays.items()}
         stored |= {"svm.coef": self.svm_.coef_, "svm.intercept": self.svm_.intercept_}
         stored |= {"scaler.mean": self._mean, "scaler.scale": self._scale}
-        if self.platt_ is not None:
-            stored |= {"platt.slope": self.platt_.slope_, "platt.intercept": self.platt_.intercept_}
+        stored |= {"platt.slope": self.platt_.slope_, "platt.intercept": self.platt_.intercept_}
         if embed_weights:
             stored |= {f"weights.{name}": array for name, array in weights.items()}
         write_model(path, header, stored)
@@ -330,24 +340,15 @@ class Segmenter(BaseEstimator):
     def _calibrate(
         self, X: FloatArray, drawn: PixelSample, shapes: Sequence[tuple[int, int]], follow: Progress
     ) -> None:
-        """Fit Platt's scaling on decisions of pixels whose image (or block) was held out."""
-        self.platt_: PlattScaling | None = None
-        if self.probability == "raw":
+        """Fit threshold and Platt's scaling on decisions of pixels whose image (or block) was held out."""
+        self.threshold_, self.platt_ = 0.0, PlattScaling.identity(self.classes_.size)
+        if self.probability == "raw" and self.threshold == "zero":
             return
-        n_classes = self.classes_.size
-        fold = assign_folds(drawn, shapes, N_FOLDS)
-        decisions = np.zeros((len(X), self.svm_.coef_.shape[0]), dtype=np.float32)
-        judged = np.zeros(len(X), dtype=bool)
-        for index in follow(range(fold.max() + 1), "Calibration"):
-            held_out = fold == index
-            if np.unique(drawn.label[~held_out]).size < n_classes:
-                continue
-            # C multiplies a sum over pixels: fewer pixels, larger C, the same lambda of eq. 7.17
-            svm = clone(self.svm_).set_params(C=self.svm_.C * len(X) / np.count_nonzero(~held_out), tol=1e-2)
-            svm.fit(X[~held_out], drawn.label[~held_out], drawn.weight[~held_out], feature_map=self.kernels_.transform)
-            decisions[held_out] = _in_blocks(svm, self.kernels_, X[held_out])
-            judged |= held_out
-        if np.unique(drawn.label[judged]).size < n_classes:
+        some = np.random.default_rng(self.random_state).permutation(len(X))[:CALIBRATION_PIXELS]
+        X, drawn = X[some], drawn.subset(some)
+        decisions = self._held_out_decisions(X, drawn, assign_folds(drawn, shapes, N_FOLDS), follow)
+        judged = ~np.isnan(decisions[:, 0])
+        if np.unique(drawn.label[judged]).size < self.classes_.size:
             warnings.warn(
                 "too few annotated regions to hold any out: probabilities are those of the decision itself "
                 "(probability='raw'); annotate one more image for calibrated ones",
@@ -355,13 +356,33 @@ class Segmenter(BaseEstimator):
                 stacklevel=3,
             )
             return
-        self.platt_ = PlattScaling().fit(decisions[judged], drawn.label[judged], drawn.weight[judged])
+        decisions, drawn = decisions[judged], drawn.subset(judged)
+        if self.probability == "platt":
+            self.platt_.fit(decisions, drawn.label, drawn.weight)
+        if self.threshold == "iou" and self.classes_.size == 2:
+            self.threshold_ = best_threshold(decisions[:, 0], drawn.label, drawn.weight, drawn.image)
+
+    def _held_out_decisions(
+        self, X: FloatArray, drawn: PixelSample, fold: NDArray[np.intp], follow: Progress
+    ) -> FloatArray:
+        """Decisions of each fold by a classifier of the others, NaN where those lack a class."""
+        decisions = np.full((len(X), self.svm_.coef_.shape[0]), np.nan, dtype=np.float32)
+        for index in follow(range(fold.max() + 1), "Calibration"):
+            others, held_out = fold != index, fold == index
+            if np.unique(drawn.label[others]).size < self.classes_.size:
+                continue
+            # C multiplies a sum over pixels: fewer pixels, larger C, the same lambda of eq. 7.17
+            scale = self.n_training_pixels_ / np.count_nonzero(others)
+            svm = clone(self.svm_).set_params(C=self.svm_.C * scale, tol=1e-2)
+            svm.fit(X[others], drawn.label[others], drawn.weight[others], feature_map=self.kernels_.transform)
+            decisions[held_out] = _in_blocks(svm, self.kernels_, X[held_out])
+        return decisions
 
     def _summarise(
         self, images: Sequence[FloatArray], ids: Sequence[NDArray[Any]], follow: Progress, seconds: dict[str, float]
     ) -> None:
         start = time.perf_counter()
-        guesses = [_labels(self._decide(image)) for image in follow(images, "Training IoU")]
+        guesses = [self._labels(self._decide(image)) for image in follow(images, "Training IoU")]
         scores = score_masks(ids, guesses, self.classes_.size)
         seconds["check"] = time.perf_counter() - start
         groups: dict[str, int] = {}
@@ -415,10 +436,13 @@ class Segmenter(BaseEstimator):
         values = (stack.values - self._mean[column, None, None]) / self._scale[column, None, None]
         return FeatureMaps(values, stack.indices, stack.stride, stack.offset)
 
+    def _labels(self, decisions: FloatArray) -> NDArray[np.intp]:
+        """Class ids of decisions: of two classes by the threshold, of more the largest."""
+        return (decisions > self.threshold_).astype(np.intp) if decisions.ndim == 2 else decisions.argmax(axis=2)
+
     def _probabilities(self, decisions: FloatArray) -> FloatArray:
         flat = decisions.reshape(-1) if decisions.ndim == 2 else decisions.reshape(-1, decisions.shape[2])
-        scaling = self.platt_ if self.platt_ is not None else PlattScaling.identity(self.classes_.size)
-        return cast(FloatArray, scaling.predict_proba(flat).astype(np.float32).reshape(*decisions.shape[:2], -1))
+        return cast(FloatArray, self.platt_.predict_proba(flat).astype(np.float32).reshape(*decisions.shape[:2], -1))
 
 
 def load(path: str | Path) -> Segmenter:
@@ -473,8 +497,8 @@ def _restore(header: dict[str, Any], arrays: dict[str, NDArray[Any]], path: str)
     segmenter.kernels_ = MixtureRFF.from_state(header["kernels"], part("kernels."))
     segmenter._mean, segmenter._scale = arrays["scaler.mean"], arrays["scaler.scale"]
     segmenter.svm_ = LinearSVM.from_arrays(arrays["svm.coef"], arrays["svm.intercept"])
-    platt = part("platt.")
-    segmenter.platt_ = PlattScaling.from_arrays(platt["slope"], platt["intercept"]) if platt else None
+    segmenter.platt_ = PlattScaling.from_arrays(arrays["platt.slope"], arrays["platt.intercept"])
+    segmenter.threshold_ = header["threshold"]
     segmenter.summary_ = header["summary"]
     return segmenter
 
@@ -528,11 +552,6 @@ def _check_pairs(images: Sequence[FloatArray], masks: Sequence[NDArray[Any]]) ->
             )
         if np.ptp(image) == 0:
             raise InputError(f"image {index} is constant: there is nothing to learn from it, leave it out")
-
-
-def _labels(decisions: FloatArray) -> NDArray[np.intp]:
-    """Class ids of decisions: sign of one, largest of several."""
-    return (decisions > 0).astype(np.intp) if decisions.ndim == 2 else decisions.argmax(axis=2)
 
 
 def _in_blocks(svm: LinearSVM, kernels: MixtureRFF, X: FloatArray) -> FloatArray:

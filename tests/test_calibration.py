@@ -21,7 +21,6 @@ def test_two_decision_values_meet_their_mean_targets():
     # one sigmoid passes through both points: at each it equals the mean smoothed target there
     decision = np.repeat([-1.0, 3.0], 10)
     y = np.r_[[1] * 2, [0] * 8, [1] * 7, [0] * 3]
-    high, low = 10 / 11, 1 / 13
     n_high, n_low = y.sum(), (1 - y).sum()
     high, low = (n_high + 1) / (n_high + 2), 1 / (n_low + 2)
     expected = [0.2 * high + 0.8 * low, 0.7 * high + 0.3 * low]
@@ -48,11 +47,14 @@ class Decisions(ClassifierMixin, BaseEstimator):
         return self.classes_[(X[:, 0] > 0).astype(int)]
 
 
+@pytest.mark.filterwarnings("ignore:Since FrozenEstimator")
 @pytest.mark.parametrize("weighted", [False, True])
 def test_same_sigmoid_as_scikit_learn(weighted):
     decision, y = noisy(400, 1)
     weight = np.random.default_rng(2).uniform(0.5, 2, size=400) if weighted else None
-    reference = CalibratedClassifierCV(FrozenEstimator(Decisions().fit(decision[:, None], y)), method="sigmoid", ensemble=False)
+    reference = CalibratedClassifierCV(
+        FrozenEstimator(Decisions().fit(decision[:, None], y)), method="sigmoid", ensemble=False
+    )
     reference.fit(decision[:, None], y, sample_weight=weight)
     platt = PlattScaling().fit(decision, y, weight)
     grid = np.linspace(-3, 3, 7)
@@ -132,17 +134,22 @@ def test_restored_from_arrays():
     np.testing.assert_array_equal(platt.predict_proba(decision), restored.predict_proba(decision))
 
 
+EACH_ROW = "give one label and one weight for each decision"
+WEIGHTS = "weights must be non-negative, finite and not all zero: leave out rows instead"
+SHAPES = "give (n,) or (n, 1) for two classes, else (n, n_classes)"
+
+
 @pytest.mark.parametrize(
     ("decisions", "y", "weight", "message"),
     [
-        ([[1.0, 2.0]], [0], None, "decisions of shape (1, 2): give (n,) or (n, 1) for two classes, (n, n_classes) for more"),
+        ([[1.0, 2.0]], [0], None, f"decisions of shape (1, 2): {SHAPES}"),
         ([1.0, np.nan], [0, 1], None, "decisions of shape (2, 1) hold NaN or infinity: leave those rows out"),
-        ([1.0, 2.0], [0], None, "2 decisions, labels of shape (1,), weights of shape (2,): give one label and one weight for each decision"),
+        ([1.0, 2.0], [0], None, f"2 decisions, labels of shape (1,), weights of shape (2,): {EACH_ROW}"),
         ([1.0, 2.0], [1, 2], None, "labels [1 2]: expected class indices 0 to 1, number them so"),
-        ([1.0, 2.0], [0, 1], [1, -1], "weights must be non-negative, finite and not all zero: leave out rows instead"),
-        ([1.0, 2.0], [0, 1], [0, 0], "weights must be non-negative, finite and not all zero: leave out rows instead"),
+        ([1.0, 2.0], [0, 1], [1, -1], WEIGHTS),
+        ([1.0, 2.0], [0, 1], [0, 0], WEIGHTS),
     ],
-)  # fmt: skip
+)
 def test_bad_input(decisions, y, weight, message):
     with pytest.raises(InputError) as error:
         PlattScaling().fit(decisions, y, weight)

@@ -217,13 +217,13 @@ class ConvNetBank(FilterBank):
         ]
 
     def _selected_layers(self) -> list[Layer]:
-        known = {layer.name: layer for layer in self._trace.layers}
         if self.layers is None:
-            return list(known.values())
-        missing = [name for name in self.layers if name not in known]
+            return self._trace.layers
+        missing = [name for name in self.layers if name not in self._trace.names]
         if missing:
-            raise ConfigError(f"layers {', '.join(missing)} are not in {self.network}: it has {', '.join(known)}")
-        return [known[name] for name in known if name in self.layers]
+            names = ", ".join(self._trace.names)
+            raise ConfigError(f"layers {', '.join(missing)} are not in {self.network}: it has {names}")
+        return [layer for layer in self._trace.layers if layer.name in self.layers]
 
     def _views(self, image: FloatArray) -> list[FloatArray]:
         """Three-channel images, (3, H, W) and normalised, that the network runs on."""
@@ -279,6 +279,7 @@ class _Trace:
         self.layers = _find_layers(self._graph_module)
         if not self.layers:
             raise ConfigError(f"{network} has no convolutional layers to take filters from: choose vgg16, resnet18, ...")
+        self.names = [layer.name for layer in self.layers]
         expected = {key: self._graph_module.state_dict()[key] for layer in self.layers for key in layer.parameters}
         if state is None:
             state = _random_state_dict(expected, random_state)

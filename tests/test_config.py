@@ -1,0 +1,74 @@
+from pathlib import Path
+
+import pytest
+
+from segkit.config import Config
+from segkit.errors import ConfigError
+from segkit.features import ConvNetBank, ModuleBank, ScatteringBank
+
+CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_shipped_configurations_build(path):
+    segmenter = Config.load(path).build()
+    kinds = {"modules-shearlet": ModuleBank, "scattering": ScatteringBank}
+    assert type(segmenter.bank) is kinds.get(path.stem, ConvNetBank)
+
+
+def test_there_are_configurations():
+    assert {path.stem for path in CONFIGS} >= {"vgg16", "vgg19-truncated", "squeezenet", "scattering", "modules-shearlet"}
+
+
+def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path):
+    (tmp_path / "c.yaml").write_text("svm: {C: 3}\nselection: {n_features: 7}\n")
+    config = Config.load(tmp_path / "c.yaml", ["svm.C=0.5", "seed=4", "bank.J=[1, 2]"])
+    segmenter = config.build()
+    assert segmenter.svm.C == 0.5
+    assert segmenter.selector.n_features_to_select == 7
+    assert segmenter.kernels.n_components == 2048
+    assert segmenter.random_state == 4
+    assert segmenter.bank.J == (1, 2)
+
+
+def test_values_reach_the_network():
+    bank = Config.load(None, ["bank.name=vgg19", "bank.weights=w.npz", "bank.preprocessing=caffe", "seed=3"]).build().bank
+    assert (bank.network, bank.weights, bank.preprocessing, bank.random_state) == ("vgg19", "w.npz", "caffe", 3)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("bank.tiles=64", "unknown key bank.tiles: the nearest is bank.tile; there are name, J, L"),
+        ("bank.weights=x", "bank.weights is no option of bank.name=scattering, but of the convnet bank: set bank.name too"),
+        ("selection.n_feature=3", "unknown key selection.n_feature: the nearest is selection.n_features"),
+        ("kernle.gammas=[1]", "unknown key kernle: the nearest is kernel"),
+        ("svm.C=-1", "svm.C=-1: input should be greater than 0"),
+        ("svm.loss=log", "svm.loss='log': input should be 'squared_hinge' or 'hinge'"),
+        ("seed=now", "seed='now': input should be a valid integer"),
+        ("svm.C", "--set svm.C: needed is key=value"),
+        ("svm.C={", "--set svm.C={ is not YAML"),
+        ("seed.x=1", "seed={'x': 1}"),
+        ("bank=vgg16", "bank='vgg16'"),
+    ],
+)
+def test_bad_options_are_one_line(override, message):
+    with pytest.raises(ConfigError) as caught:
+        Config.load(None, [override])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_keys_of_a_bank_depend_on_its_name():
+    with pytest.raises(ConfigError, match=r"unknown key bank.wieghts: the nearest is bank.weights"):
+        Config.load(None, ["bank.name=vgg16", "bank.wieghts=x"])
+
+
+def test_unreadable_files(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Config.load(tmp_path / "none.yaml")
+    (tmp_path / "list.yaml").write_text("- 1\n")
+    with pytest.raises(ConfigError, match="holds a list"):
+        Config.load(tmp_path / "list.yaml")
+    (tmp_path / "empty.yaml").write_text("")
+    assert Config.load(tmp_path / "empty.yaml") == Config()

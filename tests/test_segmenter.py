@@ -1,0 +1,287 @@
+import numpy as np
+import pytest
+from scipy import ndimage
+from sklearn.base import clone
+
+import segkit
+from segkit import ConditionalCovarianceSelector, ConvNetBank, LinearSVM, MixtureRFF, ModuleBank, ScatteringBank, Segmenter
+from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
+from segkit.features import Module
+from segkit.kernels import Gaussian, Polynomial
+
+BANK = ModuleBank((Module(n_scales=2, n_angles=3),))
+
+
+def quick(bank=BANK, *, kernels=None, **options):
+    """A segmenter small enough for tests."""
+    return Segmenter(
+        bank,
+        selector=ConditionalCovarianceSelector(n_features_to_select=6),
+        kernels=kernels or MixtureRFF(n_components=128),
+        **{"selection_pixels": 300, "training_pixels": 800} | options,
+    )
+
+
+def picture(seed, n_channels=1, n_classes=2, shape=(44, 52)):
+    """Discs and, as a third class, stripes on a noisy ground."""
+    rng = np.random.default_rng(seed)
+    rows, cols = np.indices(shape)
+    mask = np.zeros(shape, dtype=np.uint8)
+    for _ in range(3):
+        centre = rng.uniform((8, 8), (shape[0] - 8, shape[1] - 8))
+        mask[np.hypot(rows - centre[0], cols - centre[1]) < rng.uniform(4, 8)] = 1
+    image = 0.35 + 0.3 * (mask == 1)
+    if n_classes == 3:
+        mask[:, -12:] = 2
+        image[:, -12:] = 0.5 + 0.3 * np.sin(rows[:, -12:] * 1.5)
+    image = ndimage.gaussian_filter(image, 0.7) + 0.04 * rng.standard_normal(shape)
+    channels = [np.clip(image * gain, 0, 1) for gain in np.linspace(1, 0.6, n_channels)]
+    return (np.stack(channels, axis=2) if n_channels > 1 else channels[0]).astype(np.float32), mask
+
+
+@pytest.fixture(scope="module")
+def data():
+    return [list(items) for items in zip(*(picture(seed) for seed in range(4)), strict=True)]
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    images, masks = data
+    return quick().fit(images[:2], masks[:2])
+
+
+def test_it_learns_to_segment(fitted, data):
+    images, masks = data
+    assert fitted.score(images[2:], masks[2:]) > 0.85
+    assert fitted.score(images[2:], masks[2:]) > fitted.score(images[2:], [1 - mask for mask in masks[2:]])
+
+
+@pytest.mark.parametrize("n_channels", [1, 3, 5])
+def test_grey_rgb_and_many_channels(n_channels):
+    (image, mask), (other, truth) = picture(0, n_channels), picture(1, n_channels)
+    assert quick().fit([image], [mask]).score([other], [truth]) > 0.8
+
+
+def test_three_classes_and_their_probabilities():
+    (image, mask), (other, truth) = picture(0, n_classes=3), picture(1, n_classes=3)
+    segmenter = quick().fit([image, other], [mask, truth])
+    probabilities = segmenter.predict_proba(other)
+    assert probabilities.shape == (*other.shape, 3)
+    np.testing.assert_allclose(probabilities.sum(axis=2), 1, atol=1e-5)
+    assert segmenter.decision_function(other).shape == (*other.shape, 3)
+    third, third_truth = picture(2, n_classes=3)
+    assert segmenter.score([third], [third_truth]) > 0.7
+
+
+def test_scribbles_are_enough(data):
+    images, masks = data
+    scribbles = []
+    for mask in masks[:2]:
+        scribble = np.full(mask.shape, 255, dtype=np.uint8)
+        scribble[::6] = mask[::6]
+        scribbles.append(scribble)
+    segmenter = quick().fit(images[:2], scribbles)
+    assert segmenter.classes_.tolist() == [0, 1]
+    assert segmenter.score(images[2:], masks[2:]) > 0.8
+
+
+def test_unlabelled_pixels_change_nothing(data):
+    """What stands under unlabelled pixels does not matter to what is learnt from the others."""
+    images, masks = data
+    scribble = np.where(np.indices(masks[0].shape)[0] % 5 == 0, masks[0], 255).astype(np.uint8)
+    n_labelled = np.count_nonzero(scribble != 255)
+    segmenter = quick(training_pixels=10_000).fit([images[0]], [scribble])
+    assert segmenter.n_training_pixels_ == n_labelled
+
+
+@pytest.mark.parametrize(
+    ("background", "foreground", "unlabelled"), [(0, 255, 255), (False, True, 255), (3, 9, None), (1, 2, 0)]
+)
+def test_predictions_carry_the_values_of_the_masks(data, background, foreground, unlabelled):
+    images, masks = data
+    values = np.array([background, foreground])
+    segmenter = quick(unlabelled=unlabelled).fit(images[:1], [values[masks[0]]])
+    prediction = segmenter.predict(images[1])
+    assert set(np.unique(prediction)) == {int(background), int(foreground)}
+    assert prediction.dtype == np.uint8
+    assert segmenter.score(images[1:2], [values[masks[1]]]) > 0.7
+
+
+def test_class_weights_move_the_border(data):
+    images, masks = data
+    shares = []
+    for weight in (0.05, 1, 20):
+        svm = LinearSVM(class_weight={0: 1, 1: weight})
+        segmenter = quick(svm=svm, threshold="zero").fit(images[:1], masks[:1])
+        shares.append((segmenter.predict(images[1]) == 1).mean())
+    assert shares[0] < shares[1] < shares[2]
+
+
+def test_labels_follow_decisions_and_probabilities_are_calibrated(fitted, data):
+    image = data[0][2]
+    decisions, labels = fitted.decision_function(image), fitted.predict(image)
+    np.testing.assert_array_equal(labels, decisions > fitted.threshold_)
+    probabilities = fitted.predict_proba(image)
+    assert probabilities.dtype == np.float32
+    order = np.argsort(decisions.ravel())
+    assert (np.diff(probabilities[:, :, 1].ravel()[order]) >= 0).all()
+    assert abs(probabilities[:, :, 1].mean() - data[1][2].mean()) < 0.1
+    both = fitted.predict(image, return_proba=True)
+    np.testing.assert_array_equal(both[0], labels)
+    np.testing.assert_array_equal(both[1], probabilities)
+
+
+def test_raw_probability_is_the_logistic_function_of_the_decision(data):
+    images, masks = data
+    segmenter = quick(probability="raw", threshold="zero").fit(images[:1], masks[:1])
+    assert segmenter.threshold_ == 0
+    expected = 1 / (1 + np.exp(-segmenter.decision_function(images[1]).astype(float)))
+    np.testing.assert_allclose(segmenter.predict_proba(images[1])[:, :, 1], expected, atol=1e-6)
+
+
+def test_the_same_seed_gives_the_same_model(data):
+    images, masks = data
+    first, second, other = (
+        quick(random_state=seed).fit(images[:1], masks[:1]).decision_function(images[1]) for seed in (5, 5, 6)
+    )
+    np.testing.assert_array_equal(first, second)
+    assert np.abs(first - other).max() > 0
+
+
+def test_inputs_and_parts_are_left_alone(data):
+    images, masks = [[array.copy() for array in arrays[:1]] for arrays in data]
+    parts = quick(svm=LinearSVM())
+    parts.fit(images, masks)
+    np.testing.assert_array_equal(images[0], data[0][0])
+    np.testing.assert_array_equal(masks[0], data[1][0])
+    assert not hasattr(parts.svm, "coef_")
+    assert parts.selector.random_state is None
+    assert clone(parts).get_params().keys() == parts.get_params().keys()
+
+
+def test_one_image_or_a_list_of_images(fitted, data):
+    images = data[0]
+    many = fitted.predict(images[:2])
+    assert isinstance(many, list)
+    np.testing.assert_array_equal(many[1], fitted.predict(images[1]))
+    np.testing.assert_array_equal(fitted.predict(images[1][:, :, None]), many[1])
+
+
+def test_strips_do_not_show(fitted, data, monkeypatch):
+    """However many pixels are classified at once, decisions are the same."""
+    image = data[0][2]
+    whole = fitted.decision_function(image)
+    monkeypatch.setattr("segkit.segmenter.PIXELS_AT_ONCE", 37)
+    np.testing.assert_allclose(fitted.decision_function(image), whole, atol=2e-4)
+
+
+def test_summary_tells_what_was_chosen(fitted):
+    summary = fitted.summary_
+    assert sum(summary["kept_channels"].values()) == len(fitted.channels_) == 6
+    assert sum(kernel["weight"] for kernel in summary["kernels"]) == pytest.approx(1)
+    assert summary["n_channels"] == len(BANK.channels(1))
+    assert 0 < summary["training_mean_iou"] <= 1
+
+
+def test_progress_sees_every_stage(data):
+    images, masks = data
+    seen = []
+
+    def follow(items, description):
+        seen.append((description, len(list(items))))
+        yield from items
+
+    quick().fit(images[:2], masks[:2], progress=follow)
+    assert dict(seen) == {"Filter bank": 2, "Kept channels": 2, "Calibration": 2, "Training IoU": 2}
+
+
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        MixtureRFF(n_components=64),
+        MixtureRFF("laplacian", n_components=64, form="sample", features="phase"),
+        MixtureRFF([Gaussian(0.05), Polynomial(2)], n_components=64),
+    ],
+)
+def test_models_come_back_from_files_bit_for_bit(tmp_path, data, kernels):
+    images, masks = data
+    segmenter = quick(kernels=kernels).fit(images[:2], masks[:2])
+    segmenter.save(tmp_path / "m.segkit")
+    loaded = segkit.load(tmp_path / "m.segkit")
+    np.testing.assert_array_equal(loaded.decision_function(images[2]), segmenter.decision_function(images[2]))
+    np.testing.assert_array_equal(loaded.predict_proba(images[2]), segmenter.predict_proba(images[2]))
+    np.testing.assert_array_equal(loaded.predict(images[2]), segmenter.predict(images[2]))
+    assert loaded.channels_ == segmenter.channels_
+    assert loaded.summary_ == segmenter.summary_
+
+
+def rgb(n):
+    return [list(items) for items in zip(*(picture(seed, 3) for seed in range(n)), strict=True)]
+
+
+@pytest.mark.parametrize("pyramid", [(1.0,), (1.0, 0.5)])
+def test_embedded_weights_are_all_a_model_needs(tmp_path, pyramid):
+    images, masks = rgb(2)
+    bank = ConvNetBank("squeezenet1_0", weights="random", layers=["1", "3_squeeze_activation"], pyramid=pyramid)
+    segmenter = quick(bank).fit(images, masks)
+    segmenter.save(tmp_path / "m.segkit")
+    loaded = segkit.load(tmp_path / "m.segkit")
+    np.testing.assert_array_equal(loaded.decision_function(images[0]), segmenter.decision_function(images[0]))
+    loaded.save(tmp_path / "again.segkit")
+    assert (tmp_path / "again.segkit").read_bytes() == (tmp_path / "m.segkit").read_bytes()
+
+
+def test_weights_left_out_are_looked_for_and_checked(tmp_path):
+    images, masks = rgb(1)
+    state = ConvNetBank("vgg16", weights="random").weights_used(np.array([0, 64]), 3)
+    np.savez(tmp_path / "w.npz", **state)
+    segmenter = quick(ConvNetBank("vgg16", weights=tmp_path / "w.npz")).fit(images, masks)
+    segmenter.save(tmp_path / "m.segkit", embed_weights=False)
+    loaded = segkit.load(tmp_path / "m.segkit")
+    np.testing.assert_array_equal(loaded.decision_function(images[0]), segmenter.decision_function(images[0]))
+    np.savez(tmp_path / "w.npz", **{name: array + 1 for name, array in state.items()})
+    with pytest.raises(ModelFileError, match="its network weights are not those it was trained with"):
+        segkit.load(tmp_path / "m.segkit")
+    (tmp_path / "w.npz").unlink()
+    with pytest.raises(WeightsError, match="no such file"):
+        segkit.load(tmp_path / "m.segkit")
+
+
+def test_scattering_bank_is_the_default(data):
+    images, masks = data
+    segmenter = Segmenter(selection_pixels=200, training_pixels=300, kernels=MixtureRFF(n_components=64)).fit(images[:1], masks[:1])
+    assert type(segmenter.bank_) is ScatteringBank
+
+
+IMAGE, MASK = picture(0)
+
+
+@pytest.mark.parametrize(
+    ("images", "masks", "message"),
+    [
+        ([IMAGE, IMAGE], [MASK], "2 images and 1 masks: give one mask for each image"),
+        ([], [], "0 images and 0 masks"),
+        ([IMAGE], [MASK[:-1]], "image 0 is 44 x 52, its mask 43 x 52"),
+        ([IMAGE], [np.zeros_like(MASK)], "masks hold 0, expected at least two classes"),
+        ([IMAGE], [np.full_like(MASK, 255)], "no labelled pixel"),
+        ([IMAGE], [MASK.astype(float)], "mask 0 of shape (44, 52) and dtype float64: expected (H, W) of integers"),
+        ([np.full_like(IMAGE, 0.5)], [MASK], "image 0 is constant"),
+        ([np.where(MASK, np.nan, IMAGE)], [MASK], "holds NaN or infinity"),
+        ([(IMAGE * 255).astype(np.uint8)], [MASK], "expected floats in [0, 1]"),
+        ([IMAGE, np.stack([IMAGE] * 3, axis=2)], [MASK, MASK], "image 1 has 3 channels, image 0 has 1"),
+    ],
+)
+def test_bad_input_is_one_line(images, masks, message):
+    with pytest.raises(InputError) as caught:
+        quick().fit(images, masks)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_options_and_images_of_another_kind(fitted):
+    with pytest.raises(ConfigError, match="probability='log': choose platt or raw"):
+        quick(probability="log").fit([IMAGE], [MASK])
+    with pytest.raises(ConfigError, match="threshold='best': choose iou or zero"):
+        quick(threshold="best").fit([IMAGE], [MASK])
+    with pytest.raises(InputError, match="image with 3 channels, the model was trained on 1"):
+        fitted.predict(np.stack([IMAGE] * 3, axis=2))
