@@ -136,7 +136,7 @@ class SVMConfig(_Section):
 class TrainingConfig(_Section):
     """How much the classifier sees, and what its probabilities mean."""
 
-    pixels: PositiveInt = 30_000
+    pixels: PositiveInt = 20_000
     threshold: Literal["iou", "zero"] = "iou"
     probability: Literal["platt", "raw"] = "platt"
 

@@ -51,7 +51,7 @@ class Segmenter(BaseEstimator):
         of the losses over the training pixels.
     selection_pixels : int, default=3000
         Pixels that channels are selected on, as many of each class as there are to be had.
-    training_pixels : int, default=30_000
+    training_pixels : int, default=20_000
         Pixels that kernels and classifier learn from, drawn in the same way and weighted back to
         the share each class has among all labelled pixels.
     threshold : {"iou", "zero"}, default="iou"
@@ -109,7 +109,7 @@ class Segmenter(BaseEstimator):
         kernels: MixtureRFF | None = None,
         svm: LinearSVM | None = None,
         selection_pixels: int = 3000,
-        training_pixels: int = 30_000,
+        training_pixels: int = 20_000,
         threshold: str = "iou",
         probability: str = "platt",
         unlabelled: int | None = UNLABELLED,

@@ -87,7 +87,7 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
     loss_history_ : ndarray of shape (n_evaluated,), float64
         The objective after each step; where "spectral" tightens the bound it may rise.
     n_iter_ : int
-        Number of steps.
+        Number of iterations, over all bounds.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -96,7 +96,9 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
     Raises
     ------
     InputError
-        If all features are constant, all targets are equal, or `y` is neither classes nor numbers.
+        If all features are constant or all targets are equal.
+    ConfigError
+        If `n_components` is odd where random features are used.
 
     Warns
     -----
@@ -145,7 +147,7 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_features_to_select": [Interval(Integral, 1, None, closed="left")],
         "objective": [StrOptions({"auto", "exact", "random_features"})],
-        "n_components": [Interval(Integral, 2, None, closed="left")],
+        "n_components": [Interval(Integral, 1, None, closed="left")],
         "epsilon": [Interval(Real, 0, None, closed="neither"), None],
         "target": [StrOptions({"auto", "classification", "regression"})],
         "solver": [StrOptions({"spectral", "fixed_step"})],

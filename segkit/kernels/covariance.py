@@ -277,7 +277,7 @@ class Minimum(NamedTuple):
     history : list of float
         The objective at each start and after each step; the last is that of `weights`.
     n_iter : int
-        Number of steps.
+        Number of iterations; the last may have found no step to take.
     converged : bool
         Whether the tolerance was met, not the limit of steps.
     """
@@ -330,12 +330,12 @@ def minimise(
     while True:
         direction = project(w - length * gradient, m) - w
         if -(gradient @ direction) <= tol * value:
-            return Minimum(w, history, len(history) - 1, converged=True)
+            return Minimum(w, history, len(history), converged=True)
         if len(history) > max_iter:
             return Minimum(w, history, max_iter, converged=False)
         lower = _search(objective, w, value, direction, float(gradient @ direction))
         if lower is None:
-            return Minimum(w, history, len(history) - 1, converged=True)
+            return Minimum(w, history, len(history), converged=True)
         w_new, value, gradient_new = lower
         change = w_new - w
         curvature = change @ (gradient_new - gradient)

@@ -1,0 +1,49 @@
+"""What benchmarks share: where they ran, and how results are written."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from segkit.store import package_versions
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores and versions: what a figure depends on besides the code."""
+    model = next(
+        (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+        platform.processor(),
+    )
+    return {"cpu": model, "n_cores": os.cpu_count(), "python": platform.python_version(), "versions": package_versions()}
+
+
+def sgemm_rate(n: int = 2048, n_repeats: int = 5) -> float:
+    """Best measured rate of a float32 matrix product, in floating-point operations per second."""
+    a = np.random.default_rng(0).standard_normal((n, n), dtype=np.float32)
+    best = min(_seconds(lambda: a @ a) for _ in range(n_repeats))
+    return 2 * n**3 / best
+
+
+def write_result(path: Path, result: dict[str, Any]) -> None:
+    """Write a result file, indented so that changes show."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def _seconds(function: Any) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []

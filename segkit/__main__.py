@@ -1,0 +1,5 @@
+"""``python -m segkit`` is the command ``segkit``."""
+
+from segkit.cli import main
+
+main()

@@ -1,0 +1,226 @@
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from segkit.errors import ConfigError, InputError
+from segkit.selection import ConditionalCovarianceSelector
+
+
+def load_benchmark():
+    path = Path(__file__).parents[1] / "benchmarks" / "ccm_recovery.py"
+    spec = importlib.util.spec_from_file_location("ccm_recovery", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+ccm = load_benchmark()
+
+
+@parametrize_with_checks(
+    [
+        ConditionalCovarianceSelector(3),
+        ConditionalCovarianceSelector(2, solver="fixed_step", max_iter=5),
+    ]
+)
+def test_estimator_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("objective", ["exact", "random_features"])
+@pytest.mark.parametrize("task", ccm.TASKS)
+def test_informative_features_of_each_task_are_selected(task, objective):
+    n = 400 if task == "regression" else 100
+    X, y, informative = ccm.shuffled_draw(task, n, seed=3)
+    selector = ConditionalCovarianceSelector(informative.sum(), objective=objective, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(selector.get_support(), informative)
+    np.testing.assert_array_equal(selector.transform(X), X[:, informative])
+
+
+@pytest.mark.parametrize(
+    ("task", "n"), [("orange_skin", 20), ("orange_skin", 60), ("XOR", 60), ("regression", 60)]
+)
+def test_recovery_is_no_lower_than_recorded(shared, task, n):
+    recorded = json.loads((shared / "oracle" / "ccm_synthetic_medrank.json").read_text())
+    (cell,) = [cell for cell in recorded if (cell["task"], cell["n"]) == (task, n)]
+    ours = ccm.recovery(ccm.default_selection, task, n, seeds=100)
+    assert ccm.standard_errors_below(ours["exact_recovery"], cell["exact_recovery"], 100, cell["seeds"]) <= 2
+
+
+def test_benchmark_compares_both_schemes(capsys):
+    (row, *others) = ccm.run(2, (20,), {("XOR", 20): {"seeds": 9, "exact_recovery": 0.5, "mean_recall": 0.5}})
+    assert [row["task"] for row in (row, *others)] == list(ccm.TASKS)
+    assert 0 <= row["default"]["exact_recovery"] <= row["default"]["mean_recall"] <= 1
+    assert others[0]["authors_recorded"]["seeds"] == 9
+    assert "authors' scheme" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("task", ["orange_skin", "XOR"])
+def test_the_way_down_ends_lower_than_fixed_steps(task):
+    X, y, informative = ccm.shuffled_draw(task, 60, seed=1)
+    losses = [
+        ConditionalCovarianceSelector(informative.sum(), solver=solver).fit(X, y).loss_
+        for solver in ("spectral", "fixed_step")
+    ]
+    assert losses[0] <= losses[1] * (1 + 1e-4)
+
+
+def test_authors_steps_in_the_benchmark_are_theirs(shared):
+    fixture = np.load(shared / "oracle" / "ccm_fixture.npz")
+    np.testing.assert_allclose(
+        ccm._authors_projection(np.array([2.0, 0.6, 0.2]), 1), [0.7, 0.3, 0], atol=1e-15
+    )
+    X, y = fixture["orange_skin_X"], fixture["orange_skin_Y"]
+    selected = ccm.authors_selection(X, y, "orange_skin")
+    assert set(np.flatnonzero(selected)) == set(np.argsort(-fixture["orange_skin_w50"])[:4])
+
+
+def test_fixed_steps_and_bandwidth_match_the_authors_code(shared):
+    fixture = np.load(shared / "oracle" / "ccm_fixture.npz")
+    selector = ConditionalCovarianceSelector(4, solver="fixed_step", max_iter=50)
+    selector.fit(fixture["regression_X"], fixture["regression_Y"])
+    np.testing.assert_allclose(selector.sigma_, fixture["regression_sigma"], rtol=1e-12)
+    np.testing.assert_allclose(selector.weights_, fixture["regression_w50"], atol=1e-9)
+    np.testing.assert_allclose(selector.loss_, fixture["regression_loss50"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("task", ccm.TASKS)
+def test_permuted_columns_permute_the_weights(task, rng):
+    X, y, _ = ccm.shuffled_draw(task, 60, seed=2)
+    order = rng.permutation(10)
+    selector = ConditionalCovarianceSelector(4)
+    weights = selector.fit(X, y).weights_
+    np.testing.assert_allclose(selector.fit(X[:, order], y).weights_, weights[order], atol=1e-6)
+
+
+def test_units_of_the_features_do_not_matter(rng):
+    X, y, _ = ccm.shuffled_draw("XOR", 60, seed=2)
+    selector = ConditionalCovarianceSelector(4)
+    weights = selector.fit(X, y).weights_
+    rescaled = 5 + X * rng.uniform(0.1, 10, 10)
+    np.testing.assert_allclose(selector.fit(rescaled, y).weights_, weights, atol=1e-6)
+
+
+def test_names_of_the_classes_do_not_matter():
+    X, y, _ = ccm.shuffled_draw("XOR", 60, seed=2)
+    selector = ConditionalCovarianceSelector(4)
+    weights = selector.fit(X, y).weights_
+    np.testing.assert_allclose(selector.fit(X, np.array(list("dbca"))[y]).weights_, weights, atol=1e-6)
+
+
+def test_constant_features_come_last():
+    X, y, informative = ccm.shuffled_draw("XOR", 100, seed=3)
+    X[:, ~informative] = 0.1
+    selector = ConditionalCovarianceSelector(8).fit(X, y)
+    np.testing.assert_array_equal(selector.get_support(), informative)
+    assert not selector.weights_[~informative].any()
+    np.testing.assert_array_equal(selector.ranking_[~informative], np.arange(4, 11))
+
+
+def test_all_features_are_kept_when_as_many_are_asked_for():
+    X, y, _ = ccm.shuffled_draw("XOR", 40, seed=3)
+    assert ConditionalCovarianceSelector().fit(X, y).get_support().all()
+
+
+def test_ranking_orders_weights_then_columns():
+    X, y, _ = ccm.shuffled_draw("orange_skin", 100, seed=3)
+    selector = ConditionalCovarianceSelector(4).fit(X, y)
+    order = np.argsort(selector.ranking_)
+    assert (np.diff(selector.weights_[order]) <= 0).all()
+    unused = np.flatnonzero(selector.weights_ == 0)
+    assert unused.size > 1
+    assert (np.diff(selector.ranking_[unused]) > 0).all()
+
+
+def test_same_seed_same_weights():
+    X, y, _ = ccm.shuffled_draw("XOR", 60, seed=3)
+    first, second, third = (
+        ConditionalCovarianceSelector(3, objective="random_features", random_state=seed).fit(X, y).weights_
+        for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first, second)
+    assert (first != third).any()
+
+
+def test_many_samples_go_to_random_features_and_take_the_median_over_some(rng):
+    X = rng.standard_normal((2100, 3))
+    y = X[:, 1] > 0
+    selector = ConditionalCovarianceSelector(1, n_components=32, random_state=0).fit(X, y)
+    assert selector.get_support(indices=True) == [1]
+    squared = ((X / X.std(axis=0))[:, None] - X / X.std(axis=0)) ** 2
+    np.testing.assert_allclose(selector.sigma_, np.median(np.sqrt(squared.sum(axis=2))), rtol=0.01)
+
+
+def test_bandwidth_when_most_rows_coincide():
+    X = np.array([[0.0, 0.0]] * 9 + [[1.0, 2.0]])
+    selector = ConditionalCovarianceSelector(1).fit(X, [0] * 9 + [1])
+    assert selector.sigma_ == 2.0
+
+
+def test_whole_numbers_can_be_a_regression_target(rng):
+    X = rng.standard_normal((50, 4))
+    y = np.round(3 * X[:, 2])
+    as_numbers = ConditionalCovarianceSelector(1, target="regression").fit(X, y)
+    as_floats = ConditionalCovarianceSelector(1).fit(X, y + 0.5)
+    np.testing.assert_allclose(as_numbers.weights_, as_floats.weights_, atol=1e-9)
+
+
+@pytest.mark.parametrize("solver", ["spectral", "fixed_step"])
+def test_path_goes_down_and_leaves_the_selector_alone(solver):
+    X, y, informative = ccm.shuffled_draw("orange_skin", 100, seed=3)
+    selector = ConditionalCovarianceSelector(4, solver=solver)
+    weights = selector.path(X, y, [8, 4])
+    assert weights.shape == (2, 10)
+    assert (weights.sum(axis=1) <= np.array([8, 4]) + 1e-12).all()
+    assert set(np.argsort(-weights[1])[:4]) == set(np.flatnonzero(informative))
+    assert not hasattr(selector, "n_features_in_")
+
+
+@pytest.mark.parametrize("n_features", [[], [2, 4], [3, 0]])
+def test_path_that_does_not_go_down_is_refused(n_features, rng):
+    with pytest.raises(InputError, match="a path goes down; give numbers from 1 up, the largest first"):
+        ConditionalCovarianceSelector().path(rng.standard_normal((8, 3)), [0, 1] * 4, n_features)
+
+
+def test_constant_features_are_refused():
+    with pytest.raises(
+        InputError, match=r"X of shape \(4, 2\): every feature is constant; give samples that"
+    ):
+        ConditionalCovarianceSelector().fit(np.full((4, 2), 0.1), [0, 1, 0, 1])
+
+
+@pytest.mark.parametrize("target", ["auto", "regression"])
+def test_one_class_is_refused(target, rng):
+    with pytest.raises(
+        InputError, match=r"y holds one value, .*1.*, 5 times: .* at least two classes or values"
+    ):
+        ConditionalCovarianceSelector(target=target).fit(rng.standard_normal((5, 2)), [1] * 5)
+
+
+def test_numbers_are_refused_as_classes(rng):
+    with pytest.raises(ValueError, match="Unknown label type: continuous"):
+        ConditionalCovarianceSelector(target="classification").fit(rng.standard_normal((5, 2)), rng.random(5))
+
+
+def test_nan_is_refused():
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        ConditionalCovarianceSelector().fit([[np.nan], [0.0]], [0, 1])
+
+
+def test_odd_number_of_random_features_is_refused(rng):
+    selector = ConditionalCovarianceSelector(objective="random_features", n_components=5)
+    with pytest.raises(ConfigError, match="n_components=5: cosines and sines come in pairs"):
+        selector.fit(rng.standard_normal((8, 2)), [0, 1] * 4)
+
+
+def test_steps_that_ran_out_warn():
+    X, y, _ = ccm.shuffled_draw("XOR", 40, seed=0)
+    with pytest.warns(
+        ConvergenceWarning, match="did not converge to tol=1e-09 in max_iter=1 steps; raise either"
+    ):
+        ConditionalCovarianceSelector(3, max_iter=1, tol=1e-9).fit(X, y)
