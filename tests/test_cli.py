@@ -1,0 +1,320 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+from safetensors.numpy import save_file
+
+from segkit import cli
+from segkit.images import read_mask, write_image, write_mask
+
+FAST = [
+    flag
+    for option in (
+        "bank.name=modules", "bank.modules=[{n_scales: 2, n_angles: 3}]", "selection.n_features=6",
+        "selection.pixels=200", "training.pixels=400", "kernel.n_components=64",
+    )
+    for flag in ("--set", option)
+]  # fmt: skip
+
+
+def picture(seed, shape=(40, 48)):
+    rng = np.random.default_rng(seed)
+    rows, cols = np.indices(shape)
+    mask = (np.hypot(rows - rng.uniform(10, 30), cols - rng.uniform(10, 38)) < 8).astype(np.uint8)
+    image = np.clip(0.35 + 0.3 * mask + 0.04 * rng.standard_normal(shape), 0, 1).astype(np.float32)
+    return image, mask
+
+
+@pytest.fixture
+def segkit(monkeypatch, capsys):
+    """Run the command line in this process; returns exit status, standard output and error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["segkit", *map(str, arguments)])
+        monkeypatch.setattr("warnings.showwarning", None)
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        captured = capsys.readouterr()
+        return stopped.value.code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three annotated images in a tree, masks of 0 and 255."""
+    for seed, name in enumerate(("a/one", "a/two words", "b/drei-ü")):
+        image, mask = picture(seed)
+        write_image(tmp_path / "images" / f"{name}.png", image)
+        write_mask(tmp_path / "masks" / f"{name}.png", 255 * mask)
+    return tmp_path
+
+
+@pytest.fixture
+def model(folder, segkit):
+    code, out, err = segkit("train", folder / "images", folder / "masks", "-o", folder / "m.segkit", *FAST)
+    assert code == 0, err
+    return folder / "m.segkit"
+
+
+def files_below(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_train_tells_what_was_chosen(folder, segkit):
+    code, out, _ = segkit("train", folder / "images", folder / "masks", "-o", folder / "m.segkit", *FAST, "--seed", 3)
+    assert code == 0
+    for text in (
+        "masks hold 0 and 255: read as background and foreground",
+        "Trained on 3 images in",
+        "Kept 6 of 7 channels: order",
+        "Kernel weights: Gaussian gamma=",
+        "Training IoU: 0.",
+        "m.segkit (0.0 MB)",
+    ):
+        assert text in out
+
+
+def test_main_job_from_train_to_scores(folder, model, segkit):
+    code, out, _ = segkit("predict", model, folder / "images", "-o", folder / "out", "--probability", "--overlay")
+    assert code == 0
+    assert "3 masks in" in out
+    assert files_below(folder / "out") == sorted(
+        [f"{name}.png" for name in ("a/one", "a/two words", "b/drei-ü")]
+        + [f"overlay/{name}.png" for name in ("a/one", "a/two words", "b/drei-ü")]
+        + [f"probability/{name}.tif" for name in ("a/one", "a/two words", "b/drei-ü")]
+    )
+    with Image.open(folder / "out" / "a" / "one.png") as image:
+        prediction = np.asarray(image)
+    assert prediction.dtype == np.uint8
+    assert set(np.unique(prediction)) == {0, 255}
+    probability = tifffile.imread(folder / "out" / "probability" / "a" / "one.tif")
+    assert probability.dtype == np.float32
+    assert probability[prediction == 255].min() > probability[prediction == 0].max() - 1e-6
+    code, out, _ = segkit("evaluate", folder / "out", folder / "masks", "--json", folder / "s.json")
+    assert code == 0
+    scores = json.loads((folder / "s.json").read_text())
+    assert f"Mean IoU {scores['mean_iou']:.3f} (95 % interval" in out
+    assert "too few to rank" in out
+    assert scores["mean_iou"] > 0.8
+
+
+def test_the_same_seed_writes_the_same_predictions(folder, segkit):
+    for name in ("1", "2"):
+        segkit("train", folder / "images", folder / "masks", "-o", folder / f"{name}.segkit", *FAST, "-q")
+        segkit("predict", folder / f"{name}.segkit", folder / "images", "-o", folder / name, "--probability", "-q")
+    for path in files_below(folder / "1"):
+        assert (folder / "1" / path).read_bytes() == (folder / "2" / path).read_bytes()
+
+
+def test_quiet_says_nothing(folder, segkit):
+    assert segkit("train", folder / "images", folder / "masks", "-o", folder / "m.segkit", *FAST, "--quiet") == (0, "", "")
+    assert segkit("predict", folder / "m.segkit", folder / "images", "-o", folder / "out", "--quiet") == (0, "", "")
+
+
+def test_inspect_model_and_folders(folder, model, segkit):
+    code, out, _ = segkit("inspect", model)
+    assert code == 0
+    for text in ("Format version 1", "kind=modules", "Images: 1 channel; masks hold 0 and 255", "Training set: sha256"):
+        assert text in out
+    code, out, _ = segkit("inspect", folder / "images", folder / "masks")
+    assert code == 0
+    assert "3 annotated images" in out
+    (folder / "masks" / "a" / "one.png").unlink()
+    code, out, err = segkit("inspect", folder / "images", folder / "masks")
+    assert code == 2
+    assert "fault: 1 image without mask of the same stem (a/one)" in out
+
+
+def test_pages_of_a_tiff_are_images(tmp_path, segkit):
+    images, masks = zip(*(picture(seed) for seed in range(3)), strict=True)
+    for kind in ("images", "masks"):
+        (tmp_path / kind).mkdir()
+    stack = (np.stack(images) * 65535).astype(np.uint16)
+    tifffile.imwrite(tmp_path / "images" / "z.tif", stack, photometric="minisblack")
+    tifffile.imwrite(tmp_path / "masks" / "z.tif", 255 * np.stack(masks), photometric="minisblack")
+    assert segkit("train", tmp_path / "images", tmp_path / "masks", "-o", tmp_path / "m.segkit", *FAST)[0] == 0
+    code, _, err = segkit("predict", tmp_path / "m.segkit", tmp_path / "images", "-o", tmp_path / "out", "--overlay")
+    assert code == 0, err
+    assert files_below(tmp_path / "out") == ["overlay/z-001.png", "overlay/z-002.png", "overlay/z-003.png", "z.tif"]
+    assert [mask.shape for mask in read_mask(tmp_path / "out" / "z.tif")] == [(40, 48)] * 3
+    assert segkit("evaluate", tmp_path / "out", tmp_path / "masks")[0] == 0
+
+
+def test_three_classes_and_scribbles_by_label_map(tmp_path, segkit):
+    for seed in range(2):
+        image, mask = picture(seed)
+        values = np.where(mask, 7, 3).astype(np.uint8)
+        image[:, -10:], values[:, -10:] = 0.9, 200
+        values[::2] = 0
+        write_image(tmp_path / "images" / f"{seed}.png", image)
+        write_mask(tmp_path / "masks" / f"{seed}.png", values)
+    arguments = ["train", tmp_path / "images", tmp_path / "masks", "-o", tmp_path / "m.segkit", *FAST]
+    code, _, err = segkit(*arguments)
+    assert code == 2
+    assert "masks hold 4 values (0, 3, 7 and 200)" in err
+    labels = ["--set", "data.labels={3: ground, 7: cell, 200: edge}", "--set", "data.unlabelled=0"]
+    code, out, err = segkit(*arguments, *labels)
+    assert code == 0, err
+    assert "read as ground, cell and edge; 0 marks unlabelled pixels" in out
+    assert segkit("predict", tmp_path / "m.segkit", tmp_path / "images", "-o", tmp_path / "out")[0] == 0
+    assert set(np.unique(read_mask(tmp_path / "out" / "0.png")[0])) == {3, 7, 200}
+    code, out, _ = segkit("evaluate", tmp_path / "out", tmp_path / "masks", "--unlabelled", 0)
+    assert code == 0
+    assert "200: IoU" in out
+
+
+def refused(segkit, folder, *arguments):
+    """Run what must be refused: status 2, one line, no file added, changed or lost."""
+    before = {path: (folder / path).read_bytes() for path in files_below(folder)}
+    code, _, err = segkit(*arguments)
+    assert code == 2
+    assert err.startswith("segkit: ")
+    assert err.count("\n") == 1
+    assert {path: (folder / path).read_bytes() for path in files_below(folder)} == before
+    return err
+
+
+def train_arguments(folder):
+    return ["train", folder / "images", folder / "masks", "-o", folder / "new.segkit", *FAST]
+
+
+def test_no_images(tmp_path, segkit):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "masks").mkdir()
+    assert "images: no images, expected files that end in" in refused(segkit, tmp_path, *train_arguments(tmp_path))
+
+
+def test_unpaired_stems_are_all_listed(folder, segkit):
+    (folder / "masks" / "a" / "one.png").rename(folder / "masks" / "a" / "uno.png")
+    (folder / "masks" / "b" / "drei-ü.png").unlink()
+    err = refused(segkit, folder, *train_arguments(folder))
+    for stem in ("a/one", "b/drei-ü", "a/uno"):
+        assert stem in err
+
+
+def test_sizes_that_differ(folder, segkit):
+    write_mask(folder / "masks" / "a" / "one.png", np.eye(8, dtype=np.uint8))
+    assert "image of 40 x 48 pixels, mask of 8 x 8" in refused(segkit, folder, *train_arguments(folder))
+
+
+def test_one_class_only(folder, segkit):
+    for path in (folder / "masks").rglob("*.png"):
+        write_mask(path, np.zeros((40, 48), dtype=np.uint8))
+    assert "masks hold 0, expected at least two classes" in refused(segkit, folder, *train_arguments(folder))
+
+
+def test_nan_and_constant_images(folder, segkit):
+    (folder / "images" / "a" / "one.png").unlink()
+    tifffile.imwrite(folder / "images" / "a" / "one.tif", np.full((40, 48), np.nan, dtype=np.float32))
+    write_image(folder / "images" / "b" / "drei-ü.png", np.full((40, 48), 0.5))
+    err = refused(segkit, folder, *train_arguments(folder))
+    assert "NaN" in err
+    assert "constant" in err
+
+
+def test_truncated_png(folder, model, segkit):
+    path = folder / "images" / "a" / "one.png"
+    path.write_bytes(path.read_bytes()[:200])
+    assert "one.png" in refused(segkit, folder, *train_arguments(folder))
+    assert "one.png" in refused(segkit, folder, "predict", model, folder / "images", "-o", folder / "out")
+
+
+def test_absent_weights(folder, segkit, monkeypatch, tmp_path_factory):
+    err = refused(segkit, folder, *train_arguments(folder)[:5], "--set", "bank.name=vgg16", "--set", "bank.weights=w.npz")
+    assert "weights w.npz: no such file" in err
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path_factory.mktemp("torch")))
+    monkeypatch.setattr("segkit.features.weights.imagenet_address", lambda network: "http://127.0.0.1:9/vgg16-397923af.pth")
+    err = refused(segkit, folder, *train_arguments(folder)[:5], "--set", "bank.name=vgg16")
+    assert "cannot be downloaded" in err
+    assert "bank.name=scattering" in err
+
+
+def test_models_of_another_format_version(folder, segkit):
+    save_file({"a": np.zeros(1)}, folder / "old.segkit", metadata={"segkit": '{"format_version": 0}'})
+    for arguments in (["predict", folder / "old.segkit", folder / "images", "-o", folder / "out"], ["inspect", folder / "old.segkit"]):
+        assert "model of format version 0, this segkit reads version 1" in refused(segkit, folder, *arguments)
+
+
+def test_output_in_the_input_folder(folder, model, segkit):
+    for output in (folder / "images", folder / "images" / "new", folder / "masks" / ".." / "images"):
+        err = refused(segkit, folder, "predict", model, folder / "images", "-o", output)
+        assert "is the input folder" in err
+
+
+def test_nothing_is_overwritten_unless_asked(folder, model, segkit):
+    assert "would be overwritten" in refused(segkit, folder, *train_arguments(folder)[:4], model, *FAST)
+    arguments = ["predict", model, folder / "images", "-o", folder / "out"]
+    assert segkit(*arguments)[0] == 0
+    assert "and 2 more would be overwritten" in refused(segkit, folder, *arguments)
+    assert segkit(*arguments, "--overwrite")[0] == 0
+
+
+def test_images_of_another_kind(folder, model, segkit):
+    write_image(folder / "rgb" / "x.png", np.random.default_rng(0).random((8, 8, 3)))
+    err = refused(segkit, folder, "predict", model, folder / "rgb", "-o", folder / "out")
+    assert "has 3 channels, the model was trained on 1" in err
+
+
+def test_options_that_do_not_exist(folder, segkit):
+    err = refused(segkit, folder, *train_arguments(folder), "--set", "selection.n_feature=3")
+    assert "the nearest is selection.n_features" in err
+    code, _, err = segkit(*train_arguments(folder), "--sed", "3")
+    assert code == 2
+    assert "No such option: --sed" in err
+    assert "segkit inspect IMAGES MASKS" in refused(segkit, folder, "inspect", folder / "images")
+
+
+def test_demo_makes_pictures_and_a_score(tmp_path, segkit, monkeypatch):
+    monkeypatch.setattr("segkit.demo.N_TRAIN", 1)
+    monkeypatch.setattr("segkit.demo.N_TEST", 3)
+    monkeypatch.setattr("segkit.demo.ScatteringBank", lambda: __import__("segkit").ScatteringBank(J=2, L=3, tile=32))
+    code, out, err = segkit("demo", "-o", tmp_path / "demo")
+    assert code == 0, err
+    assert "Mean IoU 0." in out
+    with Image.open(tmp_path / "demo" / "demo.png") as panel:
+        assert panel.width > 800
+    assert {"test/images/04.png", "train/masks/01.png", "predictions/overlay/03.png", "model.segkit"} <= set(
+        files_below(tmp_path / "demo")
+    )
+    code, _, _ = segkit("evaluate", tmp_path / "demo" / "predictions", tmp_path / "demo" / "test" / "masks")
+    assert code == 0
+
+
+def test_help_and_version_load_nothing_heavy():
+    heavy = {"torch", "torchvision", "kymatio", "sklearn", "scipy", "skimage", "matplotlib", "pydantic"}
+    program = (
+        "import sys; sys.argv = ['segkit', '--help']\n"
+        "from segkit.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as stop: assert stop.code == 0\n"
+        f"loaded = {heavy} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    for command in ("train", "predict", "evaluate", "inspect", "demo"):
+        assert command in done.stdout
+    done = subprocess.run([sys.executable, "-m", "segkit", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("segkit 0.")
+
+
+def test_debug_shows_where_an_error_came_from(tmp_path):
+    arguments = [sys.executable, "-m", "segkit", "--debug", "inspect", str(tmp_path / "none.segkit")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert "Traceback" in done.stderr
+    assert "ModelFileError" in done.stderr
+
+
+def test_public_names_are_all_there():
+    import segkit as package
+
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        package.nonsense  # noqa: B018
+    assert (Path(package.__file__).parent / "py.typed").exists()
