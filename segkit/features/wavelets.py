@@ -55,7 +55,7 @@ def _frequencies(shape: tuple[int, int]) -> tuple[Float64Array, Float64Array]:
 
 
 def gabor_angles(n_angles: int) -> Float64Array:
-    """Directions of Gabor atoms: ``180 k / n_angles`` degrees.
+    """Compute the directions of Gabor atoms, ``180 k / n_angles`` degrees.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def meyer(x: ArrayLike) -> Float64Array:
 
 
 def shearlet_angles(n_angles: int) -> Float64Array:
-    """Directions of shearlets: equispaced in slope within each cone, not in angle.
+    """Compute the directions of shearlets, equispaced in slope within each cone, not in angle.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ class Dataset:
         The name of each item; pages of a multi-page file are "stem#1", "stem#2", ...
     images : list of ndarray of shape (H, W, C), float32
         Images in [0, 1].
-    masks : list of ndarray of shape (H, W), integer
+    masks : list of ndarray of shape (H, W), int
         The files' own values; `label_map` turns them into class ids.
     label_map : LabelMap
         The classes and their values in the mask files.
@@ -241,8 +241,12 @@ def inspect_pairs(
 
     Parameters
     ----------
-    images, masks, labels, unlabelled
-        As for `load_pairs`.
+    images, masks : str or Path
+        Two folders, or two files, as `pair` matches them.
+    labels : mapping of int to str, optional
+        The class name of each mask value, as in `LabelMap.infer`.
+    unlabelled : int, optional
+        The mask value of pixels nobody annotated.
 
     Returns
     -------

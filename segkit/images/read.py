@@ -167,7 +167,7 @@ def read_mask(path: str | Path) -> list[NDArray[Any]]:
 
     Returns
     -------
-    list of ndarray of shape (H, W), integer
+    list of ndarray of shape (H, W), int
         The file's own values. A palette mask gives its indices, a colour mask with equal channels one
         of them, whole floats become integers, and alpha is dropped.
 

@@ -41,7 +41,7 @@ def write_mask(path: str | Path, mask: ArrayLike) -> None:
     ----------
     path : str or Path
         A ``.png`` or ``.tif`` file; missing folders are made, an existing file is replaced.
-    mask : array-like of shape (H, W) or (n_pages, H, W), integer
+    mask : array-like of shape (H, W) or (n_pages, H, W), int
         Values of the mask; PNG holds one page of uint8 or uint16, TIFF any.
 
     Raises

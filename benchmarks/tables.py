@@ -1,0 +1,100 @@
+"""Tables of the README, made from the committed result files.
+
+    python -m benchmarks.tables            write them into README.md
+    python -m benchmarks.tables --check    fail if README.md says anything else
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = Path(__file__).parent / "results"
+BANKS = {"vgg19-truncated": "VGG19 to conv3_4", "squeezenet": "SqueezeNet 1.0", "scattering": "scattering"}
+
+
+def fewshot(result: dict[str, Any]) -> str:
+    lines = [
+        "| set (5 training images, seed 0) | bank | mean IoU | 95 % interval | foreground IoU | test images |",
+        "|---|---|---|---|---|---|",
+    ]
+    for record in result["records"]:
+        low, high = record["interval"]
+        lines.append(
+            f"| {record['set']} | {BANKS[record['bank']]} | **{record['mean_iou']:.3f}** | {low:.3f} to {high:.3f} "
+            f"| {record['foreground_iou']:.3f} | {record['n_test']} |"
+        )
+    return "\n".join(lines)
+
+
+def cost(result: dict[str, Any]) -> str:
+    lines = [
+        "| set | bank | training (5 images) | peak memory | model file |",
+        "|---|---|---|---|---|",
+    ]
+    for record in result["records"]:
+        lines.append(
+            f"| {record['set']} | {BANKS[record['bank']]} | {record['fit_seconds']:.0f} s "
+            f"| {record['fit_memory_gib']:.1f} GiB | {record['model_megabytes']:.1f} MB |"
+        )
+    machine = result["machine"]
+    return "\n".join([*lines, "", f"Whole commands, start to end, on {machine['n_cores']} cores ({machine['cpu']})."])
+
+
+def predict_speed(result: dict[str, Any]) -> str:
+    low, high = result["ratio_range"]
+    return (
+        f"Segmenting one 256 x 256 image with VGG19 to conv3_4 ({result['kept_channels']} channels kept, "
+        f"{result['n_components']:,} random features) takes **{result['ratio_to_arithmetic']:.1f} times** "
+        f"({low:.1f} to {high:.1f}) what its {sum(result['gflops'].values()):.0f} GFLOP would take at the rate of a "
+        f"float32 matrix product in the same run."
+    )
+
+
+def demo(result: dict[str, Any]) -> str:
+    low, high = result["interval"]
+    return (
+        f"On the demo's ten test pictures: mean IoU {result['mean_iou']:.3f} (95 % interval {low:.3f} to {high:.3f}), "
+        f"lesions alone {result['classes'][1]['iou']:.3f}."
+    )
+
+
+TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+    "fewshot": ("fewshot.json", fewshot),
+    "cost": ("fewshot.json", cost),
+    "predict_speed": ("predict_speed.json", predict_speed),
+    "demo": ("demo.json", demo),
+}
+
+
+def render(text: str) -> str:
+    """The README with every table made anew."""
+    for name, (file, table) in TABLES.items():
+        body = table(json.loads((RESULTS / file).read_text(encoding="utf-8")))
+        pattern = re.compile(rf"(<!-- table {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+        if not pattern.search(text):
+            raise SystemExit(f"README.md has no place for table {name}")
+        text = pattern.sub(lambda match, body=body: match[1] + body + match[2], text)  # type: ignore[misc]
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    path = ROOT / "README.md"
+    text = path.read_text(encoding="utf-8")
+    rendered = render(text)
+    if not arguments.check:
+        path.write_text(rendered, encoding="utf-8")
+    elif rendered != text:
+        raise SystemExit("README.md does not show the committed results: run python -m benchmarks.tables")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Model files written by earlier versions must still load and predict the same.
+
+``python tests/test_golden.py`` writes the file of the current format version; commit it once and
+never write it again.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import segkit
+from segkit import ConditionalCovarianceSelector, MixtureRFF, ModuleBank, Segmenter
+from segkit.store import FORMAT_VERSION
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def picture():
+    """A disc in deterministic clutter: no random numbers, which may change between versions of NumPy."""
+    rows, cols = np.indices((40, 48))
+    mask = (np.hypot(rows - 18, cols - 26) < 9).astype(np.uint8)
+    clutter = 0.05 * np.sin(1.7 * rows + 0.3 * cols) * np.cos(0.9 * cols)
+    return (0.35 + 0.3 * mask + clutter).astype(np.float32), mask
+
+
+@pytest.mark.parametrize("version", range(1, FORMAT_VERSION + 1))
+def test_old_models_predict_what_they_did(version):
+    segmenter = segkit.load(GOLDEN / f"version-{version}.segkit")
+    expected = np.load(GOLDEN / f"version-{version}.npz")
+    image, _ = picture()
+    np.testing.assert_allclose(segmenter.decision_function(image), expected["decisions"], atol=1e-3)
+    np.testing.assert_allclose(segmenter.predict_proba(image), expected["probabilities"], atol=1e-3)
+    sure = np.abs(expected["decisions"] - segmenter.threshold_) > 1e-3
+    np.testing.assert_array_equal(segmenter.predict(image)[sure], expected["labels"][sure])
+    assert segmenter.classes_.tolist() == [0, 255]
+    assert segmenter.label_map_.names == ("background", "foreground")
+
+
+if __name__ == "__main__":
+    image, mask = picture()
+    segmenter = Segmenter(
+        ModuleBank(({"n_scales": 2, "n_angles": 4},)),
+        selector=ConditionalCovarianceSelector(n_features_to_select=5),
+        kernels=MixtureRFF(n_components=64),
+        selection_pixels=200,
+        training_pixels=600,
+    ).fit([image], [255 * mask])
+    segmenter.save(GOLDEN / f"version-{FORMAT_VERSION}.segkit")
+    np.savez_compressed(
+        GOLDEN / f"version-{FORMAT_VERSION}.npz",
+        decisions=segmenter.decision_function(image),
+        probabilities=segmenter.predict_proba(image),
+        labels=segmenter.predict(image),
+    )
