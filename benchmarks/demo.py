@@ -1,0 +1,33 @@
+"""Score and picture of ``segkit demo`` for the README.
+
+python -m benchmarks.demo
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+
+from benchmarks.common import machine, write_result
+from segkit.demo import run_demo
+
+RESULT = Path(__file__).parent / "results" / "demo.json"
+PICTURE = Path(__file__).parents[1] / "docs" / "demo.png"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--picture", type=Path, default=PICTURE)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        result = run_demo(Path(temporary) / "demo")
+        arguments.picture.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(result.picture, arguments.picture)
+    write_result(arguments.out, result.scores | {"seconds": result.summary["seconds"], "machine": machine()})
+
+
+if __name__ == "__main__":
+    main()
