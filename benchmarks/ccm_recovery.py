@@ -2,7 +2,7 @@
 
 Ten features, of which three or four matter; the selector knows how many. Compared are the default
 `ConditionalCovarianceSelector`, the scheme of the method's authors (fixed steps from equal weights, their
-projection) on the very same draws, and recorded statistics of the authors' code on its own draws:
+projection) on the very same draws, and recorded statistics of the authors' code, on these draws too:
 
     python -m benchmarks.ccm_recovery --reference ccm_synthetic_medrank.json
 """
@@ -12,17 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
-import sklearn
 from numpy.typing import NDArray
 
-import segkit
+from benchmarks.common import machine, write_result
 from segkit.kernels.covariance import ExactObjective
 from segkit.selection import ConditionalCovarianceSelector
 
@@ -30,27 +27,30 @@ Draw = tuple[NDArray[np.float64], NDArray[Any]]
 N_FEATURES = 10
 
 
-def orange_skin(n: int, rng: np.random.Generator) -> Draw:
-    """Half N(0, I), half N(0, I) given 9 < sum of the first four squares < 16."""
-    X = rng.standard_normal((n, N_FEATURES))
-    y = np.where(np.arange(n) < n // 2, 1, -1)
-    outside = np.flatnonzero(y < 0)
-    while outside.size:
-        X[outside] = rng.standard_normal((outside.size, N_FEATURES))
-        radius = (X[outside, :4] ** 2).sum(axis=1)
-        outside = outside[(radius <= 9) | (radius >= 16)]
-    return X, y
+def orange_skin(n: int, rng: np.random.RandomState) -> Draw:
+    """Half N(0, I) given 9 < sum of the first four squares < 16, half N(0, I), in random order."""
+    shell: list[NDArray[np.float64]] = []
+    while len(shell) < n // 2:
+        x = rng.standard_normal(N_FEATURES)
+        if 9 < (x[:4] ** 2).sum() < 16:
+            shell.append(x)
+    X = np.concatenate([shell, rng.standard_normal((n // 2, N_FEATURES))])
+    order = rng.permutation(n)
+    return X[order], np.repeat([-1, 1], n // 2)[order]
 
 
-def xor(n: int, rng: np.random.Generator) -> Draw:
+def xor(n: int, rng: np.random.RandomState) -> Draw:
     """Put the first three features about a corner of {-1, 1}^3; opposite corners share one of 4 classes."""
-    corner = np.arange(n) % 8
+    halves = np.array([[1, 1, 1], [1, 1, -1], [1, -1, -1], [-1, 1, -1]])
+    corners = np.stack([halves, -halves], axis=1).reshape(8, 3)
+    corner = np.repeat(np.arange(8), np.diff(np.linspace(0, n, 9, dtype=int)))
     X = rng.standard_normal((n, N_FEATURES))
-    X[:, :3] += 2 * (corner[:, None] >> np.arange(3) & 1) - 1
-    return X, np.minimum(corner, 7 - corner)
+    X[:, :3] += corners[corner]
+    order = rng.permutation(n)
+    return X[order], (corner // 2)[order]
 
 
-def regression(n: int, rng: np.random.Generator) -> Draw:
+def regression(n: int, rng: np.random.RandomState) -> Draw:
     """Draw a target of four features: -2 sin(2 x1) + max(x2, 0) + x3 + exp(-x4) + noise."""
     X = rng.standard_normal((n, N_FEATURES))
     signal = -2 * np.sin(2 * X[:, 0]) + np.maximum(X[:, 1], 0) + X[:, 2] + np.exp(-X[:, 3])
@@ -60,7 +60,7 @@ def regression(n: int, rng: np.random.Generator) -> Draw:
 class Task(NamedTuple):
     """A generator, the number of features that matter (the first ones), and the authors' settings."""
 
-    draw: Callable[[int, np.random.Generator], Draw]
+    draw: Callable[[int, np.random.RandomState], Draw]
     n_informative: int
     epsilon: float
     steps: int
@@ -79,11 +79,11 @@ def shuffled_draw(
 ) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.bool_]]:
     """Draw X, y and which columns matter.
 
-    The columns are shuffled: a solver that never leaves equal weights would else "find" the first ones.
+    The legacy generator repeats the draws that the authors' statistics were recorded on. The columns
+    are shuffled: a solver that never leaves equal weights would else "find" the first ones.
     """
-    rng = np.random.default_rng([seed, n, list(TASKS).index(task)])
-    X, y = TASKS[task].draw(n, rng)
-    order = rng.permutation(N_FEATURES)
+    X, y = TASKS[task].draw(n, np.random.RandomState(seed))
+    order = np.random.default_rng(seed).permutation(N_FEATURES)
     return X[:, order], y, order < TASKS[task].n_informative
 
 
@@ -173,10 +173,7 @@ def main() -> None:
     recorded = json.loads(options.reference.read_text()) if options.reference else []
     seeds, sizes = (20, (20, 60)) if options.quick else (100, SIZES)
     rows = run(seeds, sizes, {(row["task"], row["n"]): row for row in recorded})
-    versions = {module.__name__: module.__version__ for module in (segkit, np, scipy, sklearn)}
-    versions["python"] = platform.python_version()
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({"versions": versions, "cells": rows}, indent=1) + "\n")
+    write_result(options.out, {"cells": rows, "machine": machine()})
 
 
 if __name__ == "__main__":

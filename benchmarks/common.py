@@ -20,7 +20,12 @@ def machine() -> dict[str, Any]:
         (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.processor(),
     )
-    return {"cpu": model, "n_cores": os.cpu_count(), "python": platform.python_version(), "versions": package_versions()}
+    return {
+        "cpu": model,
+        "n_cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": package_versions(),
+    }
 
 
 def sgemm_rate(n: int = 2048, n_repeats: int = 5) -> float:

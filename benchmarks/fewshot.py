@@ -92,7 +92,9 @@ def measure(folder: Path, bank: str, options: list[str], seed: int, n_train: int
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path)
     parser.add_argument("--vgg19", type=Path, help="truncated VGG19 weights (Caffe preprocessing)")
     parser.add_argument("--squeezenet", type=Path, help="SqueezeNet 1.0 weights (Caffe preprocessing)")
@@ -129,9 +131,14 @@ def main() -> None:
                     options = [*extra.get(bank, []), *arguments.options]
                     record = measure(arguments.data / name, bank, options, seed, arguments.train_size)
                     # paths of this machine are nobody's business
-                    record["options"] = [option for option in options if not option.startswith("bank.weights")]
+                    record["options"] = [
+                        option for option in options if not option.startswith("bank.weights")
+                    ]
                     records.append(record)
-                    print({key: record[key] for key in ("set", "bank", "seed", "mean_iou", "fit_seconds")}, flush=True)
+                    print(
+                        {key: record[key] for key in ("set", "bank", "seed", "mean_iou", "fit_seconds")},
+                        flush=True,
+                    )
                     write_result(arguments.out, {"records": records, "machine": machine()})
     write_result(arguments.out, {"records": records, "machine": machine()})
 

@@ -30,12 +30,16 @@ def convolution_flops(segmenter: Segmenter) -> float:
     strides = {layer.parameters[-2]: layer.stride for layer in bank._trace.layers}
     weights = bank.weights_used(segmenter._kept, 3)
     return sum(
-        2 * weight.size * (SIDE / strides[name]) ** 2 for name, weight in weights.items() if name.endswith("weight")
+        2 * weight.size * (SIDE / strides[name]) ** 2
+        for name, weight in weights.items()
+        if name.endswith("weight")
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--vgg19", type=Path, help="truncated VGG19 weights; seeded random ones if absent")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--quick", action="store_true", help="a small model: does it run?")
@@ -43,7 +47,9 @@ def main() -> None:
     arguments = parser.parse_args()
 
     n_channels, n_components = (8, 64) if arguments.quick else (128, 2048)
-    layers = [f"conv{block}_{number}" for block, depth in ((1, 2), (2, 2), (3, 4)) for number in range(1, depth + 1)]
+    layers = [
+        f"conv{block}_{number}" for block, depth in ((1, 2), (2, 2), (3, 4)) for number in range(1, depth + 1)
+    ]
     bank = ConvNetBank("vgg19", weights=arguments.vgg19 or "random", layers=layers, preprocessing="caffe")
     images, masks = make_demo_set(2, shape=(SIDE, SIDE))
     segmenter = Segmenter(

@@ -1,7 +1,7 @@
 """Tables of the README, made from the committed result files.
 
-    python -m benchmarks.tables            write them into README.md
-    python -m benchmarks.tables --check    fail if README.md says anything else
+python -m benchmarks.tables            write them into README.md
+python -m benchmarks.tables --check    fail if README.md says anything else
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ def cost(result: dict[str, Any]) -> str:
         "| set | bank | training (5 images) | peak memory | model file |",
         "|---|---|---|---|---|",
     ]
-    for record in result["records"]:
-        lines.append(
-            f"| {record['set']} | {BANKS[record['bank']]} | {record['fit_seconds']:.0f} s "
-            f"| {record['fit_memory_gib']:.1f} GiB | {record['model_megabytes']:.1f} MB |"
-        )
+    lines += [
+        f"| {record['set']} | {BANKS[record['bank']]} | {record['fit_seconds']:.0f} s "
+        f"| {record['fit_memory_gib']:.1f} GiB | {record['model_megabytes']:.1f} MB |"
+        for record in result["records"]
+    ]
     machine = result["machine"]
-    return "\n".join([*lines, "", f"Whole commands, start to end, on {machine['n_cores']} cores ({machine['cpu']})."])
+    return "\n".join(
+        [*lines, "", f"Whole commands, start to end, on {machine['n_cores']} cores ({machine['cpu']})."]
+    )
 
 
 def predict_speed(result: dict[str, Any]) -> str:
@@ -73,7 +75,7 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
 
 
 def render(text: str) -> str:
-    """The README with every table made anew."""
+    """Make every table of the README anew."""
     for name, (file, table) in TABLES.items():
         body = table(json.loads((RESULTS / file).read_text(encoding="utf-8")))
         pattern = re.compile(rf"(<!-- table {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
@@ -84,7 +86,9 @@ def render(text: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     path = ROOT / "README.md"

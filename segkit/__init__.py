@@ -21,7 +21,7 @@ _PUBLIC = {
     "load": "segkit.segmenter",
 }
 
-__all__ = ["__version__", *sorted(_PUBLIC)]  # noqa: PLE0604
+__all__ = ["__version__", *sorted(_PUBLIC)]
 
 
 def __getattr__(name: str) -> Any:

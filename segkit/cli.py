@@ -38,7 +38,9 @@ ImagesArgument = Annotated[Path, typer.Argument(help="Folder of images (sub-fold
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="YAML file of options; see configs/.")]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="One option, for example bank.name=vgg16. May be repeated."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="One option, for example bank.name=vgg16. May be repeated."
+    ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, nothing but errors.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
@@ -57,7 +59,9 @@ def main() -> None:
             raise
         _fail(" ".join(str(error).split()))
     except MemoryError:
-        _fail("out of memory: use smaller images, fewer training.pixels or kernel.n_components, or a smaller bank")
+        _fail(
+            "out of memory: use smaller images, fewer training.pixels or kernel.n_components, or a smaller bank"
+        )
 
 
 def _fail(message: str) -> None:
@@ -65,13 +69,13 @@ def _fail(message: str) -> None:
     sys.exit(2)
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Show our own warnings in one line, and leave out those of libraries about themselves."""
     if issubclass(category, UserWarning):
         typer.echo(f"note: {' '.join(str(message).split())}", err=True)
 
 
-def _print_version(value: bool) -> None:  # noqa: FBT001
+def _print_version(value: bool) -> None:
     if value:
         typer.echo(f"segkit {__version__}")
         raise typer.Exit
@@ -79,10 +83,10 @@ def _print_version(value: bool) -> None:  # noqa: FBT001
 
 @app.callback()
 def _common(
-    version: Annotated[  # noqa: ARG001
+    version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,  # noqa: ARG001
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
 ) -> None:
     """Segment biomedical images from a few annotated ones."""
 
@@ -94,7 +98,9 @@ def train(
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write, NAME.segkit.")],
     config: ConfigOption = None,
     set_: SetOption = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of every draw; the same seed gives the same model.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of every draw; the same seed gives the same model.")
+    ] = None,
     quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -123,8 +129,12 @@ def predict(
     model: Annotated[Path, typer.Argument(help="Model file written by segkit train.")],
     images: ImagesArgument,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the predicted masks.")],
-    probability: Annotated[bool, typer.Option("--probability", help="Also write probability maps (TIFF).")] = False,
-    overlay: Annotated[bool, typer.Option("--overlay", help="Also write images with the contours drawn in.")] = False,
+    probability: Annotated[
+        bool, typer.Option("--probability", help="Also write probability maps (TIFF).")
+    ] = False,
+    overlay: Annotated[
+        bool, typer.Option("--overlay", help="Also write images with the contours drawn in.")
+    ] = False,
     quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -147,7 +157,9 @@ def predict(
                 maps = _stack([_maps_to_store(page) for page in probabilities])
                 write_probability(_extra_path(target, output, "probability"), maps)
             if overlay:
-                for page, mask, path in zip(pages, predictions, _overlay_paths(target, output, len(pages)), strict=True):
+                for page, mask, path in zip(
+                    pages, predictions, _overlay_paths(target, output, len(pages)), strict=True
+                ):
                     write_overlay(path, page, segmenter.label_map_.encode(mask))
     tell = _teller(quiet)
     tell(f"{len(jobs)} masks in {output} ({(time.perf_counter() - start) / len(jobs):.2f} s an image)")
@@ -159,7 +171,9 @@ def predict(
 def evaluate(
     predictions: Annotated[Path, typer.Argument(help="Folder of predicted masks.")],
     masks: Annotated[Path, typer.Argument(help="Folder of true masks with the same names.")],
-    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the scores to this file.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the scores to this file.")
+    ] = None,
     unlabelled: UnlabelledOption = None,
     quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
@@ -177,7 +191,9 @@ def evaluate(
 
 @app.command()
 def inspect(
-    path: Annotated[Path, typer.Argument(metavar="MODEL | IMAGES", help="A model file, or a folder of images.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="MODEL | IMAGES", help="A model file, or a folder of images.")
+    ],
     masks: Annotated[Path | None, typer.Argument(help="With a folder of images: its masks.")] = None,
     unlabelled: UnlabelledOption = None,
 ) -> None:
@@ -188,7 +204,9 @@ def inspect(
         report = inspect_pairs(path, masks, unlabelled=unlabelled)
         typer.echo(report.describe())
         if report.faults:
-            raise InputError(f"{len(report.faults)} fault{'s' if len(report.faults) > 1 else ''} above: mend them before training")
+            raise InputError(
+                f"{len(report.faults)} fault{'s' if len(report.faults) > 1 else ''} above: mend them before training"
+            )
         return
     if path.is_dir():
         raise ConfigError(f"{path} is a folder: give its masks too, segkit inspect IMAGES MASKS")
@@ -200,7 +218,9 @@ def inspect(
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for images, model and pictures.")] = Path("segkit-demo"),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for images, model and pictures.")
+    ] = Path("segkit-demo"),
     seed: Annotated[int, typer.Option(help="Seed of the made-up images and of training.")] = 0,
     quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
@@ -220,7 +240,7 @@ def demo(
 class _progress:  # noqa: N801
     """Progress bars on standard error, for as long as the block lasts."""
 
-    def __init__(self, quiet: bool) -> None:  # noqa: FBT001
+    def __init__(self, quiet: bool) -> None:
         self._quiet = quiet
 
     def __enter__(self) -> Callable[[Iterable[Item], str], Iterator[Item]]:
@@ -243,22 +263,26 @@ class _progress:  # noqa: N801
             self._bars.advance(task)
 
 
-def _teller(quiet: bool) -> Callable[[str], None]:  # noqa: FBT001
+def _teller(quiet: bool) -> Callable[[str], None]:
     return (lambda _: None) if quiet else typer.echo
 
 
-def _refuse_existing(paths: list[Path], overwrite: bool) -> None:  # noqa: FBT001
+def _refuse_existing(paths: list[Path], overwrite: bool) -> None:
     existing = [path for path in paths if path.exists()]
     if existing and not overwrite:
         more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
-        raise OutputError(f"{existing[0]}{more} would be overwritten: choose another place, or add --overwrite")
+        raise OutputError(
+            f"{existing[0]}{more} would be overwritten: choose another place, or add --overwrite"
+        )
 
 
 def _refuse_nesting(images: Path, output: Path) -> None:
     """Keep predictions out of the input folder, where the next run would take them for images."""
     inside, around = output.resolve(), images.resolve()
     if inside == around or (around in inside.parents and images.is_dir()):
-        raise OutputError(f"output {output} is the input folder {images} or inside it: choose a folder elsewhere")
+        raise OutputError(
+            f"output {output} is the input folder {images} or inside it: choose a folder elsewhere"
+        )
     if images.is_file() and inside == around.parent:
         raise OutputError(f"output {output} is the folder of {images}: choose a folder elsewhere")
 
@@ -299,7 +323,9 @@ def _extra_path(target: Path, output: Path, name: str) -> Path:
 def _overlay_paths(target: Path, output: Path, n_pages: int) -> list[Path]:
     """One picture, or one for each page: STEM-001.png, STEM-002.png, ..."""
     path = _extra_path(target, output, "overlay")
-    return [path] if n_pages == 1 else [path.with_stem(f"{path.stem}-{page + 1:03d}") for page in range(n_pages)]
+    return (
+        [path] if n_pages == 1 else [path.with_stem(f"{path.stem}-{page + 1:03d}") for page in range(n_pages)]
+    )
 
 
 def _stack(pages: Sequence[Any]) -> Any:
@@ -325,9 +351,12 @@ def _describe_training(summary: dict[str, Any], label_map: LabelMap) -> str:
         f"Trained on {_count(summary['n_images'], 'image')} in {sum(summary['seconds'].values()):.1f} s",
         f"Kept {sum(kept.values())} of {summary['n_channels']} channels: "
         + ", ".join(f"{group} {number}" for group, number in kept.items()),
-        "Kernel weights: " + ", ".join(f"{kernel['name']} {kernel['weight']:.3f}" for kernel in summary["kernels"]),
+        "Kernel weights: "
+        + ", ".join(f"{kernel['name']} {kernel['weight']:.3f}" for kernel in summary["kernels"]),
         f"Training IoU: {summary['training_mean_iou']:.3f} ("
-        + ", ".join(f"{name} {iou:.3f}" for name, iou in zip(label_map.names, summary["training_iou"], strict=True))
+        + ", ".join(
+            f"{name} {iou:.3f}" for name, iou in zip(label_map.names, summary["training_iou"], strict=True)
+        )
         + "); it flatters, only other images tell",
     ]
     return "\n".join(lines)
@@ -335,10 +364,16 @@ def _describe_training(summary: dict[str, Any], label_map: LabelMap) -> str:
 
 def _describe_scores(result: dict[str, Any]) -> str:
     low, high = result["interval"]
-    lines = [f"Mean IoU {result['mean_iou']:.3f} (95 % interval {low:.3f} to {high:.3f}, {_count(result['n_images'], 'image')})"]
+    lines = [
+        f"Mean IoU {result['mean_iou']:.3f} (95 % interval {low:.3f} to {high:.3f}, {_count(result['n_images'], 'image')})"
+    ]
     for entry in result["classes"]:
-        undefined = f", in neither mask of {_count(entry['n_undefined'], 'image')}" if entry["n_undefined"] else ""
-        lines.append(f"  {entry['name']}: IoU {_number(entry['iou'])}, Dice {_number(entry['dice'])}{undefined}")
+        undefined = (
+            f", in neither mask of {_count(entry['n_undefined'], 'image')}" if entry["n_undefined"] else ""
+        )
+        lines.append(
+            f"  {entry['name']}: IoU {_number(entry['iou'])}, Dice {_number(entry['dice'])}{undefined}"
+        )
     lines += result["notes"]
     return "\n".join(lines)
 

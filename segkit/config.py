@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, NonNegativeInt, PositiveFloat, PositiveInt, Tag
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Tag,
+)
 from pydantic import ValidationError as SchemaError
 
 from segkit.errors import ConfigError
@@ -73,7 +82,11 @@ class ModulesConfig(_Section):
 
 
 def _bank_kind(value: Any) -> str:
-    name = value.get("name", "scattering") if isinstance(value, Mapping) else getattr(value, "name", "scattering")
+    name = (
+        value.get("name", "scattering")
+        if isinstance(value, Mapping)
+        else getattr(value, "name", "scattering")
+    )
     return name if name in ("scattering", "modules") else "convnet"
 
 
@@ -210,12 +223,16 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"configuration {path} cannot be read ({error}): give a YAML file such as configs/vgg16.yaml") from error
+        raise ConfigError(
+            f"configuration {path} cannot be read ({error}): give a YAML file such as configs/vgg16.yaml"
+        ) from error
     options = _parse_yaml(text, f"configuration {path}")
     if options is None:
         return {}
     if not isinstance(options, dict):
-        raise ConfigError(f"configuration {path} holds a {type(options).__name__}: needed are keys such as bank, selection")
+        raise ConfigError(
+            f"configuration {path} holds a {type(options).__name__}: needed are keys such as bank, selection"
+        )
     return options
 
 
@@ -224,7 +241,9 @@ def _parse_yaml(text: str, source: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         cause = " ".join(str(error).split())
-        raise ConfigError(f"{source} is not YAML ({cause}): quote text that holds any of : {{ }} [ ]") from error
+        raise ConfigError(
+            f"{source} is not YAML ({cause}): quote text that holds any of : {{ }} [ ]"
+        ) from error
 
 
 def _assign(options: dict[str, Any], key: str, value: Any) -> None:
@@ -233,7 +252,9 @@ def _assign(options: dict[str, Any], key: str, value: Any) -> None:
     for parent in parents:
         inner = options.setdefault(parent, {})
         if not isinstance(inner, dict):
-            raise ConfigError(f"--set {key}: {parent} is a value, not a section; the sections are {', '.join(Config.model_fields)}")
+            raise ConfigError(
+                f"--set {key}: {parent} is a value, not a section; the sections are {', '.join(Config.model_fields)}"
+            )
         options = inner
     options[last] = value
 
@@ -244,7 +265,9 @@ def _explain(error: Any, options: Mapping[str, Any]) -> str:
     key = ".".join(location)
     if error["type"] == "extra_forbidden":
         siblings = _siblings(location[:-1], options)
-        if location[0] == "bank" and (owners := [kind for kind, schema in _BANK_SCHEMAS.items() if location[-1] in schema.model_fields]):
+        if location[0] == "bank" and (
+            owners := [kind for kind, schema in _BANK_SCHEMAS.items() if location[-1] in schema.model_fields]
+        ):
             name = options["bank"].get("name", "scattering")
             return f"{key} is no option of bank.name={name}, but of the {' and '.join(owners)} bank: set bank.name too"
         near = get_close_matches(location[-1], siblings, n=1, cutoff=0) or siblings[:1]
@@ -259,5 +282,5 @@ def _siblings(section: list[str], options: Mapping[str, Any]) -> list[str]:
         return list(Config.model_fields)
     if section[0] == "bank":
         return list(_BANK_SCHEMAS[_bank_kind(options["bank"])].model_fields)
-    annotation = Config.model_fields[section[0]].annotation
-    return list(annotation.model_fields) if annotation is not None and issubclass(annotation, BaseModel) else []
+    default = Config.model_fields[section[0]].default
+    return list(type(default).model_fields) if isinstance(default, BaseModel) else []

@@ -87,7 +87,9 @@ def run_demo(output: Path, *, seed: int = 0, progress: Progress | None = None) -
     scores = score_masks(truths, guesses, label_map.n_classes)
     picture = output / "demo.png"
     _draw_panel(picture, images, truths, probabilities, guesses, stems, scores)
-    return DemoResult(segmenter.summary_, label_map, scores_to_dict(scores, stems, label_map) | {"notes": []}, picture)
+    return DemoResult(
+        segmenter.summary_, label_map, scores_to_dict(scores, stems, label_map) | {"notes": []}, picture
+    )
 
 
 def _draw_panel(

@@ -104,9 +104,14 @@ def score_masks(
     [[0.5, 0.67]]
     """
     if len(truths) != len(predictions) or not len(truths):
-        raise InputError(f"{len(truths)} true masks and {len(predictions)} predictions: give as many of each, at least one")
+        raise InputError(
+            f"{len(truths)} true masks and {len(predictions)} predictions: give as many of each, at least one"
+        )
     counts = np.array(
-        [confusion(truth, guess, n_classes, unlabelled) for truth, guess in zip(truths, predictions, strict=True)]
+        [
+            confusion(truth, guess, n_classes, unlabelled)
+            for truth, guess in zip(truths, predictions, strict=True)
+        ]
     )
     if not counts.sum(axis=(1, 2)).all():
         empty = int(np.flatnonzero(counts.sum(axis=(1, 2)) == 0)[0])
@@ -120,7 +125,9 @@ def score_masks(
     return Scores(iou, dice, mean_iou, bootstrap_interval(mean_iou, random_state=random_state))
 
 
-def confusion(truth: ArrayLike, prediction: ArrayLike, n_classes: int, unlabelled: int = 255) -> NDArray[np.intp]:
+def confusion(
+    truth: ArrayLike, prediction: ArrayLike, n_classes: int, unlabelled: int = 255
+) -> NDArray[np.intp]:
     """Pixels of each true class (rows) given each predicted class (columns).
 
     Raises
@@ -130,7 +137,9 @@ def confusion(truth: ArrayLike, prediction: ArrayLike, n_classes: int, unlabelle
     """
     truth, prediction = np.asarray(truth), np.asarray(prediction)
     if truth.shape != prediction.shape:
-        raise InputError(f"true mask of shape {truth.shape}, prediction of shape {prediction.shape}: give equal shapes")
+        raise InputError(
+            f"true mask of shape {truth.shape}, prediction of shape {prediction.shape}: give equal shapes"
+        )
     labelled = truth != unlabelled
     pairs = truth[labelled].astype(np.intp) * n_classes + prediction[labelled].astype(np.intp)
     for name, values in (("true", truth[labelled]), ("predicted", prediction[labelled])):
@@ -216,9 +225,20 @@ def scores_to_dict(scores: Scores, stems: Sequence[str], label_map: LabelMap) ->
         "mean_iou": scores.mean,
         "interval": list(scores.interval),
         "classes": [
-            {"value": value, "name": name, "iou": _or_none(iou), "dice": _or_none(dice), "n_undefined": int(undefined)}
+            {
+                "value": value,
+                "name": name,
+                "iou": _or_none(iou),
+                "dice": _or_none(dice),
+                "n_undefined": int(undefined),
+            }
             for value, name, iou, dice, undefined in zip(
-                label_map.values, label_map.names, scores.class_iou, scores.class_dice, scores.n_undefined, strict=True
+                label_map.values,
+                label_map.names,
+                scores.class_iou,
+                scores.class_dice,
+                scores.n_undefined,
+                strict=True,
             )
         ],
         "images": [
@@ -276,7 +296,9 @@ def _read_both(
         truths += truth
         guesses += guess
     if faults:
-        raise InputError(f"sizes differ: {'; '.join(faults[:10])}; predict the images that the masks belong to")
+        raise InputError(
+            f"sizes differ: {'; '.join(faults[:10])}; predict the images that the masks belong to"
+        )
     return stems, truths, guesses
 
 

@@ -38,7 +38,7 @@ class PixelSample:
         return slice(*np.searchsorted(self.image, [index, index + 1]))
 
     def subset(self, rows: NDArray[Any]) -> PixelSample:
-        """Some of the pixels, by index or by a boolean mask."""
+        """Take some of the pixels, by index or by a boolean mask."""
         return PixelSample(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
@@ -68,7 +68,9 @@ def draw_pixels(
     members = [np.flatnonzero(flat == label) for label in range(n_classes)]
     shares = _fair_shares([member.size for member in members], n_pixels)
     drawn = [rng.choice(member, share, replace=False) for member, share in zip(members, shares, strict=True)]
-    weight = [np.full(share, member.size / max(share, 1)) for member, share in zip(members, shares, strict=True)]
+    weight = [
+        np.full(share, member.size / max(share, 1)) for member, share in zip(members, shares, strict=True)
+    ]
     position = np.concatenate(drawn)
     order = np.argsort(position)
     position, weights = position[order], np.concatenate(weight)[order]

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +19,7 @@ from segkit.evaluate import score_masks
 from segkit.features import Channel, FeatureMaps, FilterBank, ScatteringBank, bank_from_dict, bank_to_dict
 from segkit.features.base import as_image
 from segkit.images import UNLABELLED, LabelMap
-from segkit.kernels import Kernel, MixtureRFF, kernel_to_dict
+from segkit.kernels import MixtureRFF, kernel_to_dict
 from segkit.linear import LinearSVM
 from segkit.sampling import PixelSample, assign_folds, draw_pixels
 from segkit.selection import ConditionalCovarianceSelector
@@ -294,7 +294,14 @@ class Segmenter(BaseEstimator):
             "kernels": kernels,
             "parameters": {
                 name: getattr(self, name)
-                for name in ("selection_pixels", "training_pixels", "threshold", "probability", "unlabelled", "random_state")
+                for name in (
+                    "selection_pixels",
+                    "training_pixels",
+                    "threshold",
+                    "probability",
+                    "unlabelled",
+                    "random_state",
+                )
             },
             "summary": self.summary_,
             "versions": package_versions(),
@@ -308,7 +315,7 @@ class Segmenter(BaseEstimator):
         write_model(path, header, stored)
 
     def _seeded(self, part: Any, default: Callable[..., Any]) -> Any:
-        """A fresh copy of a part, seeded by us unless it brings its own seed."""
+        """Copy a part, seeded by us unless it brings its own seed."""
         copy = clone(part) if part is not None else default()
         if copy.random_state is None:
             copy.set_params(random_state=self.random_state)
@@ -379,7 +386,11 @@ class Segmenter(BaseEstimator):
         return decisions
 
     def _summarise(
-        self, images: Sequence[FloatArray], ids: Sequence[NDArray[Any]], follow: Progress, seconds: dict[str, float]
+        self,
+        images: Sequence[FloatArray],
+        ids: Sequence[NDArray[Any]],
+        follow: Progress,
+        seconds: dict[str, float],
     ) -> None:
         start = time.perf_counter()
         guesses = [self._labels(self._decide(image)) for image in follow(images, "Training IoU")]
@@ -393,14 +404,18 @@ class Segmenter(BaseEstimator):
             "n_channels": len(self.bank_.channels(self.n_image_channels_)),
             "kept_channels": groups,
             "kernels": [
-                {"name": _kernel_name(kernel), "weight": float(weight)}
+                {"name": _kernel_name(kernel_to_dict(kernel)), "weight": float(weight)}
                 for kernel, weight in zip(self.kernels_.kernels_, self.kernels_.weights_, strict=True)
             ],
             "training_iou": [float(iou) for iou in scores.class_iou],
             "training_mean_iou": scores.mean,
             "seconds": {name: round(value, 2) for name, value in seconds.items()},
             "training_set_sha256": digest_arrays(
-                {f"{kind}{n}": array for kind, arrays in (("image", images), ("mask", ids)) for n, array in enumerate(arrays)}
+                {
+                    f"{kind}{n}": array
+                    for kind, arrays in (("image", images), ("mask", ids))
+                    for n, array in enumerate(arrays)
+                }
             ),
         }
 
@@ -438,11 +453,14 @@ class Segmenter(BaseEstimator):
 
     def _labels(self, decisions: FloatArray) -> NDArray[np.intp]:
         """Class ids of decisions: of two classes by the threshold, of more the largest."""
-        return (decisions > self.threshold_).astype(np.intp) if decisions.ndim == 2 else decisions.argmax(axis=2)
+        return (
+            (decisions > self.threshold_).astype(np.intp) if decisions.ndim == 2 else decisions.argmax(axis=2)
+        )
 
     def _probabilities(self, decisions: FloatArray) -> FloatArray:
         flat = decisions.reshape(-1) if decisions.ndim == 2 else decisions.reshape(-1, decisions.shape[2])
-        return cast(FloatArray, self.platt_.predict_proba(flat).astype(np.float32).reshape(*decisions.shape[:2], -1))
+        probabilities = self.platt_.predict_proba(flat).astype(np.float32)
+        return probabilities.reshape(*decisions.shape[:2], -1)
 
 
 def load(path: str | Path) -> Segmenter:
@@ -483,7 +501,9 @@ def _restore(header: dict[str, Any], arrays: dict[str, NDArray[Any]], path: str)
     if weights:
         segmenter.bank_.use_weights(weights)
     segmenter.n_image_channels_ = header["n_image_channels"]
-    position = {channel.name: n for n, channel in enumerate(segmenter.bank_.channels(segmenter.n_image_channels_))}
+    position = {
+        channel.name: n for n, channel in enumerate(segmenter.bank_.channels(segmenter.n_image_channels_))
+    }
     segmenter.channels_ = tuple(Channel(name, group) for name, group in header["channels"])
     segmenter._kept = np.array([position[channel.name] for channel in segmenter.channels_])
     used = segmenter.bank_.weights_used(segmenter._kept, segmenter.n_image_channels_)
@@ -522,7 +542,9 @@ def _mask_values(label_map: LabelMap) -> NDArray[Any]:
 def _as_mask(mask: ArrayLike, index: int) -> NDArray[Any]:
     array = np.asarray(mask)
     if array.ndim != 2 or not (np.issubdtype(array.dtype, np.integer) or array.dtype == bool):
-        raise InputError(f"mask {index} of shape {array.shape} and dtype {array.dtype}: expected (H, W) of integers")
+        raise InputError(
+            f"mask {index} of shape {array.shape} and dtype {array.dtype}: expected (H, W) of integers"
+        )
     return array.astype(np.uint8) if array.dtype == bool else array
 
 
@@ -539,7 +561,9 @@ def _infer_label_map(masks: Sequence[NDArray[Any]], unlabelled: int | None) -> L
 def _check_pairs(images: Sequence[FloatArray], masks: Sequence[NDArray[Any]]) -> None:
     """Check that images and masks fit together and that there is something to see."""
     if len(images) != len(masks) or not images:
-        raise InputError(f"{len(images)} images and {len(masks)} masks: give one mask for each image, at least one")
+        raise InputError(
+            f"{len(images)} images and {len(masks)} masks: give one mask for each image, at least one"
+        )
     for index, (image, mask) in enumerate(zip(images, masks, strict=True)):
         if image.shape[:2] != mask.shape:
             raise InputError(
@@ -563,10 +587,8 @@ def _in_blocks(svm: LinearSVM, kernels: MixtureRFF, X: FloatArray) -> FloatArray
     return out
 
 
-def _kernel_name(kernel: Kernel) -> str:
+def _kernel_name(description: dict[str, Any]) -> str:
     """Name and parameters of a kernel, short enough to list."""
-    description = kernel_to_dict(kernel)
-    if "kernel" in description:
-        return f"{description['name']} {_kernel_name(getattr(kernel, 'kernel'))}"
-    parameters = " ".join(f"{key}={value:.3g}" for key, value in description.items() if key != "name")
-    return f"{description['name']} {parameters}"
+    inner = f" {_kernel_name(description['kernel'])}" if "kernel" in description else ""
+    numbers = [f"{key}={value:.3g}" for key, value in description.items() if key not in ("name", "kernel")]
+    return " ".join([description["name"], *numbers]) + inner

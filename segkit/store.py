@@ -50,7 +50,9 @@ def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, NDAr
         with atomic(path) as temporary:
             temporary.write_bytes(data)
     except OSError as error:
-        raise OutputError(f"{path}: cannot be written ({error.strerror}): choose a writable folder") from error
+        raise OutputError(
+            f"{path}: cannot be written ({error.strerror}): choose a writable folder"
+        ) from error
 
 
 def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -87,7 +89,9 @@ def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]
                 )
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, json.JSONDecodeError, OSError) as error:
-        raise ModelFileError(f"{path}: damaged or not a segkit model ({error}); copy it anew or train again") from error
+        raise ModelFileError(
+            f"{path}: damaged or not a segkit model ({error}); copy it anew or train again"
+        ) from error
     return header, arrays
 
 

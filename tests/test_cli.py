@@ -57,7 +57,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def model(folder, segkit):
-    code, out, err = segkit("train", folder / "images", folder / "masks", "-o", folder / "m.segkit", *FAST)
+    code, _, err = segkit("train", folder / "images", folder / "masks", "-o", folder / "m.segkit", *FAST)
     assert code == 0, err
     return folder / "m.segkit"
 
@@ -67,7 +67,9 @@ def files_below(folder):
 
 
 def test_train_tells_what_was_chosen(folder, segkit):
-    code, out, _ = segkit("train", folder / "images", folder / "masks", "-o", folder / "m.segkit", *FAST, "--seed", 3)
+    code, out, _ = segkit(
+        "train", folder / "images", folder / "masks", "-o", folder / "m.segkit", *FAST, "--seed", 3
+    )
     assert code == 0
     for text in (
         "masks hold 0 and 255: read as background and foreground",
@@ -81,7 +83,9 @@ def test_train_tells_what_was_chosen(folder, segkit):
 
 
 def test_main_job_from_train_to_scores(folder, model, segkit):
-    code, out, _ = segkit("predict", model, folder / "images", "-o", folder / "out", "--probability", "--overlay")
+    code, out, _ = segkit(
+        "predict", model, folder / "images", "-o", folder / "out", "--probability", "--overlay"
+    )
     assert code == 0
     assert "3 masks in" in out
     assert files_below(folder / "out") == sorted(
@@ -107,26 +111,45 @@ def test_main_job_from_train_to_scores(folder, model, segkit):
 def test_the_same_seed_writes_the_same_predictions(folder, segkit):
     for name in ("1", "2"):
         segkit("train", folder / "images", folder / "masks", "-o", folder / f"{name}.segkit", *FAST, "-q")
-        segkit("predict", folder / f"{name}.segkit", folder / "images", "-o", folder / name, "--probability", "-q")
+        segkit(
+            "predict",
+            folder / f"{name}.segkit",
+            folder / "images",
+            "-o",
+            folder / name,
+            "--probability",
+            "-q",
+        )
     for path in files_below(folder / "1"):
         assert (folder / "1" / path).read_bytes() == (folder / "2" / path).read_bytes()
 
 
 def test_quiet_says_nothing(folder, segkit):
-    assert segkit("train", folder / "images", folder / "masks", "-o", folder / "m.segkit", *FAST, "--quiet") == (0, "", "")
-    assert segkit("predict", folder / "m.segkit", folder / "images", "-o", folder / "out", "--quiet") == (0, "", "")
+    assert segkit(
+        "train", folder / "images", folder / "masks", "-o", folder / "m.segkit", *FAST, "--quiet"
+    ) == (0, "", "")
+    assert segkit("predict", folder / "m.segkit", folder / "images", "-o", folder / "out", "--quiet") == (
+        0,
+        "",
+        "",
+    )
 
 
 def test_inspect_model_and_folders(folder, model, segkit):
     code, out, _ = segkit("inspect", model)
     assert code == 0
-    for text in ("Format version 1", "kind=modules", "Images: 1 channel; masks hold 0 and 255", "Training set: sha256"):
+    for text in (
+        "Format version 1",
+        "kind=modules",
+        "Images: 1 channel; masks hold 0 and 255",
+        "Training set: sha256",
+    ):
         assert text in out
     code, out, _ = segkit("inspect", folder / "images", folder / "masks")
     assert code == 0
     assert "3 annotated images" in out
     (folder / "masks" / "a" / "one.png").unlink()
-    code, out, err = segkit("inspect", folder / "images", folder / "masks")
+    code, out, _ = segkit("inspect", folder / "images", folder / "masks")
     assert code == 2
     assert "fault: 1 image without mask of the same stem (a/one)" in out
 
@@ -138,10 +161,19 @@ def test_pages_of_a_tiff_are_images(tmp_path, segkit):
     stack = (np.stack(images) * 65535).astype(np.uint16)
     tifffile.imwrite(tmp_path / "images" / "z.tif", stack, photometric="minisblack")
     tifffile.imwrite(tmp_path / "masks" / "z.tif", 255 * np.stack(masks), photometric="minisblack")
-    assert segkit("train", tmp_path / "images", tmp_path / "masks", "-o", tmp_path / "m.segkit", *FAST)[0] == 0
-    code, _, err = segkit("predict", tmp_path / "m.segkit", tmp_path / "images", "-o", tmp_path / "out", "--overlay")
+    assert (
+        segkit("train", tmp_path / "images", tmp_path / "masks", "-o", tmp_path / "m.segkit", *FAST)[0] == 0
+    )
+    code, _, err = segkit(
+        "predict", tmp_path / "m.segkit", tmp_path / "images", "-o", tmp_path / "out", "--overlay"
+    )
     assert code == 0, err
-    assert files_below(tmp_path / "out") == ["overlay/z-001.png", "overlay/z-002.png", "overlay/z-003.png", "z.tif"]
+    assert files_below(tmp_path / "out") == [
+        "overlay/z-001.png",
+        "overlay/z-002.png",
+        "overlay/z-003.png",
+        "z.tif",
+    ]
     assert [mask.shape for mask in read_mask(tmp_path / "out" / "z.tif")] == [(40, 48)] * 3
     assert segkit("evaluate", tmp_path / "out", tmp_path / "masks")[0] == 0
 
@@ -187,7 +219,9 @@ def train_arguments(folder):
 def test_no_images(tmp_path, segkit):
     (tmp_path / "images").mkdir()
     (tmp_path / "masks").mkdir()
-    assert "images: no images, expected files that end in" in refused(segkit, tmp_path, *train_arguments(tmp_path))
+    assert "images: no images, expected files that end in" in refused(
+        segkit, tmp_path, *train_arguments(tmp_path)
+    )
 
 
 def test_unpaired_stems_are_all_listed(folder, segkit):
@@ -226,10 +260,20 @@ def test_truncated_png(folder, model, segkit):
 
 
 def test_absent_weights(folder, segkit, monkeypatch, tmp_path_factory):
-    err = refused(segkit, folder, *train_arguments(folder)[:5], "--set", "bank.name=vgg16", "--set", "bank.weights=w.npz")
+    err = refused(
+        segkit,
+        folder,
+        *train_arguments(folder)[:5],
+        "--set",
+        "bank.name=vgg16",
+        "--set",
+        "bank.weights=w.npz",
+    )
     assert "weights w.npz: no such file" in err
     monkeypatch.setenv("TORCH_HOME", str(tmp_path_factory.mktemp("torch")))
-    monkeypatch.setattr("segkit.features.weights.imagenet_address", lambda network: "http://127.0.0.1:9/vgg16-397923af.pth")
+    monkeypatch.setattr(
+        "segkit.features.weights.imagenet_address", lambda network: "http://127.0.0.1:9/vgg16-397923af.pth"
+    )
     err = refused(segkit, folder, *train_arguments(folder)[:5], "--set", "bank.name=vgg16")
     assert "cannot be downloaded" in err
     assert "bank.name=scattering" in err
@@ -237,7 +281,10 @@ def test_absent_weights(folder, segkit, monkeypatch, tmp_path_factory):
 
 def test_models_of_another_format_version(folder, segkit):
     save_file({"a": np.zeros(1)}, folder / "old.segkit", metadata={"segkit": '{"format_version": 0}'})
-    for arguments in (["predict", folder / "old.segkit", folder / "images", "-o", folder / "out"], ["inspect", folder / "old.segkit"]):
+    for arguments in (
+        ["predict", folder / "old.segkit", folder / "images", "-o", folder / "out"],
+        ["inspect", folder / "old.segkit"],
+    ):
         assert "model of format version 0, this segkit reads version 1" in refused(segkit, folder, *arguments)
 
 
@@ -273,7 +320,9 @@ def test_options_that_do_not_exist(folder, segkit):
 def test_demo_makes_pictures_and_a_score(tmp_path, segkit, monkeypatch):
     monkeypatch.setattr("segkit.demo.N_TRAIN", 1)
     monkeypatch.setattr("segkit.demo.N_TEST", 3)
-    monkeypatch.setattr("segkit.demo.ScatteringBank", lambda: __import__("segkit").ScatteringBank(J=2, L=3, tile=32))
+    monkeypatch.setattr(
+        "segkit.demo.ScatteringBank", lambda: __import__("segkit").ScatteringBank(J=2, L=3, tile=32)
+    )
     code, out, err = segkit("demo", "-o", tmp_path / "demo")
     assert code == 0, err
     assert "Mean IoU 0." in out
@@ -299,7 +348,9 @@ def test_help_and_version_load_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     for command in ("train", "predict", "evaluate", "inspect", "demo"):
         assert command in done.stdout
-    done = subprocess.run([sys.executable, "-m", "segkit", "--version"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "segkit", "--version"], capture_output=True, text=True, check=True
+    )
     assert done.stdout.startswith("segkit 0.")
 
 

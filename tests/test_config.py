@@ -17,7 +17,13 @@ def test_shipped_configurations_build(path):
 
 
 def test_there_are_configurations():
-    assert {path.stem for path in CONFIGS} >= {"vgg16", "vgg19-truncated", "squeezenet", "scattering", "modules-shearlet"}
+    assert {path.stem for path in CONFIGS} >= {
+        "vgg16",
+        "vgg19-truncated",
+        "squeezenet",
+        "scattering",
+        "modules-shearlet",
+    }
 
 
 def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path):
@@ -32,15 +38,27 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path):
 
 
 def test_values_reach_the_network():
-    bank = Config.load(None, ["bank.name=vgg19", "bank.weights=w.npz", "bank.preprocessing=caffe", "seed=3"]).build().bank
-    assert (bank.network, bank.weights, bank.preprocessing, bank.random_state) == ("vgg19", "w.npz", "caffe", 3)
+    bank = (
+        Config.load(None, ["bank.name=vgg19", "bank.weights=w.npz", "bank.preprocessing=caffe", "seed=3"])
+        .build()
+        .bank
+    )
+    assert (bank.network, bank.weights, bank.preprocessing, bank.random_state) == (
+        "vgg19",
+        "w.npz",
+        "caffe",
+        3,
+    )
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
         ("bank.tiles=64", "unknown key bank.tiles: the nearest is bank.tile; there are name, J, L"),
-        ("bank.weights=x", "bank.weights is no option of bank.name=scattering, but of the convnet bank: set bank.name too"),
+        (
+            "bank.weights=x",
+            "bank.weights is no option of bank.name=scattering, but of the convnet bank: set bank.name too",
+        ),
         ("selection.n_feature=3", "unknown key selection.n_feature: the nearest is selection.n_features"),
         ("kernle.gammas=[1]", "unknown key kernle: the nearest is kernel"),
         ("svm.C=-1", "svm.C=-1: input should be greater than 0"),

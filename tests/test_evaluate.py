@@ -19,7 +19,9 @@ def test_iou_and_dice_equal_scikit_learns(seed, n_classes):
     np.testing.assert_allclose(
         scores.iou[0], jaccard_score(truth.ravel(), guess.ravel(), labels=labels, average=None)
     )
-    np.testing.assert_allclose(scores.dice[0], f1_score(truth.ravel(), guess.ravel(), labels=labels, average=None))
+    np.testing.assert_allclose(
+        scores.dice[0], f1_score(truth.ravel(), guess.ravel(), labels=labels, average=None)
+    )
     assert scores.mean_iou[0] == pytest.approx(scores.iou[0].mean())
 
 
@@ -65,8 +67,16 @@ def test_bootstrap_interval_is_seeded_and_narrow_for_equal_values():
 @pytest.mark.parametrize(
     ("truth", "guess", "message"),
     [
-        (np.zeros((2, 2), int), np.zeros((2, 3), int), "true mask of shape (2, 2), prediction of shape (2, 3)"),
-        (np.full((2, 2), 7), np.zeros((2, 2), int), "true mask holds values 7 to 7: class ids must lie in 0..1"),
+        (
+            np.zeros((2, 2), int),
+            np.zeros((2, 3), int),
+            "true mask of shape (2, 2), prediction of shape (2, 3)",
+        ),
+        (
+            np.full((2, 2), 7),
+            np.zeros((2, 2), int),
+            "true mask holds values 7 to 7: class ids must lie in 0..1",
+        ),
         (np.full((2, 2), 255), np.zeros((2, 2), int), "true mask 0 has no labelled pixel"),
     ],
 )

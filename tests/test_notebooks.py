@@ -13,5 +13,10 @@ def test_notebook_runs(path):
     notebook = nbformat.read(path, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "commit notebooks without outputs"
     NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
-    errors = [output for cell in notebook.cells for output in cell.get("outputs", []) if output.output_type == "error"]
+    errors = [
+        output
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if output.output_type == "error"
+    ]
     assert not errors

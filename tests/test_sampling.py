@@ -14,7 +14,9 @@ def ids(rng):
 
 def test_drawn_pixels_are_where_they_are_said_to_be(ids, rng):
     sample = draw_pixels(ids, 2, 60, rng)
-    assert [ids[i][r, c] for i, r, c in zip(sample.image, sample.row, sample.col, strict=True)] == list(sample.label)
+    assert [ids[i][r, c] for i, r, c in zip(sample.image, sample.row, sample.col, strict=True)] == list(
+        sample.label
+    )
     assert len(set(zip(sample.image, sample.row, sample.col, strict=True))) == sample.label.size
     assert (np.diff(sample.image) >= 0).all()
     for index in range(2):

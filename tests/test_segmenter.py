@@ -4,7 +4,15 @@ from scipy import ndimage
 from sklearn.base import clone
 
 import segkit
-from segkit import ConditionalCovarianceSelector, ConvNetBank, LinearSVM, MixtureRFF, ModuleBank, ScatteringBank, Segmenter
+from segkit import (
+    ConditionalCovarianceSelector,
+    ConvNetBank,
+    LinearSVM,
+    MixtureRFF,
+    ModuleBank,
+    ScatteringBank,
+    Segmenter,
+)
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
 from segkit.features import Module
 from segkit.kernels import Gaussian, Polynomial
@@ -222,7 +230,9 @@ def rgb(n):
 @pytest.mark.parametrize("pyramid", [(1.0,), (1.0, 0.5)])
 def test_embedded_weights_are_all_a_model_needs(tmp_path, pyramid):
     images, masks = rgb(2)
-    bank = ConvNetBank("squeezenet1_0", weights="random", layers=["1", "3_squeeze_activation"], pyramid=pyramid)
+    bank = ConvNetBank(
+        "squeezenet1_0", weights="random", layers=["1", "3_squeeze_activation"], pyramid=pyramid
+    )
     segmenter = quick(bank).fit(images, masks)
     segmenter.save(tmp_path / "m.segkit")
     loaded = segkit.load(tmp_path / "m.segkit")
@@ -249,7 +259,9 @@ def test_weights_left_out_are_looked_for_and_checked(tmp_path):
 
 def test_scattering_bank_is_the_default(data):
     images, masks = data
-    segmenter = Segmenter(selection_pixels=200, training_pixels=300, kernels=MixtureRFF(n_components=64)).fit(images[:1], masks[:1])
+    segmenter = Segmenter(selection_pixels=200, training_pixels=300, kernels=MixtureRFF(n_components=64)).fit(
+        images[:1], masks[:1]
+    )
     assert type(segmenter.bank_) is ScatteringBank
 
 
@@ -264,7 +276,11 @@ IMAGE, MASK = picture(0)
         ([IMAGE], [MASK[:-1]], "image 0 is 44 x 52, its mask 43 x 52"),
         ([IMAGE], [np.zeros_like(MASK)], "masks hold 0, expected at least two classes"),
         ([IMAGE], [np.full_like(MASK, 255)], "no labelled pixel"),
-        ([IMAGE], [MASK.astype(float)], "mask 0 of shape (44, 52) and dtype float64: expected (H, W) of integers"),
+        (
+            [IMAGE],
+            [MASK.astype(float)],
+            "mask 0 of shape (44, 52) and dtype float64: expected (H, W) of integers",
+        ),
         ([np.full_like(IMAGE, 0.5)], [MASK], "image 0 is constant"),
         ([np.where(MASK, np.nan, IMAGE)], [MASK], "holds NaN or infinity"),
         ([(IMAGE * 255).astype(np.uint8)], [MASK], "expected floats in [0, 1]"),

@@ -24,7 +24,10 @@ def test_round_trip(tmp_path, rng):
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"segkit": json.dumps({"format_version": 99})}, "model of format version 99, this segkit reads version 1"),
+        (
+            {"segkit": json.dumps({"format_version": 99})},
+            "model of format version 99, this segkit reads version 1",
+        ),
         ({"segkit": "{"}, "damaged or not a segkit model"),
         ({"other": "1"}, "not a segkit model; give a file written by segkit train"),
     ],

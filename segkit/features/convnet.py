@@ -176,7 +176,9 @@ class ConvNetBank(FilterBank):
 
     def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
         """Weights of the layers that these channels need, by torchvision's names."""
-        names = {self.channels(n_image_channels)[index].group.split("@")[0].split("#")[0] for index in channels}
+        names = {
+            self.channels(n_image_channels)[index].group.split("@")[0].split("#")[0] for index in channels
+        }
         needed = {key for layer in self._trace.layers if layer.name in names for key in layer.parameters}
         return {key: self._trace.state[key].numpy() for key in sorted(needed)}
 
@@ -184,17 +186,23 @@ class ConvNetBank(FilterBank):
         """Take these weights (torchvision's names) instead of loading `self.weights`."""
         import torch
 
-        self._trace_cache = _Trace(self.network, {key: torch.from_numpy(value) for key, value in weights.items()})
+        self._trace_cache = _Trace(
+            self.network, {key: torch.from_numpy(value) for key, value in weights.items()}
+        )
 
     @property
     def _trace(self) -> _Trace:
         """The traced network with its weights, made on first use."""
         if self.preprocessing not in PREPROCESSING:
-            raise ConfigError(f"preprocessing {self.preprocessing!r}: choose one of {', '.join(PREPROCESSING)}")
+            raise ConfigError(
+                f"preprocessing {self.preprocessing!r}: choose one of {', '.join(PREPROCESSING)}"
+            )
         if self.channel_mode not in CHANNEL_MODES:
             raise ConfigError(f"channel_mode {self.channel_mode!r}: choose one of {', '.join(CHANNEL_MODES)}")
         if not self.pyramid or not all(0 < scale <= 1 for scale in self.pyramid):
-            raise ConfigError(f"pyramid {list(self.pyramid)}: give scales above 0 and up to 1, such as [1, 0.5, 0.25]")
+            raise ConfigError(
+                f"pyramid {list(self.pyramid)}: give scales above 0 and up to 1, such as [1, 0.5, 0.25]"
+            )
         cached: _Trace | None = getattr(self, "_trace_cache", None)
         if cached is None:
             state = None if self.weights == "random" else load_weights(self.network, self.weights)
@@ -278,9 +286,13 @@ class _Trace:
         self._graph_module = _trace_network(network)
         self.layers = _find_layers(self._graph_module)
         if not self.layers:
-            raise ConfigError(f"{network} has no convolutional layers to take filters from: choose vgg16, resnet18, ...")
+            raise ConfigError(
+                f"{network} has no convolutional layers to take filters from: choose vgg16, resnet18, ..."
+            )
         self.names = [layer.name for layer in self.layers]
-        expected = {key: self._graph_module.state_dict()[key] for layer in self.layers for key in layer.parameters}
+        expected = {
+            key: self._graph_module.state_dict()[key] for layer in self.layers for key in layer.parameters
+        }
         if state is None:
             state = _random_state_dict(expected, random_state)
         _check_shapes(network, expected, state)
@@ -291,12 +303,14 @@ class _Trace:
                 f"which needs {', '.join(list(expected)[:2])}; give that network's weights, by torchvision's names"
             )
         needed = {key for layer in self.layers for key in layer.parameters}
-        self.state = {key: state[key].float() if state[key].is_floating_point() else state[key] for key in needed}
+        self.state = {
+            key: state[key].float() if state[key].is_floating_point() else state[key] for key in needed
+        }
         self._graph_module.load_state_dict(self.state, strict=False, assign=True)
         self._pruned: dict[tuple[str, ...], GraphModule] = {}
 
     def up_to(self, nodes: tuple[str, ...]) -> GraphModule:
-        """The network cut to what these nodes need; it returns their outputs in order."""
+        """Cut the network to what these nodes need; the result returns their outputs in order."""
         if nodes not in self._pruned:
             from torch.fx import Graph, GraphModule
 
@@ -318,12 +332,16 @@ def _trace_network(network: str) -> GraphModule:
     from torchvision.models import get_model, list_models
 
     if network not in list_models(module=None):
-        raise ConfigError(f"network {network!r} is not one of torchvision's: vgg16, vgg19, squeezenet1_0, resnet18, ...")
+        raise ConfigError(
+            f"network {network!r} is not one of torchvision's: vgg16, vgg19, squeezenet1_0, resnet18, ..."
+        )
     try:
         with torch.device("meta"):
             module = symbolic_trace(get_model(network, weights=None).eval())
     except (torch.fx.proxy.TraceError, TypeError, ValueError) as error:
-        raise ConfigError(f"network {network!r} cannot be traced: choose vgg16, vgg19, squeezenet1_0, resnet18, ...") from error
+        raise ConfigError(
+            f"network {network!r} cannot be traced: choose vgg16, vgg19, squeezenet1_0, resnet18, ..."
+        ) from error
     return module
 
 
@@ -363,7 +381,11 @@ def _find_layers(module: GraphModule) -> list[Layer]:
         is_activation = isinstance(submodule, activations) or getattr(node.target, "__name__", "") == "relu"
         if grid is not None and is_activation and grid.parameters:
             name = str(vgg_name) if vgg_name is not None else str(node.name).removeprefix("features_")
-            layers.append(Layer(name, node.name, grid.n_channels, grid.stride, grid.offset, grid.radius, grid.parameters))
+            layers.append(
+                Layer(
+                    name, node.name, grid.n_channels, grid.stride, grid.offset, grid.radius, grid.parameters
+                )
+            )
     return layers
 
 
@@ -391,7 +413,13 @@ def _next_grid(node: Node, submodule: Any, inputs: list[_Grid]) -> _Grid | None:
         )
     if isinstance(submodule, nn.AdaptiveAvgPool2d | nn.Linear | nn.Flatten):
         return None
-    if getattr(node.target, "__name__", str(node.target)) in ("flatten", "adaptive_avg_pool2d", "mean", "view", "reshape"):
+    if getattr(node.target, "__name__", str(node.target)) in (
+        "flatten",
+        "adaptive_avg_pool2d",
+        "mean",
+        "view",
+        "reshape",
+    ):
         return None
     concatenated = getattr(node.target, "__name__", "") == "cat"
     n_channels = sum(grid.n_channels for grid in inputs) if concatenated else widest.n_channels

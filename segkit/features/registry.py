@@ -29,7 +29,9 @@ def bank_to_dict(bank: FilterBank) -> dict[str, Any]:
     """
     for kind, cls in BANKS.items():
         if type(bank) is cls:
-            return {"kind": kind} | {name: _plain(value) for name, value in bank.get_params(deep=False).items()}
+            return {"kind": kind} | {
+                name: _plain(value) for name, value in bank.get_params(deep=False).items()
+            }
     raise ConfigError(f"bank {type(bank).__name__} cannot be stored: only {', '.join(BANKS)} banks can")
 
 

@@ -153,8 +153,8 @@ class ScatteringBank(FilterBank):
             coefficients = transform(np.stack([tiles[position] for position in batch]))
             for (row, col), tile in zip(batch, coefficients, strict=True):
                 out[:, row, :, col] = tile[which, path, inner, inner]
-        out = out.reshape(view.size, rows * side, cols * side)
-        return np.ascontiguousarray(out[:, : -(-height >> scale), : -(-width >> scale)])
+        whole = out.reshape(view.size, rows * side, cols * side)
+        return np.ascontiguousarray(whole[:, : -(-height >> scale), : -(-width >> scale)])
 
 
 def _margin(scale: int) -> int:

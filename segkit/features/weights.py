@@ -88,7 +88,9 @@ def download_weights(address: str) -> dict[str, torch.Tensor]:
         ) from error
     except Exception as error:  # torch raises RuntimeError on a bad hash, pickle errors on a bad file
         cause = str(error).splitlines()[0]
-        raise WeightsError(f"weights {address} are damaged ({cause}): delete {cached} and try again") from error
+        raise WeightsError(
+            f"weights {address} are damaged ({cause}): delete {cached} and try again"
+        ) from error
     return state
 
 
@@ -111,7 +113,13 @@ def _read_weights(path: Path) -> dict[str, torch.Tensor]:
             case ".pth" | ".pt":
                 return dict(torch.load(path, map_location="cpu", weights_only=True))
     except (ValueError, OSError, SafetensorError, RuntimeError, TypeError, EOFError, BadZipFile) as error:
-        raise WeightsError(f"weights {path} cannot be read ({str(error).splitlines()[0]}): get the file anew") from error
+        raise WeightsError(
+            f"weights {path} cannot be read ({str(error).splitlines()[0]}): get the file anew"
+        ) from error
     except Exception as error:  # an unpickling error is a bare Exception subclass in some versions of torch
-        raise WeightsError(f"weights {path} hold more than arrays and were not opened: save a state_dict") from error
-    raise ConfigError(f"weights {path}: unknown format {path.suffix!r}; needed .npz, .safetensors, .pth or .pt")
+        raise WeightsError(
+            f"weights {path} hold more than arrays and were not opened: save a state_dict"
+        ) from error
+    raise ConfigError(
+        f"weights {path}: unknown format {path.suffix!r}; needed .npz, .safetensors, .pth or .pt"
+    )

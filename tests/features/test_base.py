@@ -35,7 +35,10 @@ def test_upsampled_pixels_are_bilinear_and_equal_sampled_ones(stride, offset, he
     shape = (int(height * stride) + 1, int(width * stride) + 2)
     dense = maps.upsample(shape)
     rows, cols = rng.integers(shape[0], size=9), rng.integers(shape[1], size=9)
-    naive = [[bilinear(channel, r, c, stride, offset) for channel in values] for r, c in zip(rows, cols, strict=True)]
+    naive = [
+        [bilinear(channel, r, c, stride, offset) for channel in values]
+        for r, c in zip(rows, cols, strict=True)
+    ]
     np.testing.assert_allclose(dense[:, rows, cols].T, naive, atol=1e-5)
     np.testing.assert_array_equal(maps.sample(rows, cols), dense[:, rows, cols].T)
 

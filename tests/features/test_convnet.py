@@ -118,8 +118,12 @@ def test_pyramid_adds_scales_of_the_same_filters(image):
     # a smooth image has nearly the same features at half its size
     ramp = np.broadcast_to(np.linspace(0, 1, 64, dtype=np.float32)[:, None, None], (64, 64, 3))
     full, half = bank.maps(ramp)[:2]
-    flat = ConvNetBank("vgg16", weights="random", layers=["conv1_1"]).maps(np.full((9, 9, 3), 0.5, np.float32))[0]
-    assert np.abs(half.upsample((64, 64)) - full.values)[:, 30:34, 30:34].max() < 0.2 * np.abs(flat.values).max()
+    flat = ConvNetBank("vgg16", weights="random", layers=["conv1_1"]).maps(
+        np.full((9, 9, 3), 0.5, np.float32)
+    )[0]
+    assert (
+        np.abs(half.upsample((64, 64)) - full.values)[:, 30:34, 30:34].max() < 0.2 * np.abs(flat.values).max()
+    )
 
 
 def test_pyramid_takes_sizes_that_do_not_divide():
@@ -146,14 +150,18 @@ def test_preprocessing_belongs_to_the_weights(image):
     caffe = ConvNetBank("vgg16", preprocessing="caffe", **options).maps(image)[0].values
     state = ConvNetBank("vgg16", **options).weights_used(np.array([0]), 3)
     weight, bias = (torch.from_numpy(state[f"features.0.{name}"]) for name in ("weight", "bias"))
-    signal = torch.from_numpy(image * 255 - np.array([123.68, 116.779, 103.939], dtype=np.float32)).permute(2, 0, 1)
+    signal = torch.from_numpy(image * 255 - np.array([123.68, 116.779, 103.939], dtype=np.float32)).permute(
+        2, 0, 1
+    )
     expected = torch.relu(nn.functional.conv2d(signal[None], weight, bias, padding=1))[0].numpy()
     np.testing.assert_allclose(caffe, expected, rtol=1e-4, atol=1e-2)
 
 
 def test_random_weights_are_seeded(image):
     def run(seed):
-        return ConvNetBank("squeezenet1_0", weights="random", random_state=seed).dense(image, np.array([0, 500]))
+        return ConvNetBank("squeezenet1_0", weights="random", random_state=seed).dense(
+            image, np.array([0, 500])
+        )
 
     np.testing.assert_array_equal(run(1), run(1))
     assert np.abs(run(1) - run(2)).max() > 0
@@ -190,7 +198,11 @@ def test_genuine_weights_see_colour_and_edges(shared):
     squeezenet = ConvNetBank(
         "squeezenet1_0", weights=shared / "weights" / "squeezenet1_0_rgb_f32.npz", preprocessing="caffe"
     )
-    assert squeezenet.dense(np.random.default_rng(0).random((64, 64, 3)), np.array([0, 2000])).shape == (2, 64, 64)
+    assert squeezenet.dense(np.random.default_rng(0).random((64, 64, 3)), np.array([0, 2000])).shape == (
+        2,
+        64,
+        64,
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,10 +231,14 @@ def test_images_too_small_for_the_network_are_refused():
 def test_weights_of_another_network_are_refused(tmp_path):
     path = tmp_path / "other.npz"
     np.savez(path, **{"features.0.weight": np.zeros((3, 3, 3, 3), dtype=np.float32)})
-    with pytest.raises(WeightsError, match=r"features.0.weight have shape \(3, 3, 3, 3\), vgg16 needs \(64, 3, 3, 3\)"):
+    with pytest.raises(
+        WeightsError, match=r"features.0.weight have shape \(3, 3, 3, 3\), vgg16 needs \(64, 3, 3, 3\)"
+    ):
         ConvNetBank("vgg16", weights=path).channels()
     np.savez(path, unrelated=np.zeros(3))
-    with pytest.raises(WeightsError, match="weights hold unrelated, ...: none fits the first layer of vgg16"):
+    with pytest.raises(
+        WeightsError, match=r"weights hold unrelated, \.\.\.: none fits the first layer of vgg16"
+    ):
         ConvNetBank("vgg16", weights=path).channels()
 
 
@@ -281,7 +297,7 @@ def test_imagenet_weights_are_downloaded_once_and_checked(served_weights, monkey
 def test_damaged_downloads_are_refused(served_weights):
     path, address = served_weights
     path.write_bytes(path.read_bytes()[:-7] + b"damaged")
-    with pytest.raises(WeightsError, match="are damaged .*invalid hash"):
+    with pytest.raises(WeightsError, match=r"are damaged .*invalid hash"):
         ConvNetBank("vgg16", weights=address).channels()
 
 

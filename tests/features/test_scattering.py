@@ -20,7 +20,9 @@ def small():
 
 
 def test_channels_are_named_in_kymatios_order():
-    paths = Scattering2D(J=2, shape=(16, 16), L=3, frontend="numpy", out_type="list")(np.zeros((16, 16), np.float32))
+    paths = Scattering2D(J=2, shape=(16, 16), L=3, frontend="numpy", out_type="list")(
+        np.zeros((16, 16), np.float32)
+    )
     names = [channel.name for channel in ScatteringBank(J=2, L=3, pixels=False).channels(1)]
     assert len(names) == len(paths)
     for name, path in zip(names, paths, strict=True):
