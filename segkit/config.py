@@ -28,7 +28,7 @@ from segkit.errors import ConfigError
 from segkit.features import ConvNetBank, FilterBank, ModuleBank, ScatteringBank
 from segkit.kernels import MixtureRFF
 from segkit.linear import LinearSVM
-from segkit.segmenter import Segmenter
+from segkit.segmenter import SELECTION_TOL, Segmenter
 from segkit.selection import ConditionalCovarianceSelector
 
 
@@ -110,11 +110,15 @@ class SelectionConfig(_Section):
     pixels: PositiveInt = 3000
     n_components: PositiveInt = 512
     epsilon: PositiveFloat | None = None
+    tol: PositiveFloat = SELECTION_TOL
 
     def build(self) -> ConditionalCovarianceSelector:
         """Make the selector; its seed is the segmenter's."""
         return ConditionalCovarianceSelector(
-            n_features_to_select=self.n_features, n_components=self.n_components, epsilon=self.epsilon
+            n_features_to_select=self.n_features,
+            n_components=self.n_components,
+            epsilon=self.epsilon,
+            tol=self.tol,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -33,6 +34,8 @@ N_FOLDS = 5
 # Random features of a block of pixels should stay in the processor's cache.
 PIXELS_AT_ONCE = 4096
 CALIBRATION_PIXELS = 10_000
+# Ten times the selector's own tolerance: half the time, and the same channels but for a few.
+SELECTION_TOL = 1e-3
 
 
 class Segmenter(BaseEstimator):
@@ -43,7 +46,7 @@ class Segmenter(BaseEstimator):
     bank : FilterBank, default=None
         Per-pixel features; None is `ScatteringBank()`, which needs no weights.
     selector : selector or None, default=None
-        Which channels to keep; None is `ConditionalCovarianceSelector()`.
+        Which channels to keep; None is `ConditionalCovarianceSelector(tol=1e-3)`.
     kernels : MixtureRFF, default=None
         Mixture of kernels, weighted by MMD, and its random features; None is `MixtureRFF()`.
     svm : LinearSVM, default=None
@@ -173,7 +176,7 @@ class Segmenter(BaseEstimator):
 
         rng = np.random.default_rng(self.random_state)
         self.bank_ = clone(self.bank) if self.bank is not None else ScatteringBank()
-        self.selector_ = self._seeded(self.selector, ConditionalCovarianceSelector)
+        self.selector_ = self._seeded(self.selector, partial(ConditionalCovarianceSelector, tol=SELECTION_TOL))
         self.kernels_ = self._seeded(self.kernels, MixtureRFF)
 
         drawn = draw_pixels(ids, n_classes, self.selection_pixels, rng)
