@@ -106,7 +106,7 @@ def _draw_panel(
 
     order = np.argsort(-scores.mean_iou, kind="stable")
     chosen = {"best": order[0], "median": order[len(order) // 2], "worst": order[-1]}
-    figure = Figure(figsize=(11, 6.9), layout="constrained")
+    figure = Figure(figsize=(12, 6.6), layout="constrained")
     axes = figure.subplots(len(chosen), 4)
     for row, (rank, index) in zip(axes, chosen.items(), strict=True):
         row[0].imshow(images[index])
@@ -118,5 +118,5 @@ def _draw_panel(
             axis.set(xticks=[], yticks=[])
     for axis, title in zip(axes[0], ("image", "truth", "probability of lesion", "prediction"), strict=True):
         axis.set_title(title, fontsize=12)
-    figure.colorbar(heat, ax=axes[:, 2], location="bottom", fraction=0.03, pad=0.01)
+    figure.colorbar(heat, ax=axes, location="right", shrink=0.6, aspect=30, label="probability of lesion")
     figure.savefig(path, dpi=110)

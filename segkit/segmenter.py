@@ -176,7 +176,9 @@ class Segmenter(BaseEstimator):
 
         rng = np.random.default_rng(self.random_state)
         self.bank_ = clone(self.bank) if self.bank is not None else ScatteringBank()
-        self.selector_ = self._seeded(self.selector, partial(ConditionalCovarianceSelector, tol=SELECTION_TOL))
+        self.selector_ = self._seeded(
+            self.selector, partial(ConditionalCovarianceSelector, tol=SELECTION_TOL)
+        )
         self.kernels_ = self._seeded(self.kernels, MixtureRFF)
 
         drawn = draw_pixels(ids, n_classes, self.selection_pixels, rng)
