@@ -236,8 +236,8 @@ def best_threshold(
     Returns
     -------
     float
-        The middle of the thresholds whose mean IoU is within 1e-3 of the highest: the maximum is
-        flat, and a threshold at its edge would be luck.
+        The middle of the thresholds about the best whose mean IoU is within 1e-3 of it: the maximum
+        is flat, and a threshold at its edge would be luck.
     """
     candidates = np.unique(np.quantile(decision, np.linspace(0.001, 0.999, 500)))
     scores = np.zeros(candidates.size)
@@ -245,8 +245,13 @@ def best_threshold(
     for index in images:
         mine = image == index
         scores += _mean_iou_above(candidates, decision[mine], label[mine] == 1, weight[mine]) / images.size
-    near_best = candidates[scores >= scores.max() - 1e-3]
-    return float((near_best[0] + near_best[-1]) / 2)
+    first = last = int(scores.argmax())
+    good = scores >= scores[first] - 1e-3
+    while first > 0 and good[first - 1]:
+        first -= 1
+    while last + 1 < good.size and good[last + 1]:
+        last += 1
+    return float((candidates[first] + candidates[last]) / 2)
 
 
 def _mean_iou_above(

@@ -7,6 +7,7 @@ is imported inside them, so that ``segkit --help`` answers at once.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import warnings
@@ -17,10 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from segkit import __version__
-from segkit.errors import ConfigError, InputError, OutputError, SegkitError
+from segkit.errors import ConfigError, InputError, ModelFileError, OutputError, SegkitError
 
 if TYPE_CHECKING:
     from segkit.images import LabelMap
+    from segkit.segmenter import Segmenter
 
 Item = TypeVar("Item")
 
@@ -58,6 +60,16 @@ def main() -> None:
         if debug:
             raise
         _fail(" ".join(str(error).split()))
+    except OSError as error:
+        if debug:
+            raise
+        _fail(
+            f"{error.filename or 'file'}: {error.strerror or error}; check the path, its permissions and free space"
+        )
+    except (ValueError, TypeError) as error:  # what a library refuses, for example an option out of its range
+        if debug:
+            raise
+        _fail(f"{' '.join(str(error).split())} (--debug shows where this came from)")
     except MemoryError:
         _fail(
             "out of memory: use smaller images, fewer training.pixels or kernel.n_components, or a smaller bank"
@@ -111,6 +123,7 @@ def train(
     overrides = [*(set_ or []), *([] if seed is None else [f"seed={seed}"])]
     settings = Config.load(config, overrides)
     _refuse_existing([output], overwrite)
+    _check_writable(output)
     dataset = load_pairs(images, masks, labels=settings.data.labels, unlabelled=settings.data.unlabelled)
     tell = _teller(quiet)
     for message in dataset.messages:
@@ -118,7 +131,6 @@ def train(
     segmenter = settings.build()
     with _progress(quiet) as follow:
         segmenter.fit(dataset.images, dataset.masks, label_map=dataset.label_map, progress=follow)
-    output.parent.mkdir(parents=True, exist_ok=True)
     segmenter.save(output, embed_weights=getattr(settings.bank, "embed_weights", True))
     tell(_describe_training(segmenter.summary_, segmenter.label_map_))
     tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
@@ -144,7 +156,7 @@ def predict(
 
     segmenter = load(model)
     _refuse_nesting(images, output)
-    jobs = _plan_outputs(images, output, n_channels=segmenter.n_image_channels_)
+    jobs = _plan_outputs(images, output, segmenter)
     extras = [name for name, wanted in zip(EXTRAS, (probability, overlay), strict=True) if wanted]
     _refuse_existing([target for _, target in jobs] + [output / name for name in extras], overwrite)
     start = time.perf_counter()
@@ -183,6 +195,7 @@ def evaluate(
 
     if json_file is not None:
         _refuse_existing([json_file], overwrite)
+        _check_writable(json_file)
     result = compare_folders(predictions, masks, unlabelled=unlabelled, skip=EXTRAS)
     if json_file is not None:
         _write_json(json_file, result)
@@ -213,7 +226,12 @@ def inspect(
     from segkit.store import read_model
 
     header, _ = read_model(path)
-    typer.echo(_describe_model(header))
+    try:
+        typer.echo(_describe_model(header))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, SegkitError):
+            raise
+        raise ModelFileError(f"{path}: incomplete model ({error!r}); copy it anew or train again") from error
 
 
 @app.command()
@@ -221,7 +239,9 @@ def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for images, model and pictures.")
     ] = Path("segkit-demo"),
-    seed: Annotated[int, typer.Option(help="Seed of the made-up images and of training.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="Seed of the made-up images and of training.")
+    ] = 0,
     quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -276,6 +296,13 @@ def _refuse_existing(paths: list[Path], overwrite: bool) -> None:
         )
 
 
+def _check_writable(path: Path) -> None:
+    """Find out before a long run, not after it, that its result could not be written."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise OutputError(f"{path} cannot be written: give a file in a folder you may write to")
+
+
 def _refuse_nesting(images: Path, output: Path) -> None:
     """Keep predictions out of the input folder, where the next run would take them for images."""
     inside, around = output.resolve(), images.resolve()
@@ -287,7 +314,7 @@ def _refuse_nesting(images: Path, output: Path) -> None:
         raise OutputError(f"output {output} is the folder of {images}: choose a folder elsewhere")
 
 
-def _plan_outputs(images: Path, output: Path, *, n_channels: int) -> list[tuple[Path, Path]]:
+def _plan_outputs(images: Path, output: Path, segmenter: Segmenter) -> list[tuple[Path, Path]]:
     """Input and output file of every image, once all of them have been read and found fit."""
     from segkit.images import list_images, read_image
 
@@ -302,9 +329,20 @@ def _plan_outputs(images: Path, output: Path, *, n_channels: int) -> list[tuple[
         except SegkitError as error:
             faults.append(str(error))
             continue
-        if pages[0].shape[2] != n_channels:
-            faults.append(f"{source} has {pages[0].shape[2]} channels, the model was trained on {n_channels}")
-        target = (output / relative).with_suffix(".png" if len(pages) == 1 else ".tif")
+        shapes = {page.shape for page in pages}
+        n_channels = max(shape[2] for shape in shapes)
+        if n_channels != segmenter.n_image_channels_:
+            faults.append(
+                f"{source} has {n_channels} channels, the model was trained on {segmenter.n_image_channels_}"
+            )
+        elif len(shapes) > 1:
+            faults.append(f"{source} has pages of different sizes: save them as separate files")
+        if len(relative.parts) > 1 and relative.parts[0] in EXTRAS:
+            faults.append(
+                f"{source} is in a folder called {relative.parts[0]}, as results are: rename that folder"
+            )
+        fits_png = len(pages) == 1 and segmenter.classes_.dtype in ("uint8", "uint16")
+        target = (output / relative).with_suffix(".png" if fits_png else ".tif")
         if target in taken:
             faults.append(f"{source} and {taken[target]} would both become {target}: rename one")
         taken[target] = source
@@ -341,8 +379,10 @@ def _maps_to_store(probabilities: Any) -> Any:
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    from segkit.images.write import atomic
+
+    with atomic(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def _describe_training(summary: dict[str, Any], label_map: LabelMap) -> str:

@@ -33,7 +33,7 @@ from segkit.selection import ConditionalCovarianceSelector
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ConvNetConfig(_Section):
@@ -43,7 +43,7 @@ class ConvNetConfig(_Section):
     weights: str = "imagenet"
     preprocessing: Literal["torchvision", "caffe"] = "torchvision"
     channel_mode: Literal["rgb", "each", "mean"] = "rgb"
-    layers: tuple[str, ...] | None = None
+    layers: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     pyramid: tuple[PositiveFloat, ...] = (1.0,)
     embed_weights: bool = True
 
@@ -107,9 +107,9 @@ class SelectionConfig(_Section):
     """Which channels are kept (`ConditionalCovarianceSelector`)."""
 
     n_features: PositiveInt = 128
-    pixels: PositiveInt = 3000
+    pixels: Annotated[int, Field(ge=20)] = 3000
     n_components: PositiveInt = 512
-    epsilon: PositiveFloat | None = None
+    epsilon: Annotated[float, Field(ge=1e-9)] | None = None
     tol: PositiveFloat = SELECTION_TOL
 
     def build(self) -> ConditionalCovarianceSelector:
@@ -153,7 +153,7 @@ class SVMConfig(_Section):
 class TrainingConfig(_Section):
     """How much the classifier sees, and what its probabilities mean."""
 
-    pixels: PositiveInt = 20_000
+    pixels: Annotated[int, Field(ge=20)] = 20_000
     threshold: Literal["iou", "zero"] = "iou"
     probability: Literal["platt", "raw"] = "platt"
 
@@ -174,7 +174,7 @@ class Config(_Section):
     svm: SVMConfig = SVMConfig()
     training: TrainingConfig = TrainingConfig()
     data: DataConfig = DataConfig()
-    seed: NonNegativeInt = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
 
     @classmethod
     def load(cls, path: Path | None = None, overrides: Iterable[str] = ()) -> Self:
@@ -243,7 +243,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 def _parse_yaml(text: str, source: str) -> Any:
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         cause = " ".join(str(error).split())
         raise ConfigError(
             f"{source} is not YAML ({cause}): quote text that holds any of : {{ }} [ ]"

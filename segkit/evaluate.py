@@ -202,6 +202,12 @@ def compare_folders(
     """
     files, n_unused = _match_predictions(Path(predictions), Path(masks), skip)
     stems, truths, guesses = _read_both(files)
+    for stem, guess in zip(stems, guesses, strict=True):
+        if unlabelled is not None and (guess == unlabelled).any():
+            raise InputError(
+                f"{stem}: prediction holds {unlabelled}, the value of unlabelled pixels: "
+                f"every pixel needs a class; give the predictions, not the annotations"
+            )
     if label_map is None:
         values = sorted({int(value) for mask in truths + guesses for value in np.unique(mask)})
         classes = [value for value in values if value != unlabelled]
@@ -212,7 +218,11 @@ def compare_folders(
         [label_map.encode(mask) for mask in guesses],
         label_map.n_classes,
     )
-    notes = [f"{n_unused} predictions have no true mask and were left out"] if n_unused else []
+    strange = {int(value) for mask in guesses for value in np.unique(mask)} - {
+        int(value) for mask in truths for value in np.unique(mask)
+    }
+    notes = [f"predictions hold {', '.join(map(str, sorted(strange)))}, no true mask does"] if strange else []
+    notes += [f"{n_unused} predictions have no true mask and were left out"] if n_unused else []
     if len(stems) < FEW_IMAGES:
         notes.append(f"{len(stems)} images are too few to rank methods by: give {FEW_IMAGES} or more")
     return scores_to_dict(scores, stems, label_map) | {"notes": notes}

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from segkit.calibration import PlattScaling, best_threshold
-from segkit.errors import ConfigError, InputError, ModelFileError
+from segkit.errors import ConfigError, InputError, ModelFileError, SegkitError
 from segkit.evaluate import score_masks
 from segkit.features import Channel, FeatureMaps, FilterBank, ScatteringBank, bank_from_dict, bank_to_dict
 from segkit.features.base import as_image
@@ -72,7 +72,7 @@ class Segmenter(BaseEstimator):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Mask values learnt, sorted.
+        Mask values learnt, in the order of class ids.
     label_map_ : LabelMap
         What the classes are called, their mask values, and the value of unlabelled pixels.
     threshold_ : float
@@ -172,6 +172,7 @@ class Segmenter(BaseEstimator):
         self.classes_ = _mask_values(self.label_map_)
         ids = [self.label_map_.encode(mask) for mask in masks]
         n_classes = self.classes_.size
+        _check_classes(ids, self.label_map_)
         self.n_image_channels_ = arrays[0].shape[2]
 
         rng = np.random.default_rng(self.random_state)
@@ -298,7 +299,7 @@ class Segmenter(BaseEstimator):
             "threshold": self.threshold_,
             "kernels": kernels,
             "parameters": {
-                name: getattr(self, name)
+                name: _plain(getattr(self, name))
                 for name in (
                     "selection_pixels",
                     "training_pixels",
@@ -492,7 +493,9 @@ def load(path: str | Path) -> Segmenter:
     header, arrays = read_model(path)
     try:
         return _restore(header, arrays, str(path))
-    except (KeyError, TypeError, IndexError) as error:
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
+        if isinstance(error, SegkitError):
+            raise
         raise ModelFileError(f"{path}: incomplete model ({error!r}); copy it anew or train again") from error
 
 
@@ -525,6 +528,22 @@ def _restore(header: dict[str, Any], arrays: dict[str, NDArray[Any]], path: str)
     segmenter.platt_ = PlattScaling.from_arrays(arrays["platt.slope"], arrays["platt.intercept"])
     segmenter.threshold_ = header["threshold"]
     segmenter.summary_ = header["summary"]
+    n_kept = len(segmenter.channels_)
+    n_features = segmenter.kernels_.transform(np.zeros((1, n_kept), dtype=np.float32)).shape[1]
+    n_planes = 1 if segmenter.classes_.size == 2 else segmenter.classes_.size
+    shapes = {
+        "scaler.mean": (n_kept,),
+        "scaler.scale": (n_kept,),
+        "svm.coef": (n_planes, n_features),
+        "svm.intercept": (n_planes,),
+        "platt.slope": (n_planes,),
+        "platt.intercept": (n_planes,),
+    }
+    wrong = [name for name, shape in shapes.items() if arrays[name].shape != shape]
+    if wrong or not (np.diff(segmenter._kept) > 0).all() or not isinstance(segmenter.threshold_, float):
+        raise ModelFileError(
+            f"{path}: arrays do not fit each other ({', '.join(wrong)}); copy it anew or train again"
+        )
     return segmenter
 
 
@@ -563,6 +582,19 @@ def _infer_label_map(masks: Sequence[NDArray[Any]], unlabelled: int | None) -> L
     return LabelMap.infer(values, labels=labels, unlabelled=unlabelled)
 
 
+def _check_classes(ids: Sequence[NDArray[np.uint8]], label_map: LabelMap) -> None:
+    """Check that every mask has labelled pixels and every class has some."""
+    for index, mask in enumerate(ids):
+        if (mask == UNLABELLED).all():
+            raise InputError(f"mask {index} has no labelled pixel: annotate some, or leave that image out")
+    counts = np.bincount(np.concatenate([mask.ravel() for mask in ids]), minlength=UNLABELLED + 1)
+    absent = [name for name, count in zip(label_map.names, counts, strict=False) if not count]
+    if absent:
+        raise InputError(
+            f"no mask holds class {', '.join(absent)}: leave it out of the label map, or annotate some"
+        )
+
+
 def _check_pairs(images: Sequence[FloatArray], masks: Sequence[NDArray[Any]]) -> None:
     """Check that images and masks fit together and that there is something to see."""
     if len(images) != len(masks) or not images:
@@ -590,6 +622,11 @@ def _in_blocks(svm: LinearSVM, kernels: MixtureRFF, X: FloatArray) -> FloatArray
         block = slice(start, start + PIXELS_AT_ONCE)
         out[block] = svm.decision_function(kernels.transform(X[block])).reshape(-1, out.shape[1])
     return out
+
+
+def _plain(value: Any) -> Any:
+    """Turn a NumPy number into Python's, which JSON can hold."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _kernel_name(description: dict[str, Any]) -> str:

@@ -81,6 +81,8 @@ def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]
             if _KEY not in metadata:
                 raise ModelFileError(f"{path}: not a segkit model; give a file written by segkit train")
             header: dict[str, Any] = json.loads(metadata[_KEY])
+            if not isinstance(header, dict):
+                raise ModelFileError(f"{path}: damaged header; copy it anew or train again")
             format_version = header.get("format_version")
             if format_version != FORMAT_VERSION:
                 raise ModelFileError(

@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
-from segkit.calibration import PlattScaling
+from segkit.calibration import PlattScaling, best_threshold
 from segkit.errors import InputError
 
 
@@ -162,3 +162,38 @@ def test_other_number_of_columns():
     assert str(error.value) == (
         "decisions have 1 columns: the scaling was fitted on 3, give decisions of the same classifier"
     )
+
+
+def naive_mean_iou(threshold, decision, label, weight, image):
+    """Mean over images and classes, written out."""
+    scores = []
+    for index in np.unique(image):
+        d, y, w = (array[image == index] for array in (decision, label, weight))
+        ious = []
+        for positive in (0, 1):
+            guess, truth = (d > threshold) == positive, y == positive
+            union = w[guess | truth].sum()
+            if union:
+                ious.append(w[guess & truth].sum() / union)
+        scores.append(np.mean(ious))
+    return np.mean(scores)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_best_threshold_has_the_highest_mean_iou(seed):
+    rng = np.random.default_rng(seed)
+    label, image = rng.integers(2, size=400), rng.integers(3, size=400)
+    decision = rng.normal(1.5 * label - 1 + 0.4 * image)
+    weight = np.where(label, 0.3, 1.7)
+    chosen = best_threshold(decision, label, weight, image)
+    highest = max(naive_mean_iou(t, decision, label, weight, image) for t in np.linspace(-3, 3, 301))
+    assert naive_mean_iou(chosen, decision, label, weight, image) > highest - 0.01
+
+
+def test_best_threshold_does_not_fall_between_two_peaks():
+    """Two images, each separable by itself, whose decisions are shifted against each other."""
+    decision = np.concatenate([np.linspace(-2.9, -2.1, 50), np.linspace(-1.9, -1.1, 50)])
+    decision = np.concatenate([decision, decision + 4])
+    label, image = np.tile(np.repeat([0, 1], 50), 2), np.repeat([0, 1], 100)
+    chosen = best_threshold(decision, label, np.ones(200), image)
+    assert naive_mean_iou(chosen, decision, label, np.ones(200), image) == pytest.approx(0.625, abs=0.02)

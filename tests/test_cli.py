@@ -369,3 +369,74 @@ def test_public_names_are_all_there():
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         package.nonsense  # noqa: B018
     assert (Path(package.__file__).parent / "py.typed").exists()
+
+
+def test_folders_named_like_results_are_refused(folder, model, segkit):
+    write_image(folder / "images" / "overlay" / "x.png", picture(5)[0])
+    err = refused(segkit, folder, "predict", model, folder / "images", "-o", folder / "out", "--overlay")
+    assert "is in a folder called overlay" in err
+
+
+def test_masks_without_annotation_and_classes_without_pixels(folder, segkit):
+    write_mask(folder / "masks" / "a" / "one.png", np.full((40, 48), 9, dtype=np.uint8))
+    arguments = train_arguments(folder)
+    err = refused(segkit, folder, *arguments, "--set", "data.unlabelled=9")
+    assert "a/one: mask has no labelled pixel" in err
+    labels = "data.labels={0: ground, 255: cell, 9: rim, 77: nothing}"
+    assert "no mask holds class nothing" in refused(segkit, folder, *arguments, "--set", labels)
+
+
+@pytest.mark.parametrize("output", ["m.segkit/x.segkit", "images"])
+def test_outputs_that_cannot_be_written_are_found_out_first(folder, model, segkit, output):
+    arguments = train_arguments(folder)
+    arguments[4] = folder / output
+    assert "cannot be written" in refused(segkit, folder, *arguments, "--overwrite")
+    arguments = ["evaluate", folder / "masks", folder / "masks", "--json", folder / output, "--overwrite"]
+    assert "cannot be written" in refused(segkit, folder, *arguments)
+
+
+def test_pages_of_different_sizes(folder, model, segkit):
+    (folder / "odd").mkdir()
+    with tifffile.TiffWriter(folder / "odd" / "x.tif") as file:
+        for shape in ((40, 48), (50, 60)):
+            file.write(
+                np.arange(shape[0] * shape[1], dtype=np.uint16).reshape(shape), photometric="minisblack"
+            )
+    err = refused(segkit, folder, "predict", model, folder / "odd", "-o", folder / "out")
+    assert "x.tif" in err
+
+
+def test_values_beyond_png_become_tiff(tmp_path, segkit):
+    image, mask = picture(0)
+    write_image(tmp_path / "images" / "x.png", image)
+    write_mask(tmp_path / "masks" / "x.tif", mask.astype(np.int32) * 70000)
+    code, _, err = segkit(
+        "train", tmp_path / "images", tmp_path / "masks", "-o", tmp_path / "m.segkit", *FAST
+    )
+    assert code == 0, err
+    assert segkit("predict", tmp_path / "m.segkit", tmp_path / "images", "-o", tmp_path / "out")[0] == 0
+    assert set(np.unique(read_mask(tmp_path / "out" / "x.tif")[0])) == {0, 70000}
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["svm.class_weight={5: 1}", "svm.C=.inf", "selection.pixels=1", "bank.modules=[{n_scales: abc}]",
+     "seed=99999999999999999999999", "seed=2020-99-01"],
+)  # fmt: skip
+def test_values_out_of_range_are_one_line(folder, segkit, option):
+    refused(segkit, folder, *train_arguments(folder), "--set", option)
+
+
+def test_predictions_in_other_values_than_the_truth_are_told(folder, segkit):
+    for path in (folder / "masks").rglob("*.png"):
+        write_mask(folder / "out" / path.relative_to(folder / "masks"), read_mask(path)[0] // 255)
+    _, out, _ = segkit("evaluate", folder / "out", folder / "masks")
+    assert "predictions hold 1, no true mask does" in out
+    err = refused(segkit, folder, "evaluate", folder / "out", folder / "masks", "--unlabelled", 1)
+    assert "prediction holds 1, the value of unlabelled pixels" in err
+
+
+def test_damaged_headers(tmp_path, segkit):
+    for header in ('{"format_version": 1}', "[1]", '{"format_version": 1, "label_map": 5}'):
+        save_file({"a": np.zeros(1)}, tmp_path / "m.segkit", metadata={"segkit": header})
+        refused(segkit, tmp_path, "inspect", tmp_path / "m.segkit")

@@ -217,6 +217,7 @@ def load_pairs(
     messages: list[str] = []
     items = list(_read(pairs, faults, messages))
     faults += _uneven_channels([item.image.shape for item in items])
+    faults += _unannotated(items, unlabelled)
     values = {int(value) for item in items for value in np.unique(item.mask)}
     label_map = _infer(values, labels, unlabelled, faults)
     _raise(faults)
@@ -261,6 +262,7 @@ def inspect_pairs(
     value_counts: Counter[int] = Counter()
     for item in _read(pairs, faults, messages):
         stems.append(item.stem)
+        faults += _unannotated([item], unlabelled)
         shapes[item.image.shape] += 1
         dtypes[item.dtype] += 1
         values, counts = np.unique(item.mask, return_counts=True)
@@ -363,6 +365,14 @@ def _items(
             )
             continue
         yield _Item(stem, image, masks[index], str(page.dtype))
+
+
+def _unannotated(items: Sequence[_Item], unlabelled: int | None) -> list[str]:
+    return [
+        f"{item.stem}: mask has no labelled pixel: annotate some, or leave that image out"
+        for item in items
+        if unlabelled is not None and (item.mask == unlabelled).all()
+    ]
 
 
 def _infer(
