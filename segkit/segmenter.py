@@ -31,8 +31,8 @@ Item = TypeVar("Item")
 Progress = Callable[[Iterable[Any], str], Iterable[Any]]
 
 N_FOLDS = 5
-# Random features of a block of pixels should stay in the processor's cache.
-PIXELS_AT_ONCE = 4096
+# Upsampled channels of so many pixels are held at a time.
+PIXELS_AT_ONCE = 32_768
 CALIBRATION_PIXELS = 10_000
 # Ten times the selector's own tolerance: half the time, and the same channels but for a few.
 SELECTION_TOL = 1e-3
@@ -388,7 +388,7 @@ class Segmenter(BaseEstimator):
             scale = self.n_training_pixels_ / np.count_nonzero(others)
             svm = clone(self.svm_).set_params(C=self.svm_.C * scale, tol=1e-2)
             svm.fit(X[others], drawn.label[others], drawn.weight[others], feature_map=self.kernels_.transform)
-            decisions[held_out] = _in_blocks(svm, self.kernels_, X[held_out])
+            decisions[held_out] = self.kernels_.dot(X[held_out], svm.coef_) + svm.intercept_
         return decisions
 
     def _summarise(
@@ -447,7 +447,8 @@ class Segmenter(BaseEstimator):
             rows = np.arange(top, min(top + n_rows, shape[0]))
             features = np.concatenate([stack.upsample(shape, rows) for stack in stacks])[column]
             X = features.reshape(len(column), -1).T
-            parts.append(_in_blocks(self.svm_, self.kernels_, X).reshape(rows.size, shape[1], -1))
+            decisions = self.kernels_.dot(X, self.svm_.coef_) + self.svm_.intercept_
+            parts.append(decisions.reshape(rows.size, shape[1], -1))
         decisions = np.concatenate(parts)
         return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
 
@@ -613,15 +614,6 @@ def _check_pairs(images: Sequence[FloatArray], masks: Sequence[NDArray[Any]]) ->
             )
         if np.ptp(image) == 0:
             raise InputError(f"image {index} is constant: there is nothing to learn from it, leave it out")
-
-
-def _in_blocks(svm: LinearSVM, kernels: MixtureRFF, X: FloatArray) -> FloatArray:
-    """Decisions of pixels with these standardised channels, (n, n_decisions)."""
-    out = np.empty((len(X), svm.coef_.shape[0]), dtype=np.float32)
-    for start in range(0, len(X), PIXELS_AT_ONCE):
-        block = slice(start, start + PIXELS_AT_ONCE)
-        out[block] = svm.decision_function(kernels.transform(X[block])).reshape(-1, out.shape[1])
-    return out
 
 
 def _plain(value: Any) -> Any:

@@ -23,6 +23,7 @@ def fourier_map(
     phases: FloatArray | None = None,
     *,
     amplitudes: FloatArray | None = None,
+    scale: bool = True,
     out: FloatArray | None = None,
 ) -> FloatArray:
     """Map rows to random Fourier features.
@@ -38,6 +39,8 @@ def fourier_map(
     amplitudes : ndarray of shape (n_draws,), optional
         Factor of each draw; ``sqrt(1 / n_draws)`` for pairs and ``sqrt(2 / n_draws)`` with phases
         by default.
+    scale : bool, default=True
+        Whether to apply the factors; False leaves plain cosines and sines.
     out : ndarray of shape (n_samples, n_components), optional
         Where to write, in the dtype of `X`; rows may be strided.
 
@@ -89,7 +92,8 @@ def fourier_map(
     else:
         projection += phases.astype(X.dtype, copy=False)
         angles.cos_()
-    torch.from_numpy(out).mul_(torch.from_numpy(amplitudes.astype(X.dtype)))
+    if scale:
+        torch.from_numpy(out).mul_(torch.from_numpy(amplitudes.astype(X.dtype)))
     return out
 
 
