@@ -78,10 +78,10 @@ def render(text: str) -> str:
     """Make every table of the README anew."""
     for name, (file, table) in TABLES.items():
         body = table(json.loads((RESULTS / file).read_text(encoding="utf-8")))
-        pattern = re.compile(rf"(<!-- table {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+        pattern = re.compile(rf"(<!-- table {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         if not pattern.search(text):
             raise SystemExit(f"README.md has no place for table {name}")
-        text = pattern.sub(lambda match, body=body: match[1] + body + match[2], text)  # type: ignore[misc]
+        text = pattern.sub(lambda match, body=body: match[1] + body + "\n" + match[2], text)  # type: ignore[misc]
     return text
 
 
