@@ -1,0 +1,199 @@
+"""Reorderings: of the entries of a vector, and of rows and columns of a matrix together."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from segkit.errors import ConfigError, InputError
+from segkit.invariance.groups import Array, Element, Group, Shape
+from segkit.invariance.laws import RandomGenerator
+
+# 8! = 40,320; one more and the list alone would take a gigabyte in time.
+LONGEST_LISTED = 8
+
+
+@dataclass(frozen=True)
+class Permutation(Group):
+    """Permutations of the entries of a vector (of the first axis of a sample).
+
+    Notes
+    -----
+    An element is an array p of positions; ``act(p, x)[i] = x[p[i]]``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.invariance import Permutation
+    >>> Permutation().act(np.array([2, 0, 1]), np.array([[10, 20, 30]]))
+    array([[30, 10, 20]])
+    """
+
+    n_axes: ClassVar[int] = 1
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all transformations can be listed: yes, up to 8 entries."""
+        return True
+
+    @property
+    def is_unitary(self) -> bool:
+        """Whether inner products are preserved: yes."""
+        return True
+
+    def elements(self, shape: Shape) -> Sequence[Element]:
+        """List all permutations of up to 8 entries."""
+        if shape[0] > LONGEST_LISTED:
+            raise ConfigError(
+                f"{type(self).__name__} of {shape[0]} entries has {math.factorial(shape[0]):.3g} elements: "
+                f"give n_transforms, the number to draw"
+            )
+        return [np.array(order) for order in itertools.permutations(range(shape[0]))]
+
+    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
+        """Draw n permutations uniformly."""
+        return [rng.permutation(shape[0]) for _ in range(n)]
+
+    def act(self, element: Element, X: Array) -> Array:
+        """Reorder the entries."""
+        return X[:, element]
+
+    def adjoint(self, element: Element, X: Array) -> Array:
+        """Reorder them back."""
+        return self.act(self.inverse(element), X)
+
+    def inverse(self, element: Element) -> Element:
+        """Give the permutation that puts every entry back."""
+        return np.argsort(element)
+
+
+@dataclass(frozen=True)
+class MatrixPermutation(Permutation):
+    """Simultaneous permutations of rows and columns of a square matrix, as of atoms in a molecule.
+
+    Notes
+    -----
+    An element is an array p of positions; ``act(p, x)[i, j] = x[p[i], p[j]]``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.invariance import MatrixPermutation
+    >>> MatrixPermutation().act(np.array([1, 0]), np.array([[[1, 2], [3, 4]]]))
+    array([[[4, 3],
+            [2, 1]]])
+    """
+
+    n_axes: ClassVar[int] = 2
+
+    def check(self, shape: Shape) -> None:
+        """Check that matrices are square."""
+        super().check(shape)
+        _check_matrix(self, shape)
+
+    def act(self, element: Element, X: Array) -> Array:
+        """Reorder rows and columns."""
+        return X[:, element[:, None], element[None, :]]
+
+
+@dataclass(frozen=True)
+class NormSortedPermutation(Group):
+    """Random orders of the rows and columns of a matrix, near that of decreasing row norms.
+
+    The order depends on the matrix itself: its row norms, disturbed by Gaussian noise, are sorted.
+    Such a transformation has no adjoint: estimators transform the data.
+
+    Parameters
+    ----------
+    noise : float, default=1.0
+        Standard deviation of the noise on the norms, in their unit, >= 0; 0 sorts exactly.
+
+    Raises
+    ------
+    ConfigError
+        If `noise` is negative or not finite.
+
+    Notes
+    -----
+    An element is the noise on each row. `act` takes float matrices (n, d, d).
+
+    References
+    ----------
+    G. Montavon et al., Learning invariant representations of molecules for atomization energy
+    prediction, 2012 (random Coulomb matrices), as used in A. Raj et al., Local group invariant
+    representations via orbit embeddings, 2017, section 4.1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.invariance import NormSortedPermutation
+    >>> matrix = np.array([[[1.0, 0.0], [0.0, 5.0]]])
+    >>> NormSortedPermutation(noise=0.0).act(np.zeros(2), matrix)
+    array([[[5., 0.],
+            [0., 1.]]])
+    """
+
+    noise: float = 1.0
+    n_axes: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise < math.inf:
+            raise ConfigError(f"NormSortedPermutation(noise={self.noise}): noise must be finite and >= 0")
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all transformations can be listed: only the sort without noise."""
+        return self.noise == 0
+
+    @property
+    def is_unitary(self) -> bool:
+        """Whether inner products are preserved: no, each matrix has an order of its own."""
+        return False
+
+    @property
+    def has_adjoint(self) -> bool:
+        """Whether templates can be transformed in place of the data: no."""
+        return False
+
+    def check(self, shape: Shape) -> None:
+        """Check that matrices are square."""
+        super().check(shape)
+        _check_matrix(self, shape)
+
+    def elements(self, shape: Shape) -> Sequence[Element]:
+        """List the one sort without noise."""
+        if not self.is_finite:
+            raise ConfigError(f"{self} has infinitely many elements: give n_transforms, the number to draw")
+        return [np.zeros(shape[0])]
+
+    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
+        """Draw n noise vectors."""
+        return list(rng.normal(0.0, self.noise, (n, shape[0])))
+
+    def act(self, element: Element, X: Array) -> Array:
+        """Sort rows and columns of each matrix by its disturbed row norms, largest first."""
+        order = np.argsort(-(np.linalg.norm(X, axis=2) + element), axis=1, kind="stable")
+        rows = np.take_along_axis(X, order[:, :, None], axis=1)
+        return np.take_along_axis(rows, order[:, None, :], axis=2)
+
+    def adjoint(self, element: Element, X: Array) -> Array:  # noqa: ARG002
+        """Refuse: there is none."""
+        raise InputError(
+            f"{self} has no adjoint, the order depending on the data: transform the data, or take MatrixPermutation()"
+        )
+
+    def inverse(self, element: Element) -> Element:  # noqa: ARG002
+        """Refuse: the order is not recorded."""
+        raise InputError(f"{self} has no inverse, the order depending on the data: take MatrixPermutation()")
+
+
+def _check_matrix(group: Group, shape: Shape) -> None:
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise InputError(
+            f"samples of shape {shape}: {type(group).__name__} acts on square matrices; give (n_samples, d, d)"
+        )

@@ -1,0 +1,644 @@
+"""Transformations of images: shifts, turns, reflections, scalings and their affine compositions.
+
+Images are (n, H, W) or (n, H, W, C). Shifts, quarter turns and reflections move pixels and are
+exact. Everything else interpolates: bilinearly, as a sparse matrix whose transpose is the exact
+adjoint, so inner products move from data to templates without error although the map is not unitary.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage, sparse
+
+from segkit.errors import ConfigError, InputError
+from segkit.invariance.groups import Array, Element, Group, Shape, cannot_list, pick
+from segkit.invariance.laws import Law, LogNormal, RandomGenerator, Uniform
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Translation(Group):
+    """Shifts of an image by whole pixels.
+
+    Parameters
+    ----------
+    max_shift : int, (int, int) or None, default=None
+        Largest shift down or up and right or left, in pixels; None is every circular shift.
+    mode : {"circular", "zero"}, default="circular"
+        What leaves at one edge enters at the other, or is lost and zeros enter.
+    stride : int, default=1
+        Shifts are multiples of this many pixels.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is out of range, or `max_shift` is None in mode "zero".
+
+    Notes
+    -----
+    An element is (rows, columns), positive downwards and to the right.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.invariance import Translation
+    >>> Translation().act((0, 1), np.array([[[1, 2, 3]]]))
+    array([[[3, 1, 2]]])
+    """
+
+    max_shift: int | tuple[int, int] | None = None
+    mode: str = "circular"
+    stride: int = 1
+    n_axes: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("circular", "zero"):
+            raise ConfigError(f"Translation(mode={self.mode!r}): choose circular or zero")
+        if self.stride < 1:
+            raise ConfigError(f"Translation(stride={self.stride}): the stride must be at least 1 pixel")
+        if self.max_shift is None and self.mode == "zero":
+            raise ConfigError("Translation(mode='zero') needs max_shift, in pixels")
+        if self.max_shift is not None and min(self._windows) < 0:
+            raise ConfigError(f"Translation(max_shift={self.max_shift}): shifts must be >= 0")
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all transformations can be listed: yes."""
+        return True
+
+    @property
+    def is_unitary(self) -> bool:
+        """Whether inner products are preserved: by circular shifts."""
+        return self.mode == "circular"
+
+    def shifts(self, shape: Shape) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Shifts along rows and along columns of which the elements are all pairs."""
+        if self.max_shift is None:
+            rows, cols = (np.arange(0, size, self.stride) for size in shape[:2])
+            return rows, cols
+        rows, cols = (
+            self.stride * np.arange(-(window // self.stride), window // self.stride + 1)
+            for window in self._windows
+        )
+        return rows, cols
+
+    def elements(self, shape: Shape) -> Sequence[Element]:
+        """List all shifts, that along columns changing fastest."""
+        rows, cols = self.shifts(shape)
+        return [(int(row), int(col)) for row in rows for col in cols]
+
+    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
+        """Draw n shifts uniformly."""
+        return pick(self.elements(shape), n, rng)
+
+    def act(self, element: Element, X: Array) -> Array:
+        """Shift images."""
+        shifted: Array = np.roll(X, element, axis=(1, 2))
+        if self.mode == "zero":
+            for axis, shift in enumerate(element):
+                entered = slice(0, shift) if shift > 0 else slice(shift or X.shape[axis + 1], None)
+                np.moveaxis(shifted, axis + 1, 0)[entered] = 0
+        return shifted
+
+    def adjoint(self, element: Element, X: Array) -> Array:
+        """Shift the opposite way."""
+        return self.act(self.inverse(element), X)
+
+    def inverse(self, element: Element) -> Element:
+        """Give the opposite shift."""
+        return (-element[0], -element[1])
+
+    @property
+    def _windows(self) -> tuple[int, int]:
+        return (
+            (self.max_shift, self.max_shift) if isinstance(self.max_shift, int) else self.max_shift or (0, 0)
+        )
+
+
+@dataclass(frozen=True)
+class Dihedral(Group):
+    """The eight symmetries of the square: quarter turns, with and without a reflection.
+
+    Notes
+    -----
+    An element is (number of counterclockwise quarter turns, whether columns are reversed first).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.invariance import Dihedral
+    >>> Dihedral().act((1, False), np.array([[[1, 2], [3, 4]]]))
+    array([[[2, 4],
+            [1, 3]]])
+    """
+
+    n_axes: ClassVar[int] = 2
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all transformations can be listed: yes."""
+        return True
+
+    @property
+    def is_unitary(self) -> bool:
+        """Whether inner products are preserved: yes."""
+        return True
+
+    def check(self, shape: Shape) -> None:
+        """Check that images of that shape are square."""
+        super().check(shape)
+        _check_square(self, shape)
+
+    def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
+        """List the eight symmetries, the identity first."""
+        return [(turns, flip) for flip in (False, True) for turns in range(4)]
+
+    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
+        """Draw n symmetries uniformly."""
+        return pick(self.elements(shape), n, rng)
+
+    def act(self, element: Element, X: Array) -> Array:
+        """Reflect and turn images."""
+        turns, flip = element
+        return np.rot90(X[:, :, ::-1] if flip else X, turns, axes=(1, 2))
+
+    def adjoint(self, element: Element, X: Array) -> Array:
+        """Undo the symmetry."""
+        return self.act(self.inverse(element), X)
+
+    def inverse(self, element: Element) -> Element:
+        """Invert: a reflection followed by a turn undoes itself."""
+        turns, flip = element
+        return (turns, True) if flip else (-turns % 4, False)
+
+
+@dataclass(frozen=True)
+class PolarRotation(Group):
+    """Turns of images sampled on a polar grid (radius, angle): circular shifts of the angle, exact.
+
+    Notes
+    -----
+    An element is the number of grid angles. `to_polar` samples images on such a grid.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.invariance import PolarRotation
+    >>> PolarRotation().act(1, np.array([[[1, 2, 3]]]))
+    array([[[3, 1, 2]]])
+    """
+
+    n_axes: ClassVar[int] = 2
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all transformations can be listed: yes."""
+        return True
+
+    @property
+    def is_unitary(self) -> bool:
+        """Whether inner products are preserved: yes."""
+        return True
+
+    def elements(self, shape: Shape) -> Sequence[Element]:
+        """List the shifts by each number of grid angles."""
+        return range(shape[1])
+
+    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
+        """Draw n turns uniformly."""
+        return pick(self.elements(shape), n, rng)
+
+    def act(self, element: Element, X: Array) -> Array:
+        """Shift along the angle."""
+        return np.roll(X, element, axis=2)
+
+    def adjoint(self, element: Element, X: Array) -> Array:
+        """Shift back."""
+        return np.roll(X, -element, axis=2)
+
+    def inverse(self, element: Element) -> Element:
+        """Give the opposite turn."""
+        return -element
+
+
+class _Interpolated(Group):
+    """Linear maps of the plane about the image centre, by bilinear interpolation with zeros outside."""
+
+    n_axes: ClassVar[int] = 2
+
+    @abstractmethod
+    def plane_map(self, element: Element) -> Matrix:
+        """Homogeneous 3 x 3 matrix that moves (row, column) positions relative to the image centre."""
+
+    @property
+    def is_unitary(self) -> bool:
+        """Whether inner products are preserved exactly: interpolation does not."""
+        return False
+
+    def act(self, element: Element, X: Array) -> Array:
+        """Transform images."""
+        return _times(self._matrix(element, X.shape[1:3], X.dtype), X)
+
+    def adjoint(self, element: Element, X: Array) -> Array:
+        """Apply the transposed interpolation."""
+        return _times(self._matrix(element, X.shape[1:3], X.dtype).T.tocsr(), X)
+
+    def _amplitude(self, plane_map: Matrix) -> float:  # noqa: ARG002
+        return 1.0
+
+    def _matrix(self, element: Element, shape: Shape, dtype: Any) -> Any:
+        plane_map = self.plane_map(element)
+        matrix = interpolation_matrix(np.asarray(np.linalg.inv(plane_map)), shape) * self._amplitude(
+            plane_map
+        )
+        return matrix.astype(np.result_type(dtype, np.float32))
+
+
+@dataclass(frozen=True)
+class Rotation(_Interpolated):
+    """Turns of an image about its centre, zeros entering at the corners.
+
+    Parameters
+    ----------
+    angles : int, sequence of float or None, default=None
+        Equispaced angles over a whole turn (how many), or the angles themselves, in degrees,
+        positive counterclockwise; None is all angles.
+    law : Law or None, default=None
+        Law of the angle in degrees where `angles` is None; None is the Haar law, uniform.
+    order : {1, 3}, default=1
+        Interpolation: bilinear, or by cubic splines (sharper, but without an adjoint).
+
+    Raises
+    ------
+    ConfigError
+        If there is no angle, both angles and a law are given, or the order is neither 1 nor 3.
+
+    Notes
+    -----
+    Multiples of 90 degrees are exact on square images. With `order=3` an image is turned as
+    `scipy.ndimage.rotate` does with ``reshape=False``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.invariance import Rotation
+    >>> Rotation(4).act(90.0, np.array([[[1.0, 2.0], [3.0, 4.0]]]))
+    array([[[2., 4.],
+            [1., 3.]]])
+    """
+
+    angles: int | tuple[float, ...] | None = None
+    law: Law | None = None
+    order: int = 1
+
+    def __post_init__(self) -> None:
+        if self.angles is not None and not isinstance(self.angles, int):
+            object.__setattr__(self, "angles", tuple(float(angle) for angle in self.angles))
+            if not all(math.isfinite(angle) for angle in self._angles):
+                raise ConfigError(f"{self}: every angle must be finite, in degrees")
+        if self.angles is not None and (
+            self.angles == () or (isinstance(self.angles, int) and self.angles < 1)
+        ):
+            raise ConfigError(f"Rotation(angles={self.angles}): at least one angle is needed")
+        if self.angles is not None and self.law is not None:
+            raise ConfigError(f"{self}: give angles or a law of the angle, not both")
+        if self.order not in (1, 3):
+            raise ConfigError(f"Rotation(order={self.order}): choose 1 (bilinear) or 3 (cubic splines)")
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the angles are listed."""
+        return self.angles is not None
+
+    @property
+    def is_unitary(self) -> bool:
+        """Whether inner products are preserved exactly: by quarter turns."""
+        return self.is_finite and all(angle % 90 == 0 for angle in self._angles)
+
+    @property
+    def has_adjoint(self) -> bool:
+        """Whether templates can be turned in place of the data: not with cubic splines."""
+        return self.order == 1 or self.is_unitary
+
+    def check(self, shape: Shape) -> None:
+        """Check the number of axes, and that images are square if all turns are quarter turns."""
+        super().check(shape)
+        if self.is_unitary:
+            _check_square(self, shape)
+
+    def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
+        """List the angles."""
+        if not self.is_finite:
+            raise cannot_list(self)
+        return self._angles
+
+    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
+        """Draw n angles, uniformly where they are listed."""
+        if self.is_finite:
+            return pick(self.elements(shape), n, rng)
+        law = Uniform(0, 360) if self.law is None else self.law
+        return [float(angle) for angle in law.sample(n, rng)]
+
+    def act(self, element: Element, X: Array) -> Array:
+        """Turn images."""
+        if _is_exact(element, X.shape):
+            return np.rot90(X, round(element / 90) % 4, axes=(1, 2))
+        if self.order == 3:
+            floating = X.astype(np.result_type(X, np.float32), copy=False)
+            turned: Array = ndimage.rotate(floating, element, axes=(2, 1), reshape=False, order=3)
+            return turned
+        return super().act(element, X)
+
+    def adjoint(self, element: Element, X: Array) -> Array:
+        """Apply the transposed turn."""
+        if _is_exact(element, X.shape):
+            return self.act(-element, X)
+        if self.order == 3:
+            raise InputError(
+                f"{self} has no adjoint, so templates cannot be turned in place of the data: take order=1"
+            )
+        return super().adjoint(element, X)
+
+    def inverse(self, element: Element) -> Element:
+        """Give the opposite angle."""
+        return -element
+
+    def plane_map(self, element: Element) -> Matrix:
+        """Homogeneous matrix of the turn in (row, column) coordinates."""
+        return _turn(element)
+
+    @property
+    def _angles(self) -> tuple[float, ...]:
+        if isinstance(self.angles, int):
+            return tuple(360 * k / self.angles for k in range(self.angles))
+        return self.angles or ()
+
+
+@dataclass(frozen=True)
+class Scaling(_Interpolated):
+    """Enlargements of an image about its centre.
+
+    Parameters
+    ----------
+    factors : sequence of float or None, default=None
+        The factors, above 1 to enlarge; None draws them by the law.
+    law : Law or None, default=None
+        Law of the factor where `factors` is None; None is ``LogNormal(0.1)``.
+    unitary : bool, default=True
+        Whether intensities are divided by the factor, |J|^(-1/2), so that inner products would be
+        preserved on a plane without pixels (002, Lemma 2.1).
+
+    Raises
+    ------
+    ConfigError
+        If there is no factor, one is not positive, or both factors and a law are given.
+
+    References
+    ----------
+    A. Raj et al., Local group invariant representations via orbit embeddings, 2017, Lemma 2.1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.invariance import Scaling
+    >>> Scaling((0.5, 1.0, 2.0)).act(2.0, np.ones((1, 2, 2)))
+    array([[[0.5, 0.5],
+            [0.5, 0.5]]])
+    """
+
+    factors: tuple[float, ...] | None = None
+    law: Law | None = None
+    unitary: bool = True
+
+    def __post_init__(self) -> None:
+        if self.factors is None:
+            return
+        object.__setattr__(self, "factors", tuple(float(factor) for factor in self.factors))
+        if not self.factors or not all(0 < factor < math.inf for factor in self.factors):
+            raise ConfigError(
+                f"Scaling(factors={self.factors}): at least one factor, all positive, is needed"
+            )
+        if self.law is not None:
+            raise ConfigError(f"{self}: give factors or a law of the factor, not both")
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the factors are listed."""
+        return self.factors is not None
+
+    def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
+        """List the factors."""
+        if self.factors is None:
+            raise cannot_list(self)
+        return self.factors
+
+    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
+        """Draw n factors, uniformly where they are listed."""
+        if self.factors is not None:
+            return pick(self.elements(shape), n, rng)
+        law = LogNormal(0.1) if self.law is None else self.law
+        return [float(factor) for factor in law.sample(n, rng)]
+
+    def inverse(self, element: Element) -> Element:
+        """Give the reciprocal factor."""
+        return 1 / element
+
+    def plane_map(self, element: Element) -> Matrix:
+        """Homogeneous matrix of the scaling."""
+        return np.diag([element, element, 1.0])
+
+    def _amplitude(self, plane_map: Matrix) -> float:
+        return _jacobian_amplitude(plane_map) if self.unitary else 1.0
+
+
+@dataclass(frozen=True)
+class Affine(_Interpolated):
+    """Affine maps of the image plane: a turn, a scaling, a shear and a shift, drawn together.
+
+    Parameters
+    ----------
+    rotation : Law or None, default=None
+        Law of the angle in degrees; None does not turn.
+    scale : Law or None, default=None
+        Law of the factor; None does not scale.
+    shear : Law or None, default=None
+        Law of the shear, columns per row; None does not shear.
+    shift : Law or None, default=None
+        Law of the shift along rows and, independently, along columns, in pixels (fractions
+        included); None does not shift.
+    unitary : bool, default=True
+        Whether intensities are multiplied by |J|^(-1/2).
+
+    Notes
+    -----
+    An element is a homogeneous 3 x 3 matrix that moves (row, column) positions about the centre:
+    the shear first, then scale, turn and shift. Its inverse is the inverse matrix.
+
+    References
+    ----------
+    A. Raj et al., Local group invariant representations via orbit embeddings, 2017, Lemma 2.1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.invariance import Affine, LogNormal, Normal
+    >>> group = Affine(rotation=Normal(10.0), scale=LogNormal(0.1))
+    >>> [matrix] = group.sample(1, (8, 8), np.random.default_rng(0))
+    >>> group.act(matrix, np.ones((1, 8, 8))).shape
+    (1, 8, 8)
+    """
+
+    rotation: Law | None = None
+    scale: Law | None = None
+    shear: Law | None = None
+    shift: Law | None = None
+    unitary: bool = True
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all transformations can be listed: no."""
+        return False
+
+    def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
+        """Refuse: there are infinitely many."""
+        raise cannot_list(self)
+
+    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:  # noqa: ARG002
+        """Draw n maps."""
+        angles, factors, shears, downs, rights = (
+            np.full(n, fixed) if law is None else law.sample(n, rng)
+            for law, fixed in (
+                (self.rotation, 0.0),
+                (self.scale, 1.0),
+                (self.shear, 0.0),
+                (self.shift, 0.0),
+                (self.shift, 0.0),
+            )
+        )
+        maps = []
+        for angle, factor, shear, down, right in zip(angles, factors, shears, downs, rights, strict=True):
+            plane_map = _turn(angle) @ np.diag([factor, factor, 1.0]) @ _shear(shear)
+            plane_map[:2, 2] = down, right
+            maps.append(plane_map)
+        return maps
+
+    def inverse(self, element: Element) -> Element:
+        """Invert the matrix."""
+        return np.linalg.inv(element)
+
+    def plane_map(self, element: Element) -> Matrix:
+        """Return the element, which is the matrix."""
+        return np.asarray(element)
+
+    def _amplitude(self, plane_map: Matrix) -> float:
+        return _jacobian_amplitude(plane_map) if self.unitary else 1.0
+
+
+def interpolation_matrix(pull: Matrix, shape: Shape) -> Any:
+    """Sparse matrix that resamples a flattened image bilinearly.
+
+    Parameters
+    ----------
+    pull : ndarray of shape (3, 3)
+        Homogeneous matrix from output to input (row, column) positions, relative to the centre.
+    shape : tuple of int
+        Height and width.
+
+    Returns
+    -------
+    scipy.sparse.csr_array of shape (H * W, H * W), float64
+        At most four weights in each row; neighbours outside the image count as 0.
+    """
+    height, width = shape[:2]
+    centre = np.array([(height - 1) / 2, (width - 1) / 2])
+    grid = np.indices((height, width)).reshape(2, -1)
+    # Rounding keeps positions that are a pixel from being taken for a hair beside it.
+    rows, cols = (pull[:2, :2] @ (grid - centre[:, None]) + (centre + pull[:2, 2])[:, None]).round(9)
+    top, left = np.floor(rows), np.floor(cols)
+    outputs = np.arange(height * width)
+    entries = []
+    for row, row_weight in ((top, 1 - (rows - top)), (top + 1, rows - top)):
+        for col, col_weight in ((left, 1 - (cols - left)), (left + 1, cols - left)):
+            weight = row_weight * col_weight
+            kept = (row >= 0) & (row < height) & (col >= 0) & (col < width) & (weight > 0)
+            entries.append((weight[kept], outputs[kept], (row * width + col)[kept].astype(np.intp)))
+    weights, targets, sources = (np.concatenate(parts) for parts in zip(*entries, strict=True))
+    return sparse.csr_array((weights, (targets, sources)), shape=(height * width, height * width))
+
+
+def to_polar(X: Array, n_radii: int, n_angles: int) -> Array:
+    """Sample images bilinearly on circles about their centre.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, H, W)
+        Images.
+    n_radii, n_angles : int
+        Circles, equispaced up to the largest that fits, and angles on each.
+
+    Returns
+    -------
+    ndarray of shape (n, n_radii, n_angles)
+        Rings weighted by the root of their radius, so that inner products approximate those of
+        the discs; a turn of the image is a circular shift of the last axis (`PolarRotation`).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.invariance import to_polar
+    >>> to_polar(np.ones((1, 9, 9)), 4, 16).shape
+    (1, 4, 16)
+    """
+    height, width = X.shape[1:]
+    largest = (min(height, width) - 1) / 2
+    radii = largest * (np.arange(n_radii) + 0.5) / n_radii
+    angles = 2 * np.pi * np.arange(n_angles) / n_angles
+    rows = (height - 1) / 2 - radii[:, None] * np.sin(angles)
+    cols = (width - 1) / 2 + radii[:, None] * np.cos(angles)
+    weight = np.sqrt(radii * largest / n_radii * 2 * np.pi / n_angles)
+    floating = X.astype(np.result_type(X, np.float32), copy=False)
+    rings = np.stack([ndimage.map_coordinates(image, (rows, cols), order=1) for image in floating])
+    weighted: Array = (rings * weight[:, None]).astype(floating.dtype)
+    return weighted
+
+
+def _times(matrix: Any, X: Array) -> Array:
+    """Apply a matrix on flattened images to each image and each of its colours."""
+    # The sparse product wants pixels first; colours then are further columns.
+    pixels_first = np.moveaxis(X, 0, -1)
+    columns = np.ascontiguousarray(pixels_first).reshape(matrix.shape[1], -1)
+    product = matrix @ columns.astype(matrix.dtype, copy=False)
+    return np.ascontiguousarray(np.moveaxis(product.reshape(pixels_first.shape), -1, 0))
+
+
+def _turn(angle: float) -> Matrix:
+    cosine, sine = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+    return np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0], [0.0, 0.0, 1.0]])
+
+
+def _shear(shear: float) -> Matrix:
+    return np.array([[1.0, 0.0, 0.0], [shear, 1.0, 0.0], [0.0, 0.0, 1.0]])
+
+
+def _jacobian_amplitude(plane_map: Matrix) -> float:
+    return float(abs(np.linalg.det(plane_map[:2, :2])) ** -0.5)
+
+
+def _is_exact(angle: float, shape: Shape) -> bool:
+    return angle % 90 == 0 and shape[1] == shape[2]
+
+
+def _check_square(group: Group, shape: Shape) -> None:
+    if shape[0] != shape[1]:
+        raise InputError(
+            f"samples of shape {shape}: {type(group).__name__} by quarter turns needs square images; "
+            f"crop or pad them"
+        )

@@ -1,0 +1,189 @@
+"""What every group promises: axioms, adjoints, unitarity, uniform draws."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from segkit.errors import ConfigError, InputError
+from segkit.invariance import (
+    Affine,
+    Composition,
+    Dihedral,
+    Identity,
+    LogNormal,
+    MatrixPermutation,
+    Normal,
+    NormSortedPermutation,
+    Permutation,
+    PitchShift,
+    PolarRotation,
+    Rotation,
+    Scaling,
+    TimeWarp,
+    Translation,
+    draw_elements,
+)
+
+EXACT = {
+    "identity": (Identity(), (3,)),
+    "translation": (Translation(), (4, 3)),
+    "strided translation": (Translation(stride=2), (4, 6)),
+    "dihedral": (Dihedral(), (4, 4)),
+    "quarter turns": (Rotation(4), (5, 5)),
+    "polar": (PolarRotation(), (2, 6)),
+    "permutation": (Permutation(), (4,)),
+    "matrix permutation": (MatrixPermutation(), (3, 3)),
+}
+LINEAR = EXACT | {
+    "colour": (Dihedral(), (3, 3, 2)),
+    "window": (Translation(max_shift=(2, 1)), (5, 6)),
+    "zero-filled": (Translation(max_shift=2, mode="zero"), (5, 6)),
+    "rotation": (Rotation(7), (6, 5)),
+    "rotation of colours": (Rotation(7), (6, 5, 3)),
+    "scaling": (Scaling((0.7, 1.0, 1.6)), (6, 6)),
+    "affine": (
+        Affine(rotation=Normal(20), scale=LogNormal(0.2), shear=Normal(0.2), shift=Normal(1)),
+        (6, 7),
+    ),
+    "time warp": (TimeWarp((0.5, 1.3)), (9,)),
+    "time warp of a spectrogram": (TimeWarp((0.5, 1.3)), (9, 4)),
+    "composition": (Composition((Rotation(5), Translation(max_shift=1))), (5, 5)),
+}
+
+
+def some_elements(group, shape, n=6):
+    return group.sample(n, shape, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_axioms_of_the_exact_groups(name):
+    group, shape = EXACT[name]
+    x = np.random.default_rng(1).normal(size=(1, *shape))
+    elements = group.elements(shape)
+    orbit = {group.act(g, x).tobytes() for g in elements}
+    assert len(orbit) == len(elements)
+    assert x.tobytes() in orbit
+    for g in some_elements(group, shape):
+        np.testing.assert_array_equal(group.act(group.inverse(g), group.act(g, x)), x)
+        moved = group.act(g, x)
+        assert {group.act(h, moved).tobytes() for h in elements} == orbit
+
+
+@pytest.mark.parametrize("name", LINEAR)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_adjoint_is_the_transpose(name, dtype):
+    group, shape = LINEAR[name]
+    assert group.has_adjoint
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(2, 3, *shape)).astype(dtype)
+    for g in some_elements(group, shape):
+        moved, back = group.act(g, x), group.adjoint(g, y)
+        assert moved.shape == back.shape == x.shape
+        assert moved.dtype == back.dtype == dtype
+        np.testing.assert_allclose(
+            np.vdot(moved, y), np.vdot(x, back), rtol=1e-4 if dtype == np.float32 else 1e-10
+        )
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_is_unitary_tells_whether_inner_products_stay(name):
+    group, shape = LINEAR[name]
+    x, y = np.random.default_rng(3).normal(size=(2, 1, *shape))
+    kept = [
+        np.isclose(np.vdot(group.act(g, x), group.act(g, y)), np.vdot(x, y), rtol=1e-12)
+        for g in some_elements(group, shape, n=20)
+    ]
+    assert all(kept) == group.is_unitary
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_inputs_stay_as_they_were(name):
+    group, shape = LINEAR[name]
+    x = np.random.default_rng(4).normal(size=(2, *shape))
+    before = x.copy()
+    for g in some_elements(group, shape):
+        group.act(g, x)
+        group.adjoint(g, x)
+    np.testing.assert_array_equal(x, before)
+
+
+@settings(max_examples=25, deadline=None)
+@given(name=st.sampled_from(sorted(EXACT)), seed=st.integers(0, 1000))
+def test_sampled_elements_are_listed_ones(name, seed):
+    group, shape = EXACT[name]
+    x = np.random.default_rng(5).normal(size=(1, *shape))
+    listed = {group.act(g, x).tobytes() for g in group.elements(shape)}
+    assert {group.act(g, x).tobytes() for g in group.sample(3, shape, np.random.RandomState(seed))} <= listed
+
+
+@pytest.mark.parametrize("name", ["dihedral", "polar", "permutation", "matrix permutation"])
+def test_draws_are_uniform(name):
+    group, shape = EXACT[name]
+    x = np.random.default_rng(6).normal(size=(1, *shape))
+    position = {group.act(g, x).tobytes(): n for n, g in enumerate(group.elements(shape))}
+    draws = group.sample(6000, shape, np.random.default_rng(0))
+    counts = np.bincount([position[group.act(g, x).tobytes()] for g in draws], minlength=len(position))
+    expected = 6000 / len(position)
+    chi_squared = ((counts - expected) ** 2 / expected).sum()
+    # mean n - 1, variance 2 (n - 1)
+    assert chi_squared < len(position) - 1 + 5 * np.sqrt(2 * len(position))
+
+
+def test_composition_applies_first_to_last_and_inverts_in_the_opposite_order():
+    group = Composition((Dihedral(), Translation()))
+    x = np.random.default_rng(7).normal(size=(1, 4, 4))
+    turn, shift = (1, True), (1, 2)
+    element = ((0, turn), (1, shift))
+    expected = Translation().act(shift, Dihedral().act(turn, x))
+    np.testing.assert_array_equal(group.act(element, x), expected)
+    np.testing.assert_array_equal(group.act(group.inverse(element), expected), x)
+    assert group.is_unitary
+    assert group.n_axes == 2
+    assert len(group.elements((4, 4))) == 8 * 16
+    assert element in group.elements((4, 4))
+
+
+def test_composition_is_no_more_than_its_parts():
+    group = Composition((NormSortedPermutation(), MatrixPermutation()))
+    assert not group.has_adjoint
+    assert not group.is_finite
+    assert not group.is_unitary
+    with pytest.raises(ConfigError, match="at least one group"):
+        Composition(())
+
+
+def test_draw_elements():
+    rng = np.random.default_rng(0)
+    assert len(draw_elements(Dihedral(), None, (3, 3), rng)) == 8
+    assert len(draw_elements(Dihedral(), 5, (3, 3), rng)) == 5
+    with pytest.raises(ConfigError, match="n_transforms=0: at least 1"):
+        draw_elements(Dihedral(), 0, (3, 3), rng)
+    for group, shape in [
+        (Rotation(), (3, 3)),
+        (Scaling(), (3, 3)),
+        (TimeWarp(), (9,)),
+        (PitchShift(), (600,)),
+        (Affine(), (3, 3)),
+        (NormSortedPermutation(), (3, 3)),
+        (Permutation(), (9,)),
+    ]:
+        with pytest.raises(ConfigError, match="give n_transforms"):
+            draw_elements(group, None, shape, rng)
+
+
+@pytest.mark.parametrize(
+    ("group", "shape", "message"),
+    [
+        (Translation(), (9,), r"samples of shape \(9,\): Translation acts on 2 axes"),
+        (Dihedral(), (3, 4), "needs square images; crop or pad"),
+        (Rotation(4), (3, 4), "needs square images"),
+        (MatrixPermutation(), (3, 4), "acts on square matrices"),
+        (NormSortedPermutation(), (3,), "acts on 2 axes"),
+        (PitchShift((0.0,)), (600, 2), "acts on signals"),
+        (Composition((Identity(), Dihedral())), (3, 4), "needs square images"),
+    ],
+)
+def test_shapes_a_group_cannot_act_on(group, shape, message):
+    with pytest.raises(InputError, match=message):
+        draw_elements(group, 1, shape, np.random.default_rng(0))

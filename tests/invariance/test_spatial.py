@@ -1,0 +1,171 @@
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from segkit.errors import ConfigError, InputError
+from segkit.invariance import (
+    Affine,
+    Dihedral,
+    LogNormal,
+    Normal,
+    PolarRotation,
+    Rotation,
+    Scaling,
+    Translation,
+    Uniform,
+    to_polar,
+)
+
+
+@pytest.fixture
+def images():
+    return np.random.default_rng(0).normal(size=(3, 7, 6))
+
+
+@pytest.fixture
+def blob():
+    """A smooth image, which interpolation hardly changes."""
+    rows, cols = np.indices((41, 41)) - 20
+    return (np.exp(-((rows - 3) ** 2 + cols**2) / 40) + np.exp(-(rows**2 + (cols + 6) ** 2) / 20))[None]
+
+
+@pytest.mark.parametrize("shift", [(0, 0), (2, -3), (-1, 0), (6, 5), (0, 1)])
+def test_translation_against_loops(images, shift):
+    circular, zero = np.zeros_like(images), np.zeros_like(images)
+    for row, col in np.ndindex(7, 6):
+        target = row + shift[0], col + shift[1]
+        circular[:, target[0] % 7, target[1] % 6] = images[:, row, col]
+        if 0 <= target[0] < 7 and 0 <= target[1] < 6:
+            zero[:, target[0], target[1]] = images[:, row, col]
+    np.testing.assert_array_equal(Translation().act(shift, images), circular)
+    np.testing.assert_array_equal(Translation(max_shift=6, mode="zero").act(shift, images), zero)
+
+
+def test_translation_windows():
+    assert len(Translation().elements((7, 6))) == 42
+    assert Translation(max_shift=1).elements((7, 6)) == [(r, c) for r in (-1, 0, 1) for c in (-1, 0, 1)]
+    assert Translation(max_shift=(0, 4), stride=3).elements((7, 6)) == [(0, -3), (0, 0), (0, 3)]
+
+
+def test_dihedral_elements_are_the_named_ones(images):
+    square = images[:, :6]
+    np.testing.assert_array_equal(Dihedral().act((1, False), square), np.rot90(square, axes=(1, 2)))
+    np.testing.assert_array_equal(Dihedral().act((0, True), square), square[:, :, ::-1])
+
+
+@pytest.mark.parametrize("angle", [90, 180.0, 270, -90, 360])
+def test_quarter_turns_are_exact_and_as_scipy_turns(images, angle):
+    square = images[:, :6]
+    turned = Rotation((angle,)).act(angle, square)
+    expected = np.rot90(square, round(angle / 90), axes=(1, 2))
+    np.testing.assert_array_equal(turned, expected)
+    np.testing.assert_allclose(ndimage.rotate(square, angle, axes=(2, 1), reshape=False), expected, atol=1e-9)
+    # The interpolation matrix agrees with the exact path, in direction too.
+    np.testing.assert_allclose(super(Rotation, Rotation()).act(angle, square), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("angle", [17.0, -40.0, 200.0])
+def test_bilinear_rotation_against_scipy(images, angle):
+    expected = ndimage.rotate(
+        images, angle, axes=(2, 1), reshape=False, order=1, mode="grid-constant", prefilter=False
+    )
+    np.testing.assert_allclose(Rotation(law=Normal(1)).act(angle, images), expected, atol=1e-9)
+
+
+def test_cubic_rotation_is_scipys(images):
+    group = Rotation(range(-10, 10), order=3)
+    assert not group.has_adjoint
+    assert len(group.elements((7, 6))) == 20
+    expected = np.stack([ndimage.rotate(image, -7, order=3, reshape=False) for image in images])
+    np.testing.assert_allclose(group.act(-7.0, images), expected)
+    with pytest.raises(InputError, match="no adjoint.*take order=1"):
+        group.adjoint(-7.0, images)
+
+
+def test_rotation_there_and_back_on_a_smooth_image(blob):
+    group = Rotation()
+    turned = group.act(33.0, blob)
+    assert abs(turned - blob).max() > 0.3
+    np.testing.assert_allclose(group.act(group.inverse(33.0), turned), blob, atol=0.05)
+
+
+def test_angles_follow_the_law():
+    drawn = Rotation(law=Uniform(-20, 20)).sample(200, (5, 5), np.random.default_rng(0))
+    assert -20 <= min(drawn) < -15 < 15 < max(drawn) <= 20
+    haar = np.array(Rotation().sample(4000, (5, 5), np.random.default_rng(0)))
+    assert abs(np.exp(1j * np.radians(haar)).mean()) < 4 / np.sqrt(4000)
+    assert set(Rotation(3).sample(50, (5, 5), np.random.default_rng(0))) == {0.0, 120.0, 240.0}
+
+
+@pytest.mark.parametrize("factor", [0.6, 1.5])
+def test_unitary_scaling_keeps_norms_in_the_continuum(blob, factor):
+    scaled = Scaling((factor,)).act(factor, blob)
+    assert np.linalg.norm(scaled) == pytest.approx(np.linalg.norm(blob), rel=0.03)
+    plain = Scaling((factor,), unitary=False).act(factor, blob)
+    np.testing.assert_allclose(plain, scaled * factor)
+    assert plain[0, 20, 20] == pytest.approx(blob[0, 20, 20])
+
+
+def test_scaling_follows_the_law():
+    drawn = Scaling(law=LogNormal(0.3)).sample(4000, (5, 5), np.random.default_rng(0))
+    assert np.std(np.log(drawn)) == pytest.approx(0.3, rel=0.05)
+    assert Scaling((0.5,)).inverse(0.5) == 2
+
+
+def test_affine_is_the_composition_of_its_parts(blob):
+    rng = np.random.default_rng(0)
+    group = Affine(rotation=Normal(30), unitary=False)
+    [matrix] = group.sample(1, (41, 41), rng)
+    angle = np.degrees(np.arctan2(matrix[1, 0], matrix[0, 0]))
+    np.testing.assert_allclose(group.act(matrix, blob), Rotation().act(angle, blob), atol=1e-9)
+    group = Affine(scale=LogNormal(0.3))
+    [matrix] = group.sample(1, (41, 41), rng)
+    np.testing.assert_allclose(group.act(matrix, blob), Scaling().act(matrix[0, 0], blob), atol=1e-9)
+    shift = np.array([[1, 0, 2], [0, 1, -3], [0, 0, 1.0]])
+    np.testing.assert_allclose(
+        group.act(shift, blob), Translation(max_shift=3, mode="zero").act((2, -3), blob), atol=1e-12
+    )
+
+
+def test_affine_inverse(blob):
+    group = Affine(rotation=Normal(20), scale=LogNormal(0.1), shear=Normal(0.1), shift=Normal(1))
+    for element in group.sample(3, (41, 41), np.random.default_rng(1)):
+        there = group.act(element, blob)
+        np.testing.assert_allclose(group.act(group.inverse(element), there), blob, atol=0.05)
+
+
+def test_a_turn_of_the_image_is_a_shift_on_the_polar_grid(blob):
+    polar = to_polar(blob, 15, 24)
+    turned = to_polar(Rotation().act(45.0, blob), 15, 24)
+    np.testing.assert_allclose(turned, PolarRotation().act(3, polar), atol=0.06)
+    assert abs(turned - polar).max() > 0.5
+
+
+def test_polar_inner_products_approximate_those_of_the_disc(blob):
+    rows, cols = np.indices((41, 41)) - 20
+    disc = np.hypot(rows, cols) <= 20
+    polar = to_polar(blob, 40, 90)
+    assert np.vdot(polar, polar) == pytest.approx((blob[0][disc] ** 2).sum(), rel=0.03)
+    assert to_polar(blob.astype(np.float32), 4, 8).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Translation(mode="wrap"), "choose circular or zero"),
+        (lambda: Translation(stride=0), "at least 1 pixel"),
+        (lambda: Translation(mode="zero"), "needs max_shift"),
+        (lambda: Translation(max_shift=(1, -1)), "must be >= 0"),
+        (lambda: Rotation(0), "at least one angle"),
+        (lambda: Rotation(()), "at least one angle"),
+        (lambda: Rotation((np.nan,)), "every angle must be finite"),
+        (lambda: Rotation(3, law=Normal(1)), "not both"),
+        (lambda: Rotation(order=2), "choose 1"),
+        (lambda: Scaling(()), "at least one factor"),
+        (lambda: Scaling((0.0,)), "all positive"),
+        (lambda: Scaling((2.0,), law=LogNormal(1)), "not both"),
+    ],
+)
+def test_bad_parameters(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
