@@ -14,7 +14,7 @@ from segkit.errors import ConfigError, InputError
 from segkit.invariance.groups import Array, Element, Group, Shape
 from segkit.invariance.laws import RandomGenerator
 
-# 8! = 40,320; one more and the list alone would take a gigabyte in time.
+# 8! is 40,320 elements, 9! would be 362,880.
 LONGEST_LISTED = 8
 
 

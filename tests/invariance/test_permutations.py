@@ -58,7 +58,7 @@ def test_sorting_keeps_each_matrix_up_to_a_permutation(matrices):
 def test_what_depends_on_the_data_has_neither_adjoint_nor_inverse(matrices):
     group = NormSortedPermutation()
     assert not group.has_adjoint
-    with pytest.raises(InputError, match="has no adjoint.*transform the data"):
+    with pytest.raises(InputError, match=r"has no adjoint.*transform the data"):
         group.adjoint(np.zeros(6), matrices)
     with pytest.raises(InputError, match="has no inverse"):
         group.inverse(np.zeros(6))

@@ -78,7 +78,7 @@ def test_cubic_rotation_is_scipys(images):
     assert len(group.elements((7, 6))) == 20
     expected = np.stack([ndimage.rotate(image, -7, order=3, reshape=False) for image in images])
     np.testing.assert_allclose(group.act(-7.0, images), expected)
-    with pytest.raises(InputError, match="no adjoint.*take order=1"):
+    with pytest.raises(InputError, match=r"no adjoint.*take order=1"):
         group.adjoint(-7.0, images)
 
 
