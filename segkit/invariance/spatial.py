@@ -168,7 +168,7 @@ class Dihedral(Group):
     def act(self, element: Element, X: Array) -> Array:
         """Reflect and turn images."""
         turns, flip = element
-        return np.rot90(X[:, :, ::-1] if flip else X, turns, axes=(1, 2))
+        return _quarter_turns(X[:, :, ::-1] if flip else X, turns)
 
     def adjoint(self, element: Element, X: Array) -> Array:
         """Undo the symmetry."""
@@ -350,7 +350,7 @@ class Rotation(_Interpolated):
     def act(self, element: Element, X: Array) -> Array:
         """Turn images."""
         if _is_exact(element, X.shape):
-            return np.rot90(X, round(element / 90) % 4, axes=(1, 2))
+            return _quarter_turns(X, round(element / 90))
         if self.order == 3:
             floating = X.astype(np.result_type(X, np.float32), copy=False)
             turned: Array = ndimage.rotate(floating, element, axes=(2, 1), reshape=False, order=3)
@@ -617,6 +617,11 @@ def _times(matrix: Any, X: Array) -> Array:
     columns = np.ascontiguousarray(pixels_first).reshape(matrix.shape[1], -1)
     product = matrix @ columns.astype(matrix.dtype, copy=False)
     return np.ascontiguousarray(np.moveaxis(product.reshape(pixels_first.shape), -1, 0))
+
+
+def _quarter_turns(X: Array, turns: int) -> Array:
+    """Turn images; a copy in memory order, which torch needs."""
+    return np.ascontiguousarray(np.rot90(X, turns, axes=(1, 2)))
 
 
 def _turn(angle: float) -> Matrix:
