@@ -1,7 +1,9 @@
 """Groups of transformations, and the kernels and features that are invariant to them."""
 
+from segkit.invariance.bestfit import AverageFitKernel, BestFitKernel, largest_pd_n, smallest_eigenvalue
 from segkit.invariance.groups import Composition, Group, Identity, draw_elements
 from segkit.invariance.laws import Law, LogNormal, Normal, Uniform, VonMises
+from segkit.invariance.local import LocalPolynomialKernel
 from segkit.invariance.permutations import MatrixPermutation, NormSortedPermutation, Permutation
 from segkit.invariance.signals import PitchShift, TimeWarp
 from segkit.invariance.spatial import (
@@ -13,14 +15,22 @@ from segkit.invariance.spatial import (
     Translation,
     to_polar,
 )
+from segkit.invariance.svc import InvariantSVC
+from segkit.invariance.tangent import TangentDistanceClassifier
+from segkit.invariance.virtual import JitteredQuerySVC, VirtualSVC
 
 __all__ = [
     "Affine",
+    "AverageFitKernel",
+    "BestFitKernel",
     "Composition",
     "Dihedral",
     "Group",
     "Identity",
+    "InvariantSVC",
+    "JitteredQuerySVC",
     "Law",
+    "LocalPolynomialKernel",
     "LogNormal",
     "MatrixPermutation",
     "NormSortedPermutation",
@@ -30,10 +40,14 @@ __all__ = [
     "PolarRotation",
     "Rotation",
     "Scaling",
+    "TangentDistanceClassifier",
     "TimeWarp",
     "Translation",
     "Uniform",
+    "VirtualSVC",
     "VonMises",
     "draw_elements",
+    "largest_pd_n",
+    "smallest_eigenvalue",
     "to_polar",
 ]

@@ -248,14 +248,15 @@ class Polynomial:
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
         """Kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
         X, Y = _as_rows(X, Y)
-        return self._of_products(X @ Y.T)
+        return self.of_products(X @ Y.T)
 
     def diagonal(self, X: ArrayLike) -> FloatArray:
         """Kernel value of each row with itself; (n, n_features) -> (n,)."""
         X, _ = _as_rows(X)
-        return self._of_products(np.einsum("ij,ij->i", X, X))
+        return self.of_products(np.einsum("ij,ij->i", X, X))
 
-    def _of_products(self, products: FloatArray) -> FloatArray:
+    def of_products(self, products: FloatArray) -> FloatArray:
+        """Kernel values at inner products, same shape and dtype."""
         values: FloatArray = (self.gamma * products + self.coef0) ** self.degree
         return values
 

@@ -1,0 +1,194 @@
+"""A support vector classifier of samples of any shape, by any kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.svm import SVC
+from sklearn.utils import gen_batches
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from segkit.errors import InputError
+from segkit.invariance.bestfit import BestFitKernel
+from segkit.kernels.base import Kernel
+
+
+class InvariantSVC(ClassifierMixin, BaseEstimator):
+    """Support vector classifier with a kernel of whole samples: images, signals or rows.
+
+    Parameters
+    ----------
+    kernel : Kernel or None, default=None
+        `BestFitKernel`, `AverageFitKernel`, `LocalPolynomialKernel` or any kernel of rows; None is
+        ``BestFitKernel()``, a polynomial kernel of degree 8.
+    C : float, default=1.0
+        Penalty of margin violations, > 0.
+    decision : {"ovo", "ovr"}, default="ovo"
+        One classifier for each pair of classes, which vote, or one for each class.
+    max_iter : int, default=100_000
+        Most steps of the solver, which warns when it stops there: on an indefinite kernel, or one of
+        huge values, it may never converge.
+    memory_limit : int, default=2**30
+        Bytes of kernel values held at a time in prediction.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The class labels.
+    support_ : ndarray of shape (n_support,)
+        Positions of the support vectors in the training set, ascending.
+    support_vectors_ : ndarray of shape (n_support, *shape)
+        The training samples that prediction needs.
+    n_iter_ : int
+        Most steps that one of the solvers took.
+    n_features_in_ : int
+        Length of the first axis of a sample.
+
+    Notes
+    -----
+    The kernel need not be positive definite; the solver then stops at a stationary point. The vote
+    of a tie goes to the first of the classes in it, as in `sklearn.svm.SVC`.
+
+    References
+    ----------
+    T. Liu et al., Learning from few samples: transformation-invariant SVMs with composition and
+    locality at multiple scales, 2022, section 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.invariance import Translation
+    >>> from segkit.invariance.bestfit import BestFitKernel
+    >>> from segkit.invariance.svc import InvariantSVC
+    >>> bar, dots = np.zeros((2, 5, 5))
+    >>> bar[2, 1:4], dots[2, 0:5:2] = 1, 1
+    >>> svc = InvariantSVC(BestFitKernel(group=Translation())).fit([bar, dots], ["bar", "dots"])
+    >>> svc.predict(np.roll([bar, dots], (1, 2), axis=(1, 2)))
+    array(['bar', 'dots'], dtype='<U4')
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kernel": [Kernel, None],
+        "C": [Interval(Real, 0, None, closed="neither")],
+        "decision": [StrOptions({"ovo", "ovr"})],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "memory_limit": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        C: float = 1.0,
+        decision: Literal["ovo", "ovr"] = "ovo",
+        max_iter: int = 100_000,
+        memory_limit: int = 2**30,
+    ) -> None:
+        self.kernel = kernel
+        self.C = C
+        self.decision = decision
+        self.max_iter = max_iter
+        self.memory_limit = memory_limit
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from labelled samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, *shape)
+            Samples of any one shape.
+        y : array-like of shape (n_samples,)
+            Class labels.
+
+        Returns
+        -------
+        InvariantSVC
+            The fitted classifier.
+
+        Raises
+        ------
+        InputError
+            If there is one class only.
+        """
+        samples, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], allow_nd=True)
+        check_classification_targets(labels)
+        self.classes_ = np.unique(labels)
+        if len(self.classes_) < 2:
+            raise InputError(f"y holds the one class {self.classes_[0]}: give samples of 2 classes or more")
+        machine = SVC(kernel="precomputed", C=self.C, max_iter=self.max_iter)
+        self._machine = machine if self.decision == "ovo" else OneVsRestClassifier(machine)
+        self._machine.fit(self._kernel(samples), labels)
+        machines = [self._machine] if self.decision == "ovo" else self._machine.estimators_
+        self.n_iter_ = max(np.max(machine.n_iter_) for machine in machines)
+        self.support_ = np.unique(np.concatenate([machine.support_ for machine in machines]))
+        self.support_vectors_ = samples[self.support_]
+        self._n_fitted = len(samples)
+        return self
+
+    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Score samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, *shape)
+            Samples of the shape of those fitted.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes), float64
+            Positive for the second of two classes; of more, largest for the predicted one but for
+            ties of votes.
+
+        Raises
+        ------
+        InputError
+            If samples have another shape than those fitted.
+        """
+        return np.concatenate([self._machine.decision_function(gram) for gram in self._grams(X)])
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Classify samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, *shape)
+            Samples of the shape of those fitted.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Class labels.
+
+        Raises
+        ------
+        InputError
+            If samples have another shape than those fitted.
+        """
+        return np.concatenate([self._machine.predict(gram) for gram in self._grams(X)])
+
+    @property
+    def _kernel(self) -> Kernel:
+        return BestFitKernel() if self.kernel is None else self.kernel
+
+    def _grams(self, X: ArrayLike) -> Iterator[NDArray[np.float64]]:
+        """Kernel values with the training set, in blocks of samples."""
+        check_is_fitted(self)
+        samples = validate_data(self, X, dtype=[np.float64, np.float32], allow_nd=True, reset=False)
+        if samples.shape[1:] != self.support_vectors_.shape[1:]:
+            raise InputError(
+                f"samples of shape {samples.shape[1:]}: the classifier was fitted on {self.support_vectors_.shape[1:]}; "
+                f"resize or crop them alike"
+            )
+        for rows in gen_batches(len(samples), max(1, self.memory_limit // (8 * self._n_fitted))):
+            # The machine reads the columns of its support vectors only.
+            gram = np.zeros((rows.stop - rows.start, self._n_fitted))
+            gram[:, self.support_] = self._kernel(samples[rows], self.support_vectors_)
+            yield gram

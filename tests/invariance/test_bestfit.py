@@ -1,0 +1,281 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from segkit.errors import ConfigError, InputError
+from segkit.invariance import (
+    Composition,
+    Dihedral,
+    Identity,
+    MatrixPermutation,
+    Permutation,
+    PolarRotation,
+    Rotation,
+    Translation,
+)
+from segkit.invariance.bestfit import AverageFitKernel, BestFitKernel, largest_pd_n, smallest_eigenvalue
+from segkit.invariance.local import LocalPolynomialKernel
+from segkit.kernels import Anova, Gaussian, Laplacian, Normalized, Polynomial
+
+LOCAL = LocalPolynomialKernel(windows=3, degrees=(2, 2), normalization="reference")
+BASES = [
+    None,
+    Polynomial(degree=4, coef0=0.0),
+    Polynomial(degree=3, gamma=0.1),
+    Gaussian(0.1),
+    Laplacian(0.1),
+    Anova(0.1),
+    Normalized(Polynomial(degree=2)),
+    LOCAL,
+    LocalPolynomialKernel(windows=3, degrees=(3, 1)),
+]
+WHOLE_GROUPS = [
+    Identity(),
+    Dihedral(),
+    PolarRotation(),
+    Translation(),
+    Composition((Dihedral(), Translation())),
+]
+WINDOWS = [
+    Translation((1, 2)),
+    Translation(stride=2),
+    Translation(4, stride=3),
+    Translation(1, mode="zero"),
+    Rotation((-10, 0, 20)),
+    Rotation((-10, 0, 20), order=3),
+    Composition((Rotation((-10, 0, 20)), Translation(1))),
+    Composition((Translation(1), Rotation((-10, 0, 20)))),
+    Composition((Dihedral(), Rotation((0, 5)), Translation((0, 2)))),
+]
+SQUARE = Polynomial(degree=2, coef0=0.0)
+CASES = [(SQUARE, group) for group in WHOLE_GROUPS + WINDOWS]
+CASES += [
+    (LOCAL, group) for group in (Translation(1), Dihedral(), Composition((Rotation((5, 90)), Translation(1))))
+]
+KINDS = {BestFitKernel: np.max, AverageFitKernel: np.mean}
+
+
+def naive(reduce, base, group, X, Y):
+    """Reduce base(x, T y) over T, one transformation after the other."""
+    base = Polynomial(degree=8, gamma=1 / X[0].size) if base is None else base
+    on_rows = not isinstance(base, LocalPolynomialKernel)
+    values = []
+    for element in group.elements(X.shape[1:]):
+        moved = group.act(element, Y)
+        values.append(base(X.reshape(len(X), -1), moved.reshape(len(Y), -1)) if on_rows else base(X, moved))
+    return reduce(values, axis=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("base", BASES, ids=repr)
+@pytest.mark.parametrize("group", [Translation((1, 2)), Rotation((-10, 20))], ids=repr)
+def test_each_base_equals_a_naive_loop(kind, base, group, rng):
+    X, Y = rng.normal(size=(3, 5, 5)), rng.normal(size=(4, 5, 5))
+    values = kind(base, group, symmetric=False)(X, Y)
+    np.testing.assert_allclose(values, naive(KINDS[kind], base, group, X, Y), rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("base", "group"), CASES, ids=repr)
+def test_each_group_equals_a_naive_loop_in_both_orders(kind, base, group, rng):
+    X, Y = rng.normal(size=(3, 5, 5)), rng.normal(size=(4, 5, 5))
+    one_way = naive(KINDS[kind], base, group, X, Y)
+    both = KINDS[kind]([one_way, naive(KINDS[kind], base, group, Y, X).T], axis=0)
+    np.testing.assert_allclose(kind(base, group)(X, Y), both, rtol=1e-9)
+    np.testing.assert_allclose(kind(base, group, symmetric=False)(X, Y), one_way, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("base", "group"), CASES, ids=repr)
+def test_gram_matrix_is_symmetric_and_that_of_the_samples_with_themselves(kind, base, group, rng):
+    X = rng.normal(size=(35, 5, 5))
+    kernel = kind(base, group)
+    gram = kernel(X)
+    np.testing.assert_array_equal(gram, gram.T)
+    np.testing.assert_allclose(gram, kernel(X, X.copy()), rtol=1e-9)
+    np.testing.assert_allclose(kernel.diagonal(X[:2]), gram.diagonal()[:2], rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gram_matrix_of_more_samples_than_a_block_of_rows(kind, rng):
+    X = rng.normal(size=(300, 4))
+    gram = kind(Polynomial(degree=2), Permutation())(X)
+    np.testing.assert_array_equal(gram, gram.T)
+    np.testing.assert_allclose(gram, naive(KINDS[kind], Polynomial(degree=2), Permutation(), X, X), rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("base", [Polynomial(degree=2), Gaussian(0.1)], ids=repr)
+@pytest.mark.parametrize("group", [*WHOLE_GROUPS, MatrixPermutation()], ids=repr)
+def test_transforming_either_argument_changes_nothing(kind, base, group, rng):
+    X, Y = rng.normal(size=(3, 4, 4)), rng.normal(size=(2, 4, 4))
+    kernel = kind(base, group)
+    expected = kernel(X, Y)
+    for element in group.elements((4, 4))[::13]:
+        np.testing.assert_allclose(kernel(group.act(element, X), Y), expected, rtol=1e-9)
+        np.testing.assert_allclose(kernel(X, group.act(element, Y)), expected, rtol=1e-9)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(1, 20), st.integers(1, 40), st.integers(1, 200_000), st.integers(0, 99))
+def test_memory_limit_changes_no_value(n, m, memory_limit, seed):
+    rng = np.random.default_rng(seed)
+    X, Y = rng.normal(size=(n, 3, 4)), rng.normal(size=(m, 3, 4))
+    for group in (Translation(), Translation(1, mode="zero")):
+        small = BestFitKernel(Polynomial(), group, memory_limit=memory_limit)
+        np.testing.assert_allclose(
+            small(X, Y), BestFitKernel(Polynomial(), group)(X, Y), rtol=1e-9, atol=1e-9
+        )
+        np.testing.assert_allclose(small(X), BestFitKernel(Polynomial(), group)(X), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("group", [Translation(1), Rotation((-10, 20))], ids=repr)
+def test_colours_move_together(kind, group, rng):
+    X, Y = rng.random(size=(3, 5, 5, 2)), rng.random(size=(4, 5, 5, 2))
+    values = kind(group=group, symmetric=False)(X, Y)
+    np.testing.assert_allclose(values, naive(KINDS[kind], None, group, X, Y), rtol=1e-9)
+
+
+def test_most_negative_product_wins_with_an_even_degree():
+    X = np.array([[[1.0, 0.0, 0.0]]])
+    Y = np.array([[[1.0, -5.0, 0.0]]])
+    assert BestFitKernel(Polynomial(degree=2, coef0=0.0), Translation())(X, Y) == pytest.approx(25)
+
+
+def test_identity_is_the_base(rng):
+    X = rng.normal(size=(10, 3))
+    np.testing.assert_allclose(BestFitKernel(Gaussian(0.5))(X), Gaussian(0.5)(X), rtol=1e-12)
+    np.testing.assert_allclose(BestFitKernel()(X), (1 + X @ X.T / 3) ** 8, rtol=1e-12)
+
+
+def test_average_over_all_translations_of_a_linear_base_is_a_product_of_means(rng):
+    X = rng.random(size=(6, 4, 5))
+    gram = AverageFitKernel(Polynomial(degree=1, coef0=0.0), Translation())(X)
+    np.testing.assert_allclose(gram, 20 * np.outer(X.mean(axis=(1, 2)), X.mean(axis=(1, 2))), rtol=1e-12)
+
+
+def test_average_over_a_whole_group_is_positive_definite(rng):
+    gram = AverageFitKernel(Gaussian(0.1), Dihedral())(rng.normal(size=(30, 4, 4)))
+    assert smallest_eigenvalue(gram) > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("group", [Translation(), Translation(1, mode="zero")], ids=repr)
+@pytest.mark.parametrize("base", [None, Laplacian(0.1), LOCAL], ids=repr)
+def test_float32_in_float32_out(kind, group, base, rng):
+    X = rng.random(size=(20, 6, 6), dtype=np.float32)
+    gram = kind(base, group)(X)
+    assert gram.dtype == kind(base, group).diagonal(X[:1]).dtype == np.float32
+    np.testing.assert_allclose(gram, kind(base, group)(X.astype(np.float64)), rtol=1e-5)
+
+
+def test_inputs_are_not_changed(rng):
+    X, Y = rng.normal(size=(2, 20, 5, 5))
+    before = X.copy(), Y.copy()
+    for group in (Translation(), Rotation((0, 90, 20))):
+        BestFitKernel(group=group)(X, Y)
+    np.testing.assert_array_equal((X, Y), before)
+
+
+@pytest.fixture
+def oracle(shared):
+    return np.load(shared / "oracle" / "tisvm_kernels.npz")
+
+
+class TestOracle:
+    """Kernel matrices computed by the code of the paper's authors."""
+
+    @pytest.mark.parametrize(
+        ("name", "kind", "group"),
+        [
+            ("ti", BestFitKernel, Translation(5)),
+            ("ri_bf", BestFitKernel, Rotation(range(-10, 10), order=3)),
+            ("ri_avg", AverageFitKernel, Rotation(range(-10, 10), order=3)),
+        ],
+    )
+    def test_polynomial_base(self, oracle, name, kind, group):
+        A, B = (oracle[key].reshape(-1, 28, 28).astype(np.float32) / 255 for key in "AB")
+        np.testing.assert_allclose(kind(group=group, symmetric=False)(A, B), oracle[name], rtol=2e-6)
+
+    @pytest.mark.parametrize(
+        ("name", "window", "group"),
+        [("l_ri3", 3, Rotation(range(-5, 6), order=3)), ("l_ti7", 7, Translation(7))],
+    )
+    def test_local_base(self, oracle, name, window, group):
+        # In float32 the fourth power of long sums leaves errors as large as the tolerance.
+        A, B = (oracle[key].reshape(-1, 28, 28) / 255 for key in "AB")
+        base = LocalPolynomialKernel(windows=window, normalization="reference")
+        values = BestFitKernel(base, group, symmetric=False)(A, B)
+        np.testing.assert_allclose(values, oracle[name], rtol=2e-6)
+
+
+class TestErrors:
+    def test_memory_limit(self):
+        with pytest.raises(ConfigError, match=r"^memory_limit=0: at least 1 byte is needed$"):
+            BestFitKernel(memory_limit=0)
+
+    def test_shapes(self):
+        message = (
+            r"^arrays of shapes \(2, 3, 3\) and \(2, 4, 4\): a kernel compares samples of one shape; "
+            r"pass \(n, \*shape\) and \(m, \*shape\)$"
+        )
+        with pytest.raises(InputError, match=message):
+            BestFitKernel()(np.ones((2, 3, 3)), np.ones((2, 4, 4)))
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf])
+    def test_non_finite(self, value):
+        message = r"^the samples hold NaN or infinite values: a kernel needs finite ones; mask or fill them$"
+        with pytest.raises(InputError, match=message):
+            AverageFitKernel()([[1.0]], [[value]])
+
+    def test_group_of_images_on_rows(self):
+        message = r"^samples of shape \(3,\): Translation acts on 2 axes; give an array \(n_samples, H, W\)$"
+        with pytest.raises(InputError, match=message):
+            BestFitKernel(group=Translation())(np.ones((2, 3)))
+
+    def test_infinite_group(self):
+        with pytest.raises(ConfigError, match="has infinitely many elements"):
+            BestFitKernel(group=Rotation())(np.ones((2, 3, 3)))
+
+    @pytest.mark.parametrize("function", [smallest_eigenvalue, largest_pd_n])
+    @pytest.mark.parametrize(
+        ("gram", "message"),
+        [
+            (np.ones((2, 3)), r"^array of shape \(2, 3\): a Gram matrix is square; pass kernel\(X\)$"),
+            (
+                [[1.0, 2.0], [3.0, 1.0]],
+                r"^the Gram matrix and its transpose differ by up to 1: eigenvalues are of symmetric ones; "
+                r"make the kernel with symmetric=True$",
+            ),
+            (
+                [[np.inf]],
+                r"^the Gram matrix holds NaN or infinite values: lower the degree or scale the samples$",
+            ),
+        ],
+    )
+    def test_gram(self, function, gram, message):
+        with pytest.raises(InputError, match=message):
+            function(gram)
+
+
+def test_smallest_eigenvalue_of_a_known_spectrum(rng):
+    Q, _ = np.linalg.qr(rng.normal(size=(5, 5)))
+    assert smallest_eigenvalue(Q @ np.diag([3, -0.5, 1, 0, 2]) @ Q.T) == pytest.approx(-0.5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 12), st.integers(0, 99), st.sampled_from([0.0, 0.1, 0.5]))
+def test_largest_pd_n_equals_trying_every_n(n, seed, tol):
+    noise = np.random.default_rng(seed).normal(size=(n, n))
+    gram = np.eye(n) * 3 + (noise + noise.T) / 2
+    least = tol * np.trace(gram) / n
+    positive = [k for k in range(1, n + 1) if smallest_eigenvalue(gram[:k, :k]) > least]
+    assert largest_pd_n(gram, tol=tol) == max(positive, default=0)
+
+
+def test_largest_pd_n_stops_at_a_duplicate(rng):
+    X = rng.normal(size=(10, 3))
+    X[6] = X[2]
+    assert largest_pd_n(Gaussian(1.0)(X)) == 6

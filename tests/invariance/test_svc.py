@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.svm import SVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from segkit.errors import InputError
+from segkit.invariance import Identity, Rotation, Translation
+from segkit.invariance.bestfit import AverageFitKernel, BestFitKernel
+from segkit.invariance.local import LocalPolynomialKernel
+from segkit.invariance.svc import InvariantSVC
+from segkit.kernels import Gaussian, Polynomial
+
+
+# Some checks have random labels, which degree 8 fits after more steps than are worth a warning.
+@pytest.mark.filterwarnings("ignore:Solver terminated early:sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks([InvariantSVC(), InvariantSVC(Gaussian(0.5), decision="ovr")])
+def test_sklearn_estimator(estimator, check):
+    check(estimator)
+
+
+def strokes(rng, n, side=8):
+    """Bars, crosses and corners at random places, wrapping round the edge, with noise."""
+    shapes = np.zeros((3, side, side))
+    shapes[0, 2, 1:6] = shapes[1, 3, 1:6] = shapes[1, 1:6, 3] = shapes[2, 1:6, 1] = shapes[2, 5, 1:6] = 1
+    y = rng.integers(0, 3, n)
+    moved = [np.roll(shapes[label], rng.integers(0, side, 2), axis=(0, 1)) for label in y]
+    return np.array(moved) + 0.1 * rng.normal(size=(n, side, side)), np.array(["bar", "cross", "corner"])[y]
+
+
+@pytest.mark.parametrize("decision", ["ovo", "ovr"])
+def test_equals_a_machine_given_all_kernel_values(decision, rng):
+    (X, y), (Z, _) = strokes(rng, 40), strokes(rng, 30)
+    kernel = AverageFitKernel(Polynomial(degree=2), Translation(1))
+    machine = SVC(kernel="precomputed", C=0.5)
+    reference = (machine if decision == "ovo" else OneVsRestClassifier(machine)).fit(kernel(X), y)
+    # Kernel values of 11 samples at a time.
+    svc = InvariantSVC(kernel, C=0.5, decision=decision, memory_limit=8 * 40 * 11).fit(X, y)
+    assert 0 < len(svc.support_) < len(X)
+    np.testing.assert_array_equal(svc.support_vectors_, X[svc.support_])
+    np.testing.assert_allclose(svc.decision_function(Z), reference.decision_function(kernel(Z, X)), rtol=1e-9)
+    np.testing.assert_array_equal(svc.predict(Z), reference.predict(kernel(Z, X)))
+
+
+def test_invariance_is_learnt_from_few_samples(rng):
+    (X, y), (Z, truth) = strokes(rng, 12), strokes(rng, 100)
+    svc = InvariantSVC(BestFitKernel(group=Translation())).fit(X, y)
+    assert svc.score(Z, truth) == 1
+    assert InvariantSVC().fit(X, y).score(Z, truth) < 0.8
+    np.testing.assert_array_equal(svc.predict(np.roll(Z, (3, 5), axis=(1, 2))), svc.predict(Z))
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [LocalPolynomialKernel(windows=3), AverageFitKernel(group=Rotation(4)), BestFitKernel()],
+    ids=repr,
+)
+def test_takes_kernels_of_images(kernel, rng):
+    X, y = strokes(rng, 30)
+    assert InvariantSVC(kernel, C=1e3).fit(X, y).score(X, y) == 1
+
+
+@pytest.mark.parametrize(
+    ("group", "accuracy"),
+    [(Identity(), 0.6816), (Rotation(range(-10, 10), order=3), 0.7382)],
+    ids=["polynomial", "rotations"],
+)
+def test_accuracy_of_the_authors_code_on_mnist(group, accuracy, shared):
+    """Trained on 100 digits and tested on 10,000, as their code was, to the last digit."""
+    mnist = np.load(shared / "kernel-data" / "mnist" / "mnist.npz")
+    split = np.load(shared / "oracle" / "tisvm_mnist_split.npz")
+    X = np.concatenate([mnist["X_train"], mnist["X_test"]])
+    y = np.concatenate([mnist["y_train"], mnist["y_test"]])
+    train, test = split["train_idx"][:100], split["test_idx"]
+    svc = InvariantSVC(BestFitKernel(group=group, symmetric=False)).fit(
+        X[train].astype(np.float32) / 255, y[train]
+    )
+    assert svc.score(X[test].astype(np.float32) / 255, y[test]) == pytest.approx(accuracy)
+
+
+def test_one_class():
+    message = r"^y holds the one class a: give samples of 2 classes or more$"
+    with pytest.raises(InputError, match=message):
+        InvariantSVC().fit(np.ones((2, 3, 3)), ["a", "a"])
+
+
+def test_samples_of_another_shape(rng):
+    svc = InvariantSVC(Polynomial()).fit(rng.normal(size=(4, 3)), [0, 1, 0, 1])
+    images = InvariantSVC().fit(rng.normal(size=(4, 3, 5)), [0, 1, 0, 1])
+    message = r"^samples of shape \(3, 4\): the classifier was fitted on \(3, 5\); resize or crop them alike$"
+    with pytest.raises(InputError, match=message):
+        images.predict(np.ones((1, 3, 4)))
+    with pytest.raises(InputError, match=r"^samples of shape \(3, 1\): the classifier was fitted on \(3,\);"):
+        svc.predict(np.ones((1, 3, 1)))

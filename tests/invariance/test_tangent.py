@@ -1,0 +1,214 @@
+import numpy as np
+import pytest
+from scipy.ndimage import shift
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import (
+    check_estimator_cloneable,
+    check_estimator_repr,
+    check_get_params_invariance,
+    check_no_attributes_set_in_init,
+    check_parameters_default_constructible,
+    check_set_params,
+)
+
+from segkit.errors import ConfigError, InputError
+from segkit.invariance.tangent import (
+    TANGENTS,
+    TangentDistanceClassifier,
+    tangent_distances,
+    tangent_vectors,
+)
+
+
+def blobs(rng, n, size=16):
+    """Smooth images: a few Gaussian bumps each, away from the edge."""
+    grid = np.arange(size)
+    images = np.zeros((n, size, size))
+    for image in images:
+        for row, col, width in rng.uniform((5, 5, 1.2), (size - 6, size - 6, 2.0), (4, 3)):
+            bump = np.exp(-((grid - row) ** 2) / (2 * width**2))
+            image += np.outer(bump, np.exp(-((grid - col) ** 2) / (2 * width**2)))
+    return images
+
+
+def naive_distance(x, y, *, elasticity, two_sided):
+    """Least squares over the moves of one pair, the price of the moves as further equations."""
+    (x, u), (y, v) = tangent_vectors(x[None]), tangent_vectors(y[None])
+    right = np.linalg.qr(v.reshape(v.shape[1], -1).T)[0]
+    left = np.linalg.qr(u.reshape(u.shape[1], -1).T)[0] if two_sided else right[:, :0]
+    moves = np.hstack([left, -right])
+    priced = np.vstack([moves, np.sqrt(elasticity) * np.eye(moves.shape[1])])
+    difference = np.append((x - y).ravel(), np.zeros(moves.shape[1]))
+    best = np.linalg.lstsq(priced, -difference)[0]
+    return ((priced @ best + difference) ** 2).sum()
+
+
+@pytest.mark.parametrize("two_sided", [True, False])
+@pytest.mark.parametrize("elasticity", [1e-6, 0.3])
+def test_distances_are_least_squares(rng, two_sided, elasticity):
+    X, Y = rng.normal(size=(3, 9, 8)), rng.normal(size=(2, 9, 8))
+    options = {"elasticity": elasticity, "two_sided": two_sided}
+    expected = [[naive_distance(x, y, **options) for y in Y] for x in X]
+    np.testing.assert_allclose(tangent_distances(X, Y, **options), expected, rtol=1e-8)
+
+
+def test_tangents_are_derivatives_by_the_transformations():
+    size, sigma, step = 33, 1.0, 1e-4
+    v, u = np.indices((size, size)) - (size - 1) / 2
+
+    def image(v, u):
+        """A Gaussian away from the centre; smoothing it by sigma gives another one."""
+        return np.exp(-(((u - 3) / 3) ** 2 + ((v + 2) / 2.5) ** 2) / 2)
+
+    def smoothed(v, u):
+        width_u, width_v = np.sqrt(3**2 + sigma**2), np.sqrt(2.5**2 + sigma**2)
+        peak = 3 * 2.5 / (width_u * width_v)
+        return peak * np.exp(-(((u - 3) / width_u) ** 2 + ((v + 2) / width_v) ** 2) / 2)
+
+    moved = {
+        "horizontal": (v, u + step),
+        "vertical": (v + step, u),
+        "rotation": (v - step * u, u + step * v),
+        "scaling": (v + step * v, u + step * u),
+        "axis": (v - step * v, u + step * u),
+        "diagonal": (v + step * u, u + step * v),
+    }
+    base, vectors = tangent_vectors(image(v, u)[None], sigma=sigma)
+    np.testing.assert_allclose(base[0], smoothed(v, u), atol=1e-3)
+    for name, (down, right) in moved.items():
+        derivative = (smoothed(down, right) - smoothed(v, u)) / step
+        np.testing.assert_allclose(vectors[0, TANGENTS.index(name)], derivative, atol=5e-3, err_msg=name)
+    gradient = vectors[0, 0] ** 2 + vectors[0, 1] ** 2
+    np.testing.assert_allclose(vectors[0, TANGENTS.index("thickness")], gradient)
+
+
+def test_an_image_moved_along_its_tangent_is_at_distance_0():
+    v, u = np.indices((33, 33)) - 16.0
+    image = np.exp(-((u / 3) ** 2 + (v / 2.5) ** 2) / 2)
+    along = 2 * (-u / 9) * image  # twice the derivative to the right, before smoothing
+    moved = image + along
+    assert tangent_distances(image[None], moved[None])[0, 0] < 1e-4 * (along**2).sum()
+
+
+def test_small_shifts_hardly_count(rng):
+    X = blobs(rng, 4)
+    moved = np.stack([shift(image, (0.4, -0.3), order=5) for image in X])
+    distances = tangent_distances(X, moved)
+    assert (np.diag(distances) < 0.01 * ((X - moved) ** 2).sum(axis=(1, 2))).all()
+    assert (distances.argmin(axis=1) == np.arange(4)).all()
+
+
+def test_distances_are_symmetric_and_0_to_oneself(rng):
+    X = blobs(rng, 5)
+    distances = tangent_distances(X)
+    np.testing.assert_allclose(distances, distances.T, atol=1e-9)
+    np.testing.assert_allclose(np.diag(distances), 0, atol=1e-9)
+
+
+def test_moving_both_images_brings_them_nearer_than_moving_one(rng):
+    X, Y = blobs(rng, 4), blobs(rng, 3)
+    still = tangent_distances(X, Y, elasticity=1e12)
+    one_sided, two_sided = (tangent_distances(X, Y, two_sided=both) for both in (False, True))
+    assert (one_sided < still).all()
+    assert (two_sided < one_sided).all()
+    smooth = [tangent_vectors(images)[0].reshape(len(images), -1) for images in (X, Y)]
+    np.testing.assert_allclose(still, ((smooth[0][:, None] - smooth[1]) ** 2).sum(axis=2))
+
+
+def test_a_blank_image_does_not_move(rng):
+    X = blobs(rng, 1)
+    smooth = tangent_vectors(X)[0]
+    blank = np.zeros_like(X)
+    np.testing.assert_allclose(tangent_distances(X, blank, two_sided=False), (smooth**2).sum())
+
+
+def labelled(rng):
+    """Shifted copies of six images, each image a class."""
+    X = blobs(rng, 6)
+    moved = [shift(image, rng.uniform(-1, 1, 2), order=5) for image in np.repeat(X, 3, axis=0)]
+    return X, np.array(list("abcdef")), np.stack(moved), np.repeat(list("abcdef"), 3)
+
+
+def test_classifier_takes_the_nearest_image(rng):
+    X, y, queries, expected = labelled(rng)
+    classifier = TangentDistanceClassifier().fit(X, y)
+    nearest = tangent_distances(queries, X).argmin(axis=1)
+    assert (classifier.predict(queries) == y[nearest]).all()
+    assert classifier.score(queries, expected) == 1
+
+
+def test_neighbours_vote(rng):
+    X, y, queries, _ = labelled(rng)
+    y = np.array(list("aabbbb"))
+    classifier = TangentDistanceClassifier(n_neighbors=3).fit(X, y)
+    nearest = np.argsort(tangent_distances(queries, X), axis=1)[:, :3]
+    shares = np.stack([(y[nearest] == label).mean(axis=1) for label in "ab"], axis=1)
+    np.testing.assert_allclose(classifier.predict_proba(queries), shares)
+    assert (classifier.predict(queries) == np.where(shares[:, 0] > 0.5, "a", "b")).all()
+
+
+def test_candidates_are_the_nearest_by_euclidean_distance(rng):
+    X, y, queries, _ = labelled(rng)
+    smooth = [tangent_vectors(images)[0].reshape(len(images), -1) for images in (queries, X)]
+    euclidean = ((smooth[0][:, None] - smooth[1]) ** 2).sum(axis=2)
+    one = TangentDistanceClassifier(n_candidates=1).fit(X, y)
+    assert (one.predict(queries) == y[euclidean.argmin(axis=1)]).all()
+    two = TangentDistanceClassifier(n_candidates=2).fit(X, y)
+    distances = tangent_distances(queries, X)
+    distances[euclidean > np.sort(euclidean, axis=1)[:, 1:2]] = np.inf
+    assert (two.predict(queries) == y[distances.argmin(axis=1)]).all()
+
+
+def test_blocks_do_not_change_the_result(rng):
+    X, y, queries, _ = labelled(rng)
+    whole = TangentDistanceClassifier(n_neighbors=2).fit(X, y).predict_proba(queries)
+    small = TangentDistanceClassifier(n_neighbors=2, memory_limit=1).fit(X, y).predict_proba(queries)
+    np.testing.assert_array_equal(whole, small)
+
+
+def test_bad_input(rng):
+    X, y, *_ = labelled(rng)
+    rows = X.reshape(6, -1)
+    with pytest.raises(
+        InputError,
+        match=r"array of shape \(6, 256\): tangents are derivatives of images; give grey images \(n_samples, H, W\)",
+    ):
+        TangentDistanceClassifier().fit(rows, y)
+    with pytest.raises(InputError, match=r"n_neighbors=9 with 6 training images: take at most 6"):
+        TangentDistanceClassifier(n_neighbors=9).fit(X, y)
+    with pytest.raises(ConfigError, match=r"n_candidates=1, n_neighbors=2: .*; take n_candidates >= 2"):
+        TangentDistanceClassifier(n_neighbors=2, n_candidates=1).fit(X, y)
+    with pytest.raises(
+        ConfigError, match=r"tangents=\('shear',\): choose at least one of horizontal, vertical"
+    ):
+        TangentDistanceClassifier(tangents=("shear",)).fit(X, y)
+    with pytest.raises(ConfigError, match=r"tangents=\(\): choose at least one of"):
+        tangent_vectors(X, tangents=())
+    with pytest.raises(InputError, match=r"images of shape \(16, 15\): the training images have \(16, 16\)"):
+        TangentDistanceClassifier().fit(X, y).predict(X[:, :, 1:])
+    with pytest.raises(InputError, match=r"images of shapes \(16, 16\) and \(8, 32\): crop or resize"):
+        tangent_distances(X, X.reshape(6, 8, 32))
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        check_estimator_cloneable,
+        check_estimator_repr,
+        check_get_params_invariance,
+        check_no_attributes_set_in_init,
+        check_parameters_default_constructible,
+        check_set_params,
+    ],
+)
+def test_estimator_checks_that_need_no_rows(check):
+    check("TangentDistanceClassifier", TangentDistanceClassifier())
+
+
+def test_fitting_changes_neither_parameters_nor_images(rng):
+    X, y, *_ = labelled(rng)
+    classifier, before = TangentDistanceClassifier(tangents=["horizontal"]), X.copy()
+    copy = clone(classifier)
+    classifier.fit(X, y).predict(X)
+    assert classifier.get_params() == copy.get_params()
+    np.testing.assert_array_equal(X, before)
