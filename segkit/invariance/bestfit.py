@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import eigvalsh
 from scipy.linalg.lapack import dpotrf
 from sklearn.utils import gen_batches
+from threadpoolctl import ThreadpoolController
 
 from segkit.errors import ConfigError, InputError
 from segkit.invariance.correlation import CircularCorrelation, ImageMaps, MapKernel, map_form
@@ -119,11 +123,19 @@ class _FitKernel(ABC):
                 for cols in gen_batches(len(Y), n_samples):
                     transformed = first.act(element, Y[cols])
                     right = correlation.right_spectra(maps.right_maps(transformed))
-                    for i, j in _squares(rows, cols, n_square, halved=halved):
-                        products = correlation.products(
-                            left[:, _within(i, rows)], right[..., _within(j, cols)]
-                        )
-                        yield i, j, self._of_shifts(maps, products)
+
+                    spectra = (
+                        (i, j, left[:, _within(i, rows)], right[..., _within(j, cols)])
+                        for i, j in _squares(rows, cols, n_square, halved=halved)
+                    )
+                    yield from _in_threads(partial(self._correlate, correlation, maps), spectra)
+
+    def _correlate(
+        self, correlation: CircularCorrelation, maps: ImageMaps, square: tuple[slice, slice, Any, Any]
+    ) -> Block:
+        """Reduce one square of pairs of samples over all shifts."""
+        rows, cols, left, right = square
+        return rows, cols, self._of_shifts(maps, correlation.products(left, right))
 
     def _block_sizes(self, example: FloatArray, n_shifts: int) -> tuple[int, int]:
         """How many samples' spectra, and how large a square of their products, fit the memory."""
@@ -400,6 +412,20 @@ def _is_whole_group(group: Group, shape: tuple[int, ...]) -> bool:
             for shifts, size in zip(group.shifts(shape), shape[:2], strict=True)
         )
     return isinstance(group, WHOLE_GROUPS)
+
+
+def _in_threads(function: Callable[[Any], Block], items: Iterable[Any]) -> Iterator[Block]:
+    """Apply a function to items, each on one of the threads that the linear algebra would use.
+
+    Small matrix products gain nothing from threads of their own.
+    """
+    controller = ThreadpoolController().select(user_api="blas")
+    n_threads = max((library["num_threads"] for library in controller.info()), default=1)
+    if n_threads == 1:
+        yield from map(function, items)
+        return
+    with controller.limit(limits=1), ThreadPoolExecutor(n_threads) as executor:
+        yield from executor.map(function, items)
 
 
 def _squares(rows: slice, cols: slice, size: int, *, halved: bool) -> Iterator[tuple[slice, slice]]:

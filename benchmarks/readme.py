@@ -1,7 +1,7 @@
 """Tables of the README, made from the committed result files.
 
-python -m benchmarks.tables            write them into README.md
-python -m benchmarks.tables --check    fail if README.md says anything else
+python -m benchmarks.readme            write them into README.md
+python -m benchmarks.readme --check    fail if README.md says anything else
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def main() -> None:
     if not arguments.check:
         path.write_text(rendered, encoding="utf-8")
     elif rendered != text:
-        raise SystemExit("README.md does not show the committed results: run python -m benchmarks.tables")
+        raise SystemExit("README.md does not show the committed results: run python -m benchmarks.readme")
 
 
 if __name__ == "__main__":

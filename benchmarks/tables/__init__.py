@@ -1,0 +1,1 @@
+"""Tables and figures of the papers, measured anew: ``python -m benchmarks.tables NAME [--quick]``."""
