@@ -18,7 +18,6 @@ from benchmarks.tables.ridge import Products, classify
 from segkit.invariance import Affine, Identity, LogNormal, Normal, OrbitFourier, OrbitNystroem, VonMises
 from segkit.kernels import Gaussian
 
-N_HELD = 800
 # Bandwidth as a multiple of the median distance.
 WIDTH = 0.6
 GROUP = Affine(rotation=VonMises(9.0), scale=LogNormal(0.3), shift=Normal(0.3))
@@ -49,8 +48,8 @@ def run(name: str, *, quick: bool, out: Path, data: Path) -> None:
     )
     X, y, test_X, test_y = images(table)
     if quick:
-        X, y, test_X, test_y = X[:1300], y[:1300], test_X[:100], test_y[:100]
-    median = float(np.median(pdist(X[:1000].reshape(1000, -1))))
+        X, y, test_X, test_y = X[:300], y[:300], test_X[:100], test_y[:100]
+    median = float(np.median(pdist(X[:1000].reshape(len(X[:1000]), -1))))
     kernel = Gaussian(1 / (2 * (WIDTH * median) ** 2))
     n_landmarks = min(n_templates, len(X) // 2)
     for kind, group, n_transforms in (("images", Identity(), None), ("orbits", GROUP, n_maps)):
@@ -65,7 +64,7 @@ def run(name: str, *, quick: bool, out: Path, data: Path) -> None:
             for layers, paper in enumerate(PAPER.get((kind, form), ()), start=1):
                 table.measure(
                     {"features of": kind, "features": form, "layers": layers},
-                    lambda made=made, layers=layers: classify(made, y, test_y, layers, N_HELD),  # type: ignore[misc]
+                    lambda made=made, layers=layers: classify(made, y, test_y, layers, len(X) // 5),  # type: ignore[misc]
                     paper=paper,
                     note="" if paper is None else "paper: 50,000 training images",
                 )

@@ -1,9 +1,11 @@
 """Groups of transformations, and the kernels and features that are invariant to them."""
 
 from segkit.invariance.bestfit import AverageFitKernel, BestFitKernel, largest_pd_n, smallest_eigenvalue
+from segkit.invariance.cdf import GroupCDF
 from segkit.invariance.groups import Composition, Group, Identity, draw_elements
 from segkit.invariance.laws import Law, LogNormal, Normal, Uniform, VonMises
 from segkit.invariance.local import LocalPolynomialKernel
+from segkit.invariance.orbit import OrbitFourier, OrbitNystroem
 from segkit.invariance.permutations import MatrixPermutation, NormSortedPermutation, Permutation
 from segkit.invariance.signals import PitchShift, TimeWarp
 from segkit.invariance.spatial import (
@@ -26,6 +28,7 @@ __all__ = [
     "Composition",
     "Dihedral",
     "Group",
+    "GroupCDF",
     "Identity",
     "InvariantSVC",
     "JitteredQuerySVC",
@@ -35,6 +38,8 @@ __all__ = [
     "MatrixPermutation",
     "NormSortedPermutation",
     "Normal",
+    "OrbitFourier",
+    "OrbitNystroem",
     "Permutation",
     "PitchShift",
     "PolarRotation",

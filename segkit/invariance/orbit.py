@@ -1,0 +1,580 @@
+"""Orbit embeddings: the mean kernel feature of all transformations of a sample.
+
+Random Fourier features of shift-invariant kernels, or Nystroem features of any kernel, averaged over a
+group; on top, optionally, a second layer of random Fourier features.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import ndtri
+from scipy.stats import qmc
+from sklearn.base import _fit_context, clone
+from sklearn.cluster import kmeans_plusplus
+from sklearn.utils import check_random_state, gen_batches
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from segkit.errors import ConfigError
+from segkit.invariance.groups import Group
+from segkit.invariance.templates import OrbitTransformer, check_device, orbit_averages
+from segkit.kernels.base import (
+    FloatArray,
+    Gaussian,
+    Kernel,
+    Laplacian,
+    Polynomial,
+    ShiftInvariantKernel,
+    median_gamma,
+)
+from segkit.kernels.fourier import RandomFourierFeatures
+from segkit.kernels.nystrom import NystroemMap, choose_landmarks
+
+if TYPE_CHECKING:
+    import torch
+
+# Rows that the bandwidth of the second layer, and leverage scores, are estimated from.
+SUBSAMPLE = 1000
+# Ridge of leverage scores as a fraction of the mean of the kernel's diagonal.
+RIDGE = 1e-3
+
+
+class _OrbitEmbedding(OrbitTransformer):
+    """What both embeddings share: fitting and applying two layers."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "group": [Group, None],
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "n_transforms": [Interval(Integral, 1, None, closed="left"), None],
+        "second_layer": [Interval(Integral, 1, None, closed="left"), RandomFourierFeatures, None],
+        "memory_limit": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+    }
+    random_state: int | np.random.RandomState | None
+    second_layer: int | RandomFourierFeatures | None
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike, y: None = None) -> Self:  # noqa: ARG002
+        """Draw templates and transformations.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, *shape)
+            Samples: rows, signals, images or matrices.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        estimator
+            The fitted transformer.
+
+        Raises
+        ------
+        ConfigError
+            If an option does not fit another or this machine, or `n_transforms` is None and the
+            group has no list of elements.
+        InputError
+            If the group cannot act on samples of that shape, the kernel vanishes on all landmarks,
+            or the second layer finds no bandwidth because most features are equal.
+        """
+        rng = check_random_state(self.random_state)
+        samples = self._start(X, rng)
+        self._fit_first_layer(samples, rng)
+        self.second_layer_ = self._fit_second_layer(samples, rng)
+        return self
+
+    def transform(self, X: ArrayLike) -> FloatArray:
+        """Map samples to their orbit embeddings.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, *shape)
+            Samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_out)
+            Features; float32 if `X` is.
+
+        Raises
+        ------
+        InputError
+            If samples have another shape than those fitted.
+        """
+        features = self._first_layer(self._validated(X))
+        if self.second_layer_ is not None:
+            features = self.second_layer_.transform(features)
+        return features
+
+    @abstractmethod
+    def _fit_first_layer(self, samples: FloatArray, rng: np.random.RandomState) -> None:
+        """Draw the templates."""
+
+    @abstractmethod
+    def _first_layer(self, samples: FloatArray) -> FloatArray:
+        """Embed checked samples; (n_samples, *shape) -> (n_samples, n_first_layer)."""
+
+    @property
+    @abstractmethod
+    def _n_first_layer(self) -> int:
+        """Number of features of the first layer."""
+
+    def _fit_second_layer(
+        self, samples: FloatArray, rng: np.random.RandomState
+    ) -> RandomFourierFeatures | None:
+        if self.second_layer is None:
+            return None
+        features = self._first_layer(choose_landmarks(samples, SUBSAMPLE, rng))
+        layer: RandomFourierFeatures
+        if isinstance(self.second_layer, RandomFourierFeatures):
+            layer = clone(self.second_layer)
+        else:
+            seed = rng.randint(np.iinfo(np.int32).max)
+            layer = RandomFourierFeatures(
+                Gaussian(median_gamma(features)), n_components=self.second_layer, random_state=seed
+            )
+        layer.fit(features)
+        return layer
+
+    @property
+    def _n_features_out(self) -> int:
+        if self.second_layer_ is None:
+            return self._n_first_layer
+        return len(self.second_layer_.get_feature_names_out())
+
+
+class OrbitFourier(_OrbitEmbedding):
+    """Random Fourier features averaged over a group.
+
+    Parameters
+    ----------
+    kernel : ShiftInvariantKernel or None, default=None
+        `Gaussian` or `Laplacian`; None is ``Gaussian(gamma=1.0)``.
+    group : Group or None, default=None
+        The transformations; None is `Identity`.
+    n_components : int, default=100
+        Number of features of the first layer, pairs of cosine and sine; rounded up to an even one.
+    n_transforms : int or None, default=None
+        How many transformations to draw; None takes all of a finite group.
+    frequencies : {"random", "orthogonal", "qmc"}, default="random"
+        Independent draws; orthogonal ones of the same law, as many at a time as there are values
+        in a sample; or a scrambled Halton sequence (quasi-Monte Carlo), for samples of few values.
+    second_layer : int, RandomFourierFeatures or None, default=None
+        Random Fourier features of the first layer's: how many, for a Gaussian kernel with the
+        median heuristic, or the transformer itself.
+    device : str, default="cpu"
+        Torch device that computes the first layer.
+    memory_limit : int, default=2**30
+        Bytes of blocks held at a time, beside samples, templates and features.
+    random_state : int, RandomState instance or None, default=None
+        Seed of frequencies, transformations and second layer.
+
+    Attributes
+    ----------
+    frequencies_ : ndarray of shape (n_components / 2, *shape)
+        Draws from the spectral law of the kernel, the templates.
+    elements_ : sequence
+        The transformations.
+    second_layer_ : RandomFourierFeatures or None
+        The fitted second layer.
+    shape_in_ : tuple of int
+        Shape of one sample.
+    n_features_in_ : int
+        Length of the first axis of a sample.
+
+    Notes
+    -----
+    With s frequencies w_j and r transformations g_k,
+    ``psi(x)_j = 1 / (r sqrt(s)) sum_k exp(-i <w_j, g_k x>)``, as its real part, then its imaginary
+    part without the sign. Since ``<w, g x> = <g* w, x>`` with the adjoint g*, whichever are fewer,
+    frequencies or samples, are transformed, for any law on the group; samples, if there is no
+    adjoint.
+
+    Inner products estimate ``k_G(x, z) = E k(g x, g' z)``, with g and g' over all transformations
+    listed; where r are drawn, their expectation is ``(1 - 1/r) k_G(x, z) + 1/r E k(g x, g z)``.
+    Features are exactly invariant, up to rounding, to a whole group listed completely.
+
+    References
+    ----------
+    A. Raj et al., Local group invariant representations via orbit embeddings, 2017, eq. 7.
+    F. X. Yu et al., Orthogonal random features, 2016.
+    J. Yang et al., Quasi-Monte Carlo feature maps for shift-invariant kernels, 2014.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.invariance import Dihedral
+    >>> from segkit.invariance.orbit import OrbitFourier
+    >>> image = np.array([[1.0, 2.0], [3.0, 5.0]])
+    >>> features = OrbitFourier(group=Dihedral(), random_state=0).fit_transform([image, image.T])
+    >>> features.shape, np.allclose(features[0], features[1])
+    ((2, 100), True)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_OrbitEmbedding._parameter_constraints,
+        "kernel": [ShiftInvariantKernel, None],
+        "frequencies": [StrOptions({"random", "orthogonal", "qmc"})],
+        "device": [str],
+    }
+
+    def __init__(
+        self,
+        kernel: ShiftInvariantKernel | None = None,
+        group: Group | None = None,
+        *,
+        n_components: int = 100,
+        n_transforms: int | None = None,
+        frequencies: Literal["random", "orthogonal", "qmc"] = "random",
+        second_layer: int | RandomFourierFeatures | None = None,
+        device: str = "cpu",
+        memory_limit: int = 2**30,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.group = group
+        self.n_components = n_components
+        self.n_transforms = n_transforms
+        self.frequencies = frequencies
+        self.second_layer = second_layer
+        self.device = device
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+
+    def _fit_first_layer(self, samples: FloatArray, rng: np.random.RandomState) -> None:
+        check_device(self.device)
+        kernel = Gaussian(1.0) if self.kernel is None else self.kernel
+        draw = {"random": _independent, "orthogonal": orthogonal_frequencies, "qmc": halton_frequencies}
+        n_draws = math.ceil(self.n_components / 2)
+        columns = draw[self.frequencies](kernel, math.prod(self.shape_in_), n_draws, rng)
+        self.frequencies_ = columns.T.reshape(-1, *self.shape_in_).astype(samples.dtype)
+
+    def _first_layer(self, samples: FloatArray) -> FloatArray:
+        group, n_draws = self._group, len(self.frequencies_)
+        of_templates = group.has_adjoint and n_draws <= len(samples)
+        features = np.empty((len(samples), 2, n_draws), dtype=samples.dtype)
+        averages = orbit_averages(
+            samples,
+            self.frequencies_,
+            _add_cosine_and_sine,
+            elements=self.elements_,
+            transform=group.adjoint if of_templates else group.act,
+            of_templates=of_templates,
+            n_cells=2,
+            device=self.device,
+            memory_limit=self.memory_limit,
+        )
+        for average in averages:
+            pairs = average.values.div_(math.sqrt(n_draws))
+            features[average.rows, :, average.templates] = pairs.cpu().numpy()
+        return features.reshape(len(samples), -1)
+
+    @property
+    def _n_first_layer(self) -> int:
+        return 2 * len(self.frequencies_)
+
+
+class OrbitNystroem(_OrbitEmbedding):
+    """Nystroem features averaged over a group.
+
+    Parameters
+    ----------
+    kernel : Kernel or None, default=None
+        Any kernel of the values of a sample in one row; None is ``Gaussian(gamma=1.0)``.
+    group : Group or None, default=None
+        The transformations; None is `Identity`.
+    n_components : int, default=100
+        Number of landmarks, capped by the number of samples. The kernel's rank on the landmarks is
+        the number of features of the first layer.
+    n_transforms : int or None, default=None
+        How many transformations to draw; None takes all of a finite group.
+    landmarks : {"random", "kmeans++", "leverage"}, default="random"
+        How landmarks are chosen among the samples: uniformly, far apart (the seeds of k-means++),
+        or with the probability of their ridge leverage scores.
+    landmarks_from : {"data", "orbit"}, default="data"
+        Whether they stay as they are, or each undergoes one of the transformations, as what they
+        are compared with does.
+    second_layer : int, RandomFourierFeatures or None, default=None
+        Random Fourier features of the first layer's: how many, for a Gaussian kernel with the
+        median heuristic, or the transformer itself.
+    memory_limit : int, default=2**30
+        Bytes of blocks held at a time, beside samples, landmarks and features.
+    random_state : int, RandomState instance or None, default=None
+        Seed of landmarks, transformations and second layer.
+
+    Attributes
+    ----------
+    map_ : NystroemMap
+        The kernel, the landmarks in rows and the projection.
+    elements_ : sequence
+        The transformations.
+    second_layer_ : RandomFourierFeatures or None
+        The fitted second layer.
+    shape_in_ : tuple of int
+        Shape of one sample.
+    n_features_in_ : int
+        Length of the first axis of a sample.
+
+    Notes
+    -----
+    With landmarks Z and r transformations g_k, ``psi(x) = 1/r L sum_k k(Z, g_k x)``, where
+    ``K_ZZ^+ = L' L``. Where k(g x, z) = k(x, g* z) exactly, with the adjoint g* (a `Polynomial`
+    kernel; a `Gaussian` or `Laplacian` one if the group is unitary), whichever are fewer, landmarks
+    or samples, are transformed; else samples.
+
+    Inner products are those of `OrbitFourier`, k_G(x, z) = E k(g x, g' z), as far as the landmarks
+    span the orbits. All is computed in float64 and rounded at the end: in float32 a smooth kernel
+    would have a rank of a few dozens, whatever the number of landmarks.
+
+    References
+    ----------
+    A. Raj et al., Local group invariant representations via orbit embeddings, 2017, eq. 8.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.invariance import Permutation
+    >>> from segkit.invariance.orbit import OrbitNystroem
+    >>> X = np.array([[1.0, 0.0, 2.0], [2.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> features = OrbitNystroem(group=Permutation(), random_state=0).fit_transform(X)
+    >>> features.shape, np.allclose(features[0], features[1])
+    ((3, 3), True)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_OrbitEmbedding._parameter_constraints,
+        "kernel": [Kernel, None],
+        "landmarks": [StrOptions({"random", "kmeans++", "leverage"})],
+        "landmarks_from": [StrOptions({"data", "orbit"})],
+    }
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        group: Group | None = None,
+        *,
+        n_components: int = 100,
+        n_transforms: int | None = None,
+        landmarks: Literal["random", "kmeans++", "leverage"] = "random",
+        landmarks_from: Literal["data", "orbit"] = "data",
+        second_layer: int | RandomFourierFeatures | None = None,
+        memory_limit: int = 2**30,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.group = group
+        self.n_components = n_components
+        self.n_transforms = n_transforms
+        self.landmarks = landmarks
+        self.landmarks_from = landmarks_from
+        self.second_layer = second_layer
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+
+    def _fit_first_layer(self, samples: FloatArray, rng: np.random.RandomState) -> None:
+        kernel = Gaussian(1.0) if self.kernel is None else self.kernel
+        rows = samples.reshape(len(samples), -1).astype(np.float64)
+        n_landmarks = min(self.n_components, len(rows))
+        if self.landmarks == "random":
+            landmarks = choose_landmarks(rows, n_landmarks, rng)
+        elif self.landmarks == "kmeans++":
+            landmarks, _ = kmeans_plusplus(rows, n_landmarks, random_state=rng)
+        else:
+            scores = leverage_scores(kernel, rows, rng)
+            landmarks = rows[rng.choice(len(rows), n_landmarks, replace=False, p=scores / scores.sum())]
+        if self.landmarks_from == "orbit":
+            landmarks = self._transformed(landmarks, rng)
+        self.map_ = NystroemMap.from_landmarks(kernel, landmarks)
+
+    def _transformed(self, rows: FloatArray, rng: np.random.RandomState) -> FloatArray:
+        """Apply one of the transformations to each row."""
+        samples = rows.reshape(-1, *self.shape_in_)
+        choice = rng.randint(len(self.elements_), size=len(samples))
+        transformed = np.empty_like(samples)
+        for index in np.unique(choice):
+            chosen = choice == index
+            transformed[chosen] = self._group.act(self.elements_[index], samples[chosen])
+        return transformed.reshape(rows.shape)
+
+    def _first_layer(self, samples: FloatArray) -> FloatArray:
+        import torch
+
+        group, kernel = self._group, self.map_.kernel
+        landmarks = self.map_.landmarks.reshape(-1, *self.shape_in_)
+        projection = torch.from_numpy(self.map_.projection)
+        of_landmarks = _commutes(kernel, group) and len(landmarks) <= len(samples)
+        features = torch.zeros((len(samples), projection.shape[1]), dtype=torch.float64)
+        averages = orbit_averages(
+            samples.astype(np.float64),
+            landmarks,
+            lambda left, right, total: total.add_(torch.from_numpy(kernel(left.numpy(), right.numpy()))),
+            elements=self.elements_,
+            transform=group.adjoint if of_landmarks else group.act,
+            of_templates=of_landmarks,
+            memory_limit=self.memory_limit,
+        )
+        for average in averages:
+            features[average.rows].addmm_(average.values[:, 0], projection[average.templates])
+        return features.numpy().astype(samples.dtype, copy=False)
+
+    @property
+    def _n_first_layer(self) -> int:
+        return int(self.map_.projection.shape[1])
+
+
+def orthogonal_frequencies(
+    kernel: ShiftInvariantKernel, n_features: int, n_draws: int, rng: np.random.RandomState
+) -> NDArray[np.float64]:
+    """Draw frequencies that are orthogonal in blocks and each follow the spectral law.
+
+    Parameters
+    ----------
+    kernel : Gaussian or Laplacian
+        A kernel whose spectral law is invariant to rotations.
+    n_features, n_draws : int
+        Number of values of a frequency, and how many to draw.
+    rng : RandomState
+        Where the draws come from.
+
+    Returns
+    -------
+    ndarray of shape (n_features, n_draws), float64
+        Blocks of n_features columns: Haar orthogonal directions, with the norms of independent
+        draws.
+
+    Raises
+    ------
+    ConfigError
+        If the kernel is of another class.
+
+    References
+    ----------
+    F. X. Yu et al., Orthogonal random features, 2016.
+    """
+    norms = np.linalg.norm(_radial(kernel, "orthogonal").frequencies(n_features, n_draws, rng), axis=0)
+    directions = np.empty((n_features, n_draws))
+    for start in range(0, n_draws, n_features):
+        block = directions[:, start : start + n_features]
+        factor, triangle = np.linalg.qr(rng.standard_normal(block.shape))
+        # The law of Q is Haar only with a positive diagonal of R.
+        block[:] = factor * np.sign(np.diag(triangle))
+    directions *= norms
+    return directions
+
+
+def halton_frequencies(
+    kernel: ShiftInvariantKernel, n_features: int, n_draws: int, rng: np.random.RandomState
+) -> NDArray[np.float64]:
+    """Make frequencies that fill the spectral law evenly.
+
+    Parameters
+    ----------
+    kernel : Gaussian or Laplacian
+        A kernel whose spectral law is that of a function of independent normal variables.
+    n_features, n_draws : int
+        Number of values of a frequency, and how many to make.
+    rng : RandomState
+        Where the scrambling comes from.
+
+    Returns
+    -------
+    ndarray of shape (n_features, n_draws), float64
+        A scrambled Halton sequence through the inverse normal distribution function; for the
+        Laplacian, whose law is gamma g / |u|, a further coordinate makes |u|.
+
+    Raises
+    ------
+    ConfigError
+        If the kernel is of another class.
+
+    References
+    ----------
+    J. Yang et al., Quasi-Monte Carlo feature maps for shift-invariant kernels, 2014, section 3.
+    """
+    radial = _radial(kernel, "qmc")
+    is_laplacian = isinstance(radial, Laplacian)
+    sequence = qmc.Halton(n_features + is_laplacian, seed=rng).random(n_draws).T
+    # 0 and 1 would become infinite.
+    eps = np.finfo(np.float64).eps
+    uniform: NDArray[np.float64] = np.clip(sequence, eps, 1 - eps)
+    # The first coordinate, the most even, is that which all others are divided by.
+    scale = radial.gamma / ndtri((1 + uniform[0]) / 2) if is_laplacian else math.sqrt(2 * radial.gamma)
+    frequencies: NDArray[np.float64] = scale * ndtri(uniform[-n_features:])
+    return frequencies
+
+
+def leverage_scores(kernel: Kernel, rows: FloatArray, rng: np.random.RandomState) -> NDArray[np.float64]:
+    """Estimate ridge leverage scores of samples, from a random subsample of them.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+    rows : ndarray of shape (n_samples, n_features)
+        Samples.
+    rng : RandomState
+        Where the subsample comes from.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,), float64
+        Positive scores, up to a common factor.
+
+    Notes
+    -----
+    ``k(x, x) - k(x, B) (K_BB + c I)^-1 k(B, x)`` with b subsampled rows B and c = 0.001 b times
+    the mean of k(x, x). If B holds all rows, this is c times the diagonal of ``K (K + c I)^-1``.
+
+    References
+    ----------
+    A. Alaoui and M. Mahoney, Fast randomized kernel ridge regression with statistical guarantees,
+    2015, section 3.
+    """
+    subsample = choose_landmarks(rows, SUBSAMPLE, rng).astype(np.float64)
+    diagonal = kernel.diagonal(rows).astype(np.float64)
+    # Positive where the kernel vanishes, too: a landmark is drawn, whose map then says so.
+    smallest = np.finfo(np.float64).eps * max(diagonal.max(), 1.0)
+    ridge = RIDGE * len(subsample) * diagonal.mean() + smallest
+    gram = kernel(subsample)
+    gram[np.diag_indices_from(gram)] += ridge
+    factor = cho_factor(gram)
+    scores = diagonal
+    for batch in gen_batches(len(rows), SUBSAMPLE):
+        cross = kernel(subsample, rows[batch])
+        scores[batch] -= np.einsum("ij,ij->j", cross, cho_solve(factor, cross))
+    return np.asarray(np.maximum(scores, smallest))
+
+
+def _independent(
+    kernel: ShiftInvariantKernel, n_features: int, n_draws: int, rng: np.random.RandomState
+) -> FloatArray:
+    return kernel.frequencies(n_features, n_draws, rng)
+
+
+def _radial(kernel: ShiftInvariantKernel, frequencies: str) -> Gaussian | Laplacian:
+    if isinstance(kernel, Gaussian | Laplacian):
+        return kernel
+    raise ConfigError(
+        f"frequencies={frequencies!r} are made for Gaussian and Laplacian kernels, not {kernel!r}: "
+        f"take frequencies='random'"
+    )
+
+
+def _add_cosine_and_sine(left: torch.Tensor, right: torch.Tensor, total: torch.Tensor) -> None:
+    angles = left @ right.T
+    total[0] += angles.cos()
+    total[1] += angles.sin_()
+
+
+def _commutes(kernel: Kernel, group: Group) -> bool:
+    """Whether k(g x, z) = k(x, g* z) exactly, so that landmarks can be transformed."""
+    if isinstance(kernel, Polynomial):
+        return group.has_adjoint
+    return isinstance(kernel, Gaussian | Laplacian) and group.is_unitary

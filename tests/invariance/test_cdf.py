@@ -1,0 +1,280 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.utils._param_validation import InvalidParameterError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from segkit.errors import ConfigError, InputError
+from segkit.invariance import (
+    Dihedral,
+    NormSortedPermutation,
+    Permutation,
+    PitchShift,
+    PolarRotation,
+    Rotation,
+    Translation,
+)
+from segkit.invariance.cdf import GroupCDF, gaussian_templates, quadrature_weights
+
+
+@parametrize_with_checks([GroupCDF(n_templates=10, n_bins=3)])
+def test_estimator_checks(estimator, check):
+    check(estimator)
+
+
+def on_sphere(X):
+    return X / np.linalg.norm(X.reshape(len(X), -1), axis=1).reshape(-1, *[1] * (X.ndim - 1))
+
+
+def loop(cdf, X, group):
+    """The printed definition, feature by feature."""
+    n_templates = len(cdf.templates_)
+    s, n = cdf.thresholds_[-1], len(cdf.thresholds_) // 2
+    orbits = [group.act(element, cdf.templates_) for element in cdf.elements_]
+    values = np.empty((len(X), len(cdf.thresholds_), n_templates))
+    for i, k, j in np.ndindex(*values.shape):
+        below = sum(np.vdot(templates[j], X[i]) <= cdf.thresholds_[k] for templates in orbits)
+        values[i, k, j] = math.sqrt(s / (n * n_templates)) * below / len(orbits)
+    return values.reshape(len(X), -1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "group", "n_transforms"),
+    [
+        ((4,), Permutation(), None),
+        ((4, 3), Permutation(), 5),
+        ((3, 3), Dihedral(), None),
+        ((3, 3, 2), Dihedral(), None),
+        ((5, 5), Rotation(5), None),
+        ((5, 5), Rotation(order=3), 3),
+    ],
+)
+def test_equals_the_printed_definition(shape, group, n_transforms, rng):
+    X = on_sphere(rng.normal(size=(6, *shape)))
+    cdf = GroupCDF(
+        4, 3, group=group, n_transforms=n_transforms, transformed="templates", epsilon=0.5, random_state=0
+    )
+    features = cdf.fit_transform(X)
+    np.testing.assert_allclose(cdf.thresholds_, 1.5 * np.arange(-3, 4) / 3)
+    np.testing.assert_allclose(features, loop(cdf, X, group), atol=1e-12)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    n_bins=st.integers(1, 6),
+    quadrature=st.sampled_from(["sum", "trapezoid"]),
+    limit=st.sampled_from([1, 5000, 2**30]),
+)
+def test_distributions_grow_to_one_and_memory_does_not_matter(seed, n_bins, quadrature, limit):
+    X = np.random.default_rng(seed).normal(size=(5, 3, 3))
+    options = {"group": Dihedral(), "quadrature": quadrature, "random_state": seed}
+    cdf = GroupCDF(3, n_bins, memory_limit=limit, **options)
+    features = cdf.fit_transform(X)
+    np.testing.assert_array_equal(features, GroupCDF(3, n_bins, **options).fit_transform(X))
+    weights = quadrature_weights(cdf.thresholds_, rule=quadrature)
+    distributions = features.reshape(5, 2 * n_bins + 1, 3) / np.sqrt(weights / 3)[:, None]
+    assert (np.diff(distributions, axis=1) >= -1e-12).all()
+    np.testing.assert_allclose(distributions[:, -1], 1)
+    np.testing.assert_allclose(distributions[:, 0], 0)
+
+
+def test_ties_count_as_below():
+    cdf = GroupCDF(templates=[[1.0, 0.0]], thresholds=[0.0, 0.5, 1.0]).fit([[1.0, 0.0]])
+    features = cdf.transform([[0.5, 9.0], [np.nextafter(0.5, 1), 9.0], [0.0, 0.0], [-1.0, 0.0], [1.5, 0.0]])
+    expected = math.sqrt(0.5) * np.array([[0, 1, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1], [0, 0, 0]])
+    np.testing.assert_allclose(features, expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "group"),
+    [((4,), Permutation()), ((5, 5), Dihedral()), ((3, 8), PolarRotation()), ((4, 5, 2), Translation())],
+    ids=repr,
+)
+@pytest.mark.parametrize("transformed", ["templates", "data"])
+def test_features_are_invariant_to_a_group_listed_completely(shape, group, transformed, rng):
+    X = on_sphere(rng.normal(size=(3, *shape)))
+    cdf = GroupCDF(20, 10, group=group, transformed=transformed, random_state=0)
+    features = cdf.fit_transform(X)
+    assert np.abs(features[0] - features[1]).max() > 0.01
+    for element in group.elements(shape):
+        np.testing.assert_allclose(cdf.transform(group.act(element, X)), features, atol=1e-12)
+
+
+def orbit_distance(x, z, group):
+    """The distance d_G of the theorem."""
+    moved = np.concatenate([group.act(element, x[None]) for element in group.elements(x.shape)])
+    return np.linalg.norm((moved - z).reshape(len(moved), -1), axis=1).mean() / math.sqrt(
+        2 * math.pi * x.size
+    )
+
+
+@pytest.mark.parametrize(("quadrature", "bias"), [("sum", 1), ("trapezoid", 0)])
+def test_inner_products_are_orbit_distances_within_the_bounds_of_theorem_1(quadrature, bias, rng):
+    group, epsilon, n_bins, n_templates = PolarRotation(), 0.9, 40, 20_000
+    X = on_sphere(rng.normal(size=(4, 8, 8)))
+    X[1] = np.roll(X[0], 3, axis=1)
+    d, s = 64, 1 + epsilon
+    cdf = GroupCDF(
+        n_templates, n_bins, group=group, epsilon=epsilon, quadrature=quadrature, random_state=0
+    ).fit(X)
+    features = cdf.transform(X).reshape(4, -1, n_templates)
+    tail, ball = math.exp(-d * epsilon**2 / 16), math.exp(-d * epsilon**2 / 8)
+    delta_1 = (tail - 0.5 * math.exp(-epsilon * d / 2) * (1 + epsilon) ** (d / 2)) / math.sqrt(d)
+    delta_2 = tail / math.sqrt(d) + s * ball
+    for i, j in [(0, 0), (0, 1), (0, 2), (2, 3)]:
+        of_templates = n_templates * (features[i] * features[j]).sum(axis=0)
+        error = 4 * of_templates.std() / math.sqrt(n_templates)
+        excess = of_templates.mean() - bias * s / (2 * n_bins) - (s - orbit_distance(X[i], X[j], group))
+        assert error < 0.004
+        assert -delta_2 - error <= excess <= delta_1 + error
+
+
+def slope(sizes, errors):
+    return np.polyfit(np.log(sizes), np.log(errors), 1)[0]
+
+
+def test_error_falls_with_the_root_of_the_number_of_templates(rng):
+    X = on_sphere(rng.normal(size=(4, 3, 3)))
+    sizes = [8, 32, 128, 512]
+    errors = []
+    for size in sizes:
+        grams = []
+        for seed in range(25):
+            features = GroupCDF(size, 8, group=Dihedral(), random_state=seed).fit_transform(X)
+            grams.append(features @ features.T)
+        errors.append(np.std(grams, axis=0).mean())
+    assert slope(sizes, errors) == pytest.approx(-0.5, abs=0.08)
+
+
+def test_drawn_transformations_have_the_expectation_and_the_rate_of_the_design(rng):
+    """Transformations that all samples share: (1 - 1/r) k_G + (1/r) E k(gx, gz)."""
+    group, shape = Permutation(), (4,)
+    templates = rng.normal(size=(30, 4)) / 2
+    options = {"templates": templates, "n_bins": 10}
+    X = on_sphere(rng.normal(size=(2, 4)))
+    orbits = np.concatenate([group.act(element, X) for element in group.elements(shape)])
+    base = GroupCDF(**options).fit(X).transform(orbits).reshape(-1, 2, 21 * 30)
+    same_element = (base[:, 0] * base[:, 1]).sum(axis=1).mean()
+    averaged = base[:, 0].mean(axis=0) @ base[:, 1].mean(axis=0)
+    sizes, errors = [2, 6, 18], []
+    for r in sizes:
+        values = []
+        for seed in range(120):
+            cdf = GroupCDF(group=group, n_transforms=r, random_state=seed, **options)
+            left, right = cdf.fit_transform(X)
+            values.append(left @ right)
+        expected = (1 - 1 / r) * averaged + same_element / r
+        assert np.mean(values) == pytest.approx(expected, abs=4 * np.std(values) / math.sqrt(len(values)))
+        errors.append(np.std(values))
+    assert slope(sizes, errors) == pytest.approx(-0.5, abs=0.1)
+
+
+def test_gaussian_templates_stay_in_the_ball_and_have_the_variance_of_their_law():
+    templates = gaussian_templates(4000, 50, epsilon=0.9, rng=np.random.RandomState(0))
+    norms = (templates**2).sum(axis=1)
+    assert templates.shape == (4000, 50)
+    assert norms.max() < 1.9
+    assert norms.mean() == pytest.approx(1, abs=0.02)
+    assert np.cov(templates.T) == pytest.approx(np.eye(50) / 50, abs=0.004)
+
+
+def test_templates_on_the_sphere():
+    templates = GroupCDF(100, templates="sphere", random_state=0).fit(np.ones((2, 3, 4))).templates_
+    assert templates.shape == (100, 3, 4)
+    np.testing.assert_allclose(np.linalg.norm(templates.reshape(100, -1), axis=1), 1)
+
+
+def test_thresholds_reach_as_far_as_samples_and_given_templates_can():
+    X = np.array([[3.0, 4.0], [0.0, 1.0]])
+    assert GroupCDF(epsilon=0.2).fit(X).thresholds_[-1] == pytest.approx(6)
+    cdf = GroupCDF(epsilon=0.2, templates=[[0.0, 2.0]]).fit(X)
+    assert cdf.thresholds_[-1] == pytest.approx(12)
+    assert cdf.transform(X).shape == (2, 51) == (2, len(cdf.get_feature_names_out()))
+
+
+def test_quadrature_weights():
+    thresholds = np.array([0.0, 1.0, 4.0])
+    np.testing.assert_allclose(quadrature_weights(thresholds, rule="sum"), [2, 2, 2])
+    np.testing.assert_allclose(quadrature_weights(thresholds, rule="trapezoid"), [0.5, 2, 1.5])
+    np.testing.assert_allclose(quadrature_weights(thresholds[:1], rule="trapezoid"), [1])
+
+
+def test_groups_without_adjoint_transform_the_data_unless_told_otherwise(rng):
+    X = rng.normal(size=(3, 4, 4))
+    X += X.transpose(0, 2, 1)
+    group = NormSortedPermutation(noise=0.0)
+    cdf = GroupCDF(5, 3, group=group, random_state=0)
+    features = cdf.fit_transform(X)
+    order = np.array([2, 0, 3, 1])
+    np.testing.assert_allclose(cdf.transform(X[:, order][:, :, order]), features)
+    plain = GroupCDF(5, 3, random_state=0).fit(X)
+    np.testing.assert_allclose(plain.transform(group.act(np.zeros(4), X)), features)
+
+
+def test_signals_and_shifted_templates(rng):
+    X = rng.normal(size=(2, 600))
+    group = PitchShift(cents=(-100.0, 0.0, 100.0))
+    for transformed in ("data", "templates"):
+        cdf = GroupCDF(3, 4, group=group, transformed=transformed, random_state=0)
+        assert cdf.fit_transform(X).shape == (2, 27)
+
+
+def test_single_precision_stays(rng):
+    X = on_sphere(rng.normal(size=(5, 3, 3)))
+    cdf = GroupCDF(50, 5, group=Dihedral(), random_state=0).fit(X.astype(np.float32))
+    single = cdf.transform(X.astype(np.float32))
+    assert single.dtype == np.float32
+    # One projection that rounds to the other side of a threshold is 1 / 8 of a distribution.
+    different = ~np.isclose(single, cdf.transform(X), atol=1e-6)
+    assert different.mean() < 0.001
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (
+            {"thresholds": [1.0, 1.0]},
+            ConfigError,
+            r"^thresholds=\[1.0, 1.0\]: give at least one, finite and inc",
+        ),
+        ({"thresholds": []}, ConfigError, r"^thresholds=\[\]: give at least one"),
+        (
+            {"templates": np.ones((2, 3))},
+            InputError,
+            r"^templates of shape \(2, 3\): samples have the shape \(4, 4\); give \(m, \*\(4, 4\)\)$",
+        ),
+        (
+            {"templates": np.full((1, 4, 4), np.nan)},
+            InputError,
+            "^the templates hold NaN or infinite values: give finite ones$",
+        ),
+        ({"group": Rotation()}, ConfigError, "has infinitely many elements: give n_transforms"),
+        (
+            {"group": Rotation(), "n_transforms": 0},
+            InvalidParameterError,
+            r"'n_transforms'.*range \[1, inf\)",
+        ),
+        ({"epsilon": 1.0}, InvalidParameterError, "'epsilon'"),
+        ({"templates": "cauchy"}, InvalidParameterError, "'templates'"),
+        ({"device": "abacus"}, ConfigError, "^device='abacus': torch cannot"),
+    ],
+)
+def test_bad_options(options, error, message):
+    with pytest.raises(error, match=message):
+        GroupCDF(**options).fit(np.ones((3, 4, 4)))
+
+
+def test_bad_samples():
+    with pytest.raises(InputError, match=r"^all samples are 0: thresholds need a scale"):
+        GroupCDF().fit(np.zeros((3, 4)))
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        GroupCDF().fit(np.full((3, 4), np.nan))
+    cdf = GroupCDF().fit(np.ones((3, 4, 4)))
+    with pytest.raises(
+        InputError, match=r"^samples of shape \(4, 5\): GroupCDF was fitted on \(4, 4\); resize"
+    ):
+        cdf.transform(np.ones((3, 4, 5)))

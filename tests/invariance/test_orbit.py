@@ -1,0 +1,403 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import kstest
+from sklearn.utils._param_validation import InvalidParameterError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from segkit.errors import ConfigError, InputError
+from segkit.invariance import (
+    Dihedral,
+    MatrixPermutation,
+    NormSortedPermutation,
+    Permutation,
+    PolarRotation,
+    Rotation,
+    Scaling,
+    Translation,
+)
+from segkit.invariance.orbit import (
+    OrbitFourier,
+    OrbitNystroem,
+    halton_frequencies,
+    leverage_scores,
+    orthogonal_frequencies,
+)
+from segkit.kernels import Anova, Gaussian, Laplacian, Polynomial, RandomFourierFeatures, median_gamma
+
+
+@parametrize_with_checks([OrbitFourier(n_components=10), OrbitNystroem(n_components=10)])
+def test_estimator_checks(estimator, check):
+    check(estimator)
+
+
+def orbits(group, X, elements):
+    """Transformed samples in rows; (n_elements, n, n_values)."""
+    return np.stack([group.act(element, X).reshape(len(X), -1) for element in elements])
+
+
+def averaged(kernel, group, X, elements=None):
+    """The kernel averaged over pairs of transformations, exactly."""
+    moved = orbits(group, X, group.elements(X.shape[1:]) if elements is None else elements)
+    return np.mean([kernel(left, right) for left in moved for right in moved], axis=0)
+
+
+def slope(sizes, errors):
+    return np.polyfit(np.log(sizes), np.log(errors), 1)[0]
+
+
+GROUPS = [
+    ((4,), Permutation()),
+    ((3, 3), MatrixPermutation()),
+    ((4, 4), Dihedral()),
+    ((3, 5), PolarRotation()),
+    ((3, 4, 2), Translation()),
+]
+
+
+@pytest.mark.parametrize(("shape", "group"), GROUPS, ids=repr)
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("make", [OrbitFourier, OrbitNystroem])
+def test_features_are_invariant_to_a_group_listed_completely(shape, group, layers, make, rng):
+    X = rng.normal(size=(30, *shape))
+    second = None if layers == 1 else 20
+    embedding = make(Gaussian(0.1), group, n_components=20, second_layer=second, random_state=0).fit(X)
+    features = embedding.transform(X)
+    assert features.shape == (30, 20) == (30, len(embedding.get_feature_names_out()))
+    assert np.abs(features[0] - features[1]).max() > 0.01
+    for element in group.elements(shape)[:8]:
+        np.testing.assert_allclose(embedding.transform(group.act(element, X)), features, atol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(0.2), Laplacian(0.4)], ids=repr)
+@pytest.mark.parametrize("frequencies", ["random", "orthogonal", "qmc"])
+def test_fourier_features_average_the_kernel(kernel, frequencies, rng):
+    X = rng.normal(size=(5, 3, 3))
+    embedding = OrbitFourier(kernel, Dihedral(), n_components=30_000, frequencies=frequencies, random_state=0)
+    features = embedding.fit_transform(X)
+    np.testing.assert_allclose(features @ features.T, averaged(kernel, Dihedral(), X), atol=0.02)
+
+
+def test_fourier_features_are_eq_7(rng):
+    X = rng.normal(size=(4, 5, 5))
+    group = Rotation(law=None)
+    embedding = OrbitFourier(Gaussian(0.1), group, n_components=6, n_transforms=3, random_state=0)
+    features = embedding.fit_transform(X)
+    angles = np.einsum(
+        "kni,ji->knj", orbits(group, X, embedding.elements_), embedding.frequencies_.reshape(3, -1)
+    )
+    psi = np.exp(-1j * angles).sum(axis=0) / (3 * math.sqrt(3))
+    np.testing.assert_allclose(features, np.hstack([psi.real, -psi.imag]), atol=1e-12)
+
+
+@pytest.mark.parametrize("group", [Rotation(), Scaling(), Translation(1, mode="zero")], ids=repr)
+@pytest.mark.parametrize(
+    "embedding",
+    [OrbitFourier(Gaussian(0.1), n_components=12), OrbitNystroem(Polynomial(2), n_components=6)],
+    ids=["Fourier", "Nystroem"],
+)
+def test_transformed_templates_and_transformed_data_give_the_same(group, embedding, rng):
+    """Fewer samples than templates are transformed themselves, more leave that to the templates."""
+    X = rng.normal(size=(20, 6, 6))
+    embedding.set_params(group=group, n_transforms=4, random_state=0).fit(X)
+    many = embedding.transform(X)
+    few = np.concatenate([embedding.transform(X[i : i + 1]) for i in range(20)])
+    np.testing.assert_allclose(few, many, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 10])
+def test_which_side_is_transformed(n, rng, monkeypatch):
+    applied = []
+    for name in ("act", "adjoint"):
+        monkeypatch.setattr(Rotation, name, lambda self, g, X, name=name: applied.append(name) or X)
+    X = rng.normal(size=(10, 4, 4))
+    group = Rotation(3)
+    options = {"group": group, "n_components": 8, "random_state": 0}
+    for embedding, expected in [
+        (OrbitFourier(**options), "act" if n == 1 else "adjoint"),
+        (OrbitNystroem(Polynomial(2), **options), "act" if n == 1 else "adjoint"),
+        (OrbitNystroem(Gaussian(1.0), **options), "act"),  # not unitary
+        (OrbitNystroem(Anova(1.0), **options), "act"),
+    ]:
+        embedding.fit(X)
+        applied.clear()
+        embedding.transform(X[:n])
+        assert applied == [expected] * 3
+
+
+@pytest.mark.parametrize(
+    "kernel", [Gaussian(0.3), Laplacian(0.5), Polynomial(2), Anova(0.5, degree=2)], ids=repr
+)
+@pytest.mark.parametrize("n_transforms", [None, 5])
+def test_nystroem_with_all_orbits_as_landmarks_is_the_averaged_kernel(kernel, n_transforms, rng):
+    samples = rng.normal(size=(3, 4))
+    X = np.concatenate(orbits(Permutation(), samples, Permutation().elements((4,))))
+    embedding = OrbitNystroem(
+        kernel, Permutation(), n_components=len(X), n_transforms=n_transforms, random_state=0
+    )
+    embedding.fit(X)
+    features = embedding.transform(samples)
+    expected = averaged(kernel, Permutation(), samples, embedding.elements_)
+    np.testing.assert_allclose(features @ features.T, expected, rtol=1e-6)
+
+
+def test_nystroem_features_are_eq_8(rng):
+    X = rng.normal(size=(12, 5, 5))
+    kernel, group = Gaussian(0.05), Rotation()
+    embedding = OrbitNystroem(kernel, group, n_components=6, n_transforms=3, random_state=0)
+    features = embedding.fit_transform(X)
+    landmarks = embedding.map_.landmarks
+    assert all(any((row == x.ravel()).all() for x in X) for row in landmarks)
+    mean = np.mean([kernel(moved, landmarks) for moved in orbits(group, X, embedding.elements_)], axis=0)
+    gram = mean @ np.linalg.pinv(kernel(landmarks)) @ mean.T
+    np.testing.assert_allclose(features @ features.T, gram, atol=1e-9)
+
+
+@pytest.mark.parametrize("make", [OrbitFourier, OrbitNystroem])
+def test_error_falls_with_the_number_of_templates(make, rng):
+    kernel, group = Gaussian(0.3), Dihedral()
+    X = rng.normal(size=(60, 3, 3))
+    exact = averaged(kernel, group, X)
+    errors = []
+    sizes = [8, 20, 50] if make is OrbitNystroem else [8, 32, 128]
+    for size in sizes:
+        squared = []
+        for seed in range(8):
+            features = make(kernel, group, n_components=size, random_state=seed).fit_transform(X)
+            squared.append(np.mean((features @ features.T - exact) ** 2))
+        errors.append(math.sqrt(np.mean(squared)))
+    if make is OrbitFourier:
+        assert slope(sizes, errors) == pytest.approx(-0.5, abs=0.1)
+    else:
+        assert errors[0] > errors[1] > errors[2]
+
+
+@pytest.mark.parametrize("make", [OrbitFourier, OrbitNystroem])
+def test_drawn_transformations_have_the_expectation_and_the_rate_of_the_design(make, rng):
+    """Transformations that all samples share: (1 - 1/r) k_G + (1/r) E k(gx, gz)."""
+    kernel, group = Gaussian(0.3), Permutation()
+    X = rng.normal(size=(2, 4))
+    moved = orbits(group, X, group.elements((4,)))
+    exact = averaged(kernel, group, X)[0, 1]
+    same_element = np.mean([kernel(left[:1], left[1:]) for left in moved])
+    # All orbits as landmarks: Nystroem errs by the transformations only.
+    training = np.concatenate(moved)
+    sizes, errors, n_seeds = [2, 6, 18], [], 64
+    for r in sizes:
+        values = []
+        for seed in range(n_seeds):
+            embedding = make(kernel, group, n_components=100, n_transforms=r, random_state=seed).fit(training)
+            left, right = embedding.transform(X)
+            values.append(left @ right)
+        expected = (1 - 1 / r) * exact + same_element / r
+        assert np.mean(values) == pytest.approx(expected, abs=4 * np.std(values) / math.sqrt(n_seeds))
+        errors.append(np.std(values))
+    if make is OrbitNystroem:
+        assert slope(sizes, errors) < -0.4
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    limit=st.integers(1, 20_000),
+    seed=st.integers(0, 99),
+    kernel=st.sampled_from([Gaussian(0.2), Polynomial(2)]),
+)
+def test_memory_does_not_matter(limit, seed, kernel):
+    X = np.random.default_rng(seed).normal(size=(9, 4, 4))
+    options = {"group": Rotation(5), "random_state": seed, "n_components": 6}
+    makers = [OrbitNystroem] if isinstance(kernel, Polynomial) else [OrbitNystroem, OrbitFourier]
+    for make in makers:
+        tight = make(kernel, memory_limit=limit, **options).fit_transform(X)
+        np.testing.assert_allclose(tight, make(kernel, **options).fit_transform(X), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("make", [OrbitFourier, OrbitNystroem])
+@pytest.mark.parametrize("second", [None, 10])
+def test_single_precision_stays(make, second, rng):
+    X = rng.normal(size=(40, 4, 4))
+    embedding = make(Gaussian(0.05), Rotation(6), n_components=20, second_layer=second, random_state=0).fit(
+        X.astype(np.float32)
+    )
+    single = embedding.transform(X.astype(np.float32))
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, embedding.transform(X), atol=1e-4)
+
+
+def test_smooth_kernels_keep_their_rank_in_single_precision(rng):
+    X = rng.normal(size=(60, 30)).astype(np.float32)
+    assert OrbitNystroem(Gaussian(1e-4), random_state=0).fit_transform(X).shape == (60, 60)
+
+
+@pytest.mark.parametrize("make", [OrbitFourier, OrbitNystroem])
+def test_second_layer_is_random_features_of_the_first(make, rng):
+    X = rng.normal(size=(50, 4))
+    first = make(group=Permutation(), n_components=20, random_state=0).fit_transform(X)
+    embedding = make(group=Permutation(), n_components=20, second_layer=4000, random_state=0).fit(X)
+    features = embedding.transform(X)
+    assert embedding.second_layer_.kernel.gamma == pytest.approx(median_gamma(first))
+    expected = Gaussian(median_gamma(first))(first)
+    np.testing.assert_allclose(features @ features.T, expected, atol=0.1)
+    given = RandomFourierFeatures(Laplacian(2.0), n_components=7, form="phase", random_state=1)
+    embedding.set_params(second_layer=given).fit(X)
+    np.testing.assert_allclose(embedding.transform(X), given.fit_transform(first))
+    assert len(embedding.get_feature_names_out()) == 7
+
+
+@pytest.mark.parametrize("make", [OrbitFourier, OrbitNystroem])
+def test_permuted_matrices_sorted_by_norm(make, rng):
+    X = rng.normal(size=(20, 5, 5))
+    X += X.transpose(0, 2, 1)
+    order = rng.permutation(5)
+    permuted = X[:, order][:, :, order]
+    embedding = make(Gaussian(0.02), NormSortedPermutation(noise=0.0), n_components=10, random_state=0).fit(X)
+    np.testing.assert_allclose(embedding.transform(permuted), embedding.transform(X))
+    noisy = embedding.set_params(group=NormSortedPermutation(noise=0.1), n_transforms=30).fit(X)
+    features = noisy.transform(X)
+    distances = np.linalg.norm(noisy.transform(permuted)[:, None] - features, axis=2)
+    np.testing.assert_array_equal(distances.argmin(axis=1), np.arange(20))
+
+
+@pytest.mark.parametrize("landmarks", ["random", "kmeans++", "leverage"])
+@pytest.mark.parametrize("landmarks_from", ["data", "orbit"])
+def test_landmarks(landmarks, landmarks_from, rng):
+    X = rng.normal(size=(30, 3, 3))
+    group = Dihedral()
+    embedding = OrbitNystroem(
+        Gaussian(0.1),
+        group,
+        n_components=10,
+        landmarks=landmarks,
+        landmarks_from=landmarks_from,
+        random_state=0,
+    ).fit(X)
+    rows = embedding.map_.landmarks
+    assert len(np.unique(rows, axis=0)) == 10
+    candidates = orbits(group, X, group.elements((3, 3))).reshape(-1, 9)
+    found = [np.flatnonzero((candidates == row).all(axis=1)) for row in rows]
+    assert all(len(positions) == 1 for positions in found)
+    elements = np.concatenate(found) // len(X)
+    # Element 0 is the identity.
+    assert (elements.any() and len(set(elements)) > 2) if landmarks_from == "orbit" else not elements.any()
+
+
+@pytest.mark.parametrize("landmarks", ["kmeans++", "leverage"])
+def test_chosen_landmarks_find_what_is_rare(landmarks, rng):
+    common = rng.normal(scale=0.01, size=(500, 2))
+    rare = np.array([[9.0, 0.0], [0.0, 9.0], [-9.0, 0.0]])
+    X = np.concatenate([common, rare])
+    embedding = OrbitNystroem(Gaussian(0.1), n_components=8, landmarks=landmarks, random_state=0).fit(X)
+    assert all((embedding.map_.landmarks == row).all(axis=1).any() for row in rare)
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(0.1), Polynomial(2)], ids=repr)
+def test_leverage_scores_of_few_samples_are_exact(kernel, rng):
+    rows = rng.normal(size=(40, 3))
+    gram = kernel(rows)
+    ridge = 1e-3 * np.trace(gram) * np.eye(40)
+    exact = np.diag(gram @ np.linalg.inv(gram + ridge))
+    scores = leverage_scores(kernel, rows, np.random.RandomState(0))
+    np.testing.assert_allclose(scores / scores.sum(), exact / exact.sum(), rtol=1e-6)
+
+
+def test_leverage_scores_of_many_samples_are_close(rng):
+    rows = rng.normal(size=(1500, 2))
+    gram = Gaussian(0.2)(rows)
+    exact = np.diag(np.linalg.solve(gram + 1e-3 * 1500 * np.eye(1500), gram))
+    scores = leverage_scores(Gaussian(0.2), rows, np.random.RandomState(0))
+    assert np.corrcoef(scores, exact)[0, 1] > 0.95
+
+
+@pytest.mark.parametrize("draw", [orthogonal_frequencies, halton_frequencies])
+@pytest.mark.parametrize("kernel", [Gaussian(0.7), Laplacian(0.7)], ids=repr)
+def test_each_frequency_follows_the_spectral_law(draw, kernel):
+    rng = np.random.RandomState(0)
+    columns = np.hstack([draw(kernel, 4, 6, rng) for _ in range(300)])
+    independent = kernel.frequencies(4, 20_000, np.random.default_rng(1))
+    for drawn, law in [
+        (columns[0], independent[0]),
+        (np.linalg.norm(columns, axis=0), np.linalg.norm(independent, axis=0)),
+    ]:
+        assert kstest(drawn, law).pvalue > 1e-3
+
+
+def test_orthogonal_frequencies_are_orthogonal_in_blocks():
+    drawn = orthogonal_frequencies(Gaussian(1.0), 5, 12, np.random.RandomState(0))
+    for block in (drawn[:, :5], drawn[:, 5:10], drawn[:, 10:]):
+        gram = block.T @ block
+        np.testing.assert_allclose(gram, np.diag(np.diag(gram)), atol=1e-12)
+
+
+@pytest.mark.parametrize("frequencies", ["orthogonal", "qmc"])
+def test_even_frequencies_err_less_than_independent_ones(frequencies, rng):
+    X = rng.normal(size=(10, 4)) / 2
+    exact = Gaussian(0.5)(X)
+
+    def error(frequencies):
+        grams = []
+        for seed in range(20):
+            features = OrbitFourier(
+                Gaussian(0.5), n_components=128, frequencies=frequencies, random_state=seed
+            ).fit_transform(X)
+            grams.append(features @ features.T)
+        return np.mean((np.array(grams) - exact) ** 2)
+
+    assert error(frequencies) < 0.6 * error("random")
+
+
+@pytest.mark.parametrize("make", [OrbitFourier, OrbitNystroem])
+def test_bad_input(make):
+    X = np.random.default_rng(0).normal(size=(5, 4, 4))
+    with pytest.raises(InvalidParameterError, match=r"'n_transforms'.*range \[1, inf\) or None. Got 0"):
+        make(group=Dihedral(), n_transforms=0).fit(X)
+    with pytest.raises(ConfigError, match="has infinitely many elements: give n_transforms"):
+        make(group=Rotation()).fit(X)
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        make().fit(X * np.nan)
+    with pytest.raises(
+        InputError, match=r"^samples of shape \(4, 5\): Dihedral by quarter turns needs square"
+    ):
+        make(group=Dihedral()).fit(np.ones((3, 4, 5)))
+    with pytest.raises(
+        InputError,
+        match=rf"^samples of shape \(4, 5\): {make.__name__} was fitted on \(4, 4\); resize or crop them alike$",
+    ):
+        make().fit(X).transform(np.ones((3, 4, 5)))
+    with pytest.raises(InputError, match="1 sample: the median distance needs at least 2"):
+        make(second_layer=10).fit(X[:1])
+
+
+def test_options_that_do_not_fit():
+    with pytest.raises(InvalidParameterError, match="'kernel'"):
+        OrbitFourier(Polynomial(2)).fit(np.ones((3, 4)))
+    with pytest.raises(ConfigError, match=r"^device='abacus': torch cannot"):
+        OrbitFourier(device="abacus").fit(np.ones((3, 4)))
+    with pytest.raises(InputError, match="is 0 on all 3 landmarks"):
+        OrbitNystroem(Polynomial(coef0=0.0), landmarks="leverage").fit(np.zeros((3, 4)))
+    mixture = SpectralMixture()
+    assert OrbitFourier(mixture, n_components=4).fit_transform(np.ones((3, 2))).shape == (3, 4)
+    for frequencies in ("orthogonal", "qmc"):
+        with pytest.raises(
+            ConfigError,
+            match=rf"^frequencies='{frequencies}' are made for Gaussian and Laplacian kernels, not SpectralMixture\(\): "
+            r"take frequencies='random'$",
+        ):
+            OrbitFourier(mixture, frequencies=frequencies).fit(np.ones((3, 2)))
+
+
+class SpectralMixture:
+    """A shift-invariant kernel that is no function of the distance: cos(x_1 - y_1)."""
+
+    def __repr__(self):
+        return "SpectralMixture()"
+
+    def __call__(self, X, Y=None):
+        return np.cos(np.subtract.outer(X[:, 0], (X if Y is None else Y)[:, 0]))
+
+    def diagonal(self, X):
+        return np.ones(len(X))
+
+    def frequencies(self, n_features, n_draws, rng):
+        return np.eye(n_features)[:, :1] * rng.choice([-1.0, 1.0], n_draws)
