@@ -66,11 +66,53 @@ def demo(result: dict[str, Any]) -> str:
     )
 
 
+def few_digits(result: dict[str, Any]) -> str:
+    digits = [row for row in result["rows"] if row["settings"]["data"] == "digits"]
+    sizes = sorted({row["settings"]["training images"] for row in digits})
+    lines = [
+        "| test accuracy on 10,000 MNIST digits (the paper's) | "
+        + " | ".join(f"{size} training images" for size in sizes)
+        + " |",
+        "|---|" + "---|" * len(sizes),
+    ]
+    for method in dict.fromkeys(row["settings"]["method"] for row in digits):
+        cells = []
+        for row in digits:
+            if row["settings"]["method"] == method:
+                measured = "" if row["value"] is None else f"{row['value']:.2f}"
+                paper = "" if row["paper"] is None else f" ({row['paper']:.2f})"
+                cells.append((measured + paper).strip())
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def orbit_segmentation(result: dict[str, Any]) -> str:
+    angles = [turn["angle"] for turn in result["records"][0]["turns"]]
+    lines = [
+        "| set | features | mean IoU | "
+        + " | ".join(f"labels changed by a turn of {angle:g}° | IoU of the two maps" for angle in angles)
+        + " | changed by quarter turns and reflections |",
+        "|---|---|---|" + "---|---|" * len(angles) + "---|",
+    ]
+    for record in result["records"]:
+        turns = [
+            f"{turn['changed_percent']:.2f} % | {turn['foreground_iou']:.3f}" for turn in record["turns"]
+        ]
+        symmetries = record["symmetries"]
+        lines.append(
+            f"| {record['set']} | {record['method']} | {record['mean_iou']:.3f} | {' | '.join(turns)} "
+            f"| {100 * symmetries['changed'] / symmetries['pixels']:.2f} % |"
+        )
+    return "\n".join(lines)
+
+
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "fewshot": ("fewshot.json", fewshot),
     "cost": ("fewshot.json", cost),
     "predict_speed": ("predict_speed.json", predict_speed),
     "demo": ("demo.json", demo),
+    "few_digits": ("003-table2.json", few_digits),
+    "orbit_segmentation": ("orbit_segmentation.json", orbit_segmentation),
 }
 
 

@@ -16,6 +16,7 @@ _PUBLIC = {
     "LinearSVM": "segkit.linear",
     "MixtureRFF": "segkit.kernels",
     "ModuleBank": "segkit.features",
+    "OrbitBank": "segkit.features",
     "ScatteringBank": "segkit.features",
     "Segmenter": "segkit.segmenter",
     "load": "segkit.segmenter",

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -23,9 +24,10 @@ from pydantic import (
     Tag,
 )
 from pydantic import ValidationError as SchemaError
+from pydantic_core import PydanticCustomError
 
 from segkit.errors import ConfigError
-from segkit.features import ConvNetBank, FilterBank, ModuleBank, ScatteringBank
+from segkit.features import ConvNetBank, FilterBank, ModuleBank, OrbitAveraged, OrbitBank, ScatteringBank
 from segkit.kernels import MixtureRFF
 from segkit.linear import LinearSVM
 from segkit.segmenter import SELECTION_TOL, Segmenter
@@ -34,6 +36,17 @@ from segkit.selection import ConditionalCovarianceSelector
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def _known_orbit(orbit: Any) -> Any:
+    is_count = isinstance(orbit, int) and not isinstance(orbit, bool) and orbit >= 1
+    if orbit is None or orbit == "d4" or is_count:
+        return orbit
+    raise PydanticCustomError("orbit", "input should be d4 or a number of angles, 1 or more")
+
+
+Orbit = Annotated[Any, AfterValidator(_known_orbit)]
+OrbitEmbedding = Literal["mean", "moments"]
 
 
 class ConvNetConfig(_Section):
@@ -46,11 +59,13 @@ class ConvNetConfig(_Section):
     layers: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     pyramid: tuple[PositiveFloat, ...] = (1.0,)
     embed_weights: bool = True
+    orbit: Orbit = None
+    orbit_embedding: OrbitEmbedding = "mean"
 
     def build(self, seed: int) -> FilterBank:
         """Make the bank; random weights are drawn from the seed."""
-        options = self.model_dump(exclude={"name", "embed_weights"})
-        return ConvNetBank(self.name, **options, random_state=seed)
+        options = self.model_dump(exclude={"name", "embed_weights", "orbit", "orbit_embedding"})
+        return _averaged(ConvNetBank(self.name, **options, random_state=seed), self)
 
 
 class ScatteringConfig(_Section):
@@ -63,10 +78,13 @@ class ScatteringConfig(_Section):
     pixels: bool = True
     tile: PositiveInt = 128
     frontend: Literal["numpy", "torch"] = "numpy"
+    orbit: Orbit = None
+    orbit_embedding: OrbitEmbedding = "mean"
 
     def build(self, seed: int) -> FilterBank:  # noqa: ARG002
         """Make the bank; it has nothing random."""
-        return ScatteringBank(**self.model_dump(exclude={"name"}))
+        options = self.model_dump(exclude={"name", "orbit", "orbit_embedding"})
+        return _averaged(ScatteringBank(**options), self)
 
 
 class ModulesConfig(_Section):
@@ -75,10 +93,42 @@ class ModulesConfig(_Section):
     name: Literal["modules"]
     modules: tuple[dict[str, Any], ...] | None = None
     frequency_decreasing: bool = True
+    orbit: Orbit = None
+    orbit_embedding: OrbitEmbedding = "mean"
 
     def build(self, seed: int) -> FilterBank:  # noqa: ARG002
         """Make the bank; it has nothing random."""
-        return ModuleBank(**self.model_dump(exclude={"name"}, exclude_none=True))
+        options = self.model_dump(exclude={"name", "orbit", "orbit_embedding"}, exclude_none=True)
+        return _averaged(ModuleBank(**options), self)
+
+
+class OrbitConfig(_Section):
+    """Rotation-invariant random features of patches (`OrbitBank`)."""
+
+    name: Literal["orbit"]
+    patch_sizes: tuple[PositiveInt, ...] = (9, 17)
+    n_templates: PositiveInt = 64
+    n_angles: PositiveInt = 16
+    reflections: bool = False
+    scales: tuple[PositiveFloat, ...] = (1.0,)
+    templates: Literal["gaussian", "patches", "whitened"] = "gaussian"
+    nonlinearity: Literal["fourier", "step", "nystroem"] = "fourier"
+    gamma: PositiveFloat = 1.0
+    thresholds: tuple[float, ...] = (-1.0, -0.5, 0.0, 0.5, 1.0)
+    smoothing: Annotated[float, Field(ge=0.5)] = 0.7
+    floor: PositiveFloat = 0.02
+    stride: PositiveInt = 1
+
+    def build(self, seed: int) -> FilterBank:
+        """Make the bank; its templates are drawn from the seed."""
+        return OrbitBank(**self.model_dump(exclude={"name"}), random_state=seed)
+
+
+def _averaged(bank: FilterBank, section: ConvNetConfig | ScatteringConfig | ModulesConfig) -> FilterBank:
+    """Average a bank over the orbit that its section asks for, if any."""
+    if section.orbit is None:
+        return bank
+    return OrbitAveraged(bank, orbit=section.orbit, embedding=section.orbit_embedding)
 
 
 def _bank_kind(value: Any) -> str:
@@ -87,19 +137,21 @@ def _bank_kind(value: Any) -> str:
         if isinstance(value, Mapping)
         else getattr(value, "name", "scattering")
     )
-    return name if name in ("scattering", "modules") else "convnet"
+    return name if name in ("scattering", "modules", "orbit") else "convnet"
 
 
 BankConfig = Annotated[
     Annotated[ConvNetConfig, Tag("convnet")]
     | Annotated[ScatteringConfig, Tag("scattering")]
-    | Annotated[ModulesConfig, Tag("modules")],
+    | Annotated[ModulesConfig, Tag("modules")]
+    | Annotated[OrbitConfig, Tag("orbit")],
     Discriminator(_bank_kind),
 ]
 _BANK_SCHEMAS: dict[str, type[_Section]] = {
     "convnet": ConvNetConfig,
     "scattering": ScatteringConfig,
     "modules": ModulesConfig,
+    "orbit": OrbitConfig,
 }
 
 
@@ -265,7 +317,8 @@ def _assign(options: dict[str, Any], key: str, value: Any) -> None:
 
 def _explain(error: Any, options: Mapping[str, Any]) -> str:
     """One sentence for the first fault pydantic found."""
-    location = [str(part) for part in error["loc"] if part not in _BANK_SCHEMAS]
+    # pydantic puts the kind of bank after "bank"
+    location = [str(part) for n, part in enumerate(error["loc"]) if n != 1 or part not in _BANK_SCHEMAS]
     key = ".".join(location)
     if error["type"] == "extra_forbidden":
         siblings = _siblings(location[:-1], options)

@@ -17,14 +17,15 @@ from sklearn.utils.validation import check_is_fitted
 from segkit.calibration import PlattScaling, best_threshold
 from segkit.errors import ConfigError, InputError, ModelFileError, SegkitError
 from segkit.evaluate import score_masks
-from segkit.features import Channel, FeatureMaps, FilterBank, ScatteringBank, bank_from_dict, bank_to_dict
+from segkit.features import FeatureMaps, FilterBank, ScatteringBank, bank_from_dict
 from segkit.features.base import as_image
 from segkit.images import UNLABELLED, LabelMap
 from segkit.kernels import MixtureRFF, kernel_to_dict
 from segkit.linear import LinearSVM
 from segkit.sampling import PixelSample, assign_folds, draw_pixels
 from segkit.selection import ConditionalCovarianceSelector
-from segkit.store import digest_arrays, package_versions, read_model, write_model
+from segkit.store import digest_arrays, read_model, write_model
+from segkit.stored import mask_values, restore, to_stored
 
 FloatArray = NDArray[np.float32]
 Item = TypeVar("Item")
@@ -169,14 +170,14 @@ class Segmenter(BaseEstimator):
         masks = [_as_mask(mask, index) for index, mask in enumerate(_as_list(masks))]
         _check_pairs(arrays, masks)
         self.label_map_ = label_map if label_map is not None else _infer_label_map(masks, self.unlabelled)
-        self.classes_ = _mask_values(self.label_map_)
+        self.classes_ = mask_values(self.label_map_)
         ids = [self.label_map_.encode(mask) for mask in masks]
         n_classes = self.classes_.size
         _check_classes(ids, self.label_map_)
         self.n_image_channels_ = arrays[0].shape[2]
 
         rng = np.random.default_rng(self.random_state)
-        self.bank_ = clone(self.bank) if self.bank is not None else ScatteringBank()
+        self.bank_ = (clone(self.bank) if self.bank is not None else ScatteringBank()).fit(arrays)
         self.selector_ = self._seeded(
             self.selector, partial(ConditionalCovarianceSelector, tol=SELECTION_TOL)
         )
@@ -285,40 +286,10 @@ class Segmenter(BaseEstimator):
             File to write.
         embed_weights : bool, default=True
             Whether the file holds the network weights it needs. Without them it is smaller, and
-            loading looks for them where training found them.
+            loading looks for them where training found them. (What a bank learnt is always stored.)
         """
         check_is_fitted(self, "svm_")
-        weights = self.bank_.weights_used(self._kept, self.n_image_channels_)
-        kernels, arrays = self.kernels_.to_state()
-        header = {
-            "bank": bank_to_dict(self.bank_),
-            "weights_sha256": digest_arrays(weights) if weights else None,
-            "channels": [list(channel) for channel in self.channels_],
-            "n_image_channels": self.n_image_channels_,
-            "label_map": self.label_map_.to_dict(),
-            "threshold": self.threshold_,
-            "kernels": kernels,
-            "parameters": {
-                name: _plain(getattr(self, name))
-                for name in (
-                    "selection_pixels",
-                    "training_pixels",
-                    "threshold",
-                    "probability",
-                    "unlabelled",
-                    "random_state",
-                )
-            },
-            "summary": self.summary_,
-            "versions": package_versions(),
-        }
-        stored = {f"kernels.{name}": array for name, array in arrays.items()}
-        stored |= {"svm.coef": self.svm_.coef_, "svm.intercept": self.svm_.intercept_}
-        stored |= {"scaler.mean": self._mean, "scaler.scale": self._scale}
-        stored |= {"platt.slope": self.platt_.slope_, "platt.intercept": self.platt_.intercept_}
-        if embed_weights:
-            stored |= {f"weights.{name}": array for name, array in weights.items()}
-        write_model(path, header, stored)
+        write_model(path, *to_stored(self, embed_weights=embed_weights))
 
     def _seeded(self, part: Any, default: Callable[..., Any]) -> Any:
         """Copy a part, seeded by us unless it brings its own seed."""
@@ -493,58 +464,12 @@ def load(path: str | Path) -> Segmenter:
     """
     header, arrays = read_model(path)
     try:
-        return _restore(header, arrays, str(path))
+        segmenter = Segmenter(bank_from_dict(header["bank"]), **header["parameters"])
+        restore(segmenter, header, arrays, str(path))
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         if isinstance(error, SegkitError):
             raise
         raise ModelFileError(f"{path}: incomplete model ({error!r}); copy it anew or train again") from error
-
-
-def _restore(header: dict[str, Any], arrays: dict[str, NDArray[Any]], path: str) -> Segmenter:
-    def part(prefix: str) -> dict[str, NDArray[Any]]:
-        return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-    segmenter = Segmenter(bank_from_dict(header["bank"]), **header["parameters"])
-    segmenter.bank_ = clone(segmenter.bank)
-    weights = part("weights.")
-    if weights:
-        segmenter.bank_.use_weights(weights)
-    segmenter.n_image_channels_ = header["n_image_channels"]
-    position = {
-        channel.name: n for n, channel in enumerate(segmenter.bank_.channels(segmenter.n_image_channels_))
-    }
-    segmenter.channels_ = tuple(Channel(name, group) for name, group in header["channels"])
-    segmenter._kept = np.array([position[channel.name] for channel in segmenter.channels_])
-    used = segmenter.bank_.weights_used(segmenter._kept, segmenter.n_image_channels_)
-    if used and digest_arrays(used) != header["weights_sha256"]:
-        raise ModelFileError(
-            f"{path}: its network weights are not those it was trained with; give back the file "
-            f"{header['bank']['weights']} as it was, or train again"
-        )
-    segmenter.label_map_ = LabelMap.from_dict(header["label_map"])
-    segmenter.classes_ = _mask_values(segmenter.label_map_)
-    segmenter.kernels_ = MixtureRFF.from_state(header["kernels"], part("kernels."))
-    segmenter._mean, segmenter._scale = arrays["scaler.mean"], arrays["scaler.scale"]
-    segmenter.svm_ = LinearSVM.from_arrays(arrays["svm.coef"], arrays["svm.intercept"])
-    segmenter.platt_ = PlattScaling.from_arrays(arrays["platt.slope"], arrays["platt.intercept"])
-    segmenter.threshold_ = header["threshold"]
-    segmenter.summary_ = header["summary"]
-    n_kept = len(segmenter.channels_)
-    n_features = segmenter.kernels_.transform(np.zeros((1, n_kept), dtype=np.float32)).shape[1]
-    n_planes = 1 if segmenter.classes_.size == 2 else segmenter.classes_.size
-    shapes = {
-        "scaler.mean": (n_kept,),
-        "scaler.scale": (n_kept,),
-        "svm.coef": (n_planes, n_features),
-        "svm.intercept": (n_planes,),
-        "platt.slope": (n_planes,),
-        "platt.intercept": (n_planes,),
-    }
-    wrong = [name for name, shape in shapes.items() if arrays[name].shape != shape]
-    if wrong or not (np.diff(segmenter._kept) > 0).all() or not isinstance(segmenter.threshold_, float):
-        raise ModelFileError(
-            f"{path}: arrays do not fit each other ({', '.join(wrong)}); copy it anew or train again"
-        )
     return segmenter
 
 
@@ -557,11 +482,6 @@ def _as_list(values: Any) -> list[Any]:
     if isinstance(values, np.ndarray) and values.ndim <= 3 and values.dtype != object:
         return [values]
     return list(values)
-
-
-def _mask_values(label_map: LabelMap) -> NDArray[Any]:
-    """Mask value of each class, in the smallest type that holds them all."""
-    return label_map.decode(np.arange(label_map.n_classes))
 
 
 def _as_mask(mask: ArrayLike, index: int) -> NDArray[Any]:
@@ -614,11 +534,6 @@ def _check_pairs(images: Sequence[FloatArray], masks: Sequence[NDArray[Any]]) ->
             )
         if np.ptp(image) == 0:
             raise InputError(f"image {index} is constant: there is nothing to learn from it, leave it out")
-
-
-def _plain(value: Any) -> Any:
-    """Turn a NumPy number into Python's, which JSON can hold."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _kernel_name(description: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from segkit.config import Config
 from segkit.errors import ConfigError
-from segkit.features import ConvNetBank, ModuleBank, ScatteringBank
+from segkit.features import ConvNetBank, ModuleBank, OrbitAveraged, OrbitBank, ScatteringBank
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 
@@ -12,7 +12,7 @@ CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_shipped_configurations_build(path):
     segmenter = Config.load(path).build()
-    kinds = {"modules-shearlet": ModuleBank, "scattering": ScatteringBank}
+    kinds = {"modules-shearlet": ModuleBank, "orbit": OrbitBank, "scattering": ScatteringBank}
     assert type(segmenter.bank) is kinds.get(path.stem, ConvNetBank)
 
 
@@ -23,6 +23,7 @@ def test_there_are_configurations():
         "squeezenet",
         "scattering",
         "modules-shearlet",
+        "orbit",
     }
 
 
@@ -52,8 +53,37 @@ def test_values_reach_the_network():
 
 
 @pytest.mark.parametrize(
+    ("name", "kind"), [("scattering", ScatteringBank), ("modules", ModuleBank), ("vgg16", ConvNetBank)]
+)
+@pytest.mark.parametrize("orbit", ["d4", 12])
+def test_an_orbit_averages_any_bank(name, kind, orbit):
+    options = [f"bank.name={name}", f"bank.orbit={orbit}", "bank.orbit_embedding=moments"]
+    bank = Config.load(None, options).build().bank
+    assert type(bank) is OrbitAveraged
+    assert type(bank.bank) is kind
+    assert (bank.orbit, bank.embedding) == (orbit, "moments")
+
+
+def test_the_orbit_bank_has_options_of_its_own():
+    bank = Config.load(None, ["bank.name=orbit", "bank.patch_sizes=[5]", "seed=7"]).build().bank
+    assert bank.get_params() == OrbitBank((5,), random_state=7).get_params()
+    with pytest.raises(
+        ConfigError, match=r"bank.tile is no option of bank.name=orbit, but of the scattering"
+    ):
+        Config.load(None, ["bank.name=orbit", "bank.tile=64"])
+
+
+@pytest.mark.parametrize(
     ("override", "message"),
     [
+        ("bank.orbit=d8", "bank.orbit='d8': input should be d4 or a number of angles, 1 or more"),
+        ("bank.orbit=0", "bank.orbit=0: input should be d4 or a number of angles, 1 or more"),
+        ("bank.orbit=true", "bank.orbit=True: input should be d4 or a number of angles, 1 or more"),
+        ("bank.orbit_embedding=max", "bank.orbit_embedding='max': input should be 'mean' or 'moments'"),
+        (
+            "bank.gamma=1",
+            "bank.gamma is no option of bank.name=scattering, but of the orbit bank: set bank.name too",
+        ),
         ("bank.tiles=64", "unknown key bank.tiles: the nearest is bank.tile; there are name, J, L"),
         (
             "bank.weights=x",

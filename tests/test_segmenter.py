@@ -10,11 +10,12 @@ from segkit import (
     LinearSVM,
     MixtureRFF,
     ModuleBank,
+    OrbitBank,
     ScatteringBank,
     Segmenter,
 )
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
-from segkit.features import Module
+from segkit.features import Module, OrbitAveraged
 from segkit.kernels import Gaussian, Polynomial
 from segkit.store import read_model, write_model
 
@@ -254,6 +255,42 @@ def test_weights_left_out_are_looked_for_and_checked(tmp_path):
     (tmp_path / "w.npz").unlink()
     with pytest.raises(WeightsError, match="no such file"):
         segkit.load(tmp_path / "m.segkit")
+
+
+@pytest.mark.parametrize(
+    "bank",
+    [
+        OrbitAveraged(BANK, orbit="d4", embedding="moments"),
+        OrbitAveraged(BANK, orbit=3),
+        OrbitBank((5,), n_templates=4, n_angles=4),
+        OrbitBank((9, 17), n_templates=4, n_angles=4, templates="patches", nonlinearity="nystroem"),
+    ],
+)
+def test_orbit_banks_come_back_from_files(tmp_path, data, bank):
+    """What a bank has drawn from the training images is stored even if network weights are not."""
+    images, masks = data
+    segmenter = quick(bank).fit(images[:1], masks[:1])
+    segmenter.save(tmp_path / "m.segkit", embed_weights=False)
+    loaded = segkit.load(tmp_path / "m.segkit")
+    np.testing.assert_array_equal(loaded.decision_function(images[2]), segmenter.decision_function(images[2]))
+    loaded.save(tmp_path / "again.segkit", embed_weights=False)
+    assert (tmp_path / "again.segkit").read_bytes() == (tmp_path / "m.segkit").read_bytes()
+    assert not hasattr(bank, "templates_")
+
+
+def test_drawn_templates_of_a_file_are_checked(tmp_path, data):
+    images, masks = data
+    bank = OrbitBank((5,), n_templates=4, n_angles=4, templates="patches")
+    quick(bank).fit(images[:1], masks[:1]).save(tmp_path / "m.segkit")
+    header, arrays = read_model(tmp_path / "m.segkit")
+    changed = arrays | {"weights.templates.5": arrays["weights.templates.5"] + 1}
+    write_model(tmp_path / "bad.segkit", header, changed)
+    with pytest.raises(ModelFileError, match="its learnt weights are not those it was trained with; copy it"):
+        segkit.load(tmp_path / "bad.segkit")
+    del changed["weights.templates.5"]
+    write_model(tmp_path / "bad.segkit", header, changed)
+    with pytest.raises(ModelFileError, match="its learnt weights are not those it was trained with; copy it"):
+        segkit.load(tmp_path / "bad.segkit")
 
 
 def test_scattering_bank_is_the_default(data):

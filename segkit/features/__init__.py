@@ -1,8 +1,10 @@
 """Filter banks: image in, feature maps out."""
 
+from segkit.features.averaged import OrbitAveraged
 from segkit.features.base import Channel, FeatureMaps, FilterBank
 from segkit.features.convnet import ConvNetBank
 from segkit.features.modules import Module, ModuleBank
+from segkit.features.orbit import OrbitBank
 from segkit.features.registry import BANKS, bank_from_dict, bank_to_dict
 from segkit.features.scattering import ScatteringBank
 
@@ -14,6 +16,8 @@ __all__ = [
     "FilterBank",
     "Module",
     "ModuleBank",
+    "OrbitAveraged",
+    "OrbitBank",
     "ScatteringBank",
     "bank_from_dict",
     "bank_to_dict",

@@ -8,8 +8,9 @@ positions (`FilterBank.sample`); prediction upsamples the few channels that feat
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -105,7 +106,8 @@ class FilterBank(BaseEstimator, ABC):
 
     Subclasses implement `channels`, `halo` and `maps`. Constructor arguments are stored as given
     (the scikit-learn convention), so `get_params` is the bank's whole configuration. A bank whose
-    filters are weights rather than formulas also overrides `weights_used` and `use_weights`.
+    filters are weights rather than formulas also overrides `weights_used` and `use_weights`; one that
+    learns them from the training images overrides `fit` and `learns_weights`.
     """
 
     @abstractmethod
@@ -147,13 +149,7 @@ class FilterBank(BaseEstimator, ABC):
         channels: NDArray[np.intp] | None = None,
     ) -> FloatArray:
         """Features at n pixel positions, bilinear between map cells; returns (n, n_channels)."""
-        rows, cols = np.asarray(rows), np.asarray(cols)
-        stacks = self.maps(image, channels)
-        column = _columns(stacks, channels)
-        out = np.empty((rows.size, len(column)), dtype=np.float32)
-        for stack in stacks:
-            out[:, [column[index] for index in stack.indices]] = stack.sample(rows, cols)
-        return out
+        return sample_maps(self.maps(image, channels), np.asarray(rows), np.asarray(cols), channels)
 
     def dense(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> FloatArray:
         """Features at every pixel; returns (n_channels, H, W)."""
@@ -165,6 +161,15 @@ class FilterBank(BaseEstimator, ABC):
             out[[column[index] for index in stack.indices]] = stack.upsample(image.shape[:2])
         return out
 
+    def fit(self, images: Sequence[ArrayLike]) -> Self:  # noqa: ARG002
+        """Learn from the training images what the bank's filters are; most banks have nothing to learn."""
+        return self
+
+    @property
+    def learns_weights(self) -> bool:
+        """Whether the weights come from `fit`, so that a model file must hold them."""
+        return False
+
     def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:  # noqa: ARG002
         """Weights that these channels need, by name; empty for a bank that is all formula."""
         return {}
@@ -175,11 +180,33 @@ class FilterBank(BaseEstimator, ABC):
             raise InputError(f"{type(self).__name__} has no weights, {len(weights)} arrays were given")
 
 
+def sample_maps(
+    stacks: list[FeatureMaps],
+    rows: NDArray[Any],
+    cols: NDArray[Any],
+    channels: NDArray[np.intp] | None = None,
+) -> FloatArray:
+    """Read what `FilterBank.maps` returned at n pixel positions; returns (n, n_channels)."""
+    column = _columns(stacks, channels)
+    out = np.empty((rows.size, len(column)), dtype=np.float32)
+    for stack in stacks:
+        out[:, [column[index] for index in stack.indices]] = stack.sample(rows, cols)
+    return out
+
+
 def _columns(stacks: list[FeatureMaps], channels: NDArray[np.intp] | None) -> dict[int, int]:
     """Output column of each channel: the order asked for, or the bank's own."""
     if channels is None:
         channels = np.arange(sum(stack.indices.size for stack in stacks))
     return {int(channel): column for column, channel in enumerate(channels)}
+
+
+def rotation_matrices(n_angles: int) -> NDArray[np.float64]:
+    """Equispaced counterclockwise turns of (row, column) positions over a whole turn; (n_angles, 2, 2)."""
+    angles = 2 * np.pi * np.arange(n_angles) / n_angles
+    cosine, sine = np.cos(angles), np.sin(angles)
+    # Rounding makes quarter turns exact.
+    return np.array([[cosine, -sine], [sine, cosine]]).transpose(2, 0, 1).round(15)
 
 
 def as_image(image: ArrayLike) -> FloatArray:

@@ -7,26 +7,31 @@ from pathlib import Path
 from typing import Any
 
 from segkit.errors import ConfigError
+from segkit.features.averaged import OrbitAveraged
 from segkit.features.base import FilterBank
 from segkit.features.convnet import ConvNetBank
 from segkit.features.modules import ModuleBank
+from segkit.features.orbit import OrbitBank
 from segkit.features.scattering import ScatteringBank
 
 BANKS: dict[str, type[FilterBank]] = {
     "convnet": ConvNetBank,
     "modules": ModuleBank,
+    "orbit": OrbitBank,
     "scattering": ScatteringBank,
 }
 
 
 def bank_to_dict(bank: FilterBank) -> dict[str, Any]:
-    """Kind and parameters of a bank, JSON-able.
+    """Kind and parameters of a bank, JSON-able; those of an averaged bank beside its bank's own.
 
     Raises
     ------
     ConfigError
         If the bank is none of segkit's own, which a model file could not restore.
     """
+    if type(bank) is OrbitAveraged:
+        return bank_to_dict(bank.bank) | {"orbit": bank.orbit, "orbit_embedding": bank.embedding}
     for kind, cls in BANKS.items():
         if type(bank) is cls:
             return {"kind": kind} | {
@@ -38,6 +43,9 @@ def bank_to_dict(bank: FilterBank) -> dict[str, Any]:
 def bank_from_dict(description: dict[str, Any]) -> FilterBank:
     """Rebuild a bank from what `bank_to_dict` returned."""
     parameters = dict(description)
+    if "orbit" in parameters:
+        orbit, embedding = parameters.pop("orbit"), parameters.pop("orbit_embedding")
+        return OrbitAveraged(bank_from_dict(parameters), orbit=orbit, embedding=embedding)
     kind = parameters.pop("kind")
     if kind not in BANKS:
         raise ConfigError(f"bank {kind!r}: choose one of {', '.join(BANKS)}")

@@ -144,7 +144,7 @@ class PitchShift(Group):
     A phase vocoder: magnitudes of the short-time Fourier transform are stretched along frequency
     by ``a = 2^(cents / 1200)``; the frequency inside each bin, which the advance of its phase from
     frame to frame tells, is multiplied by a and summed up to the new phase. That is no linear map,
-    so there is no adjoint: `GroupCDF` shifts its templates, other estimators the data.
+    so there is no adjoint, and estimators transform the data (`GroupCDF` its templates, if told to).
 
     References
     ----------

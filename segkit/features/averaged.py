@@ -1,0 +1,215 @@
+"""Any filter bank, averaged over the turns of the image, so that its maps turn with the image."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import ndimage
+
+from segkit.errors import ConfigError
+from segkit.features.base import (
+    Channel,
+    FeatureMaps,
+    FilterBank,
+    FloatArray,
+    as_image,
+    rotation_matrices,
+    sample_maps,
+)
+
+EMBEDDINGS = ("mean", "moments")
+# Features averaged at a time, 64 MB in double precision.
+BLOCK_SIZE = 2**23
+
+
+class OrbitAveraged(FilterBank):
+    """A bank's features, averaged over the turned images.
+
+    Parameters
+    ----------
+    bank : FilterBank
+        The bank.
+    orbit : {"d4"} or int, default="d4"
+        "d4": the eight symmetries of the square, which move pixels and are exact. A number of
+        angles, equispaced over a whole turn: the image is turned by bilinear interpolation,
+        mirrored at its edges.
+    embedding : {"mean", "moments"}, default="mean"
+        What is averaged: the features, or the features and their squares, which gives means and
+        standard deviations over the group, twice as many channels.
+
+    Notes
+    -----
+    With the features ``F`` of the bank and an embedding e, the feature of image I at pixel p is the
+    mean over the group of ``e(F(g I)(g p))``; hence that of h I at h p is the same for each h of the
+    group. All maps are on the pixel grid, and cost as many times the bank's as the group has elements.
+
+    References
+    ----------
+    A. Raj et al., Local group invariant representations via orbit embeddings, 2017, eq. 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit import ScatteringBank
+    >>> from segkit.features import OrbitAveraged
+    >>> bank = OrbitAveraged(ScatteringBank(J=1, L=2, tile=16))
+    >>> image = np.random.default_rng(0).random((12, 15))
+    >>> np.array_equal(bank.dense(np.rot90(image)), np.rot90(bank.dense(image), axes=(1, 2)))
+    True
+    """
+
+    def __init__(self, bank: FilterBank, *, orbit: str | int = "d4", embedding: str = "mean") -> None:
+        self.bank = bank
+        self.orbit = orbit
+        self.embedding = embedding
+
+    def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
+        """Channels of the bank; with moments, their means and then their standard deviations."""
+        self._check()
+        channels = self.bank.channels(n_image_channels)
+        if self.embedding == "mean":
+            return channels
+        return tuple(
+            Channel(f"{moment} {name}", f"{moment} {group}")
+            for moment in ("mean", "std")
+            for name, group in channels
+        )
+
+    @property
+    def halo(self) -> int:
+        """Halo of the bank, as far as the corners of its square reach when they are turned."""
+        return self.bank.halo if self.orbit == "d4" else math.ceil(math.sqrt(2) * (self.bank.halo + 1))
+
+    @property
+    def alignment(self) -> int:
+        """Alignment of the bank."""
+        return self.bank.alignment
+
+    def fit(self, images: Sequence[ArrayLike]) -> Self:
+        """Let the bank learn from the images."""
+        self.bank.fit(images)
+        return self
+
+    def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
+        """Compute the maps of the wanted channels on the pixel grid; see `FilterBank.maps`."""
+        image = as_image(image)
+        if channels is None:
+            channels = np.arange(len(self.channels(image.shape[2])))
+        rows, cols = np.indices(image.shape[:2]).reshape(2, -1)
+        values = self.sample(image, rows, cols, channels).T.reshape(-1, *image.shape[:2])
+        return [FeatureMaps(np.ascontiguousarray(values), channels)]
+
+    def sample(
+        self,
+        image: ArrayLike,
+        rows: NDArray[Any],
+        cols: NDArray[Any],
+        channels: NDArray[np.intp] | None = None,
+    ) -> FloatArray:
+        """Features at n pixel positions; see `FilterBank.sample`."""
+        self._check()
+        image = as_image(image)
+        n_channels = len(self.bank.channels(image.shape[2]))
+        if channels is None:
+            channels = np.arange(len(self.channels(image.shape[2])))
+        wanted, column = np.unique(channels % n_channels, return_inverse=True)
+        positions = np.stack([np.asarray(rows), np.asarray(cols)], axis=1)
+        moments = self._moments(image, positions, wanted, n_moments=1 + bool((channels >= n_channels).any()))
+        out = np.empty((len(positions), channels.size), dtype=np.float32)
+        for target, (channel, source) in enumerate(zip(channels, column, strict=True)):
+            mean = moments[0, :, source]
+            if channel < n_channels:
+                out[:, target] = mean
+            else:
+                out[:, target] = np.sqrt(np.maximum(moments[1, :, source] - mean**2, 0))
+        return out
+
+    @property
+    def learns_weights(self) -> bool:
+        """Whether the bank learns from images."""
+        return self.bank.learns_weights
+
+    def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
+        """Weights that the bank needs for these channels."""
+        wanted = np.unique(channels % len(self.bank.channels(n_image_channels)))
+        return self.bank.weights_used(wanted, n_image_channels)
+
+    def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
+        """Give the bank these weights."""
+        self.bank.use_weights(weights)
+
+    def _check(self) -> None:
+        if self.orbit != "d4" and (isinstance(self.orbit, str) or self.orbit < 1):
+            raise ConfigError(f"orbit {self.orbit!r}: choose d4 or a number of angles, 1 or more")
+        if self.embedding not in EMBEDDINGS:
+            raise ConfigError(f"embedding {self.embedding!r}: choose one of {', '.join(EMBEDDINGS)}")
+
+    @property
+    def _turns(self) -> NDArray[np.float64]:
+        """Matrices of the group on (row, column) positions; (n, 2, 2)."""
+        n_angles = 4 if self.orbit == "d4" else int(self.orbit)
+        turns = rotation_matrices(n_angles)
+        return np.concatenate([turns, turns * [1, -1]]) if self.orbit == "d4" else turns
+
+    def _moments(
+        self, image: FloatArray, positions: NDArray[Any], wanted: NDArray[np.intp], *, n_moments: int
+    ) -> NDArray[np.float64]:
+        """Mean over the group of features and of their squares; (n_moments, n, n_wanted).
+
+        In double precision the sums of a few single-precision numbers do not depend on their order.
+        """
+        moments = np.zeros((n_moments, len(positions), wanted.size))
+        n_block = max(1, BLOCK_SIZE // wanted.size)
+        for turn in self._turns:
+            view = _View.of(image, turn)
+            stacks = self.bank.maps(view.image, wanted)
+            for start in range(0, len(positions), n_block):
+                block = slice(start, start + n_block)
+                rows, cols = view.locate(positions[block])
+                features = sample_maps(stacks, rows, cols, wanted).astype(np.float64)
+                for power, moment in enumerate(moments, start=1):
+                    moment[block] += features**power
+        moments /= len(self._turns)
+        return moments
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """An image turned about its centre, in a frame that holds all of it."""
+
+    image: FloatArray
+    turn: NDArray[np.float64]
+    centre: NDArray[np.float64]
+    turned_centre: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, image: FloatArray, turn: NDArray[np.float64]) -> Self:
+        """Turn an image, mirrored at its edges, by bilinear interpolation."""
+        centre = (np.array(image.shape[:2]) - 1) / 2
+        shape = [int(length) + 1 for length in np.ceil((2 * np.abs(turn) @ centre).round(9))]
+        turned_centre = (np.array(shape) - 1) / 2
+        grid = np.indices(shape).reshape(2, -1).T
+        sources = _move(grid, turn.T, turned_centre, centre)
+        planes = [
+            ndimage.map_coordinates(plane, sources, order=1, mode="mirror").reshape(shape)
+            for plane in image.transpose(2, 0, 1)
+        ]
+        return cls(np.stack(planes, axis=2), turn, centre, turned_centre)
+
+    def locate(self, positions: NDArray[Any]) -> NDArray[np.float64]:
+        """Rows and columns in the turned image of n positions (row, column); (2, n)."""
+        return _move(positions, self.turn, self.centre, self.turned_centre)
+
+
+def _move(
+    positions: NDArray[Any], turn: NDArray[np.float64], centre: NDArray[Any], new_centre: NDArray[Any]
+) -> NDArray[np.float64]:
+    """Turn positions (n, 2) about one centre and put that at another; (2, n)."""
+    # Rounding keeps positions that are a pixel from being taken for a hair beside it.
+    moved: NDArray[np.float64] = ((positions - centre) @ turn.T + new_centre).round(9)
+    return moved.T

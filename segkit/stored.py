@@ -1,0 +1,144 @@
+"""A fitted segmenter as a header and arrays, which a model file holds, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from segkit.calibration import PlattScaling
+from segkit.errors import ModelFileError
+from segkit.features import Channel, bank_to_dict
+from segkit.images import LabelMap
+from segkit.kernels import MixtureRFF
+from segkit.linear import LinearSVM
+from segkit.store import digest_arrays, package_versions
+
+Arrays = dict[str, NDArray[Any]]
+
+PARAMETERS = (
+    "selection_pixels",
+    "training_pixels",
+    "threshold",
+    "probability",
+    "unlabelled",
+    "random_state",
+)
+
+
+def to_stored(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Arrays]:
+    """Describe a fitted segmenter.
+
+    Parameters
+    ----------
+    segmenter : Segmenter
+        Fitted.
+    embed_weights : bool
+        Whether the network weights it needs are among the arrays; what a bank learnt always is.
+
+    Returns
+    -------
+    header : dict
+        What can be JSON: the bank, the kept channels, label map, threshold, kernels, parameters, summary.
+    arrays : dict of ndarray
+        The arrays by name.
+    """
+    weights = segmenter.bank_.weights_used(segmenter._kept, segmenter.n_image_channels_)
+    kernels, arrays = segmenter.kernels_.to_state()
+    header = {
+        "bank": bank_to_dict(segmenter.bank_),
+        "weights_sha256": digest_arrays(weights) if weights else None,
+        "channels": [list(channel) for channel in segmenter.channels_],
+        "n_image_channels": segmenter.n_image_channels_,
+        "label_map": segmenter.label_map_.to_dict(),
+        "threshold": segmenter.threshold_,
+        "kernels": kernels,
+        "parameters": {name: _plain(getattr(segmenter, name)) for name in PARAMETERS},
+        "summary": segmenter.summary_,
+        "versions": package_versions(),
+    }
+    stored = {f"kernels.{name}": array for name, array in arrays.items()}
+    stored |= {"svm.coef": segmenter.svm_.coef_, "svm.intercept": segmenter.svm_.intercept_}
+    stored |= {"scaler.mean": segmenter._mean, "scaler.scale": segmenter._scale}
+    stored |= {"platt.slope": segmenter.platt_.slope_, "platt.intercept": segmenter.platt_.intercept_}
+    if embed_weights or segmenter.bank_.learns_weights:
+        stored |= {f"weights.{name}": array for name, array in weights.items()}
+    return header, stored
+
+
+def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -> None:
+    """Give a segmenter the fitted state that `to_stored` described.
+
+    Parameters
+    ----------
+    segmenter : Segmenter
+        Made of the stored bank and parameters, not fitted.
+    header : dict
+        What can be JSON.
+    arrays : dict of ndarray
+        The arrays by name.
+    path : str
+        Where they come from, for messages.
+
+    Raises
+    ------
+    ModelFileError
+        If the arrays do not fit each other, or the bank's weights are not those of the training.
+    """
+
+    def part(prefix: str) -> Arrays:
+        return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+    segmenter.bank_ = clone(segmenter.bank)
+    weights = part("weights.")
+    if weights:
+        segmenter.bank_.use_weights(weights)
+    segmenter.n_image_channels_ = header["n_image_channels"]
+    position = {
+        channel.name: n for n, channel in enumerate(segmenter.bank_.channels(segmenter.n_image_channels_))
+    }
+    segmenter.channels_ = tuple(Channel(name, group) for name, group in header["channels"])
+    segmenter._kept = np.array([position[channel.name] for channel in segmenter.channels_])
+    used = segmenter.bank_.weights_used(segmenter._kept, segmenter.n_image_channels_)
+    if (digest_arrays(used) if used else None) != header["weights_sha256"]:
+        if segmenter.bank_.learns_weights:
+            what, cure = "learnt weights", "copy it anew"
+        else:
+            what, cure = "network weights", f"give back the file {header['bank']['weights']} as it was"
+        raise ModelFileError(f"{path}: its {what} are not those it was trained with; {cure}, or train again")
+    segmenter.label_map_ = LabelMap.from_dict(header["label_map"])
+    segmenter.classes_ = mask_values(segmenter.label_map_)
+    segmenter.kernels_ = MixtureRFF.from_state(header["kernels"], part("kernels."))
+    segmenter._mean, segmenter._scale = arrays["scaler.mean"], arrays["scaler.scale"]
+    segmenter.svm_ = LinearSVM.from_arrays(arrays["svm.coef"], arrays["svm.intercept"])
+    segmenter.platt_ = PlattScaling.from_arrays(arrays["platt.slope"], arrays["platt.intercept"])
+    segmenter.threshold_ = header["threshold"]
+    segmenter.summary_ = header["summary"]
+    n_kept = len(segmenter.channels_)
+    n_features = segmenter.kernels_.transform(np.zeros((1, n_kept), dtype=np.float32)).shape[1]
+    n_planes = 1 if segmenter.classes_.size == 2 else segmenter.classes_.size
+    shapes = {
+        "scaler.mean": (n_kept,),
+        "scaler.scale": (n_kept,),
+        "svm.coef": (n_planes, n_features),
+        "svm.intercept": (n_planes,),
+        "platt.slope": (n_planes,),
+        "platt.intercept": (n_planes,),
+    }
+    wrong = [name for name, shape in shapes.items() if arrays[name].shape != shape]
+    if wrong or not (np.diff(segmenter._kept) > 0).all() or not isinstance(segmenter.threshold_, float):
+        raise ModelFileError(
+            f"{path}: arrays do not fit each other ({', '.join(wrong)}); copy it anew or train again"
+        )
+
+
+def mask_values(label_map: LabelMap) -> NDArray[Any]:
+    """Mask value of each class, in the smallest type that holds them all."""
+    return label_map.decode(np.arange(label_map.n_classes))
+
+
+def _plain(value: Any) -> Any:
+    """Turn a NumPy number into Python's, which JSON can hold."""
+    return value.item() if isinstance(value, np.generic) else value

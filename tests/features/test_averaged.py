@@ -1,0 +1,236 @@
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import ndimage
+from sklearn.base import clone
+
+from segkit import (
+    ConditionalCovarianceSelector,
+    ConvNetBank,
+    MixtureRFF,
+    ModuleBank,
+    OrbitBank,
+    ScatteringBank,
+    Segmenter,
+    cli,
+)
+from segkit.errors import ConfigError, InputError
+from segkit.features import Module, OrbitAveraged, bank_from_dict, bank_to_dict
+from segkit.images import read_mask, write_image, write_mask
+
+SCATTERING = ScatteringBank(J=(1, 2), L=2, tile=16)
+CONVNET = ConvNetBank("squeezenet1_0", weights="random", layers=["1", "3_squeeze_activation"])
+ELEMENTS = [(turns, mirrored) for turns in range(4) for mirrored in (False, True)]
+
+
+def symmetry(element, array):
+    """One of the eight symmetries of the square, on the last two axes."""
+    turns, mirrored = element
+    return np.rot90(array[..., ::-1] if mirrored else array, turns, axes=(-2, -1))
+
+
+def moved(element, image):
+    return symmetry(element, image.transpose(2, 0, 1)).transpose(1, 2, 0)
+
+
+def texture(shape, seed=0, sigma=1.5):
+    smooth = ndimage.gaussian_filter(np.random.default_rng(seed).standard_normal(shape), sigma, axes=(0, 1))
+    return (0.5 + 0.1 * smooth / smooth.std()).astype(np.float32)
+
+
+IMAGE = texture((26, 33, 3), sigma=1)
+
+
+@pytest.mark.parametrize("embedding", ["mean", "moments"])
+@pytest.mark.parametrize("bank", [SCATTERING, CONVNET], ids=["scattering", "convnet"])
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_symmetries_move_the_maps_exactly(bank, embedding, element):
+    averaged = OrbitAveraged(bank, embedding=embedding)
+    wanted = np.arange(0, len(averaged.channels(3)), 7)
+    maps = averaged.dense(IMAGE, wanted)
+    np.testing.assert_array_equal(averaged.dense(moved(element, IMAGE), wanted), symmetry(element, maps))
+
+
+def test_mean_and_deviation_over_the_group_equal_a_naive_loop():
+    maps = []
+    for element in ELEMENTS:
+        turns, mirrored = element
+        back = np.rot90(SCATTERING.dense(moved(element, IMAGE)), -turns, axes=(1, 2))
+        maps.append(back[:, :, ::-1] if mirrored else back)
+    mean, moments = (OrbitAveraged(SCATTERING, embedding=name).dense(IMAGE) for name in ("mean", "moments"))
+    np.testing.assert_allclose(mean, np.mean(maps, axis=0), atol=1e-6)
+    np.testing.assert_array_equal(moments[: len(mean)], mean)
+    np.testing.assert_allclose(moments[len(mean) :], np.std(maps, axis=0), atol=1e-5)
+    assert moments[len(mean) :].max() > 0.01
+
+
+def test_four_angles_are_the_quarter_turns():
+    maps = [np.rot90(SCATTERING.dense(np.rot90(IMAGE, turns)), -turns, axes=(1, 2)) for turns in range(4)]
+    np.testing.assert_allclose(
+        OrbitAveraged(SCATTERING, orbit=4).dense(IMAGE), np.mean(maps, axis=0), atol=1e-6
+    )
+
+
+def test_one_angle_is_the_bank_itself():
+    np.testing.assert_array_equal(OrbitAveraged(SCATTERING, orbit=1).dense(IMAGE), SCATTERING.dense(IMAGE))
+
+
+def test_turning_by_any_angle_turns_the_maps():
+    """20 degrees is not one of twelve equispaced angles."""
+    image = texture((61, 61), sigma=2)
+
+    def turn(array):
+        return ndimage.rotate(array, 20, axes=(1, 0), reshape=False, order=3, mode="mirror").astype("float32")
+
+    rows, cols = np.indices(image.shape) - 30
+    inside = np.hypot(rows, cols) < 20
+    bank = ModuleBank((Module(n_scales=1, n_angles=2),))
+
+    def error(orbit):
+        averaged = OrbitAveraged(bank, orbit=orbit)
+        wanted = np.arange(1, len(averaged.channels(1)))
+        maps = averaged.dense(image, wanted)
+        expected = np.stack([turn(channel) for channel in maps])[:, inside]
+        difference = averaged.dense(turn(image), wanted)[:, inside] - expected
+        return np.sqrt(np.mean(difference**2)) / expected.std()
+
+    assert error(12) < 0.1
+    assert error(1) > 0.3
+
+
+@settings(max_examples=10, deadline=None)
+@given(angle=st.sampled_from([3, 5, 12]), row=st.floats(0, 25), col=st.floats(0, 32))
+def test_a_turned_ramp_is_found_where_it_was(angle, row, col):
+    """A linear function is reproduced by bilinear interpolation, so averaging must give it back."""
+    ramp = (np.arange(26)[:, None] / 50 + np.arange(33) / 100).astype(np.float32)
+    bank = OrbitAveraged(ScatteringBank(J=1, L=1, tile=16), orbit=angle)
+    rows, cols = np.array([min(max(row, 9), 16)]), np.array([min(max(col, 9), 23)])
+    found = bank.sample(ramp, rows, cols, np.array([0]))
+    assert found[0, 0] == pytest.approx(rows[0] / 50 + cols[0] / 100, abs=1e-5)
+
+
+@pytest.mark.parametrize("orbit", ["d4", 3])
+def test_wanted_channels_and_sampled_pixels_equal_parts_of_all(orbit, monkeypatch):
+    bank = OrbitAveraged(SCATTERING, orbit=orbit, embedding="moments")
+    everything = bank.dense(IMAGE)
+    assert everything.dtype == np.float32
+    assert len(everything) == len(bank.channels(3)) == 2 * len(SCATTERING.channels(3))
+    monkeypatch.setattr("segkit.features.averaged.BLOCK_SIZE", 100)
+    wanted = np.array([len(everything) - 1, 3, 0, 40])
+    np.testing.assert_array_equal(bank.dense(IMAGE, wanted), everything[wanted])
+    rows, cols = np.array([0, 20, 25]), np.array([32, 11, 0])
+    np.testing.assert_array_equal(bank.sample(IMAGE, rows, cols), everything[:, rows, cols].T)
+
+
+def test_channels_are_the_banks_or_their_moments():
+    assert OrbitAveraged(SCATTERING).channels(1) == SCATTERING.channels(1)
+    moments = OrbitAveraged(SCATTERING, embedding="moments").channels(1)
+    assert moments[0] == ("mean pixel", "mean pixels")
+    assert moments[len(moments) // 2] == ("std pixel", "std pixels")
+
+
+def test_halo_alignment_and_weights_are_the_banks():
+    averaged = OrbitAveraged(CONVNET, embedding="moments")
+    assert (averaged.halo, averaged.alignment) == (CONVNET.halo, CONVNET.alignment)
+    assert OrbitAveraged(CONVNET, orbit=8).halo >= np.sqrt(2) * CONVNET.halo
+    last = len(averaged.channels(3)) - 1
+    weights = averaged.weights_used(np.array([0, last]), 3)
+    np.testing.assert_equal(weights, CONVNET.weights_used(np.array([0, last // 2]), 3))
+    other = OrbitAveraged(clone(CONVNET).set_params(random_state=1))
+    other.use_weights(weights)
+    np.testing.assert_array_equal(other.dense(IMAGE, np.array([2])), averaged.dense(IMAGE, np.array([2])))
+    learning = OrbitAveraged(OrbitBank((5,), n_templates=2, templates="patches"), orbit=2)
+    assert learning.learns_weights
+    assert not averaged.learns_weights
+    assert list(learning.fit([IMAGE]).weights_used(np.array([0]), 3)) == ["templates.5"]
+
+
+@pytest.mark.parametrize("orbit", ["d4", 6])
+def test_descriptions_bring_the_bank_back(orbit):
+    bank = OrbitAveraged(SCATTERING, orbit=orbit, embedding="moments")
+    description = bank_to_dict(bank)
+    assert description == bank_to_dict(SCATTERING) | {"orbit": orbit, "orbit_embedding": "moments"}
+    restored = bank_from_dict(description)
+    assert bank_to_dict(restored) == description
+    assert type(restored) is OrbitAveraged
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"orbit": "d8"}, "orbit 'd8': choose d4 or a number of angles, 1 or more"),
+        ({"orbit": 0}, "orbit 0: choose d4 or a number of angles, 1 or more"),
+        ({"embedding": "max"}, "embedding 'max': choose one of mean, moments"),
+    ],
+)
+def test_bad_options(options, message):
+    for use in (lambda bank: bank.channels(1), lambda bank: bank.dense(IMAGE)):
+        with pytest.raises(ConfigError) as caught:
+            use(OrbitAveraged(SCATTERING, **options))
+        assert str(caught.value) == message
+
+
+def test_bad_images_are_refused():
+    with pytest.raises(InputError, match="expected floats"):
+        OrbitAveraged(SCATTERING).dense((255 * IMAGE).astype(np.uint8))
+
+
+def picture(seed, shape=(40, 48)):
+    rng = np.random.default_rng(seed)
+    rows, cols = np.indices(shape)
+    mask = (np.hypot(rows - rng.uniform(12, 28), cols - rng.uniform(12, 36)) < 9).astype(np.uint8)
+    image = np.clip(0.35 + 0.3 * mask + 0.04 * rng.standard_normal(shape), 0, 1).astype(np.float32)
+    return image, mask
+
+
+def test_labels_of_moved_images_are_the_moved_labels():
+    image, mask = picture(0)
+    segmenter = Segmenter(
+        OrbitAveraged(SCATTERING),
+        selector=ConditionalCovarianceSelector(n_features_to_select=8),
+        kernels=MixtureRFF(n_components=128),
+        selection_pixels=300,
+        training_pixels=800,
+    ).fit([image], [mask])
+    other, truth = picture(1)
+    assert segmenter.score([other], [truth]) > 0.8
+    decisions, labels = segmenter.decision_function(other), segmenter.predict(other)
+    sure = np.abs(decisions - segmenter.threshold_) > 1e-5
+    assert sure.mean() > 0.99
+    for element in ELEMENTS:
+        found = segmenter.predict(np.ascontiguousarray(symmetry(element, other)))
+        expected, judged = symmetry(element, labels), symmetry(element, sure)
+        np.testing.assert_array_equal(found[judged], expected[judged])
+
+
+@pytest.mark.parametrize(
+    "bank",
+    [
+        ("bank.orbit=d4", "bank.J=1", "bank.L=2", "bank.tile=16"),
+        ("bank.name=orbit", "bank.patch_sizes=[5]", "bank.n_templates=4", "bank.templates=patches"),
+    ],
+    ids=["averaged", "orbit"],
+)
+def test_command_line_trains_and_predicts(tmp_path, monkeypatch, bank):
+    for seed, name in enumerate(("one", "two")):
+        image, mask = picture(seed)
+        write_image(tmp_path / "images" / f"{name}.png", image)
+        write_mask(tmp_path / "masks" / f"{name}.png", 255 * mask)
+    fast = ("selection.n_features=6", "selection.pixels=200", "training.pixels=400", "kernel.n_components=64")
+    options = [flag for option in (*bank, *fast) for flag in ("--set", option)]
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["segkit", *map(str, arguments)])
+        monkeypatch.setattr("warnings.showwarning", None)
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        assert stopped.value.code == 0
+
+    run("train", tmp_path / "images", tmp_path / "masks", "-o", tmp_path / "m.segkit", *options)
+    run("predict", tmp_path / "m.segkit", tmp_path / "images", "-o", tmp_path / "out")
+    for name in ("one", "two"):
+        found, truth = (read_mask(tmp_path / folder / f"{name}.png")[0] for folder in ("out", "masks"))
+        assert np.mean(found == truth) > 0.9

@@ -1,0 +1,348 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import ndimage
+from sklearn.base import clone
+
+from segkit import ConditionalCovarianceSelector, MixtureRFF, OrbitBank, Segmenter
+from segkit.errors import ConfigError, InputError
+from segkit.features import bank_from_dict, bank_to_dict
+
+EMBEDDINGS = [
+    {},
+    {"nonlinearity": "step", "thresholds": (-0.5, 0.5)},
+    {"templates": "patches"},
+    {"templates": "whitened", "reflections": True},
+    {"templates": "patches", "nonlinearity": "nystroem", "scales": (0.8, 1.0)},
+]
+
+
+def small(**options):
+    """A bank of few templates, small patches and few angles."""
+    return OrbitBank(**{"patch_sizes": (5, 9), "n_templates": 3, "n_angles": 8} | options)
+
+
+def noise(shape, seed=0, sigma=1.5):
+    """A smooth texture with values about 0.5."""
+    texture = ndimage.gaussian_filter(np.random.default_rng(seed).standard_normal(shape), sigma, axes=(0, 1))
+    return (0.5 + 0.1 * texture / texture.std()).astype(np.float32)
+
+
+IMAGE = noise((36, 44, 2))
+
+
+def orbit_channels(bank, n_image_channels):
+    return np.array(
+        [n for n, channel in enumerate(bank.channels(n_image_channels)) if "orbit" in channel.group]
+    )
+
+
+def naive_projections(bank, image, row, col, size, templates):
+    """Projections of the patch at a pixel on the templates, read at turned positions; (T, n_group)."""
+    smooth = ndimage.gaussian_filter(image, (bank.smoothing, bank.smoothing, 0))
+    grid = [np.array(p) for p in itertools.product(range(-9, 10), repeat=2)]
+    projections = []
+    for scale, mirror, turn in itertools.product(
+        bank.scales, (1, -1) if bank.reflections else (1,), range(bank.n_angles)
+    ):
+        radius = scale * (size + 1) / 2
+        angle = 2 * np.pi * turn / bank.n_angles
+        matrix = np.array([[np.cos(angle), -mirror * np.sin(angle)], [np.sin(angle), mirror * np.cos(angle)]])
+        pixels = [y for y in grid if np.hypot(*y) < radius]
+        weight = np.array([1 - y @ y / radius**2 for y in pixels])
+        weight /= np.sqrt((weight**2).sum())
+        values = np.array([smooth[row + y[0], col + y[1]] for y in pixels], dtype=float)
+        values -= weight**2 @ values
+        values *= weight[:, None] / np.sqrt((weight**2 @ values**2).sum() + bank.floor**2)
+        # the template's own pixels are those of the patch that is not enlarged
+        own = [y for y in grid if np.hypot(*y) < (size + 1) / 2]
+        width = scale * bank.smoothing
+        turned = np.zeros((len(own), image.shape[2]))
+        for n, y in enumerate(own):
+            for z, value in zip(pixels, values, strict=True):
+                distance = np.hypot(*(z - scale * matrix @ y))
+                turned[n] += scale * value * np.exp(-(distance**2) / (2 * width**2)) / (2 * np.pi * width**2)
+        projections.append((np.einsum("tcp,pc->t", templates, turned), (values**2).sum()))
+    return projections
+
+
+@pytest.mark.parametrize("options", EMBEDDINGS)
+def test_features_equal_a_naive_loop(options):
+    bank = small(patch_sizes=(5,), n_angles=3, gamma=1.5, **options).fit([IMAGE])
+    templates = bank._templates(2)[5].astype(float)
+    ours = bank.sample(IMAGE, np.array([17]), np.array([20]), orbit_channels(bank, 2))[0]
+    projections = naive_projections(bank, IMAGE, 17, 20, 5, templates)
+    if bank.nonlinearity == "fourier":
+        angles = [np.sqrt(2 * 1.5) * projection for projection, _ in projections]
+        expected = np.mean([np.stack([np.cos(a), np.sin(a)], axis=1).ravel() for a in angles], axis=0)
+    elif bank.nonlinearity == "step":
+        steps = [np.less_equal.outer(projection, bank.thresholds) for projection, _ in projections]
+        expected = np.mean(steps, axis=0).ravel()
+    else:
+        flat = templates.reshape(3, -1)
+        squares = (flat**2).sum(axis=1)
+        values = [np.exp(-1.5 * (squares + norm - 2 * p)) for p, norm in projections]
+        gram = np.exp(-1.5 * (squares[:, None] + squares - 2 * flat @ flat.T))
+        eigenvalues, vectors = np.linalg.eigh(gram)
+        expected = vectors @ (vectors.T @ np.mean(values, axis=0) / np.sqrt(eigenvalues))
+    np.testing.assert_allclose(ours, expected, atol=2e-5)
+
+
+def test_products_of_features_are_kernel_values():
+    """Without turns the random features are those of the Gaussian kernel of the patches read."""
+    bank = small(patch_sizes=(5,), n_templates=8000, n_angles=1, gamma=0.8)
+    rows, cols = np.array([10, 12, 25]), np.array([10, 14, 30])
+    z = bank.sample(IMAGE, rows, cols, orbit_channels(bank, 2)).astype(float)
+    identity = np.eye(2 * 25).reshape(-1, 2, 25)
+    patches = [
+        naive_projections(bank, IMAGE, r, c, 5, identity)[0][0] for r, c in zip(rows, cols, strict=True)
+    ]
+    expected = [[np.exp(-0.8 * ((x - y) ** 2).sum()) for y in patches] for x in patches]
+    np.testing.assert_allclose(z @ z.T / 8000, expected, atol=4 / np.sqrt(8000))
+
+
+@pytest.mark.parametrize("options", EMBEDDINGS)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_quarter_turns_turn_the_maps(options, stride):
+    image = IMAGE[:35, :43]
+    bank = small(stride=stride, **options).fit([image])
+    turned = np.rot90(bank.dense(image), axes=(1, 2))
+    difference = np.abs(bank.dense(np.rot90(image)) - turned)
+    # a projection within rounding of a threshold may fall on either side of it
+    assert np.quantile(difference, 0.999) < 2e-4
+
+
+def test_mirror_images_give_mirrored_maps_with_reflections():
+    mirrored = IMAGE[:, ::-1]
+    with_, without = small(reflections=True), small()
+    np.testing.assert_allclose(with_.dense(mirrored), with_.dense(IMAGE)[:, :, ::-1], atol=1e-4)
+    assert np.abs(without.dense(mirrored) - without.dense(IMAGE)[:, :, ::-1]).max() > 0.05
+
+
+def turn(array, angle):
+    return ndimage.rotate(array, angle, axes=(1, 0), reshape=False, order=3, mode="mirror").astype(np.float32)
+
+
+def disc(shape, margin):
+    rows, cols = np.indices(shape)
+    radius = min(shape) / 2 - margin
+    return np.hypot(rows - (shape[0] - 1) / 2, cols - (shape[1] - 1) / 2) < radius
+
+
+def test_any_turn_turns_the_maps():
+    """17 degrees is not among the angles."""
+    image = noise((61, 61))
+    inside = disc(image.shape, 11)
+
+    def error(n_angles):
+        bank = small(n_angles=n_angles)
+        wanted = orbit_channels(bank, 1)
+        expected = [turn(channel, 17) for channel in bank.dense(image, wanted)]
+        difference = (bank.dense(turn(image, 17), wanted) - expected)[:, inside]
+        return np.sqrt(np.mean(difference**2))
+
+    assert error(16) < 0.01
+    assert error(1) > 0.1
+
+
+@settings(max_examples=10, deadline=None)
+@given(gain=st.floats(0.2, 1.5), shift=st.floats(-0.5, 0.5))
+def test_brightness_and_contrast_do_not_matter_to_patches(gain, shift):
+    bank = small(floor=1e-5)
+    wanted = orbit_channels(bank, 2)
+    pixels = np.array([8, 20]), np.array([15, 30])
+    np.testing.assert_allclose(
+        bank.sample(gain * IMAGE + np.float32(shift), *pixels, wanted),
+        bank.sample(IMAGE, *pixels, wanted),
+        atol=1e-3,
+    )
+
+
+def test_flat_regions_stay_flat():
+    """Noise far below the floor gives next to nothing; far above it, as much as any texture."""
+    flat = (0.5 + 1e-4 * np.random.default_rng(0).standard_normal((20, 20))).astype(np.float32)
+
+    def spread(floor):
+        bank = small(floor=floor)
+        return bank.dense(flat, orbit_channels(bank, 1)).std(axis=(1, 2)).max()
+
+    assert spread(0.02) < 0.01
+    assert spread(1e-6) > 0.1
+
+
+def test_window_channels_are_weighted_mean_and_deviation():
+    bank = small(patch_sizes=(5,))
+    mean0, mean1, deviation = bank.sample(IMAGE, np.array([9]), np.array([9]), np.array([2, 3, 4]))[0]
+    smooth = ndimage.gaussian_filter(IMAGE, (0.7, 0.7, 0))
+    offsets = np.indices((5, 5)) - 2
+    weight = np.clip(1 - (offsets**2).sum(axis=0) / 9, 0, None) ** 2
+    weight /= weight.sum()
+    patch = smooth[7:12, 7:12]
+    means = np.einsum("ij,ijc->c", weight, patch)
+    np.testing.assert_allclose([mean0, mean1], means, rtol=1e-5)
+    assert deviation == pytest.approx(np.sqrt((weight[:, :, None] * (patch - means) ** 2).sum()), rel=1e-4)
+
+
+def test_channel_names_follow_patch_size_and_embedding():
+    names = [channel.name for channel in small(n_templates=1, patch_sizes=(5,)).channels(3)]
+    assert names[:3] == ["pixel c0", "pixel c1", "pixel c2"]
+    assert names[3:] == [
+        "s5 mean c0", "s5 mean c1", "s5 mean c2", "s5 deviation", "s5 cos 000", "s5 sin 000",
+    ]  # fmt: skip
+    steps = small(n_templates=1, patch_sizes=(5,), nonlinearity="step", thresholds=(-1, 0.5))
+    assert [channel.name for channel in steps.channels(1)][-2:] == ["s5 step 000 at -1", "s5 step 000 at 0.5"]
+    assert small(patch_sizes=(5, 9)).channels(1)[-1] == ("s9 sin 002", "s9 orbit")
+
+
+@pytest.mark.parametrize("options", EMBEDDINGS)
+def test_wanted_channels_and_sampled_pixels_equal_parts_of_all(options, monkeypatch):
+    bank = small(**options).fit([IMAGE])
+    everything = bank.dense(IMAGE)
+    assert everything.dtype == np.float32
+    assert len(everything) == len(bank.channels(2))
+    wanted = np.array([1, 4, 6, 9, len(everything) - 1])
+    np.testing.assert_allclose(bank.dense(IMAGE, wanted), everything[wanted], atol=2e-5)
+    monkeypatch.setattr("segkit.features.orbit.BLOCK_SIZE", 5000)
+    rows, cols = np.array([0, 33, 35]), np.array([43, 31, 0])
+    np.testing.assert_allclose(
+        bank.sample(IMAGE, rows, cols, wanted), everything[wanted][:, rows, cols].T, atol=2e-5
+    )
+    np.testing.assert_allclose(
+        bank.sample(IMAGE, rows[1:2] - 0.5, cols[1:2]), everything[:, 32:34, 31].mean(axis=1)[None], atol=2e-5
+    )
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+def test_a_tile_with_its_halo_equals_the_whole(stride):
+    bank = small(scales=(1.0, 1.3), stride=stride)
+    halo = bank.halo
+    image = noise((80, 70))
+    whole = bank.dense(image)
+    top, left = 9, 6
+    tile = bank.dense(image[top : top + 2 * halo + 12, left : left + 2 * halo + 12])
+    inner = slice(halo, halo + 12)
+    np.testing.assert_allclose(
+        tile[:, inner, inner],
+        whole[:, top + halo : top + halo + 12, left + halo : left + halo + 12],
+        atol=2e-5,
+    )
+
+
+@pytest.mark.parametrize("templates", ["patches", "whitened"])
+def test_drawn_templates_are_weights(templates):
+    bank = small(templates=templates)
+    again = clone(bank).fit([IMAGE, IMAGE[:20]])
+    bank.fit([IMAGE, IMAGE[:20]])
+    weights = bank.weights_used(np.arange(3), 2)
+    assert {name: array.shape for name, array in weights.items()} == {
+        "templates.5": (3, 2, 25),
+        "templates.9": (3, 2, 69),
+    }
+    for name, array in again.weights_used(np.arange(3), 2).items():
+        np.testing.assert_array_equal(array, weights[name])
+    restored = bank_from_dict(bank_to_dict(bank))
+    restored.use_weights(dict(reversed(weights.items())))
+    np.testing.assert_array_equal(restored.dense(IMAGE), bank.dense(IMAGE))
+
+
+def test_projections_on_drawn_templates_have_a_mean_square_of_one():
+    bank = small(patch_sizes=(9,), templates="patches", n_templates=40).fit([IMAGE])
+    templates = bank.templates_[9].reshape(40, -1)
+    rows, cols = np.indices(IMAGE.shape[:2]).reshape(2, -1) + bank._margin
+    from segkit.features.orbit import _Disc
+
+    patches = _Disc.of(9).read(bank._planes(IMAGE), rows, cols, bank.floor).values
+    np.testing.assert_allclose(np.square(patches @ templates.T).mean(axis=0), 1, atol=0.25)
+
+
+def test_noise_needs_no_images_and_has_no_weights():
+    bank = small()
+    assert bank.weights_used(np.arange(3), 1) == {}
+    assert not bank.learns_weights
+    assert not hasattr(bank.fit([IMAGE]), "templates_")
+
+
+def test_labels_turn_with_the_image():
+    """Under 1 % of the labels away from the border change when the image is turned by any angle."""
+    rows, cols = np.indices((100, 100))
+    mask = (np.hypot(rows - 43, cols - 54) < 21).astype(np.uint8)
+    mask[np.hypot(rows - 70, cols - 30) < 12] = 1
+    texture = np.where(mask, noise(mask.shape, 1, 1.2), noise(mask.shape, 2, 3))
+    image = 0.5 * texture + 0.12 * ndimage.gaussian_filter(mask.astype(np.float32), 1)
+    segmenter = Segmenter(
+        small(n_templates=16, n_angles=16, patch_sizes=(9,)),
+        selector=ConditionalCovarianceSelector(n_features_to_select=24),
+        kernels=MixtureRFF(n_components=128),
+        selection_pixels=300,
+        training_pixels=1500,
+    ).fit([image], [mask])
+    assert segmenter.score([image], [mask]) > 0.8
+    inside = disc(mask.shape, segmenter.bank_.halo)
+    labels = segmenter.predict(image)
+    changed = []
+    for angle in (30, 17, 47):
+        found = segmenter.predict(turn(image, angle))
+        # only pixels that come from within a tenth of a pixel: labels in between are not defined
+        row, col = (turn(index.astype(np.float64), angle) for index in (rows, cols))
+        on_pixel = inside & (np.hypot(row - row.round(), col - col.round()) < 0.1)
+        expected = labels[row.round().astype(int)[on_pixel], col.round().astype(int)[on_pixel]]
+        changed.append(found[on_pixel] != expected)
+        nearest = ndimage.rotate(labels, angle, axes=(1, 0), reshape=False, order=0, mode="mirror")
+        both, either = (op(found == 1, nearest == 1)[inside].sum() for op in (np.logical_and, np.logical_or))
+        assert both / either > 0.9
+    changed = np.concatenate(changed)
+    assert changed.size > 400
+    assert changed.mean() < 0.01
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"patch_sizes": (8,)}, "patch_sizes [8]: give odd numbers of pixels from 3 up, such as [9, 17]"),
+        ({"patch_sizes": ()}, "patch_sizes []: give odd numbers"),
+        ({"patch_sizes": (9, 9)}, "patch_sizes [9, 9]: give each size once"),
+        ({"n_templates": 0}, "n_templates 0: give 1 or more"),
+        ({"n_angles": 0}, "n_angles 0: give 1 or more"),
+        ({"stride": 0}, "stride 0: give 1 or more"),
+        ({"gamma": 0}, "gamma 0: give a positive number"),
+        ({"floor": 0.0}, "floor 0.0: give a positive number"),
+        ({"smoothing": 0.3}, "smoothing 0.3: give 0.5 pixels or more, to read turned patches between pixels"),
+        ({"scales": (1, 0)}, "scales [1, 0]: give positive enlargements, such as [0.9, 1, 1.1]"),
+        ({"templates": "noise"}, "templates 'noise': choose one of gaussian, patches, whitened"),
+        ({"nonlinearity": "relu"}, "nonlinearity 'relu': choose one of fourier, step, nystroem"),
+        (
+            {"nonlinearity": "nystroem"},
+            "nonlinearity 'nystroem' with templates 'gaussian': it compares patches, take templates 'patches'",
+        ),
+        (
+            {"nonlinearity": "step", "thresholds": ()},
+            "thresholds []: steps need at least one, such as [-1, 0, 1]",
+        ),
+    ],
+)
+def test_bad_options(options, message):
+    for use in (
+        lambda bank: bank.channels(1),
+        lambda bank: bank.dense(IMAGE),
+        lambda bank: bank.fit([IMAGE]),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            use(OrbitBank(**options))
+        assert message in str(caught.value)
+
+
+def test_templates_that_are_not_there():
+    bank = small(templates="patches")
+    with pytest.raises(InputError, match=r"OrbitBank\(templates='patches'\) has no templates yet: fit it to"):
+        bank.dense(IMAGE)
+    with pytest.raises(
+        InputError, match=r"arrays a: this bank needs templates.5, templates.9; give those that"
+    ):
+        bank.use_weights({"a": np.zeros(1)})
+    with pytest.raises(InputError, match="arrays a: this bank needs none"):
+        small().use_weights({"a": np.zeros(1)})
+    with pytest.raises(InputError, match="0 of 60 patches are not flat: 3 templates need as many"):
+        bank.fit([np.full((20, 20), 0.5)])
