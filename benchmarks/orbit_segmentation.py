@@ -35,7 +35,7 @@ RESULT = Path(__file__).parent / "results" / "orbit_segmentation.json"
 PICTURE = Path(__file__).parents[1] / "docs" / "orbit_segmentation.jpg"
 CONFIGS = Path(__file__).parents[1] / "configs"
 ANGLES = (30.0, 17.0)
-N_TEST, N_TURNED = 10, 4
+N_TEST, N_TURNED = 10, 3
 # Pixels whose decision is nearer to the threshold may fall on either side by rounding.
 CERTAIN = 1e-5
 

@@ -8,6 +8,7 @@ project data on templates can move the transformation from the many data to the 
 from __future__ import annotations
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit.errors import ConfigError, InputError
-from segkit.invariance.laws import RandomGenerator
+from segkit.invariance.laws import Law, RandomGenerator
 
 Array = NDArray[Any]
 Element = Any
@@ -151,6 +152,56 @@ class Identity(Group):
         return element
 
 
+class OneParameterGroup(Group):
+    """Transformations told apart by one number, which is listed or drawn by a law."""
+
+    law: Law | None
+
+    @property
+    @abstractmethod
+    def listed(self) -> tuple[float, ...] | None:
+        """The numbers, or None where the law draws them."""
+
+    @property
+    @abstractmethod
+    def default_law(self) -> Law:
+        """Law that draws the number where neither numbers nor a law are given."""
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the numbers are listed."""
+        return self.listed is not None
+
+    def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
+        """List the numbers."""
+        if self.listed is None:
+            raise ConfigError(
+                f"{self} has infinitely many elements: give n_transforms, the number to draw, or list some of them"
+            )
+        return self.listed
+
+    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
+        """Draw n numbers, uniformly where they are listed."""
+        if self.listed is not None:
+            return pick(self.elements(shape), n, rng)
+        law = self.default_law if self.law is None else self.law
+        return [float(number) for number in law.sample(n, rng)]
+
+    def _store_listed(self, name: str, *, positive: bool) -> None:
+        """Make the option `name` a tuple of floats and check it."""
+        numbers = tuple(float(number) for number in getattr(self, name))
+        object.__setattr__(self, name, numbers)
+        if not numbers or not all(
+            math.isfinite(number) and (number > 0 or not positive) for number in numbers
+        ):
+            needed = "positive and finite" if positive else "finite"
+            raise ConfigError(
+                f"{type(self).__name__}({name}={numbers}): give at least one number, all {needed}"
+            )
+        if self.law is not None:
+            raise ConfigError(f"{self}: give {name} or a law of them, not both")
+
+
 @dataclass(frozen=True)
 class Composition(Group):
     """Transformations applied one after the other, for example a turn and then a shift.
@@ -277,10 +328,3 @@ def pick(elements: Sequence[Element], n: int, rng: RandomGenerator) -> Sequence[
     """Draw n of the elements uniformly, with replacement."""
     # RandomState has no `integers`; a uniform number serves both kinds of generator.
     return [elements[int(index)] for index in np.floor(rng.uniform(0, len(elements), n))]
-
-
-def cannot_list(group: Group) -> ConfigError:
-    """Explain that a group has no list of elements."""
-    return ConfigError(
-        f"{group} has infinitely many elements: give n_transforms, the number to draw, or list some of them"
-    )

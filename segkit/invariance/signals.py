@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,14 +10,14 @@ import numpy as np
 from scipy import signal, sparse
 
 from segkit.errors import ConfigError, InputError
-from segkit.invariance.groups import Array, Element, Group, Shape, cannot_list, pick
-from segkit.invariance.laws import Law, LogNormal, Normal, RandomGenerator
+from segkit.invariance.groups import Array, Element, OneParameterGroup, Shape
+from segkit.invariance.laws import Law, LogNormal, Normal
 
 CENTS_PER_OCTAVE = 1200
 
 
 @dataclass(frozen=True)
-class TimeWarp(Group):
+class TimeWarp(OneParameterGroup):
     """Signals played at another speed about their middle, zeros entering at the ends.
 
     Acts on the first axis of a sample, so on signals (n, t) and on spectrograms (n, t, frequency).
@@ -61,36 +60,23 @@ class TimeWarp(Group):
     n_axes: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        if self.speeds is None:
-            return
-        object.__setattr__(self, "speeds", tuple(float(speed) for speed in self.speeds))
-        if not self.speeds or not all(0 < speed < math.inf for speed in self.speeds):
-            raise ConfigError(f"TimeWarp(speeds={self.speeds}): at least one speed, all positive, is needed")
-        if self.law is not None:
-            raise ConfigError(f"{self}: give speeds or a law of the speed, not both")
+        if self.speeds is not None:
+            self._store_listed("speeds", positive=True)
 
     @property
-    def is_finite(self) -> bool:
-        """Whether the speeds are listed."""
-        return self.speeds is not None
+    def listed(self) -> tuple[float, ...] | None:
+        """The speeds, or None where the law draws them."""
+        return self.speeds
+
+    @property
+    def default_law(self) -> Law:
+        """Law of the speed: ``LogNormal(0.1)``."""
+        return LogNormal(0.1)
 
     @property
     def is_unitary(self) -> bool:
         """Whether inner products are preserved exactly: no, samples are interpolated."""
         return False
-
-    def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
-        """List the speeds."""
-        if self.speeds is None:
-            raise cannot_list(self)
-        return self.speeds
-
-    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
-        """Draw n speeds, uniformly where they are listed."""
-        if self.speeds is not None:
-            return pick(self.elements(shape), n, rng)
-        law = LogNormal(0.1) if self.law is None else self.law
-        return [float(speed) for speed in law.sample(n, rng)]
 
     def act(self, element: Element, X: Array) -> Array:
         """Play signals at that speed."""
@@ -120,7 +106,7 @@ class TimeWarp(Group):
 
 
 @dataclass(frozen=True)
-class PitchShift(Group):
+class PitchShift(OneParameterGroup):
     """Signals at another pitch and the same speed.
 
     Parameters
@@ -169,18 +155,18 @@ class PitchShift(Group):
     def __post_init__(self) -> None:
         if self.frame < 4 or self.frame % 4:
             raise ConfigError(f"PitchShift(frame={self.frame}): the frame must be a positive multiple of 4")
-        if self.cents is None:
-            return
-        object.__setattr__(self, "cents", tuple(float(cents) for cents in self.cents))
-        if not self.cents or not all(math.isfinite(cents) for cents in self.cents):
-            raise ConfigError(f"PitchShift(cents={self.cents}): at least one shift, all finite, is needed")
-        if self.law is not None:
-            raise ConfigError(f"{self}: give cents or a law of them, not both")
+        if self.cents is not None:
+            self._store_listed("cents", positive=False)
 
     @property
-    def is_finite(self) -> bool:
-        """Whether the shifts are listed."""
-        return self.cents is not None
+    def listed(self) -> tuple[float, ...] | None:
+        """The shifts in cents, or None where the law draws them."""
+        return self.cents
+
+    @property
+    def default_law(self) -> Law:
+        """Law of the shift: ``Normal(200.0)``."""
+        return Normal(200.0)
 
     @property
     def is_unitary(self) -> bool:
@@ -199,19 +185,6 @@ class PitchShift(Group):
             raise InputError(
                 f"samples of shape {shape}: PitchShift acts on signals; give an array (n_samples, n_times)"
             )
-
-    def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
-        """List the shifts."""
-        if self.cents is None:
-            raise cannot_list(self)
-        return self.cents
-
-    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
-        """Draw n shifts, uniformly where they are listed."""
-        if self.cents is not None:
-            return pick(self.elements(shape), n, rng)
-        law = Normal(200.0) if self.law is None else self.law
-        return [float(cents) for cents in law.sample(n, rng)]
 
     def act(self, element: Element, X: Array) -> Array:
         """Shift the pitch of signals."""

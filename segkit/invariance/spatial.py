@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import ndimage, sparse
 
 from segkit.errors import ConfigError, InputError
-from segkit.invariance.groups import Array, Element, Group, Shape, cannot_list, pick
+from segkit.invariance.groups import Array, Element, Group, OneParameterGroup, Shape, pick
 from segkit.invariance.laws import Law, LogNormal, RandomGenerator, Uniform
 
 Matrix = NDArray[np.float64]
@@ -263,7 +263,7 @@ class _Interpolated(Group):
 
 
 @dataclass(frozen=True)
-class Rotation(_Interpolated):
+class Rotation(_Interpolated, OneParameterGroup):
     """Turns of an image about its centre, zeros entering at the corners.
 
     Parameters
@@ -300,28 +300,29 @@ class Rotation(_Interpolated):
     order: int = 1
 
     def __post_init__(self) -> None:
-        if self.angles is not None and not isinstance(self.angles, int):
-            object.__setattr__(self, "angles", tuple(float(angle) for angle in self.angles))
-            if not all(math.isfinite(angle) for angle in self._angles):
-                raise ConfigError(f"{self}: every angle must be finite, in degrees")
-        if self.angles is not None and (
-            self.angles == () or (isinstance(self.angles, int) and self.angles < 1)
-        ):
-            raise ConfigError(f"Rotation(angles={self.angles}): at least one angle is needed")
-        if self.angles is not None and self.law is not None:
-            raise ConfigError(f"{self}: give angles or a law of the angle, not both")
+        if isinstance(self.angles, int):
+            if self.angles < 1:
+                raise ConfigError(f"Rotation(angles={self.angles}): at least one angle is needed")
+            object.__setattr__(self, "angles", tuple(360 * k / self.angles for k in range(self.angles)))
+        if self.angles is not None:
+            self._store_listed("angles", positive=False)
         if self.order not in (1, 3):
             raise ConfigError(f"Rotation(order={self.order}): choose 1 (bilinear) or 3 (cubic splines)")
 
     @property
-    def is_finite(self) -> bool:
-        """Whether the angles are listed."""
-        return self.angles is not None
+    def listed(self) -> tuple[float, ...] | None:
+        """The angles, or None where the law draws them."""
+        return self.angles  # type: ignore[return-value] # made so by __post_init__
+
+    @property
+    def default_law(self) -> Law:
+        """Law of the angle: the Haar law, uniform over a whole turn."""
+        return Uniform(0, 360)
 
     @property
     def is_unitary(self) -> bool:
         """Whether inner products are preserved exactly: by quarter turns."""
-        return self.is_finite and all(angle % 90 == 0 for angle in self._angles)
+        return self.listed is not None and all(angle % 90 == 0 for angle in self.listed)
 
     @property
     def has_adjoint(self) -> bool:
@@ -333,19 +334,6 @@ class Rotation(_Interpolated):
         super().check(shape)
         if self.is_unitary:
             _check_square(self, shape)
-
-    def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
-        """List the angles."""
-        if not self.is_finite:
-            raise cannot_list(self)
-        return self._angles
-
-    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
-        """Draw n angles, uniformly where they are listed."""
-        if self.is_finite:
-            return pick(self.elements(shape), n, rng)
-        law = Uniform(0, 360) if self.law is None else self.law
-        return [float(angle) for angle in law.sample(n, rng)]
 
     def act(self, element: Element, X: Array) -> Array:
         """Turn images."""
@@ -375,15 +363,9 @@ class Rotation(_Interpolated):
         """Homogeneous matrix of the turn in (row, column) coordinates."""
         return _turn(element)
 
-    @property
-    def _angles(self) -> tuple[float, ...]:
-        if isinstance(self.angles, int):
-            return tuple(360 * k / self.angles for k in range(self.angles))
-        return self.angles or ()
-
 
 @dataclass(frozen=True)
-class Scaling(_Interpolated):
+class Scaling(_Interpolated, OneParameterGroup):
     """Enlargements of an image about its centre.
 
     Parameters
@@ -419,33 +401,18 @@ class Scaling(_Interpolated):
     unitary: bool = True
 
     def __post_init__(self) -> None:
-        if self.factors is None:
-            return
-        object.__setattr__(self, "factors", tuple(float(factor) for factor in self.factors))
-        if not self.factors or not all(0 < factor < math.inf for factor in self.factors):
-            raise ConfigError(
-                f"Scaling(factors={self.factors}): at least one factor, all positive, is needed"
-            )
-        if self.law is not None:
-            raise ConfigError(f"{self}: give factors or a law of the factor, not both")
+        if self.factors is not None:
+            self._store_listed("factors", positive=True)
 
     @property
-    def is_finite(self) -> bool:
-        """Whether the factors are listed."""
-        return self.factors is not None
-
-    def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
-        """List the factors."""
-        if self.factors is None:
-            raise cannot_list(self)
+    def listed(self) -> tuple[float, ...] | None:
+        """The factors, or None where the law draws them."""
         return self.factors
 
-    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
-        """Draw n factors, uniformly where they are listed."""
-        if self.factors is not None:
-            return pick(self.elements(shape), n, rng)
-        law = LogNormal(0.1) if self.law is None else self.law
-        return [float(factor) for factor in law.sample(n, rng)]
+    @property
+    def default_law(self) -> Law:
+        """Law of the factor: ``LogNormal(0.1)``."""
+        return LogNormal(0.1)
 
     def inverse(self, element: Element) -> Element:
         """Give the reciprocal factor."""
@@ -509,7 +476,7 @@ class Affine(_Interpolated):
 
     def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
         """Refuse: there are infinitely many."""
-        raise cannot_list(self)
+        raise ConfigError(f"{self} has infinitely many elements: give n_transforms, the number to draw")
 
     def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:  # noqa: ARG002
         """Draw n maps."""

@@ -86,10 +86,10 @@ def test_pitch_shift_has_no_adjoint():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TimeWarp(()), "at least one speed"),
+        (lambda: TimeWarp(()), "at least one number"),
         (lambda: TimeWarp((-1.0,)), "all positive"),
         (lambda: TimeWarp((1.0,), law=LogNormal(1)), "not both"),
-        (lambda: PitchShift(()), "at least one shift"),
+        (lambda: PitchShift(()), "at least one number"),
         (lambda: PitchShift((np.inf,)), "all finite"),
         (lambda: PitchShift((1.0,), law=Normal(1)), "not both"),
         (lambda: PitchShift(frame=10), "multiple of 4"),
