@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -153,9 +154,19 @@ class Identity(Group):
 
 
 class OneParameterGroup(Group):
-    """Transformations told apart by one number, which is listed or drawn by a law."""
+    """Transformations told apart by one number, which is listed or drawn by a law.
+
+    Attributes
+    ----------
+    positive : bool
+        Whether the number must be above 0.
+    """
 
     law: Law | None
+    positive: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_law(self, "law", self.law)
 
     @property
     @abstractmethod
@@ -175,9 +186,7 @@ class OneParameterGroup(Group):
     def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
         """List the numbers."""
         if self.listed is None:
-            raise ConfigError(
-                f"{self} has infinitely many elements: give n_transforms, the number to draw, or list some of them"
-            )
+            raise cannot_list(self)
         return self.listed
 
     def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
@@ -185,19 +194,18 @@ class OneParameterGroup(Group):
         if self.listed is not None:
             return pick(self.elements(shape), n, rng)
         law = self.default_law if self.law is None else self.law
-        return [float(number) for number in law.sample(n, rng)]
+        return draw_numbers(law, n, rng, positive=self.positive)
 
-    def _store_listed(self, name: str, *, positive: bool) -> None:
+    def _store_listed(self, name: str) -> None:
         """Make the option `name` a tuple of floats and check it."""
-        numbers = tuple(float(number) for number in getattr(self, name))
-        object.__setattr__(self, name, numbers)
-        if not numbers or not all(
-            math.isfinite(number) and (number > 0 or not positive) for number in numbers
-        ):
-            needed = "positive and finite" if positive else "finite"
+        given = getattr(self, name)
+        numbers = tuple(float(number) for number in given) if isinstance(given, Iterable) else ()
+        if not numbers or not all(_is_fit(number, positive=self.positive) for number in numbers):
+            needed = "positive and finite" if self.positive else "finite"
             raise ConfigError(
-                f"{type(self).__name__}({name}={numbers}): give at least one number, all {needed}"
+                f"{type(self).__name__}({name}={given}): give at least one number, all {needed}"
             )
+        object.__setattr__(self, name, numbers)
         if self.law is not None:
             raise ConfigError(f"{self}: give {name} or a law of them, not both")
 
@@ -232,9 +240,10 @@ class Composition(Group):
     groups: tuple[Group, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "groups", tuple(self.groups))
-        if not self.groups:
-            raise ConfigError("Composition(()): give at least one group")
+        groups = tuple(self.groups) if isinstance(self.groups, Iterable) else ()
+        if not groups or not all(isinstance(group, Group) for group in groups):
+            raise ConfigError(f"Composition({self.groups!r}): give a sequence of at least one group")
+        object.__setattr__(self, "groups", groups)
 
     @property
     def n_axes(self) -> int:  # type: ignore[override]
@@ -328,3 +337,42 @@ def pick(elements: Sequence[Element], n: int, rng: RandomGenerator) -> Sequence[
     """Draw n of the elements uniformly, with replacement."""
     # RandomState has no `integers`; a uniform number serves both kinds of generator.
     return [elements[int(index)] for index in np.floor(rng.uniform(0, len(elements), n))]
+
+
+def draw_numbers(law: Law, n: int, rng: RandomGenerator, *, positive: bool = False) -> list[float]:
+    """Draw n numbers by a law and check them.
+
+    Raises
+    ------
+    ConfigError
+        If one is not finite, or not positive where it must be.
+    """
+    numbers = [float(number) for number in law.sample(n, rng)]
+    unfit = [number for number in numbers if not _is_fit(number, positive=positive)]
+    if unfit:
+        needed = "positive and finite" if positive else "finite"
+        raise ConfigError(f"{law} drew {unfit[0]:g} where a {needed} number is needed: take another law")
+    return numbers
+
+
+def check_law(group: Group, name: str, law: Any) -> None:
+    """Check that an option is a law or None."""
+    # A group draws too, but transformations and not numbers.
+    if law is not None and (isinstance(law, Group) or not isinstance(law, Law)):
+        raise ConfigError(f"{type(group).__name__}({name}={law!r}): give a law, such as Normal(10), or None")
+
+
+def cannot_list(group: Group) -> ConfigError:
+    """Explain that a group has no list of elements."""
+    return ConfigError(
+        f"{group} has infinitely many elements: give n_transforms, the number to draw, or list some of them"
+    )
+
+
+def is_whole(value: Any, *, least: int) -> bool:
+    """Tell whether a value is a whole number of at least `least`, of Python's or NumPy's types."""
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
+
+
+def _is_fit(number: float, *, positive: bool) -> bool:
+    return math.isfinite(number) and (number > 0 or not positive)

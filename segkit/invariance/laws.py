@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -74,7 +75,7 @@ class VonMises:
 
     Notes
     -----
-    The paper prints the exponent without its sign, which for a positive `kappa` would favour half turns.
+    With the sign of the exponent turned round, as sources have it, half turns would be the likeliest.
 
     References
     ----------
@@ -171,10 +172,11 @@ class LogNormal:
 
 def _check_finite(law: Any) -> None:
     values = [getattr(law, field.name) for field in fields(law)]
-    if not all(math.isfinite(value) for value in values):
-        raise ConfigError(f"{law}: every parameter must be finite")
+    if not all(isinstance(value, Real) and math.isfinite(value) for value in values):
+        raise ConfigError(f"{law}: every parameter must be a finite number")
 
 
 def _check_sigma(law: Any, sigma: float) -> None:
-    if not 0 < sigma < math.inf:
-        raise ConfigError(f"{law}: sigma must be positive and finite")
+    _check_finite(law)
+    if sigma <= 0:
+        raise ConfigError(f"{law}: sigma must be positive")

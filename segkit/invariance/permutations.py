@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from segkit.errors import ConfigError, InputError
-from segkit.invariance.groups import Array, Element, Group, Shape
+from segkit.invariance.groups import Array, Element, Group, Shape, cannot_list
 from segkit.invariance.laws import RandomGenerator
 
 # 8! is 40,320 elements, 9! would be 362,880.
@@ -168,7 +168,7 @@ class NormSortedPermutation(Group):
     def elements(self, shape: Shape) -> Sequence[Element]:
         """List the one sort without noise."""
         if not self.is_finite:
-            raise ConfigError(f"{self} has infinitely many elements: give n_transforms, the number to draw")
+            raise cannot_list(self)
         return [np.zeros(shape[0])]
 
     def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:

@@ -59,9 +59,12 @@ class TimeWarp(OneParameterGroup):
     unitary: bool = True
     n_axes: ClassVar[int] = 1
 
+    positive: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.speeds is not None:
-            self._store_listed("speeds", positive=True)
+            self._store_listed("speeds")
 
     @property
     def listed(self) -> tuple[float, ...] | None:
@@ -153,10 +156,11 @@ class PitchShift(OneParameterGroup):
     n_axes: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.frame < 4 or self.frame % 4:
             raise ConfigError(f"PitchShift(frame={self.frame}): the frame must be a positive multiple of 4")
         if self.cents is not None:
-            self._store_listed("cents", positive=False)
+            self._store_listed("cents")
 
     @property
     def listed(self) -> tuple[float, ...] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,7 +18,18 @@ from numpy.typing import NDArray
 from scipy import ndimage, sparse
 
 from segkit.errors import ConfigError, InputError
-from segkit.invariance.groups import Array, Element, Group, OneParameterGroup, Shape, pick
+from segkit.invariance.groups import (
+    Array,
+    Element,
+    Group,
+    OneParameterGroup,
+    Shape,
+    cannot_list,
+    check_law,
+    draw_numbers,
+    is_whole,
+    pick,
+)
 from segkit.invariance.laws import Law, LogNormal, RandomGenerator, Uniform
 
 Matrix = NDArray[np.float64]
@@ -62,12 +73,18 @@ class Translation(Group):
     def __post_init__(self) -> None:
         if self.mode not in ("circular", "zero"):
             raise ConfigError(f"Translation(mode={self.mode!r}): choose circular or zero")
-        if self.stride < 1:
-            raise ConfigError(f"Translation(stride={self.stride}): the stride must be at least 1 pixel")
+        if not is_whole(self.stride, least=1):
+            raise ConfigError(
+                f"Translation(stride={self.stride}): the stride must be at least 1, whole pixels"
+            )
         if self.max_shift is None and self.mode == "zero":
             raise ConfigError("Translation(mode='zero') needs max_shift, in pixels")
-        if self.max_shift is not None and min(self._windows) < 0:
-            raise ConfigError(f"Translation(max_shift={self.max_shift}): shifts must be >= 0")
+        if self.max_shift is not None:
+            windows = self._windows
+            if len(windows) != 2 or not all(is_whole(window, least=0) for window in windows):
+                raise ConfigError(
+                    f"Translation(max_shift={self.max_shift}): give one or two whole numbers >= 0"
+                )
 
     @property
     def is_finite(self) -> bool:
@@ -88,6 +105,8 @@ class Translation(Group):
             self.stride * np.arange(-(window // self.stride), window // self.stride + 1)
             for window in self._windows
         )
+        if self.mode == "circular":
+            rows, cols = _distinct(rows, shape[0]), _distinct(cols, shape[1])
         return rows, cols
 
     def elements(self, shape: Shape) -> Sequence[Element]:
@@ -117,10 +136,10 @@ class Translation(Group):
         return (-element[0], -element[1])
 
     @property
-    def _windows(self) -> tuple[int, int]:
-        return (
-            (self.max_shift, self.max_shift) if isinstance(self.max_shift, int) else self.max_shift or (0, 0)
-        )
+    def _windows(self) -> tuple[int, ...]:
+        if isinstance(self.max_shift, Iterable):
+            return tuple(self.max_shift)
+        return (self.max_shift or 0,) * 2
 
 
 @dataclass(frozen=True)
@@ -300,12 +319,12 @@ class Rotation(_Interpolated, OneParameterGroup):
     order: int = 1
 
     def __post_init__(self) -> None:
-        if isinstance(self.angles, int):
-            if self.angles < 1:
-                raise ConfigError(f"Rotation(angles={self.angles}): at least one angle is needed")
-            object.__setattr__(self, "angles", tuple(360 * k / self.angles for k in range(self.angles)))
+        super().__post_init__()
+        if is_whole(self.angles, least=1):
+            n_angles = int(self.angles)  # type: ignore[arg-type]
+            object.__setattr__(self, "angles", tuple(360 * k / n_angles for k in range(n_angles)))
         if self.angles is not None:
-            self._store_listed("angles", positive=False)
+            self._store_listed("angles")
         if self.order not in (1, 3):
             raise ConfigError(f"Rotation(order={self.order}): choose 1 (bilinear) or 3 (cubic splines)")
 
@@ -330,9 +349,9 @@ class Rotation(_Interpolated, OneParameterGroup):
         return self.order == 1 or self.is_unitary
 
     def check(self, shape: Shape) -> None:
-        """Check the number of axes, and that images are square if all turns are quarter turns."""
+        """Check the number of axes, and that images are square if all turns are multiples of 90 degrees."""
         super().check(shape)
-        if self.is_unitary:
+        if self.is_unitary and any(angle % 180 for angle in self.listed or ()):
             _check_square(self, shape)
 
     def act(self, element: Element, X: Array) -> Array:
@@ -400,9 +419,12 @@ class Scaling(_Interpolated, OneParameterGroup):
     law: Law | None = None
     unitary: bool = True
 
+    positive: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.factors is not None:
-            self._store_listed("factors", positive=True)
+            self._store_listed("factors")
 
     @property
     def listed(self) -> tuple[float, ...] | None:
@@ -469,6 +491,10 @@ class Affine(_Interpolated):
     shift: Law | None = None
     unitary: bool = True
 
+    def __post_init__(self) -> None:
+        for name in ("rotation", "scale", "shear", "shift"):
+            check_law(self, name, getattr(self, name))
+
     @property
     def is_finite(self) -> bool:
         """Whether all transformations can be listed: no."""
@@ -476,12 +502,12 @@ class Affine(_Interpolated):
 
     def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
         """Refuse: there are infinitely many."""
-        raise ConfigError(f"{self} has infinitely many elements: give n_transforms, the number to draw")
+        raise cannot_list(self)
 
     def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:  # noqa: ARG002
         """Draw n maps."""
         angles, factors, shears, downs, rights = (
-            np.full(n, fixed) if law is None else law.sample(n, rng)
+            [fixed] * n if law is None else draw_numbers(law, n, rng, positive=law is self.scale)
             for law, fixed in (
                 (self.rotation, 0.0),
                 (self.scale, 1.0),
@@ -557,6 +583,11 @@ def to_polar(X: Array, n_radii: int, n_angles: int) -> Array:
         Rings weighted by the root of their radius, so that inner products approximate those of
         the discs; a turn of the image is a circular shift of the last axis (`PolarRotation`).
 
+    Raises
+    ------
+    InputError
+        If `X` is not a stack of grey images, or a number is below 1.
+
     Examples
     --------
     >>> import numpy as np
@@ -564,6 +595,12 @@ def to_polar(X: Array, n_radii: int, n_angles: int) -> Array:
     >>> to_polar(np.ones((1, 9, 9)), 4, 16).shape
     (1, 4, 16)
     """
+    if np.ndim(X) != 3 or n_radii < 1 or n_angles < 1:
+        raise InputError(
+            f"images of shape {np.shape(X)} on {n_radii} circles and {n_angles} angles: give (n, H, W), and at "
+            f"least one of each"
+        )
+    X = np.asarray(X)
     height, width = X.shape[1:]
     largest = (min(height, width) - 1) / 2
     radii = largest * (np.arange(n_radii) + 0.5) / n_radii
@@ -586,6 +623,13 @@ def _times(matrix: Any, X: Array) -> Array:
     return np.ascontiguousarray(np.moveaxis(product.reshape(pixels_first.shape), -1, 0))
 
 
+def _distinct(shifts: NDArray[np.intp], size: int) -> NDArray[np.intp]:
+    """Leave out shifts that go round to where an earlier one went."""
+    first = np.unique(shifts % size, return_index=True)[1]
+    distinct: NDArray[np.intp] = shifts[np.sort(first)]
+    return distinct
+
+
 def _quarter_turns(X: Array, turns: int) -> Array:
     """Turn images; a copy in memory order, which torch needs."""
     return np.ascontiguousarray(np.rot90(X, turns, axes=(1, 2)))
@@ -605,7 +649,7 @@ def _jacobian_amplitude(plane_map: Matrix) -> float:
 
 
 def _is_exact(angle: float, shape: Shape) -> bool:
-    return angle % 90 == 0 and shape[1] == shape[2]
+    return angle % 180 == 0 or (angle % 90 == 0 and shape[1] == shape[2])
 
 
 def _check_square(group: Group, shape: Shape) -> None:

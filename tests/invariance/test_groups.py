@@ -149,8 +149,9 @@ def test_composition_is_no_more_than_its_parts():
     assert not group.has_adjoint
     assert not group.is_finite
     assert not group.is_unitary
-    with pytest.raises(ConfigError, match="at least one group"):
-        Composition(())
+    for groups in ((), (1,), Dihedral()):
+        with pytest.raises(ConfigError, match="at least one group"):
+            Composition(groups)
 
 
 def test_draw_elements():

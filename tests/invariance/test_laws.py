@@ -41,10 +41,11 @@ def test_law_is_a_protocol_that_users_can_fill():
     ("make", "message"),
     [
         (lambda: Uniform(1, 1), r"Uniform\(1, 1\): low must be below high"),
-        (lambda: Uniform(0, np.inf), "must be finite"),
+        (lambda: Uniform(0, np.inf), "must be a finite number"),
         (lambda: VonMises(-1), r"VonMises\(-1\): kappa must be >= 0"),
-        (lambda: Normal(0), "sigma must be positive and finite"),
-        (lambda: LogNormal(np.nan), "sigma must be positive and finite"),
+        (lambda: Normal(0), "sigma must be positive"),
+        (lambda: Normal("a"), "must be a finite number"),
+        (lambda: LogNormal(np.nan), "must be a finite number"),
     ],
 )
 def test_bad_parameters(make, message):

@@ -44,7 +44,38 @@ def test_translation_against_loops(images, shift):
 def test_translation_windows():
     assert len(Translation().elements((7, 6))) == 42
     assert Translation(max_shift=1).elements((7, 6)) == [(r, c) for r in (-1, 0, 1) for c in (-1, 0, 1)]
-    assert Translation(max_shift=(0, 4), stride=3).elements((7, 6)) == [(0, -3), (0, 0), (0, 3)]
+    assert Translation(max_shift=(0, 4), stride=3).elements((6, 7)) == [(0, -3), (0, 0), (0, 3)]
+
+
+def test_circular_shifts_are_listed_once():
+    assert len(Translation(max_shift=2).elements((3, 3))) == 9
+    assert len(Translation(max_shift=2, mode="zero").elements((3, 3))) == 25
+    assert Translation(np.int64(1)).elements((7, 6)) == Translation(1).elements((7, 6))
+    assert Rotation(np.int64(4)) == Rotation(4)
+
+
+def test_half_turns_need_no_square(images):
+    group = Rotation((0.0, 180.0))
+    group.check((7, 6))
+    np.testing.assert_array_equal(group.act(180.0, images), images[:, ::-1, ::-1])
+    with pytest.raises(InputError, match="square"):
+        Rotation(4).check((7, 6))
+
+
+def test_laws_must_draw_what_the_group_needs():
+    rng = np.random.default_rng(0)
+    with pytest.raises(ConfigError, match=r"Normal\(sigma=1\) drew -.* positive and finite number is needed"):
+        Scaling(law=Normal(1)).sample(50, (5, 5), rng)
+    with pytest.raises(ConfigError, match="positive and finite"):
+        Affine(scale=Normal(1)).sample(50, (5, 5), rng)
+    assert len(Affine(shift=Normal(1)).sample(50, (5, 5), rng)) == 50
+
+
+def test_polar_grid_of_what_is_no_image():
+    with pytest.raises(InputError, match=r"give \(n, H, W\)"):
+        to_polar(np.ones((2, 5, 5, 3)), 4, 8)
+    with pytest.raises(InputError, match="at least one of each"):
+        to_polar(np.ones((2, 5, 5)), 0, 8)
 
 
 def test_dihedral_elements_are_the_named_ones(images):
@@ -153,11 +184,18 @@ def test_polar_inner_products_approximate_those_of_the_disc(blob):
     ("make", "message"),
     [
         (lambda: Translation(mode="wrap"), "choose circular or zero"),
-        (lambda: Translation(stride=0), "at least 1 pixel"),
+        (lambda: Translation(stride=0), "at least 1, whole pixels"),
+        (lambda: Translation(3, stride=1.5), "at least 1, whole pixels"),
         (lambda: Translation(mode="zero"), "needs max_shift"),
-        (lambda: Translation(max_shift=(1, -1)), "must be >= 0"),
-        (lambda: Rotation(0), "at least one angle"),
+        (lambda: Translation(max_shift=(1, -1)), "one or two whole numbers"),
+        (lambda: Translation(max_shift=(1, 2, 3)), "one or two whole numbers"),
+        (lambda: Translation(max_shift=1.5), "one or two whole numbers"),
+        (lambda: Rotation(0), "at least one number"),
         (lambda: Rotation(()), "at least one number"),
+        (lambda: Rotation(90.0), "at least one number"),
+        (lambda: Rotation(law=20), "give a law"),
+        (lambda: Rotation(law=Rotation()), "give a law"),
+        (lambda: Affine(rotation=10.0), "give a law"),
         (lambda: Rotation((np.nan,)), "all finite"),
         (lambda: Rotation(3, law=Normal(1)), "not both"),
         (lambda: Rotation(order=2), "choose 1"),
