@@ -28,6 +28,7 @@ from pydantic_core import PydanticCustomError
 
 from segkit.errors import ConfigError
 from segkit.features import ConvNetBank, FilterBank, ModuleBank, OrbitAveraged, OrbitBank, ScatteringBank
+from segkit.features.base import is_count
 from segkit.kernels import MixtureRFF
 from segkit.linear import LinearSVM
 from segkit.segmenter import SELECTION_TOL, Segmenter
@@ -39,8 +40,7 @@ class _Section(BaseModel):
 
 
 def _known_orbit(orbit: Any) -> Any:
-    is_count = isinstance(orbit, int) and not isinstance(orbit, bool) and orbit >= 1
-    if orbit is None or orbit == "d4" or is_count:
+    if orbit is None or orbit == "d4" or is_count(orbit):
         return orbit
     raise PydanticCustomError("orbit", "input should be d4 or a number of angles, 1 or more")
 

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from segkit.calibration import PlattScaling
-from segkit.errors import ModelFileError
+from segkit.errors import InputError, ModelFileError
 from segkit.features import Channel, bank_to_dict
+from segkit.features.registry import plain
 from segkit.images import LabelMap
 from segkit.kernels import MixtureRFF
 from segkit.linear import LinearSVM
@@ -55,7 +56,7 @@ def to_stored(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], A
         "label_map": segmenter.label_map_.to_dict(),
         "threshold": segmenter.threshold_,
         "kernels": kernels,
-        "parameters": {name: _plain(getattr(segmenter, name)) for name in PARAMETERS},
+        "parameters": {name: plain(getattr(segmenter, name)) for name in PARAMETERS},
         "summary": segmenter.summary_,
         "versions": package_versions(),
     }
@@ -94,7 +95,10 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.bank_ = clone(segmenter.bank)
     weights = part("weights.")
     if weights:
-        segmenter.bank_.use_weights(weights)
+        try:
+            segmenter.bank_.use_weights(weights)
+        except InputError as error:
+            raise ModelFileError(f"{path}: {error}") from error
     segmenter.n_image_channels_ = header["n_image_channels"]
     position = {
         channel.name: n for n, channel in enumerate(segmenter.bank_.channels(segmenter.n_image_channels_))
@@ -137,8 +141,3 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
 def mask_values(label_map: LabelMap) -> NDArray[Any]:
     """Mask value of each class, in the smallest type that holds them all."""
     return label_map.decode(np.arange(label_map.n_classes))
-
-
-def _plain(value: Any) -> Any:
-    """Turn a NumPy number into Python's, which JSON can hold."""
-    return value.item() if isinstance(value, np.generic) else value

@@ -78,6 +78,7 @@ def test_the_orbit_bank_has_options_of_its_own():
     [
         ("bank.orbit=d8", "bank.orbit='d8': input should be d4 or a number of angles, 1 or more"),
         ("bank.orbit=0", "bank.orbit=0: input should be d4 or a number of angles, 1 or more"),
+        ("bank.orbit=2.5", "bank.orbit=2.5: input should be d4 or a number of angles, 1 or more"),
         ("bank.orbit=true", "bank.orbit=True: input should be d4 or a number of angles, 1 or more"),
         ("bank.orbit_embedding=max", "bank.orbit_embedding='max': input should be 'mean' or 'moments'"),
         (

@@ -287,6 +287,10 @@ def test_drawn_templates_of_a_file_are_checked(tmp_path, data):
     write_model(tmp_path / "bad.segkit", header, changed)
     with pytest.raises(ModelFileError, match="its learnt weights are not those it was trained with; copy it"):
         segkit.load(tmp_path / "bad.segkit")
+    changed["weights.templates.5"] = changed["weights.templates.5"][1:]
+    write_model(tmp_path / "bad.segkit", header, changed)
+    with pytest.raises(ModelFileError, match=r"bad.segkit: templates of sizes and shapes {5: \(3, 1, 25\)}"):
+        segkit.load(tmp_path / "bad.segkit")
     del changed["weights.templates.5"]
     write_model(tmp_path / "bad.segkit", header, changed)
     with pytest.raises(ModelFileError, match="its learnt weights are not those it was trained with; copy it"):
@@ -366,6 +370,23 @@ def test_numbers_of_numpy_can_be_saved(tmp_path, data):
         tmp_path / "m.segkit"
     )
     assert segkit.load(tmp_path / "m.segkit").random_state == 1
+
+
+@pytest.mark.parametrize(
+    "bank",
+    [
+        OrbitBank(np.array([5]), n_templates=np.int64(4), n_angles=4, gamma=np.float32(1)),
+        OrbitAveraged(BANK, orbit=np.int64(2)),
+        ModuleBank((Module(n_scales=np.int64(2), n_angles=3),)),
+    ],
+    ids=lambda bank: type(bank).__name__,
+)
+def test_banks_with_numbers_of_numpy_can_be_saved(tmp_path, data, bank):
+    images, masks = data
+    segmenter = quick(bank).fit(images[:1], masks[:1])
+    segmenter.save(tmp_path / "m.segkit")
+    loaded = segkit.load(tmp_path / "m.segkit")
+    np.testing.assert_array_equal(loaded.decision_function(images[2]), segmenter.decision_function(images[2]))
 
 
 def test_models_whose_parts_do_not_fit_are_refused(tmp_path, fitted):

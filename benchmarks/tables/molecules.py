@@ -14,7 +14,7 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from benchmarks.tables.common import Table
-from benchmarks.tables.ridge import gaussian_of, gram, inner_errors, predictions
+from benchmarks.tables.ridge import cdf_thresholds, gaussian_of, gram, inner_errors, predictions
 from segkit.invariance import GroupCDF, Identity, NormSortedPermutation, OrbitFourier, OrbitNystroem
 from segkit.kernels import Gaussian
 
@@ -76,9 +76,10 @@ def run(name: str, *, quick: bool, out: Path, data: Path) -> None:
                         lambda grams=grams, layers=layers: nested(grams, energies, folds, layers),  # type: ignore[misc]
                         paper=paper,
                     )
+    bins = orbit | {"thresholds": cdf_thresholds(matrices)}
     table.measure(
         {"matrices": "orbit", "features": "CDF", "layers": 1},
-        lambda: nested(Grams(matrices, median, cdf, min(250, n_templates), orbit), energies, folds, 1),
+        lambda: nested(Grams(matrices, median, cdf, min(250, n_templates), bins), energies, folds, 1),
         paper=12.25,
     )
     table.quote({"matrices": "random", "features": "exact kernel", "layers": 1}, 11.40)
@@ -120,7 +121,7 @@ def nystroem(kernel: Any, n_templates: int, options: dict[str, Any]) -> Any:
 
 
 def cdf(kernel: Any, n_templates: int, options: dict[str, Any]) -> Any:  # noqa: ARG001
-    return GroupCDF(n_templates=n_templates, n_bins=12, random_state=0, **options)
+    return GroupCDF(n_templates=n_templates, random_state=0, **options)
 
 
 def nested(grams: Grams, energies: Any, folds: Any, layers: int) -> dict[str, Any]:

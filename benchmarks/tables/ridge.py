@@ -92,6 +92,16 @@ def inner_errors(
     return {key: float(np.mean(values)) for key, values in errors.items() if len(values) == 2}
 
 
+def cdf_thresholds(X: Array, n: int = 25) -> Array:
+    """Thresholds within three standard deviations of the projections of typical samples on N(0, I/d).
+
+    Those of the paper spread over the largest projection there could be, where next to none fall.
+    """
+    rows = X.reshape(len(X), -1)
+    deviation = float(np.median(np.linalg.norm(rows, axis=1))) / np.sqrt(rows.shape[1])
+    return np.linspace(-3, 3, n) * deviation
+
+
 class Products:
     """Gram matrix of the training images, products with the test images, and norms, made when asked for."""
 

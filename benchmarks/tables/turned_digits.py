@@ -14,7 +14,7 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from benchmarks.tables.common import Table
-from benchmarks.tables.ridge import Products, classify
+from benchmarks.tables.ridge import Products, cdf_thresholds, classify
 from segkit.invariance import GroupCDF, Identity, OrbitFourier, OrbitNystroem, Rotation
 from segkit.kernels import Gaussian
 
@@ -55,7 +55,7 @@ def run(name: str, *, quick: bool, out: Path, data: Path) -> None:
         features = {
             "Fourier": OrbitFourier(kernel, group, n_components=2 * n_templates, random_state=0),
             "Nystroem": OrbitNystroem(kernel, group, n_components=n_templates, random_state=0),
-            "CDF": GroupCDF(n_templates // 7, n_bins=12, group=group, random_state=0),
+            "CDF": GroupCDF(n_templates // 7, group=group, thresholds=cdf_thresholds(X), random_state=0),
             "exact kernel": None,
         }
         for form, transformer in features.items():

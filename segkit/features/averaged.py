@@ -18,6 +18,7 @@ from segkit.features.base import (
     FilterBank,
     FloatArray,
     as_image,
+    is_count,
     rotation_matrices,
     sample_maps,
 )
@@ -33,7 +34,7 @@ class OrbitAveraged(FilterBank):
     Parameters
     ----------
     bank : FilterBank
-        The bank.
+        The bank, not averaged already.
     orbit : {"d4"} or int, default="d4"
         "d4": the eight symmetries of the square, which move pixels and are exact. A number of
         angles, equispaced over a whole turn: the image is turned by bilinear interpolation,
@@ -82,24 +83,32 @@ class OrbitAveraged(FilterBank):
 
     @property
     def halo(self) -> int:
-        """Halo of the bank, as far as the corners of its square reach when they are turned."""
+        """Halo of the bank, as far as the corners of its square reach when they are turned.
+
+        What lies farther away does not matter to a pixel. Yet a tile with this halo has the features of
+        the whole image only if `orbit` is "d4" and the bank has an alignment of 1.
+        """
         return self.bank.halo if self.orbit == "d4" else math.ceil(math.sqrt(2) * (self.bank.halo + 1))
 
     @property
     def alignment(self) -> int:
-        """Alignment of the bank."""
+        """Alignment of the bank.
+
+        It does not make tiles see the same grid as the image: the frame of a turned image depends on
+        the image's size, and the grid of the bank and the pixels of the frame with it.
+        """
         return self.bank.alignment
 
     def fit(self, images: Sequence[ArrayLike]) -> Self:
         """Let the bank learn from the images."""
+        self._check()
         self.bank.fit(images)
         return self
 
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
         """Compute the maps of the wanted channels on the pixel grid; see `FilterBank.maps`."""
         image = as_image(image)
-        if channels is None:
-            channels = np.arange(len(self.channels(image.shape[2])))
+        channels = self._wanted(channels, image.shape[2])
         rows, cols = np.indices(image.shape[:2]).reshape(2, -1)
         values = self.sample(image, rows, cols, channels).T.reshape(-1, *image.shape[:2])
         return [FeatureMaps(np.ascontiguousarray(values), channels)]
@@ -112,11 +121,9 @@ class OrbitAveraged(FilterBank):
         channels: NDArray[np.intp] | None = None,
     ) -> FloatArray:
         """Features at n pixel positions; see `FilterBank.sample`."""
-        self._check()
         image = as_image(image)
+        channels = self._wanted(channels, image.shape[2])
         n_channels = len(self.bank.channels(image.shape[2]))
-        if channels is None:
-            channels = np.arange(len(self.channels(image.shape[2])))
         wanted, column = np.unique(channels % n_channels, return_inverse=True)
         positions = np.stack([np.asarray(rows), np.asarray(cols)], axis=1)
         moments = self._moments(image, positions, wanted, n_moments=1 + bool((channels >= n_channels).any()))
@@ -144,7 +151,11 @@ class OrbitAveraged(FilterBank):
         self.bank.use_weights(weights)
 
     def _check(self) -> None:
-        if self.orbit != "d4" and (isinstance(self.orbit, str) or self.orbit < 1):
+        if not isinstance(self.bank, FilterBank) or isinstance(self.bank, OrbitAveraged):
+            raise ConfigError(
+                f"bank {type(self.bank).__name__}: give a filter bank, not averaged already, such as ScatteringBank()"
+            )
+        if self.orbit != "d4" and not is_count(self.orbit):
             raise ConfigError(f"orbit {self.orbit!r}: choose d4 or a number of angles, 1 or more")
         if self.embedding not in EMBEDDINGS:
             raise ConfigError(f"embedding {self.embedding!r}: choose one of {', '.join(EMBEDDINGS)}")
@@ -164,7 +175,7 @@ class OrbitAveraged(FilterBank):
         In double precision the sums of a few single-precision numbers do not depend on their order.
         """
         moments = np.zeros((n_moments, len(positions), wanted.size))
-        n_block = max(1, BLOCK_SIZE // wanted.size)
+        n_block = max(1, BLOCK_SIZE // max(1, wanted.size))
         for turn in self._turns:
             view = _View.of(image, turn)
             stacks = self.bank.maps(view.image, wanted)

@@ -7,6 +7,7 @@ positions (`FilterBank.sample`); prediction upsamples the few channels that feat
 
 from __future__ import annotations
 
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -139,6 +140,11 @@ class FilterBank(BaseEstimator, ABC):
         -------
         list of FeatureMaps
             One entry for each grid; together they hold each wanted channel once.
+
+        Raises
+        ------
+        InputError
+            If the image does not fit, or the bank lacks a wanted channel or is asked for one twice.
         """
 
     def sample(
@@ -179,6 +185,18 @@ class FilterBank(BaseEstimator, ABC):
         if weights:
             raise InputError(f"{type(self).__name__} has no weights, {len(weights)} arrays were given")
 
+    def _wanted(self, channels: ArrayLike | None, n_image_channels: int) -> NDArray[np.intp]:
+        """Check which channels are wanted; all by default."""
+        known = np.arange(len(self.channels(n_image_channels)))
+        if channels is None:
+            return known
+        wanted = np.asarray(channels)
+        if wanted.ndim != 1 or wanted.dtype == bool or np.intersect1d(wanted, known).size < wanted.size:
+            raise InputError(
+                f"channels {reprlib.repr(wanted.tolist())}: give indices from 0 to {known[-1]}, each once"
+            )
+        return wanted.astype(np.intp)
+
 
 def sample_maps(
     stacks: list[FeatureMaps],
@@ -199,6 +217,11 @@ def _columns(stacks: list[FeatureMaps], channels: NDArray[np.intp] | None) -> di
     if channels is None:
         channels = np.arange(sum(stack.indices.size for stack in stacks))
     return {int(channel): column for column, channel in enumerate(channels)}
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value is a whole number, 1 or more."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 1)
 
 
 def rotation_matrices(n_angles: int) -> NDArray[np.float64]:

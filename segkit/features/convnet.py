@@ -155,14 +155,14 @@ class ConvNetBank(FilterBank):
         """Compute the maps of the wanted channels; see `FilterBank.maps`."""
         image = as_image(image)
         views = self._views(image)
-        wanted = None if channels is None else np.unique(channels)
+        wanted = self._wanted(channels, image.shape[2])
         start = 0
         stacks: list[FeatureMaps] = []
         tasks: dict[tuple[int, float], list[tuple[Layer, NDArray[np.intp], int]]] = {}
         for view, scale, layer, _ in self._blocks(image.shape[2]):
             block = np.arange(start, start + layer.n_channels)
             start += layer.n_channels
-            kept = block if wanted is None else np.intersect1d(block, wanted, assume_unique=True)
+            kept = np.intersect1d(block, wanted, assume_unique=True)
             if kept.size:
                 tasks.setdefault((view, scale), []).append((layer, kept, int(block[0])))
         for (view, scale), layers in tasks.items():

@@ -226,7 +226,7 @@ class ModuleBank(FilterBank):
         """
         image = as_image(image)
         layers, paths = self._network()
-        wanted = np.arange(image.shape[2] * len(paths)) if channels is None else np.unique(channels)
+        wanted = self._wanted(channels, image.shape[2])
         orders = np.array([len(path) for path in paths])[wanted % len(paths)]
         stacks = []
         for order, grid in enumerate(_grids(layers)):

@@ -20,7 +20,15 @@ from scipy import ndimage
 from sklearn.utils import check_random_state
 
 from segkit.errors import ConfigError, InputError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, FloatArray, as_image, rotation_matrices
+from segkit.features.base import (
+    Channel,
+    FeatureMaps,
+    FilterBank,
+    FloatArray,
+    as_image,
+    is_count,
+    rotation_matrices,
+)
 from segkit.kernels import Gaussian
 from segkit.kernels.fourier import fourier_map
 
@@ -84,7 +92,8 @@ class OrbitBank(FilterBank):
     - fourier: mean over g of ``cos(sqrt(2 gamma) <w_j, g x>)`` and of the sine,
     - step: mean over g of ``[<w_j, g x> <= t]`` for each threshold t,
     - nystroem: ``L k``, k_j the mean over g of ``exp(-gamma ||w_j - g x||^2)`` and L'L the inverse of
-      the kernel matrix of the templates.
+      the kernel matrix of the templates. As reading x at turned offsets smooths it, ``||g x||`` is not
+      ``||x||``.
 
     Normalising takes absolute intensity and contrast away, so the (smoothed) pixel itself, and the mean
     of each image channel and the standard deviation in each window, are channels too. A turned
@@ -182,24 +191,28 @@ class OrbitBank(FilterBank):
         Raises
         ------
         InputError
-            If the images have too few patches that are not flat.
+            If there are no images, they differ in their number of channels, or have too few patches
+            that are not flat.
         """
         self._check()
-        if self.templates == "gaussian":
+        if not self.learns_weights:
             return self
         rng = check_random_state(self.random_state)
         planes = [self._planes(as_image(image)) for image in images]
+        n_channels = sorted({len(image) for image in planes})
+        if len(n_channels) != 1:
+            raise InputError(
+                f"{len(planes)} images with {n_channels} channels: give one or more, all of one kind"
+            )
         self.templates_ = {size: self._draw(planes, size, rng) for size in self.patch_sizes}
         return self
 
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
         """Compute the maps of the wanted channels; see `FilterBank.maps`."""
-        self._check()
         image = as_image(image)
+        channels = self._wanted(channels, image.shape[2])
         rows, cols = (np.arange(0, size, self.stride) for size in image.shape[:2])
         grid_rows, grid_cols = np.meshgrid(rows, cols, indexing="ij")
-        if channels is None:
-            channels = np.arange(len(self.channels(image.shape[2])))
         features = self._embed(image, grid_rows.ravel(), grid_cols.ravel(), channels)
         values = np.ascontiguousarray(features.T).reshape(-1, rows.size, cols.size)
         return [FeatureMaps(values, channels, stride=float(self.stride))]
@@ -217,9 +230,7 @@ class OrbitBank(FilterBank):
         if self.stride > 1 or not np.issubdtype(np.result_type(rows, cols), np.integer):
             return super().sample(image, rows, cols, channels)
         image = as_image(image)
-        if channels is None:
-            channels = np.arange(len(self.channels(image.shape[2])))
-        return self._embed(image, rows, cols, channels)
+        return self._embed(image, rows, cols, self._wanted(channels, image.shape[2]))
 
     @property
     def learns_weights(self) -> bool:
@@ -228,7 +239,8 @@ class OrbitBank(FilterBank):
 
     def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:  # noqa: ARG002
         """Templates drawn from images, by patch size."""
-        return {f"templates.{size}": array for size, array in getattr(self, "templates_", {}).items()}
+        templates = getattr(self, "templates_", {}) if self.learns_weights else {}
+        return {f"templates.{size}": array for size, array in templates.items()}
 
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
         """Take these templates instead of drawing them."""
@@ -238,17 +250,25 @@ class OrbitBank(FilterBank):
                 f"arrays {', '.join(weights) or 'none'}: this bank needs {', '.join(expected) or 'none'}; "
                 f"give those that weights_used returned"
             )
-        self.templates_ = {expected[name]: array for name, array in weights.items()}
+        templates = {expected[name]: array for name, array in weights.items()}
+        if templates:
+            n_image_channels = np.atleast_3d(templates[self.patch_sizes[0]]).shape[1]
+            self._check_templates(templates, n_image_channels)
+        self.templates_ = templates
 
     def _check(self) -> None:
         sizes = list(self.patch_sizes)
-        if not sizes or not all(isinstance(size, int) and size >= 3 and size % 2 for size in sizes):
+        if not sizes or not all(is_count(size) and size >= 3 and size % 2 for size in sizes):
             raise ConfigError(f"patch_sizes {sizes}: give odd numbers of pixels from 3 up, such as [9, 17]")
         if len(set(sizes)) < len(sizes):
             raise ConfigError(f"patch_sizes {sizes}: give each size once")
         for name in ("n_templates", "n_angles", "stride"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} {getattr(self, name)}: give 1 or more")
+            if not is_count(getattr(self, name)):
+                raise ConfigError(f"{name} {getattr(self, name)}: give a whole number, 1 or more")
+        if self.random_state != 0 and not is_count(self.random_state):
+            raise ConfigError(
+                f"random_state {self.random_state}: give a whole number, 0 or more, to have the same templates each time"
+            )
         for name in ("gamma", "floor"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} {getattr(self, name)}: give a positive number")
@@ -256,7 +276,7 @@ class OrbitBank(FilterBank):
             raise ConfigError(
                 f"smoothing {self.smoothing}: give 0.5 pixels or more, to read turned patches between pixels"
             )
-        if not self.scales or not all(0 < scale < math.inf for scale in self.scales):
+        if not len(self.scales) or not all(0 < scale < math.inf for scale in self.scales):
             raise ConfigError(
                 f"scales {list(self.scales)}: give positive enlargements, such as [0.9, 1, 1.1]"
             )
@@ -270,8 +290,24 @@ class OrbitBank(FilterBank):
             raise ConfigError(
                 f"nonlinearity 'nystroem' with templates {self.templates!r}: it compares patches, take templates 'patches'"
             )
-        if self.nonlinearity == "step" and not len(self.thresholds):
+        if self.nonlinearity == "step":
+            self._check_thresholds()
+
+    def _check_thresholds(self) -> None:
+        thresholds = list(self.thresholds)
+        if not thresholds:
             raise ConfigError("thresholds []: steps need at least one, such as [-1, 0, 1]")
+        if not np.isfinite(thresholds).all() or len(set(self._embedding.names(0))) < len(thresholds):
+            raise ConfigError(f"thresholds {thresholds}: give finite numbers that differ in six digits")
+
+    def _check_templates(self, templates: dict[int, FloatArray], n_image_channels: int) -> None:
+        found = {int(size): array.shape for size, array in templates.items()}
+        needed = self._shapes(n_image_channels)
+        if found != needed:
+            raise InputError(
+                f"templates of sizes and shapes {found}: this bank needs {needed} for an image with "
+                f"{n_image_channels} channels; fit it again, to images of the same kind"
+            )
 
     @property
     def _embedding(self) -> _Embedding:
@@ -295,6 +331,13 @@ class OrbitBank(FilterBank):
         pad = (self._margin, self._margin)
         return np.ascontiguousarray(np.pad(smooth, (pad, pad, (0, 0)), mode="symmetric").transpose(2, 0, 1))
 
+    def _shapes(self, n_image_channels: int) -> dict[int, tuple[int, ...]]:
+        """Shapes of the templates by patch size, (n_templates, n_image_channels, n_pixels) each."""
+        return {
+            int(size): (int(self.n_templates), n_image_channels, len(_Disc.of(size).offsets))
+            for size in self.patch_sizes
+        }
+
     def _templates(self, n_image_channels: int) -> dict[int, FloatArray]:
         """Templates by patch size; (n_templates, n_image_channels, n_pixels) each."""
         if self.learns_weights:
@@ -302,12 +345,10 @@ class OrbitBank(FilterBank):
                 raise InputError(
                     f"OrbitBank(templates={self.templates!r}) has no templates yet: fit it to images first"
                 )
+            self._check_templates(self.templates_, n_image_channels)
             return self.templates_
         rng = check_random_state(self.random_state)
-        shapes = {
-            size: (self.n_templates, n_image_channels, len(_Disc.of(size).offsets))
-            for size in self.patch_sizes
-        }
+        shapes = self._shapes(n_image_channels)
         return {size: rng.standard_normal(shape).astype(np.float32) for size, shape in shapes.items()}
 
     def _draw(self, images: list[FloatArray], size: int, rng: np.random.RandomState) -> FloatArray:
@@ -368,20 +409,21 @@ class OrbitBank(FilterBank):
         used = np.arange(len(templates)) if self._embedding.mixes else np.unique(owner[owner >= 0])
         column = np.where(owner < 0, wanted, n_window + np.searchsorted(used, owner) * n_each + feature)
         disc = _Disc.of(size)
+        discs = [disc.scaled(scale) for scale in self.scales]
         orbits = [
-            (scaled, disc.turn(templates[used], scaled, self._turns, self.smoothing))
-            for scaled in map(disc.scaled, self.scales)
+            _Orbit.of(templates[used], disc.readers(scaled, self._turns, self.smoothing)) for scaled in discs
         ]
-        n_block = max(1, BLOCK_SIZE // max(2 * turned[0].size + len(turned) for _, turned in orbits))
+        n_numbers = max(2 * (orbit.turned[0].size + len(orbit.turned)) for orbit in orbits)
+        n_block = max(1, BLOCK_SIZE // n_numbers)
         out = np.empty((rows.size, wanted.size), dtype=np.float32)
         for start in range(0, rows.size, n_block):
             block = slice(start, start + n_block)
             parts = []
-            for scaled, turned in orbits:
+            for scaled, orbit in zip(discs, orbits, strict=True):
                 patches = scaled.read(planes, rows[block], cols[block], self.floor)
                 features = [patches.means, patches.deviation]
                 if used.size:
-                    embedded = self._embedding(patches.values, turned, templates[used])
+                    embedded = self._embedding(patches.values, orbit)
                     features.append(embedded.reshape(len(embedded), -1))
                 parts.append(np.hstack(features))
             out[block] = np.mean(parts, axis=0)[:, column]
@@ -446,21 +488,46 @@ class _Disc:
         values /= np.sqrt(variance + floor**2)[:, None, None]
         return _Patches(values.reshape(len(values), -1), means, np.sqrt(variance)[:, None])
 
-    def turn(
-        self, templates: FloatArray, scaled: _Disc, turns: NDArray[np.float64], smoothing: float
-    ) -> FloatArray:
-        """Turn and enlarge templates; (T, C, n_pixels) -> (C * n_scaled_pixels, T, n_turns).
+    def readers(self, scaled: _Disc, turns: NDArray[np.float64], smoothing: float) -> FloatArray:
+        """Matrices of the turns g, each from an enlarged patch x to g x, of this disc's pixels.
 
-        ``<template, g x>`` reads the patch x at the turned offsets, with a Gaussian between pixels;
-        its transpose puts a Gaussian at each turned offset.
+        They read x at the turned offsets, with a Gaussian between pixels; (n_turns, n_pixels,
+        n_scaled_pixels).
         """
         points = scaled.scale * self.offsets @ turns.transpose(0, 2, 1)
         squared = np.square(points[:, :, None] - scaled.offsets).sum(axis=-1)
         width = scaled.scale * smoothing
         gaussians = scaled.scale * np.exp(-squared / (2 * width**2)) / (2 * np.pi * width**2)
-        turned = np.tensordot(templates, gaussians.astype(np.float32), axes=(2, 1))
+        readers: FloatArray = gaussians.astype(np.float32)
+        return readers
+
+
+class _Orbit(NamedTuple):
+    """Templates (T, C, n_pixels), readers, and the templates turned, (C * n_scaled_pixels, T, n_turns)."""
+
+    templates: FloatArray
+    readers: FloatArray
+    turned: FloatArray
+
+    @classmethod
+    def of(cls, templates: FloatArray, readers: FloatArray) -> Self:
+        """Turn templates by the transposes of the readers."""
+        turned = np.tensordot(templates, readers, axes=(2, 1))
         n_templates, n_planes, n_turns, n_pixels = turned.shape
-        return turned.transpose(1, 3, 0, 2).reshape(n_planes * n_pixels, n_templates, n_turns)
+        turned = turned.transpose(1, 3, 0, 2).reshape(n_planes * n_pixels, n_templates, n_turns)
+        return cls(templates, readers, turned)
+
+    def project(self, patches: FloatArray) -> FloatArray:
+        """``<w, g x>`` for each template w and turn g of n patches; (n, T, n_turns)."""
+        projections: FloatArray = np.tensordot(patches, self.turned, axes=1)
+        return projections
+
+    def squared_norms(self, patches: FloatArray) -> FloatArray:
+        """``||g x||^2`` of n patches; (n, n_turns)."""
+        planes = patches.reshape(-1, self.readers.shape[2])
+        norms = np.stack([np.square(planes @ reader.T).sum(axis=1) for reader in self.readers], axis=1)
+        squared: FloatArray = norms.reshape(len(patches), -1, len(self.readers)).sum(axis=1)
+        return squared
 
 
 def _whiten(templates: FloatArray, patches: FloatArray) -> FloatArray:
@@ -480,8 +547,8 @@ class _Embedding(Protocol):
         """Names of the features of one template."""
         ...
 
-    def __call__(self, patches: FloatArray, turned: FloatArray, templates: FloatArray) -> FloatArray:
-        """Mean over turns; (n, p), (p, T, n_turns), (T, C, p / C) -> (n, T, n_features)."""
+    def __call__(self, patches: FloatArray, orbit: _Orbit) -> FloatArray:
+        """Mean over turns of patches (n, C * n_scaled_pixels); (n, T, n_features)."""
         ...
 
 
@@ -493,7 +560,8 @@ class _Fourier:
     def names(self, index: int) -> list[str]:
         return [f"cos {index:03d}", f"sin {index:03d}"]
 
-    def __call__(self, patches: FloatArray, turned: FloatArray, templates: FloatArray) -> FloatArray:  # noqa: ARG002
+    def __call__(self, patches: FloatArray, orbit: _Orbit) -> FloatArray:
+        turned = orbit.turned
         frequencies = math.sqrt(2 * self.gamma) * turned.reshape(len(turned), -1)
         features = fourier_map(patches, frequencies, scale=False)
         means: FloatArray = features.reshape(len(patches), 2, *turned.shape[1:]).mean(axis=3)
@@ -508,8 +576,8 @@ class _Step:
     def names(self, index: int) -> list[str]:
         return [f"step {index:03d} at {threshold:g}" for threshold in self.thresholds]
 
-    def __call__(self, patches: FloatArray, turned: FloatArray, templates: FloatArray) -> FloatArray:  # noqa: ARG002
-        projections = np.tensordot(patches, turned, axes=1)
+    def __call__(self, patches: FloatArray, orbit: _Orbit) -> FloatArray:
+        projections = orbit.project(patches)
         shares = [(projections <= threshold).mean(axis=2, dtype=np.float32) for threshold in self.thresholds]
         return np.stack(shares, axis=2)
 
@@ -522,11 +590,11 @@ class _Nystroem:
     def names(self, index: int) -> list[str]:
         return [f"nystroem {index:03d}"]
 
-    def __call__(self, patches: FloatArray, turned: FloatArray, templates: FloatArray) -> FloatArray:
+    def __call__(self, patches: FloatArray, orbit: _Orbit) -> FloatArray:
         kernel = Gaussian(self.gamma)
-        landmarks = templates.reshape(len(templates), -1).astype(np.float64)
-        norms = np.square(patches).sum(axis=1)[:, None] + np.square(landmarks).sum(axis=1).astype(np.float32)
-        squared = norms[:, :, None] - 2 * np.tensordot(patches, turned, axes=1)
+        landmarks = orbit.templates.reshape(len(orbit.templates), -1).astype(np.float64)
+        squared = orbit.squared_norms(patches)[:, None] - 2 * orbit.project(patches)
+        squared += np.square(landmarks).sum(axis=1).astype(np.float32)[:, None]
         means: FloatArray = kernel.of_squared_distances(squared).mean(axis=2)
         return (means @ _inverse_root(kernel(landmarks)))[:, :, None]
 

@@ -6,6 +6,8 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from segkit.errors import ConfigError
 from segkit.features.averaged import OrbitAveraged
 from segkit.features.base import FilterBank
@@ -31,11 +33,11 @@ def bank_to_dict(bank: FilterBank) -> dict[str, Any]:
         If the bank is none of segkit's own, which a model file could not restore.
     """
     if type(bank) is OrbitAveraged:
-        return bank_to_dict(bank.bank) | {"orbit": bank.orbit, "orbit_embedding": bank.embedding}
+        return bank_to_dict(bank.bank) | {"orbit": plain(bank.orbit), "orbit_embedding": bank.embedding}
     for kind, cls in BANKS.items():
         if type(bank) is cls:
             return {"kind": kind} | {
-                name: _plain(value) for name, value in bank.get_params(deep=False).items()
+                name: plain(value) for name, value in bank.get_params(deep=False).items()
             }
     raise ConfigError(f"bank {type(bank).__name__} cannot be stored: only {', '.join(BANKS)} banks can")
 
@@ -52,9 +54,12 @@ def bank_from_dict(description: dict[str, Any]) -> FilterBank:
     return BANKS[kind](**parameters)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Turn a parameter into what JSON can hold: NumPy's numbers and arrays, dataclasses and paths too."""
     if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
+        return {name: plain(item) for name, item in asdict(value).items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
     return str(value) if isinstance(value, Path) else value

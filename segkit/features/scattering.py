@@ -105,8 +105,7 @@ class ScatteringBank(FilterBank):
         """Compute the maps of the wanted channels; see `FilterBank.maps`."""
         image = as_image(image)
         n_image_channels = image.shape[2]
-        if channels is None:
-            channels = np.arange(len(self.channels(n_image_channels)))
+        channels = self._wanted(channels, n_image_channels)
         stacks: list[FeatureMaps] = []
         start = 0
         if self.pixels:

@@ -18,7 +18,16 @@ from segkit import (
     cli,
 )
 from segkit.errors import ConfigError, InputError
-from segkit.features import Module, OrbitAveraged, bank_from_dict, bank_to_dict
+from segkit.features import (
+    Channel,
+    FeatureMaps,
+    FilterBank,
+    Module,
+    OrbitAveraged,
+    bank_from_dict,
+    bank_to_dict,
+)
+from segkit.features.base import as_image
 from segkit.images import read_mask, write_image, write_mask
 
 SCATTERING = ScatteringBank(J=(1, 2), L=2, tile=16)
@@ -148,6 +157,43 @@ def test_halo_alignment_and_weights_are_the_banks():
     assert list(learning.fit([IMAGE]).weights_used(np.array([0]), 3)) == ["templates.5"]
 
 
+class Window(FilterBank):
+    """The mean of the square of so many pixels about a pixel."""
+
+    def __init__(self, reach=0):
+        self.reach = reach
+
+    def channels(self, n_image_channels=3):
+        return (Channel("mean", "mean"),)
+
+    @property
+    def halo(self):
+        return self.reach
+
+    def maps(self, image, channels=None):
+        mean = ndimage.uniform_filter(as_image(image)[:, :, 0], 2 * self.reach + 1, mode="mirror")
+        return [FeatureMaps(mean[None], np.array([0]))]
+
+
+@pytest.mark.parametrize(("orbit", "reach"), [("d4", 0), ("d4", 3), (8, 0), (8, 1), (8, 3), (24, 2)])
+def test_features_depend_on_pixels_up_to_the_halo(orbit, reach):
+    bank = OrbitAveraged(Window(reach), orbit=orbit)
+    farthest = 0
+    for pixel in [(20, 20), (20, 21), (18, 22)]:
+        image = np.zeros((41, 44), dtype=np.float32)
+        image[pixel] = 1
+        response = bank.dense(image)[0]
+        farthest = max(farthest, *np.abs(np.argwhere(response > 1e-6) - pixel).max(axis=0))
+    assert farthest == bank.halo
+
+
+def test_a_tile_with_its_halo_equals_the_whole_under_the_symmetries():
+    bank = OrbitAveraged(Window(3))
+    image = IMAGE[:, :, 0]
+    tile = bank.dense(image[5:18, 7:25])
+    np.testing.assert_allclose(tile[:, 3:-3, 3:-3], bank.dense(image)[:, 8:15, 10:22], atol=1e-6)
+
+
 @pytest.mark.parametrize("orbit", ["d4", 6])
 def test_descriptions_bring_the_bank_back(orbit):
     bank = OrbitAveraged(SCATTERING, orbit=orbit, embedding="moments")
@@ -163,13 +209,27 @@ def test_descriptions_bring_the_bank_back(orbit):
     [
         ({"orbit": "d8"}, "orbit 'd8': choose d4 or a number of angles, 1 or more"),
         ({"orbit": 0}, "orbit 0: choose d4 or a number of angles, 1 or more"),
+        ({"orbit": 2.5}, "orbit 2.5: choose d4 or a number of angles, 1 or more"),
+        ({"orbit": True}, "orbit True: choose d4 or a number of angles, 1 or more"),
+        (
+            {"bank": OrbitAveraged(SCATTERING)},
+            "bank OrbitAveraged: give a filter bank, not averaged already, such as ScatteringBank()",
+        ),
+        (
+            {"bank": None},
+            "bank NoneType: give a filter bank, not averaged already, such as ScatteringBank()",
+        ),
         ({"embedding": "max"}, "embedding 'max': choose one of mean, moments"),
     ],
 )
 def test_bad_options(options, message):
-    for use in (lambda bank: bank.channels(1), lambda bank: bank.dense(IMAGE)):
+    for use in (
+        lambda bank: bank.channels(1),
+        lambda bank: bank.dense(IMAGE),
+        lambda bank: bank.fit([IMAGE]),
+    ):
         with pytest.raises(ConfigError) as caught:
-            use(OrbitAveraged(SCATTERING, **options))
+            use(OrbitAveraged(**{"bank": SCATTERING} | options))
         assert str(caught.value) == message
 
 

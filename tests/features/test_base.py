@@ -3,8 +3,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from segkit import ConvNetBank, ModuleBank, OrbitBank, ScatteringBank
 from segkit.errors import InputError
+from segkit.features import Module, OrbitAveraged
 from segkit.features.base import FeatureMaps, as_image
+
+BANKS = [
+    ConvNetBank("squeezenet1_0", weights="random", layers=["1"]),
+    ModuleBank((Module(n_scales=2, n_angles=3),)),
+    OrbitAveraged(ScatteringBank(J=1, L=2, tile=16), embedding="moments"),
+    OrbitBank((5,), n_templates=2),
+    OrbitBank((5,), n_templates=2, stride=2),
+    ScatteringBank(J=1, L=2, tile=16),
+]
 
 
 def bilinear(values, row, col, stride, offset):
@@ -73,3 +84,24 @@ def test_bad_images_are_refused_in_one_line(image, message):
 def test_grey_images_gain_a_channel_axis():
     assert as_image(np.zeros((3, 5))).shape == (3, 5, 1)
     assert as_image(np.zeros((3, 5))).dtype == np.float32
+
+
+@pytest.mark.parametrize("bank", BANKS, ids=lambda bank: type(bank).__name__)
+def test_channels_that_a_bank_does_not_have_are_refused(bank, rng):
+    image = rng.random((12, 14))
+    n_channels = len(bank.channels(1))
+    rows = np.array([0, 3])
+    for channels in ([n_channels], [0, -1], [1, 1], [0.5], [True, False]):
+        for use in (bank.maps, bank.dense, lambda image, wanted: bank.sample(image, rows, rows, wanted)):
+            with pytest.raises(InputError) as caught:
+                use(image, np.array(channels))
+            assert str(caught.value) == (
+                f"channels {channels}: give indices from 0 to {n_channels - 1}, each once"
+            )
+
+
+@pytest.mark.parametrize("bank", BANKS, ids=lambda bank: type(bank).__name__)
+def test_no_channels_are_none(bank, rng):
+    image = rng.random((12, 14))
+    assert bank.dense(image, []).shape == (0, 12, 14)
+    assert bank.sample(image, np.array([0, 3]), np.array([1, 2]), []).shape == (2, 0)

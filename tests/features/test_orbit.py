@@ -1,4 +1,5 @@
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from sklearn.base import clone
 from segkit import ConditionalCovarianceSelector, MixtureRFF, OrbitBank, Segmenter
 from segkit.errors import ConfigError, InputError
 from segkit.features import bank_from_dict, bank_to_dict
+from segkit.features.orbit import _Disc, _whiten
 
 EMBEDDINGS = [
     {},
@@ -41,7 +43,7 @@ def orbit_channels(bank, n_image_channels):
 
 
 def naive_projections(bank, image, row, col, size, templates):
-    """Projections of the patch at a pixel on the templates, read at turned positions; (T, n_group)."""
+    """For each turn, projections on the templates of the patch at a pixel, read at turned positions, and it."""
     smooth = ndimage.gaussian_filter(image, (bank.smoothing, bank.smoothing, 0))
     grid = [np.array(p) for p in itertools.product(range(-9, 10), repeat=2)]
     projections = []
@@ -65,7 +67,7 @@ def naive_projections(bank, image, row, col, size, templates):
             for z, value in zip(pixels, values, strict=True):
                 distance = np.hypot(*(z - scale * matrix @ y))
                 turned[n] += scale * value * np.exp(-(distance**2) / (2 * width**2)) / (2 * np.pi * width**2)
-        projections.append((np.einsum("tcp,pc->t", templates, turned), (values**2).sum()))
+        projections.append((np.einsum("tcp,pc->t", templates, turned), turned.T))
     return projections
 
 
@@ -83,9 +85,8 @@ def test_features_equal_a_naive_loop(options):
         expected = np.mean(steps, axis=0).ravel()
     else:
         flat = templates.reshape(3, -1)
-        squares = (flat**2).sum(axis=1)
-        values = [np.exp(-1.5 * (squares + norm - 2 * p)) for p, norm in projections]
-        gram = np.exp(-1.5 * (squares[:, None] + squares - 2 * flat @ flat.T))
+        values = [np.exp(-1.5 * ((templates - turned) ** 2).sum(axis=(1, 2))) for _, turned in projections]
+        gram = np.exp(-1.5 * ((flat[:, None] - flat) ** 2).sum(axis=2))
         eigenvalues, vectors = np.linalg.eigh(gram)
         expected = vectors @ (vectors.T @ np.mean(values, axis=0) / np.sqrt(eigenvalues))
     np.testing.assert_allclose(ours, expected, atol=2e-5)
@@ -252,10 +253,39 @@ def test_projections_on_drawn_templates_have_a_mean_square_of_one():
     bank = small(patch_sizes=(9,), templates="patches", n_templates=40).fit([IMAGE])
     templates = bank.templates_[9].reshape(40, -1)
     rows, cols = np.indices(IMAGE.shape[:2]).reshape(2, -1) + bank._margin
-    from segkit.features.orbit import _Disc
-
     patches = _Disc.of(9).read(bank._planes(IMAGE), rows, cols, bank.floor).values
     np.testing.assert_allclose(np.square(patches @ templates.T).mean(axis=0), 1, atol=0.25)
+
+
+def test_whitening_undoes_the_covariance():
+    """Up to the tenth of the mean variance that is added to each variance."""
+    pool = np.array([[3, 1], [-3, 1], [1, 2], [-1, 0]], dtype=np.float32)
+    mean, covariance = [0, 1], np.array([[20, 2], [2, 2]]) / 3
+    templates = np.array([[1, 2], [-2, 0.5], [0.3, 4]], dtype=np.float32)
+    whitened = _whiten(templates, pool)
+    regularised = covariance + 0.1 * (22 / 3) / 2 * np.eye(2)
+    np.testing.assert_allclose(whitened @ regularised, templates - mean, atol=1e-6)
+
+
+def test_whitened_templates_leave_the_directions_in_which_patches_vary_most():
+    rows, cols = np.indices(IMAGE.shape[:2]).reshape(2, -1) + small()._margin
+    patches = _Disc.of(9).read(small()._planes(IMAGE), rows, cols, small().floor).values
+    directions = np.linalg.svd(patches - patches.mean(axis=0), full_matrices=False)[2][:5]
+
+    def share(templates):
+        flat = small(templates=templates).fit([IMAGE]).templates_[9].reshape(3, -1)
+        return np.square(flat @ directions.T).sum() / np.square(flat).sum()
+
+    assert share("whitened") < 0.5 * share("patches")
+
+
+def test_flat_patches_are_rarely_drawn():
+    """Half of the image is nearly flat: so would half of the templates be if all patches counted the same."""
+    image = noise((60, 60))
+    image[:30] = 0.5 + 1e-2 * (image[:30] - 0.5)
+    bank = small(patch_sizes=(5,), templates="patches", nonlinearity="nystroem", n_templates=60).fit([image])
+    norms = np.linalg.norm(bank.templates_[5].reshape(60, -1), axis=1)
+    assert np.mean(norms < 0.2) < 0.1
 
 
 def test_noise_needs_no_images_and_has_no_weights():
@@ -304,9 +334,15 @@ def test_labels_turn_with_the_image():
         ({"patch_sizes": (8,)}, "patch_sizes [8]: give odd numbers of pixels from 3 up, such as [9, 17]"),
         ({"patch_sizes": ()}, "patch_sizes []: give odd numbers"),
         ({"patch_sizes": (9, 9)}, "patch_sizes [9, 9]: give each size once"),
-        ({"n_templates": 0}, "n_templates 0: give 1 or more"),
-        ({"n_angles": 0}, "n_angles 0: give 1 or more"),
-        ({"stride": 0}, "stride 0: give 1 or more"),
+        ({"patch_sizes": (9.0,)}, "patch_sizes [9.0]: give odd numbers"),
+        ({"n_templates": 0}, "n_templates 0: give a whole number, 1 or more"),
+        ({"n_angles": 0}, "n_angles 0: give a whole number, 1 or more"),
+        ({"n_angles": 2.5}, "n_angles 2.5: give a whole number, 1 or more"),
+        ({"n_angles": True}, "n_angles True: give a whole number, 1 or more"),
+        ({"stride": 0}, "stride 0: give a whole number, 1 or more"),
+        ({"random_state": None}, "random_state None: give a whole number, 0 or more, to have the same"),
+        ({"random_state": np.random.RandomState(0)}, "give a whole number, 0 or more, to have the same"),
+        ({"random_state": -1}, "random_state -1: give a whole number, 0 or more, to have the same"),
         ({"gamma": 0}, "gamma 0: give a positive number"),
         ({"floor": 0.0}, "floor 0.0: give a positive number"),
         ({"smoothing": 0.3}, "smoothing 0.3: give 0.5 pixels or more, to read turned patches between pixels"),
@@ -320,6 +356,14 @@ def test_labels_turn_with_the_image():
         (
             {"nonlinearity": "step", "thresholds": ()},
             "thresholds []: steps need at least one, such as [-1, 0, 1]",
+        ),
+        (
+            {"nonlinearity": "step", "thresholds": (0.1, 0.1000001)},
+            "thresholds [0.1, 0.1000001]: give finite numbers that differ in six digits",
+        ),
+        (
+            {"nonlinearity": "step", "thresholds": (0, float("nan"))},
+            "thresholds [0, nan]: give finite numbers that differ in six digits",
         ),
     ],
 )
@@ -346,3 +390,60 @@ def test_templates_that_are_not_there():
         small().use_weights({"a": np.zeros(1)})
     with pytest.raises(InputError, match="0 of 60 patches are not flat: 3 templates need as many"):
         bank.fit([np.full((20, 20), 0.5)])
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        ([], "0 images with [] channels: give one or more, all of one kind"),
+        ([IMAGE, IMAGE[:, :, 0]], "2 images with [1, 2] channels: give one or more, all of one kind"),
+    ],
+)
+def test_images_that_templates_cannot_be_drawn_from(images, message):
+    with pytest.raises(InputError) as caught:
+        small(templates="patches").fit(images)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("image", "options", "needed"),
+    [
+        (IMAGE[:, :, 0], {}, "{5: (3, 1, 25)} for an image with 1 channels"),
+        (IMAGE, {"patch_sizes": (7,)}, "{7: (3, 2, 45)} for an image with 2 channels"),
+        (IMAGE, {"n_templates": 4}, "{5: (4, 2, 25)} for an image with 2 channels"),
+    ],
+)
+def test_templates_of_other_images_or_options_are_refused(image, options, needed):
+    bank = small(patch_sizes=(5,), templates="patches").fit([IMAGE]).set_params(**options)
+    with pytest.raises(InputError) as caught:
+        bank.dense(image)
+    assert str(caught.value) == (
+        f"templates of sizes and shapes {{5: (3, 2, 25)}}: this bank needs {needed}; "
+        f"fit it again, to images of the same kind"
+    )
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 24), (2, 2, 25), (3, 50), (150,)])
+def test_weights_of_other_shapes_are_refused(shape):
+    bank = small(patch_sizes=(5,), templates="patches")
+    with pytest.raises(InputError, match=r"templates of sizes and shapes .*: this bank needs {5: \(3, "):
+        bank.use_weights({"templates.5": np.zeros(shape, dtype=np.float32)})
+    assert not hasattr(bank, "templates_")
+
+
+def test_drawn_templates_are_no_weights_of_noise():
+    bank = small(templates="patches").fit([IMAGE]).set_params(templates="gaussian")
+    assert bank.weights_used(np.arange(3), 2) == {}
+
+
+def test_parameters_may_be_of_numpy():
+    options = {
+        "patch_sizes": np.array([5, 9]),
+        "n_templates": np.int64(3),
+        "gamma": np.float32(0.5),
+        "scales": np.array([0.5, 1.0]),
+        "random_state": np.int64(2),
+    }
+    description = json.loads(json.dumps(bank_to_dict(small(**options))))
+    assert description["patch_sizes"] == [5, 9]
+    np.testing.assert_array_equal(bank_from_dict(description).dense(IMAGE), small(**options).dense(IMAGE))
