@@ -18,11 +18,18 @@ from sklearn.utils import gen_batches
 from threadpoolctl import ThreadpoolController
 
 from segkit.errors import ConfigError, InputError
-from segkit.invariance.correlation import CircularCorrelation, ImageMaps, MapKernel, map_form
+from segkit.invariance.correlation import (
+    CircularCorrelation,
+    ImageMaps,
+    MapKernel,
+    as_samples,
+    check_values,
+    map_form,
+)
 from segkit.invariance.groups import Composition, Group, Identity
 from segkit.invariance.permutations import MatrixPermutation, Permutation
 from segkit.invariance.spatial import Dihedral, PolarRotation, Translation
-from segkit.kernels.base import FloatArray, Gaussian, Kernel, Laplacian, Polynomial
+from segkit.kernels.base import FloatArray, Gaussian, Kernel, Laplacian, Normalized, Polynomial
 
 Block = tuple[slice, slice, FloatArray]
 
@@ -45,6 +52,10 @@ class _FitKernel(ABC):
     memory_limit: int = 2**30
 
     def __post_init__(self) -> None:
+        if not isinstance(self.base, Kernel | None):
+            raise ConfigError(f"base={self.base!r}: a kernel is needed, or None for the paper's polynomial")
+        if not isinstance(self.group, Group):
+            raise ConfigError(f"group={self.group!r}: a Group is needed, such as Identity() or Dihedral()")
         if self.memory_limit < 1:
             raise ConfigError(f"memory_limit={self.memory_limit}: at least 1 byte is needed")
 
@@ -87,17 +98,22 @@ class _FitKernel(ABC):
         else:
             n_transforms = len(first.elements(X.shape[1:]))
             blocks = self._correlated_blocks(maps, first, shifts, X, Y, halved=halved)
-        values = self._of_blocks((len(X), len(Y)), n_transforms, blocks).astype(X.dtype, copy=False)
-        return np.triu(values) + np.triu(values, 1).T if halved else values
+        # What overflows is refused below.
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = self._of_blocks((len(X), len(Y)), n_transforms, blocks).astype(X.dtype, copy=False)
+        if halved:
+            values = np.triu(values) + np.triu(values, 1).T
+        check_values(values)
+        return values
 
     def _transformed_blocks(
         self, base: Kernel, X: FloatArray, Y: FloatArray, *, halved: bool
     ) -> Iterator[Block]:
         """One evaluation of the base per transformation, which is applied once per sample."""
         n_rows = max(1, min(BLOCK_OF_ROWS, self.memory_limit // (4 * len(Y) * Y.itemsize)))
-        samples = _arguments(base, X)
+        samples = as_arguments(base, X)
         for element in self.group.elements(X.shape[1:]):
-            transformed = _arguments(base, self.group.act(element, Y))
+            transformed = as_arguments(base, self.group.act(element, Y))
             for rows in gen_batches(len(X), n_rows):
                 cols = slice(rows.start if halved else 0, len(Y))
                 yield rows, cols, base(samples[rows], transformed[cols])
@@ -116,7 +132,8 @@ class _FitKernel(ABC):
         shape = X.shape[1:]
         example = maps.left_maps(X[:1])
         correlation = CircularCorrelation(shape[:2], *shifts.shifts(shape), example.dtype)
-        n_samples, n_square = self._block_sizes(example, len(shifts.elements(shape)))
+        blas = ThreadpoolController().select(user_api="blas")
+        n_samples, n_square = self._block_sizes(example, len(shifts.elements(shape)), _count_threads(blas))
         for rows in gen_batches(len(X), n_samples):
             left = correlation.left_spectra(maps.left_maps(X[rows]))
             for element in first.elements(shape):
@@ -129,22 +146,25 @@ class _FitKernel(ABC):
                         (i, j, left[:, _within(i, rows)], right)
                         for i, j in _squares(rows, cols, n_square, halved=halved)
                     )
-                    yield from _in_threads(partial(self._correlate, correlation, maps), spectra)
+                    yield from _in_threads(blas, partial(self._correlate, correlation, maps), spectra)
 
     def _correlate(
         self, correlation: CircularCorrelation, maps: ImageMaps, square: tuple[slice, slice, Any, Any]
     ) -> Block:
         """Reduce one square of pairs of samples over all shifts."""
         rows, cols, left, right = square
-        return rows, cols, self._of_shifts(maps, correlation.products(left, right))
+        # A thread does not inherit the error state of the one that started it.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return rows, cols, self._of_shifts(maps, correlation.products(left, right))
 
-    def _block_sizes(self, example: FloatArray, n_shifts: int) -> tuple[int, int]:
+    def _block_sizes(self, example: FloatArray, n_shifts: int, n_threads: int) -> tuple[int, int]:
         """How many samples' spectra, and how large a square of their products, fit the memory."""
         # Eight copies: real and imaginary parts, left and (twice) right, and what makes them.
         n_samples = self.memory_limit // (8 * example.nbytes)
         per_pair = (4 * example[0, 0].size + n_shifts) * example.itemsize
+        n_pairs = self.memory_limit // (4 * per_pair * n_threads)
         n_square = BLOCK_OF_ONE_MAP if example.shape[1] == 1 else BLOCK_OF_MAPS
-        return max(1, n_samples), max(1, min(n_square, math.isqrt(self.memory_limit // (4 * per_pair))))
+        return max(1, n_samples), max(1, min(n_square, math.isqrt(n_pairs)))
 
     def _base_for(self, X: FloatArray) -> Kernel:
         return Polynomial(degree=8, gamma=1 / math.prod(X.shape[1:])) if self.base is None else self.base
@@ -162,7 +182,8 @@ class BestFitKernel(_FitKernel):
     Parameters
     ----------
     base : Kernel or None, default=None
-        Kernel of the values of a sample in one row, or a `MapKernel` of images; None is the paper's
+        Kernel of the values of a sample in one row, or of samples as they are: a `MapKernel`, a best
+        or average fit, or either one `Normalized`. None is the paper's
         ``Polynomial(degree=8, gamma=1 / m)`` with m values per sample.
     group : Group, default=Identity()
         The transformations, finitely many.
@@ -176,9 +197,11 @@ class BestFitKernel(_FitKernel):
     Raises
     ------
     ConfigError
-        If `memory_limit` is not positive; on use, if the group has no list of elements.
+        If `base` is no kernel, `group` no group or `memory_limit` not positive; on use, if the group
+        has no list of elements.
     InputError
-        On use, if samples differ in shape, are not finite, or the group cannot act on them.
+        On use, if samples differ in shape, hold no value or one that is not real or not finite, the
+        group cannot act on them, or kernel values exceed the largest number of their dtype.
 
     Notes
     -----
@@ -232,7 +255,8 @@ class AverageFitKernel(_FitKernel):
     Parameters
     ----------
     base : Kernel or None, default=None
-        Kernel of the values of a sample in one row, or a `MapKernel` of images; None is the paper's
+        Kernel of the values of a sample in one row, or of samples as they are: a `MapKernel`, a best
+        or average fit, or either one `Normalized`. None is the paper's
         ``Polynomial(degree=8, gamma=1 / m)`` with m values per sample.
     group : Group, default=Identity()
         The transformations, finitely many.
@@ -244,9 +268,11 @@ class AverageFitKernel(_FitKernel):
     Raises
     ------
     ConfigError
-        If `memory_limit` is not positive; on use, if the group has no list of elements.
+        If `base` is no kernel, `group` no group or `memory_limit` not positive; on use, if the group
+        has no list of elements.
     InputError
-        On use, if samples differ in shape, are not finite, or the group cannot act on them.
+        On use, if samples differ in shape, hold no value or one that is not real or not finite, the
+        group cannot act on them, or kernel values exceed the largest number of their dtype.
 
     Notes
     -----
@@ -286,6 +312,25 @@ class AverageFitKernel(_FitKernel):
         return (values + swapped) / 2
 
 
+def as_arguments(kernel: Kernel, X: FloatArray) -> FloatArray:
+    """Give samples the form that a kernel takes.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+    X : ndarray of shape (n, *shape)
+        Samples.
+
+    Returns
+    -------
+    ndarray of shape (n, *shape) or (n, n_values)
+        The samples for a `MapKernel`, a best or average fit, or either one `Normalized`; their values
+        in rows for any other kernel.
+    """
+    return X if _compares_samples(kernel) else X.reshape(len(X), -1)
+
+
 def smallest_eigenvalue(gram: ArrayLike) -> float:
     """Find the smallest eigenvalue of a Gram matrix.
 
@@ -303,7 +348,7 @@ def smallest_eigenvalue(gram: ArrayLike) -> float:
     Raises
     ------
     InputError
-        If `gram` is not square, symmetric and finite.
+        If `gram` is not square, symmetric and finite, or is empty.
 
     Examples
     --------
@@ -332,8 +377,10 @@ def largest_pd_n(gram: ArrayLike, *, tol: float = 1e-10) -> int:
 
     Raises
     ------
+    ConfigError
+        If `tol` is negative or not finite.
     InputError
-        If `gram` is not square, symmetric and finite.
+        If `gram` is not square, symmetric and finite, or is empty.
 
     Notes
     -----
@@ -351,6 +398,8 @@ def largest_pd_n(gram: ArrayLike, *, tol: float = 1e-10) -> int:
     >>> largest_pd_n([[1.0, 0.5, 0.0], [0.5, 1.0, 2.0], [0.0, 2.0, 1.0]])
     2
     """
+    if not 0 <= tol < math.inf:
+        raise ConfigError(f"tol={tol}: a finite fraction >= 0 is needed")
     gram = _as_gram(gram)
     shift = tol * np.trace(gram) / len(gram)
     _, order_that_fails = dpotrf(gram - shift * np.eye(len(gram)))
@@ -360,7 +409,9 @@ def largest_pd_n(gram: ArrayLike, *, tol: float = 1e-10) -> int:
 def _as_gram(gram: ArrayLike) -> FloatArray:
     gram = np.asarray(gram, dtype=np.float64)
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or not gram.size:
-        raise InputError(f"array of shape {gram.shape}: a Gram matrix is square; pass kernel(X)")
+        raise InputError(
+            f"array of shape {gram.shape}: a Gram matrix is square and not empty; pass kernel(X)"
+        )
     if not np.isfinite(gram).all():
         raise InputError(
             "the Gram matrix holds NaN or infinite values: lower the degree or scale the samples"
@@ -376,24 +427,21 @@ def _as_gram(gram: ArrayLike) -> FloatArray:
 
 def _as_samples(X: ArrayLike, Y: ArrayLike | None) -> tuple[FloatArray, FloatArray]:
     """Two arrays of samples of one shape, both in the floating dtype of the first."""
-    X = np.asarray(X)
-    X = X.astype(np.result_type(X, np.float32), copy=False)
-    Y = X if Y is None else np.asarray(Y).astype(X.dtype, copy=False)
+    X = as_samples(X)
+    Y = X if Y is None else as_samples(Y).astype(X.dtype, copy=False)
     if X.ndim < 2 or X.shape[1:] != Y.shape[1:]:
         raise InputError(
             f"arrays of shapes {X.shape} and {Y.shape}: a kernel compares samples of one shape; "
             f"pass (n, *shape) and (m, *shape)"
         )
-    if not (np.isfinite(X).all() and np.isfinite(Y).all()):
-        raise InputError(
-            "the samples hold NaN or infinite values: a kernel needs finite ones; mask or fill them"
-        )
     return X, Y
 
 
-def _arguments(base: Kernel, X: FloatArray) -> FloatArray:
-    """Give samples the form the base takes: images, or their values in rows."""
-    return X if isinstance(base, MapKernel) else X.reshape(len(X), -1)
+def _compares_samples(kernel: Kernel) -> bool:
+    """Whether a kernel compares samples as they are, not their values in rows."""
+    if isinstance(kernel, Normalized):
+        return _compares_samples(kernel.kernel)
+    return isinstance(kernel, MapKernel | _FitKernel)
 
 
 def _split_shifts(group: Group) -> tuple[Group, Translation | None]:
@@ -415,17 +463,22 @@ def _is_whole_group(group: Group, shape: tuple[int, ...]) -> bool:
     return isinstance(group, WHOLE_GROUPS)
 
 
-def _in_threads(function: Callable[[Any], Block], items: Iterable[Any]) -> Iterator[Block]:
+def _count_threads(blas: ThreadpoolController) -> int:
+    return max((library["num_threads"] for library in blas.info()), default=1)
+
+
+def _in_threads(
+    blas: ThreadpoolController, function: Callable[[Any], Block], items: Iterable[Any]
+) -> Iterator[Block]:
     """Apply a function to items, each on one of the threads that the linear algebra would use.
 
     Small matrix products gain nothing from threads of their own.
     """
-    controller = ThreadpoolController().select(user_api="blas")
-    n_threads = max((library["num_threads"] for library in controller.info()), default=1)
+    n_threads = _count_threads(blas)
     if n_threads == 1:
         yield from map(function, items)
         return
-    with controller.limit(limits=1), ThreadPoolExecutor(n_threads) as executor:
+    with blas.limit(limits=1), ThreadPoolExecutor(n_threads) as executor:
         yield from executor.map(function, items)
 
 

@@ -75,9 +75,12 @@ class GroupCDF(OrbitTransformer):
     s = R (1 + epsilon), times the largest norm of templates that were given. Given thresholds
     weigh their mean gap ("sum") or half the gaps around them ("trapezoid") in place of s / n.
 
-    Inner products estimate ``s - d_G(x, z)``, up to s / (2 n), where d_G is the mean distance
-    between the orbits of x and z divided by sqrt(2 pi d), d values per sample. Features are exactly
-    invariant, up to rounding, to a group that is unitary, closed and listed completely.
+    With Gaussian templates inner products estimate ``s - d_G(x, z)``, up to s / (2 n), where d_G is
+    the mean distance between the orbits of x and z divided by sqrt(2 pi d), d values per sample; other
+    templates make another distance of the same orbits. The thresholds reach as far as projections of
+    the samples fitted: on longer ones, projections beyond the last threshold are counted by none.
+    Features are exactly invariant, up to rounding, to a group that is unitary, closed and listed
+    completely.
 
     References
     ----------

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import find_objects, uniform_filter
 
 from segkit.errors import ConfigError, InputError
+from segkit.invariance.correlation import as_samples, check_values
 from segkit.kernels.base import FloatArray
 
 Float64Array = NDArray[np.float64]
@@ -122,7 +123,8 @@ class LocalPolynomialKernel:
         Raises
         ------
         InputError
-            If shapes differ or do not hold the windows, or values are not finite.
+            If shapes differ or do not hold the windows, there is no value, or one is not real or not
+            finite.
         """
         left, right = self._planes(X), None
         if Y is not None:
@@ -164,7 +166,7 @@ class LocalPolynomialKernel:
         ConfigError
             If the kernel has no maps.
         InputError
-            If `X` is not finite or does not hold the windows.
+            If `X` is empty, not real, not finite or does not hold the windows.
         """
         return np.stack([weight * values for weight, values in self._maps(self._planes(X))], axis=1)
 
@@ -186,7 +188,7 @@ class LocalPolynomialKernel:
         ConfigError
             If the kernel has no maps.
         InputError
-            If `X` is not finite or does not hold the windows.
+            If `X` is empty, not real, not finite or does not hold the windows.
         """
         return np.stack([values for _, values in self._maps(self._planes(X))], axis=1)
 
@@ -211,11 +213,7 @@ class LocalPolynomialKernel:
         """
         with np.errstate(over="ignore"):
             values = _power(products + 1, self.degrees[-1])
-        if not np.isfinite(values).all():
-            raise InputError(
-                f"kernel values exceed the largest {values.dtype} number: scale the samples to [0, 1] or "
-                f"give them in float64"
-            )
+        check_values(values)
         return values
 
     @property
@@ -228,17 +226,11 @@ class LocalPolynomialKernel:
 
     def _planes(self, X: ArrayLike) -> FloatArray:
         """Check samples and put channels, of which there is at least one, first: (C, n, *shape)."""
-        X = np.asarray(X)
-        X = X.astype(np.result_type(X, np.float32), copy=False)
+        X = as_samples(X)
         if X.ndim not in (2, 3, 4):
             raise InputError(
                 f"samples of shape {X.shape[1:]}: give signals (n, t), images (n, H, W) or images with channels "
                 f"(n, H, W, C)"
-            )
-        if not np.isfinite(X).all():
-            raise InputError(
-                f"{np.count_nonzero(~np.isfinite(X))} of {X.size} values are NaN or infinite: replace them or "
-                f"leave out their samples"
             )
         planes = np.ascontiguousarray(np.moveaxis(X, -1, 0)) if X.ndim == 4 else X[None]
         self._check_side(min(planes.shape[2:]))

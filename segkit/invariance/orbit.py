@@ -21,7 +21,8 @@ from sklearn.cluster import kmeans_plusplus
 from sklearn.utils import check_random_state, gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from segkit.errors import ConfigError
+from segkit.errors import ConfigError, InputError
+from segkit.invariance.bestfit import as_arguments
 from segkit.invariance.groups import Group
 from segkit.invariance.templates import OrbitTransformer, check_device, orbit_averages
 from segkit.kernels.base import (
@@ -82,7 +83,8 @@ class _OrbitEmbedding(OrbitTransformer):
             group has no list of elements.
         InputError
             If the group cannot act on samples of that shape, the kernel vanishes on all landmarks,
-            or the second layer finds no bandwidth because most features are equal.
+            or the second layer finds no bandwidth because there is one sample or most features are
+            equal.
         """
         rng = check_random_state(self.random_state)
         samples = self._start(X, rng)
@@ -132,16 +134,27 @@ class _OrbitEmbedding(OrbitTransformer):
         if self.second_layer is None:
             return None
         features = self._first_layer(choose_landmarks(samples, SUBSAMPLE, rng))
+        seed = rng.randint(np.iinfo(np.int32).max)
         layer: RandomFourierFeatures
         if isinstance(self.second_layer, RandomFourierFeatures):
             layer = clone(self.second_layer)
+            if layer.random_state is None:
+                layer.set_params(random_state=seed)
         else:
-            seed = rng.randint(np.iinfo(np.int32).max)
             layer = RandomFourierFeatures(
-                Gaussian(median_gamma(features)), n_components=self.second_layer, random_state=seed
+                self._second_kernel(features), n_components=self.second_layer, random_state=seed
             )
         layer.fit(features)
         return layer
+
+    def _second_kernel(self, features: FloatArray) -> Gaussian:
+        try:
+            return Gaussian(median_gamma(features))
+        except InputError as error:
+            raise InputError(
+                f"second_layer={self.second_layer}: features of {len(features)} samples have no median distance "
+                f"above 0; give more samples that differ, or RandomFourierFeatures(Gaussian(gamma))"
+            ) from error
 
     @property
     def _n_features_out(self) -> int:
@@ -168,7 +181,7 @@ class OrbitFourier(_OrbitEmbedding):
         in a sample; or a scrambled Halton sequence (quasi-Monte Carlo), for samples of few values.
     second_layer : int, RandomFourierFeatures or None, default=None
         Random Fourier features of the first layer's: how many, for a Gaussian kernel with the
-        median heuristic, or the transformer itself.
+        median heuristic, or the transformer itself, seeded by `random_state` if it has none.
     device : str, default="cpu"
         Torch device that computes the first layer.
     memory_limit : int, default=2**30
@@ -287,7 +300,8 @@ class OrbitNystroem(_OrbitEmbedding):
     Parameters
     ----------
     kernel : Kernel or None, default=None
-        Any kernel of the values of a sample in one row; None is ``Gaussian(gamma=1.0)``.
+        Any kernel of the values of a sample in one row, or of samples as they are: a `MapKernel`, a
+        best or average fit, or either one `Normalized`. None is ``Gaussian(gamma=1.0)``.
     group : Group or None, default=None
         The transformations; None is `Identity`.
     n_components : int, default=100
@@ -303,7 +317,7 @@ class OrbitNystroem(_OrbitEmbedding):
         are compared with does.
     second_layer : int, RandomFourierFeatures or None, default=None
         Random Fourier features of the first layer's: how many, for a Gaussian kernel with the
-        median heuristic, or the transformer itself.
+        median heuristic, or the transformer itself, seeded by `random_state` if it has none.
     memory_limit : int, default=2**30
         Bytes of blocks held at a time, beside samples, landmarks and features.
     random_state : int, RandomState instance or None, default=None
@@ -312,7 +326,7 @@ class OrbitNystroem(_OrbitEmbedding):
     Attributes
     ----------
     map_ : NystroemMap
-        The kernel, the landmarks in rows and the projection.
+        The kernel, the landmarks in the form it takes and the projection.
     elements_ : sequence
         The transformations.
     second_layer_ : RandomFourierFeatures or None
@@ -380,28 +394,29 @@ class OrbitNystroem(_OrbitEmbedding):
 
     def _fit_first_layer(self, samples: FloatArray, rng: np.random.RandomState) -> None:
         kernel = Gaussian(1.0) if self.kernel is None else self.kernel
-        rows = samples.reshape(len(samples), -1).astype(np.float64)
-        n_landmarks = min(self.n_components, len(rows))
+        samples = samples.astype(np.float64)
+        n_landmarks = min(self.n_components, len(samples))
         if self.landmarks == "random":
-            landmarks = choose_landmarks(rows, n_landmarks, rng)
+            landmarks = choose_landmarks(samples, n_landmarks, rng)
         elif self.landmarks == "kmeans++":
-            landmarks, _ = kmeans_plusplus(rows, n_landmarks, random_state=rng)
+            _, chosen = kmeans_plusplus(samples.reshape(len(samples), -1), n_landmarks, random_state=rng)
+            landmarks = samples[chosen]
         else:
-            scores = leverage_scores(kernel, rows, rng)
-            landmarks = rows[rng.choice(len(rows), n_landmarks, replace=False, p=scores / scores.sum())]
+            scores = leverage_scores(kernel, as_arguments(kernel, samples), rng)
+            chosen = rng.choice(len(samples), n_landmarks, replace=False, p=scores / scores.sum())
+            landmarks = samples[chosen]
         if self.landmarks_from == "orbit":
             landmarks = self._transformed(landmarks, rng)
-        self.map_ = NystroemMap.from_landmarks(kernel, landmarks)
+        self.map_ = NystroemMap.from_landmarks(kernel, as_arguments(kernel, landmarks))
 
-    def _transformed(self, rows: FloatArray, rng: np.random.RandomState) -> FloatArray:
-        """Apply one of the transformations to each row."""
-        samples = rows.reshape(-1, *self.shape_in_)
+    def _transformed(self, samples: FloatArray, rng: np.random.RandomState) -> FloatArray:
+        """Apply one of the transformations to each sample."""
         choice = rng.randint(len(self.elements_), size=len(samples))
         transformed = np.empty_like(samples)
         for index in np.unique(choice):
             chosen = choice == index
             transformed[chosen] = self._group.act(self.elements_[index], samples[chosen])
-        return transformed.reshape(rows.shape)
+        return transformed
 
     def _first_layer(self, samples: FloatArray) -> FloatArray:
         import torch
@@ -411,10 +426,15 @@ class OrbitNystroem(_OrbitEmbedding):
         projection = torch.from_numpy(self.map_.projection)
         of_landmarks = _commutes(kernel, group) and len(landmarks) <= len(samples)
         features = torch.zeros((len(samples), projection.shape[1]), dtype=torch.float64)
+
+        def add_kernel(left: torch.Tensor, right: torch.Tensor, total: torch.Tensor) -> None:
+            x, y = (as_arguments(kernel, rows.numpy().reshape(-1, *self.shape_in_)) for rows in (left, right))
+            total.add_(torch.from_numpy(kernel(x, y)))
+
         averages = orbit_averages(
             samples.astype(np.float64),
             landmarks,
-            lambda left, right, total: total.add_(torch.from_numpy(kernel(left.numpy(), right.numpy()))),
+            add_kernel,
             elements=self.elements_,
             transform=group.adjoint if of_landmarks else group.act,
             of_templates=of_landmarks,
@@ -517,8 +537,8 @@ def leverage_scores(kernel: Kernel, rows: FloatArray, rng: np.random.RandomState
     ----------
     kernel : Kernel
         The kernel.
-    rows : ndarray of shape (n_samples, n_features)
-        Samples.
+    rows : ndarray of shape (n_samples, n_features) or (n_samples, *shape)
+        Samples in the form that the kernel takes.
     rng : RandomState
         Where the subsample comes from.
 

@@ -14,10 +14,11 @@ from sklearn.svm import SVC
 from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from segkit.errors import InputError
 from segkit.invariance.bestfit import BestFitKernel
+from segkit.invariance.templates import validate_samples
 from segkit.kernels.base import Kernel
 
 
@@ -49,6 +50,8 @@ class InvariantSVC(ClassifierMixin, BaseEstimator):
         The training samples that prediction needs.
     n_iter_ : int
         Most steps that one of the solvers took.
+    shape_in_ : tuple of int
+        Shape of one sample.
     n_features_in_ : int
         Length of the first axis of a sample.
 
@@ -130,6 +133,7 @@ class InvariantSVC(ClassifierMixin, BaseEstimator):
         self.n_iter_ = max(np.max(machine.n_iter_) for machine in machines)
         self.support_ = np.unique(np.concatenate([machine.support_ for machine in machines]))
         self.support_vectors_ = samples[self.support_]
+        self.shape_in_ = samples.shape[1:]
         self._n_fitted = len(samples)
         return self
 
@@ -180,13 +184,7 @@ class InvariantSVC(ClassifierMixin, BaseEstimator):
 
     def _grams(self, X: ArrayLike) -> Iterator[NDArray[np.float64]]:
         """Kernel values with the training set, in blocks of samples."""
-        check_is_fitted(self)
-        samples = validate_data(self, X, dtype=[np.float64, np.float32], allow_nd=True, reset=False)
-        if samples.shape[1:] != self.support_vectors_.shape[1:]:
-            raise InputError(
-                f"samples of shape {samples.shape[1:]}: the classifier was fitted on {self.support_vectors_.shape[1:]}; "
-                f"resize or crop them alike"
-            )
+        samples = validate_samples(self, X)
         for rows in gen_batches(len(samples), max(1, self.memory_limit // (8 * self._n_fitted))):
             # The machine reads the columns of its support vectors only.
             gram = np.zeros((rows.stop - rows.start, self._n_fitted))

@@ -7,6 +7,7 @@ planes is a least-squares problem of a few unknowns for each pair of images.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -20,9 +21,10 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_array, gen_batches
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from segkit.errors import ConfigError, InputError
+from segkit.invariance.templates import validate_samples
 
 Floats = NDArray[np.float64]
 
@@ -58,7 +60,7 @@ def tangent_vectors(
     InputError
         If `X` is not a stack of images.
     ConfigError
-        If a tangent is unknown, or there is none.
+        If a tangent is unknown, there is none, or `sigma` is out of its range.
 
     Notes
     -----
@@ -80,6 +82,7 @@ def tangent_vectors(
     (1, 7, 8, 8)
     """
     names = _check_tangents(tangents)
+    _check_positive("sigma", sigma)
     images = _as_images(check_array(X, dtype=np.float64, allow_nd=True))
 
     def smooth(*order: int) -> Floats:
@@ -139,7 +142,7 @@ def tangent_distances(
     InputError
         If `X` or `Y` is not a stack of images, or their sizes differ.
     ConfigError
-        If a tangent is unknown, or there is none.
+        If a tangent is unknown, there is none, or `sigma` or `elasticity` is out of its range.
 
     Notes
     -----
@@ -161,6 +164,7 @@ def tangent_distances(
     >>> bool(tangent_distances(images)[0, 1] < 0.01 * ((images[0] - images[1]) ** 2).sum())
     True
     """
+    _check_positive("elasticity", elasticity)
     left = right = _Planes.at(X, sigma=sigma, tangents=tangents)
     if Y is not None:
         right = _Planes.at(Y, sigma=sigma, tangents=tangents)
@@ -202,7 +206,7 @@ class TangentDistanceClassifier(ClassifierMixin, BaseEstimator):
         Class labels.
     n_features_in_ : int
         Height of the images.
-    image_shape_ : tuple of int
+    shape_in_ : tuple of int
         Height and width of the images.
 
     Notes
@@ -293,7 +297,7 @@ class TangentDistanceClassifier(ClassifierMixin, BaseEstimator):
                 f"neighbours are chosen among the candidates; take n_candidates >= {self.n_neighbors}"
             )
         self.classes_, self._labels = np.unique(y, return_inverse=True)
-        self.image_shape_ = images.shape[1:]
+        self.shape_in_ = images.shape[1:]
         self._planes = _Planes.at(images, sigma=self.sigma, tangents=self.tangents)
         return self
 
@@ -331,12 +335,7 @@ class TangentDistanceClassifier(ClassifierMixin, BaseEstimator):
         InputError
             If the images are not of the size of the training images.
         """
-        check_is_fitted(self)
-        images = _as_images(validate_data(self, X, dtype=np.float64, allow_nd=True, reset=False))
-        if images.shape[1:] != self.image_shape_:
-            raise InputError(
-                f"images of shape {images.shape[1:]}: the training images have {self.image_shape_}; resize or crop"
-            )
+        images = validate_samples(self, X)
         votes = np.zeros((len(images), len(self.classes_)))
         for rows in gen_batches(len(images), self._block_length()):
             queries = _Planes.at(images[rows], sigma=self.sigma, tangents=self.tangents)
@@ -437,6 +436,11 @@ def _check_tangents(tangents: Sequence[str] | None) -> Sequence[str]:
     if not names or not set(names) <= set(TANGENTS):
         raise ConfigError(f"tangents={tangents!r}: choose at least one of {', '.join(TANGENTS)}")
     return names
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise ConfigError(f"{name}={value}: a positive and finite number is needed")
 
 
 def _as_images(X: NDArray[Any]) -> NDArray[Any]:

@@ -141,16 +141,7 @@ class OrbitTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def _validated(self, X: ArrayLike) -> FloatArray:
         """Check the samples to transform."""
-        check_is_fitted(self)
-        samples: FloatArray = validate_data(
-            self, X, dtype=[np.float64, np.float32], allow_nd=True, reset=False
-        )
-        if samples.shape[1:] != self.shape_in_:
-            raise InputError(
-                f"samples of shape {samples.shape[1:]}: {type(self).__name__} was fitted on {self.shape_in_}; "
-                f"resize or crop them alike"
-            )
-        return samples
+        return validate_samples(self, X)
 
     @property
     def _group(self) -> Group:
@@ -160,6 +151,38 @@ class OrbitTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def validate_samples(estimator: Any, X: ArrayLike) -> FloatArray:
+    """Check samples that a fitted estimator is given.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Its attribute ``shape_in_`` is the shape of one sample.
+    X : array-like of shape (n_samples, *shape)
+        Samples.
+
+    Returns
+    -------
+    ndarray of shape (n_samples, *shape)
+        The samples; float32 if `X` is, else float64.
+
+    Raises
+    ------
+    InputError
+        If samples have another shape than those fitted.
+    """
+    check_is_fitted(estimator)
+    samples: FloatArray = validate_data(
+        estimator, X, dtype=[np.float64, np.float32], allow_nd=True, reset=False
+    )
+    if samples.shape[1:] != estimator.shape_in_:
+        raise InputError(
+            f"samples of shape {samples.shape[1:]}: {type(estimator).__name__} was fitted on "
+            f"{estimator.shape_in_}; resize or crop them alike"
+        )
+    return samples
 
 
 def check_device(device: str) -> None:

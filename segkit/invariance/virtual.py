@@ -18,11 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from segkit.invariance.bestfit import BestFitKernel
 from segkit.invariance.groups import Element, Group, Identity, draw_elements
 from segkit.invariance.svc import InvariantSVC
+from segkit.invariance.templates import validate_samples
 from segkit.kernels.base import FloatArray, Kernel
 
 
@@ -77,7 +78,8 @@ class _TransformingSVC(ClassifierMixin, BaseEstimator):
         """
         samples, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], allow_nd=True)
         rng = check_random_state(self.random_state)
-        self.elements_ = draw_elements(self._group, self.n_transforms, samples.shape[1:], rng)
+        self.shape_in_ = samples.shape[1:]
+        self.elements_ = draw_elements(self._group, self.n_transforms, self.shape_in_, rng)
         # Best fit over no transformations is the kernel itself, of samples of any shape.
         plain = InvariantSVC(BestFitKernel(self.kernel), C=self.C).fit(samples, labels)
         self.classes_ = plain.classes_
@@ -91,13 +93,6 @@ class _TransformingSVC(ClassifierMixin, BaseEstimator):
     @property
     def _group(self) -> Group:
         return Identity() if self.group is None else self.group
-
-    def _validated(self, X: ArrayLike) -> FloatArray:
-        check_is_fitted(self)
-        samples: FloatArray = validate_data(
-            self, X, dtype=[np.float64, np.float32], allow_nd=True, reset=False
-        )
-        return samples
 
 
 class VirtualSVC(_TransformingSVC):
@@ -125,6 +120,8 @@ class VirtualSVC(_TransformingSVC):
         The transformations.
     svc_ : InvariantSVC
         The classifier trained on the support vectors and their transforms.
+    shape_in_ : tuple of int
+        Shape of one sample.
     n_features_in_ : int
         Length of the first axis of a sample.
 
@@ -170,8 +167,13 @@ class VirtualSVC(_TransformingSVC):
         ndarray of shape (n_samples,) or (n_samples, n_classes), float64
             Positive for the second of two classes; of more, largest for the predicted one but for
             ties of votes.
+
+        Raises
+        ------
+        InputError
+            If samples have another shape than those fitted.
         """
-        samples = self._validated(X)
+        samples = validate_samples(self, X)
         return self.svc_.decision_function(samples)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -186,8 +188,13 @@ class VirtualSVC(_TransformingSVC):
         -------
         ndarray of shape (n_samples,)
             Class labels.
+
+        Raises
+        ------
+        InputError
+            If samples have another shape than those fitted.
         """
-        samples = self._validated(X)
+        samples = validate_samples(self, X)
         return self.svc_.predict(samples)
 
 
@@ -216,6 +223,8 @@ class JitteredQuerySVC(_TransformingSVC):
         The transformations.
     svc_ : InvariantSVC
         The classifier, trained on the samples as they are.
+    shape_in_ : tuple of int
+        Shape of one sample.
     n_features_in_ : int
         Length of the first axis of a sample.
 
@@ -255,8 +264,13 @@ class JitteredQuerySVC(_TransformingSVC):
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes), float64
             Positive for the second of two classes; of more, largest for the predicted one.
+
+        Raises
+        ------
+        InputError
+            If samples have another shape than those fitted.
         """
-        samples = self._validated(X)
+        samples = validate_samples(self, X)
         scores = (
             self.svc_.decision_function(self._group.act(element, samples)) for element in self.elements_
         )
@@ -274,6 +288,11 @@ class JitteredQuerySVC(_TransformingSVC):
         -------
         ndarray of shape (n_samples,)
             Class labels.
+
+        Raises
+        ------
+        InputError
+            If samples have another shape than those fitted.
         """
         scores = self.decision_function(X)
         best = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.intp)

@@ -13,8 +13,10 @@ from segkit.invariance import (
     PolarRotation,
     Rotation,
     Translation,
+    bestfit,
 )
 from segkit.invariance.bestfit import AverageFitKernel, BestFitKernel, largest_pd_n, smallest_eigenvalue
+from segkit.invariance.correlation import CircularCorrelation
 from segkit.invariance.local import LocalPolynomialKernel
 from segkit.kernels import Anova, Gaussian, Laplacian, Normalized, Polynomial
 
@@ -28,6 +30,7 @@ BASES = [
     Anova(0.1),
     Normalized(Polynomial(degree=2)),
     LOCAL,
+    Normalized(LOCAL),
     LocalPolynomialKernel(windows=3, degrees=(3, 1)),
 ]
 WHOLE_GROUPS = [
@@ -59,7 +62,7 @@ KINDS = {BestFitKernel: np.max, AverageFitKernel: np.mean}
 def naive(reduce, base, group, X, Y):
     """Reduce base(x, T y) over T, one transformation after the other."""
     base = Polynomial(degree=8, gamma=1 / X[0].size) if base is None else base
-    on_rows = not isinstance(base, LocalPolynomialKernel)
+    on_rows = "LocalPolynomialKernel" not in repr(base)
     values = []
     for element in group.elements(X.shape[1:]):
         moved = group.act(element, Y)
@@ -128,6 +131,67 @@ def test_memory_limit_changes_no_value(n, m, memory_limit, seed):
             small(X, Y), BestFitKernel(Polynomial(), group)(X, Y), rtol=1e-9, atol=1e-9
         )
         np.testing.assert_allclose(small(X), BestFitKernel(Polynomial(), group)(X), rtol=1e-9, atol=1e-9)
+
+
+def test_a_best_fit_of_a_best_fit_is_that_over_both_groups(rng):
+    X, Y = rng.normal(size=(3, 4, 4)), rng.normal(size=(2, 4, 4))
+    nested = BestFitKernel(BestFitKernel(SQUARE, Dihedral()), Translation())
+    expected = BestFitKernel(SQUARE, Composition((Translation(), Dihedral())))(X, Y)
+    np.testing.assert_allclose(nested(X, Y), expected, rtol=1e-9)
+    normalized = BestFitKernel(Normalized(BestFitKernel(SQUARE, Dihedral())), Translation())(X, Y)
+    diagonals = [BestFitKernel(SQUARE, Dihedral()).diagonal(samples) for samples in (X, Y)]
+    np.testing.assert_allclose(normalized, expected / np.sqrt(np.outer(*diagonals)), rtol=1e-9)
+
+
+@pytest.fixture
+def correlated(monkeypatch):
+    """Samples of each block of left maps, and pairs of each square of correlations."""
+    n_left, n_pairs = [], []
+
+    class Spy(CircularCorrelation):
+        def left_spectra(self, maps):
+            n_left.append(len(maps))
+            return super().left_spectra(maps)
+
+        def products(self, left, right):
+            n_pairs.append(left.shape[1] * right.shape[3])
+            return super().products(left, right)
+
+    monkeypatch.setattr(bestfit, "CircularCorrelation", Spy)
+    return n_left, n_pairs
+
+
+def test_blocks_of_correlations_fit_the_memory(correlated, rng):
+    limit, X = 200_000, rng.normal(size=(60, 8, 8))
+    BestFitKernel(SQUARE, Translation(), memory_limit=limit)(X)
+    n_left, n_pairs = correlated
+    assert sum(n_left) == 60
+    # Real and imaginary parts of half spectra, twice and four times; products of 64 shifts.
+    assert 1 < max(n_left) < 60
+    assert max(n_left) * (2 + 4) * 2 * 40 * 8 <= limit
+    assert 1 < max(n_pairs) * (2 * 2 * 40 + 64) * 8 <= limit / 2
+
+
+def test_threads_share_the_memory(correlated, rng, monkeypatch):
+    X, (_, n_pairs), largest = rng.normal(size=(20, 8, 8)), correlated, {}
+    for n_threads in (1, 4):
+        monkeypatch.setattr(bestfit, "_count_threads", lambda blas, n_threads=n_threads: n_threads)
+        n_pairs.clear()
+        BestFitKernel(SQUARE, Translation(), memory_limit=200_000)(X)
+        largest[n_threads] = max(n_pairs)
+    assert 1 < 4 * largest[4] <= largest[1]
+
+
+def test_blocks_of_transformed_samples_fit_the_memory(rng):
+    pairs = []
+
+    class Spy(Anova):
+        def __call__(self, X, Y=None):
+            pairs.append(len(X) * len(Y))
+            return super().__call__(X, Y)
+
+    AverageFitKernel(Spy(0.1), Dihedral(), memory_limit=20_000)(rng.normal(size=(70, 2, 2)))
+    assert 70 < max(pairs) * 8 <= 20_000 / 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -226,9 +290,36 @@ class TestErrors:
 
     @pytest.mark.parametrize("value", [np.nan, np.inf])
     def test_non_finite(self, value):
-        message = r"^the samples hold NaN or infinite values: a kernel needs finite ones; mask or fill them$"
+        message = r"^1 of 1 values are NaN or infinite: replace them or leave out their samples$"
         with pytest.raises(InputError, match=message):
             AverageFitKernel()([[1.0]], [[value]])
+
+    @pytest.mark.parametrize("group", [Identity(), Translation(1), Rotation((-10, 20))], ids=repr)
+    @pytest.mark.parametrize("n_threads", [1, 2])
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_values_that_overflow(self, group, n_threads, kind, rng, monkeypatch):
+        monkeypatch.setattr(bestfit, "_count_threads", lambda blas: n_threads)
+        X = (1000 * rng.normal(size=(4, 6, 6))).astype(np.float32)
+        message = (
+            r"^kernel values exceed the largest float32 number: scale the samples to \[0, 1\] or give them in "
+            r"float64$"
+        )
+        with pytest.raises(InputError, match=message):
+            kind(group=group)(X)
+        assert np.isfinite(kind(group=group)(X.astype(np.float64))).all()
+
+    @pytest.mark.parametrize(
+        ("parameters", "message"),
+        [
+            ({"group": None}, r"group=None: a Group is needed, such as Identity\(\) or Dihedral\(\)"),
+            ({"group": "d4"}, r"group='d4': a Group is needed, such as Identity\(\) or Dihedral\(\)"),
+            ({"base": "poly"}, r"base='poly': a kernel is needed, or None for the paper's polynomial"),
+        ],
+    )
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_what_is_no_group_or_kernel(self, kind, parameters, message):
+        with pytest.raises(ConfigError, match=f"^{message}$"):
+            kind(**parameters)
 
     def test_group_of_images_on_rows(self):
         message = r"^samples of shape \(3,\): Translation acts on 2 axes; give an array \(n_samples, H, W\)$"
@@ -243,7 +334,14 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("gram", "message"),
         [
-            (np.ones((2, 3)), r"^array of shape \(2, 3\): a Gram matrix is square; pass kernel\(X\)$"),
+            (
+                np.ones((2, 3)),
+                r"^array of shape \(2, 3\): a Gram matrix is square and not empty; pass kernel\(X\)$",
+            ),
+            (
+                np.ones((0, 0)),
+                r"^array of shape \(0, 0\): a Gram matrix is square and not empty; pass kernel\(X\)$",
+            ),
             (
                 [[1.0, 2.0], [3.0, 1.0]],
                 r"^the Gram matrix and its transpose differ by up to 1: eigenvalues are of symmetric ones; "
@@ -258,6 +356,11 @@ class TestErrors:
     def test_gram(self, function, gram, message):
         with pytest.raises(InputError, match=message):
             function(gram)
+
+    @pytest.mark.parametrize("tol", [-5, np.nan, np.inf])
+    def test_tol(self, tol):
+        with pytest.raises(ConfigError, match=rf"^tol={tol}: a finite fraction >= 0 is needed$"):
+            largest_pd_n(np.eye(2), tol=tol)
 
 
 def test_smallest_eigenvalue_of_a_known_spectrum(rng):

@@ -196,6 +196,13 @@ def test_thresholds_reach_as_far_as_samples_and_given_templates_can():
     assert cdf.transform(X).shape == (2, 51) == (2, len(cdf.get_feature_names_out()))
 
 
+def test_longer_samples_than_those_fitted_fall_off_the_last_threshold():
+    cdf = GroupCDF(n_bins=2, templates=[[1.0, 0.0]]).fit([[1.0, 0.0]])
+    features = cdf.transform([[1.0, 0.0], [2.0, 0.0]])
+    assert features[0, -1] > 0
+    np.testing.assert_array_equal(features[1], 0)
+
+
 def test_quadrature_weights():
     thresholds = np.array([0.0, 1.0, 4.0])
     np.testing.assert_allclose(quadrature_weights(thresholds, rule="sum"), [2, 2, 2])

@@ -19,6 +19,8 @@ from segkit.invariance import (
     Scaling,
     Translation,
 )
+from segkit.invariance.bestfit import BestFitKernel
+from segkit.invariance.local import LocalPolynomialKernel
 from segkit.invariance.orbit import (
     OrbitFourier,
     OrbitNystroem,
@@ -26,7 +28,15 @@ from segkit.invariance.orbit import (
     leverage_scores,
     orthogonal_frequencies,
 )
-from segkit.kernels import Anova, Gaussian, Laplacian, Polynomial, RandomFourierFeatures, median_gamma
+from segkit.kernels import (
+    Anova,
+    Gaussian,
+    Laplacian,
+    Normalized,
+    Polynomial,
+    RandomFourierFeatures,
+    median_gamma,
+)
 
 
 @parametrize_with_checks([OrbitFourier(n_components=10), OrbitNystroem(n_components=10)])
@@ -247,6 +257,18 @@ def test_second_layer_is_random_features_of_the_first(make, rng):
 
 
 @pytest.mark.parametrize("make", [OrbitFourier, OrbitNystroem])
+def test_a_second_layer_without_a_seed_takes_that_of_the_embedding(make, rng):
+    X = rng.normal(size=(10, 4))
+    given = RandomFourierFeatures(Gaussian(1.0), n_components=6)
+    first, again, other = (
+        make(n_components=8, second_layer=given, random_state=seed).fit_transform(X) for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 0.1
+    assert given.random_state is None
+
+
+@pytest.mark.parametrize("make", [OrbitFourier, OrbitNystroem])
 def test_permuted_matrices_sorted_by_norm(make, rng):
     X = rng.normal(size=(20, 5, 5))
     X += X.transpose(0, 2, 1)
@@ -258,6 +280,26 @@ def test_permuted_matrices_sorted_by_norm(make, rng):
     features = noisy.transform(X)
     distances = np.linalg.norm(noisy.transform(permuted)[:, None] - features, axis=2)
     np.testing.assert_array_equal(distances.argmin(axis=1), np.arange(20))
+
+
+@pytest.mark.parametrize("landmarks", ["random", "kmeans++", "leverage"])
+@pytest.mark.parametrize("landmarks_from", ["data", "orbit"])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        LocalPolynomialKernel(windows=3, degrees=(2, 1)),
+        Normalized(LocalPolynomialKernel(windows=3, degrees=(2, 1))),
+        BestFitKernel(Polynomial(2), Dihedral()),
+    ],
+    ids=repr,
+)
+def test_nystroem_of_a_kernel_of_images_is_that_kernel(kernel, landmarks, landmarks_from, rng):
+    X = rng.normal(size=(6, 5, 5))
+    embedding = OrbitNystroem(
+        kernel, n_components=6, landmarks=landmarks, landmarks_from=landmarks_from, random_state=0
+    )
+    features = embedding.fit_transform(X)
+    np.testing.assert_allclose(features @ features.T, kernel(X), rtol=1e-6)
 
 
 @pytest.mark.parametrize("landmarks", ["random", "kmeans++", "leverage"])
@@ -365,8 +407,13 @@ def test_bad_input(make):
         match=rf"^samples of shape \(4, 5\): {make.__name__} was fitted on \(4, 4\); resize or crop them alike$",
     ):
         make().fit(X).transform(np.ones((3, 4, 5)))
-    with pytest.raises(InputError, match="1 sample: the median distance needs at least 2"):
-        make(second_layer=10).fit(X[:1])
+    for samples in (X[:1], np.ones((3, 4))):
+        message = (
+            rf"^second_layer=10: features of {len(samples)} samples have no median distance above 0; give more "
+            r"samples that differ, or RandomFourierFeatures\(Gaussian\(gamma\)\)$"
+        )
+        with pytest.raises(InputError, match=message):
+            make(second_layer=10).fit(samples)
 
 
 def test_options_that_do_not_fit():

@@ -87,8 +87,8 @@ def test_one_class():
 def test_samples_of_another_shape(rng):
     svc = InvariantSVC(Polynomial()).fit(rng.normal(size=(4, 3)), [0, 1, 0, 1])
     images = InvariantSVC().fit(rng.normal(size=(4, 3, 5)), [0, 1, 0, 1])
-    message = r"^samples of shape \(3, 4\): the classifier was fitted on \(3, 5\); resize or crop them alike$"
+    message = r"^samples of shape \(3, 4\): InvariantSVC was fitted on \(3, 5\); resize or crop them alike$"
     with pytest.raises(InputError, match=message):
         images.predict(np.ones((1, 3, 4)))
-    with pytest.raises(InputError, match=r"^samples of shape \(3, 1\): the classifier was fitted on \(3,\);"):
+    with pytest.raises(InputError, match=r"^samples of shape \(3, 1\): InvariantSVC was fitted on \(3,\);"):
         svc.predict(np.ones((1, 3, 1)))

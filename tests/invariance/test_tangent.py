@@ -122,6 +122,15 @@ def test_a_blank_image_does_not_move(rng):
     np.testing.assert_allclose(tangent_distances(X, blank, two_sided=False), (smooth**2).sum())
 
 
+def test_dependent_tangents_are_one_direction(rng):
+    """In a line of pixels nothing moves up or down, and both stretches are the scaling."""
+    X, Y = rng.normal(size=(3, 1, 20)), rng.normal(size=(4, 1, 20))
+    independent = ("horizontal", "scaling", "thickness")
+    np.testing.assert_allclose(
+        tangent_distances(X, Y), tangent_distances(X, Y, tangents=independent), rtol=1e-9
+    )
+
+
 def labelled(rng):
     """Shifted copies of six images, each image a class."""
     X = blobs(rng, 6)
@@ -184,10 +193,24 @@ def test_bad_input(rng):
         TangentDistanceClassifier(tangents=("shear",)).fit(X, y)
     with pytest.raises(ConfigError, match=r"tangents=\(\): choose at least one of"):
         tangent_vectors(X, tangents=())
-    with pytest.raises(InputError, match=r"images of shape \(16, 15\): the training images have \(16, 16\)"):
+    with pytest.raises(
+        InputError, match=r"^samples of shape \(16, 15\): TangentDistanceClassifier was fitted on \(16, 16\)"
+    ):
         TangentDistanceClassifier().fit(X, y).predict(X[:, :, 1:])
     with pytest.raises(InputError, match=r"images of shapes \(16, 16\) and \(8, 32\): crop or resize"):
         tangent_distances(X, X.reshape(6, 8, 32))
+
+
+@pytest.mark.parametrize("value", [0, -1.0, np.nan, np.inf])
+def test_scales_that_are_not_positive(value):
+    X = np.ones((2, 8, 8))
+    for name, function in [
+        ("sigma", tangent_vectors),
+        ("sigma", tangent_distances),
+        ("elasticity", tangent_distances),
+    ]:
+        with pytest.raises(ConfigError, match=rf"^{name}={value}: a positive and finite number is needed$"):
+            function(X, **{name: value})
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import pytest
 
 from segkit.errors import ConfigError
 from segkit.invariance import Dihedral, NormSortedPermutation
-from segkit.invariance.templates import check_device, orbit_averages
+from segkit.invariance.templates import PAIR_BYTES, check_device, orbit_averages
 
 
 def add_products_and_squares(left, right, total):
@@ -57,6 +57,25 @@ def test_averages_are_those_of_a_loop_in_blocks_of_any_size(images, templates, o
     np.testing.assert_allclose(values, expected, rtol=1e-12)
     assert (blocks == 1) == (memory_limit == 2**30)
     assert (blocks == len(templates if of_templates else images)) == (memory_limit == 1)
+
+
+@pytest.mark.parametrize("of_templates", [True, False])
+def test_pairs_evaluated_at_once_fit_the_memory(of_templates):
+    many, few, pairs = np.ones((200, 1)), np.ones((5, 1)), []
+    X, templates = (many, few) if of_templates else (few, many)
+    limit = 20_000
+    averages = orbit_averages(
+        X,
+        templates,
+        lambda left, right, total: pairs.append(len(left) * len(right)),
+        elements=range(2),
+        transform=lambda element, block: block,
+        of_templates=of_templates,
+        memory_limit=limit,
+    )
+    assert len(list(averages)) == 1
+    assert sum(pairs) == 2 * 200 * 5
+    assert 1 < max(pairs) * PAIR_BYTES <= limit / 4
 
 
 @pytest.mark.parametrize("of_templates", [True, False])

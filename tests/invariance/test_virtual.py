@@ -122,7 +122,11 @@ def test_bad_input(rng, Classifier):
         Classifier(group=Dihedral()).fit(X.reshape(12, 36), y)
     with pytest.raises(InputError, match=r"y holds the one class"):
         Classifier().fit(X, np.zeros(12))
-    with pytest.raises(
-        InputError, match=r"samples of shape \(6, 5\): the classifier was fitted on \(6, 6\); resize or crop"
-    ):
-        Classifier().fit(X, y).predict(X[:, :, 1:])
+    svc = Classifier(group=Translation(1)).fit(X, y)
+    for other in (X[:, :, 1:], X[:, :, 0], X[..., None]):
+        shape = ", ".join(map(str, other.shape[1:])) + ("," if other.ndim == 2 else "")
+        message = (
+            rf"^samples of shape \({shape}\): {Classifier.__name__} was fitted on \(6, 6\); resize or crop"
+        )
+        with pytest.raises(InputError, match=message):
+            svc.predict(other)
