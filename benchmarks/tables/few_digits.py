@@ -88,7 +88,7 @@ METHODS = {
     "L-TI-RI-SVM": best(Composition((turns(-5, 6), Translation(max_shift=7))), local(7)),
 }
 # "Ours" is chosen among best local fits over shifts up to 7 pixels and turns, with these windows and
-# ranges of degrees, as they are or scaled to unit self-similarity, raised to these degrees, at these C.
+# ranges of turns, as they are or scaled to unit self-similarity, raised to these degrees, at these C.
 WINDOWS = (5, 7)
 TURNS = ((-5, 6, 1), (-15, 16, 3))
 DEGREES = (1, 2, 4)
@@ -161,9 +161,14 @@ class Products:
         return self.kernel(self.test_X, self.X)
 
     @cached_property
+    def blank(self) -> float:
+        """Kernel value of blank images, which every other value exceeds by what images have in common."""
+        return float(self.kernel(np.zeros_like(self.X[:1]))[0, 0])
+
+    @cached_property
     def test_norms(self) -> Any:
-        """Root of the kernel value of each test image with itself."""
-        return np.sqrt(self.kernel.diagonal(self.test_X))
+        """Root of what each test image has in common with itself."""
+        return np.sqrt(self.kernel.diagonal(self.test_X) - self.blank)
 
 
 def support_vectors(products: Products, n: int, y: Any, test_y: Any) -> dict[str, Any]:
@@ -197,24 +202,30 @@ def ours(candidates: dict[str, Products], n: int, y: Any, test_y: Any, *, quick:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The least populated class")
         for fit, scaled, degree, C in product(candidates, (False, True), DEGREES, PENALTIES):
-            gram = candidates[fit].gram[:n, :n] ** degree
-            norms = np.sqrt(np.diag(gram))
-            machine = SVC(kernel="precomputed", C=C)
-            found = cross_val_score(
-                machine, gram / np.outer(norms, norms) if scaled else gram, y[:n], cv=folds
-            )
+            gram = gram_of(candidates[fit], n, scaled=scaled) ** degree
+            found = cross_val_score(SVC(kernel="precomputed", C=C), gram, y[:n], cv=folds)
             scores[fit, scaled, degree, C] = float(np.mean(found))
     fit, scaled, degree, C = max(scores, key=scores.__getitem__)
     chosen = candidates[fit]
-    gram, cross = chosen.gram[:n, :n] ** degree, chosen.cross[:, :n] ** degree
+    machine = SVC(kernel="precomputed", C=C).fit(gram_of(chosen, n, scaled=scaled) ** degree, y[:n])
+    cross = chosen.cross[:, :n]
     if scaled:
-        norms = np.sqrt(np.diag(gram))
-        gram, cross = gram / np.outer(norms, norms), cross / np.outer(chosen.test_norms**degree, norms)
-    machine = SVC(kernel="precomputed", C=C).fit(gram, y[:n])
-    return accuracy(machine.predict(cross), test_y) | {
-        "chosen": {"fit": fit, "normalized": scaled, "degree": degree, "C": C},
+        norms = np.sqrt(np.diag(chosen.gram)[:n] - chosen.blank)
+        cross = (cross - chosen.blank) / np.outer(chosen.test_norms, norms)
+    return accuracy(machine.predict(cross**degree), test_y) | {
+        "chosen": {"fit": fit, "scaled": scaled, "degree": degree, "C": C},
         "cross_validation": {", ".join(map(str, key)): 100 * score for key, score in scores.items()},
     }
+
+
+def gram_of(products: Products, n: int, *, scaled: bool) -> Any:
+    """Best fits between n training images; scaled, what two have in common over what each has with itself."""
+    gram = products.gram[:n, :n]
+    if not scaled:
+        return gram
+    common = gram - products.blank
+    norms = np.sqrt(np.diag(common))
+    return common / np.outer(norms, norms)
 
 
 def digits(table: Table) -> tuple[Any, Any, Any, Any]:
