@@ -26,9 +26,9 @@ from pydantic import (
 from pydantic import ValidationError as SchemaError
 from pydantic_core import PydanticCustomError
 
+from segkit.checks import is_whole
 from segkit.errors import ConfigError
 from segkit.features import ConvNetBank, FilterBank, ModuleBank, OrbitAveraged, OrbitBank, ScatteringBank
-from segkit.features.base import is_count
 from segkit.kernels import MixtureRFF
 from segkit.linear import LinearSVM
 from segkit.segmenter import SELECTION_TOL, Segmenter
@@ -40,7 +40,7 @@ class _Section(BaseModel):
 
 
 def _known_orbit(orbit: Any) -> Any:
-    if orbit is None or orbit == "d4" or is_count(orbit):
+    if orbit is None or orbit == "d4" or is_whole(orbit):
         return orbit
     raise PydanticCustomError("orbit", "input should be d4 or a number of angles, 1 or more")
 

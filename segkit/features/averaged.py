@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
+from segkit.checks import is_whole
 from segkit.errors import ConfigError
 from segkit.features.base import (
     Channel,
@@ -18,7 +19,6 @@ from segkit.features.base import (
     FilterBank,
     FloatArray,
     as_image,
-    is_count,
     rotation_matrices,
     sample_maps,
 )
@@ -155,7 +155,7 @@ class OrbitAveraged(FilterBank):
             raise ConfigError(
                 f"bank {type(self.bank).__name__}: give a filter bank, not averaged already, such as ScatteringBank()"
             )
-        if self.orbit != "d4" and not is_count(self.orbit):
+        if self.orbit != "d4" and not is_whole(self.orbit):
             raise ConfigError(f"orbit {self.orbit!r}: choose d4 or a number of angles, 1 or more")
         if self.embedding not in EMBEDDINGS:
             raise ConfigError(f"embedding {self.embedding!r}: choose one of {', '.join(EMBEDDINGS)}")

@@ -219,11 +219,6 @@ def _columns(stacks: list[FeatureMaps], channels: NDArray[np.intp] | None) -> di
     return {int(channel): column for column, channel in enumerate(channels)}
 
 
-def is_count(value: Any) -> bool:
-    """Whether a value is a whole number, 1 or more."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 1)
-
-
 def rotation_matrices(n_angles: int) -> NDArray[np.float64]:
     """Equispaced counterclockwise turns of (row, column) positions over a whole turn; (n_angles, 2, 2)."""
     angles = 2 * np.pi * np.arange(n_angles) / n_angles

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 from sklearn.utils import check_random_state
 
+from segkit.checks import is_whole
 from segkit.errors import ConfigError, InputError
 from segkit.features.base import (
     Channel,
@@ -26,7 +27,6 @@ from segkit.features.base import (
     FilterBank,
     FloatArray,
     as_image,
-    is_count,
     rotation_matrices,
 )
 from segkit.kernels import Gaussian
@@ -258,14 +258,14 @@ class OrbitBank(FilterBank):
 
     def _check(self) -> None:
         sizes = list(self.patch_sizes)
-        if not sizes or not all(is_count(size) and size >= 3 and size % 2 for size in sizes):
+        if not sizes or not all(is_whole(size) and size >= 3 and size % 2 for size in sizes):
             raise ConfigError(f"patch_sizes {sizes}: give odd numbers of pixels from 3 up, such as [9, 17]")
         if len(set(sizes)) < len(sizes):
             raise ConfigError(f"patch_sizes {sizes}: give each size once")
         for name in ("n_templates", "n_angles", "stride"):
-            if not is_count(getattr(self, name)):
+            if not is_whole(getattr(self, name)):
                 raise ConfigError(f"{name} {getattr(self, name)}: give a whole number, 1 or more")
-        if self.random_state != 0 and not is_count(self.random_state):
+        if not is_whole(self.random_state, least=0):
             raise ConfigError(
                 f"random_state {self.random_state}: give a whole number, 0 or more, to have the same templates each time"
             )

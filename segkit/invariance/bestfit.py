@@ -22,12 +22,11 @@ from segkit.invariance.correlation import (
     CircularCorrelation,
     ImageMaps,
     MapKernel,
-    as_samples,
-    check_values,
     map_form,
 )
 from segkit.invariance.groups import Composition, Group, Identity
 from segkit.invariance.permutations import MatrixPermutation, Permutation
+from segkit.invariance.samples import as_samples, check_values
 from segkit.invariance.spatial import Dihedral, PolarRotation, Translation
 from segkit.kernels.base import FloatArray, Gaussian, Kernel, Laplacian, Normalized, Polynomial
 

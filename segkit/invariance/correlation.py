@@ -1,7 +1,4 @@
-"""Inner products of images with circular shifts of other images, for many shifts at once.
-
-Also what kernels of images, shifted or not, check of samples and of their values.
-"""
+"""Inner products of images with circular shifts of other images, for many shifts at once."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import fft
 
-from segkit.errors import InputError
 from segkit.kernels.base import FloatArray, Gaussian, Kernel, Laplacian, Polynomial
 
 
@@ -67,61 +63,6 @@ def map_form(kernel: Kernel) -> ImageMaps | None:
     if isinstance(kernel, Gaussian | Laplacian):
         return _RadialMaps(kernel)
     return None
-
-
-def as_samples(X: ArrayLike) -> FloatArray:
-    """Check the samples that a kernel compares.
-
-    Parameters
-    ----------
-    X : array-like of shape (n, *shape)
-        Samples.
-
-    Returns
-    -------
-    ndarray of shape (n, *shape)
-        The samples in a floating dtype, float32 if `X` is.
-
-    Raises
-    ------
-    InputError
-        If there is no value, or one is not real or not finite.
-    """
-    samples = np.asarray(X)
-    if samples.dtype.kind not in "buif":
-        raise InputError(
-            f"samples of dtype {samples.dtype}: a kernel compares real numbers; convert them to float"
-        )
-    if not samples.size:
-        raise InputError(
-            f"array of shape {samples.shape}: a kernel compares samples of at least one value; give one or more"
-        )
-    if not np.isfinite(samples).all():
-        raise InputError(
-            f"{np.count_nonzero(~np.isfinite(samples))} of {samples.size} values are NaN or infinite: replace "
-            f"them or leave out their samples"
-        )
-    return samples.astype(np.result_type(samples, np.float32), copy=False)
-
-
-def check_values(values: FloatArray) -> None:
-    """Check kernel values of finite samples.
-
-    Parameters
-    ----------
-    values : ndarray
-        Kernel values.
-
-    Raises
-    ------
-    InputError
-        If some exceed the largest number of their dtype.
-    """
-    if not np.isfinite(values).all():
-        raise InputError(
-            f"kernel values exceed the largest {values.dtype} number: scale the samples to [0, 1] or "
-            f"give them in float64"
-        )
 
 
 class CircularCorrelation:

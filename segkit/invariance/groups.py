@@ -12,7 +12,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -367,11 +366,6 @@ def cannot_list(group: Group) -> ConfigError:
     return ConfigError(
         f"{group} has infinitely many elements: give n_transforms, the number to draw, or list some of them"
     )
-
-
-def is_whole(value: Any, *, least: int) -> bool:
-    """Tell whether a value is a whole number of at least `least`, of Python's or NumPy's types."""
-    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
 
 
 def _is_fit(number: float, *, positive: bool) -> bool:

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import find_objects, uniform_filter
 
 from segkit.errors import ConfigError, InputError
-from segkit.invariance.correlation import as_samples, check_values
+from segkit.invariance.samples import as_samples, check_values
 from segkit.kernels.base import FloatArray
 
 Float64Array = NDArray[np.float64]

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage, sparse
 
+from segkit.checks import is_whole
 from segkit.errors import ConfigError, InputError
 from segkit.invariance.groups import (
     Array,
@@ -27,7 +28,6 @@ from segkit.invariance.groups import (
     cannot_list,
     check_law,
     draw_numbers,
-    is_whole,
     pick,
 )
 from segkit.invariance.laws import Law, LogNormal, RandomGenerator, Uniform

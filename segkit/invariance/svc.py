@@ -18,7 +18,7 @@ from sklearn.utils.validation import validate_data
 
 from segkit.errors import InputError
 from segkit.invariance.bestfit import BestFitKernel
-from segkit.invariance.templates import validate_samples
+from segkit.invariance.samples import validate_samples
 from segkit.kernels.base import Kernel
 
 

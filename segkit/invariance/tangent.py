@@ -24,7 +24,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from segkit.errors import ConfigError, InputError
-from segkit.invariance.templates import validate_samples
+from segkit.invariance.samples import validate_samples
 
 Floats = NDArray[np.float64]
 

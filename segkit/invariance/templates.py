@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import gen_batches
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
-from segkit.errors import ConfigError, InputError
+from segkit.errors import ConfigError
 from segkit.invariance.groups import Element, Group, Identity, draw_elements
+from segkit.invariance.samples import validate_samples
 from segkit.kernels.base import FloatArray
 
 if TYPE_CHECKING:
@@ -151,38 +152,6 @@ class OrbitTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def validate_samples(estimator: Any, X: ArrayLike) -> FloatArray:
-    """Check samples that a fitted estimator is given.
-
-    Parameters
-    ----------
-    estimator : estimator
-        Its attribute ``shape_in_`` is the shape of one sample.
-    X : array-like of shape (n_samples, *shape)
-        Samples.
-
-    Returns
-    -------
-    ndarray of shape (n_samples, *shape)
-        The samples; float32 if `X` is, else float64.
-
-    Raises
-    ------
-    InputError
-        If samples have another shape than those fitted.
-    """
-    check_is_fitted(estimator)
-    samples: FloatArray = validate_data(
-        estimator, X, dtype=[np.float64, np.float32], allow_nd=True, reset=False
-    )
-    if samples.shape[1:] != estimator.shape_in_:
-        raise InputError(
-            f"samples of shape {samples.shape[1:]}: {type(estimator).__name__} was fitted on "
-            f"{estimator.shape_in_}; resize or crop them alike"
-        )
-    return samples
 
 
 def check_device(device: str) -> None:

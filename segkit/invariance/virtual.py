@@ -22,8 +22,8 @@ from sklearn.utils.validation import validate_data
 
 from segkit.invariance.bestfit import BestFitKernel
 from segkit.invariance.groups import Element, Group, Identity, draw_elements
+from segkit.invariance.samples import validate_samples
 from segkit.invariance.svc import InvariantSVC
-from segkit.invariance.templates import validate_samples
 from segkit.kernels.base import FloatArray, Kernel
 
 

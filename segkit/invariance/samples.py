@@ -1,0 +1,99 @@
+"""What kernels and estimators check of samples, (n, *shape), and of the values they make of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from segkit.errors import InputError
+from segkit.kernels.base import FloatArray
+
+
+def as_samples(X: ArrayLike) -> FloatArray:
+    """Check the samples that a kernel compares.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, *shape)
+        Samples.
+
+    Returns
+    -------
+    ndarray of shape (n, *shape)
+        The samples in a floating dtype, float32 if `X` is.
+
+    Raises
+    ------
+    InputError
+        If there is no value, or one is not real or not finite.
+    """
+    samples = np.asarray(X)
+    if samples.dtype.kind not in "buif":
+        raise InputError(
+            f"samples of dtype {samples.dtype}: a kernel compares real numbers; convert them to float"
+        )
+    if not samples.size:
+        raise InputError(
+            f"array of shape {samples.shape}: a kernel compares samples of at least one value; give one or more"
+        )
+    if not np.isfinite(samples).all():
+        raise InputError(
+            f"{np.count_nonzero(~np.isfinite(samples))} of {samples.size} values are NaN or infinite: replace "
+            f"them or leave out their samples"
+        )
+    return samples.astype(np.result_type(samples, np.float32), copy=False)
+
+
+def check_values(values: FloatArray) -> None:
+    """Check kernel values of finite samples.
+
+    Parameters
+    ----------
+    values : ndarray
+        Kernel values.
+
+    Raises
+    ------
+    InputError
+        If some exceed the largest number of their dtype.
+    """
+    if not np.isfinite(values).all():
+        raise InputError(
+            f"kernel values exceed the largest {values.dtype} number: scale the samples to [0, 1] or "
+            f"give them in float64"
+        )
+
+
+def validate_samples(estimator: Any, X: ArrayLike) -> FloatArray:
+    """Check samples that a fitted estimator is given.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Its attribute ``shape_in_`` is the shape of one sample.
+    X : array-like of shape (n_samples, *shape)
+        Samples.
+
+    Returns
+    -------
+    ndarray of shape (n_samples, *shape)
+        The samples; float32 if `X` is, else float64.
+
+    Raises
+    ------
+    InputError
+        If samples have another shape than those fitted.
+    """
+    check_is_fitted(estimator)
+    samples: FloatArray = validate_data(
+        estimator, X, dtype=[np.float64, np.float32], allow_nd=True, reset=False
+    )
+    if samples.shape[1:] != estimator.shape_in_:
+        raise InputError(
+            f"samples of shape {samples.shape[1:]}: {type(estimator).__name__} was fitted on "
+            f"{estimator.shape_in_}; resize or crop them alike"
+        )
+    return samples
