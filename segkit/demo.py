@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from segkit.base import Progress
 from segkit.evaluate import Scores, score_masks, scores_to_dict
 from segkit.features import ScatteringBank
 from segkit.images import LabelMap, overlay, write_image, write_mask, write_overlay, write_probability
 from segkit.phantom import make_demo_set
-from segkit.segmenter import Progress, Segmenter
+from segkit.segmenter import Segmenter
 
 N_TRAIN, N_TEST = 5, 10
 FloatArray = NDArray[np.float32]

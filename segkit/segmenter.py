@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from segkit.base import BaseSegmenter, FloatArray, IdArray, Progress
 from segkit.calibration import PlattScaling, best_threshold
-from segkit.errors import ConfigError, InputError, ModelFileError, SegkitError
+from segkit.errors import ConfigError, ModelFileError, SegkitError
 from segkit.evaluate import score_masks
 from segkit.features import FeatureMaps, FilterBank, ScatteringBank, bank_from_dict
-from segkit.features.base import as_image
-from segkit.images import UNLABELLED, LabelMap
+from segkit.images import UNLABELLED
 from segkit.kernels import MixtureRFF, kernel_to_dict
 from segkit.linear import LinearSVM
 from segkit.sampling import PixelSample, assign_folds, draw_pixels
 from segkit.selection import ConditionalCovarianceSelector
 from segkit.store import digest_arrays, read_model, write_model
-from segkit.stored import mask_values, restore, to_stored
-
-FloatArray = NDArray[np.float32]
-Item = TypeVar("Item")
-Progress = Callable[[Iterable[Any], str], Iterable[Any]]
+from segkit.stored import restore, to_stored
 
 N_FOLDS = 5
 # Upsampled channels of so many pixels are held at a time.
@@ -39,7 +35,7 @@ CALIBRATION_PIXELS = 10_000
 SELECTION_TOL = 1e-3
 
 
-class Segmenter(BaseEstimator):
+class Segmenter(BaseSegmenter):
     """Learn to segment images from a few annotated ones.
 
     Parameters
@@ -130,61 +126,21 @@ class Segmenter(BaseEstimator):
         self.unlabelled = unlabelled
         self.random_state = random_state
 
-    def fit(
-        self,
-        images: ArrayLike | Sequence[ArrayLike],
-        masks: ArrayLike | Sequence[ArrayLike],
-        *,
-        label_map: LabelMap | None = None,
-        progress: Progress | None = None,
-    ) -> Self:
-        """Learn from annotated images.
-
-        Parameters
-        ----------
-        images : sequence of array-like of shape (H, W) or (H, W, C), float in [0, 1]
-            One image or several; sizes may differ, the number of channels may not.
-        masks : sequence of array-like of shape (H, W), int or bool
-            Class of each pixel, or `unlabelled`.
-        label_map : LabelMap, optional
-            What the mask values stand for, instead of `unlabelled` and the values that occur.
-        progress : callable, optional
-            ``progress(iterable, description)`` passes the items on and shows how far they are.
-
-        Returns
-        -------
-        Segmenter
-            Itself.
-
-        Raises
-        ------
-        InputError
-            If images and masks do not fit together, hold NaN, are constant, or have one class only.
-        """
+    def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:
         start = time.perf_counter()
-        follow = progress or _pass_on
         for name, choices in (("probability", ("platt", "raw")), ("threshold", ("iou", "zero"))):
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: choose {' or '.join(choices)}")
-        arrays = [as_image(image) for image in _as_list(images)]
-        masks = [_as_mask(mask, index) for index, mask in enumerate(_as_list(masks))]
-        _check_pairs(arrays, masks)
-        self.label_map_ = label_map if label_map is not None else _infer_label_map(masks, self.unlabelled)
-        self.classes_ = mask_values(self.label_map_)
-        ids = [self.label_map_.encode(mask) for mask in masks]
         n_classes = self.classes_.size
-        _check_classes(ids, self.label_map_)
-        self.n_image_channels_ = arrays[0].shape[2]
-
         rng = np.random.default_rng(self.random_state)
-        self.bank_ = (clone(self.bank) if self.bank is not None else ScatteringBank()).fit(arrays)
+        self.bank_ = (clone(self.bank) if self.bank is not None else ScatteringBank()).fit(images)
         self.selector_ = self._seeded(
             self.selector, partial(ConditionalCovarianceSelector, tol=SELECTION_TOL)
         )
         self.kernels_ = self._seeded(self.kernels, MixtureRFF)
 
         drawn = draw_pixels(ids, n_classes, self.selection_pixels, rng)
-        X = self._sample(arrays, drawn, None, follow, "Filter bank")
+        X = self._sample(images, drawn, None, progress, "Filter bank")
         self.selector_.fit(X, drawn.label)
         kept = np.flatnonzero(self.selector_.get_support())
         names = self.bank_.channels(self.n_image_channels_)
@@ -193,16 +149,15 @@ class Segmenter(BaseEstimator):
         selected = time.perf_counter()
 
         drawn = draw_pixels(ids, n_classes, self.training_pixels, rng)
-        X = self._sample(arrays, drawn, kept, follow, "Kept channels")
+        X = self._sample(images, drawn, kept, progress, "Kept channels")
         self.n_training_pixels_ = len(X)
         self._standardise(X, drawn.weight)
         self.kernels_.fit(X, drawn.label)
         self.svm_ = clone(self.svm) if self.svm is not None else LinearSVM()
         self.svm_.fit(X, drawn.label, drawn.weight, feature_map=self.kernels_.transform)
-        self._calibrate(X, drawn, [mask.shape for mask in ids], follow)
+        self._calibrate(X, drawn, [mask.shape for mask in ids], progress)
         trained = time.perf_counter()
-        self._summarise(arrays, ids, follow, {"select": selected - start, "train": trained - selected})
-        return self
+        self._summarise(images, ids, progress, {"select": selected - start, "train": trained - selected})
 
     def decision_function(self, images: ArrayLike | Sequence[ArrayLike]) -> Any:
         """Signed distances to the separating plane, in units of the margin.
@@ -217,65 +172,7 @@ class Segmenter(BaseEstimator):
         ndarray of shape (H, W) or (H, W, n_classes), float32, or list of them
             Binary: positive means ``classes_[1]``. A list if a list was given.
         """
-        return self._each(images, self._decide)
-
-    def predict_proba(self, images: ArrayLike | Sequence[ArrayLike]) -> Any:
-        """Probability of each class at each pixel.
-
-        Parameters
-        ----------
-        images : array-like of shape (H, W) or (H, W, C), or sequence of them
-            As for `decision_function`.
-
-        Returns
-        -------
-        ndarray of shape (H, W, n_classes), float32, or list of them
-            Probabilities in the order of `classes_`.
-        """
-        return self._each(images, lambda image: self._probabilities(self._decide(image)))
-
-    def predict(self, images: ArrayLike | Sequence[ArrayLike], *, return_proba: bool = False) -> Any:
-        """Class of each pixel (eq. 7.18).
-
-        Parameters
-        ----------
-        images : array-like of shape (H, W) or (H, W, C), or sequence of them
-            As for `decision_function`.
-        return_proba : bool, default=False
-            Whether to return the probabilities too, at no further cost.
-
-        Returns
-        -------
-        ndarray of shape (H, W), or list of them
-            Mask values, those of `classes_`; with `return_proba`, pairs of that and of what
-            `predict_proba` returns.
-        """
-
-        def classify(image: FloatArray) -> Any:
-            decisions = self._decide(image)
-            labels = self.classes_[self._labels(decisions)]
-            return (labels, self._probabilities(decisions)) if return_proba else labels
-
-        return self._each(images, classify)
-
-    def score(self, images: ArrayLike | Sequence[ArrayLike], masks: ArrayLike | Sequence[ArrayLike]) -> float:
-        """Mean over images of the mean IoU over classes (eq. 8.1).
-
-        Parameters
-        ----------
-        images, masks : sequences
-            As for `fit`.
-
-        Returns
-        -------
-        float
-            Between 0 and 1.
-        """
-        check_is_fitted(self, "classes_")
-        arrays = [as_image(image) for image in _as_list(images)]
-        ids = [self.label_map_.encode(mask) for mask in _as_list(masks)]
-        guesses = [self._labels(self._decide(image)) for image in arrays]
-        return score_masks(ids, guesses, self.classes_.size).mean
+        return self._each(images, self._scores)
 
     def save(self, path: str | Path, *, embed_weights: bool = True) -> None:
         """Write the model as one ``.segkit`` file of arrays and JSON.
@@ -303,12 +200,12 @@ class Segmenter(BaseEstimator):
         images: Sequence[FloatArray],
         drawn: PixelSample,
         channels: NDArray[np.intp] | None,
-        follow: Progress,
+        progress: Progress,
         description: str,
     ) -> FloatArray:
         """Features of the drawn pixels, (n, n_channels)."""
         rows = []
-        for index, image in enumerate(follow(images, description)):
+        for index, image in enumerate(progress(images, description)):
             part = drawn.of_image(index)
             rows.append(self.bank_.sample(image, drawn.row[part], drawn.col[part], channels))
         return np.concatenate(rows)
@@ -322,7 +219,7 @@ class Segmenter(BaseEstimator):
         X /= self._scale
 
     def _calibrate(
-        self, X: FloatArray, drawn: PixelSample, shapes: Sequence[tuple[int, int]], follow: Progress
+        self, X: FloatArray, drawn: PixelSample, shapes: Sequence[tuple[int, int]], progress: Progress
     ) -> None:
         """Fit threshold and Platt's scaling on decisions of pixels whose image (or block) was held out."""
         self.threshold_, self.platt_ = 0.0, PlattScaling.identity(self.classes_.size)
@@ -330,7 +227,7 @@ class Segmenter(BaseEstimator):
             return
         some = np.random.default_rng(self.random_state).permutation(len(X))[:CALIBRATION_PIXELS]
         X, drawn = X[some], drawn.subset(some)
-        decisions = self._held_out_decisions(X, drawn, assign_folds(drawn, shapes, N_FOLDS), follow)
+        decisions = self._held_out_decisions(X, drawn, assign_folds(drawn, shapes, N_FOLDS), progress)
         judged = ~np.isnan(decisions[:, 0])
         if np.unique(drawn.label[judged]).size < self.classes_.size:
             warnings.warn(
@@ -347,11 +244,11 @@ class Segmenter(BaseEstimator):
             self.threshold_ = best_threshold(decisions[:, 0], drawn.label, drawn.weight, drawn.image)
 
     def _held_out_decisions(
-        self, X: FloatArray, drawn: PixelSample, fold: NDArray[np.intp], follow: Progress
+        self, X: FloatArray, drawn: PixelSample, fold: NDArray[np.intp], progress: Progress
     ) -> FloatArray:
         """Decisions of each fold by a classifier of the others, NaN where those lack a class."""
         decisions = np.full((len(X), self.svm_.coef_.shape[0]), np.nan, dtype=np.float32)
-        for index in follow(range(fold.max() + 1), "Calibration"):
+        for index in progress(range(fold.max() + 1), "Calibration"):
             others, held_out = fold != index, fold == index
             if np.unique(drawn.label[others]).size < self.classes_.size:
                 continue
@@ -366,11 +263,11 @@ class Segmenter(BaseEstimator):
         self,
         images: Sequence[FloatArray],
         ids: Sequence[NDArray[Any]],
-        follow: Progress,
+        progress: Progress,
         seconds: dict[str, float],
     ) -> None:
         start = time.perf_counter()
-        guesses = [self._labels(self._decide(image)) for image in follow(images, "Training IoU")]
+        guesses = [self._labels(self._scores(image)) for image in progress(images, "Training IoU")]
         scores = score_masks(ids, guesses, self.classes_.size)
         seconds["check"] = time.perf_counter() - start
         groups: dict[str, int] = {}
@@ -396,19 +293,8 @@ class Segmenter(BaseEstimator):
             ),
         }
 
-    def _each(self, images: Any, function: Callable[[FloatArray], Any]) -> Any:
-        check_is_fitted(self, "svm_")
-        if isinstance(images, np.ndarray) and images.ndim <= 3:
-            return function(as_image(images))
-        return [function(as_image(image)) for image in images]
-
-    def _decide(self, image: FloatArray) -> FloatArray:
+    def _scores(self, image: FloatArray) -> FloatArray:
         """Decisions of an image, (H, W) or (H, W, n_classes)."""
-        if image.shape[2] != self.n_image_channels_:
-            raise InputError(
-                f"image with {image.shape[2]} channels, the model was trained on {self.n_image_channels_}: "
-                f"give images of the same kind"
-            )
         shape = image.shape[:2]
         stacks = [self._standardised(stack) for stack in self.bank_.maps(image, self._kept)]
         column = np.concatenate([stack.indices for stack in stacks]).argsort()
@@ -471,69 +357,6 @@ def load(path: str | Path) -> Segmenter:
             raise
         raise ModelFileError(f"{path}: incomplete model ({error!r}); copy it anew or train again") from error
     return segmenter
-
-
-def _pass_on(items: Iterable[Item], description: str) -> Iterator[Item]:  # noqa: ARG001
-    yield from items
-
-
-def _as_list(values: Any) -> list[Any]:
-    """Several images or masks as a list; a single array counts as one image."""
-    if isinstance(values, np.ndarray) and values.ndim <= 3 and values.dtype != object:
-        return [values]
-    return list(values)
-
-
-def _as_mask(mask: ArrayLike, index: int) -> NDArray[Any]:
-    array = np.asarray(mask)
-    if array.ndim != 2 or not (np.issubdtype(array.dtype, np.integer) or array.dtype == bool):
-        raise InputError(
-            f"mask {index} of shape {array.shape} and dtype {array.dtype}: expected (H, W) of integers"
-        )
-    return array.astype(np.uint8) if array.dtype == bool else array
-
-
-def _infer_label_map(masks: Sequence[NDArray[Any]], unlabelled: int | None) -> LabelMap:
-    """Label map of the values that occur; two are background and foreground, more are called by number."""
-    values = np.unique(np.concatenate([np.unique(mask) for mask in masks])).tolist()
-    if values == [0, UNLABELLED]:
-        return LabelMap.infer(values)
-    classes = [value for value in values if value != unlabelled]
-    labels = {value: str(value) for value in classes} if len(classes) > 2 else None
-    return LabelMap.infer(values, labels=labels, unlabelled=unlabelled)
-
-
-def _check_classes(ids: Sequence[NDArray[np.uint8]], label_map: LabelMap) -> None:
-    """Check that every mask has labelled pixels and every class has some."""
-    for index, mask in enumerate(ids):
-        if (mask == UNLABELLED).all():
-            raise InputError(f"mask {index} has no labelled pixel: annotate some, or leave that image out")
-    counts = np.bincount(np.concatenate([mask.ravel() for mask in ids]), minlength=UNLABELLED + 1)
-    absent = [name for name, count in zip(label_map.names, counts, strict=False) if not count]
-    if absent:
-        raise InputError(
-            f"no mask holds class {', '.join(absent)}: leave it out of the label map, or annotate some"
-        )
-
-
-def _check_pairs(images: Sequence[FloatArray], masks: Sequence[NDArray[Any]]) -> None:
-    """Check that images and masks fit together and that there is something to see."""
-    if len(images) != len(masks) or not images:
-        raise InputError(
-            f"{len(images)} images and {len(masks)} masks: give one mask for each image, at least one"
-        )
-    for index, (image, mask) in enumerate(zip(images, masks, strict=True)):
-        if image.shape[:2] != mask.shape:
-            raise InputError(
-                f"image {index} is {image.shape[0]} x {image.shape[1]}, its mask {mask.shape[0]} x {mask.shape[1]}: "
-                f"give masks of the images' own size"
-            )
-        if image.shape[2] != images[0].shape[2]:
-            raise InputError(
-                f"image {index} has {image.shape[2]} channels, image 0 has {images[0].shape[2]}: give images of one kind"
-            )
-        if np.ptp(image) == 0:
-            raise InputError(f"image {index} is constant: there is nothing to learn from it, leave it out")
 
 
 def _kernel_name(description: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from segkit.base import mask_values
 from segkit.calibration import PlattScaling
 from segkit.errors import InputError, ModelFileError
 from segkit.features import Channel, bank_to_dict
@@ -136,8 +137,3 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
         raise ModelFileError(
             f"{path}: arrays do not fit each other ({', '.join(wrong)}); copy it anew or train again"
         )
-
-
-def mask_values(label_map: LabelMap) -> NDArray[Any]:
-    """Mask value of each class, in the smallest type that holds them all."""
-    return label_map.decode(np.arange(label_map.n_classes))

@@ -18,9 +18,9 @@ from benchmarks.tables.ridge import cdf_thresholds, gaussian_of, gram, inner_err
 from segkit.invariance import GroupCDF, Identity, NormSortedPermutation, OrbitFourier, OrbitNystroem
 from segkit.kernels import Gaussian
 
-PENALTIES = tuple(10.0**k for k in range(-7, -2))
+PENALTIES = tuple(10.0**k for k in range(-8, -2))
 # Bandwidths as multiples of the median distance.
-WIDTHS = (5.0, 10.0)
+WIDTHS = (5.0, 10.0, 20.0)
 # Squared bandwidths of the second layer, as multiples of the median squared distance of the features.
 SECOND_WIDTHS = (3.0, 10.0)
 MOST_LANDMARKS = 4000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -72,14 +73,13 @@ def predictions(
 def inner_errors(
     products: Array, targets: Array, folds: Array, penalties: Sequence[float]
 ) -> dict[Any, float]:
-    """Squared errors of inner cross-validation: {(outer fold, penalty): mean over two inner folds}.
+    """Squared errors of inner cross-validation: {(outer fold, penalty): mean over the other folds}.
 
-    The rows outside two neighbouring folds train one model, which judges for either fold by its error on
-    the other.
+    The rows outside two folds train one model, which judges for either fold by its error on the other.
     """
     errors: dict[Any, list[float]] = {}
     names = np.unique(folds)
-    for pair in zip(names, np.roll(names, 1), strict=True):
+    for pair in combinations(names, 2):
         held = np.isin(folds, pair)
         found = predictions(
             products[np.ix_(~held, ~held)], products[np.ix_(held, ~held)], targets[~held], penalties
@@ -89,7 +89,7 @@ def inner_errors(
             for outer, inner in (pair, pair[::-1]):
                 error = float(np.mean(squared[folds[held] == inner]))
                 errors.setdefault((int(outer), penalty), []).append(error)
-    return {key: float(np.mean(values)) for key, values in errors.items() if len(values) == 2}
+    return {key: float(np.mean(values)) for key, values in errors.items() if len(values) == len(names) - 1}
 
 
 def cdf_thresholds(X: Array, n: int = 25) -> Array:
