@@ -23,7 +23,7 @@ from benchmarks.common import machine, write_result
 from benchmarks.fewshot import split
 from segkit import OrbitBank, Segmenter
 from segkit.config import Config
-from segkit.evaluate import score_masks
+from segkit.metrics import score_masks
 from segkit.images import load_pairs
 from segkit.invariance import Dihedral
 from segkit.phantom import make_demo_set

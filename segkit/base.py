@@ -12,9 +12,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from segkit.errors import InputError
-from segkit.evaluate import score_masks
 from segkit.features.base import as_image
 from segkit.images import UNLABELLED, LabelMap
+from segkit.metrics import score_masks
 
 FloatArray = NDArray[np.float32]
 IdArray = NDArray[np.uint8]

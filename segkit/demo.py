@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit.base import Progress
-from segkit.evaluate import Scores, score_masks, scores_to_dict
+from segkit.evaluate import scores_to_dict
 from segkit.features import ScatteringBank
 from segkit.images import LabelMap, overlay, write_image, write_mask, write_overlay, write_probability
+from segkit.metrics import Scores, score_masks
 from segkit.phantom import make_demo_set
 from segkit.segmenter import Segmenter
 

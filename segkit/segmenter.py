@@ -17,11 +17,11 @@ from sklearn.utils.validation import check_is_fitted
 from segkit.base import BaseSegmenter, FloatArray, IdArray, Progress
 from segkit.calibration import PlattScaling, best_threshold
 from segkit.errors import ConfigError, ModelFileError, SegkitError
-from segkit.evaluate import score_masks
 from segkit.features import FeatureMaps, FilterBank, ScatteringBank, bank_from_dict
 from segkit.images import UNLABELLED
 from segkit.kernels import MixtureRFF, kernel_to_dict
 from segkit.linear import LinearSVM
+from segkit.metrics import score_masks
 from segkit.sampling import PixelSample, assign_folds, draw_pixels
 from segkit.selection import ConditionalCovarianceSelector
 from segkit.store import digest_arrays, read_model, write_model

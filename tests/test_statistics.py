@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+from scipy.stats import wilcoxon
+
+from segkit.errors import InputError
+from segkit.statistics import bootstrap_interval, bootstrap_means, compare, compare_pooled
+
+
+def test_bootstrap_interval_covers_the_mean_of_normal_data():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for trial in range(200):
+        low, high = bootstrap_interval(rng.normal(0.7, 0.1, size=40), n_resamples=500, random_state=trial)
+        covered += low <= 0.7 <= high
+    assert 0.88 <= covered / 200 <= 0.99
+
+
+def test_bootstrap_interval_is_seeded_and_narrow_for_equal_values():
+    values = np.linspace(0, 1, 20)
+    assert bootstrap_interval(values) == bootstrap_interval(values)
+    assert bootstrap_interval(np.full(5, 0.25)) == (0.25, 0.25)
+
+
+def test_records_of_a_cluster_are_drawn_together():
+    values, clusters = np.array([0.0, 1.0, 0.0, 1.0]), ["a", "a", "b", "b"]
+    assert bootstrap_interval(values, clusters) == (0.5, 0.5)
+    low, high = bootstrap_interval(values)
+    assert low < 0.5 < high
+
+
+def test_repeating_every_record_under_another_seed_narrows_nothing():
+    values = np.random.default_rng(0).random(15)
+    images = np.arange(15)
+    once = bootstrap_interval(values, images)
+    thrice = bootstrap_interval(np.tile(values, 3), np.tile(images, 3))
+    assert thrice == pytest.approx(once)
+
+
+def test_spread_of_resampled_means_is_the_standard_error():
+    values = np.random.default_rng(0).normal(size=400)
+    assert bootstrap_means(values).std() == pytest.approx(values.std() / 20, rel=0.05)
+
+
+def test_a_comparison_is_paired():
+    rng = np.random.default_rng(0)
+    difficulty = rng.random(20)
+    gain = 0.05 + 0.01 * rng.random(20)
+    found = compare(difficulty + gain, difficulty)
+    assert found.difference == pytest.approx(gain.mean())
+    assert 0.05 < found.interval[0] < found.difference < found.interval[1] < 0.06
+    assert found.p_value == pytest.approx(wilcoxon(gain).pvalue)
+    assert not found.too_few
+
+
+def test_equal_methods_do_not_differ():
+    found = compare([0.5, 0.6], [0.5, 0.6])
+    assert (found.difference, found.interval, found.p_value, found.too_few) == (0, (0, 0), 1, True)
+
+
+def test_sets_have_equal_weight_however_many_images_they_have():
+    large = (np.full(50, 0.9), np.full(50, 0.8), None)
+    small = (np.full(5, 0.5), np.full(5, 0.7), None)
+    found = compare_pooled([large, small])
+    assert found.difference == pytest.approx((0.1 - 0.2) / 2)
+    assert found.n_images == 55
+
+
+@pytest.mark.parametrize(("first", "second"), [([0.1], [0.1, 0.2]), ([], [])])
+def test_scores_must_pair_up(first, second):
+    with pytest.raises(InputError, match="give the scores of both on the same images"):
+        compare(first, second)
+
+
+def test_there_must_be_a_set():
+    with pytest.raises(InputError, match="no data set to compare on"):
+        compare_pooled([])
