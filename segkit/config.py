@@ -28,7 +28,15 @@ from pydantic_core import PydanticCustomError
 
 from segkit.checks import is_whole
 from segkit.errors import ConfigError
-from segkit.features import ConvNetBank, FilterBank, ModuleBank, OrbitAveraged, OrbitBank, ScatteringBank
+from segkit.features import (
+    ConvNetBank,
+    FilterBank,
+    ModuleBank,
+    MultiscaleBank,
+    OrbitAveraged,
+    OrbitBank,
+    ScatteringBank,
+)
 from segkit.kernels import MixtureRFF
 from segkit.linear import LinearSVM
 from segkit.segmenter import SELECTION_TOL, Segmenter
@@ -102,6 +110,21 @@ class ModulesConfig(_Section):
         return _averaged(ModuleBank(**options), self)
 
 
+class MultiscaleConfig(_Section):
+    """Intensity, edges and texture at several blurs (`MultiscaleBank`)."""
+
+    name: Literal["multiscale"]
+    sigma_min: PositiveFloat = 1.0
+    sigma_max: PositiveFloat = 16.0
+    orbit: Orbit = None
+    orbit_embedding: OrbitEmbedding = "mean"
+
+    def build(self, seed: int) -> FilterBank:  # noqa: ARG002
+        """Make the bank; it has nothing random."""
+        options = self.model_dump(exclude={"name", "orbit", "orbit_embedding"})
+        return _averaged(MultiscaleBank(**options), self)
+
+
 class OrbitConfig(_Section):
     """Rotation-invariant random features of patches (`OrbitBank`)."""
 
@@ -124,7 +147,9 @@ class OrbitConfig(_Section):
         return OrbitBank(**self.model_dump(exclude={"name"}), random_state=seed)
 
 
-def _averaged(bank: FilterBank, section: ConvNetConfig | ScatteringConfig | ModulesConfig) -> FilterBank:
+def _averaged(
+    bank: FilterBank, section: ConvNetConfig | ScatteringConfig | ModulesConfig | MultiscaleConfig
+) -> FilterBank:
     """Average a bank over the orbit that its section asks for, if any."""
     if section.orbit is None:
         return bank
@@ -137,13 +162,14 @@ def _bank_kind(value: Any) -> str:
         if isinstance(value, Mapping)
         else getattr(value, "name", "scattering")
     )
-    return name if name in ("scattering", "modules", "orbit") else "convnet"
+    return name if name in _BANK_SCHEMAS and name != "convnet" else "convnet"
 
 
 BankConfig = Annotated[
     Annotated[ConvNetConfig, Tag("convnet")]
     | Annotated[ScatteringConfig, Tag("scattering")]
     | Annotated[ModulesConfig, Tag("modules")]
+    | Annotated[MultiscaleConfig, Tag("multiscale")]
     | Annotated[OrbitConfig, Tag("orbit")],
     Discriminator(_bank_kind),
 ]
@@ -151,6 +177,7 @@ _BANK_SCHEMAS: dict[str, type[_Section]] = {
     "convnet": ConvNetConfig,
     "scattering": ScatteringConfig,
     "modules": ModulesConfig,
+    "multiscale": MultiscaleConfig,
     "orbit": OrbitConfig,
 }
 

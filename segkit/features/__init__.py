@@ -4,6 +4,7 @@ from segkit.features.averaged import OrbitAveraged
 from segkit.features.base import Channel, FeatureMaps, FilterBank
 from segkit.features.convnet import ConvNetBank
 from segkit.features.modules import Module, ModuleBank
+from segkit.features.multiscale import MultiscaleBank
 from segkit.features.orbit import OrbitBank
 from segkit.features.registry import BANKS, bank_from_dict, bank_to_dict
 from segkit.features.scattering import ScatteringBank
@@ -16,6 +17,7 @@ __all__ = [
     "FilterBank",
     "Module",
     "ModuleBank",
+    "MultiscaleBank",
     "OrbitAveraged",
     "OrbitBank",
     "ScatteringBank",

@@ -13,12 +13,14 @@ from segkit.features.averaged import OrbitAveraged
 from segkit.features.base import FilterBank
 from segkit.features.convnet import ConvNetBank
 from segkit.features.modules import ModuleBank
+from segkit.features.multiscale import MultiscaleBank
 from segkit.features.orbit import OrbitBank
 from segkit.features.scattering import ScatteringBank
 
 BANKS: dict[str, type[FilterBank]] = {
     "convnet": ConvNetBank,
     "modules": ModuleBank,
+    "multiscale": MultiscaleBank,
     "orbit": OrbitBank,
     "scattering": ScatteringBank,
 }

@@ -1,0 +1,62 @@
+import numpy as np
+import pytest
+from scipy import ndimage
+from skimage.feature import multiscale_basic_features
+
+from segkit.errors import ConfigError, InputError
+from segkit.features import MultiscaleBank, bank_from_dict, bank_to_dict
+
+
+@pytest.fixture
+def image(rng):
+    return ndimage.gaussian_filter(rng.random((40, 50, 3)), (2, 2, 0)).astype(np.float32)
+
+
+def test_maps_are_scikit_images_in_its_order(image):
+    expected = multiscale_basic_features(image, sigma_min=1, sigma_max=4, channel_axis=-1)
+    found = MultiscaleBank(sigma_max=4).dense(image)
+    np.testing.assert_array_equal(found, expected.transpose(2, 0, 1))
+
+
+def test_names_say_what_a_channel_measures(image):
+    bank = MultiscaleBank(sigma_max=4)
+    names = [channel.name for channel in bank.channels(3)]
+    blurred = ndimage.gaussian_filter(image[:, :, 1], 2, mode="nearest")
+    found = bank.dense(image, np.array([names.index("c1 sigma=2 intensity")]))[0]
+    np.testing.assert_allclose(found, blurred, atol=1e-6)
+    assert len(names) == len(set(names)) == 3 * 3 * 4
+    assert bank.channels(1)[4].group == "sigma=2"
+
+
+def test_wanted_channels_come_in_the_order_asked_for(image):
+    bank = MultiscaleBank(sigma_max=2)
+    wanted = np.array([17, 2, 9])
+    np.testing.assert_array_equal(bank.dense(image, wanted), bank.dense(image)[wanted])
+
+
+def test_nothing_beyond_the_halo_matters(rng):
+    bank = MultiscaleBank(sigma_max=2)
+    image = rng.random((41, 41)).astype(np.float32)
+    changed = image.copy()
+    far = np.maximum(*np.abs(np.indices(image.shape) - 20)) > bank.halo
+    changed[far] = 0
+    np.testing.assert_allclose(bank.dense(changed)[:, 20, 20], bank.dense(image)[:, 20, 20], atol=1e-6)
+    near = image.copy()
+    near[20, 20 + 8] += 1
+    assert not np.allclose(bank.dense(near)[:, 20, 20], bank.dense(image)[:, 20, 20], atol=1e-6)
+
+
+def test_it_is_stored_as_a_dictionary():
+    bank = MultiscaleBank(sigma_min=0.5, sigma_max=8)
+    assert bank_from_dict(bank_to_dict(bank)).get_params() == bank.get_params()
+
+
+@pytest.mark.parametrize("sigmas", [(0, 1), (4, 2), (1, float("inf"))])
+def test_blurs_must_make_sense(image, sigmas):
+    with pytest.raises(ConfigError, match="give 0 < sigma_min <= sigma_max"):
+        MultiscaleBank(sigma_min=sigmas[0], sigma_max=sigmas[1]).maps(image)
+
+
+def test_channels_must_exist(image):
+    with pytest.raises(InputError, match="give indices from 0 to 11"):
+        MultiscaleBank(sigma_max=1).maps(image, np.array([12]))
