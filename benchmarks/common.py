@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from segkit.store import package_versions
-
-
-def machine() -> dict[str, Any]:
-    """Processor, cores and versions: what a figure depends on besides the code."""
-    model = next(
-        (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
-        platform.processor(),
-    )
-    return {
-        "cpu": model,
-        "n_cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "versions": package_versions(),
-    }
 
 
 def sgemm_rate(n: int = 2048, n_repeats: int = 5) -> float:
@@ -45,10 +27,3 @@ def _seconds(function: Any) -> float:
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text().splitlines()
-    except OSError:
-        return []

@@ -1,4 +1,4 @@
-"""The command ``segkit``: train, predict, evaluate, inspect, demo.
+"""The command ``segkit``: train, predict, evaluate, benchmark, inspect, demo.
 
 Commands only read arguments, call the library and tell what came of it. What takes time to import
 is imported inside them, so that ``segkit --help`` answers at once.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -19,9 +20,17 @@ import typer
 
 from segkit import __version__
 from segkit.errors import ConfigError, InputError, ModelFileError, OutputError, SegkitError
+from segkit.terminal import (
+    describe_benchmark,
+    describe_model,
+    describe_scores,
+    describe_training,
+    progress_bars,
+    show_warning,
+    teller,
+)
 
 if TYPE_CHECKING:
-    from segkit.images import LabelMap
     from segkit.segmenter import Segmenter
 
 Item = TypeVar("Item")
@@ -52,8 +61,8 @@ UnlabelledOption = Annotated[int | None, typer.Option(help="Mask value of pixels
 def main() -> None:
     """Run the command line; every error segkit raises is one line and exit status 2."""
     debug = "--debug" in sys.argv
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
-    warnings.showwarning = _show_warning
+    arguments = _join_sizes([argument for argument in sys.argv[1:] if argument != "--debug"])
+    warnings.showwarning = show_warning
     try:
         app(arguments)
     except SegkitError as error:
@@ -79,12 +88,6 @@ def main() -> None:
 def _fail(message: str) -> None:
     typer.echo(f"segkit: {message}", err=True)
     sys.exit(2)
-
-
-def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Show our own warnings in one line, and leave out those of libraries about themselves."""
-    if issubclass(category, UserWarning):
-        typer.echo(f"note: {' '.join(str(message).split())}", err=True)
 
 
 def _print_version(value: bool) -> None:
@@ -125,14 +128,14 @@ def train(
     _refuse_existing([output], overwrite)
     _check_writable(output)
     dataset = load_pairs(images, masks, labels=settings.data.labels, unlabelled=settings.data.unlabelled)
-    tell = _teller(quiet)
+    tell = teller(quiet=quiet)
     for message in dataset.messages:
         tell(message)
     segmenter = settings.build()
-    with _progress(quiet) as follow:
+    with progress_bars(quiet=quiet) as follow:
         segmenter.fit(dataset.images, dataset.masks, label_map=dataset.label_map, progress=follow)
     segmenter.save(output, embed_weights=getattr(settings.bank, "embed_weights", True))
-    tell(_describe_training(segmenter.summary_, segmenter.label_map_))
+    tell(describe_training(segmenter.summary_, segmenter.label_map_))
     tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
@@ -160,7 +163,7 @@ def predict(
     extras = [name for name, wanted in zip(EXTRAS, (probability, overlay), strict=True) if wanted]
     _refuse_existing([target for _, target in jobs] + [output / name for name in extras], overwrite)
     start = time.perf_counter()
-    with _progress(quiet) as follow:
+    with progress_bars(quiet=quiet) as follow:
         for source, target in follow(jobs, "Segmenting"):
             pages = read_image(source)
             predictions, probabilities = zip(*segmenter.predict(pages, return_proba=True), strict=True)
@@ -173,7 +176,7 @@ def predict(
                     pages, predictions, _overlay_paths(target, output, len(pages)), strict=True
                 ):
                     write_overlay(path, page, segmenter.label_map_.encode(mask))
-    tell = _teller(quiet)
+    tell = teller(quiet=quiet)
     tell(f"{len(jobs)} masks in {output} ({(time.perf_counter() - start) / len(jobs):.2f} s an image)")
     for name in extras:
         tell(f"{name} in {output / name}")
@@ -186,6 +189,12 @@ def evaluate(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the scores to this file.")
     ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Also write a report, index.html, into this folder.")
+    ] = None,
+    images: Annotated[
+        Path | None, typer.Option("--images", help="Folder of the images, to show them in the report.")
+    ] = None,
     unlabelled: UnlabelledOption = None,
     quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
@@ -193,13 +202,83 @@ def evaluate(
     """Score predicted masks: mean IoU with its 95 % interval, IoU and Dice of each class."""
     from segkit.evaluate import compare_folders
 
-    if json_file is not None:
-        _refuse_existing([json_file], overwrite)
-        _check_writable(json_file)
+    page = None if output is None else output / "index.html"
+    for path in (json_file, page):
+        if path is not None:
+            _refuse_existing([path], overwrite)
+            _check_writable(path)
     result = compare_folders(predictions, masks, unlabelled=unlabelled, skip=EXTRAS)
     if json_file is not None:
         _write_json(json_file, result)
-    _teller(quiet)(_describe_scores(result))
+    tell = teller(quiet=quiet)
+    tell(describe_scores(result))
+    if page is not None:
+        from segkit.report import write_report
+        from segkit.report.sources import result_of_folders
+
+        scored, pictures = result_of_folders(predictions, masks, images, unlabelled=unlabelled, skip=EXTRAS)
+        write_report(scored, page, pictures)
+        tell(f"Report: {page}")
+
+
+@app.command()
+def benchmark(
+    images: Annotated[Path, typer.Argument(help="Folder of annotated images.")],
+    masks: Annotated[Path, typer.Argument(help="Folder of masks with the images' names.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for results and report.")],
+    methods: Annotated[
+        str, typer.Option(help="Methods to compare, separated by commas.")
+    ] = "segkit-vgg,segkit-scattering,fcn,unet,forest",
+    train_sizes: Annotated[
+        str, typer.Option(help="Numbers of training images, separated by commas or spaces.")
+    ] = "1,2,3,5,15",
+    seeds: Annotated[int, typer.Option(min=1, help="How many splits of each size.")] = 5,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="YAML file of methods; see configs/benchmark.yaml.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="METHOD.KEY=VALUE", help="One option of a method. May be repeated."),
+    ] = None,
+    groups: Annotated[
+        Path | None, typer.Option(help="CSV file of stem,group: groups (patients, videos) are never split.")
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option(help="Text file of the images to test on, one stem a line.")
+    ] = None,
+    unlabelled: UnlabelledOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what an earlier run left.")] = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Compare methods on few-shot splits of a folder, and write a report. Exit status 1 if any run failed."""
+    from segkit.benchmark import Benchmark, load_methods
+    from segkit.report import write_report
+    from segkit.report.sources import pictures_of_benchmark
+
+    chosen = load_methods(filter(None, re.split(r"[,\s]+", methods)), config, set_ or [])
+    run = Benchmark(
+        images,
+        masks,
+        output,
+        methods=chosen,
+        train_sizes=_read_sizes(train_sizes),
+        seeds=range(seeds),
+        groups=groups,
+        test=test,
+        unlabelled=unlabelled,
+    )
+    run.check_output(resume=resume)
+    _check_writable(output / "results.json")
+    tell = teller(quiet=quiet)
+    for message in [*run.messages, *(f"left out: {entry['reason']}" for entry in run.left_out)]:
+        tell(message)
+    with progress_bars(quiet=quiet) as follow:
+        result = run.run(progress=follow, tell=lambda line: typer.echo(line, err=True))
+    write_report(result, output / "index.html", pictures_of_benchmark(run))
+    tell(describe_benchmark(result))
+    tell(f"Report: {output / 'index.html'}")
+    if result["failures"]:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -227,7 +306,7 @@ def inspect(
 
     header, _ = read_model(path)
     try:
-        typer.echo(_describe_model(header))
+        typer.echo(describe_model(header))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, SegkitError):
             raise
@@ -249,42 +328,31 @@ def demo(
     from segkit.demo import run_demo
 
     _refuse_existing([output], overwrite)
-    tell = _teller(quiet)
-    with _progress(quiet) as follow:
+    tell = teller(quiet=quiet)
+    with progress_bars(quiet=quiet) as follow:
         result = run_demo(output, seed=seed, progress=follow)
-    tell(_describe_training(result.summary, result.label_map))
-    tell(_describe_scores(result.scores))
+    tell(describe_training(result.summary, result.label_map))
+    tell(describe_scores(result.scores))
     tell(f"Pictures: {result.picture}")
 
 
-class _progress:  # noqa: N801
-    """Progress bars on standard error, for as long as the block lasts."""
-
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
-
-    def __enter__(self) -> Callable[[Iterable[Item], str], Iterator[Item]]:
-        from rich.console import Console
-        from rich.progress import Progress
-
-        console = Console(stderr=True)
-        self._bars = Progress(console=console, transient=True, disable=self._quiet or not console.is_terminal)
-        self._bars.start()
-        return self._follow
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-
-    def _follow(self, items: Iterable[Item], description: str) -> Iterator[Item]:
-        items = list(items)
-        task = self._bars.add_task(description, total=len(items))
-        for item in items:
-            yield item
-            self._bars.advance(task)
+def _join_sizes(arguments: list[str]) -> list[str]:
+    """Make one word of the numbers after --train-sizes: the parser gives an option one word only."""
+    joined: list[str] = []
+    for argument in arguments:
+        follows = len(joined) > 1 and joined[-2] == "--train-sizes"
+        if follows and argument.isdigit() and not joined[-1].startswith("-"):
+            joined[-1] += f",{argument}"
+        else:
+            joined.append(argument)
+    return joined
 
 
-def _teller(quiet: bool) -> Callable[[str], None]:
-    return (lambda _: None) if quiet else typer.echo
+def _read_sizes(text: str) -> list[int]:
+    words = [word for word in re.split(r"[,\s]+", text) if word]
+    if not words or not all(word.isdigit() and int(word) for word in words):
+        raise ConfigError(f"--train-sizes {text}: give numbers of images, 1 or more, such as 1,2,3,5,15")
+    return [int(word) for word in words]
 
 
 def _refuse_existing(paths: list[Path], overwrite: bool) -> None:
@@ -383,61 +451,3 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 
     with atomic(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def _describe_training(summary: dict[str, Any], label_map: LabelMap) -> str:
-    kept = summary["kept_channels"]
-    lines = [
-        f"Trained on {_count(summary['n_images'], 'image')} in {sum(summary['seconds'].values()):.1f} s",
-        f"Kept {sum(kept.values())} of {summary['n_channels']} channels: "
-        + ", ".join(f"{group} {number}" for group, number in kept.items()),
-        "Kernel weights: "
-        + ", ".join(f"{kernel['name']} {kernel['weight']:.3f}" for kernel in summary["kernels"]),
-        f"Training IoU: {summary['training_mean_iou']:.3f} ("
-        + ", ".join(
-            f"{name} {iou:.3f}" for name, iou in zip(label_map.names, summary["training_iou"], strict=True)
-        )
-        + "); it flatters, only other images tell",
-    ]
-    return "\n".join(lines)
-
-
-def _describe_scores(result: dict[str, Any]) -> str:
-    low, high = result["interval"]
-    lines = [
-        f"Mean IoU {result['mean_iou']:.3f} (95 % interval {low:.3f} to {high:.3f}, {_count(result['n_images'], 'image')})"
-    ]
-    for entry in result["classes"]:
-        undefined = (
-            f", in neither mask of {_count(entry['n_undefined'], 'image')}" if entry["n_undefined"] else ""
-        )
-        lines.append(
-            f"  {entry['name']}: IoU {_number(entry['iou'])}, Dice {_number(entry['dice'])}{undefined}"
-        )
-    lines += result["notes"]
-    return "\n".join(lines)
-
-
-def _describe_model(header: dict[str, Any]) -> str:
-    from segkit.images import LabelMap
-
-    label_map = LabelMap.from_dict(header["label_map"])
-    bank = ", ".join(f"{key}={value}" for key, value in header["bank"].items())
-    versions = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
-    return "\n".join(
-        [
-            f"Format version {header['format_version']}, written with {versions}",
-            f"Bank: {bank}",
-            f"Images: {_count(header['n_image_channels'], 'channel')}; {label_map.describe()}",
-            _describe_training(header["summary"], label_map),
-            f"Training set: sha256 {header['summary']['training_set_sha256']}",
-        ]
-    )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _number(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.3f}"

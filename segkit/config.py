@@ -7,6 +7,7 @@ what it does. A key that does not exist is an error that names the nearest one t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -276,12 +277,17 @@ class Config(_Section):
         ConfigError
             If the file cannot be read, or a key or value does not exist or fit.
         """
-        options = {} if path is None else _read_yaml(path)
-        for override in overrides:
-            key, equals, text = override.partition("=")
-            if not equals or not key:
-                raise ConfigError(f"--set {override}: needed is key=value, for example --set bank.name=vgg16")
-            _assign(options, key.strip(), _parse_yaml(text, f"--set {override}"))
+        return cls.from_options(read_options(path, overrides))
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """Check nested options against the schema.
+
+        Raises
+        ------
+        ConfigError
+            If a key or value does not exist or fit.
+        """
         try:
             return cls.model_validate(options)
         except SchemaError as error:
@@ -300,6 +306,39 @@ class Config(_Section):
             probability=self.training.probability,
             random_state=self.seed,
         )
+
+
+def read_options(
+    path: Path | None, overrides: Iterable[str] = (), *, base: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Read nested options that are not yet checked.
+
+    Parameters
+    ----------
+    path : Path, optional
+        YAML file.
+    overrides : iterable of str
+        ``key=value`` with a dotted key and a YAML value; they win over the file.
+    base : mapping, optional
+        Sections that the file may replace and the overrides may change.
+
+    Returns
+    -------
+    dict
+        Sections and their options.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, or an override has no value.
+    """
+    options = deepcopy(dict(base or {})) | ({} if path is None else _read_yaml(path))
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"--set {override}: needed is key=value, for example --set bank.name=vgg16")
+        _assign(options, key.strip(), _parse_yaml(text, f"--set {override}"))
+    return options
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -335,9 +374,7 @@ def _assign(options: dict[str, Any], key: str, value: Any) -> None:
     for parent in parents:
         inner = options.setdefault(parent, {})
         if not isinstance(inner, dict):
-            raise ConfigError(
-                f"--set {key}: {parent} is a value, not a section; the sections are {', '.join(Config.model_fields)}"
-            )
+            raise ConfigError(f"--set {key}: {parent} is a value, not a section")
         options = inner
     options[last] = value
 

@@ -1,29 +1,115 @@
-"""Folders of predicted masks scored against folders of true ones."""
+"""Predicted masks scored against true ones: one image in every way, folders in the ways most asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from segkit.errors import InputError
 from segkit.images import LabelMap, list_images, read_mask
-from segkit.metrics import Scores, score_masks
+from segkit.metrics import (
+    Scores,
+    boundary_f,
+    brier_score,
+    confusion,
+    dice_of,
+    iou_of,
+    precision_of,
+    recall_of,
+    reliability,
+    score_masks,
+)
 from segkit.statistics import FEW_IMAGES
 
+TOLERANCE = 2.0
 
-def compare_folders(
+
+def score_image(
+    truth: ArrayLike,
+    prediction: ArrayLike,
+    probability: ArrayLike | None,
+    n_classes: int,
+    *,
+    tolerance: float = TOLERANCE,
+) -> dict[str, Any]:
+    """Score one predicted mask in every way that reports need.
+
+    Parameters
+    ----------
+    truth, prediction : array-like of shape (H, W), int
+        Class ids; `segkit.images.UNLABELLED` in the truth marks pixels that count nowhere.
+    probability : array-like of shape (H, W, n_classes) or None
+        Probability of each class, where the method gives any.
+    n_classes : int
+        Number of classes.
+    tolerance : float, default=2.0
+        Of `segkit.metrics.boundary_f`, in pixels.
+
+    Returns
+    -------
+    dict
+        JSON-able: ``confusion``, ``iou``, ``mean_iou`` (eq. 8.1), ``dice``, ``precision``, ``recall``,
+        ``boundary_f``, ``brier``, ``reliability``; None where a score is undefined.
+
+    Raises
+    ------
+    InputError
+        If shapes differ, an id is no class, or nothing is labelled.
+    """
+    counts = confusion(truth, prediction, n_classes)
+    if not counts.any():
+        raise InputError("true mask has no labelled pixel: leave that image out")
+    iou = iou_of(counts)
+    return {
+        "confusion": counts.tolist(),
+        "iou": _plain(iou),
+        "mean_iou": float(np.nanmean(iou)),
+        "dice": _plain(dice_of(counts)),
+        "precision": _plain(precision_of(counts)),
+        "recall": _plain(recall_of(counts)),
+        "boundary_f": _plain(boundary_f(truth, prediction, n_classes, tolerance=tolerance)),
+        "brier": None if probability is None else brier_score(truth, probability),
+        "reliability": None if probability is None else reliability(truth, probability),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class ReadMasks:
+    """Predicted masks beside true ones.
+
+    Parameters
+    ----------
+    stems : list of str
+        Name of each pair.
+    truths, predictions : list of ndarray of shape (H, W), uint8
+        Class ids; `segkit.images.UNLABELLED` in truths.
+    label_map : LabelMap
+        Values and names of the classes.
+    notes : list of str
+        What a reader of the scores ought to know.
+    """
+
+    stems: list[str]
+    truths: list[NDArray[np.uint8]]
+    predictions: list[NDArray[np.uint8]]
+    label_map: LabelMap
+    notes: list[str]
+
+
+def read_folders(
     predictions: str | Path,
     masks: str | Path,
     *,
     unlabelled: int | None = None,
     label_map: LabelMap | None = None,
     skip: Collection[str] = (),
-) -> dict[str, Any]:
-    """Score a folder of predicted masks against a folder of true ones.
+) -> ReadMasks:
+    """Read a folder of predicted masks and a folder of true ones.
 
     Parameters
     ----------
@@ -39,9 +125,8 @@ def compare_folders(
 
     Returns
     -------
-    dict
-        JSON-able: ``mean_iou``, its ``interval``, ``classes`` (``iou``, ``dice``, ``n_undefined``; None where
-        undefined), ``images`` (the same for each), and ``notes`` in words.
+    ReadMasks
+        Stems, class ids, label map and notes.
 
     Raises
     ------
@@ -61,11 +146,6 @@ def compare_folders(
         classes = [value for value in values if value != unlabelled]
         names = {value: str(value) for value in classes} if len(classes) > 2 else None
         label_map = LabelMap.infer(values, labels=names, unlabelled=unlabelled)
-    scores = score_masks(
-        [label_map.encode(mask) for mask in truths],
-        [label_map.encode(mask) for mask in guesses],
-        label_map.n_classes,
-    )
     strange = {int(value) for mask in guesses for value in np.unique(mask)} - {
         int(value) for mask in truths for value in np.unique(mask)
     }
@@ -73,7 +153,41 @@ def compare_folders(
     notes += [f"{n_unused} predictions have no true mask and were left out"] if n_unused else []
     if len(stems) < FEW_IMAGES:
         notes.append(f"{len(stems)} images are too few to rank methods by: give {FEW_IMAGES} or more")
-    return scores_to_dict(scores, stems, label_map) | {"notes": notes}
+    encode = label_map.encode
+    return ReadMasks(
+        stems, [encode(mask) for mask in truths], [encode(mask) for mask in guesses], label_map, notes
+    )
+
+
+def compare_folders(
+    predictions: str | Path,
+    masks: str | Path,
+    *,
+    unlabelled: int | None = None,
+    label_map: LabelMap | None = None,
+    skip: Collection[str] = (),
+) -> dict[str, Any]:
+    """Score a folder of predicted masks against a folder of true ones.
+
+    Parameters
+    ----------
+    predictions, masks, unlabelled, label_map, skip
+        As for `read_folders`.
+
+    Returns
+    -------
+    dict
+        JSON-able: ``mean_iou``, its ``interval``, ``classes`` (``iou``, ``dice``, ``n_undefined``; None where
+        undefined), ``images`` (the same for each), and ``notes`` in words.
+
+    Raises
+    ------
+    InputError
+        If a true mask has no prediction, sizes differ, or a file cannot be read.
+    """
+    found = read_folders(predictions, masks, unlabelled=unlabelled, label_map=label_map, skip=skip)
+    scores = score_masks(found.truths, found.predictions, found.label_map.n_classes)
+    return scores_to_dict(scores, found.stems, found.label_map) | {"notes": found.notes}
 
 
 def scores_to_dict(scores: Scores, stems: Sequence[str], label_map: LabelMap) -> dict[str, Any]:
@@ -163,3 +277,7 @@ def _read_both(
 def _sizes(pages: Sequence[NDArray[Any]]) -> str:
     height, width = pages[0].shape
     return f"{height} x {width}" + (f" ({len(pages)} pages)" if len(pages) > 1 else "")
+
+
+def _plain(values: NDArray[np.float64]) -> list[float | None]:
+    return [None if np.isnan(value) else float(value) for value in values]

@@ -174,6 +174,25 @@ class Segmenter(BaseSegmenter):
         """
         return self._each(images, self._scores)
 
+    def pixel_features(self, image: ArrayLike, rows: ArrayLike, cols: ArrayLike) -> FloatArray:
+        """Features of some pixels, as the kernels see them.
+
+        Parameters
+        ----------
+        image : array-like of shape (H, W) or (H, W, C), float in [0, 1]
+            The image.
+        rows, cols : array-like of shape (n,), int
+            Positions of the pixels.
+
+        Returns
+        -------
+        ndarray of shape (n, n_channels), float32
+            The kept channels, standardised.
+        """
+        check_is_fitted(self, "svm_")
+        X = self.bank_.sample(self._checked(image), np.asarray(rows), np.asarray(cols), self._kept)
+        return np.asarray((X - self._mean) / self._scale)
+
     def save(self, path: str | Path, *, embed_weights: bool = True) -> None:
         """Write the model as one ``.segkit`` file of arrays and JSON.
 
@@ -278,8 +297,14 @@ class Segmenter(BaseSegmenter):
             "n_channels": len(self.bank_.channels(self.n_image_channels_)),
             "kept_channels": groups,
             "kernels": [
-                {"name": _kernel_name(kernel_to_dict(kernel)), "weight": float(weight)}
-                for kernel, weight in zip(self.kernels_.kernels_, self.kernels_.weights_, strict=True)
+                {
+                    "name": _kernel_name(kernel_to_dict(kernel)),
+                    "weight": float(weight),
+                    "score": float(score),
+                }
+                for kernel, weight, score in zip(
+                    self.kernels_.kernels_, self.kernels_.weights_, self.kernels_.scores_, strict=True
+                )
             ],
             "training_iou": [float(iou) for iou in scores.class_iou],
             "training_mean_iou": scores.mean,

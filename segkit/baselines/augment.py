@@ -1,0 +1,157 @@
+"""Crops that a network is trained on, and how they are varied.
+
+albumentations is imported here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from segkit.base import FloatArray, IdArray
+from segkit.errors import ConfigError
+from segkit.images import UNLABELLED
+
+Augmentation = Callable[[FloatArray, IdArray, np.random.Generator], tuple[FloatArray, IdArray]]
+_DISPLACEMENT, _SMOOTHNESS = 3, 12
+# nearer to the border the blurred noise is larger, for its last pixel is repeated
+MARGIN = 2 * _SMOOTHNESS
+
+
+class CropSampler:
+    """Square crops around random labelled pixels.
+
+    Parameters
+    ----------
+    images : sequence of ndarray of shape (H, W, C), float32
+        The training images.
+    ids : sequence of ndarray of shape (H, W), uint8
+        Their class ids; each has a pixel that is not `segkit.images.UNLABELLED`.
+    crop : int
+        Side of the crops in pixels. Smaller images are mirrored at their far edges; what is mirrored
+        is unlabelled.
+    augment : bool
+        Whether crops are varied by `augmenter`.
+    """
+
+    def __init__(
+        self, images: Sequence[FloatArray], ids: Sequence[IdArray], *, crop: int, augment: bool
+    ) -> None:
+        self._crop = crop
+        self._margin = MARGIN if augment else 0
+        self._augmentation = augmenter(crop, images[0].shape[2]) if augment else None
+        self._padded = [self._pad(image, mask) for image, mask in zip(images, ids, strict=True)]
+        self._labelled = [np.flatnonzero(mask != UNLABELLED) for _, mask in self._padded]
+
+    def draw(self, n_crops: int, rng: np.random.Generator) -> tuple[FloatArray, IdArray]:
+        """Draw crops, each from an image drawn anew.
+
+        Parameters
+        ----------
+        n_crops : int
+            How many.
+        rng : numpy.random.Generator
+            Source of all randomness.
+
+        Returns
+        -------
+        images : ndarray of shape (n_crops, crop, crop, C), float32
+            The crops.
+        ids : ndarray of shape (n_crops, crop, crop), uint8
+            Their class ids.
+        """
+        images, ids = zip(*(self._draw_one(rng) for _ in range(n_crops)), strict=True)
+        return np.stack(images), np.stack(ids)
+
+    def _pad(self, image: FloatArray, ids: IdArray) -> tuple[FloatArray, IdArray]:
+        """Mirror an image by the margin all round, and at the far edges until it holds a crop."""
+        widths = [(self._margin, self._margin + max(0, self._crop - size)) for size in ids.shape]
+        return (
+            np.pad(image, (*widths, (0, 0)), mode="reflect"),
+            np.pad(ids, widths, constant_values=UNLABELLED),
+        )
+
+    def _draw_one(self, rng: np.random.Generator) -> tuple[FloatArray, IdArray]:
+        index = rng.integers(len(self._padded))
+        image, ids = self._padded[index]
+        pixel = np.unravel_index(rng.choice(self._labelled[index]), ids.shape)
+        side = self._crop + 2 * self._margin
+        window = tuple(
+            self._slice_around(int(position) - self._margin, size - side, side, rng)
+            for position, size in zip(pixel, ids.shape, strict=True)
+        )
+        if self._augmentation is None:
+            return image[window], ids[window]
+        return self._augmentation(image[window], ids[window], rng)
+
+    def _slice_around(self, position: int, last: int, side: int, rng: np.random.Generator) -> slice:
+        """Slice whose crop (inside its margins) holds a position, from any start that does."""
+        start = int(rng.integers(max(0, position - self._crop + 1), min(position, last) + 1))
+        return slice(start, start + side)
+
+
+def augmenter(crop: int, n_image_channels: int) -> Augmentation:
+    """Vary crops by flips, quarter turns, elastic deformation, brightness, contrast and colour.
+
+    Parameters
+    ----------
+    crop : int
+        Side of the crops that come out; what goes in is larger by `MARGIN` on all sides, so that
+        deformation has true pixels to draw from.
+    n_image_channels : int
+        Channels of the images; hue and saturation vary where there are three.
+
+    Returns
+    -------
+    callable
+        ``augmentation(image, ids, rng)`` returns the varied image (crop, crop, C) and class ids
+        (crop, crop), deformed by nearest neighbour. All randomness comes from the generator `rng`.
+
+    Raises
+    ------
+    ConfigError
+        If albumentations is not installed.
+
+    Notes
+    -----
+    Displacements are uniform noise in [-1, 1], blurred by a Gaussian of 12 pixels and scaled to a
+    root mean square of 3 pixels: white noise of variance 1/3 has, once blurred, the variance
+    ``1 / (3 * 4 * pi * sigma**2)``.
+    """
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would ask its server for news
+    try:
+        import albumentations
+        import cv2
+    except ImportError as error:
+        raise ConfigError(
+            "augmentation needs albumentations, which is not installed: "
+            "pip install segkit-bio[baselines], or train with augment=False"
+        ) from error
+    colour = [albumentations.ColorJitter(brightness=0, contrast=0, saturation=0.2, hue=0.05)]
+    pipeline = albumentations.Compose(
+        [
+            albumentations.ElasticTransform(
+                alpha=_DISPLACEMENT * 2 * _SMOOTHNESS * math.sqrt(3 * math.pi),
+                sigma=_SMOOTHNESS,
+                noise_distribution="uniform",
+                border_mode=cv2.BORDER_CONSTANT,
+                fill_mask=UNLABELLED,
+            ),
+            albumentations.CenterCrop(crop, crop),
+            albumentations.D4(),
+            albumentations.RandomBrightnessContrast(),
+            *(colour if n_image_channels == 3 else []),
+        ]
+    )
+
+    def augment(image: FloatArray, ids: IdArray, rng: np.random.Generator) -> tuple[FloatArray, IdArray]:
+        # Compose(seed=) would seed every transform alike, and all would act, or none
+        pipeline.set_random_state(rng, random.Random(int(rng.integers(2**32))))
+        varied = pipeline(image=image, mask=ids)
+        return varied["image"], varied["mask"]
+
+    return augment

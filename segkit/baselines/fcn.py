@@ -1,0 +1,233 @@
+"""Fully convolutional networks: a classification network that scores every pixel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from segkit.base import FloatArray
+from segkit.baselines.training import NetSegmenter
+from segkit.checks import is_whole
+from segkit.errors import ConfigError, InputError, WeightsError
+from segkit.features.convnet import PREPROCESSING
+from segkit.features.weights import load_weights
+from segkit.images import UNLABELLED
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from segkit.baselines.networks import SkipFCN
+
+BACKBONES = ("vgg16", "vgg19", "squeezenet1_0", "resnet50")
+OUTPUT_STRIDES = (8, 16, 32)
+
+
+class FCN(NetSegmenter):
+    """Fully convolutional network of Long, Shelhamer and Darrell.
+
+    Parameters
+    ----------
+    backbone : {"vgg16", "vgg19", "squeezenet1_0", "resnet50"}, default="vgg16"
+        torchvision network that encodes the image. "resnet50" is torchvision's own `fcn_resnet50`,
+        with dilated convolutions instead of skips.
+    output_stride : {8, 16, 32}, default=8
+        Stride of the finest pooling whose map is scored: FCN-8s, FCN-16s or FCN-32s. Not for "resnet50".
+    weights : None, "imagenet", str or Path, default=None
+        None: from scratch. Otherwise what the encoder starts from, as for
+        `segkit.features.weights.load_weights`; layers that a truncated file lacks start from scratch.
+        VGG's fully connected layers become fc6 and fc7 if the file has them and `n_hidden` is theirs, 4096.
+    preprocessing : {"torchvision", "caffe"}, default="torchvision"
+        What the weights were trained with: (RGB - mean) / std on [0, 1], or RGB * 255 - mean.
+    n_hidden : int, default=4096
+        Channels of fc6 and fc7. Not for "resnet50".
+    max_steps : int, default=2000
+        Most steps of training.
+    batch_size : int, default=4
+        Crops in each step.
+    learning_rate : float, default=1e-4
+        Of Adam.
+    crop : int, default=256
+        Side of the random training crops in pixels, a multiple of 32 and at least twice that.
+        Smaller images are mirrored, and what is mirrored does not count.
+    eval_every : int, default=25
+        Steps between two validations.
+    patience : int, default=10
+        Training stops after this many validations in a row without a better mean IoU.
+    augment : bool, default=True
+        Whether crops are varied by `segkit.baselines.augment.augmenter`; it needs albumentations.
+    device : str, default="auto"
+        Where torch computes: "cpu", "cuda", "cuda:1", ... "auto": a GPU if there is one.
+    checkpoint : str or Path, optional
+        File that keeps the state of training at each validation. If it is there and was made from the same
+        images and options, `fit` goes on from it.
+    unlabelled : int or None, default=255
+        Mask value of pixels without annotation. Masks that hold 0 and 255 and nothing else are
+        binary, and 255 is the foreground.
+    random_state : int, default=0
+        Seed of initial weights, validation split, crops and dropout.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Mask values learnt, in the order of class ids.
+    label_map_ : LabelMap
+        What the classes are called, their mask values, and the value of unlabelled pixels.
+    n_image_channels_ : int
+        Channels of the training images.
+    network_ : torch.nn.Module
+        The network with the weights of the best validation.
+    n_parameters_ : int
+        How many numbers it has learnt.
+    n_steps_, best_step_ : int
+        Steps of training, and of the best validation.
+    best_validation_iou_ : float
+        Mean IoU (eq. 8.1) of the best validation.
+    stopped_early_ : bool
+        Whether validation stopped getting better; if not, `max_steps` ended training.
+    history_ : list of dict
+        ``step``, ``loss`` (mean since the last) and ``validation_iou`` of each validation.
+    device_ : str
+        Where the network is.
+
+    Notes
+    -----
+    fc6 is a padded 7 x 7 convolution, fc7 and the score layers are 1 x 1; score layers start at zero.
+    Scores are enlarged bilinearly to the next finer map and added to its own, last to the image.
+    From scratch, without normalisation layers, such a network learns slowly at a rate of 1e-4.
+
+    References
+    ----------
+    J. Long, E. Shelhamer, T. Darrell, Fully convolutional networks for semantic segmentation,
+    CVPR 2015, and IEEE TPAMI 39(4), 2017, arXiv:1605.06211.
+
+    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in
+    the feature space, section 8 (the FCN compared with, Adam at 1e-4, batches of 4).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.baselines import FCN
+    >>> image = np.linspace(0, 1, 48 * 64, dtype="float32").reshape(48, 64)
+    >>> fcn = FCN("squeezenet1_0", n_hidden=8, crop=64, max_steps=1, augment=False)
+    >>> fcn.fit([image], [image > 0.5]).predict_proba(image).shape
+    (48, 64, 2)
+    """
+
+    def __init__(
+        self,
+        backbone: str = "vgg16",
+        *,
+        output_stride: int = 8,
+        weights: str | Path | None = None,
+        preprocessing: str = "torchvision",
+        n_hidden: int = 4096,
+        max_steps: int = 2000,
+        batch_size: int = 4,
+        learning_rate: float = 1e-4,
+        crop: int = 256,
+        eval_every: int = 25,
+        patience: int = 10,
+        augment: bool = True,
+        device: str = "auto",
+        checkpoint: str | Path | None = None,
+        unlabelled: int | None = UNLABELLED,
+        random_state: int = 0,
+    ) -> None:
+        super().__init__(
+            max_steps=max_steps,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            crop=crop,
+            eval_every=eval_every,
+            patience=patience,
+            augment=augment,
+            device=device,
+            checkpoint=checkpoint,
+            unlabelled=unlabelled,
+            random_state=random_state,
+        )
+        self.backbone = backbone
+        self.output_stride = output_stride
+        self.weights = weights
+        self.preprocessing = preprocessing
+        self.n_hidden = n_hidden
+
+    @property
+    def _stride(self) -> int:
+        return 32
+
+    def _check_options(self) -> None:
+        for name, choices in (
+            ("backbone", BACKBONES),
+            ("output_stride", OUTPUT_STRIDES),
+            ("preprocessing", tuple(PREPROCESSING)),
+        ):
+            if getattr(self, name) not in choices:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)!r}: choose one of {', '.join(map(str, choices))}"
+                )
+        if not is_whole(self.n_hidden):
+            raise ConfigError(f"n_hidden={self.n_hidden!r}: give a whole number of at least 1")
+        super()._check_options()
+
+    def _build_network(self, n_image_channels: int, n_classes: int) -> nn.Module:
+        from segkit.baselines.networks import ResNetFCN, build_skip_fcn
+
+        if self.weights is not None:
+            if n_image_channels not in (1, 3):
+                raise InputError(
+                    f"images with {n_image_channels} channels for pre-trained weights of three: "
+                    f"give RGB or grey images, or train from scratch (weights=None)"
+                )
+            n_image_channels = 3
+        if self.backbone == "resnet50":
+            resnet = ResNetFCN(n_image_channels, n_classes)
+            if self.weights is not None:
+                self._load_encoder(resnet.fcn.backbone, "", load_weights(self.backbone, self.weights))
+            return resnet
+        network = build_skip_fcn(
+            self.backbone,
+            n_image_channels,
+            n_classes,
+            n_hidden=self.n_hidden,
+            output_stride=self.output_stride,
+        )
+        if self.weights is not None:
+            state = load_weights(self.backbone, self.weights)
+            self._load_encoder(network.features, "features.", state)
+            _load_classifier(network, state)
+        return network
+
+    def _load_encoder(self, encoder: nn.Module, prefix: str, state: dict[str, torch.Tensor]) -> None:
+        """Start the layers that a state dictionary holds from there."""
+        expected = encoder.state_dict()
+        known = {key: state[prefix + key] for key in expected if prefix + key in state}
+        for key, tensor in known.items():
+            if tensor.shape != expected[key].shape:
+                raise WeightsError(
+                    f"weights of {prefix + key} have shape {tuple(tensor.shape)}, {self.backbone} needs "
+                    f"{tuple(expected[key].shape)}: give that network's weights"
+                )
+        if not known:
+            raise WeightsError(
+                f"weights hold {', '.join(list(state)[:3]) or 'nothing'}, ...: none fits {self.backbone}, which has "
+                f"{prefix}{next(iter(expected))}, ...; give that network's weights, by torchvision's names"
+            )
+        encoder.load_state_dict(known, strict=False)
+
+    def _normalise(self, images: FloatArray) -> FloatArray:
+        if self.weights is None:
+            return super()._normalise(images)
+        mean, std = (np.array(values, dtype=np.float32) for values in PREPROCESSING[self.preprocessing])
+        return (images - mean) / std  # one channel becomes three by broadcasting
+
+
+def _load_classifier(network: SkipFCN, state: dict[str, torch.Tensor]) -> None:
+    """Turn VGG's fully connected layers into convolutions, where the widths agree."""
+    for layer, name in ((network.fc6, "classifier.0"), (network.fc7, "classifier.3")):
+        weight, bias = state.get(f"{name}.weight"), state.get(f"{name}.bias")
+        if weight is not None and bias is not None and weight.numel() == layer.weight.numel():
+            layer.load_state_dict({"weight": weight.reshape(layer.weight.shape), "bias": bias})

@@ -1,0 +1,400 @@
+"""How the networks of the baselines are trained: validation, early stopping, checkpoints."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit.base import BaseSegmenter, FloatArray, IdArray, Progress
+from segkit.baselines.augment import CropSampler
+from segkit.checks import is_whole
+from segkit.errors import ConfigError, OutputError
+from segkit.images import UNLABELLED
+from segkit.images.write import atomic
+from segkit.metrics import score_masks
+from segkit.sampling import BLOCKS
+from segkit.store import digest_arrays
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+# of as many images or more, one in so many is held out
+HELD_OUT_SHARE = 5
+
+
+class NetSegmenter(BaseSegmenter):
+    """A network trained until held-out pixels are segmented no better; `FCN` and `UNet` document its options.
+
+    Subclasses build the network. A step of training depends on its number and the seed alone, so a
+    run resumed from a checkpoint ends, on a CPU, at the very weights of one that was not interrupted.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_steps: int = 2000,
+        batch_size: int = 4,
+        learning_rate: float = 1e-4,
+        crop: int = 256,
+        eval_every: int = 25,
+        patience: int = 10,
+        augment: bool = True,
+        device: str = "auto",
+        checkpoint: str | Path | None = None,
+        unlabelled: int | None = UNLABELLED,
+        random_state: int = 0,
+    ) -> None:
+        self.max_steps = max_steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.crop = crop
+        self.eval_every = eval_every
+        self.patience = patience
+        self.augment = augment
+        self.device = device
+        self.checkpoint = checkpoint
+        self.unlabelled = unlabelled
+        self.random_state = random_state
+
+    @property
+    @abstractmethod
+    def _stride(self) -> int:
+        """Number of pixels that sides of the network's input are multiples of."""
+
+    @abstractmethod
+    def _build_network(self, n_image_channels: int, n_classes: int) -> nn.Module:
+        """Network from (n, C, H, W), as `_normalise` gives it, to scores (n, n_classes, H, W)."""
+
+    def _normalise(self, images: FloatArray) -> FloatArray:
+        """Images (..., C) in [0, 1] as the network takes them."""
+        return images - np.float32(0.5)
+
+    def _check_options(self) -> None:
+        for name in ("max_steps", "batch_size", "crop", "eval_every", "patience"):
+            if not is_whole(getattr(self, name)):
+                raise ConfigError(f"{name}={getattr(self, name)!r}: give a whole number of at least 1")
+        if not is_whole(self.random_state, least=0):
+            raise ConfigError(f"random_state={self.random_state!r}: give a whole number of at least 0")
+        rate: Any = self.learning_rate
+        if not isinstance(rate, int | float) or not 0 < rate < np.inf:
+            raise ConfigError(f"learning_rate={rate!r}: give a number above 0")
+        if self.crop % self._stride or self.crop < 2 * self._stride:
+            raise ConfigError(
+                f"crop={self.crop}: give a multiple of {self._stride} of at least {2 * self._stride} pixels"
+            )
+
+    def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:
+        import torch
+
+        self._check_options()
+        device = _find_device(self.device)
+        self.device_ = str(device)
+        learnt, held_out = hold_out(ids, self.classes_.size, random_state=self.random_state)
+        sampler = CropSampler(*_labelled(images, learnt), crop=self.crop, augment=self.augment)
+        with _seeded(self.random_state, device):
+            network = self._build_network(self.n_image_channels_, self.classes_.size)
+        self.network_ = network.to(device)
+        self.n_parameters_ = sum(parameter.numel() for parameter in network.parameters())
+        optimiser = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
+        state = TrainingState(self.network_, optimiser)
+        digest = self._digest(images, ids)
+        if self.checkpoint is not None and Path(self.checkpoint).exists():
+            state.load(self.checkpoint, digest)
+        if state.n_stale < self.patience:
+            self._train(state, sampler, _labelled(images, held_out), digest, progress)
+        self._keep_best(state)
+
+    def _train(
+        self,
+        state: TrainingState,
+        sampler: CropSampler,
+        validation: tuple[list[FloatArray], list[IdArray]],
+        digest: str,
+        progress: Progress,
+    ) -> None:
+        """Take steps from where the state is until validation or the budget ends them."""
+        losses: list[float] = []
+        for step in progress(range(state.n_steps, self.max_steps), "Training"):
+            losses.append(self._step(state.optimiser, sampler, step))
+            if (step + 1) % self.eval_every and step + 1 < self.max_steps:
+                continue
+            state.record(step + 1, float(np.mean(losses)), self._validation_iou(*validation))
+            losses = []
+            if self.checkpoint is not None:
+                state.save(self.checkpoint, digest)
+            if state.n_stale >= self.patience:
+                break
+
+    def _step(self, optimiser: torch.optim.Optimizer, sampler: CropSampler, step: int) -> float:
+        """One step of Adam on the cross-entropy of a batch; returns the loss."""
+        import torch
+        from torch.nn.functional import cross_entropy
+
+        rng = np.random.default_rng([self.random_state, step])
+        images, ids = sampler.draw(self.batch_size, rng)
+        target = torch.from_numpy(ids).long().to(self.device_)
+        with _seeded(int(rng.integers(2**32)), target.device):
+            scores = self.network_.train()(self._to_tensor(images))
+        n_labelled = max(1, int(np.count_nonzero(ids != UNLABELLED)))
+        loss = cross_entropy(scores, target, ignore_index=UNLABELLED, reduction="sum") / n_labelled
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        return loss.item()
+
+    def _validation_iou(self, images: Sequence[FloatArray], ids: Sequence[IdArray]) -> float:
+        self.network_.eval()
+        guesses = [self._labels(self._scores(image)) for image in images]
+        return score_masks(ids, guesses, self.classes_.size).mean
+
+    def _keep_best(self, state: TrainingState) -> None:
+        self.network_.load_state_dict(state.best)
+        self.network_.eval()
+        self.history_ = state.history
+        self.n_steps_ = state.n_steps
+        self.best_step_ = state.best_validation["step"]
+        self.best_validation_iou_ = state.best_validation["validation_iou"]
+        self.stopped_early_ = state.n_stale >= self.patience
+
+    def _digest(self, images: Sequence[FloatArray], ids: Sequence[IdArray]) -> str:
+        """Sha256 of all that the course of training depends on."""
+        options = self.get_params() | {"checkpoint": None, "device": None}
+        text = json.dumps([type(self).__name__, options], default=str, sort_keys=True)
+        arrays: dict[str, NDArray[Any]] = {"options": np.frombuffer(text.encode(), dtype=np.uint8)}
+        for index, (image, mask) in enumerate(zip(images, ids, strict=True)):
+            arrays |= {f"image{index}": image, f"mask{index}": mask}
+        return digest_arrays(arrays)
+
+    def _to_tensor(self, images: FloatArray) -> torch.Tensor:
+        """Images (n, H, W, C) as the network's input (n, C', H, W)."""
+        import torch
+
+        batch = torch.from_numpy(self._normalise(images)).to(self.device_)
+        return batch.permute(0, 3, 1, 2).contiguous()
+
+    def _scores(self, image: FloatArray) -> FloatArray:
+        """Probabilities of an image mirrored at its far edges to multiples of the network's stride."""
+        import torch
+
+        height, width = image.shape[:2]
+        padding = ((0, -height % self._stride), (0, -width % self._stride), (0, 0))
+        batch = self._to_tensor(np.pad(image, padding, mode="reflect")[None])
+        with torch.inference_mode():
+            probabilities = self.network_(batch)[0, :, :height, :width].softmax(dim=0)
+        return np.ascontiguousarray(probabilities.permute(1, 2, 0).cpu().numpy())
+
+    def _labels(self, scores: FloatArray) -> NDArray[np.intp]:
+        return np.asarray(scores.argmax(axis=2))
+
+    def _probabilities(self, scores: FloatArray) -> FloatArray:
+        return scores
+
+
+@dataclass
+class TrainingState:
+    """What training has come to, and all that a checkpoint holds.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        The network as trained so far.
+    optimiser : torch.optim.Optimizer
+        The optimiser of its parameters.
+    best : dict of str to torch.Tensor
+        State of the network at the best validation, on the CPU.
+    history : list of dict
+        Step, loss and IoU of each validation.
+    """
+
+    network: nn.Module
+    optimiser: torch.optim.Optimizer
+    best: dict[str, torch.Tensor] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def n_steps(self) -> int:
+        """Steps taken up to the last validation."""
+        return int(self.history[-1]["step"]) if self.history else 0
+
+    @property
+    def best_validation(self) -> dict[str, Any]:
+        """The first of the validations with the highest IoU."""
+        return max(self.history, key=lambda validation: validation["validation_iou"])
+
+    @property
+    def n_stale(self) -> int:
+        """Validations since the best."""
+        return len(self.history) - 1 - self.history.index(self.best_validation) if self.history else 0
+
+    def record(self, step: int, loss: float, validation_iou: float) -> None:
+        """Add a validation, and keep the weights if none was better or as good."""
+        self.history.append({"step": step, "loss": loss, "validation_iou": validation_iou})
+        if self.n_stale == 0:
+            self.best = {
+                name: value.detach().cpu().clone() for name, value in self.network.state_dict().items()
+            }
+
+    def save(self, path: str | Path, digest: str) -> None:
+        """Write a checkpoint; the old one stays until the new one is whole.
+
+        Raises
+        ------
+        OutputError
+            If the file cannot be written.
+        """
+        import torch
+
+        content = {
+            "digest": digest,
+            "network": self.network.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "best": self.best,
+            "history": self.history,
+        }
+        try:
+            with atomic(Path(path)) as temporary:
+                torch.save(content, temporary)
+        except (OSError, RuntimeError) as error:
+            reason = str(error).splitlines()[0]
+            raise OutputError(
+                f"checkpoint {path} cannot be written ({reason}): choose a writable folder with room"
+            ) from error
+
+    def load(self, path: str | Path, digest: str) -> None:
+        """Go on from a checkpoint.
+
+        Raises
+        ------
+        ConfigError
+            If the file cannot be read, or was made from other images or options.
+        """
+        import torch
+
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            raise ConfigError(
+                f"checkpoint {path} cannot be read: delete it to train from the start, or give another path"
+            ) from error
+        if not isinstance(content, dict) or content.get("digest") != digest:
+            raise ConfigError(
+                f"checkpoint {path} was made from other images, masks or options: "
+                f"give another path, or delete it to train from the start"
+            )
+        self.network.load_state_dict(content["network"])
+        self.optimiser.load_state_dict(content["optimiser"])
+        self.best, self.history = content["best"], content["history"]
+
+
+def hold_out(
+    ids: Sequence[IdArray], n_classes: int, *, random_state: int = 0
+) -> tuple[list[IdArray], list[IdArray]]:
+    """Split annotations into those to learn from and those that tell when to stop.
+
+    Parameters
+    ----------
+    ids : sequence of ndarray of shape (H, W), uint8
+        Class ids, `segkit.images.UNLABELLED` where not annotated.
+    n_classes : int
+        Number of classes.
+    random_state : int, default=0
+        Seed of the choice.
+
+    Returns
+    -------
+    learnt, held_out : list of ndarray of shape (H, W), uint8
+        The same masks, the pixels of the other part unlabelled.
+
+    Notes
+    -----
+    Of five images or more a fifth of them is held out, of fewer a quarter of each: every fourth block of a
+    4 x 4 grid. Of the possible splits whose larger part keeps all classes, the one with most
+    classes in the smaller part is taken. If there is none, all pixels are in both parts, and a warning says so.
+    """
+    splits = []
+    for held in _candidates([mask.shape for mask in ids], np.random.default_rng(random_state)):
+        pairs = list(zip(ids, held, strict=True))
+        learnt = [np.where(out, np.uint8(UNLABELLED), mask) for mask, out in pairs]
+        held_out = [np.where(out, mask, np.uint8(UNLABELLED)) for mask, out in pairs]
+        if _count_classes(learnt) == n_classes:
+            splits.append((learnt, held_out))
+    best = max(splits, key=lambda split: _count_classes(split[1]), default=None)
+    if best is None or _count_classes(best[1]) == 0:
+        warnings.warn(
+            "too few annotated regions to hold any out: training stops by the IoU of the very pixels it learns "
+            "from; annotate one more image",
+            UserWarning,
+            stacklevel=4,
+        )
+        return list(ids), list(ids)
+    return best
+
+
+def _candidates(
+    shapes: Sequence[tuple[int, ...]], rng: np.random.Generator
+) -> Iterator[list[NDArray[np.bool_]]]:
+    """Ways to hold out whole images or, of few, blocks of each: which pixels of each image are out."""
+    if len(shapes) >= HELD_OUT_SHARE:
+        n_held = len(shapes) // HELD_OUT_SHARE
+        order = rng.permutation(len(shapes))
+        for start in range(0, len(shapes) - n_held + 1, n_held):
+            chosen = order[start : start + n_held]
+            yield [np.full(shape, index in chosen) for index, shape in enumerate(shapes)]
+    else:
+        for fold in rng.permutation(BLOCKS):
+            yield [_block_folds(shape) == fold for shape in shapes]
+
+
+def _block_folds(shape: tuple[int, ...]) -> NDArray[np.intp]:
+    """Fold of each pixel, by blocks as `segkit.sampling.assign_folds` lays them."""
+    row, col = (np.arange(size) * BLOCKS // size for size in shape)
+    return (col[None, :] + 2 * row[:, None]) % BLOCKS
+
+
+def _count_classes(ids: Sequence[IdArray]) -> int:
+    present = np.unique(np.concatenate([np.unique(mask) for mask in ids]))
+    return int(np.count_nonzero(present != UNLABELLED))
+
+
+def _labelled(images: Sequence[FloatArray], ids: Sequence[IdArray]) -> tuple[list[FloatArray], list[IdArray]]:
+    """Those images and masks that have a labelled pixel."""
+    kept = [index for index, mask in enumerate(ids) if (mask != UNLABELLED).any()]
+    return [images[index] for index in kept], [ids[index] for index in kept]
+
+
+def _find_device(name: str) -> torch.device:
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ConfigError(f"device={name!r} is not to be had here: choose 'auto' or 'cpu'") from error
+    return device
+
+
+@contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Draw torch's random numbers from a seed, and leave its own generators as they were."""
+    import torch
+
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        # torch.manual_seed would reach every GPU, those not forked too
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield

@@ -1,0 +1,138 @@
+"""U-Net: an encoder and a decoder of one shape, trained from scratch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from segkit.baselines.training import NetSegmenter
+from segkit.checks import is_whole
+from segkit.errors import ConfigError
+from segkit.images import UNLABELLED
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class UNet(NetSegmenter):
+    """U-Net with padded convolutions and batch normalisation, trained from scratch.
+
+    Parameters
+    ----------
+    n_filters : int, default=32
+        Filters of the finest level; each level below has twice as many.
+    depth : int, default=4
+        Poolings, each by two.
+    max_steps : int, default=2000
+        Most steps of training.
+    batch_size : int, default=4
+        Crops in each step.
+    learning_rate : float, default=1e-4
+        Of Adam.
+    crop : int, default=256
+        Side of the random training crops in pixels, a multiple of ``2**depth`` and at least twice that.
+        Smaller images are mirrored, and what is mirrored does not count.
+    eval_every : int, default=25
+        Steps between two validations.
+    patience : int, default=10
+        Training stops after this many validations in a row without a better mean IoU.
+    augment : bool, default=True
+        Whether crops are varied by `segkit.baselines.augment.augmenter`; it needs albumentations.
+    device : str, default="auto"
+        Where torch computes: "cpu", "cuda", "cuda:1", ... "auto": a GPU if there is one.
+    checkpoint : str or Path, optional
+        File that keeps the state of training at each validation. If it is there and was made from the same
+        images and options, `fit` goes on from it.
+    unlabelled : int or None, default=255
+        Mask value of pixels without annotation. Masks that hold 0 and 255 and nothing else are
+        binary, and 255 is the foreground.
+    random_state : int, default=0
+        Seed of initial weights, validation split, crops and dropout.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Mask values learnt, in the order of class ids.
+    label_map_ : LabelMap
+        What the classes are called, their mask values, and the value of unlabelled pixels.
+    n_image_channels_ : int
+        Channels of the training images.
+    network_ : torch.nn.Module
+        The network with the weights of the best validation.
+    n_parameters_ : int
+        How many numbers it has learnt.
+    n_steps_, best_step_ : int
+        Steps of training, and of the best validation.
+    best_validation_iou_ : float
+        Mean IoU (eq. 8.1) of the best validation.
+    stopped_early_ : bool
+        Whether validation stopped getting better; if not, `max_steps` ended training.
+    history_ : list of dict
+        ``step``, ``loss`` (mean since the last) and ``validation_iou`` of each validation.
+    device_ : str
+        Where the network is.
+
+    References
+    ----------
+    O. Ronneberger, P. Fischer, T. Brox, U-Net: convolutional networks for biomedical image
+    segmentation, MICCAI 2015, arXiv:1505.04597.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.baselines import UNet
+    >>> mask = np.zeros((32, 32), dtype=int)
+    >>> mask[8:24, 8:24] = 1
+    >>> image = 0.3 + 0.4 * mask
+    >>> unet = UNet(n_filters=4, depth=1, crop=16, max_steps=40, learning_rate=0.01, augment=False)
+    >>> unet.fit([image], [mask]).score([image], [mask]) > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        n_filters: int = 32,
+        depth: int = 4,
+        max_steps: int = 2000,
+        batch_size: int = 4,
+        learning_rate: float = 1e-4,
+        crop: int = 256,
+        eval_every: int = 25,
+        patience: int = 10,
+        augment: bool = True,
+        device: str = "auto",
+        checkpoint: str | Path | None = None,
+        unlabelled: int | None = UNLABELLED,
+        random_state: int = 0,
+    ) -> None:
+        super().__init__(
+            max_steps=max_steps,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            crop=crop,
+            eval_every=eval_every,
+            patience=patience,
+            augment=augment,
+            device=device,
+            checkpoint=checkpoint,
+            unlabelled=unlabelled,
+            random_state=random_state,
+        )
+        self.n_filters = n_filters
+        self.depth = depth
+
+    @property
+    def _stride(self) -> int:
+        return int(2**self.depth)
+
+    def _check_options(self) -> None:
+        for name in ("n_filters", "depth"):
+            if not is_whole(getattr(self, name)):
+                raise ConfigError(f"{name}={getattr(self, name)!r}: give a whole number of at least 1")
+        super()._check_options()
+
+    def _build_network(self, n_image_channels: int, n_classes: int) -> nn.Module:
+        from segkit.baselines.networks import UNetwork
+
+        return UNetwork(n_image_channels, n_classes, n_filters=self.n_filters, depth=self.depth)

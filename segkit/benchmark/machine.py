@@ -1,0 +1,41 @@
+"""What a measured number depends on besides the code."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from segkit.store import package_versions
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores and versions of the machine that this runs on."""
+    model = next(
+        (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+        platform.processor(),
+    )
+    return {
+        "cpu": model,
+        "n_cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": package_versions(),
+    }
+
+
+def peak_memory_mib() -> float | None:
+    """Most memory this process ever held, in MiB; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 2**20 if platform.system() == "Darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,201 @@
+"""The methods a benchmark compares: their names, options, and how each is made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
+from pydantic import ValidationError as SchemaError
+
+from segkit.base import BaseSegmenter
+from segkit.config import BankConfig, Config, read_options
+from segkit.errors import ConfigError
+
+
+class _Options(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ForestOptions(_Options):
+    """Options of `PixelForest`; without a bank it has the filters of ilastik."""
+
+    bank: BankConfig | None = None
+    n_estimators: PositiveInt = 100
+    training_pixels: PositiveInt = 30_000
+
+    def build(self, seed: int) -> BaseSegmenter:
+        """Make the forest."""
+        from segkit.baselines import PixelForest
+
+        options = self.model_dump(exclude={"bank"})
+        bank = None if self.bank is None else self.bank.build(seed)
+        return PixelForest(bank, **options, n_jobs=-1, random_state=seed)
+
+
+class _NetOptions(_Options):
+    max_steps: PositiveInt = 2000
+    batch_size: PositiveInt = 4
+    learning_rate: PositiveFloat = 1e-4
+    crop: PositiveInt = 256
+    eval_every: PositiveInt = 25
+    patience: PositiveInt = 10
+    augment: bool = True
+    device: str = "auto"
+
+
+class FCNOptions(_NetOptions):
+    """Options of `FCN`."""
+
+    backbone: Literal["vgg16", "vgg19", "squeezenet1_0", "resnet50"] = "vgg16"
+    output_stride: Literal[8, 16, 32] = 8
+    weights: str | None = None
+    preprocessing: Literal["torchvision", "caffe"] = "torchvision"
+    n_hidden: PositiveInt = 4096
+
+    def build(self, seed: int) -> BaseSegmenter:
+        """Make the network; it is drawn from the seed."""
+        from segkit.baselines import FCN
+
+        return FCN(**self.model_dump(), random_state=seed)
+
+
+class UNetOptions(_NetOptions):
+    """Options of `UNet`."""
+
+    n_filters: PositiveInt = 32
+    depth: PositiveInt = 4
+
+    def build(self, seed: int) -> BaseSegmenter:
+        """Make the network; it is drawn from the seed."""
+        from segkit.baselines import UNet
+
+        return UNet(**self.model_dump(), random_state=seed)
+
+
+_KINDS: dict[str, type[_Options]] = {"forest": ForestOptions, "fcn": FCNOptions, "unet": UNetOptions}
+
+DEFAULT_METHODS: dict[str, dict[str, Any]] = {
+    "segkit-vgg": {"kind": "segkit", "title": "segkit, VGG16", "bank": {"name": "vgg16"}},
+    "segkit-scattering": {"kind": "segkit", "title": "segkit, scattering", "bank": {"name": "scattering"}},
+    "segkit-orbit": {"kind": "segkit", "title": "segkit, orbit", "bank": {"name": "orbit"}},
+    "fcn": {"kind": "fcn", "title": "FCN-8s, pre-trained", "weights": "imagenet"},
+    "fcn-scratch": {"kind": "fcn", "title": "FCN-8s, from scratch"},
+    "unet": {"kind": "unet", "title": "U-Net"},
+    "forest": {"kind": "forest", "title": "pixel forest"},
+    "forest-vgg": {"kind": "forest", "title": "forest on VGG16", "bank": {"name": "vgg16"}},
+    "forest-scattering": {"kind": "forest", "title": "forest on scattering", "bank": {"name": "scattering"}},
+}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way of segmenting images that a benchmark runs.
+
+    Parameters
+    ----------
+    name : str
+        What the command line and the results call it.
+    title : str
+        What reports call it.
+    kind : {"segkit", "forest", "fcn", "unet"}
+        Which estimator it is.
+    options : Config or model
+        Its options, checked.
+    """
+
+    name: str
+    title: str
+    kind: str
+    options: Any
+
+    def build(self, seed: int) -> BaseSegmenter:
+        """Make the estimator, seeded."""
+        if isinstance(self.options, Config):
+            return self.options.model_copy(update={"seed": seed}).build()
+        segmenter: BaseSegmenter = self.options.build(seed)
+        return segmenter
+
+    def to_dict(self) -> dict[str, Any]:
+        """Title, kind and every option, in values that JSON can hold; `from_dict` reads it back."""
+        return {"title": self.title, "kind": self.kind, "config": self.options.model_dump(mode="json")}
+
+    @classmethod
+    def from_dict(cls, name: str, entries: Mapping[str, Any]) -> Self:
+        """Make the method that `to_dict` gave."""
+        return cls(name, entries["title"], entries["kind"], _check(name, entries["kind"], entries["config"]))
+
+
+def load_methods(
+    names: Iterable[str], path: Path | None = None, overrides: Iterable[str] = ()
+) -> list[Method]:
+    """Choose methods and their options.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Those to run, of `DEFAULT_METHODS` or of the file.
+    path : Path, optional
+        YAML file of methods: ``NAME: {kind: segkit|forest|fcn|unet, title: ..., ...options}``. It adds to the
+        default ones, or replaces those of the same name.
+    overrides : iterable of str
+        ``NAME.key=value``, for example ``fcn.weights=FILE``.
+
+    Returns
+    -------
+    list of Method
+        In the order of `names`.
+
+    Raises
+    ------
+    ConfigError
+        If a method, a key or a value does not exist or fit.
+    """
+    known = read_options(path, overrides, base=DEFAULT_METHODS)
+    methods = []
+    for name in dict.fromkeys(names):
+        if name not in known:
+            raise ConfigError(
+                f"method {name}: choose among {', '.join(known)}, or describe it in a --config file"
+            )
+        if not re.fullmatch(r"[\w.-]+", name):
+            raise ConfigError(
+                f"method {name!r}: use letters, digits, dots, dashes and underscores, for it names files"
+            )
+        if not isinstance(known[name], dict):
+            raise ConfigError(f"method {name} is {known[name]!r}: give a mapping of kind, title and options")
+        options = dict(known[name])
+        kind, title = options.pop("kind", "segkit"), str(options.pop("title", name))
+        methods.append(Method(name, title, kind, _check(name, kind, options)))
+    if not methods:
+        raise ConfigError(f"no method chosen: name one or more of {', '.join(known)}")
+    return methods
+
+
+def _check(name: str, kind: str, options: Mapping[str, Any]) -> Any:
+    """Check options against the schema of a kind; what is wrong is told with the method's name."""
+    if kind == "segkit":
+        try:
+            return Config.from_options(options)
+        except ConfigError as error:
+            raise ConfigError(f"method {name}: {error}") from error
+    if kind not in _KINDS:
+        raise ConfigError(f"method {name}: kind {kind!r} is none of segkit, {', '.join(_KINDS)}")
+    schema = _KINDS[kind]
+    try:
+        return schema.model_validate(options)
+    except SchemaError as error:
+        fault = error.errors()[0]
+        key = ".".join(map(str, fault["loc"]))
+        if fault["type"] == "extra_forbidden":
+            near = get_close_matches(str(fault["loc"][-1]), list(schema.model_fields), n=1, cutoff=0)
+            message = (
+                f"unknown key {key}: the nearest is {near[0]}; there are {', '.join(schema.model_fields)}"
+            )
+        else:
+            message = f"{key}={fault['input']!r}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
+        raise ConfigError(f"method {name}: {message}") from error

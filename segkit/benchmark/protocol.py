@@ -1,0 +1,157 @@
+"""Which images are trained on and which are tested on: the same for every method."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from segkit.errors import InputError
+
+
+@dataclass(frozen=True)
+class Split:
+    """Names of the images to train on and of those to test on.
+
+    Parameters
+    ----------
+    train, test : tuple of str
+        Stems; no image, and no group of images, is in both.
+    """
+
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+
+
+def few_shot_split(
+    stems: Sequence[str],
+    n_train: int,
+    seed: int,
+    *,
+    groups: Mapping[str, str] | None = None,
+    test: Sequence[str] | None = None,
+) -> Split:
+    """Draw training images, and test images that are the same for every number of training images.
+
+    Parameters
+    ----------
+    stems : sequence of str
+        Names of all annotated images.
+    n_train : int
+        How many to train on, >= 1.
+    seed : int
+        Seed of the permutation.
+    groups : mapping of str to str, optional
+        The group (patient, video) of each image; a group is never split between training and test.
+    test : sequence of str, optional
+        Names of the test images, instead of a third drawn at random.
+
+    Returns
+    -------
+    Split
+        The sorted names (of groups, if given) are permuted by ``numpy.random.default_rng(seed)``; the last
+        third, rounded up, is tested on and the first `n_train` images of the others are trained on.
+
+    Raises
+    ------
+    InputError
+        If too few images are left to train on.
+
+    Examples
+    --------
+    >>> from segkit.benchmark import few_shot_split
+    >>> few_shot_split(["a", "b", "c", "d"], 2, seed=0)
+    Split(train=('c', 'a'), test=('b', 'd'))
+    """
+    group_of = {stem: stem if groups is None else groups[stem] for stem in stems}
+    members: dict[str, list[str]] = {}
+    for stem in sorted(stems):
+        members.setdefault(group_of[stem], []).append(stem)
+    held_out = {group_of[stem] for stem in test or ()}
+    names = sorted(members.keys() - held_out)
+    names = [names[index] for index in np.random.default_rng(seed).permutation(len(names))]
+    n_test = 0 if test is not None else math.ceil(len(names) / 3)
+    train_names, test_names = names[: len(names) - n_test], names[len(names) - n_test :]
+    candidates = [stem for name in train_names for stem in members[name]]
+    if len(candidates) < n_train:
+        raise InputError(
+            f"{n_train} training images asked for, {len(candidates)} of {len(stems)} are not tested on: "
+            f"annotate more, or leave that size out"
+        )
+    tested = test if test is not None else [stem for name in test_names for stem in members[name]]
+    return Split(tuple(candidates[:n_train]), tuple(tested))
+
+
+def read_groups(path: Path, stems: Sequence[str]) -> dict[str, str]:
+    """Read which group (patient, video) each image belongs to.
+
+    Parameters
+    ----------
+    path : Path
+        CSV file of two columns, stem and group, with or without a header.
+    stems : sequence of str
+        The annotated images; each needs a group.
+
+    Returns
+    -------
+    dict of str to str
+        The group of each of `stems`.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, a line has not two columns, or an image has no group.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"groups {path} cannot be read ({error}): give a CSV file of stem,group") from error
+    for number, row in enumerate(rows, 1):
+        if len(row) != 2:
+            raise InputError(f"groups {path}, line {number} has {len(row)} columns: give two, stem,group")
+    group_of = {stem.strip(): group.strip() for stem, group in rows}
+    missing = [stem for stem in stems if stem not in group_of]
+    if missing:
+        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+        raise InputError(
+            f"groups {path} lacks {', '.join(missing[:10])}{more}: give a line stem,group for every image"
+        )
+    return {stem: group_of[stem] for stem in stems}
+
+
+def read_stem_list(path: Path, stems: Sequence[str]) -> list[str]:
+    """Read the names of the images to test on.
+
+    Parameters
+    ----------
+    path : Path
+        Text file, one stem a line.
+    stems : sequence of str
+        The annotated images.
+
+    Returns
+    -------
+    list of str
+        Names without repetition, sorted.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, is empty, or names other images.
+    """
+    try:
+        lines = {line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()} - {""}
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"list {path} cannot be read ({error}): give a text file of one stem a line"
+        ) from error
+    unknown = sorted(lines - set(stems))
+    if unknown or not lines:
+        told = f"names {', '.join(unknown[:10])}, which no image has" if unknown else "is empty"
+        raise InputError(f"list {path} {told}: give one stem a line, a file's name without its extension")
+    return sorted(lines)

@@ -1,0 +1,89 @@
+"""results.json and results.csv: one record for each method, number of images, seed and test image."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from segkit.errors import InputError
+from segkit.images import LabelMap
+from segkit.images.write import atomic
+
+FORMAT_VERSION = 1
+
+
+def read_results(path: str | Path) -> dict[str, Any]:
+    """Read a results file.
+
+    Parameters
+    ----------
+    path : str or Path
+        ``results.json``, or the folder that holds it.
+
+    Returns
+    -------
+    dict
+        What `segkit benchmark` wrote.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it is damaged or of another format version.
+    """
+    path = Path(path)
+    path = path / "results.json" if path.is_dir() else path
+    result = read_json(path)
+    if not isinstance(result.get("records"), list):
+        raise InputError(f"{path} holds no records: give a results.json that segkit benchmark wrote")
+    return result
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read one of our JSON files and refuse those of another format version."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path} cannot be read ({error}): give a file that segkit benchmark wrote"
+        ) from error
+    version = content.get("format_version") if isinstance(content, dict) else None
+    if version != FORMAT_VERSION:
+        raise InputError(
+            f"{path} has format version {version}, this segkit reads version {FORMAT_VERSION}: "
+            f"run the benchmark anew into another folder"
+        )
+    return dict(content)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON file, whole or not at all."""
+    with atomic(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def write_csv(path: Path, records: Sequence[dict[str, Any]], label_map: LabelMap) -> None:
+    """Write records as a table for spreadsheets; undefined scores are empty."""
+    per_class = ("iou", "dice", "precision", "recall", "boundary_f")
+    plain = ("method", "n_train", "seed", "image", "group", "mean_iou")
+    costs = ("brier", "fit_seconds", "predict_seconds", "peak_memory_mib")
+    header = [*plain, *(f"{score} {name}" for score in per_class for name in label_map.names), *costs]
+    with atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        for record in records:
+            scores = [value for score in per_class for value in record[score]]
+            writer.writerow(
+                [
+                    *(_safe(record[key]) for key in plain),
+                    *("" if value is None else value for value in scores),
+                    *("" if record[key] is None else record[key] for key in costs),
+                ]
+            )
+
+
+def _safe(value: Any) -> Any:
+    """Text that a spreadsheet would take for a formula gets a quote in front."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value

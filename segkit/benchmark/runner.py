@@ -1,0 +1,264 @@
+"""Run every method on every split, keep what is done, and put the results together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from segkit.benchmark.machine import machine
+from segkit.benchmark.methods import Method
+from segkit.benchmark.protocol import Split, few_shot_split, read_groups, read_stem_list
+from segkit.benchmark.results import FORMAT_VERSION, read_json, write_csv, write_json
+from segkit.errors import InputError, OutputError
+from segkit.evaluate import TOLERANCE
+from segkit.images import LabelMap, load_pairs, pair
+
+USUAL_PICTURE_SIZE = 5
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A method, a number of training images and a seed, with the split they mean."""
+
+    method: Method
+    n_train: int
+    seed: int
+    split: Split
+
+    @property
+    def name(self) -> str:
+        """Name of its files."""
+        return f"{self.method.name}-n{self.n_train:02d}-seed{self.seed}"
+
+
+@dataclass
+class Benchmark:
+    """Methods on the few-shot splits of one data set.
+
+    Parameters
+    ----------
+    images, masks : Path
+        Folders of images and masks of equal stems.
+    output : Path
+        Folder of the results. Each unit is written into ``units/`` when it is done.
+    methods : sequence of Method
+        Methods to compare.
+    train_sizes, seeds : sequence of int
+        Numbers of training images, and seeds of the splits.
+    groups : Path, optional
+        CSV file of the group of each image; see `read_groups` and `few_shot_split`.
+    test : Path, optional
+        Text file of the test images, one stem a line; see `few_shot_split`.
+    labels, unlabelled
+        As for `segkit.images.load_pairs`.
+    """
+
+    images: Path
+    masks: Path
+    output: Path
+    methods: Sequence[Method]
+    train_sizes: Sequence[int]
+    seeds: Sequence[int]
+    groups: Path | None = None
+    test: Path | None = None
+    labels: Mapping[int, str] | None = None
+    unlabelled: int | None = None
+    stems: list[str] = field(init=False)
+    label_map: LabelMap = field(init=False)
+    messages: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        dataset = load_pairs(self.images, self.masks, labels=self.labels, unlabelled=self.unlabelled)
+        self.stems, self.label_map, self.messages = dataset.stems, dataset.label_map, dataset.messages
+        self._group_of = None if self.groups is None else read_groups(self.groups, self.stems)
+        self._tested = None if self.test is None else read_stem_list(self.test, self.stems)
+        self.left_out: list[dict[str, Any]] = []
+        self.units = list(self._plan())
+        if not self.units:
+            raise InputError(
+                f"{len(self.stems)} annotated images are too few for any of the sizes "
+                f"{', '.join(map(str, self.train_sizes))}: annotate more, or ask for smaller --train-sizes"
+            )
+        self._data_digest = _digest_files(self.images, self.masks)
+
+    @property
+    def pictures(self) -> dict[str, int]:
+        """The number of training images and the seed whose predictions are kept."""
+        sizes = sorted({unit.n_train for unit in self.units})
+        usual = USUAL_PICTURE_SIZE in sizes
+        n_train = USUAL_PICTURE_SIZE if usual else statistics.median_low(sizes)
+        return {"n_train": n_train, "seed": min(self.seeds)}
+
+    def run(
+        self, *, progress: Callable[[Iterable[Any], str], Iterable[Any]], tell: Callable[[str], None]
+    ) -> dict[str, Any]:
+        """Run the units that are not done, then write ``results.json``, ``results.csv`` and ``manifest.json``.
+
+        Parameters
+        ----------
+        progress : callable
+            As for `Segmenter.fit`.
+        tell : callable
+            Is told of units that failed.
+
+        Returns
+        -------
+        dict
+            The content of ``results.json``.
+        """
+        start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        for unit in progress(self.units, "Benchmark"):
+            if self._done(unit) is None and (error := self._run(unit).get("error")):
+                tell(f"{unit.name} failed: {error}")
+        result = self.collect(start)
+        write_json(self.output / "results.json", result)
+        write_json(self.output / "manifest.json", {"format_version": FORMAT_VERSION} | result["manifest"])
+        write_csv(self.output / "results.csv", result["records"], self.label_map)
+        return result
+
+    def collect(self, started: str) -> dict[str, Any]:
+        """Put the results of all units together."""
+        found = [(unit, self._done(unit) or self._read(unit)) for unit in self.units]
+        return {
+            "format_version": FORMAT_VERSION,
+            "name": self.images.resolve().parent.name
+            if self.images.name == "images"
+            else self.images.resolve().name,
+            "label_map": self.label_map.to_dict(),
+            "methods": {method.name: method.to_dict() for method in self.methods},
+            "train_sizes": sorted({unit.n_train for unit in self.units}),
+            "seeds": sorted(self.seeds),
+            "tolerance": TOLERANCE,
+            "left_out": self.left_out,
+            "failures": [
+                {
+                    "method": unit.method.name,
+                    "n_train": unit.n_train,
+                    "seed": unit.seed,
+                    "error": done["error"],
+                }
+                for unit, done in found
+                if "error" in done
+            ],
+            "units": [done["unit"] for _, done in found if "unit" in done],
+            "records": [record for _, done in found for record in done.get("records", [])],
+            "pictures": self.pictures,
+            "manifest": {
+                "started": started,
+                "data": {"images": len(self.stems), "sha256": self._data_digest},
+                "machine": machine(),
+                "protocol": {
+                    "train_sizes": sorted(self.train_sizes),
+                    "seeds": sorted(self.seeds),
+                    "grouped": self._group_of is not None,
+                    "test": self._tested,
+                },
+                "methods": {method.name: method.to_dict() for method in self.methods},
+            },
+        }
+
+    def check_output(self, *, resume: bool) -> None:
+        """Refuse a folder that holds results unless they are to be gone on with."""
+        if (self.output / "units").exists() and not resume:
+            raise OutputError(f"{self.output} holds results: add --resume to go on, or choose another folder")
+        for path in [self.output / "results.json"] if resume else []:
+            if path.exists():
+                read_json(path)
+
+    def picture_files(self, method: str, stem: str) -> tuple[Path, Path]:
+        """Files of the predicted mask and of the probability maps that were kept of a test image."""
+        folder = self.output / "predictions" / method
+        return folder / f"{stem}.tif", folder / "probability" / f"{stem}.tif"
+
+    def _plan(self) -> Iterable[Unit]:
+        for n_train in sorted(set(self.train_sizes)):
+            try:
+                splits = {
+                    seed: few_shot_split(self.stems, n_train, seed, groups=self._group_of, test=self._tested)
+                    for seed in sorted(set(self.seeds))
+                }
+            except InputError as error:
+                self.left_out.append({"n_train": n_train, "reason": str(error)})
+                continue
+            for seed, split in splits.items():
+                for method in self.methods:
+                    yield Unit(method, n_train, seed, split)
+
+    def _job(self, unit: Unit) -> dict[str, Any]:
+        method = unit.method.to_dict()
+        kept = self.pictures == {"n_train": unit.n_train, "seed": unit.seed}
+        job = {
+            "format_version": FORMAT_VERSION,
+            "label_map": self.label_map.to_dict(),
+            "name": unit.method.name,
+            "method": method,
+            "n_train": unit.n_train,
+            "seed": unit.seed,
+            "train": list(unit.split.train),
+            "test": list(unit.split.test),
+            "groups": None
+            if self._group_of is None
+            else {stem: self._group_of[stem] for stem in unit.split.test},
+            "tolerance": TOLERANCE,
+        }
+        fingerprint = hashlib.sha256(json.dumps([job, kept, self._data_digest]).encode()).hexdigest()
+        places = {"images": str(self.images), "masks": str(self.masks)}
+        pictures = str(self.output / "predictions" / unit.method.name) if kept else None
+        return job | places | {"pictures": pictures, "fingerprint": fingerprint}
+
+    def _done(self, unit: Unit) -> dict[str, Any] | None:
+        """Read the result of a unit that ended well with these very options and data."""
+        if not self._path(unit).exists():
+            return None
+        found = self._read(unit)
+        good = "error" not in found and found.get("fingerprint") == self._job(unit)["fingerprint"]
+        return found if good else None
+
+    def _run(self, unit: Unit) -> dict[str, Any]:
+        job = self._job(unit)
+        path = self._path(unit)
+        job_file = path.with_name(f".{unit.name}.job.json")
+        write_json(job_file, job)
+        path.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "segkit.benchmark.unit", str(job_file), str(path)]
+        try:
+            process = subprocess.run(command, capture_output=True, text=True, check=False)
+        finally:
+            job_file.unlink(missing_ok=True)
+        if process.stderr.strip():
+            path.with_suffix(".log").write_text(process.stderr, encoding="utf-8")
+        if not path.exists():
+            reason = (
+                "was killed, most likely for want of memory"
+                if process.returncode < 0
+                else "ended without a word"
+            )
+            error = f"the process {reason} (exit status {process.returncode})"
+            write_json(
+                path,
+                {"format_version": FORMAT_VERSION, "fingerprint": job["fingerprint"], "error": error},
+            )
+        return self._read(unit)
+
+    def _path(self, unit: Unit) -> Path:
+        return self.output / "units" / f"{unit.name}.json"
+
+    def _read(self, unit: Unit) -> dict[str, Any]:
+        return read_json(self._path(unit))
+
+
+def _digest_files(images: Path, masks: Path) -> str:
+    """Hexadecimal sha256 of the files of all annotated images, in order of stem."""
+    sha = hashlib.sha256()
+    for entry in pair(images, masks):
+        for path in (entry.image, entry.mask):
+            sha.update(entry.stem.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return sha.hexdigest()

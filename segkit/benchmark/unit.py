@@ -1,0 +1,141 @@
+"""One unit of a benchmark: a method trained on one split and scored on its test images.
+
+Each unit runs in a process of its own (``python -m segkit.benchmark.unit JOB RESULT``), so that its peak
+memory is its own and a crash takes nothing else with it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit.base import BaseSegmenter
+from segkit.benchmark.explain import explain
+from segkit.benchmark.machine import peak_memory_mib
+from segkit.benchmark.methods import Method
+from segkit.benchmark.results import FORMAT_VERSION, read_json, write_json
+from segkit.errors import InputError, SegkitError
+from segkit.evaluate import score_image
+from segkit.images import LabelMap, pair, read_image, read_mask, write_mask, write_probability
+from segkit.segmenter import Segmenter
+
+
+def run_unit(job: dict[str, Any]) -> dict[str, Any]:
+    """Train on the training images of a split and score the test images.
+
+    Parameters
+    ----------
+    job : dict
+        ``images`` and ``masks`` (folders), ``label_map``, ``name``, ``method`` (as `Method.to_dict` gives it),
+        ``n_train``, ``seed``, ``train`` and ``test`` (stems), ``groups`` (of the test images, or None),
+        ``tolerance``, and ``pictures``: the folder to keep predictions in, or None.
+
+    Returns
+    -------
+    dict
+        ``unit``: seconds, memory and what the method chose; ``records``: one for each test image.
+    """
+    label_map = LabelMap.from_dict(job["label_map"])
+    pairs = read_stems(job["images"], job["masks"], [*job["train"], *job["test"]])
+    images = {stem: image for stem, image, _ in pairs}
+    masks = {stem: mask for stem, _, mask in pairs}
+    segmenter = Method.from_dict(job["name"], job["method"]).build(job["seed"])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        start = time.perf_counter()
+        segmenter.fit(
+            [images[stem] for stem in job["train"]],
+            [masks[stem] for stem in job["train"]],
+            label_map=label_map,
+        )
+        fit_seconds = time.perf_counter() - start
+    own = {"method": job["name"], "n_train": job["n_train"], "seed": job["seed"]}
+    records = []
+    for stem in job["test"]:
+        start = time.perf_counter()
+        prediction, probability = segmenter.predict(images[stem], return_proba=True)
+        seconds = time.perf_counter() - start
+        truth, ids = label_map.encode(masks[stem]), label_map.encode(prediction)
+        scores = score_image(truth, ids, probability, label_map.n_classes, tolerance=job["tolerance"])
+        group = None if job["groups"] is None else job["groups"][stem]
+        records.append({**own, "image": stem, "group": group, **scores, "predict_seconds": seconds})
+        if job["pictures"] is not None:
+            folder = Path(job["pictures"])
+            write_mask(folder / f"{stem}.tif", label_map.decode(ids))
+            write_probability(folder / "probability" / f"{stem}.tif", probability.transpose(2, 0, 1))
+    costs = {"fit_seconds": fit_seconds, "peak_memory_mib": peak_memory_mib()}
+    unit = {
+        **own,
+        "train": job["train"],
+        "test": job["test"],
+        **costs,
+        "predict_seconds": float(np.mean([record["predict_seconds"] for record in records])),
+        "device": getattr(segmenter, "device_", "cpu"),
+        "budget_limited": _budget_limited(segmenter),
+        "notes": sorted({" ".join(str(warning.message).split()) for warning in caught}),
+        "explain": None,
+    }
+    if isinstance(segmenter, Segmenter):
+        training = [(images[stem], label_map.encode(masks[stem])) for stem in job["train"]]
+        unit["explain"] = explain(segmenter, training if job["pictures"] is not None else None)
+    return {"unit": unit, "records": [record | costs for record in records]}
+
+
+def read_stems(
+    images: str | Path, masks: str | Path, stems: Sequence[str]
+) -> list[tuple[str, NDArray[np.float32], NDArray[Any]]]:
+    """Read some of the images of a folder, with their masks, by name; pages are called "stem#1", ..."""
+    wanted = set(stems)
+    files = {stem.partition("#")[0] for stem in stems} | wanted
+    found = [
+        (stem, image, mask)
+        for entry in pair(images, masks)
+        if entry.stem in files
+        for stem, image, mask in _pages(entry.stem, read_image(entry.image), read_mask(entry.mask))
+        if stem in wanted
+    ]
+    missing = wanted - {stem for stem, _, _ in found}
+    if missing:
+        raise InputError(f"{', '.join(sorted(missing))}: no such images in {images}: they were there before")
+    return found
+
+
+def _pages(stem: str, images: Sequence[Any], masks: Sequence[Any]) -> Iterator[tuple[str, Any, Any]]:
+    names: Iterable[str] = [stem] if len(images) == 1 else (f"{stem}#{n + 1}" for n in range(len(images)))
+    return zip(names, images, masks, strict=True)
+
+
+def _budget_limited(segmenter: BaseSegmenter) -> bool | None:
+    """Whether training ended for want of steps; None for methods that know no such end."""
+    stopped_early = getattr(segmenter, "stopped_early_", None)
+    return None if stopped_early is None else not stopped_early
+
+
+def main(job_file: str, result_file: str) -> None:
+    """Run the job of a file and write its result, or the error in one line, into another."""
+    job = read_json(Path(job_file))
+    result: dict[str, Any]
+    try:
+        result = run_unit(job)
+    except Exception as error:  # whatever it is, the benchmark goes on and tells
+        if not isinstance(error, SegkitError):
+            traceback.print_exc()
+        message = " ".join(str(error).split()) or "no message"
+        result = {
+            "error": message if isinstance(error, SegkitError) else f"{type(error).__name__}: {message}"
+        }
+    write_json(
+        Path(result_file), {"format_version": FORMAT_VERSION, "fingerprint": job["fingerprint"]} | result
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,130 @@
+"""What the command line says, and how it shows that it is busy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from segkit.images import LabelMap
+
+Item = TypeVar("Item")
+
+
+class progress_bars:  # noqa: N801
+    """Progress bars on standard error, for as long as the block lasts."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+
+    def __enter__(self) -> Callable[[Iterable[Item], str], Iterator[Item]]:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        console = Console(stderr=True)
+        self._bars = Progress(console=console, transient=True, disable=self._quiet or not console.is_terminal)
+        self._bars.start()
+        return self._follow
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def _follow(self, items: Iterable[Item], description: str) -> Iterator[Item]:
+        items = list(items)
+        task = self._bars.add_task(description, total=len(items))
+        for item in items:
+            yield item
+            self._bars.advance(task)
+
+
+def teller(*, quiet: bool) -> Callable[[str], None]:
+    """Give what says a line, or says nothing."""
+    return (lambda _: None) if quiet else typer.echo
+
+
+def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Show our own warnings in one line, and leave out those of libraries about themselves."""
+    if issubclass(category, UserWarning):
+        typer.echo(f"note: {' '.join(str(message).split())}", err=True)
+
+
+def describe_training(summary: dict[str, Any], label_map: LabelMap) -> str:
+    """Say what training chose; `summary` is `Segmenter.summary_`."""
+    kept = summary["kept_channels"]
+    lines = [
+        f"Trained on {count(summary['n_images'], 'image')} in {sum(summary['seconds'].values()):.1f} s",
+        f"Kept {sum(kept.values())} of {summary['n_channels']} channels: "
+        + ", ".join(f"{group} {number}" for group, number in kept.items()),
+        "Kernel weights: "
+        + ", ".join(f"{kernel['name']} {kernel['weight']:.3f}" for kernel in summary["kernels"]),
+        f"Training IoU: {summary['training_mean_iou']:.3f} ("
+        + ", ".join(
+            f"{name} {iou:.3f}" for name, iou in zip(label_map.names, summary["training_iou"], strict=True)
+        )
+        + "); it flatters, only other images tell",
+    ]
+    return "\n".join(lines)
+
+
+def describe_scores(result: dict[str, Any]) -> str:
+    """Say the scores that `segkit.evaluate.compare_folders` gave."""
+    low, high = result["interval"]
+    lines = [
+        f"Mean IoU {result['mean_iou']:.3f} (95 % interval {low:.3f} to {high:.3f}, {count(result['n_images'], 'image')})"
+    ]
+    for entry in result["classes"]:
+        undefined = (
+            f", in neither mask of {count(entry['n_undefined'], 'image')}" if entry["n_undefined"] else ""
+        )
+        lines.append(
+            f"  {entry['name']}: IoU {_score(entry['iou'])}, Dice {_score(entry['dice'])}{undefined}"
+        )
+    lines += result["notes"]
+    return "\n".join(lines)
+
+
+def describe_benchmark(result: dict[str, Any]) -> str:
+    """Say the mean IoU of each method at each number of training images; `result` is results.json."""
+    from segkit.report.summary import summarise
+
+    lines = []
+    for row in summarise(result["records"]):
+        low, high = row.interval
+        lines.append(
+            f"{row.method}, {count(row.n_train or 0, 'training image')}: mean IoU {row.mean_iou:.3f} "
+            f"({low:.3f} to {high:.3f}, {count(row.n_images, 'image')}, {count(row.n_seeds, 'seed')})"
+        )
+    lines += [
+        f"failed: {fault['method']}, n={fault['n_train']}, seed {fault['seed']}: {fault['error']}"
+        for fault in result["failures"]
+    ]
+    return "\n".join(lines)
+
+
+def describe_model(header: dict[str, Any]) -> str:
+    """Say what the header of a model file holds."""
+    from segkit.images import LabelMap
+
+    label_map = LabelMap.from_dict(header["label_map"])
+    bank = ", ".join(f"{key}={value}" for key, value in header["bank"].items())
+    versions = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
+    return "\n".join(
+        [
+            f"Format version {header['format_version']}, written with {versions}",
+            f"Bank: {bank}",
+            f"Images: {count(header['n_image_channels'], 'channel')}; {label_map.describe()}",
+            describe_training(header["summary"], label_map),
+            f"Training set: sha256 {header['summary']['training_set_sha256']}",
+        ]
+    )
+
+
+def count(number: int, noun: str) -> str:
+    """Say how many there are."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _score(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.3f}"

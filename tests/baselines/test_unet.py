@@ -1,0 +1,97 @@
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from scipy import ndimage
+
+from segkit.baselines import UNet
+from segkit.baselines.networks import UNetwork
+from segkit.errors import ConfigError
+
+
+def picture(seed, n_channels=3, shape=(45, 53), n_classes=3):
+    """A disc and, as a third class, a dark band, on a noisy ground; sides are no multiples of anything."""
+    rng = np.random.default_rng(seed)
+    rows, cols = np.indices(shape)
+    mask = np.zeros(shape, dtype=np.uint8)
+    mask[np.hypot(rows - rng.uniform(15, 25), cols - rng.uniform(15, 25)) < 10] = 1
+    if n_classes == 3:
+        mask[:, -10:] = 2
+    values = np.array([0.4, 0.8, 0.1])[mask]
+    image = ndimage.gaussian_filter(values, 0.5)[:, :, None] + 0.05 * rng.standard_normal(
+        (*shape, n_channels)
+    )
+    return image.astype(np.float32), mask
+
+
+def tiny(**options):
+    defaults = {"n_filters": 4, "depth": 2, "crop": 32, "learning_rate": 0.01, "device": "cpu"}
+    return UNet(**defaults | options)
+
+
+@pytest.mark.parametrize(("n_images", "n_channels", "augment"), [(1, 1, False), (2, 3, True)])
+def test_learns_an_easy_picture(n_images, n_channels, augment):
+    pictures = [picture(seed, n_channels, n_classes=2) for seed in range(n_images + 1)]
+    images, masks = zip(*pictures, strict=True)
+    net = tiny(max_steps=80, eval_every=20, augment=augment).fit(images[:-1], masks[:-1])
+    assert net.score(images[-1:], masks[-1:]) > 0.9
+
+
+def test_probabilities_are_those_of_the_network_on_the_mirrored_image():
+    image, mask = picture(0)
+    net = tiny(max_steps=1, augment=False).fit(image, mask)
+    probabilities = net.predict_proba(image)
+    assert (probabilities.shape, probabilities.dtype) == ((45, 53, 3), np.float32)
+    np.testing.assert_allclose(probabilities.sum(axis=2), 1, rtol=1e-5)
+    np.testing.assert_array_equal(net.predict(image), probabilities.argmax(axis=2))
+    mirrored = np.pad(image, ((0, 3), (0, 3), (0, 0)), mode="reflect")
+    np.testing.assert_allclose(net.predict_proba(mirrored)[:45, :53], probabilities, atol=1e-6)
+
+
+def test_images_smaller_than_the_stride_are_segmented():
+    net = tiny(max_steps=1, augment=False).fit(*picture(0))
+    assert net.predict(picture(1)[0][:1, :2]).shape == (1, 2)
+
+
+def test_mask_values_come_back():
+    image, mask = picture(0)
+    net = tiny(max_steps=1, augment=False).fit(image, np.array([10, 20, 30], dtype=np.uint8)[mask])
+    assert set(np.unique(net.predict(image))) <= {10, 20, 30}
+
+
+def test_levels_double_their_filters_and_parameters_are_counted():
+    """Convolutions, without bias, and normalisations of each level, summed by hand for depth 1."""
+    n, n_image_channels, n_classes = 4, 3, 2
+    first = 9 * n_image_channels * n + 9 * n * n + 4 * n
+    down = 9 * n * 2 * n + 9 * (2 * n) ** 2 + 4 * 2 * n
+    enlarge = 4 * 2 * n * n + n
+    up = 9 * 2 * n * n + 9 * n * n + 4 * n
+    expected = first + down + enlarge + up + n * n_classes + n_classes
+    network = UNetwork(n_image_channels, n_classes, n_filters=n, depth=1)
+    assert sum(parameter.numel() for parameter in network.parameters()) == expected
+    image, mask = picture(0)
+    fitted = tiny(depth=1, max_steps=1, augment=False).fit(image, np.minimum(mask, 1))
+    assert fitted.n_parameters_ == expected
+
+
+def test_scores_move_with_the_image_by_its_stride():
+    network = UNetwork(1, 2, n_filters=2, depth=2).eval()
+    image = torch.zeros(1, 1, 96, 96)
+    image[0, 0, 40:50, 40:52] = torch.rand(10, 12, generator=torch.Generator().manual_seed(0))
+    moved = torch.roll(image, (4, -8), dims=(2, 3))
+    with torch.no_grad():
+        expected = torch.roll(network(image), (4, -8), dims=(2, 3))
+        torch.testing.assert_close(network(moved)[..., 24:72, 24:72], expected[..., 24:72, 24:72])
+
+
+def test_a_fitted_net_can_be_pickled():
+    image, mask = picture(0)
+    net = tiny(max_steps=1, augment=False).fit(image, mask)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(net)).predict(image), net.predict(image))
+
+
+@pytest.mark.parametrize("name", ["n_filters", "depth"])
+def test_options_that_do_not_fit_are_named(name):
+    with pytest.raises(ConfigError, match=f"{name}=0: give a whole number of at least 1"):
+        tiny(**{name: 0}).fit(*picture(0))
