@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
-from benchmarks.common import machine, write_result
+from benchmarks.common import write_result
+from segkit.benchmark.machine import machine
 from segkit.invariance import Translation
 from segkit.invariance.bestfit import BestFitKernel
 

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import machine, write_result
+from benchmarks.common import write_result
+from segkit.benchmark.machine import machine
 from segkit.kernels.covariance import ExactObjective
 from segkit.selection import ConditionalCovarianceSelector
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from benchmarks.common import machine, write_result
+from benchmarks.common import write_result
+from segkit.benchmark.machine import machine
 from segkit.demo import run_demo
 
 RESULT = Path(__file__).parent / "results" / "demo.json"

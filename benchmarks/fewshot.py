@@ -20,7 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common import machine, write_result
+from benchmarks.common import write_result
+from segkit.benchmark.machine import machine
 from segkit.images import write_image, write_mask
 from segkit.phantom import make_demo_set
 

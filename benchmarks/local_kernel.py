@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from scipy.ndimage import gaussian_filter
 
-from benchmarks.common import machine, write_result
+from benchmarks.common import write_result
+from segkit.benchmark.machine import machine
 from segkit.invariance.local import LocalPolynomialKernel
 
 WINDOW = 7

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from benchmarks.common import machine, write_result
+from benchmarks.common import write_result
+from segkit.benchmark.machine import machine
 from segkit.invariance import NormSortedPermutation
 from segkit.invariance.orbit import OrbitFourier
 from segkit.kernels import Gaussian

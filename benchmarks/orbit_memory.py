@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common import machine, sgemm_rate, write_result
+from benchmarks.common import sgemm_rate, write_result
+from segkit.benchmark.machine import machine
 from segkit.invariance import Rotation
 from segkit.invariance.orbit import OrbitFourier
 from segkit.kernels import Gaussian

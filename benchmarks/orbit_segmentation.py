@@ -19,13 +19,14 @@ import matplotlib as mpl
 import numpy as np
 from scipy import ndimage
 
-from benchmarks.common import machine, write_result
+from benchmarks.common import write_result
 from benchmarks.fewshot import split
 from segkit import OrbitBank, Segmenter
+from segkit.benchmark.machine import machine
 from segkit.config import Config
-from segkit.metrics import score_masks
 from segkit.images import load_pairs
 from segkit.invariance import Dihedral
+from segkit.metrics import score_masks
 from segkit.phantom import make_demo_set
 
 mpl.use("Agg")

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common import machine, sgemm_rate, write_result
+from benchmarks.common import sgemm_rate, write_result
 from segkit import ConditionalCovarianceSelector, ConvNetBank, MixtureRFF, Segmenter
+from segkit.benchmark.machine import machine
 from segkit.phantom import make_demo_set
 
 RESULT = Path(__file__).parent / "results" / "predict_speed.json"

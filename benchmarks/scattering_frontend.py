@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common import machine, write_result
+from benchmarks.common import write_result
 from segkit import ScatteringBank
+from segkit.benchmark.machine import machine
 from segkit.features.scattering import FRONTENDS
 
 RESULT = Path(__file__).parent / "results" / "scattering_frontend.json"

@@ -98,7 +98,11 @@ def assign_folds(sample: PixelSample, shapes: Sequence[tuple[int, int]], n_folds
     """
     if len(shapes) > 1:
         return sample.image % min(n_folds, len(shapes))
-    height, width = shapes[0]
-    row, col = sample.row * BLOCKS // height, sample.col * BLOCKS // width
+    return block_folds(sample.row, sample.col, shapes[0])
+
+
+def block_folds(row: IntArray, col: IntArray, shape: tuple[int, ...]) -> IntArray:
+    """Fold 0..BLOCKS - 1 of pixels of an image, by whole blocks of a 4 x 4 grid."""
+    block_row, block_col = row * BLOCKS // shape[0], col * BLOCKS // shape[1]
     # a shift by two in each row spreads the blocks of a fold over the image
-    return np.asarray((col + 2 * row) % BLOCKS)
+    return np.asarray((block_col + 2 * block_row) % BLOCKS)

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
 from scipy.stats import t as student
 
-from benchmarks.common import machine, write_result
+from benchmarks.common import write_result
+from segkit.benchmark.machine import machine
 
 RESULTS = Path(__file__).parents[1] / "results"
 DATA = Path(__file__).parents[3] / "shared"

@@ -22,7 +22,7 @@ from segkit.errors import ConfigError, OutputError
 from segkit.images import UNLABELLED
 from segkit.images.write import atomic
 from segkit.metrics import score_masks
-from segkit.sampling import BLOCKS
+from segkit.sampling import BLOCKS, block_folds
 from segkit.store import digest_arrays
 
 if TYPE_CHECKING:
@@ -353,13 +353,12 @@ def _candidates(
             yield [np.full(shape, index in chosen) for index, shape in enumerate(shapes)]
     else:
         for fold in rng.permutation(BLOCKS):
-            yield [_block_folds(shape) == fold for shape in shapes]
+            yield [_folds(shape) == fold for shape in shapes]
 
 
-def _block_folds(shape: tuple[int, ...]) -> NDArray[np.intp]:
-    """Fold of each pixel, by blocks as `segkit.sampling.assign_folds` lays them."""
-    row, col = (np.arange(size) * BLOCKS // size for size in shape)
-    return (col[None, :] + 2 * row[:, None]) % BLOCKS
+def _folds(shape: tuple[int, ...]) -> NDArray[np.intp]:
+    row, col = np.indices(shape)
+    return block_folds(row, col, shape)
 
 
 def _count_classes(ids: Sequence[IdArray]) -> int:

@@ -28,8 +28,8 @@ class ForestOptions(_Options):
     n_estimators: PositiveInt = 100
     training_pixels: PositiveInt = 30_000
 
-    def build(self, seed: int) -> BaseSegmenter:
-        """Make the forest."""
+    def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:  # noqa: ARG002
+        """Make the forest; it is grown in one go, without a checkpoint."""
         from segkit.baselines import PixelForest
 
         options = self.model_dump(exclude={"bank"})
@@ -57,11 +57,11 @@ class FCNOptions(_NetOptions):
     preprocessing: Literal["torchvision", "caffe"] = "torchvision"
     n_hidden: PositiveInt = 4096
 
-    def build(self, seed: int) -> BaseSegmenter:
+    def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:
         """Make the network; it is drawn from the seed."""
         from segkit.baselines import FCN
 
-        return FCN(**self.model_dump(), random_state=seed)
+        return FCN(**self.model_dump(), checkpoint=checkpoint, random_state=seed)
 
 
 class UNetOptions(_NetOptions):
@@ -70,11 +70,11 @@ class UNetOptions(_NetOptions):
     n_filters: PositiveInt = 32
     depth: PositiveInt = 4
 
-    def build(self, seed: int) -> BaseSegmenter:
+    def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:
         """Make the network; it is drawn from the seed."""
         from segkit.baselines import UNet
 
-        return UNet(**self.model_dump(), random_state=seed)
+        return UNet(**self.model_dump(), checkpoint=checkpoint, random_state=seed)
 
 
 _KINDS: dict[str, type[_Options]] = {"forest": ForestOptions, "fcn": FCNOptions, "unet": UNetOptions}
@@ -113,11 +113,11 @@ class Method:
     kind: str
     options: Any
 
-    def build(self, seed: int) -> BaseSegmenter:
-        """Make the estimator, seeded."""
+    def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:
+        """Make the estimator, seeded; networks write and go on from a checkpoint."""
         if isinstance(self.options, Config):
             return self.options.model_copy(update={"seed": seed}).build()
-        segmenter: BaseSegmenter = self.options.build(seed)
+        segmenter: BaseSegmenter = self.options.build(seed, checkpoint)
         return segmenter
 
     def to_dict(self) -> dict[str, Any]:

@@ -210,7 +210,9 @@ class Benchmark:
             "tolerance": TOLERANCE,
         }
         fingerprint = hashlib.sha256(json.dumps([job, kept, self._data_digest]).encode()).hexdigest()
-        places = {"images": str(self.images), "masks": str(self.masks)}
+        # A run with other options or data must not go on from this one's checkpoint.
+        checkpoint = self._path(unit).with_name(f".{unit.name}-{fingerprint[:8]}.pt")
+        places = {"images": str(self.images), "masks": str(self.masks), "checkpoint": str(checkpoint)}
         pictures = str(self.output / "predictions" / unit.method.name) if kept else None
         return job | places | {"pictures": pictures, "fingerprint": fingerprint}
 
@@ -233,6 +235,8 @@ class Benchmark:
             process = subprocess.run(command, capture_output=True, text=True, check=False)
         finally:
             job_file.unlink(missing_ok=True)
+        if path.exists():
+            Path(job["checkpoint"]).unlink(missing_ok=True)
         if process.stderr.strip():
             path.with_suffix(".log").write_text(process.stderr, encoding="utf-8")
         if not path.exists():

@@ -36,7 +36,8 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
     job : dict
         ``images`` and ``masks`` (folders), ``label_map``, ``name``, ``method`` (as `Method.to_dict` gives it),
         ``n_train``, ``seed``, ``train`` and ``test`` (stems), ``groups`` (of the test images, or None),
-        ``tolerance``, and ``pictures``: the folder to keep predictions in, or None.
+        ``tolerance``, ``pictures``: the folder to keep predictions in, or None; and ``checkpoint``: the file from
+        which an interrupted training goes on.
 
     Returns
     -------
@@ -47,7 +48,7 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
     pairs = read_stems(job["images"], job["masks"], [*job["train"], *job["test"]])
     images = {stem: image for stem, image, _ in pairs}
     masks = {stem: mask for stem, _, mask in pairs}
-    segmenter = Method.from_dict(job["name"], job["method"]).build(job["seed"])
+    segmenter = Method.from_dict(job["name"], job["method"]).build(job["seed"], job["checkpoint"])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         start = time.perf_counter()

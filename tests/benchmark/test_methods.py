@@ -1,0 +1,76 @@
+import json
+
+import pytest
+
+from segkit.baselines import FCN, PixelForest, UNet
+from segkit.benchmark import DEFAULT_METHODS, Method, load_methods
+from segkit.errors import ConfigError
+from segkit.features import ScatteringBank
+from segkit.segmenter import Segmenter
+
+
+def test_every_default_method_can_be_made():
+    kinds = {"segkit": Segmenter, "forest": PixelForest, "fcn": FCN, "unet": UNet}
+    for method in load_methods(DEFAULT_METHODS):
+        segmenter = method.build(7)
+        assert type(segmenter) is kinds[method.kind]
+        assert segmenter.random_state == 7
+
+
+def test_options_reach_the_estimators(tmp_path):
+    file = tmp_path / "methods.yaml"
+    file.write_text(
+        "mine: {title: My own, bank: {name: scattering, J: 2}}\nforest: {kind: forest, n_estimators: 9}\n"
+    )
+    chosen = load_methods(["mine", "forest", "unet", "mine"], file, ["unet.n_filters=8", "mine.svm.C=3"])
+    assert [method.name for method in chosen] == ["mine", "forest", "unet"]
+    mine, forest, unet = (method.build(0) for method in chosen)
+    assert (chosen[0].title, mine.bank.J, mine.svm.C) == ("My own", 2, 3)
+    assert forest.n_estimators == 9
+    assert unet.n_filters == 8
+
+
+def test_defaults_are_not_changed_by_overrides():
+    before = json.dumps(DEFAULT_METHODS)
+    load_methods(["segkit-vgg"], None, ["segkit-vgg.bank.name=vgg19"])
+    assert json.dumps(DEFAULT_METHODS) == before
+
+
+def test_a_forest_takes_any_bank():
+    [method] = load_methods(["forest-scattering"])
+    assert isinstance(method.build(0).bank, ScatteringBank)
+
+
+def test_networks_go_on_from_a_checkpoint():
+    [method] = load_methods(["fcn-scratch"])
+    assert method.build(0, "file.pt").checkpoint == "file.pt"
+
+
+@pytest.mark.parametrize("name", DEFAULT_METHODS)
+def test_methods_survive_json(name):
+    [method] = load_methods([name])
+    again = Method.from_dict(name, json.loads(json.dumps(method.to_dict())))
+    assert again == method
+
+
+@pytest.mark.parametrize(
+    ("names", "overrides", "message"),
+    [
+        (["nnunet"], [], "method nnunet: choose among segkit-vgg"),
+        ([], [], "no method chosen"),
+        (["unet"], ["unet.filters=8"], "method unet: unknown key filters: the nearest is n_filters"),
+        (["unet"], ["unet.n_filters=-1"], "method unet: n_filters=-1: input should be greater than 0"),
+        (["unet"], ["unet.kind=resnet"], "method unet: kind 'resnet' is none of segkit, forest, fcn, unet"),
+        (
+            ["segkit-vgg"],
+            ["segkit-vgg.svm.class_weigth=1"],
+            "method segkit-vgg: unknown key svm.class_weigth: the nearest is svm.class_weight",
+        ),
+        (["a/b"], ["a/b.kind=forest"], "use letters, digits"),
+        (["mine"], ["mine=3"], "method mine is 3: give a mapping"),
+    ],
+)
+def test_bad_methods(names, overrides, message):
+    with pytest.raises(ConfigError) as caught:
+        load_methods(names, None, overrides)
+    assert message in str(caught.value)

@@ -1,0 +1,81 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from segkit.benchmark import Split, few_shot_split, read_groups
+from segkit.benchmark.protocol import read_stem_list
+from segkit.errors import InputError
+
+STEMS = [f"{n:02d}" for n in range(20)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(n=st.integers(3, 40), seed=st.integers(0, 1000))
+def test_split_is_that_of_the_protocol(n, seed):
+    """Stems sorted, permuted; the last third, rounded up, is tested on, the first of the rest trained on."""
+    stems = [f"{i:02d}" for i in range(n)]
+    permuted = [stems[i] for i in np.random.default_rng(seed).permutation(n)]
+    n_test = math.ceil(n / 3)
+    found = few_shot_split(stems[::-1], 2, seed) if n - n_test >= 2 else None
+    if found is not None:
+        assert found == Split(tuple(permuted[:2]), tuple(permuted[-n_test:]))
+
+
+def test_larger_training_sets_contain_smaller_ones_and_test_images_stay():
+    small, large = (few_shot_split(STEMS, n, 3) for n in (2, 9))
+    assert large.train[:2] == small.train
+    assert large.test == small.test
+    assert not set(large.train) & set(large.test)
+
+
+def test_groups_are_never_split():
+    groups = {stem: f"patient {int(stem) // 4}" for stem in STEMS}
+    for seed in range(10):
+        found = few_shot_split(STEMS, 6, seed, groups=groups)
+        assert not {groups[stem] for stem in found.train} & {groups[stem] for stem in found.test}
+        assert len(found.test) == 8  # two of five patients
+
+
+def test_a_given_test_set_is_kept_with_its_groups():
+    groups = {stem: f"patient {int(stem) // 4}" for stem in STEMS}
+    found = few_shot_split(STEMS, 16, 0, groups=groups, test=["00"])
+    assert found.test == ("00",)
+    assert not set(found.train) & {"00", "01", "02", "03"}
+
+
+def test_too_few_images():
+    with pytest.raises(InputError, match="14 training images asked for, 13 of 20 are not tested on"):
+        few_shot_split(STEMS, 14, 0)
+
+
+def test_groups_are_read_with_or_without_a_header(tmp_path):
+    path = tmp_path / "groups.csv"
+    path.write_text('stem,group\na,1\n"b, c",2\n', encoding="utf-8")
+    assert read_groups(path, ["a", "b, c"]) == {"a": "1", "b, c": "2"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("a,1\n", "lacks b: give a line"), ("a\n", "line 1 has 1 columns"), (None, "cannot be read")],
+)
+def test_bad_group_files(tmp_path, text, message):
+    path = tmp_path / "groups.csv"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_groups(path, ["a", "b"])
+
+
+def test_stem_lists(tmp_path):
+    path = tmp_path / "test.txt"
+    path.write_text("b\n\na\nb\n")
+    assert read_stem_list(path, ["a", "b", "c"]) == ["a", "b"]
+    for text, message in (("", "is empty"), ("z\n", "names z, which no image has")):
+        path.write_text(text)
+        with pytest.raises(InputError, match=message):
+            read_stem_list(path, ["a", "b", "c"])
+    with pytest.raises(InputError, match="cannot be read"):
+        read_stem_list(tmp_path / "none.txt", ["a"])

@@ -1,0 +1,111 @@
+import numpy as np
+import pytest
+
+from segkit.benchmark.explain import explain
+from segkit.benchmark.unit import read_stems, run_unit
+from segkit.errors import InputError
+from segkit.evaluate import score_image
+from segkit.images import LabelMap, read_image, read_mask, write_mask
+from segkit.sampling import draw_pixels
+
+
+def job(folder, method, **changes):
+    return {
+        "images": str(folder / "images"),
+        "masks": str(folder / "masks"),
+        "label_map": LabelMap.infer([0, 255]).to_dict(),
+        "name": method.name,
+        "method": method.to_dict(),
+        "n_train": 2,
+        "seed": 3,
+        "train": ["0", "4"],
+        "test": ["1", "7"],
+        "groups": None,
+        "tolerance": 2.0,
+        "pictures": None,
+        "checkpoint": None,
+    } | changes
+
+
+def test_a_unit_is_fit_predict_and_score(folder, small_forest):
+    found = run_unit(job(folder, small_forest))
+    images = {
+        stem: image
+        for stem, image, _ in read_stems(folder / "images", folder / "masks", ["0", "1", "4", "7"])
+    }
+    masks = {stem: read_mask(folder / "masks" / f"{stem}.png")[0] for stem in images}
+    forest = small_forest.build(3).fit([images["0"], images["4"]], [masks["0"], masks["4"]])
+    for record, stem in zip(found["records"], ["1", "7"], strict=True):
+        prediction, probability = forest.predict(images[stem], return_proba=True)
+        expected = score_image(masks[stem] // 255, prediction // 255, probability, 2)
+        assert {key: record[key] for key in expected} == expected
+        assert (record["method"], record["n_train"], record["seed"], record["image"]) == (
+            "forest",
+            2,
+            3,
+            stem,
+        )
+    unit = found["unit"]
+    assert unit["train"] == ["0", "4"]
+    assert unit["fit_seconds"] > 0
+    assert unit["peak_memory_mib"] > 10
+    assert (unit["device"], unit["budget_limited"], unit["explain"]) == ("cpu", None, None)
+
+
+def test_kept_predictions_are_what_was_scored(folder, small_forest, tmp_path):
+    found = run_unit(job(folder, small_forest, pictures=str(tmp_path)))
+    for record in found["records"]:
+        kept = read_mask(tmp_path / f"{record['image']}.tif")[0]
+        truth = read_mask(folder / "masks" / f"{record['image']}.png")[0]
+        maps = np.stack(read_image(tmp_path / "probability" / f"{record['image']}.tif"), axis=-1)[:, :, 0]
+        again = score_image(truth // 255, kept // 255, maps, 2)
+        assert again["confusion"] == record["confusion"]
+        assert again["brier"] == pytest.approx(record["brier"])
+
+
+def test_groups_and_budget_are_recorded(folder):
+    from segkit.benchmark import load_methods
+
+    options = ["unet.max_steps=1", "unet.n_filters=2", "unet.depth=1", "unet.crop=16", "unet.augment=false"]
+    [unet] = load_methods(["unet"], None, options)
+    found = run_unit(job(folder, unet, groups={"1": "p1", "7": "p2"}))
+    assert [record["group"] for record in found["records"]] == ["p1", "p2"]
+    assert found["unit"]["budget_limited"] is True
+
+
+def test_segkit_explains_itself(folder, small_segkit, tmp_path):
+    found = run_unit(job(folder, small_segkit, pictures=str(tmp_path)))["unit"]["explain"]
+    assert sum(found["kept_channels"].values()) == 8
+    assert found["n_channels"] == 36
+    assert sum(kernel["weight"] for kernel in found["kernels"]) == pytest.approx(1)
+    scores = {kernel["gamma"]: kernel["score"] for kernel in found["kernels"]}
+    high, low = found["embedding"]
+    assert scores[high["gamma"]] == max(scores.values())
+    assert scores[low["gamma"]] == min(scores.values())
+    assert len(high["xy"]) == len(high["label"]) == 400
+    assert set(high["label"]) == {0, 1}
+
+
+def test_embedded_pixels_have_the_features_that_training_saw(folder, small_segkit):
+    read = read_stems(folder / "images", folder / "masks", ["0", "4"])
+    images = [image for _, image, _ in read]
+    ids = [mask // 255 for _, _, mask in read]
+    segmenter = small_segkit.build(0).fit(images, ids)
+    drawn = draw_pixels(ids, 2, 50, np.random.default_rng(0))
+    part = drawn.of_image(0)
+    X = segmenter.pixel_features(images[0], drawn.row[part], drawn.col[part])
+    decisions = segmenter.kernels_.dot(X, segmenter.svm_.coef_)[:, 0] + segmenter.svm_.intercept_
+    expected = segmenter.decision_function(images[0])[drawn.row[part], drawn.col[part]]
+    np.testing.assert_allclose(decisions, expected, atol=1e-4)
+    assert explain(segmenter)["embedding"] is None
+
+
+def test_pages_have_names_of_their_own(tmp_path, rng):
+    pages = (255 * rng.random((3, 8, 9))).astype(np.uint8)
+    for kind in ("images", "masks"):
+        write_mask(tmp_path / kind / "stack.tif", pages)
+    found = read_stems(tmp_path / "images", tmp_path / "masks", ["stack#3", "stack#1"])
+    assert [stem for stem, _, _ in found] == ["stack#1", "stack#3"]
+    np.testing.assert_array_equal(found[1][2], pages[2])
+    with pytest.raises(InputError, match="stack#4: no such images"):
+        read_stems(tmp_path / "images", tmp_path / "masks", ["stack#4"])
