@@ -85,7 +85,7 @@ class BaseSegmenter(BaseEstimator, ABC):
         ids = [self.label_map_.encode(mask) for mask in masks]
         _check_classes(ids, self.label_map_)
         self.n_image_channels_ = arrays[0].shape[2]
-        self._fit(arrays, ids, progress or _pass_on)
+        self._fit(arrays, ids, progress or pass_on)
         return self
 
     def predict_proba(self, images: ArrayLike | Sequence[ArrayLike]) -> Any:
@@ -161,7 +161,8 @@ class BaseSegmenter(BaseEstimator, ABC):
         return array
 
 
-def _pass_on(items: Iterable[Item], description: str) -> Iterator[Item]:  # noqa: ARG001
+def pass_on(items: Iterable[Item], description: str) -> Iterator[Item]:  # noqa: ARG001
+    """Pass items on and show nothing; the `Progress` of those who want none."""
     yield from items
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import statistics
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from segkit.base import Progress, pass_on
 from segkit.benchmark.machine import machine
 from segkit.benchmark.methods import Method
 from segkit.benchmark.protocol import Split, few_shot_split, read_groups, read_stem_list
@@ -22,6 +24,7 @@ from segkit.evaluate import TOLERANCE
 from segkit.images import LabelMap, load_pairs, pair
 
 USUAL_PICTURE_SIZE = 5
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -98,16 +101,16 @@ class Benchmark:
         return {"n_train": n_train, "seed": min(self.seeds)}
 
     def run(
-        self, *, progress: Callable[[Iterable[Any], str], Iterable[Any]], tell: Callable[[str], None]
+        self, *, progress: Progress = pass_on, tell: Callable[[str], object] = logger.warning
     ) -> dict[str, Any]:
         """Run the units that are not done, then write ``results.json``, ``results.csv`` and ``manifest.json``.
 
         Parameters
         ----------
-        progress : callable
+        progress : callable, optional
             As for `Segmenter.fit`.
-        tell : callable
-            Is told of units that failed.
+        tell : callable, optional
+            Is told of units that failed; by default the log is.
 
         Returns
         -------
