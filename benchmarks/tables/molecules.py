@@ -21,7 +21,10 @@ from segkit.kernels import Gaussian
 PENALTIES = tuple(10.0**k for k in range(-8, -2))
 # Bandwidths as multiples of the median distance.
 WIDTHS = (5.0, 10.0, 20.0)
-# Squared bandwidths of the second layer, as multiples of the median squared distance of the features.
+# Of the second layer: its penalties, bandwidths of the first layer below it, and its own squared bandwidths as
+# multiples of the median squared distance of the features.
+SECOND_PENALTIES = PENALTIES[2:5]
+FIRST_WIDTHS = WIDTHS[:2]
 SECOND_WIDTHS = (3.0, 10.0)
 MOST_LANDMARKS = 4000
 PAPER = {
@@ -127,9 +130,12 @@ def cdf(kernel: Any, n_templates: int, options: dict[str, Any]) -> Any:  # noqa:
 def nested(grams: Grams, energies: Any, folds: Any, layers: int) -> dict[str, Any]:
     """Error on each fold with the settings that the other four chose."""
     candidates: dict[Any, Any] = {}
-    for width in grams.widths:
-        for second in (None,) if layers == 1 else SECOND_WIDTHS:
-            found = inner_errors(layer(grams[width], second), energies, folds, PENALTIES)
+    widths, seconds, penalties = (
+        (grams.widths, (None,), PENALTIES) if layers == 1 else (FIRST_WIDTHS, SECOND_WIDTHS, SECOND_PENALTIES)
+    )
+    for width in widths:
+        for second in seconds:
+            found = inner_errors(layer(grams[width], second), energies, folds, penalties)
             for (fold, penalty), error in found.items():
                 candidates.setdefault(fold, {})[width, second, penalty] = error
     squared, chosen = np.zeros(len(energies)), {}

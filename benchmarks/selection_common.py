@@ -1,0 +1,75 @@
+"""What the benchmarks of kernel selection share: records that outlive a cut, and tables for reading."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import write_result
+from benchmarks.tables.common import RESULTS
+from segkit.benchmark.machine import machine
+
+
+class Records:
+    """Records of one result file, written as they are finished; those it holds already are kept.
+
+    Parameters
+    ----------
+    path : Path
+        The result file; remove it to start anew.
+    identity : sequence of str
+        Entries that tell a record from the others.
+    notes : sequence of str
+        How the measurement is made.
+    resume : bool
+        Whether to keep what the file holds.
+    """
+
+    def __init__(self, path: Path, identity: Sequence[str], notes: Sequence[str], *, resume: bool) -> None:
+        self.path, self.identity, self.notes = path, identity, notes
+        self.records: list[dict[str, Any]] = []
+        if resume and path.is_file():
+            self.records = json.loads(path.read_text(encoding="utf-8"))["records"]
+
+    def holds(self, **identity: Any) -> bool:
+        """Tell whether there is a record of that identity."""
+        return any(all(record[name] == identity[name] for name in self.identity) for record in self.records)
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Add a record and write the file."""
+        self.records.append(record)
+        self.write()
+
+    def write(self, **summary: Any) -> None:
+        """Write the file, with what sums the records up."""
+        result = {"notes": list(self.notes), **summary, "records": self.records, "machine": machine()}
+        write_result(self.path, result)
+
+    def report(self, text: str) -> None:
+        """Print tables, and write them beside the result file under its notes."""
+        notes = "".join(f"- {note}\n" for note in self.notes)
+        self.path.with_suffix(".md").write_text(f"{notes}\n{text}\n", encoding="utf-8")
+        print(text)
+
+
+def result_path(name: str, arguments: argparse.Namespace) -> Path:
+    """File that the arguments name, or the benchmark's own; a quick run never takes that of a real one."""
+    default = RESULTS / f"{name}{'-quick' if arguments.quick else ''}.json"
+    return Path(arguments.out or default)
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [header, ["---"] * len(header), *([_cell(value) for value in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def with_interval(value: float, interval: Sequence[float] | None) -> str:
+    """Write a value with its interval, if it has one."""
+    return f"{value:.3f}" + ("" if interval is None else f" ({interval[0]:.3f} to {interval[1]:.3f})")
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
