@@ -171,8 +171,14 @@ def compare_folders(
 
     Parameters
     ----------
-    predictions, masks, unlabelled, label_map, skip
-        As for `read_folders`.
+    predictions, masks : str or Path
+        Folders whose masks have equal stems, as for `read_folders`.
+    unlabelled : int, optional
+        Value of unlabelled pixels in the true masks.
+    label_map : LabelMap, optional
+        Values and names of the classes.
+    skip : collection of str
+        Sub-folders of `predictions` that hold other things than masks.
 
     Returns
     -------

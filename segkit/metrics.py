@@ -258,10 +258,14 @@ def reliability(
 
     Parameters
     ----------
-    truth, probability, unlabelled
-        As for `brier_score`.
+    truth : array-like of shape (H, W), int
+        Class ids; `unlabelled` marks pixels that do not count.
+    probability : array-like of shape (H, W, n_classes)
+        Probability of each class.
     n_bins : int, default=10
         Equal bins of probability.
+    unlabelled : int, default=255
+        Value of unlabelled pixels.
 
     Returns
     -------

@@ -50,7 +50,7 @@ def bootstrap_means(
     n_resamples: int = 10_000,
     random_state: int = 0,
 ) -> FloatArray:
-    """Means of resampled scores.
+    """Resample scores and take the mean of each resample.
 
     Parameters
     ----------
@@ -84,14 +84,20 @@ def bootstrap_interval(
     n_resamples: int = 10_000,
     random_state: int = 0,
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of a mean.
+    """Give the percentile bootstrap interval of a mean.
 
     Parameters
     ----------
-    values, clusters, n_resamples, random_state
+    values : array-like of shape (n,)
+        One score for each record.
+    clusters : array-like of shape (n,), optional
         As for `bootstrap_means`.
     level : float, default=0.95
         Coverage asked for.
+    n_resamples : int, default=10_000
+        Number of resamples.
+    random_state : int, default=0
+        Seed.
 
     Returns
     -------

@@ -80,15 +80,19 @@ class UNetOptions(_NetOptions):
 _KINDS: dict[str, type[_Options]] = {"forest": ForestOptions, "fcn": FCNOptions, "unet": UNetOptions}
 
 DEFAULT_METHODS: dict[str, dict[str, Any]] = {
-    "segkit-vgg": {"kind": "segkit", "title": "segkit, VGG16", "bank": {"name": "vgg16"}},
-    "segkit-scattering": {"kind": "segkit", "title": "segkit, scattering", "bank": {"name": "scattering"}},
-    "segkit-orbit": {"kind": "segkit", "title": "segkit, orbit", "bank": {"name": "orbit"}},
-    "fcn": {"kind": "fcn", "title": "FCN-8s, pre-trained", "weights": "imagenet"},
-    "fcn-scratch": {"kind": "fcn", "title": "FCN-8s, from scratch"},
+    "segkit-vgg": {"kind": "segkit", "title": "segkit (VGG16)", "bank": {"name": "vgg16"}},
+    "segkit-scattering": {"kind": "segkit", "title": "segkit (scattering)", "bank": {"name": "scattering"}},
+    "segkit-orbit": {"kind": "segkit", "title": "segkit (orbit bank)", "bank": {"name": "orbit"}},
+    "fcn": {"kind": "fcn", "title": "FCN-8s (pre-trained)", "weights": "imagenet"},
+    "fcn-scratch": {"kind": "fcn", "title": "FCN-8s (from scratch)"},
     "unet": {"kind": "unet", "title": "U-Net"},
     "forest": {"kind": "forest", "title": "pixel forest"},
-    "forest-vgg": {"kind": "forest", "title": "forest on VGG16", "bank": {"name": "vgg16"}},
-    "forest-scattering": {"kind": "forest", "title": "forest on scattering", "bank": {"name": "scattering"}},
+    "forest-vgg": {"kind": "forest", "title": "pixel forest (VGG16)", "bank": {"name": "vgg16"}},
+    "forest-scattering": {
+        "kind": "forest",
+        "title": "pixel forest (scattering)",
+        "bank": {"name": "scattering"},
+    },
 }
 
 

@@ -60,8 +60,10 @@ class Benchmark:
         CSV file of the group of each image; see `read_groups` and `few_shot_split`.
     test : Path, optional
         Text file of the test images, one stem a line; see `few_shot_split`.
-    labels, unlabelled
-        As for `segkit.images.load_pairs`.
+    labels : mapping of int to str, optional
+        The class name of each mask value.
+    unlabelled : int, optional
+        The mask value of pixels nobody annotated.
     """
 
     images: Path

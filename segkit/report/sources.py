@@ -57,10 +57,14 @@ def result_of_folders(
 
     Parameters
     ----------
-    predictions, masks, unlabelled, skip
+    predictions, masks : Path
         As for `segkit.evaluate.read_folders`. Probability maps are looked for in ``probability/`` of `predictions`.
     images : Path, optional
         Folder of the images themselves, to show beside the masks.
+    unlabelled : int, optional
+        Value of unlabelled pixels in the true masks.
+    skip : collection of str
+        Sub-folders of `predictions` that hold other things than masks.
 
     Returns
     -------
@@ -91,7 +95,7 @@ def result_of_folders(
         "format_version": FORMAT_VERSION,
         "name": masks.resolve().name,
         "label_map": found.label_map.to_dict(),
-        "methods": {METHOD: {"title": predictions.resolve().name, "kind": METHOD, "config": {}}},
+        "methods": {METHOD: {"title": "the predictions", "kind": METHOD, "config": {}}},
         "train_sizes": [],
         "seeds": [],
         "tolerance": TOLERANCE,

@@ -1,0 +1,414 @@
+"""Figures of the report as inline SVG, whose text and axes take the colour of the text around them."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+import matplotlib.style
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.markers import MarkerStyle
+from matplotlib.patches import PathPatch
+
+from segkit.report.summary import MethodScores
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Told apart by colour-blind eyes, and with a contrast of 3 to 1 at least on white and on near-black
+COLOURS = ("#2b7fc4", "#d55e00", "#009e73", "#b8589c", "#a07d00", "#7a7a7a", "#7b61c9")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+_INK = "#010203"  # stands for the colour of the surrounding text, and is used for nothing else
+_STYLE: dict[str, Any] = {
+    "axes.edgecolor": _INK,
+    "axes.labelcolor": _INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.linewidth": 0.8,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "font.family": ["DejaVu Sans"],
+    "font.size": 10.5,
+    "grid.color": _INK,
+    "grid.alpha": 0.14,
+    "grid.linewidth": 0.7,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 6.5,
+    "svg.fonttype": "none",
+    "text.color": _INK,
+    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+    "axes.unicode_minus": True,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "ytick.left": True,
+}
+_LONGEST_LABEL = 24
+_WIDTH, _PANEL = 5.8, 4.5  # inches; narrow, so that text stays readable where a phone shrinks the figure
+_CROWD = 2000  # more points than this become pixels, lest the page grow large
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method is drawn in every figure.
+
+    Parameters
+    ----------
+    title : str
+        Its name in words.
+    colour, marker : str
+        As matplotlib knows them.
+    """
+
+    title: str
+    colour: str
+    marker: str
+
+
+def looks(titles: Mapping[str, str]) -> dict[str, Look]:
+    """Give each method a colour and a marker of its own.
+
+    Parameters
+    ----------
+    titles : mapping of str to str
+        The title of each method.
+
+    Returns
+    -------
+    dict of str to Look
+        The same keys.
+    """
+    return {
+        method: Look(title, COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)])
+        for index, (method, title) in enumerate(titles.items())
+    }
+
+
+def draw_key(look: Look) -> str:
+    """Draw the line and marker of a method for a legend.
+
+    Parameters
+    ----------
+    look : Look
+        Colour and marker.
+
+    Returns
+    -------
+    str
+        An SVG element, as of every function here that draws.
+    """
+    with _drawing("key", (0.36, 0.2), "") as canvas:
+        axes = canvas.figure.subplots()
+        marker = MarkerStyle(look.marker)
+        outline = marker.get_path().transformed(marker.get_transform())
+        # a patch, since a page shows the key many times and a marker would carry an id each time
+        axes.add_patch(PathPatch(outline, facecolor=look.colour, linewidth=0, clip_on=False))
+        axes.plot([-1.5, 1.5], [0, 0], color=look.colour, clip_on=False)
+        axes.set(xlim=(-1.5, 1.5), ylim=(-0.6, 0.6), aspect="equal")
+        axes.set_axis_off()
+    return canvas.svg
+
+
+def draw_learning_curve(rows: Sequence[MethodScores], looks: Mapping[str, Look]) -> str:
+    """Draw mean IoU against the number of annotated images, with intervals.
+
+    Parameters
+    ----------
+    rows : sequence of MethodScores
+        Scores of all methods and sizes.
+    looks : mapping of str to Look
+        How each method is drawn.
+
+    Returns
+    -------
+    str
+        An SVG element.
+    """
+    label = "Mean IoU of each method against the number of annotated images, with 95 % intervals"
+    sizes = sorted({row.n_train for row in rows if row.n_train is not None})
+    with _drawing("learning curve", (_WIDTH, 3.9), label) as canvas:
+        axes = canvas.figure.subplots()
+        methods = list(dict.fromkeys(row.method for row in rows))
+        for index, method in enumerate(methods):
+            curve = [row for row in rows if row.method == method]
+            # side by side, so that intervals do not hide each other
+            shift = 0.035 * (index - (len(methods) - 1) / 2)
+            size = np.array([row.n_train for row in curve]) * np.exp(shift)
+            mean = np.array([row.mean_iou for row in curve])
+            low, high = np.array([row.interval for row in curve]).T
+            axes.plot(size, mean, color=looks[method].colour, marker=looks[method].marker)
+            axes.vlines(size, low, high, color=looks[method].colour, linewidth=1.4, alpha=0.75)
+        axes.set(xscale="log", xlabel="annotated images", ylabel="mean IoU", ylim=(None, _top_limit(axes)))
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.minorticks_off()
+        axes.grid(axis="y")
+    return canvas.svg
+
+
+def draw_spread(scores: Mapping[str, Sequence[float]], looks: Mapping[str, Look], *, low: float) -> str:
+    """Draw the mean IoU of every test image, and a box around the middle half, for each method.
+
+    Parameters
+    ----------
+    scores : mapping of str to sequence of float
+        Mean IoU of the test images of each method.
+    looks : mapping of str to Look
+        How each method is drawn.
+    low : float
+        Lower end of the axis, the same in all figures that are compared.
+
+    Returns
+    -------
+    str
+        An SVG element.
+    """
+    label = "Mean IoU of each test image for " + ", ".join(looks[method].title for method in scores)
+    with _drawing(f"spread {label} {scores}", (_PANEL, 0.7 + 0.42 * len(scores)), label) as canvas:
+        axes = canvas.figure.subplots()
+        for row, (method, values) in enumerate(scores.items()):
+            look = looks[method]
+            # golden-section offsets spread points evenly and draw the same picture every time
+            offset = 0.52 * ((np.arange(len(values)) * 0.618) % 1 - 0.5)
+            crowded = len(values) > _CROWD
+            axes.scatter(
+                values,
+                row + offset,
+                s=18,
+                marker=look.marker,
+                color=look.colour,
+                alpha=0.6,
+                lw=0,
+                rasterized=crowded,
+            )
+            _draw_box(axes, row, values)
+        axes.set(xlim=(low, 1.005), ylim=(len(scores) - 0.45, -0.55), xlabel="mean IoU of a test image")
+        axes.set_yticks(range(len(scores)), [_short(looks[method].title) for method in scores])
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.grid(axis="x")
+    return canvas.svg
+
+
+def draw_bars(values: Mapping[str, float], xlabel: str, label: str) -> str:
+    """Draw one bar for each name, from top to bottom.
+
+    Parameters
+    ----------
+    values : mapping of str to float
+        Length of each bar.
+    xlabel : str
+        What the lengths are.
+    label : str
+        What the figure shows, for those who cannot see it.
+
+    Returns
+    -------
+    str
+        An SVG element.
+    """
+    with _drawing(f"{label} {values}", (_PANEL, 0.7 + 0.26 * len(values)), label) as canvas:
+        axes = canvas.figure.subplots()
+        bars = axes.barh(range(len(values)), list(values.values()), height=0.66, color=COLOURS[0])
+        axes.bar_label(bars, [f"{value:.3g}" for value in values.values()], padding=4)
+        axes.set(xlabel=xlabel, ylim=(len(values) - 0.4, -0.6))
+        axes.margins(x=0.15)
+        axes.locator_params(axis="x", nbins=5)
+        axes.set_yticks(range(len(values)), [_short(name) for name in values])
+        axes.tick_params(axis="y", length=0)
+    return canvas.svg
+
+
+def draw_bandwidth_curve(kernels: Sequence[Mapping[str, Any]], criterion: str, label: str) -> str:
+    """Draw the score of kernels against their bandwidth parameter gamma.
+
+    Parameters
+    ----------
+    kernels : sequence of dict
+        Each with ``name``, ``gamma`` and ``score``.
+    criterion : str
+        Name of the score.
+    label : str
+        What the figure shows, for those who cannot see it.
+
+    Returns
+    -------
+    str
+        An SVG element.
+    """
+    families: dict[str, list[tuple[float, float]]] = {}
+    for kernel in kernels:
+        families.setdefault(kernel["name"].split(" ")[0], []).append((kernel["gamma"], kernel["score"]))
+    with _drawing(f"{label} {families}", (_PANEL, 3.0), label) as canvas:
+        axes = canvas.figure.subplots()
+        for index, (family, points) in enumerate(families.items()):
+            gamma, score = np.array(sorted(points)).T
+            axes.plot(gamma, score, color=COLOURS[index % len(COLOURS)], marker=MARKERS[index % len(MARKERS)])
+            axes.annotate(
+                _short(family),
+                (gamma[np.argmax(score)], score.max()),
+                xytext=(0, 8),
+                textcoords="offset points",
+                ha="center",
+            )
+        axes.set(xscale="log", xlabel="γ (log scale)", ylabel=criterion)
+        axes.xaxis.set_major_formatter(lambda gamma, _: f"{gamma:g}")
+        axes.minorticks_off()
+        axes.margins(x=0.1, y=0.18)
+        axes.grid(axis="y")
+    return canvas.svg
+
+
+def draw_embedding(panel: Mapping[str, Any], names: Sequence[str], label: str) -> str:
+    """Draw pixels in the plane that t-SNE lays their random features out in, coloured by class.
+
+    Parameters
+    ----------
+    panel : dict
+        Points ``xy`` and class ids ``label``.
+    names : sequence of str
+        Class names.
+    label : str
+        What the figure shows, for those who cannot see it.
+
+    Returns
+    -------
+    str
+        An SVG element.
+    """
+    xy, classes = np.array(panel["xy"]), np.array(panel["label"])
+    with _drawing(f"{label} {xy.sum()}", (3.6, 3.8), label) as canvas:
+        axes = canvas.figure.subplots()
+        for index, name in enumerate(names):
+            points = xy[classes == index]
+            axes.scatter(
+                points[:, 0],
+                points[:, 1],
+                s=13,
+                marker=MARKERS[index % len(MARKERS)],
+                color=COLOURS[index % len(COLOURS)],
+                alpha=0.8,
+                lw=0,
+                label=_short(name),
+                rasterized=len(xy) > _CROWD,
+            )
+        axes.set(xticks=[], yticks=[], aspect="equal", box_aspect=1)
+        axes.spines[["left", "bottom"]].set_visible(False)
+        canvas.figure.legend(loc="outside lower center", ncols=3, frameon=False, handletextpad=0.1)
+    return canvas.svg
+
+
+def draw_reliability(sums: Mapping[str, Mapping[str, Sequence[float]]], looks: Mapping[str, Look]) -> str:
+    """Draw how often pixels are what they were said to be, against the probability given.
+
+    Parameters
+    ----------
+    sums : mapping of str to dict
+        Of each method ``count``, summed ``probability`` and ``hits`` of each bin.
+    looks : mapping of str to Look
+        How each method is drawn.
+
+    Returns
+    -------
+    str
+        An SVG element.
+    """
+    label = "Share of pixels that are of the class against the probability given, for each method"
+    with _drawing("reliability", (4.6, 4.2), label) as canvas:
+        axes = canvas.figure.subplots()
+        axes.plot([0, 1], [0, 1], color=_INK, alpha=0.45, linewidth=1, linestyle=(0, (4, 4)))
+        for method, entry in sums.items():
+            count = np.array(entry["count"])
+            filled = count > 0
+            axes.plot(
+                np.array(entry["probability"])[filled] / count[filled],
+                np.array(entry["hits"])[filled] / count[filled],
+                color=looks[method].colour,
+                marker=looks[method].marker,
+            )
+        axes.set(
+            xlim=(-0.02, 1.02),
+            ylim=(-0.02, 1.02),
+            aspect="equal",
+            xlabel="probability given",
+            ylabel="share of pixels that were of the class",
+        )
+        axes.grid()
+    return canvas.svg
+
+
+def _draw_box(axes: Axes, row: int, values: Sequence[float]) -> None:
+    """Box of the quartiles and the median; whiskers reach the last point within 1.5 box lengths."""
+    low, median, high = np.quantile(values, (0.25, 0.5, 0.75))
+    reach = np.asarray(values)
+    reach = reach[(reach >= low - 1.5 * (high - low)) & (reach <= high + 1.5 * (high - low))]
+    axes.barh(row, high - low, left=low, height=0.6, facecolor="none", edgecolor=_INK, linewidth=1.1)
+    axes.hlines([row, row], [reach.min(), high], [low, reach.max()], color=_INK, linewidth=1.1)
+    axes.vlines(median, row - 0.3, row + 0.3, color=_INK, linewidth=2.4)
+
+
+def _top_limit(axes: Axes) -> float:
+    """Let no axis run past an IoU of 1 by more than a marker needs."""
+    return min(axes.get_ylim()[1], 1.01)
+
+
+def _short(name: str) -> str:
+    """Shorten a name to fit beside an axis."""
+    printable = _printable(name)
+    return printable if len(printable) <= _LONGEST_LABEL else printable[: _LONGEST_LABEL - 1] + "…"
+
+
+def _printable(name: str) -> str:
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name)
+
+
+class _Canvas:
+    """A figure, and the SVG that it became."""
+
+    def __init__(self, size: tuple[float, float]) -> None:
+        self.figure = Figure(figsize=size, layout="constrained")
+        self.svg = ""
+
+
+@contextmanager
+def _drawing(salt: str, size: tuple[float, float], label: str) -> Iterator[_Canvas]:
+    """Give a canvas in the report's style; its `svg` is there once the block has ended."""
+    style = _STYLE | {"svg.hashsalt": ascii(salt)}
+    with matplotlib.style.context(style, after_reset=True), warnings.catch_warnings():
+        # the page's own fonts will draw what matplotlib's font lacks
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
+        canvas = _Canvas(size)
+        yield canvas
+        buffer = io.BytesIO()
+        canvas.figure.savefig(buffer, format="svg")
+        canvas.svg = _inline(buffer.getvalue(), label)
+
+
+def _inline(svg: bytes, label: str) -> str:
+    """Make of a stand-alone SVG file an element of a page: no metadata, no clashing ids, the page's ink."""
+    root = ElementTree.fromstring(svg)
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag.endswith("}metadata"):
+                parent.remove(child)
+    for element in root.iter():
+        element.tag = element.tag.split("}")[-1]
+        element.attrib = {
+            name.split("}")[-1]: value.replace(_INK, "currentColor") for name, value in element.attrib.items()
+        }
+    used = {
+        value.split("#")[-1].rstrip(")")
+        for element in root.iter()
+        for value in element.attrib.values()
+        if "#" in value
+    }
+    for element in root.iter():
+        if element.get("id") not in used:
+            element.attrib.pop("id", None)
+    root.attrib |= {"role": "img", "aria-label": _printable(label)} if label else {"aria-hidden": "true"}
+    return ElementTree.tostring(root, encoding="unicode")

@@ -1,0 +1,411 @@
+"""The page: every section of the report, in one HTML file that needs no network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from segkit import __version__
+from segkit.images.write import atomic
+from segkit.report import figures
+from segkit.report.pictures import (
+    Picture,
+    Pictures,
+    choose_images,
+    draw_heat_map,
+    draw_image,
+    draw_overlay,
+    draw_residual,
+    draw_truth,
+    heat_colours,
+)
+from segkit.report.summary import (
+    ImageScores,
+    MethodScores,
+    Record,
+    add_reliability,
+    average_seeds,
+    compare_methods,
+    headline_size,
+    signed,
+    statements,
+    summarise,
+)
+from segkit.statistics import FEW_IMAGES
+
+_FOLDER = Path(__file__).parent
+_MOST_ROWS = 8000  # of the table of images; a longer one would be slow to sort and many megabytes
+_SECTIONS = {
+    "curve": "Accuracy and number of annotated images",
+    "gaps": "What is missing",
+    "spread": "Spread over the test images",
+    "comparisons": "Which differences are real",
+    "scores": "Scores of each class",
+    "examples": "Best, median and worst image",
+    "confusions": "Confusion matrix",
+    "calibration": "Calibration of the probabilities",
+    "learnt": "Kernels and channels that were learnt",
+    "costs": "Time and memory",
+    "images": "Every test image",
+    "definitions": "How the scores are defined",
+    "manifest": "Run manifest",
+}
+
+
+def write_report(result: Mapping[str, Any], path: Path, pictures: Pictures | None = None) -> None:
+    """Write the report of a benchmark or an evaluation as one HTML file.
+
+    Parameters
+    ----------
+    result : dict
+        Content of results.json.
+    path : Path
+        The file; an existing one is replaced once the new one is whole.
+    pictures : callable, optional
+        ``pictures(method, n_train, seed, image)`` gives the `Picture` of a prediction, or None where
+        none was kept. Without it the page shows no pictures.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from segkit.report import write_report
+    >>> result = {
+    ...     "name": "empty", "label_map": {"values": [0, 255], "names": ["background", "cell"], "unlabelled": None},
+    ...     "methods": {"forest": {"title": "Pixel forest"}}, "train_sizes": [5], "tolerance": 2.0, "left_out": [],
+    ...     "failures": [{"method": "forest", "n_train": 5, "seed": 0, "error": "out of memory"}],
+    ...     "units": [], "records": [], "pictures": None, "manifest": {},
+    ... }
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_report(result, Path(folder) / "index.html")
+    ...     print("No run finished" in (Path(folder) / "index.html").read_text(encoding="utf-8"))
+    True
+    """
+    with atomic(path) as temporary:
+        # names of files that are not valid text may hold lone surrogates, which no encoding has
+        temporary.write_text(_render(result, pictures), encoding="utf-8", errors="backslashreplace")
+
+
+def _render(result: Mapping[str, Any], pictures: Pictures | None) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"score": _score, "p_value": _p_value, "quantity": _quantity, "signed": signed}
+    script, style = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("report.js", "report.css"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    context = _contents(result, pictures)
+    return environment.get_template("report.html.j2").render(
+        **context,
+        sections={name: title for name, title in _SECTIONS.items() if context[name]},
+        script=Markup(script),  # our own files, not what anybody gave
+        script_digest=digest,
+        style=Markup(style),
+        version=__version__,
+    )
+
+
+def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str, Any]:
+    """All that the template shows; a section that has nothing to show is empty."""
+    looks = figures.looks({method: str(entry["title"]) for method, entry in result["methods"].items()})
+    names = [str(name) for name in result["label_map"]["names"]]
+    findings, caveats = statements(result)
+    general = {
+        "name": result["name"],
+        "findings": findings,
+        "caveats": caveats,
+        "class_names": names,
+        "looks": looks,
+        "keys": {method: Markup(figures.draw_key(look)) for method, look in looks.items()},
+        "tolerance": result["tolerance"],
+        "few_images": FEW_IMAGES,
+        "gaps": _gaps(result),
+        "manifest": json.dumps(result["manifest"], indent=2, ensure_ascii=False, default=str)
+        if result["manifest"]
+        else "",
+    }
+    if not result["records"]:
+        return dict.fromkeys(_SECTIONS, None) | {"facts": {}, "headline": None} | general
+    headline = headline_size(result)
+    rows = summarise(result["records"])
+    headline_rows = [row for row in rows if row.n_train == headline]
+    averaged = average_seeds(result["records"])
+    return general | {
+        "facts": _facts(result, names),
+        "headline": headline,
+        "curve": _curve(rows, looks),
+        "spread": _spread(averaged, looks),
+        "comparisons": _comparisons(result["records"], headline),
+        "scores": _by_size(rows, headline),
+        "score_grid": {(row.method, row.n_train): row for row in rows},
+        "examples": _examples(result, pictures) if pictures else None,
+        "heat_colours": heat_colours(),
+        "confusions": _confusions(result["records"], headline, names),
+        "calibration": _calibration(result["records"], headline_rows, looks),
+        "learnt": _learnt(result, names),
+        "costs": _costs(result["units"], list(looks)),
+        "notes": _notes(result["units"]),
+        "images": _images(averaged, headline, list(looks)),
+        "n_image_rows": len(averaged),
+        "definitions": headline_rows,
+    }
+
+
+def _gaps(result: Mapping[str, Any]) -> dict[str, Any] | None:
+    gaps = {"left_out": result["left_out"], "failures": result["failures"]}
+    return gaps if any(gaps.values()) else None
+
+
+def _facts(result: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+    """Tell in a line or two what was compared."""
+    records = result["records"]
+    sizes = sorted({record["n_train"] for record in records} - {None})
+    seeds = {record["seed"] for record in records} - {None}
+    groups = {record["group"] for record in records} - {None}
+    facts = {
+        "Methods": str(len({record["method"] for record in records})),
+        "Annotated images": ", ".join(map(str, sizes)),
+        "Test images": str(len({record["image"] for record in records})),
+        "Groups of images": str(len(groups)) if groups else "",
+        "Random splits": str(len(seeds)) if seeds else "",
+        "Classes": ", ".join(names),
+    }
+    return {term: value for term, value in facts.items() if value}
+
+
+def _curve(rows: Sequence[MethodScores], looks: Mapping[str, figures.Look]) -> Markup | None:
+    sized = [row for row in rows if row.n_train is not None]
+    return (
+        Markup(figures.draw_learning_curve(sized, looks)) if len({row.n_train for row in sized}) > 1 else None
+    )
+
+
+def _spread(averaged: Sequence[ImageScores], looks: Mapping[str, figures.Look]) -> list[dict[str, Any]]:
+    """One figure for each number of annotated images, all on the same axis."""
+    low = np.floor(10 * min(scores.mean_iou for scores in averaged)) / 10
+    by_size: dict[int | None, dict[str, list[float]]] = {}
+    for scores in averaged:
+        by_size.setdefault(scores.n_train, {}).setdefault(scores.method, []).append(scores.mean_iou)
+    return [
+        {"n_train": size, "svg": Markup(figures.draw_spread(by_size[size], looks, low=float(low)))}
+        for size in sorted(by_size, key=lambda size: size or 0)
+    ]
+
+
+def _by_size(rows: Sequence[MethodScores], headline: int | None) -> dict[int | None, list[MethodScores]]:
+    """Rows of each number of annotated images, the headline's first."""
+    sizes = sorted({row.n_train for row in rows}, key=lambda size: (size != headline, size or 0))
+    return {size: [row for row in rows if row.n_train == size] for size in sizes}
+
+
+def _comparisons(records: Sequence[Record], headline: int | None) -> dict[int | None, Any]:
+    sizes = sorted({record["n_train"] for record in records}, key=lambda size: (size != headline, size or 0))
+    compared = {size: compare_methods(records, size) for size in sizes}
+    return {size: pairs for size, pairs in compared.items() if pairs}
+
+
+def _examples(result: Mapping[str, Any], pictures: Pictures) -> list[dict[str, Any]]:
+    """Best, median and worst image of the first method that has pictures, as every method sees them."""
+    kept = result["pictures"] or {"n_train": None, "seed": None}
+    run = [
+        record
+        for record in result["records"]
+        if (record["n_train"], record["seed"]) == (kept["n_train"], kept["seed"])
+    ]
+    if not run:
+        return []
+    methods = [method for method in result["methods"] if any(record["method"] == method for record in run)]
+    score = {(record["method"], record["image"]): record["mean_iou"] for record in run}
+    chosen = choose_images([record for record in run if record["method"] == methods[0]])
+    examples = []
+    for rank, record in chosen.items():
+        found = {
+            method: pictures(method, record["n_train"], record["seed"], record["image"]) for method in methods
+        }
+        shown = {method: picture for method, picture in found.items() if picture is not None}
+        if shown:
+            examples.append(
+                {
+                    "rank": rank,
+                    "image": record["image"],
+                    "by": methods[0],
+                    "mean_iou": record["mean_iou"],
+                    "columns": {
+                        method: _views(picture) | {"mean_iou": score.get((method, record["image"]))}
+                        for method, picture in shown.items()
+                    },
+                    **_input_and_truth(next(iter(shown.values()))),
+                }
+            )
+    return examples
+
+
+def _input_and_truth(picture: Picture) -> dict[str, str]:
+    return {"input": draw_image(picture), "truth": draw_truth(picture)}
+
+
+def _views(picture: Picture) -> dict[str, str | None]:
+    return {
+        "heat_map": draw_heat_map(picture),
+        "overlay": draw_overlay(picture),
+        "residual": draw_residual(picture),
+    }
+
+
+def _confusions(
+    records: Sequence[Record], headline: int | None, names: Sequence[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """Of each method, for each true class: the share and number of its pixels that each class was given."""
+    counts: dict[str, Any] = {}
+    for record in records:
+        if record["n_train"] == headline:
+            counts[record["method"]] = counts.get(record["method"], 0) + np.array(record["confusion"])
+    return {
+        method: [
+            {
+                "name": name,
+                "cells": [
+                    {"count": int(count), "share": count / row.sum() if row.sum() else None} for count in row
+                ],
+            }
+            for name, row in zip(names, matrix, strict=True)
+        ]
+        for method, matrix in counts.items()
+    }
+
+
+def _calibration(
+    records: Sequence[Record], rows: Sequence[MethodScores], looks: Mapping[str, figures.Look]
+) -> dict[str, Any] | None:
+    rows = [row for row in rows if row.brier is not None]
+    if not rows:
+        return None
+    sums = {}
+    for row in rows:
+        run = [
+            record for record in records if (record["method"], record["n_train"]) == (row.method, row.n_train)
+        ]
+        if (added := add_reliability(run)) is not None:
+            sums[row.method] = added
+    return {"rows": rows, "svg": Markup(figures.draw_reliability(sums, looks)) if sums else None}
+
+
+def _learnt(result: Mapping[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Kernels, channels and embedding of one run of each method that can tell."""
+    kept = result["pictures"] or {}
+    preferred = (kept.get("n_train"), kept.get("seed"))
+    units: dict[str, Mapping[str, Any]] = {}
+    for unit in sorted(result["units"], key=lambda unit: (unit["n_train"], unit["seed"]) != preferred):
+        if unit["explain"] is not None:
+            units.setdefault(unit["method"], unit)
+    return [
+        _explanation(units[method], str(entry["title"]), names)
+        for method, entry in result["methods"].items()
+        if method in units
+    ]
+
+
+def _explanation(unit: Mapping[str, Any], title: str, names: Sequence[str]) -> dict[str, Any]:
+    explain = unit["explain"]
+    scaled = [kernel for kernel in explain["kernels"] if kernel["gamma"] is not None]
+    weights = {kernel["name"]: kernel["weight"] for kernel in explain["kernels"]}
+    criterion = {"mmd": "MMD"}.get(explain["criterion"], explain["criterion"])
+    return {
+        "unit": unit,
+        "criterion": criterion,
+        "curve": Markup(
+            figures.draw_bandwidth_curve(
+                scaled, criterion, f"{criterion} of the kernels of {title} against gamma"
+            )
+        )
+        if len(scaled) > 1
+        else None,
+        "weights": Markup(
+            figures.draw_bars(weights, "weight in the mixture", f"Weights of the kernels of {title}")
+        ),
+        "channels": Markup(
+            figures.draw_bars(
+                explain["kept_channels"], "channels kept", f"Channels that {title} kept, by layer or scale"
+            )
+        )
+        if explain["kept_channels"]
+        else None,
+        "n_kept": sum(explain["kept_channels"].values()),
+        "embedding": [
+            {
+                "title": panel["title"],
+                "svg": Markup(figures.draw_embedding(panel, names, f"t-SNE of {title}: {panel['title']}")),
+            }
+            for panel in explain["embedding"] or []
+        ],
+    }
+
+
+def _costs(units: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Sum up what the runs of each method took, by number of annotated images."""
+    runs: dict[str, dict[int, list[Mapping[str, Any]]]] = {}
+    for unit in units:
+        runs.setdefault(unit["method"], {}).setdefault(unit["n_train"], []).append(unit)
+    return {
+        method: [_cost(n_train, runs[method][n_train]) for n_train in sorted(runs[method])]
+        for method in methods
+        if method in runs
+    }
+
+
+def _cost(n_train: int, run: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    memory = [unit["peak_memory_mib"] for unit in run if unit["peak_memory_mib"] is not None]
+    limits = [unit["budget_limited"] for unit in run if unit["budget_limited"] is not None]
+    return {
+        "n_train": n_train,
+        "n_runs": len(run),
+        "fit_seconds": median(unit["fit_seconds"] for unit in run),
+        "predict_seconds": median(unit["predict_seconds"] for unit in run),
+        "peak_memory_mib": max(memory, default=None),
+        "devices": ", ".join(sorted({unit["device"] for unit in run})),
+        "n_limited": sum(limits) if limits else None,
+    }
+
+
+def _notes(units: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Gather what the runs of each method had to say, each note once."""
+    notes: dict[str, dict[str, None]] = {}
+    for unit in units:
+        for note in unit["notes"]:
+            notes.setdefault(unit["method"], {})[note] = None
+    return {method: list(told) for method, told in notes.items()}
+
+
+def _images(
+    averaged: Sequence[ImageScores], headline: int | None, methods: Sequence[str]
+) -> list[ImageScores]:
+    """Rows of the table of images, by name; those of the headline's size only if they would be too many."""
+    shown = [scores for scores in averaged if len(averaged) <= _MOST_ROWS or scores.n_train == headline]
+    return sorted(shown, key=lambda scores: (scores.image, methods.index(scores.method), scores.n_train or 0))
+
+
+def _score(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _p_value(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _quantity(value: float | None) -> str:
+    """Two to three significant digits, as befits a time or a size."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

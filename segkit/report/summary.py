@@ -1,0 +1,487 @@
+"""The numbers behind the report: scores of each method, comparisons of methods, a sentence to quote.
+
+A record is the scores of one method on one test image of one random split; an interval resamples
+images (groups of images where there are groups) and keeps all records of an image together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit.metrics import iou_of
+from segkit.statistics import FEW_IMAGES, Comparison, bootstrap_interval, compare
+
+Record = Mapping[str, Any]
+PerClass = tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class MethodScores:
+    """Scores of one method trained on one number of annotated images.
+
+    Parameters
+    ----------
+    method : str
+        Its key.
+    n_train : int or None
+        Number of annotated images; None where nobody knows.
+    n_images, n_seeds, n_records : int
+        Different test images, random splits, and records (an image counts once for each split).
+    mean_iou : float
+        Mean over the records of their mean IoU (eq. 8.1).
+    interval : tuple of float
+        Its 95 % bootstrap interval over images (or groups of images).
+    iou, dice, precision, recall, boundary_f : tuple of float or None
+        Of each class, the mean over the records in which it is defined.
+    present_iou : tuple of float or None
+        IoU of each class over the records whose truth contains it.
+    micro_iou : tuple of float or None
+        IoU of each class from the pixels of all records together.
+    brier, calibration_error : float or None
+        Brier score; and how far probability and outcome lie apart on average, over bins of probability.
+    n_undefined, n_false, n_missed : tuple of int
+        Records in which a class is in neither truth nor prediction, in the prediction only, in the truth only.
+    """
+
+    method: str
+    n_train: int | None
+    n_images: int
+    n_seeds: int
+    n_records: int
+    mean_iou: float
+    interval: tuple[float, float]
+    iou: PerClass
+    dice: PerClass
+    precision: PerClass
+    recall: PerClass
+    boundary_f: PerClass
+    present_iou: PerClass
+    micro_iou: PerClass
+    brier: float | None
+    calibration_error: float | None
+    n_undefined: tuple[int, ...]
+    n_false: tuple[int, ...]
+    n_missed: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ImageScores:
+    """Scores of one method on one test image, averaged over the random splits that tested on it.
+
+    Parameters
+    ----------
+    method : str
+        Its key.
+    n_train : int or None
+        Number of annotated images it learnt from.
+    image : str
+        The test image.
+    n_seeds : int
+        Number of splits averaged over.
+    mean_iou : float
+        Mean IoU (eq. 8.1).
+    iou, boundary_f : tuple of float or None
+        Of each class.
+    brier : float or None
+        Brier score.
+    """
+
+    method: str
+    n_train: int | None
+    image: str
+    n_seeds: int
+    mean_iou: float
+    iou: PerClass
+    boundary_f: PerClass
+    brier: float | None
+
+
+@dataclass(frozen=True)
+class MethodComparison:
+    """Two methods on the test images (and splits) that both have.
+
+    Parameters
+    ----------
+    first, second : str
+        Keys of the methods; the comparison is of first minus second.
+    n_images : int
+        Different images they were compared on.
+    comparison : Comparison
+        Mean difference, its interval, p-value, and whether the images are too few.
+    p_adjusted : float
+        Holm's adjustment of the p-value for the number of pairs compared.
+    """
+
+    first: str
+    second: str
+    n_images: int
+    comparison: Comparison
+    p_adjusted: float
+
+
+def summarise(records: Sequence[Record]) -> list[MethodScores]:
+    """Score each method at each number of annotated images.
+
+    Parameters
+    ----------
+    records : sequence of dict
+        Records as in results.json.
+
+    Returns
+    -------
+    list of MethodScores
+        Methods in the order in which they first occur, each by number of annotated images.
+
+    Examples
+    --------
+    >>> from segkit.report.summary import summarise
+    >>> record = {"method": "forest", "n_train": 5, "seed": 0, "image": "a", "group": None,
+    ...           "confusion": [[8, 2], [0, 10]], "iou": [0.8, 0.83], "mean_iou": 0.82,
+    ...           "dice": [0.89, 0.91], "precision": [1.0, 0.83], "recall": [0.8, 1.0],
+    ...           "boundary_f": [None, None], "brier": None, "reliability": None}
+    >>> [(row.method, row.n_train, row.mean_iou, row.boundary_f) for row in summarise([record])]
+    [('forest', 5, 0.82, (None, None))]
+    """
+    runs = _gather(records, lambda record: (record["method"], record["n_train"]))
+    position = {method: index for index, method in enumerate(dict.fromkeys(method for method, _ in runs))}
+    ordered = sorted(runs, key=lambda run: (position[run[0]], run[1] or 0))
+    return [_score(method, n_train, runs[method, n_train]) for method, n_train in ordered]
+
+
+def average_seeds(records: Sequence[Record]) -> list[ImageScores]:
+    """Average over the random splits what a method scored on an image.
+
+    Parameters
+    ----------
+    records : sequence of dict
+        Records as in results.json.
+
+    Returns
+    -------
+    list of ImageScores
+        In the order of the records.
+    """
+    runs = _gather(records, lambda record: (record["method"], record["n_train"], record["image"]))
+    return [
+        ImageScores(
+            method,
+            n_train,
+            image,
+            len(run),
+            float(np.mean(_column(run, "mean_iou"))),
+            _class_means(run, "iou"),
+            _class_means(run, "boundary_f"),
+            _mean(_column(run, "brier")),
+        )
+        for (method, n_train, image), run in runs.items()
+    ]
+
+
+def compare_methods(records: Sequence[Record], n_train: int | None) -> list[MethodComparison]:
+    """Compare each pair of methods on the images and splits that both have.
+
+    Parameters
+    ----------
+    records : sequence of dict
+        Records as in results.json.
+    n_train : int or None
+        Number of annotated images to compare at.
+
+    Returns
+    -------
+    list of MethodComparison
+        One for each pair that shares a record, in the order of the methods.
+    """
+    runs = _gather(
+        [record for record in records if record["n_train"] == n_train], lambda record: record["method"]
+    )
+    pairs: list[tuple[str, str, int, Comparison]] = []
+    for first, second in combinations(runs, 2):
+        other = {(record["seed"], record["image"]): record for record in runs[second]}
+        shared = [record for record in runs[first] if (record["seed"], record["image"]) in other]
+        if shared:
+            comparison = compare(
+                _column(shared, "mean_iou"),
+                [other[record["seed"], record["image"]]["mean_iou"] for record in shared],
+                _clusters(shared),
+            )
+            pairs.append((first, second, len({record["image"] for record in shared}), comparison))
+    adjusted = _holm([comparison.p_value for *_, comparison in pairs])
+    return [MethodComparison(*pair, p_adjusted=p) for pair, p in zip(pairs, adjusted, strict=True)]
+
+
+def add_reliability(records: Iterable[Record]) -> dict[str, list[float]] | None:
+    """Add up the reliability counts of records; None where no record has them.
+
+    Parameters
+    ----------
+    records : iterable of dict
+        Records as in results.json.
+
+    Returns
+    -------
+    dict of list of float, or None
+        ``count``, summed ``probability`` and ``hits`` of each bin, as `segkit.metrics.reliability` gives.
+    """
+    known = [record["reliability"] for record in records if record["reliability"] is not None]
+    if not known:
+        return None
+    return {name: np.sum([entry[name] for entry in known], axis=0).tolist() for name in known[0]}
+
+
+def headline_size(result: Mapping[str, Any]) -> int | None:
+    """Choose the number of annotated images that the report speaks of first.
+
+    Parameters
+    ----------
+    result : dict
+        Content of results.json, with at least one record.
+
+    Returns
+    -------
+    int or None
+        That of the pictures; else the largest of those that most methods have.
+    """
+    methods: dict[int | None, set[str]] = {}
+    for record in result["records"]:
+        methods.setdefault(record["n_train"], set()).add(record["method"])
+    of_pictures: int | None = (result["pictures"] or {}).get("n_train")
+    if of_pictures in methods:
+        return of_pictures
+    return max(methods, key=lambda size: (len(methods[size]), size or 0))
+
+
+def sentence(result: Mapping[str, Any]) -> str:
+    """Sum up the result in words that may be quoted as they are.
+
+    Parameters
+    ----------
+    result : dict
+        Content of results.json.
+
+    Returns
+    -------
+    str
+        The findings and the caveats of `statements`.
+    """
+    findings, caveats = statements(result)
+    return " ".join(findings + caveats)
+
+
+def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Say what was found, and what to be wary of.
+
+    Parameters
+    ----------
+    result : dict
+        Content of results.json.
+
+    Returns
+    -------
+    findings : list of str
+        Sentences: which method is best and how good it is, and how far ahead of the runner-up.
+    caveats : list of str
+        Sentences: the foreground by itself, budgets, failures, classes without a score.
+    """
+    if not result["records"]:
+        failed = _count(len(result["failures"]), "run")
+        return [f"No run finished, so there is nothing to report ({failed} failed)."], []
+    n_train = headline_size(result)
+    records = [record for record in result["records"] if record["n_train"] == n_train]
+    rows = sorted(summarise(records), key=lambda row: -row.mean_iou)
+    findings = [_praise(rows[0], result)]
+    ahead = [row.method for row in rows[:2]]
+    if len(ahead) > 1:
+        pair = [record for record in records if record["method"] in ahead]
+        pair.sort(key=lambda record: record["method"] != ahead[0])
+        findings += [_lead(found, result) for found in compare_methods(pair, n_train)]
+    elif rows[0].n_images < FEW_IMAGES:
+        findings.append(f"So few images ({rows[0].n_images}) give no firm estimate.")
+    caveats = [
+        _about_foreground(rows[0], result),
+        _about_budget(ahead, n_train, result),
+        _about_failures(n_train, result),
+        _about_empty_classes(rows[0], result),
+    ]
+    return findings, [caveat for caveat in caveats if caveat]
+
+
+def _praise(row: MethodScores, result: Mapping[str, Any]) -> str:
+    title = _title(row.method, result)
+    subject = (
+        f"The mean IoU of {title} is"
+        if row.n_train is None
+        else f"Trained on {_count(row.n_train, 'annotated image')}, {title} reaches a mean IoU of"
+    )
+    splits = f", averaged over {row.n_seeds} random splits" if row.n_seeds > 1 else ""
+    return (
+        f"{subject} {row.mean_iou:.3f} (95 % interval {row.interval[0]:.3f} to {row.interval[1]:.3f}) "
+        f"on {_count(row.n_images, 'test image')} of {result['name']}{splits}."
+    )
+
+
+def _lead(pair: MethodComparison, result: Mapping[str, Any]) -> str:
+    rival, comparison = _title(pair.second, result), pair.comparison
+    low, high = comparison.interval
+    span = f"(95 % interval of the difference {signed(low)} to {signed(high)})"
+    if comparison.too_few:
+        noun = "test image" if comparison.n_images == pair.n_images else "group"
+        reason = f"{_count(comparison.n_images, noun)} are too few {noun}s to rank methods"
+    elif low <= 0 <= high:
+        reason = "the interval includes zero, so the two cannot be told apart on these images"
+    else:
+        return f"That is {abs(comparison.difference):.3f} {'above' if low > 0 else 'below'} the runner-up, {rival} {span}."
+    return f"The difference to the runner-up, {rival}, is {signed(comparison.difference)} {span}; {reason}."
+
+
+def _about_foreground(row: MethodScores, result: Mapping[str, Any]) -> str:
+    names = result["label_map"]["names"]
+    if len(names) != 2 or row.present_iou[1] is None:
+        return ""
+    return f"IoU of {names[1]} alone, on the images that have it: {row.present_iou[1]:.3f}."
+
+
+def _about_budget(methods: Sequence[str], n_train: int | None, result: Mapping[str, Any]) -> str:
+    limited = {
+        unit["method"] for unit in result["units"] if unit["n_train"] == n_train and unit["budget_limited"]
+    }
+    titles = [_title(method, result) for method in methods if method in limited]
+    return (
+        f"Training of {' and '.join(titles)} hit its budget; more steps might change this." if titles else ""
+    )
+
+
+def _about_failures(n_train: int | None, result: Mapping[str, Any]) -> str:
+    failed = sum(failure["n_train"] == n_train for failure in result["failures"])
+    return (
+        f"{_count(failed, 'run')} failed and {'is' if failed == 1 else 'are'} missing here." if failed else ""
+    )
+
+
+def _about_empty_classes(row: MethodScores, result: Mapping[str, Any]) -> str:
+    names = result["label_map"]["names"]
+    empty = [f"{name} in {number}" for name, number in zip(names, row.n_undefined, strict=True) if number]
+    if not empty:
+        return ""
+    return (
+        f"Where a class is in neither truth nor prediction it has no score "
+        f"({', '.join(empty)} of {_count(row.n_records, 'prediction')})."
+    )
+
+
+def signed(value: float) -> str:
+    """Write a difference with its sign, +0.020 or −0.020.
+
+    Parameters
+    ----------
+    value : float
+        The difference.
+
+    Returns
+    -------
+    str
+        Three decimals, a true minus sign, no sign for a zero.
+    """
+    text = f"{value:+.3f}"
+    return "0.000" if text[1:] == "0.000" else text.replace("-", "\N{MINUS SIGN}")
+
+
+def _title(method: str, result: Mapping[str, Any]) -> str:
+    return str(result["methods"][method]["title"])
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _gather(records: Iterable[Record], key: Callable[[Record], Any]) -> dict[Any, list[Record]]:
+    groups: dict[Any, list[Record]] = {}
+    for record in records:
+        groups.setdefault(key(record), []).append(record)
+    return groups
+
+
+def _score(method: str, n_train: int | None, run: Sequence[Record]) -> MethodScores:
+    mean_iou = _column(run, "mean_iou")
+    counts = np.array(_column(run, "confusion"))
+    in_truth, in_prediction = counts.sum(axis=2) > 0, counts.sum(axis=1) > 0
+    return MethodScores(
+        method=method,
+        n_train=n_train,
+        n_images=len({record["image"] for record in run}),
+        n_seeds=len({record["seed"] for record in run}),
+        n_records=len(run),
+        mean_iou=float(np.mean(mean_iou)),
+        interval=bootstrap_interval(mean_iou, _clusters(run)),
+        iou=_class_means(run, "iou"),
+        present_iou=_present_iou(run, in_truth),
+        micro_iou=tuple(None if np.isnan(iou) else float(iou) for iou in iou_of(counts.sum(axis=0))),
+        dice=_class_means(run, "dice"),
+        precision=_class_means(run, "precision"),
+        recall=_class_means(run, "recall"),
+        boundary_f=_class_means(run, "boundary_f"),
+        brier=_mean(_column(run, "brier")),
+        calibration_error=_calibration_error(run),
+        n_undefined=_counts(~in_truth & ~in_prediction),
+        n_false=_counts(~in_truth & in_prediction),
+        n_missed=_counts(in_truth & ~in_prediction),
+    )
+
+
+def _column(run: Sequence[Record], name: str) -> list[Any]:
+    return [record[name] for record in run]
+
+
+def _clusters(run: Sequence[Record]) -> list[int]:
+    """Give each record the number of its group, or else of its image."""
+    names = [
+        ("image", record["image"]) if record["group"] is None else ("group", record["group"])
+        for record in run
+    ]
+    number = {name: index for index, name in enumerate(dict.fromkeys(names))}
+    return [number[name] for name in names]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _class_means(run: Sequence[Record], name: str) -> PerClass:
+    return tuple(_mean(values) for values in zip(*_column(run, name), strict=True))
+
+
+def _present_iou(run: Sequence[Record], in_truth: NDArray[np.bool_]) -> PerClass:
+    return tuple(
+        _mean(iou for iou, here in zip(values, present, strict=True) if here)
+        for values, present in zip(zip(*_column(run, "iou"), strict=True), in_truth.T, strict=True)
+    )
+
+
+def _calibration_error(run: Sequence[Record]) -> float | None:
+    """Mean over pixels of |probability - frequency| of their bin (the expected calibration error)."""
+    sums = add_reliability(run)
+    if sums is None:
+        return None
+    apart = np.abs(np.subtract(sums["probability"], sums["hits"]))
+    return float(apart.sum() / np.sum(sums["count"]))
+
+
+def _counts(flags: NDArray[np.bool_]) -> tuple[int, ...]:
+    return tuple(int(number) for number in flags.sum(axis=0))
+
+
+def _holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down adjustment: the i-th smallest of m times m - i, made monotone."""
+    order = np.argsort(p_values, kind="stable")
+    factors = len(p_values) - np.arange(len(p_values))
+    stepped = np.minimum(1, np.maximum.accumulate(np.asarray(p_values)[order] * factors))
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = stepped
+    return [float(p) for p in adjusted]

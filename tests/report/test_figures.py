@@ -1,0 +1,143 @@
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+
+from segkit.report import figures
+from segkit.report.summary import summarise
+
+LOOKS = figures.looks({"a": "First", "b": "$x^2$ <b>\"'&"})
+KERNELS = [
+    {"name": f"{family} gamma={gamma}", "gamma": gamma, "weight": 0.25, "score": gamma / (1 + gamma)}
+    for family in ("gaussian", "laplacian")
+    for gamma in (0.01, 1.0)
+]
+
+
+def draw_all(result):
+    rows = summarise([record for record in result["records"] if record["seed"] == 0])
+    looks = figures.looks({method: entry["title"] for method, entry in result["methods"].items()})
+    sums = {"a": {"count": [10, 0, 4], "probability": [1, 0, 3.5], "hits": [2, 0, 3]}}
+    panel = {"xy": [[0, 1], [2, 3], [1, 1]], "label": [0, 1, 1]}
+    return {
+        "key": figures.draw_key(LOOKS["a"]),
+        "other key": figures.draw_key(LOOKS["b"]),
+        "curve": figures.draw_learning_curve(rows, looks),
+        "spread": figures.draw_spread({"a": [0.2, 0.4, 0.9], "b": [0.5]}, LOOKS, low=0.2),
+        "other spread": figures.draw_spread({"a": [0.3, 0.4, 0.9], "b": [0.5]}, LOOKS, low=0.2),
+        "bars": figures.draw_bars({"conv1": 3, "conv2": 9}, "channels", "Channels"),
+        "bandwidths": figures.draw_bandwidth_curve(KERNELS, "MMD", "MMD against gamma"),
+        "embedding": figures.draw_embedding(panel, ["background", "$x^2$ <b>\"'&"], "t-SNE"),
+        "reliability": figures.draw_reliability(sums, LOOKS),
+    }
+
+
+@pytest.fixture(scope="module")
+def drawn(result):
+    with matplotlib.rc_context({"font.size": 30, "text.usetex": True, "axes.grid": True}):  # of the caller
+        drawn = draw_all(result)
+        assert matplotlib.rcParams["font.size"] == 30
+    return {name: (svg, ElementTree.fromstring(svg)) for name, svg in drawn.items()}
+
+
+def texts(root):
+    return [element.text for element in root.iter("text")]
+
+
+def test_figures_take_the_ink_of_the_page(drawn):
+    for name, (svg, root) in drawn.items():
+        assert "#010203" not in svg, name
+        assert name.endswith("key") or "currentColor" in svg, name
+        assert "<metadata" not in svg
+        assert "<?xml" not in svg
+        assert root.tag == "svg"
+        assert (root.get("role"), root.get("aria-hidden")) == (
+            (None, "true") if name.endswith("key") else ("img", None)
+        )
+
+
+def test_ids_are_unique_over_figures_and_all_are_used(drawn):
+    ids = [element.get("id") for _, root in drawn.values() for element in root.iter() if element.get("id")]
+    used = {
+        value.split("#")[1].rstrip(")")
+        for _, root in drawn.values()
+        for element in root.iter()
+        for name, value in element.attrib.items()
+        if name in ("href", "clip-path")
+    }
+    assert len(ids) == len(set(ids))
+    assert set(ids) == used
+
+
+def test_names_are_text_and_no_mathematics(drawn):
+    assert "$x^2$ <b>\"'&" in texts(drawn["spread"][1])
+    assert "$x^2$ <b>\"'&" in texts(drawn["embedding"][1])
+    assert "<b>" not in drawn["spread"][0]
+
+
+def test_ticks_are_plain_numbers(drawn):
+    assert {"1", "2", "3", "5", "15"} <= set(texts(drawn["curve"][1]))
+    assert {"0.01", "1"} <= set(texts(drawn["bandwidths"][1]))
+
+
+def test_empty_bins_have_no_point(drawn):
+    _, root = drawn["reliability"]
+    markers = [use for use in root.iter("use") if f"fill: {figures.COLOURS[0]}" in use.get("style", "")]
+    assert len(markers) == 2
+
+
+def test_figures_are_the_same_every_time():
+    first, second = (figures.draw_bars({"x": 1.0}, "a", "b") for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("x" * 60, "x" * 23 + "…"),
+        ("bell\x07", "bell�"),
+        ("zero\x00", "zero�"),
+        ("bad \udcff", "bad �"),
+        ("лезия", "лезия"),
+    ],
+)
+def test_names_that_do_not_fit_or_print(name, shown):
+    svg = figures.draw_bars({name: 1.0}, "share", "Shares")
+    assert shown in texts(ElementTree.fromstring(svg))
+
+
+@pytest.mark.parametrize("letter", ["\x07", "\udcff"])
+def test_unprintable_titles_do_not_break_the_label(letter):
+    svg = figures.draw_spread({"a": [0.5]}, figures.looks({"a": f"bell{letter}"}), low=0)
+    assert letter not in svg
+
+
+def test_glyphs_that_matplotlib_lacks_are_no_warning():
+    assert "病变" in figures.draw_bars({"病变": 1.0}, "share", "Shares")
+
+
+def test_crowds_become_pixels(rng):
+    scores = rng.random(2500)
+    svg = figures.draw_spread({"a": scores.tolist()}, LOOKS, low=0)
+    assert "data:image/png" in svg
+    assert len(svg) < 300_000
+
+
+def test_every_method_has_a_look_of_its_own():
+    looks = figures.looks({str(number): "" for number in range(20)}).values()
+    assert len({(look.colour, look.marker) for look in looks}) == 20
+    assert len({look.colour for look in list(looks)[:7]}) == 7
+
+
+def luminance(colour):
+    values = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+    linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
+
+
+@pytest.mark.parametrize("paper", ["#ffffff", "#fcfbf8", "#15181c"])
+@pytest.mark.parametrize("colour", figures.COLOURS)
+def test_colours_stand_out_on_light_and_dark(colour, paper):
+    darker, lighter = sorted([luminance(colour), luminance(paper)])
+    assert (lighter + 0.05) / (darker + 0.05) >= 3

@@ -1,0 +1,212 @@
+import base64
+import copy
+import dataclasses
+import hashlib
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+
+from segkit.report import page, write_report
+
+
+class Page(HTMLParser):
+    """What a browser would make of the page: elements, their attributes, and text."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.elements, self.text, self.scripts, self._inside = [], [], [], None
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_endtag(self, tag):
+        self._inside = None
+
+    def handle_data(self, data):
+        (self.scripts if self._inside == "script" else self.text).append(data)
+
+    def attributes(self, name):
+        return [attributes[name] for _, attributes in self.elements if name in attributes]
+
+    def sections(self):
+        return [attributes["id"] for tag, attributes in self.elements if tag == "section"]
+
+    def __contains__(self, text):
+        return text in " ".join(" ".join(self.text).split())
+
+
+@pytest.fixture(scope="module")
+def parsed(report):
+    return Page(report)
+
+
+@pytest.fixture(scope="module")
+def hostile(hostile_report):
+    return Page(hostile_report)
+
+
+def test_all_sections_are_there_in_order_and_in_the_contents(parsed):
+    assert parsed.sections() == ["reading", *page._SECTIONS]
+    anchors = [href for href in parsed.attributes("href") if href[1:] in page._SECTIONS]
+    assert anchors == [f"#{name}" for name in page._SECTIONS]
+
+
+def test_page_is_light_and_loads_nothing(report, parsed):
+    assert report.stat().st_size < 10_000_000
+    for address in [*parsed.attributes("src"), *parsed.attributes("href")]:
+        assert address.startswith(("data:", "#"))
+    assert "@import" not in report.read_text(encoding="utf-8")
+    assert "url(http" not in report.read_text(encoding="utf-8")
+
+
+def test_policy_allows_the_one_script_only(parsed):
+    (policy,) = [attributes["content"] for _, attributes in parsed.elements if "http-equiv" in attributes]
+    (script,) = parsed.scripts
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy.startswith("default-src 'none'; ")
+    assert f"script-src 'sha256-{digest}';" in policy
+
+
+@pytest.mark.parametrize("which", ["parsed", "hostile"])
+def test_ids_are_unique_headings_in_order_and_pictures_described(which, request):
+    parsed = request.getfixturevalue(which)
+    ids = parsed.attributes("id")
+    assert len(ids) == len(set(ids))
+    levels = [int(tag[1]) for tag, _ in parsed.elements if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    images = [attributes for tag, attributes in parsed.elements if tag == "img"]
+    assert len(images) == 3 * (2 + 3 * 5)
+    assert all(attributes["alt"] for attributes in images)
+    tables = [tag for tag, _ in parsed.elements if tag == "table"]
+    captions = [tag for tag, _ in parsed.elements if tag == "caption"]
+    assert len(captions) == len(tables) - 3  # the three of pictures are headed by name
+
+
+def test_hostile_names_are_text(hostile, hostile_names):
+    assert [tag for tag, _ in hostile.elements].count("script") == 1
+    assert not [name for _, attributes in hostile.elements for name in attributes if name.startswith("on")]
+    for name in hostile_names:
+        shown = name.replace("\udcff", "\\udcff")
+        assert f"{shown}.png" in hostile
+    assert "<script>alert(1)</script>: segmentation report" in hostile
+
+
+def test_numbers_and_words_a_reader_looks_for(parsed):
+    for words in (
+        "reaches a mean IoU of",
+        "above the runner-up",
+        "30 annotated images: 40 images leave only 26 to train on",
+        "U-Net, 15 annotated images, split 1: CUDA out of memory",
+        "Best: case-",
+        "Median: case-",
+        "Worst: case-",
+        "128 of 1408 feature channels kept; decision threshold 0.12",
+        "lowest MMD, gamma = ",
+        "within 2 pixels",
+        "VGG19 weights reach to conv3_4",
+        "1 of 5",
+        "0123456789abcdef",
+    ):
+        assert words in parsed, words
+
+
+def test_evaluation_leaves_out_what_it_cannot_show(evaluation, pictures, tmp_path):
+    def hard(*run):
+        return dataclasses.replace(pictures(*run), probability=None)
+
+    write_report(evaluation, tmp_path / "index.html", hard)
+    parsed = Page(tmp_path / "index.html")
+    assert parsed.sections() == [
+        "reading",
+        "spread",
+        "scores",
+        "examples",
+        "confusions",
+        "images",
+        "definitions",
+        "manifest",
+    ]
+    assert len([tag for tag, _ in parsed.elements if tag == "img"]) == 3 * 4
+    for word in ("annotated image", "split", "brier"):
+        assert word not in " ".join(parsed.text).lower()
+
+
+def test_no_pictures_no_section(evaluation, tmp_path):
+    for pictures in (None, lambda *run: None):
+        write_report(evaluation, tmp_path / "index.html", pictures)
+        assert "examples" not in Page(tmp_path / "index.html").sections()
+
+
+def test_nothing_finished(evaluation, tmp_path):
+    failures = [{"method": "gone", "n_train": 5, "seed": 0, "error": "no weights"}]
+    write_report(evaluation | {"records": [], "failures": failures}, tmp_path / "index.html")
+    parsed = Page(tmp_path / "index.html")
+    assert parsed.sections() == ["reading", "gaps", "manifest"]
+    assert "gone, 5 annotated images, split 0: no weights" in parsed
+
+
+def test_groups_are_told(evaluation, tmp_path):
+    records = [
+        record | {"group": f"patient {index % 2}"} for index, record in enumerate(evaluation["records"])
+    ]
+    write_report(evaluation | {"records": records}, tmp_path / "index.html")
+    parsed = Page(tmp_path / "index.html")
+    assert "Groups of images 2" in parsed
+    assert "whole groups of them at a time" in parsed
+
+
+def test_a_long_table_of_images_shows_the_headline_only(result, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "_MOST_ROWS", 100)
+    records = [record for record in result["records"] if record["n_train"] in (1, 5)]
+    write_report(result | {"records": records, "units": []}, tmp_path / "index.html")
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    rows = text[text.index('id="image-table"') :].split("</table>")[0].count("<tr>") - 1
+    assert rows == 5 * len({record["image"] for record in records})
+    assert f"results.json has all {2 * rows} rows" in text
+
+
+def test_multiclass_with_undefined_classes(evaluation, tmp_path):
+    names = ["background", "cell", "border"]
+    records = [
+        record
+        | {name: [*record[name], None] for name in ("iou", "dice", "precision", "recall", "boundary_f")}
+        | {"confusion": [[5, 1, 0], [1, 5, 0], [0, 0, 0]]}
+        for record in evaluation["records"]
+    ]
+    label_map = {"values": [0, 1, 2], "names": names, "unlabelled": None}
+    write_report(evaluation | {"records": records, "label_map": label_map}, tmp_path / "index.html")
+    parsed = Page(tmp_path / "index.html")
+    assert "border in 8 of 8 predictions" in parsed
+    assert "83.3 %" in parsed
+
+
+def test_result_is_left_as_it_was(evaluation, pictures, tmp_path):
+    before = copy.deepcopy(evaluation)
+    write_report(evaluation, tmp_path / "index.html", pictures)
+    assert evaluation == before
+
+
+def test_an_old_report_outlives_a_failure(evaluation, tmp_path):
+    path = tmp_path / "index.html"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError):
+        write_report(evaluation, path, lambda *run: 1 / 0)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "–"), (0.0316, "0.0316"), (12.345, "12.3"), (99.96, "100"), (1234.5, "1,234")]
+)
+def test_quantities(value, text):
+    assert page._quantity(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.0004, "< 0.001"), (0.0312, "0.031"), (1.0, "1.000")])
+def test_p_values(value, text):
+    assert page._p_value(value) == text

@@ -1,0 +1,242 @@
+import numpy as np
+import pytest
+
+from segkit.metrics import dice_of, iou_of, precision_of, recall_of
+from segkit.report.summary import (
+    _holm,
+    add_reliability,
+    average_seeds,
+    compare_methods,
+    headline_size,
+    sentence,
+    signed,
+    summarise,
+)
+from segkit.statistics import bootstrap_interval, compare
+
+
+def record(method="a", image="x", seed=0, n_train=5, counts=((8, 2), (0, 10)), **more):
+    counts = np.array(counts)
+    listed = {
+        name: [None if np.isnan(value) else float(value) for value in score(counts)]
+        for name, score in (
+            ("iou", iou_of),
+            ("dice", dice_of),
+            ("precision", precision_of),
+            ("recall", recall_of),
+        )
+    }
+    return {
+        "method": method,
+        "image": image,
+        "seed": seed,
+        "n_train": n_train,
+        "group": None,
+        "confusion": counts.tolist(),
+        "mean_iou": float(np.nanmean(iou_of(counts))),
+        "boundary_f": [0.5, 0.25],
+        "brier": None,
+        "reliability": None,
+        **listed,
+        **more,
+    }
+
+
+def make(records, **more):
+    methods = dict.fromkeys(record["method"] for record in records)
+    return {
+        "name": "cells",
+        "label_map": {"values": [0, 255], "names": ["background", "cell"], "unlabelled": None},
+        "methods": {method: {"title": f"Method {method}"} for method in methods},
+        "failures": [],
+        "units": [],
+        "records": records,
+        "pictures": None,
+        **more,
+    }
+
+
+def many(method, scores, **more):
+    return [record(method, f"image {index}", mean_iou=score, **more) for index, score in enumerate(scores)]
+
+
+EMPTY, ONLY_FOUND, ONLY_TRUE = ((20, 0), (0, 0)), ((15, 5), (0, 0)), ((10, 0), (10, 0))
+
+
+def test_scores_of_one_method():
+    (row,) = summarise([record(image="x"), record(image="y", counts=((10, 0), (5, 5)))])
+    assert (row.method, row.n_train, row.n_images, row.n_seeds, row.n_records) == ("a", 5, 2, 1, 2)
+    assert row.iou == pytest.approx(((8 / 10 + 10 / 15) / 2, (10 / 12 + 5 / 10) / 2))
+    assert row.micro_iou == pytest.approx((18 / 25, 15 / 22))
+    assert row.dice == pytest.approx(((16 / 18 + 20 / 25) / 2, (20 / 22 + 10 / 15) / 2))
+    assert row.precision == pytest.approx(((1 + 10 / 15) / 2, (10 / 12 + 1) / 2))
+    assert row.recall == pytest.approx(((0.8 + 1) / 2, (1 + 0.5) / 2))
+    assert row.boundary_f == (0.5, 0.25)
+    assert row.mean_iou == pytest.approx(np.mean(row.iou))
+    assert row.brier is row.calibration_error is None
+
+
+def test_empty_classes_are_counted_and_left_out():
+    records = [
+        record(image=str(index), counts=counts)
+        for index, counts in enumerate([EMPTY, ONLY_FOUND, ONLY_TRUE, ONLY_TRUE, ((8, 2), (0, 10))])
+    ]
+    (row,) = summarise(records)
+    assert (row.n_undefined, row.n_false, row.n_missed) == ((0, 1), (0, 1), (0, 2))
+    assert row.iou[1] == pytest.approx((10 / 12) / 4)
+    assert row.present_iou[1] == pytest.approx((10 / 12) / 3)
+    (row,) = summarise(records[:1])
+    assert row.iou[1] is row.present_iou[1] is row.micro_iou[1] is row.precision[1] is row.recall[1] is None
+
+
+def test_intervals_keep_the_seeds_of_an_image_together(rng):
+    scores = rng.random(12)
+    once = summarise(many("a", scores))[0]
+    thrice = summarise([entry for seed in range(3) for entry in many("a", scores, seed=seed)])[0]
+    assert once.interval == pytest.approx(bootstrap_interval(scores))
+    assert thrice.interval == pytest.approx(once.interval)
+    assert (thrice.n_images, thrice.n_seeds, thrice.n_records) == (12, 3, 36)
+
+
+def test_intervals_resample_groups(rng):
+    scores = rng.random(12)
+    records = [entry | {"group": f"patient {index % 4}"} for index, entry in enumerate(many("a", scores))]
+    assert summarise(records)[0].interval == pytest.approx(bootstrap_interval(scores, np.arange(12) % 4))
+    alike = [entry | {"group": "all"} for entry in records]
+    assert summarise(alike)[0].interval == pytest.approx((scores.mean(), scores.mean()))
+
+
+def test_a_group_is_not_taken_for_an_image_of_the_same_name():
+    records = many("a", [0.2, 0.4, 0.9])
+    records[0] = records[0] | {"group": "image 1"}
+    assert summarise(records)[0].interval == pytest.approx(bootstrap_interval([0.2, 0.4, 0.9]))
+
+
+def test_rows_follow_methods_then_sizes():
+    records = [record(method, n_train=size) for size in (15, 1, 5) for method in "ba"]
+    assert [(row.method, row.n_train) for row in summarise(records)] == [
+        (method, size) for method in "ba" for size in (1, 5, 15)
+    ]
+
+
+def test_calibration_error_is_the_mean_distance_over_pixels():
+    one = {"count": [8.0, 2.0], "probability": [2.0, 1.8], "hits": [4.0, 1.0]}
+    two = {"count": [0.0, 10.0], "probability": [0.0, 9.0], "hits": [0.0, 9.0]}
+    records = [record(reliability=one, brier=0.1), record(image="y", reliability=two, brier=0.3)]
+    (row,) = summarise(records)
+    assert row.calibration_error == pytest.approx((2 + 0.8) / 20)
+    assert row.brier == pytest.approx(0.2)
+    assert add_reliability(records)["count"] == [8, 12]
+    assert add_reliability([record()]) is None
+
+
+def test_average_seeds_is_a_mean_over_splits(result):
+    averaged = {
+        (scores.method, scores.n_train, scores.image): scores for scores in average_seeds(result["records"])
+    }
+    key = ("fcn", 3, "case-08")  # the image without foreground
+    run = [entry for entry in result["records"] if (entry["method"], entry["n_train"], entry["image"]) == key]
+    found = [entry["iou"][1] for entry in run if entry["iou"][1] is not None]
+    assert averaged[key].n_seeds == len(run)
+    assert averaged[key].mean_iou == pytest.approx(np.mean([entry["mean_iou"] for entry in run]))
+    assert averaged[key].iou[1] == (pytest.approx(np.mean(found)) if found else None)
+
+
+def test_comparisons_pair_what_both_methods_have(rng):
+    first, second = rng.random(12), rng.random(12)
+    records = many("a", first) + many("b", second[:11]) + [record("b", "elsewhere", mean_iou=1.0)]
+    (pair,) = compare_methods(records + many("a", second, n_train=1), 5)
+    assert (pair.first, pair.second, pair.n_images) == ("a", "b", 11)
+    assert pair.comparison == compare(first[:11], second[:11])
+    assert not pair.comparison.too_few
+    assert pair.p_adjusted == pair.comparison.p_value
+
+
+def test_comparisons_count_groups_and_pair_splits():
+    records = [
+        entry | {"group": str(index % 4)}
+        for method, score in (("a", 0.5), ("b", 0.4))
+        for seed in range(2)
+        for index, entry in enumerate(many(method, [score] * 12, seed=seed))
+    ]
+    (pair,) = compare_methods(records, 5)
+    assert (pair.n_images, pair.comparison.n_images, pair.comparison.too_few) == (12, 4, True)
+    assert compare_methods([record("a", seed=0), record("b", seed=1)], 5) == []
+
+
+def test_holm():
+    assert _holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert _holm([0.9, 0.8]) == [1.0, 1.0]
+    assert _holm([]) == []
+
+
+def test_headline_is_the_size_of_the_pictures():
+    records = [record("a", n_train=1), record("b", n_train=1), record("a", n_train=15)]
+    assert headline_size(make(records)) == 1
+    assert headline_size(make(records[:1] + records[2:])) == 15
+    assert headline_size(make(records, pictures={"n_train": 15, "seed": 0})) == 15
+    assert headline_size(make(records, pictures={"n_train": 3, "seed": 0})) == 1
+
+
+def test_sentence_of_a_clear_lead():
+    records = many("a", [0.5, 0.7] * 6) + many("b", [0.7, 0.9] * 6)
+    assert sentence(make(records)) == (
+        "Trained on 5 annotated images, Method b reaches a mean IoU of 0.800 (95 % interval 0.750 to 0.850) "
+        "on 12 test images of cells. That is 0.200 above the runner-up, Method a "
+        "(95 % interval of the difference +0.200 to +0.200). "
+        "IoU of cell alone, on the images that have it: 0.833."
+    )
+
+
+def test_sentence_says_what_cannot_be_told_apart():
+    text = sentence(make(many("a", [0.5, 0.72] * 6) + many("b", [0.6, 0.6] * 6)))
+    assert (
+        "The difference to the runner-up, Method b, is +0.010 (95 % interval of the difference −0.0" in text
+    )
+    assert "the interval includes zero, so the two cannot be told apart on these images." in text
+
+
+def test_sentence_does_not_rank_on_few_images():
+    few = make(many("a", [0.9] * 9) + many("b", [0.1] * 9))
+    assert "9 test images are too few test images to rank methods." in sentence(few)
+    grouped = make([entry | {"group": entry["image"][-1:] in "02468"} for entry in few["records"]])
+    assert "2 groups are too few groups to rank methods." in sentence(grouped)
+
+
+def test_sentence_of_one_method_alone():
+    records = many("a", [0.5] * 3, n_train=None, seed=None)
+    assert sentence(make(records)).startswith(
+        "The mean IoU of Method a is 0.500 (95 % interval 0.500 to 0.500) on 3 test images of cells. "
+        "So few images (3) give no firm estimate."
+    )
+
+
+def test_sentence_tells_budget_failures_and_empty_classes():
+    records = many("a", [0.6] * 10) + many("b", [0.5] * 10)
+    records[0] = record("a", "image 0", counts=EMPTY)
+    unit = {"method": "b", "n_train": 5, "budget_limited": True}
+    failures = [
+        {"method": "c", "n_train": 5, "seed": 0, "error": "no"},
+        {"method": "c", "n_train": 1, "seed": 0, "error": "no"},
+    ]
+    text = sentence(make(records, units=[unit, unit | {"n_train": 1, "method": "a"}], failures=failures))
+    assert "Training of Method b hit its budget; more steps might change this." in text
+    assert "1 run failed and is missing here." in text
+    assert text.endswith(
+        "Where a class is in neither truth nor prediction it has no score (cell in 1 of 10 predictions)."
+    )
+
+
+def test_sentence_without_any_run():
+    failures = [{"method": "a", "n_train": 1, "seed": seed, "error": "no"} for seed in range(2)]
+    assert (
+        sentence(make([], failures=failures))
+        == "No run finished, so there is nothing to report (2 runs failed)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0216, "+0.022"), (-0.0216, "−0.022"), (0.0001, "0.000"), (-0.0001, "0.000")]
+)
+def test_signed(value, text):
+    assert signed(value) == text

@@ -1,0 +1,111 @@
+"""The commands that compare: `segkit benchmark`, and `segkit evaluate` with a report."""
+
+import json
+
+import numpy as np
+import pytest
+
+from segkit.cli import main
+from segkit.images import read_mask, write_image, write_mask, write_probability
+from segkit.phantom import make_demo_set
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("made-up")
+    for index, (image, mask) in enumerate(zip(*make_demo_set(6, shape=(64, 64)), strict=True)):
+        write_image(root / "images" / f"{index}.png", image)
+        write_mask(root / "masks" / f"{index}.png", 255 * mask)
+    return root
+
+
+def run(monkeypatch, *arguments):
+    """Run the command line; returns its exit status."""
+    monkeypatch.setattr("sys.argv", ["segkit", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+def test_a_benchmark_writes_results_and_a_report(folder, tmp_path, monkeypatch, capsys):
+    arguments = [
+        "benchmark",
+        folder / "images",
+        folder / "masks",
+        "-o",
+        tmp_path / "out",
+        "--methods",
+        "forest",
+    ]
+    options = ["--train-sizes", "1", "2", "9", "--seeds", "1", "--set", "forest.n_estimators=4"]
+    assert run(monkeypatch, *arguments, *options) == 0
+    told = capsys.readouterr().out
+    assert "left out: 9 training images asked for, 4 of 6 are not tested on" in told
+    result = json.loads((tmp_path / "out" / "results.json").read_text())
+    mean = np.mean([record["mean_iou"] for record in result["records"] if record["n_train"] == 2])
+    assert f"forest, 2 training images: mean IoU {mean:.3f}" in told
+    assert "<html" in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert (tmp_path / "out" / "results.csv").exists()
+    assert run(monkeypatch, *arguments, *options) == 2
+    assert "holds results: add --resume to go on" in capsys.readouterr().err
+    # what failed makes the exit status 1, what was done is kept
+    broken = ["--methods", "forest,fcn", "--train-sizes", "1", "--seeds", "1", "--resume"]
+    weights = ["--set", "forest.n_estimators=4", "--set", "fcn.weights=none.npz"]
+    assert run(monkeypatch, *arguments[:5], *broken, *weights) == 1
+    said = capsys.readouterr()
+    assert "fcn-n01-seed0 failed: weights none.npz: no such file" in said.err
+    assert "forest, 1 training image: mean IoU" in said.out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--train-sizes", "0"], "--train-sizes 0: give numbers of images"),
+        (["--train-sizes", "two"], "--train-sizes two: give numbers of images"),
+        (["--methods", "magic"], "method magic: choose among"),
+        (["--groups", "none.csv"], "groups none.csv cannot be read"),
+        (["--test", "none.txt"], "list none.txt cannot be read"),
+        (["--train-sizes", "7"], "6 annotated images are too few for any of the sizes 7"),
+    ],
+)
+def test_bad_options_are_one_line(folder, tmp_path, monkeypatch, capsys, options, message):
+    arguments = ["benchmark", folder / "images", folder / "masks", "-o", tmp_path / "out", *options]
+    assert run(monkeypatch, *arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_evaluation_writes_a_report(folder, tmp_path, monkeypatch, capsys):
+    predictions = tmp_path / "predictions"
+    for index in range(6):
+        [mask] = read_mask(folder / "masks" / f"{index}.png")
+        write_mask(predictions / f"{index}.png", np.roll(mask, 2, axis=0))
+        write_probability(predictions / "probability" / f"{index}.tif", np.roll(mask, 2, axis=0) / 255)
+    arguments = [
+        "evaluate",
+        predictions,
+        folder / "masks",
+        "-o",
+        tmp_path / "report",
+        "--images",
+        folder / "images",
+    ]
+    assert run(monkeypatch, *arguments) == 0
+    told = capsys.readouterr().out
+    assert f"Report: {tmp_path / 'report' / 'index.html'}" in told
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    mean = told.split("Mean IoU ")[1][:5]
+    assert mean in page
+    assert page.count("data:image/") >= 3
+    assert run(monkeypatch, *arguments) == 2
+    assert "would be overwritten" in capsys.readouterr().err
+
+
+def test_a_report_needs_the_images_of_its_masks(folder, tmp_path, monkeypatch, capsys):
+    write_image(tmp_path / "other" / "x.png", np.zeros((4, 4)))
+    arguments = ["evaluate", folder / "masks", folder / "masks", "-o", tmp_path / "report"]
+    assert run(monkeypatch, *arguments, "--images", tmp_path / "other") == 2
+    assert "without" in capsys.readouterr().err
+    assert not (tmp_path / "report" / "index.html").exists()
