@@ -14,6 +14,12 @@ from segkit.segmenter import Segmenter
 
 N_EMBEDDED = 400
 N_COMPONENTS = 512
+CRITERIA = {
+    "mmd": "MMD",
+    "alignment": "alignment",
+    "centered_alignment": "centred alignment",
+    "power": "test power",
+}
 
 
 def explain(
@@ -81,7 +87,7 @@ def _embed(
     worst = min(scored, key=lambda kernel: kernel["score"])
     return [
         {
-            "title": f"{rank} {segmenter.kernels_.criterion}, gamma = {kernel['gamma']:.3g}",
+            "title": f"{rank} {CRITERIA[segmenter.kernels_.criterion]}, gamma = {kernel['gamma']:.3g}",
             "gamma": kernel["gamma"],
             "xy": _plane(X, drawn.label, kernel["gamma"]),
             "label": drawn.label.tolist(),

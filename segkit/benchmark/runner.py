@@ -121,13 +121,28 @@ class Benchmark:
         """
         start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         for unit in progress(self.units, "Benchmark"):
-            if self._done(unit) is None and (error := self._run(unit).get("error")):
+            if error := self.outcome(unit).get("error"):
                 tell(f"{unit.name} failed: {error}")
         result = self.collect(start)
         write_json(self.output / "results.json", result)
         write_json(self.output / "manifest.json", {"format_version": FORMAT_VERSION} | result["manifest"])
         write_csv(self.output / "results.csv", result["records"], self.label_map)
         return result
+
+    def outcome(self, unit: Unit) -> dict[str, Any]:
+        """Run a unit, if it is not done with these very options and data.
+
+        Parameters
+        ----------
+        unit : Unit
+            One of `units`.
+
+        Returns
+        -------
+        dict
+            ``unit`` and ``records`` as `run_unit` gives them, or ``error``.
+        """
+        return self._done(unit) or self._run(unit)
 
     def collect(self, started: str) -> dict[str, Any]:
         """Put the results of all units together."""
@@ -222,7 +237,6 @@ class Benchmark:
         return job | places | {"pictures": pictures, "fingerprint": fingerprint}
 
     def _done(self, unit: Unit) -> dict[str, Any] | None:
-        """Read the result of a unit that ended well with these very options and data."""
         if not self._path(unit).exists():
             return None
         found = self._read(unit)

@@ -1,0 +1,182 @@
+"""segkit against the pixel forest, FCN and U-Net, trained on 1 to 15 images of real sets.
+
+    python -m benchmarks.segmentation --data DATA --vgg19 VGG19.npz --squeezenet SQUEEZENET.npz
+        [--sets ...] [--methods ...] [--train-sizes ...] [--seeds N] [--quick]
+
+DATA holds a folder for each set with images/ and masks/. The runs are those of `segkit benchmark`; each
+is kept in segmentation-SET.json when it is done, so that a cut run goes on where it stopped. Networks train
+on crops of 160 pixels for at most --max-steps steps; a run that was stopped by this budget is marked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.tables.common import RESULTS
+from segkit.benchmark import Benchmark, load_methods
+from segkit.benchmark.machine import machine
+from segkit.errors import SegkitError
+from segkit.images import write_image, write_mask
+from segkit.images.write import atomic
+from segkit.metrics import iou_of
+from segkit.phantom import make_demo_set
+
+SETS = ("kvasir_seg_256", "dsb2018_stained", "drive", "isbi2012_em")
+METHODS = ("segkit-vgg", "segkit-scattering", "forest")
+QUICK = [
+    "segkit-scattering.bank={name: scattering, J: 2, L: 3, tile: 32}",
+    "segkit-scattering.selection={n_features: 16, pixels: 400}",
+    "segkit-scattering.training.pixels=1000",
+    "segkit-scattering.kernel.n_components=128",
+    "forest.training_pixels=1000",
+    "unet={kind: unet, max_steps: 2, n_filters: 2, depth: 2, crop: 32}",
+]
+
+
+class Results:
+    """What is known of one set: a line for each finished run.
+
+    Parameters
+    ----------
+    path : Path
+        The result file.
+    name : str
+        The set.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path, self.name = path, name
+        self.runs: list[dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else []
+
+    def holds(self, method: str, n_train: int, seed: int) -> bool:
+        """Tell whether a run is finished."""
+        return any(
+            (run["method"], run["n_train"], run["seed"]) == (method, n_train, seed) for run in self.runs
+        )
+
+    def add(self, outcome: dict[str, Any], settings: dict[str, Any]) -> None:
+        """Add a run: of each image the counts that every score follows from, and what does not follow."""
+        unit, records = outcome["unit"], outcome["records"]
+        kept = ("method", "n_train", "seed", "fit_seconds", "predict_seconds", "peak_memory_mib", "device")
+        run = {name: unit[name] for name in (*kept, "budget_limited", "notes")}
+        images = {
+            record["image"]: [*np.ravel(record["confusion"]).tolist(), *record["boundary_f"], record["brier"]]
+            for record in records
+        }
+        self.runs.append({**run, "settings": settings, "images": images})
+        self.write()
+
+    def write(self) -> None:
+        """Write the file, a line for each run."""
+        header = {
+            "name": f"segmentation-{self.name}",
+            "images": "of each test image: pixels by truth and prediction (row by row), outline F of each class, Brier",
+            "machine": machine(),
+        }
+        lines = ",\n".join(json.dumps(run) for run in self.runs)
+        text = json.dumps(header)[:-1] + f', "runs": [\n{lines}\n]}}\n'
+        with atomic(self.path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+
+def records_of(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Give the records of a result file as `segkit.report.summary` takes them, with IoU only."""
+    records = []
+    for run in result["runs"]:
+        for image, values in run["images"].items():
+            n_classes = 2
+            counts = np.reshape(values[: n_classes**2], (n_classes, n_classes))
+            iou = iou_of(counts)
+            own = {name: run[name] for name in ("method", "n_train", "seed")}
+            records.append({**own, "image": image, "mean_iou": float(np.nanmean(iou)), "iou": iou.tolist()})
+    return records
+
+
+def measure(
+    folder: Path, results: Results, work: Path, arguments: argparse.Namespace, overrides: list[str]
+) -> None:
+    """Run what is missing of one set."""
+    methods = load_methods(arguments.methods, None, overrides)
+    benchmark = Benchmark(
+        folder / "images",
+        folder / "masks",
+        work,
+        methods,
+        arguments.train_sizes,
+        range(arguments.seeds),
+    )
+    for unit in benchmark.units:
+        if results.holds(unit.method.name, unit.n_train, unit.seed):
+            continue
+        outcome = benchmark.outcome(unit)
+        if "error" in outcome:
+            print(f"{results.name} {unit.name} failed: {outcome['error']}", flush=True)
+            continue
+        # paths of this machine are nobody's business
+        settings = [
+            option for option in overrides if option.startswith(unit.method.name) and "weights" not in option
+        ]
+        results.add(outcome, {"options": settings})
+        mean = np.mean([record["mean_iou"] for record in outcome["records"]])
+        print(f"{results.name} {unit.name}: {mean:.3f} ({outcome['unit']['fit_seconds']:.0f} s)", flush=True)
+
+
+def overrides_of(arguments: argparse.Namespace) -> list[str]:
+    """Weights at hand, and networks that a processor can train."""
+    squeezenet = [f"weights={arguments.squeezenet}", "backbone=squeezenet1_0", "preprocessing=caffe"]
+    vgg = [f"weights={arguments.vgg19}", "backbone=vgg19", "preprocessing=caffe"]
+    budget = ["crop=160", f"max_steps={arguments.max_steps}", f"device={arguments.device}"]
+    of_methods = {
+        "segkit-vgg": ["bank.name=vgg19", f"bank.weights={arguments.vgg19}", "bank.preprocessing=caffe"],
+        "fcn": [*squeezenet, "n_hidden=512", *budget],
+        "fcn-vgg19": ["kind=fcn", "title=FCN-8s (VGG19)", *vgg, "n_hidden=512", *budget],
+        "fcn-scratch": ["backbone=squeezenet1_0", "n_hidden=512", *budget],
+        "unet": ["n_filters=16", *budget],
+    }
+    return [f"{method}.{option}" for method, options in of_methods.items() for option in options]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--vgg19", type=Path, help="truncated VGG19 weights (Caffe preprocessing)")
+    parser.add_argument("--squeezenet", type=Path, help="SqueezeNet 1.0 weights (Caffe preprocessing)")
+    parser.add_argument("--sets", nargs="+", default=SETS)
+    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--train-sizes", type=int, nargs="+", default=[1, 2, 3, 5, 15])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--max-steps", type=int, default=400)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--quick", action="store_true", help="made-up images, small models: does it run?")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the result files")
+    arguments = parser.parse_args()
+    try:
+        with tempfile.TemporaryDirectory() as temporary:
+            if arguments.quick:
+                folder = Path(temporary) / "made-up"
+                for index, (image, mask) in enumerate(zip(*make_demo_set(4, shape=(64, 96)), strict=True)):
+                    write_image(folder / "images" / f"{index}.png", image)
+                    write_mask(folder / "masks" / f"{index}.png", 255 * mask)
+                arguments.methods = ["segkit-scattering", "forest", "unet"]
+                arguments.train_sizes, arguments.seeds = [2], 1
+                results = Results(arguments.out / "segmentation-quick.json", "quick")
+                measure(folder, results, Path(temporary) / "work", arguments, QUICK)
+            else:
+                for name in arguments.sets:
+                    results = Results(arguments.out / f"segmentation-{name}.json", name)
+                    work = Path(temporary) / name
+                    measure(arguments.data / name, results, work, arguments, overrides_of(arguments))
+    except SegkitError as error:
+        raise SystemExit(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()
