@@ -12,6 +12,9 @@ from benchmarks.tables.moved_digits import shifted
 from segkit.invariance import BestFitKernel, Translation, largest_pd_n
 from segkit.kernels import Polynomial
 
+# Degree, slope as a multiple of 1 / number of pixels, and constant. The paper's numbers for the polynomial are not
+# those of the slope that it states, but near those of one eight times as steep.
+BASES = {"linear": (1, 1, 0.0), "polynomial": (8, 1, 1.0), "polynomial, slope 8 / m": (8, 8, 1.0)}
 PAPER = {
     "digits": (45, 375),
     "letters": (35, 395),
@@ -28,18 +31,18 @@ def run(name: str, *, quick: bool, out: Path, data: Path) -> None:
         quick,
         out,
         data,
-        notes=["Letters are not EMNIST but another set of handwritten capitals."],
+        notes=[
+            "Letters are not EMNIST but another set of handwritten capitals.",
+            "A best fit is the less positive definite the flatter its base: with the slope 1 / m that the paper states, "
+            "and images in [0, 1], its numbers for the polynomial are not reached; with 8 / m they nearly are.",
+        ],
     )
     for domain, images in samples(table, quick=quick).items():
         n_pixels = images[0].size
-        for base, paper in zip(("linear", "polynomial"), PAPER[domain], strict=True):
+        for base, paper in zip(BASES, (*PAPER[domain], PAPER[domain][1]), strict=True):
+            degree, slope, constant = BASES[base]
             kernel = BestFitKernel(
-                base=Polynomial(
-                    degree=1 if base == "linear" else 8,
-                    gamma=1 / n_pixels,
-                    coef0=0.0 if base == "linear" else 1.0,
-                ),
-                group=Translation(),
+                base=Polynomial(degree=degree, gamma=slope / n_pixels, coef0=constant), group=Translation()
             )
             table.measure(
                 {"images": domain, "base kernel": base},

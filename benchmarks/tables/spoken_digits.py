@@ -45,6 +45,8 @@ def run(name: str, *, quick: bool, out: Path, data: Path) -> None:
             "compared one to one, and there is no split by gender. The paper shows curves without numbers.",
             f"Log-frequency spectrograms: speed is a warp of time, pitch a shift along frequency. Templates are training "
             f"recordings, 45 transforms of each; {n_repeats} draws of them where the paper has 30.",
+            "With n = 1 the thresholds are -s, 0 and s: spectrograms are not negative, nor are their projections on each "
+            "other, so nothing lies on the far side of any threshold and the features are constant.",
         ],
     )
     patches, digit, speaker = read(table)
