@@ -11,7 +11,7 @@ from sklearn.base import clone
 from segkit import ConditionalCovarianceSelector, MixtureRFF, OrbitBank, Segmenter
 from segkit.errors import ConfigError, InputError
 from segkit.features import bank_from_dict, bank_to_dict
-from segkit.features.orbit import _Disc, _whiten
+from segkit.features.patches import Disc, whiten
 
 EMBEDDINGS = [
     {},
@@ -253,7 +253,7 @@ def test_projections_on_drawn_templates_have_a_mean_square_of_one():
     bank = small(patch_sizes=(9,), templates="patches", n_templates=40).fit([IMAGE])
     templates = bank.templates_[9].reshape(40, -1)
     rows, cols = np.indices(IMAGE.shape[:2]).reshape(2, -1) + bank._margin
-    patches = _Disc.of(9).read(bank._planes(IMAGE), rows, cols, bank.floor).values
+    patches = Disc.of(9).read(bank._planes(IMAGE), rows, cols, bank.floor).values
     np.testing.assert_allclose(np.square(patches @ templates.T).mean(axis=0), 1, atol=0.25)
 
 
@@ -262,14 +262,14 @@ def test_whitening_undoes_the_covariance():
     pool = np.array([[3, 1], [-3, 1], [1, 2], [-1, 0]], dtype=np.float32)
     mean, covariance = [0, 1], np.array([[20, 2], [2, 2]]) / 3
     templates = np.array([[1, 2], [-2, 0.5], [0.3, 4]], dtype=np.float32)
-    whitened = _whiten(templates, pool)
+    whitened = whiten(templates, pool)
     regularised = covariance + 0.1 * (22 / 3) / 2 * np.eye(2)
     np.testing.assert_allclose(whitened @ regularised, templates - mean, atol=1e-6)
 
 
 def test_whitened_templates_leave_the_directions_in_which_patches_vary_most():
     rows, cols = np.indices(IMAGE.shape[:2]).reshape(2, -1) + small()._margin
-    patches = _Disc.of(9).read(small()._planes(IMAGE), rows, cols, small().floor).values
+    patches = Disc.of(9).read(small()._planes(IMAGE), rows, cols, small().floor).values
     directions = np.linalg.svd(patches - patches.mean(axis=0), full_matrices=False)[2][:5]
 
     def share(templates):
