@@ -82,7 +82,8 @@ def few_digits(result: dict[str, Any]) -> str:
                 measured = "" if row["value"] is None else f"{row['value']:.2f}"
                 paper = "" if row["paper"] is None else f" ({row['paper']:.2f})"
                 cells.append((measured + paper).strip())
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+        name = "**ours, chosen by cross-validation**" if method == "ours" else method
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
