@@ -306,7 +306,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="made-up data, few features: does it run?")
     parser.add_argument("--out", type=Path, help="result file, a .md beside it")
     arguments = parser.parse_args()
-    records = Records(result_path("asu", arguments), ("set", "split"), NOTES, resume=not arguments.quick)
+    settings = {
+        "n_features": list(N_FEATURES),
+        "gammas": GAMMAS.tolist(),
+        "n_folds": N_FOLDS,
+        "penalties": list(PENALTIES),
+        "exact_up_to": EXACT_UP_TO,
+    }
+    identity = ("set", "split")
+    records = Records(result_path("asu", arguments), identity, NOTES, settings, resume=not arguments.quick)
     if arguments.quick:
         X, y = make_classification(90, 12, n_informative=4, n_classes=3, random_state=0)
         run("made-up", X, y, range(2), (6, 4, 2), records, arguments.jobs)

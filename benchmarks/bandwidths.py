@@ -82,13 +82,14 @@ QUICK_SIZES = Sizes(n_components=64, training=400, validation=300, scoring=100, 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Kept channels of the training pixels and of the test pixels, (n_images, test) of them labelled."""
+    """Kept channels of the training pixels, and of labelled test pixels with the image that each is of."""
 
     X: NDArray[np.float32]
     drawn: PixelSample
     fold: NDArray[np.intp]
     test_features: NDArray[np.float32]
     test_label: NDArray[Any]
+    test_image: NDArray[np.intp]
     seed: int
     sizes: Sizes
 
@@ -107,8 +108,9 @@ def read_task(
     kept = selector.fit(to_select, selection.label).get_support(indices=True)
     fold = assign_folds(drawn, [mask.shape for mask in ids], N_FOLDS)
     pixels = _test_pixels(bank, kept, *_pick(dataset, test), seed, sizes.test)
-    features, label = zip(*pixels, strict=True)
-    return Task(X[:, kept], drawn, fold, np.concatenate(features), np.array(label), seed, sizes)
+    features, labels = zip(*pixels, strict=True)
+    image = np.repeat(np.arange(len(test)), [len(label) for label in labels])
+    return Task(X[:, kept], drawn, fold, np.concatenate(features), np.concatenate(labels), image, seed, sizes)
 
 
 def sample(
@@ -139,10 +141,12 @@ def _test_pixels(
     seed: int,
     n_pixels: int,
 ) -> Iterator[tuple[NDArray[np.float32], NDArray[Any]]]:
-    """Features and class ids of pixels of each test image, the same ones for every bank."""
+    """Features and class ids of labelled pixels of each test image, the same ones for every bank."""
     rng = np.random.default_rng(seed)
     for image, mask in zip(images, ids, strict=True):
-        row, col = np.divmod(rng.choice(mask.size, n_pixels, replace=False), mask.shape[1])
+        labelled = np.flatnonzero(mask != UNLABELLED)
+        some = rng.choice(labelled, min(n_pixels, labelled.size), replace=False)
+        row, col = np.divmod(some, mask.shape[1])
         yield bank.sample(image, row, col, kept), mask[row, col]
 
 
@@ -207,12 +211,9 @@ def test_iou(features: Any, task: Task, threshold: float) -> dict[str, NDArray[n
     svm = LinearSVM(tol=1e-3).fit(features.transform(task.X), task.drawn.label, task.drawn.weight)
     blocks = np.array_split(task.test_features, -(-len(task.test_features) // ROWS_AT_ONCE))
     decision = np.concatenate([svm.decision_function(features.transform(block)) for block in blocks])
-    label = task.test_label.ravel()
-    image = np.repeat(np.arange(len(task.test_label)), task.test_label.shape[1])
-    labelled = label != UNLABELLED
-    weight = np.ones(np.count_nonzero(labelled))
+    weight = np.ones(len(decision))
     return {
-        name: image_iou(decision[labelled] > cut, label[labelled], weight, image[labelled])
+        name: image_iou(decision > cut, task.test_label, weight, task.test_image)
         for name, cut in (("held out", threshold), ("zero", 0.0))
     }
 
@@ -383,7 +384,7 @@ def notes(sizes: Sizes) -> list[str]:
     return [
         f"{sizes.n_components:,} random features; {sizes.training:,} training pixels, {sizes.validation:,} of them in "
         f"cross-validation, {sizes.scoring:,} for the other scores; C = 1 times the sum over training pixels.",
-        f"Test IoU from {sizes.test:,} pixels of each test image, drawn at random, the same for every rule.",
+        f"Test IoU from {sizes.test:,} pixels (all, if fewer) of each test image, drawn at random, the same for every rule.",
         "threshold: of the decision, the best on held-out pixels (as Segmenter does), or zero (eq. 7.18); "
         "cross-validation chooses by the mean IoU at that threshold.",
         "Seconds are processor seconds of the selection alone, for the whole grid.",
@@ -440,8 +441,14 @@ def main() -> None:
 
     sizes = QUICK_SIZES if arguments.quick else Sizes()
     identity = ("set", "bank", "n_train", "seed")
+    settings = {
+        **sizes._asdict(),
+        "gammas": RAW_GAMMAS.tolist(),
+        "multiples": MULTIPLES.tolist(),
+        "n_folds": N_FOLDS,
+    }
     records = Records(
-        result_path("bandwidths", arguments), identity, notes(sizes), resume=not arguments.quick
+        result_path("bandwidths", arguments), identity, notes(sizes), settings, resume=not arguments.quick
     )
     if arguments.quick:
         with tempfile.TemporaryDirectory() as temporary:

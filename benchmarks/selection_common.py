@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,28 @@ class Records:
         Entries that tell a record from the others.
     notes : sequence of str
         How the measurement is made.
+    settings : mapping
+        What every record depends on, in numbers and words that JSON can hold.
     resume : bool
-        Whether to keep what the file holds.
+        Whether to keep what the file holds, which must be of the same settings.
     """
 
-    def __init__(self, path: Path, identity: Sequence[str], notes: Sequence[str], *, resume: bool) -> None:
-        self.path, self.identity, self.notes = path, identity, notes
+    def __init__(
+        self,
+        path: Path,
+        identity: Sequence[str],
+        notes: Sequence[str],
+        settings: Mapping[str, Any],
+        *,
+        resume: bool,
+    ) -> None:
+        self.path, self.identity, self.notes, self.settings = path, identity, notes, dict(settings)
         self.records: list[dict[str, Any]] = []
         if resume and path.is_file():
-            self.records = json.loads(path.read_text(encoding="utf-8"))["records"]
+            held = json.loads(path.read_text(encoding="utf-8"))
+            if held.get("settings") != self.settings:
+                raise SystemExit(f"{path} holds records of other settings: give another file with --out")
+            self.records = held["records"]
 
     def holds(self, **identity: Any) -> bool:
         """Tell whether there is a record of that identity."""
@@ -45,8 +58,8 @@ class Records:
 
     def write(self, **summary: Any) -> None:
         """Write the file, with what sums the records up."""
-        result = {"notes": list(self.notes), **summary, "records": self.records, "machine": machine()}
-        write_result(self.path, result)
+        told = {"notes": list(self.notes), "settings": self.settings}
+        write_result(self.path, {**told, **summary, "records": self.records, "machine": machine()})
 
     def report(self, text: str) -> None:
         """Print tables, and write them beside the result file under its notes."""

@@ -8,7 +8,7 @@ shifted image and the blank part of the turned one. 6 and 9 are left out of the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +54,10 @@ def run(name: str, *, quick: bool, out: Path, data: Path) -> None:
             repeat(mnist, domain, move, seed, max(sizes), 30 if quick else N_TEST)
             for seed in range(n_repeats)
         ]
-        for method, grams in methods(domain, quick=quick).items():
-            scores = Scores(runs, sizes, grams)
+        for method, machine in methods(domain, runs, quick=quick).items():
             for n in sizes:
                 settings = {"digits": domain, "training images": n, "method": method}
-                table.measure(settings, partial(scores.at, n))
+                table.measure(settings, partial(machine.at, n))
         for n in sizes:
             settings = {"digits": domain, "training images": n, "method": "tangent distance"}
             table.measure(settings, partial(each, runs, n, nearest_tangent))
@@ -80,57 +79,62 @@ def repeat(mnist: Any, domain: str, move: Any, seed: int, n: int, n_test: int) -
     return parts[0], parts[1], parts[2], parts[3]
 
 
-def methods(domain: str, *, quick: bool) -> dict[str, Any]:
-    """Choose what gives the Gram matrix of the training digits and the products of test digits with them."""
+def methods(domain: str, runs: Any, *, quick: bool) -> dict[str, Machine]:
+    """Choose the support vector machines; those of one best fit share its values."""
     if domain == "shifted":
         group, window, letters = Translation(), 7, "TI"
     else:
         group = Rotation(range(0, 360, 90 if quick else 10), order=3)
         window, letters = 3, "RI"
     local = LocalPolynomialKernel(windows=window, degrees=(2, 4), normalization="reference")
-    best_local = BestFitKernel(base=local, group=group, symmetric=False)
+    best_local = Products(BestFitKernel(base=local, group=group, symmetric=False), runs)
     return {
-        "SVM": Grams(BestFitKernel()),
-        "L-SVM": Grams(local),
-        f"{letters}-SVM": Grams(BestFitKernel(group=group, symmetric=False)),
-        f"L-{letters}-SVM": Grams(best_local),
-        "ours": Grams(best_local, normalized=True, C=10.0),
+        "SVM": Machine(Products(BestFitKernel(), runs)),
+        "L-SVM": Machine(Products(local, runs)),
+        f"{letters}-SVM": Machine(Products(BestFitKernel(group=group, symmetric=False), runs)),
+        f"L-{letters}-SVM": Machine(best_local),
+        "ours": Machine(best_local, normalized=True, C=10.0),
     }
 
 
-class Grams:
-    """A support vector machine from the Gram matrix of a kernel."""
+class Products:
+    """Kernel values of each repeat, for the largest training set, made when asked for."""
 
-    def __init__(self, kernel: Any, *, normalized: bool = False, C: float = 1.0) -> None:
-        self.kernel, self.normalized, self.C = kernel, normalized, C
+    def __init__(self, kernel: Any, runs: Any) -> None:
+        self.kernel, self.runs = kernel, runs
 
-    def __call__(self, X: Any, test_X: Any) -> tuple[Any, Any]:
-        """Gram matrix, and products of test digits with training digits."""
-        gram, cross = self.kernel(X), self.kernel(test_X, X)
-        if not self.normalized:
-            return gram, cross
-        norms, test_norms = np.sqrt(np.diag(gram)), np.sqrt(self.kernel.diagonal(test_X))
-        # The root of (products + 1)^4 is the kernel of degree 2 at the same best fit.
-        return np.sqrt(gram / np.outer(norms, norms)), np.sqrt(cross / np.outer(test_norms, norms))
+    @cached_property
+    def pairs(self) -> list[tuple[Any, Any]]:
+        """Gram matrix of the training digits, and products of test digits with them."""
+        return [(self.kernel(X), self.kernel(test_X, X)) for X, _, test_X, _ in self.runs]
+
+    @cached_property
+    def test_norms(self) -> list[Any]:
+        """Root of each test digit's best fit with itself, which no transformation betters."""
+        return [np.sqrt(self.kernel.base.diagonal(test_X)) for _, _, test_X, _ in self.runs]
 
 
-class Scores:
-    """Accuracies at each training size, the kernel computed once for the largest."""
+class Machine:
+    """A support vector machine from kernel values, raw or scaled to unit self-similarity at degree 2."""
 
-    def __init__(self, runs: Any, sizes: Any, grams: Grams) -> None:
-        self.runs, self.sizes, self.grams = runs, sizes, grams
-        self.made: dict[int, list[float]] | None = None
+    def __init__(self, products: Products, *, normalized: bool = False, C: float = 1.0) -> None:
+        self.products, self.normalized, self.C = products, normalized, C
 
     def at(self, n: int) -> dict[str, Any]:
         """Mean accuracy with n training digits."""
-        if self.made is None:
-            self.made = {size: [] for size in self.sizes}
-            for X, y, test_X, test_y in self.runs:
-                gram, cross = self.grams(X, test_X)
-                for size in self.sizes:
-                    machine = SVC(kernel="precomputed", C=self.grams.C).fit(gram[:size, :size], y[:size])
-                    self.made[size].append(100 * machine.score(cross[:, :size], test_y))
-        return mean_of_runs(self.made[n])
+        scores = []
+        for run, (gram, cross) in enumerate(self.products.pairs):
+            _, y, _, test_y = self.products.runs[run]
+            if self.normalized:
+                norms, test_norms = np.sqrt(np.diag(gram)), self.products.test_norms[run]
+                # The root of (products + 1)^4 is the kernel of degree 2 at the same best fit.
+                gram, cross = (
+                    np.sqrt(gram / np.outer(norms, norms)),
+                    np.sqrt(cross / np.outer(test_norms, norms)),
+                )
+            machine = SVC(kernel="precomputed", C=self.C).fit(gram[:n, :n], y[:n])
+            scores.append(100 * machine.score(cross[:, :n], test_y))
+        return mean_of_runs(scores)
 
 
 def each(runs: Any, n: int, classify: Any) -> dict[str, Any]:
