@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segkit.errors import InputError
-from segkit.images import LabelMap, list_images, read_mask
+from segkit.images import LabelMap, read_mask
+from segkit.images.pairs import _by_stem
 from segkit.metrics import (
     Scores,
     boundary_f,
@@ -59,11 +60,15 @@ def score_image(
     Raises
     ------
     InputError
-        If shapes differ, an id is no class, or nothing is labelled.
+        If shapes differ, an id is no class, nothing is labelled, or probabilities are not of these classes.
     """
     counts = confusion(truth, prediction, n_classes)
     if not counts.any():
         raise InputError("true mask has no labelled pixel: leave that image out")
+    if probability is not None and np.shape(probability)[2:] != (n_classes,):
+        raise InputError(
+            f"probabilities of shape {np.shape(probability)} for {n_classes} classes: give (H, W, {n_classes})"
+        )
     iou = iou_of(counts)
     return {
         "confusion": counts.tolist(),
@@ -85,7 +90,11 @@ class ReadMasks:
     Parameters
     ----------
     stems : list of str
-        Name of each pair.
+        Name of each pair; pages of a multi-page file are "stem#1", "stem#2", ...
+    files : list of str
+        Stem of the file that each pair is from.
+    pages : list of int
+        Its page in that file, from 0.
     truths, predictions : list of ndarray of shape (H, W), uint8
         Class ids; `segkit.images.UNLABELLED` in truths.
     label_map : LabelMap
@@ -95,6 +104,8 @@ class ReadMasks:
     """
 
     stems: list[str]
+    files: list[str]
+    pages: list[int]
     truths: list[NDArray[np.uint8]]
     predictions: list[NDArray[np.uint8]]
     label_map: LabelMap
@@ -131,14 +142,15 @@ def read_folders(
     Raises
     ------
     InputError
-        If a true mask has no prediction, sizes differ, or a file cannot be read.
+        If a true mask has no prediction or several, sizes differ, or a file cannot be read.
     """
-    files, n_unused = _match_predictions(Path(predictions), Path(masks), skip)
-    stems, truths, guesses = _read_both(files)
-    for stem, guess in zip(stems, guesses, strict=True):
-        if unlabelled is not None and (guess == unlabelled).any():
+    matched, n_unused = _match_predictions(Path(predictions), Path(masks), skip)
+    items = _read_both(matched)
+    truths, guesses = [item.truth for item in items], [item.guess for item in items]
+    for item in items:
+        if unlabelled is not None and (item.guess == unlabelled).any():
             raise InputError(
-                f"{stem}: prediction holds {unlabelled}, the value of unlabelled pixels: "
+                f"{item.stem}: prediction holds {unlabelled}, the value of unlabelled pixels: "
                 f"every pixel needs a class; give the predictions, not the annotations"
             )
     if label_map is None:
@@ -151,11 +163,20 @@ def read_folders(
     }
     notes = [f"predictions hold {', '.join(map(str, sorted(strange)))}, no true mask does"] if strange else []
     notes += [f"{n_unused} predictions have no true mask and were left out"] if n_unused else []
-    if len(stems) < FEW_IMAGES:
-        notes.append(f"{len(stems)} images are too few to rank methods by: give {FEW_IMAGES} or more")
-    encode = label_map.encode
+    noun = "images"
+    if len(matched) < len(items):
+        noun = "files"
+        notes.append(f"{len(items)} pages of {len(matched)} files: intervals resample files, not pages")
+    if len(matched) < FEW_IMAGES:
+        notes.append(f"{len(matched)} {noun} are too few to rank methods by: give {FEW_IMAGES} or more")
     return ReadMasks(
-        stems, [encode(mask) for mask in truths], [encode(mask) for mask in guesses], label_map, notes
+        stems=[item.stem for item in items],
+        files=[item.file for item in items],
+        pages=[item.page for item in items],
+        truths=[label_map.encode(mask) for mask in truths],
+        predictions=[label_map.encode(mask) for mask in guesses],
+        label_map=label_map,
+        notes=notes,
     )
 
 
@@ -183,16 +204,16 @@ def compare_folders(
     Returns
     -------
     dict
-        JSON-able: ``mean_iou``, its ``interval``, ``classes`` (``iou``, ``dice``, ``n_undefined``; None where
+        JSON-able: ``mean_iou``, its ``interval`` over files, ``classes`` (``iou``, ``dice``, ``n_undefined``; None where
         undefined), ``images`` (the same for each), and ``notes`` in words.
 
     Raises
     ------
     InputError
-        If a true mask has no prediction, sizes differ, or a file cannot be read.
+        As `read_folders`.
     """
     found = read_folders(predictions, masks, unlabelled=unlabelled, label_map=label_map, skip=skip)
-    scores = score_masks(found.truths, found.predictions, found.label_map.n_classes)
+    scores = score_masks(found.truths, found.predictions, found.label_map.n_classes, clusters=found.files)
     return scores_to_dict(scores, found.stems, found.label_map) | {"notes": found.notes}
 
 
@@ -231,6 +252,15 @@ def scores_to_dict(scores: Scores, stems: Sequence[str], label_map: LabelMap) ->
     }
 
 
+def files_by_stem(folder: Path) -> dict[str, Path]:
+    """Give the file of each stem of a folder; two of one stem are refused."""
+    faults: list[str] = []
+    found = _by_stem(folder, faults)
+    if faults:
+        raise InputError("; ".join(faults[:10]))
+    return found
+
+
 def _or_none(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
@@ -241,12 +271,9 @@ def _match_predictions(
     """Stem, true file and predicted file of each true mask, and how many predictions are left over."""
     if predictions.is_file() and masks.is_file():
         return [(masks.stem, masks, predictions)], 0
-    guess_of = {
-        path.with_suffix("").as_posix(): predictions / path
-        for path in list_images(predictions)
-        if path.parts[0] not in skip
-    }
-    truth_of = {path.with_suffix("").as_posix(): masks / path for path in list_images(masks)}
+    found, truth_of = files_by_stem(predictions), files_by_stem(masks)
+    skipped = tuple(f"{name}/" for name in skip)
+    guess_of = {stem: path for stem, path in found.items() if not stem.startswith(skipped)}
     missing = sorted(truth_of.keys() - guess_of.keys())
     if missing:
         more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
@@ -258,26 +285,33 @@ def _match_predictions(
     return files, len(guess_of) - len(files)
 
 
-def _read_both(
-    files: Sequence[tuple[str, Path, Path]],
-) -> tuple[list[str], list[NDArray[Any]], list[NDArray[Any]]]:
+class _Item(NamedTuple):
+    """One page of a true and a predicted mask, in the files' own values."""
+
+    stem: str
+    file: str
+    page: int
+    truth: NDArray[Any]
+    guess: NDArray[Any]
+
+
+def _read_both(files: Sequence[tuple[str, Path, Path]]) -> list[_Item]:
     """Every page of true and predicted masks; all that do not fit are named at once."""
-    stems: list[str] = []
-    truths: list[NDArray[Any]] = []
-    guesses: list[NDArray[Any]] = []
+    items: list[_Item] = []
     faults: list[str] = []
-    for stem, truth_file, guess_file in files:
-        truth, guess = read_mask(truth_file), read_mask(guess_file)
-        if [page.shape for page in truth] != [page.shape for page in guess]:
-            faults.append(f"{stem}: true mask {_sizes(truth)}, prediction {_sizes(guess)}")
-        stems += [stem] if len(truth) == 1 else [f"{stem}#{page + 1}" for page in range(len(truth))]
-        truths += truth
-        guesses += guess
+    for file, truth_file, guess_file in files:
+        truths, guesses = read_mask(truth_file), read_mask(guess_file)
+        if [page.shape for page in truths] != [page.shape for page in guesses]:
+            faults.append(f"{file}: true mask {_sizes(truths)}, prediction {_sizes(guesses)}")
+            continue
+        for page, (truth, guess) in enumerate(zip(truths, guesses, strict=True)):
+            stem = file if len(truths) == 1 else f"{file}#{page + 1}"
+            items.append(_Item(stem, file, page, truth, guess))
     if faults:
         raise InputError(
             f"sizes differ: {'; '.join(faults[:10])}; predict the images that the masks belong to"
         )
-    return stems, truths, guesses
+    return items
 
 
 def _sizes(pages: Sequence[NDArray[Any]]) -> str:

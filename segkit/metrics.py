@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,7 +31,7 @@ class Scores:
     mean_iou : ndarray of shape (n_images,)
         Mean over the classes of each image (eq. 8.1).
     interval : tuple of float
-        95 % bootstrap interval, over images, of the mean of `mean_iou`.
+        95 % bootstrap interval, over images or clusters of them, of the mean of `mean_iou`.
     """
 
     iou: FloatArray
@@ -64,6 +65,7 @@ def score_masks(
     predictions: Sequence[ArrayLike],
     n_classes: int,
     *,
+    clusters: ArrayLike | None = None,
     unlabelled: int = 255,
     random_state: int = 0,
 ) -> Scores:
@@ -75,6 +77,8 @@ def score_masks(
         Class ids 0..n_classes - 1; `unlabelled` in a truth marks pixels that count nowhere.
     n_classes : int
         Number of classes.
+    clusters : array-like of shape (n_images,), optional
+        What each image belongs to, such as a stack: its images are resampled together.
     unlabelled : int, default=255
         Value of unlabelled pixels.
     random_state : int, default=0
@@ -116,7 +120,8 @@ def score_masks(
         raise InputError(f"true mask {empty} has no labelled pixel: leave it out")
     iou, dice = iou_of(counts), dice_of(counts)
     mean_iou = np.nanmean(iou, axis=1)
-    return Scores(iou, dice, mean_iou, bootstrap_interval(mean_iou, random_state=random_state))
+    interval = bootstrap_interval(mean_iou, clusters, random_state=random_state)
+    return Scores(iou, dice, mean_iou, interval)
 
 
 def confusion(
@@ -129,11 +134,7 @@ def confusion(
     InputError
         If the shapes differ or a value is not a class id.
     """
-    truth, prediction = np.asarray(truth), np.asarray(prediction)
-    if truth.shape != prediction.shape:
-        raise InputError(
-            f"true mask of shape {truth.shape}, prediction of shape {prediction.shape}: give equal shapes"
-        )
+    truth, prediction = _of_equal_shape(truth, prediction)
     labelled = truth != unlabelled
     pairs = truth[labelled].astype(np.intp) * n_classes + prediction[labelled].astype(np.intp)
     for name, values in (("true", truth[labelled]), ("predicted", prediction[labelled])):
@@ -142,6 +143,15 @@ def confusion(
                 f"{name} mask holds values {values.min()} to {values.max()}: class ids must lie in 0..{n_classes - 1}"
             )
     return np.bincount(pairs, minlength=n_classes**2).reshape(n_classes, n_classes)
+
+
+def _of_equal_shape(truth: ArrayLike, prediction: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    truth, prediction = np.asarray(truth), np.asarray(prediction)
+    if truth.shape != prediction.shape:
+        raise InputError(
+            f"true mask of shape {truth.shape}, prediction of shape {prediction.shape}: give equal shapes"
+        )
+    return truth, prediction
 
 
 def _nanmean(values: FloatArray) -> FloatArray:
@@ -202,6 +212,11 @@ def boundary_f(
         Harmonic mean of the share of the predicted outline near the true one and the share of the true
         outline near the predicted one; 0 where only one has an outline, NaN where neither has.
 
+    Raises
+    ------
+    InputError
+        If the shapes differ.
+
     References
     ----------
     G. Csurka, D. Larlus, F. Perronnin, What is a good evaluation measure for semantic segmentation?, 2013.
@@ -215,7 +230,7 @@ def boundary_f(
     >>> boundary_f(truth, np.roll(truth, 1, axis=0), 2).tolist()
     [1.0, 1.0]
     """
-    truth, prediction = np.asarray(truth), np.asarray(prediction)
+    truth, prediction = _of_equal_shape(truth, prediction)
     labelled = truth != unlabelled
     scores = np.full(n_classes, np.nan)
     for label in range(n_classes):
@@ -310,5 +325,10 @@ def _outcomes(truth: ArrayLike, probability: ArrayLike, unlabelled: int) -> tupl
             f"give one probability for each pixel and class, (H, W, n_classes)"
         )
     labelled = truth != unlabelled
+    if labelled.any() and truth[labelled].max() >= given.shape[2]:
+        raise InputError(
+            f"true mask holds class {truth[labelled].max()}, probabilities are of {given.shape[2]} classes: "
+            f"give those of every class"
+        )
     outcome = truth[labelled][:, None] == np.arange(given.shape[2])
     return outcome.astype(np.float64), given[labelled]

@@ -14,6 +14,7 @@ from segkit.errors import InputError
 FloatArray = NDArray[np.float64]
 # Fewer images than this say little about which method is better.
 FEW_IMAGES = 10
+_DRAWN_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,13 @@ def bootstrap_means(
     values = np.asarray(values, dtype=np.float64)
     rng = np.random.default_rng(random_state)
     sums, counts = _cluster_sums(values, clusters)
-    drawn = rng.integers(sums.size, size=(n_resamples, sums.size))
-    return np.asarray(sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1))
+    at_once = max(1, _DRAWN_AT_ONCE // sums.size)
+    means = np.empty(n_resamples)
+    for start in range(0, n_resamples, at_once):
+        part = means[start : start + at_once]
+        drawn = rng.integers(sums.size, size=(part.size, sums.size))
+        part[:] = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
+    return means
 
 
 def bootstrap_interval(

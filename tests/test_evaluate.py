@@ -1,9 +1,12 @@
+import unicodedata
+
 import numpy as np
 import pytest
 
 from segkit.errors import InputError
-from segkit.evaluate import compare_folders
+from segkit.evaluate import compare_folders, read_folders, score_image
 from segkit.images import write_mask
+from segkit.statistics import bootstrap_interval
 
 
 @pytest.fixture
@@ -37,3 +40,40 @@ def test_every_true_mask_needs_a_prediction_of_its_size(folders):
     write_mask(predictions / "a" / "1.png", np.zeros((4, 4), dtype=np.uint8))
     with pytest.raises(InputError, match="sizes differ: a/1: true mask 8 x 9, prediction 4 x 4"):
         compare_folders(predictions, masks)
+
+
+def test_a_prediction_in_two_formats_is_refused(folders):
+    predictions, masks = folders
+    write_mask(predictions / "a" / "1.png", np.zeros((8, 9), dtype=np.uint8))
+    with pytest.raises(InputError, match=r"same stem as 1\.tif, expected one file: remove one"):
+        compare_folders(predictions, masks)
+
+
+def test_accents_spelled_in_two_ways_are_one_name(tmp_path):
+    mask = np.array([[0, 255]], dtype=np.uint8)
+    write_mask(tmp_path / "masks" / f"{unicodedata.normalize('NFC', 'é')}.png", mask)
+    write_mask(tmp_path / "predictions" / f"{unicodedata.normalize('NFD', 'é')}.png", mask)
+    assert compare_folders(tmp_path / "predictions", tmp_path / "masks")["mean_iou"] == 1
+
+
+def test_pages_of_a_file_are_resampled_together(tmp_path, rng):
+    for name in ("one", "two"):
+        truth = (rng.random((6, 8, 9)) < 0.5).astype(np.uint8)
+        write_mask(tmp_path / "masks" / f"{name}#1.tif", truth)
+        write_mask(tmp_path / "predictions" / f"{name}#1.tif", truth * (rng.random((6, 8, 9)) < 0.8))
+    found = read_folders(tmp_path / "predictions", tmp_path / "masks")
+    assert found.stems[:2] == ["one#1#1", "one#1#2"]
+    assert found.files == ["one#1"] * 6 + ["two#1"] * 6
+    assert found.pages == [*range(6), *range(6)]
+    result = compare_folders(tmp_path / "predictions", tmp_path / "masks")
+    scores = [image["mean_iou"] for image in result["images"]]
+    assert result["interval"] == list(bootstrap_interval(scores, found.files))
+    assert result["notes"] == [
+        "12 pages of 2 files: intervals resample files, not pages",
+        "2 files are too few to rank methods by: give 10 or more",
+    ]
+
+
+def test_probabilities_must_be_of_the_classes_asked_for():
+    with pytest.raises(InputError, match=r"probabilities of shape \(1, 2, 3\) for 2 classes"):
+        score_image([[0, 1]], [[0, 1]], np.zeros((1, 2, 3)), 2)

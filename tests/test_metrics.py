@@ -85,6 +85,13 @@ def test_numbers_of_masks_must_agree():
         score_masks([], [], 2)
 
 
+def test_images_of_a_cluster_are_resampled_together():
+    truths, guesses = [np.array([[0, 1]])] * 4, [np.array([[0, 1]]), np.array([[1, 1]])] * 2
+    assert score_masks(truths, guesses, 2, clusters=["a", "a", "b", "b"]).interval == (0.625, 0.625)
+    low, high = score_masks(truths, guesses, 2).interval
+    assert low < 0.625 < high
+
+
 def square(top, left, size=10, shape=(30, 30)):
     mask = np.zeros(shape, dtype=int)
     mask[top : top + size, left : left + size] = 1
@@ -141,6 +148,25 @@ def test_boundaries_of_unlabelled_regions_count_nowhere():
     assert boundary_f(truth, guess, 2)[1] == 1
 
 
+def test_an_unlabelled_region_is_merged_into_the_predicted_one():
+    truth = square(5, 5)
+    truth[:, 15:] = 255
+    guess = square(5, 5)
+    guess[9:11, 13:15] = 0  # a gap that touches what is unlabelled
+    gap = [(8, 13), (8, 14), (11, 13), (11, 14), (9, 12), (10, 12)]
+    found = square(5, 5) * (truth != 255)
+    edge = [(r, c) for r, c in np.argwhere(found) if r in (5, 14) or c == 5]
+    near = [min(np.hypot(r - a, c - b) for a, b in edge) <= 0 for r, c in [*edge, *gap]]
+    precision, recall = np.mean(near), 1
+    expected = 2 * precision * recall / (precision + recall)
+    assert boundary_f(truth, guess, 2, tolerance=0)[1] == pytest.approx(expected)
+
+
+def test_outlines_need_equal_shapes():
+    with pytest.raises(InputError, match=r"true mask of shape \(2, 2\), prediction of shape \(2, 3\)"):
+        boundary_f(np.zeros((2, 2), int), np.zeros((2, 3), int), 2)
+
+
 def test_brier_score_and_reliability_equal_loops(rng):
     truth = rng.integers(0, 2, (6, 7))
     truth[0] = 255
@@ -155,6 +181,18 @@ def test_brier_score_and_reliability_equal_loops(rng):
         assert sums["count"][index] == inside.sum()
         assert sums["hits"][index] == truth[inside].sum()
         assert sums["probability"][index] == pytest.approx(foreground[inside].sum())
+
+
+def test_reliability_is_of_every_class_but_the_first():
+    probability = np.array([[[0.05, 0.15, 0.8], [0.05, 0.9, 0.05]]])
+    sums = reliability([[2, 2]], probability, n_bins=2)
+    assert (sums["count"], sums["hits"]) == ([2, 2], [1, 1])
+    assert sums["probability"] == pytest.approx([0.15 + 0.05, 0.8 + 0.9])
+
+
+def test_probabilities_must_be_of_every_class():
+    with pytest.raises(InputError, match="true mask holds class 2, probabilities are of 2 classes"):
+        brier_score([[0, 2]], np.full((1, 2, 2), 0.5))
 
 
 def test_certain_probabilities_fall_in_the_last_bin():

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import wilcoxon
 
+from segkit import statistics
 from segkit.errors import InputError
 from segkit.statistics import bootstrap_interval, bootstrap_means, compare, compare_pooled
 
@@ -41,6 +42,16 @@ def test_spread_of_resampled_means_is_the_standard_error():
     assert bootstrap_means(values).std() == pytest.approx(values.std() / 20, rel=0.05)
 
 
+def test_resamples_drawn_in_parts_are_those_drawn_at_once(monkeypatch):
+    values, clusters = np.random.default_rng(0).random(21), np.arange(21) // 3
+    expected = bootstrap_means(values, clusters, n_resamples=100)
+    drawn = np.random.default_rng(0).integers(7, size=(100, 7))
+    np.testing.assert_allclose(expected, values.reshape(7, 3).mean(axis=1)[drawn].mean(axis=1))
+    for at_once in (1, 50):
+        monkeypatch.setattr(statistics, "_DRAWN_AT_ONCE", at_once)
+        np.testing.assert_array_equal(bootstrap_means(values, clusters, n_resamples=100), expected)
+
+
 def test_a_comparison_is_paired():
     rng = np.random.default_rng(0)
     difficulty = rng.random(20)
@@ -63,6 +74,14 @@ def test_sets_have_equal_weight_however_many_images_they_have():
     found = compare_pooled([large, small])
     assert found.difference == pytest.approx((0.1 - 0.2) / 2)
     assert found.n_images == 55
+
+
+def test_the_interval_of_sets_is_of_all_of_them():
+    rng = np.random.default_rng(0)
+    sets = [(rng.random(12), np.zeros(12), None), (rng.random(30), np.zeros(30), None)]
+    means = [bootstrap_means(first, random_state=number) for number, (first, *_) in enumerate(sets)]
+    expected = np.quantile((means[0] + means[1]) / 2, [0.025, 0.975])
+    assert compare_pooled(sets).interval == pytest.approx(tuple(expected))
 
 
 @pytest.mark.parametrize(("first", "second"), [([0.1], [0.1, 0.2]), ([], [])])

@@ -125,7 +125,6 @@ def augmenter(crop: int, n_image_channels: int) -> Augmentation:
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would ask its server for news
     try:
         import albumentations
-        import cv2
     except ImportError as error:
         raise ConfigError(
             "augmentation needs albumentations, which is not installed: "
@@ -138,8 +137,6 @@ def augmenter(crop: int, n_image_channels: int) -> Augmentation:
                 alpha=_DISPLACEMENT * 2 * _SMOOTHNESS * math.sqrt(3 * math.pi),
                 sigma=_SMOOTHNESS,
                 noise_distribution="uniform",
-                border_mode=cv2.BORDER_CONSTANT,
-                fill_mask=UNLABELLED,
             ),
             albumentations.CenterCrop(crop, crop),
             albumentations.D4(),

@@ -63,13 +63,21 @@ class MultiscaleBank(FilterBank):
         wanted = self._wanted(channels, image.shape[2])
         sigmas = self._sigmas()
         n_of_view = len(sigmas) * len(_MEASURES)
+        height, width = image.shape[:2]
+        # a difference needs two pixels, and beyond its edge an image goes on as it ends
+        padded = np.pad(image, ((0, max(0, 2 - height)), (0, max(0, 2 - width)), (0, 0)), mode="edge")
         stacks = []
         for view in np.unique(wanted // n_of_view):
             kept = wanted[wanted // n_of_view == view]
             maps = multiscale_basic_features(  # type: ignore[no-untyped-call]
-                image[:, :, view], sigma_min=sigmas[0], sigma_max=sigmas[-1], num_sigma=len(sigmas), workers=1
+                padded[:, :, view],
+                sigma_min=sigmas[0],
+                sigma_max=sigmas[-1],
+                num_sigma=len(sigmas),
+                workers=1,
             )
-            values = np.ascontiguousarray(maps[:, :, kept % n_of_view].transpose(2, 0, 1), dtype=np.float32)
+            inside = maps[:height, :width, kept % n_of_view]
+            values = np.ascontiguousarray(inside.transpose(2, 0, 1), dtype=np.float32)
             stacks.append(FeatureMaps(values, kept))
         return stacks
 

@@ -1,5 +1,5 @@
 "use strict";
-// Tables of class "sortable" sort by a click on a column's header; selects with data-column filter their rows.
+// Tables of class "sortable" sort by a click on a column's header; a select with data-key="NAME" filters rows by data-NAME.
 
 function value(row, column, numeric) {
   const text = row.cells[column].textContent.trim();
@@ -41,9 +41,7 @@ for (const filters of document.querySelectorAll(".filters")) {
   const apply = () => {
     let shown = 0;
     for (const row of body.rows) {
-      row.hidden = selects.some(
-        (select) => select.value && value(row, Number(select.dataset.column)) !== select.value,
-      );
+      row.hidden = selects.some((select) => select.value && row.dataset[select.dataset.key] !== select.value);
       shown += !row.hidden;
     }
     told.textContent = `${shown} of ${body.rows.length} rows`;

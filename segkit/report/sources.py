@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from numpy.typing import NDArray
 from segkit.benchmark import FORMAT_VERSION, Benchmark
 from segkit.benchmark.machine import machine
 from segkit.benchmark.unit import read_stems
-from segkit.evaluate import TOLERANCE, read_folders, score_image
-from segkit.images import pair, read_image, read_pages
+from segkit.errors import InputError
+from segkit.evaluate import TOLERANCE, ReadMasks, files_by_stem, read_folders, score_image
+from segkit.images import LabelMap, pair, read_image, read_pages
 from segkit.report.pictures import Picture, Pictures
 
 METHOD = "predictions"
+_ROUNDING = 1e-6  # by which float32 probabilities may leave [0, 1]
 
 
 def pictures_of_benchmark(benchmark: Benchmark) -> Pictures:
@@ -40,7 +43,8 @@ def pictures_of_benchmark(benchmark: Benchmark) -> Pictures:
         [(_, image, truth)] = read_stems(benchmark.images, benchmark.masks, [stem])
         [mask] = read_pages(mask_file)
         encode = benchmark.label_map.encode
-        return Picture(image, encode(truth), encode(mask), _probabilities(probability_file))
+        [maps] = _read_probabilities(probability_file, [mask], benchmark.label_map)
+        return Picture(image, encode(truth), encode(mask), maps)
 
     return picture
 
@@ -58,7 +62,8 @@ def result_of_folders(
     Parameters
     ----------
     predictions, masks : Path
-        As for `segkit.evaluate.read_folders`. Probability maps are looked for in ``probability/`` of `predictions`.
+        As for `segkit.evaluate.read_folders`. Probability maps are looked for in ``probability/`` of `predictions`:
+        one map for each class, or one of the foreground; those of a multi-page file page after page.
     images : Path, optional
         Folder of the images themselves, to show beside the masks.
     unlabelled : int, optional
@@ -79,17 +84,21 @@ def result_of_folders(
         If a file is missing or does not fit.
     """
     found = read_folders(predictions, masks, unlabelled=unlabelled, skip=skip)
-    maps = {stem: _kept_probabilities(predictions, stem) for stem in found.stems}
-    own = {"method": METHOD, "n_train": None, "seed": None, "group": None}
+    maps = _kept_probabilities(predictions, found)
+    n_pages = Counter(found.files)
+    own = {"method": METHOD, "n_train": None, "seed": None}
     costs = {"fit_seconds": None, "predict_seconds": None, "peak_memory_mib": None}
     records = [
         {
             **own,
             "image": stem,
-            **score_image(truth, guess, maps[stem], found.label_map.n_classes, tolerance=TOLERANCE),
+            "group": file if n_pages[file] > 1 else None,
+            **score_image(truth, guess, given, found.label_map.n_classes, tolerance=TOLERANCE),
             **costs,
         }
-        for stem, truth, guess in zip(found.stems, found.truths, found.predictions, strict=True)
+        for stem, file, truth, guess, given in zip(
+            found.stems, found.files, found.truths, found.predictions, maps, strict=True
+        )
     ]
     result = {
         "format_version": FORMAT_VERSION,
@@ -106,27 +115,77 @@ def result_of_folders(
         "pictures": {"n_train": None, "seed": None},
         "manifest": {"machine": machine(), "notes": found.notes},
     }
-    shown = {} if images is None else {entry.stem: entry.image for entry in pair(images, masks)}
+    pairs = [] if images is None else pair(images, masks)
+    shown = {entry.stem or entry.mask.stem: entry.image for entry in pairs}
 
     def picture(method: str, n_train: int | None, seed: int | None, stem: str) -> Picture | None:  # noqa: ARG001
         index = found.stems.index(stem)
         truth, guess = found.truths[index], found.predictions[index]
-        name, _, page = stem.partition("#")
-        if name in shown:
-            image = read_image(shown[name])[int(page or 1) - 1]
+        file, page = found.files[index], found.pages[index]
+        if file in shown:
+            image = _read_page(shown[file], page, truth.shape)
         else:
             image = np.full((*truth.shape, 3), 0.5, dtype=np.float32)
-        return Picture(image, truth, guess, maps[stem])
+        return Picture(image, truth, guess, maps[index])
 
     return result, picture
 
 
-def _kept_probabilities(predictions: Path, stem: str) -> NDArray[np.float32] | None:
-    file = predictions / "probability" / f"{stem}.tif"
-    return _probabilities(file) if file.exists() else None
+def _read_page(file: Path, page: int, size: tuple[int, ...]) -> NDArray[np.float32]:
+    images = read_image(file)
+    if page >= len(images) or images[page].shape[:2] != size:
+        raise InputError(
+            f"{file}: no image of {size[0]} x {size[1]} on page {page + 1}, as its mask is: "
+            f"give the images that the masks belong to"
+        )
+    return images[page]
 
 
-def _probabilities(file: Path) -> NDArray[np.float32]:
-    """Probability of each class, (H, W, n_classes); a single map is the foreground's."""
-    maps = np.stack(read_pages(file), axis=-1).astype(np.float32)
-    return maps if maps.shape[2] > 1 else np.concatenate([1 - maps, maps], axis=2)
+def _kept_probabilities(predictions: Path, found: ReadMasks) -> list[NDArray[np.float32] | None]:
+    """Read the maps of each item that ``probability/`` has any of."""
+    folder = predictions / "probability"
+    file_of = files_by_stem(folder) if folder.is_dir() else {}
+    masks_of: dict[str, list[NDArray[np.uint8]]] = {}
+    for file, mask in zip(found.files, found.predictions, strict=True):
+        masks_of.setdefault(file, []).append(mask)
+    maps: list[NDArray[np.float32] | None] = []
+    for file, pages in masks_of.items():
+        known = file in file_of
+        maps += _read_probabilities(file_of[file], pages, found.label_map) if known else [None] * len(pages)
+    return maps
+
+
+def _read_probabilities(
+    file: Path, masks: Sequence[NDArray[Any]], label_map: LabelMap
+) -> list[NDArray[np.float32]]:
+    """Probability of each class, (H, W, n_classes), of each page of masks; a single map is the foreground's."""
+    pages = read_pages(file)
+    n_classes = label_map.n_classes
+    n_maps, rest = divmod(len(pages), len(masks))
+    if rest or not (n_maps == n_classes or n_maps == 1 == n_classes - 1):
+        raise InputError(
+            f"{file}: {len(pages)} maps for {len(masks)} masks of {n_classes} classes (the values "
+            f"{', '.join(map(str, label_map.values))}), expected one for each class and mask, or one of the "
+            f"foreground where there are two classes: to score the masks alone, move that folder away"
+        )
+    found = []
+    for index, mask in enumerate(masks):
+        of_mask = pages[index * n_maps : (index + 1) * n_maps]
+        for values in of_mask:
+            _check_probability(file, values, mask.shape)
+        maps = np.stack(of_mask, axis=-1).astype(np.float32)
+        found.append(maps if n_maps > 1 else np.concatenate([1 - maps, maps], axis=2))
+    return found
+
+
+def _check_probability(file: Path, values: NDArray[Any], size: tuple[int, ...]) -> None:
+    if values.shape != size:
+        raise InputError(
+            f"{file}: map of shape {values.shape} for a mask of shape {size}: give one value for each pixel"
+        )
+    inside = (values >= -_ROUNDING) & (values <= 1 + _ROUNDING)  # NaN is not
+    if not np.issubdtype(values.dtype, np.floating) or not inside.all():
+        raise InputError(
+            f"{file}: map of {values.dtype} from {values.min():g} to {values.max():g}, expected floats in [0, 1]: "
+            f"write probabilities as they are"
+        )

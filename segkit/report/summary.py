@@ -301,8 +301,9 @@ def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         pair = [record for record in records if record["method"] in ahead]
         pair.sort(key=lambda record: record["method"] != ahead[0])
         findings += [_lead(found, result) for found in compare_methods(pair, n_train)]
-    elif rows[0].n_images < FEW_IMAGES:
-        findings.append(f"So few images ({rows[0].n_images}) give no firm estimate.")
+    elif (n_clusters := len(set(_clusters(records)))) < FEW_IMAGES:
+        noun = "images" if n_clusters == rows[0].n_images else "groups"
+        findings.append(f"So few {noun} ({n_clusters}) give no firm estimate.")
     caveats = [
         _about_foreground(rows[0], result),
         _about_budget(ahead, n_train, result),
@@ -332,7 +333,7 @@ def _lead(pair: MethodComparison, result: Mapping[str, Any]) -> str:
     span = f"(95 % interval of the difference {signed(low)} to {signed(high)})"
     if comparison.too_few:
         noun = "test image" if comparison.n_images == pair.n_images else "group"
-        reason = f"{_count(comparison.n_images, noun)} are too few {noun}s to rank methods"
+        reason = f"{_count(comparison.n_images, noun)} are too few to rank methods"
     elif low <= 0 <= high:
         reason = "the interval includes zero, so the two cannot be told apart on these images"
     else:

@@ -46,6 +46,16 @@ def test_nothing_beyond_the_halo_matters(rng):
     assert not np.allclose(bank.dense(near)[:, 20, 20], bank.dense(image)[:, 20, 20], atol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(1, 30), (30, 1), (1, 1)])
+def test_one_pixel_wide_is_as_if_it_went_on(rng, shape):
+    image = rng.random((*shape, 2)).astype(np.float32)
+    bank = MultiscaleBank(sigma_max=2)
+    wide = np.pad(image, [(0, 5 * (side == 1)) for side in shape] + [(0, 0)], mode="edge")
+    expected = bank.dense(wide)[:, : shape[0], : shape[1]]
+    assert bank.dense(image).shape == (16, *shape)
+    np.testing.assert_allclose(bank.dense(image), expected, atol=1e-6)
+
+
 def test_it_is_stored_as_a_dictionary():
     bank = MultiscaleBank(sigma_min=0.5, sigma_max=8)
     assert bank_from_dict(bank_to_dict(bank)).get_params() == bank.get_params()

@@ -6,6 +6,8 @@ import shutil
 
 import pytest
 
+from segkit.report import write_report
+
 webdriver = pytest.importorskip("selenium.webdriver")
 if not (shutil.which("chromium") and shutil.which("chromedriver")):
     pytest.skip("chromium or chromedriver is not installed", allow_module_level=True)
@@ -119,7 +121,7 @@ def test_sorting_by_click_and_by_key(opened):
 
 
 def test_numbers_sort_as_numbers_and_names_as_names(opened):
-    Select(opened.find_element(By.CSS_SELECTOR, "select[data-column='2']")).select_by_visible_text("all")
+    Select(opened.find_element(By.CSS_SELECTOR, "select[data-key='size']")).select_by_visible_text("all")
     for name, index in (("Annotated", 2), ("Image", 0)):
         button = opened.find_element(
             By.XPATH, f"//table[@id='image-table']//th[starts-with(., '{name}')]/button"
@@ -132,10 +134,23 @@ def test_numbers_sort_as_numbers_and_names_as_names(opened):
 
 def test_filters(opened):
     assert set(column(opened, 2)) == {"5"}
-    Select(opened.find_element(By.CSS_SELECTOR, "select[data-column='1']")).select_by_visible_text("U-Net")
+    Select(opened.find_element(By.CSS_SELECTOR, "select[data-key='method']")).select_by_visible_text("U-Net")
     assert set(column(opened, 1)) == {"U-Net"}
     shown, total = len(column(opened, 1)), len(opened.find_elements(By.CSS_SELECTOR, "#image-table tbody tr"))
     assert opened.find_element(By.CSS_SELECTOR, ".filters output").text == f"{shown} of {total} rows"
+
+
+def test_methods_of_one_title_are_told_apart(browser, evaluation, tmp_path):
+    records = [
+        record | {"method": method, "image": f"{method} {record['image']}"}
+        for method in ("forest", "same")
+        for record in evaluation["records"]
+    ]
+    methods = dict.fromkeys(("forest", "same"), evaluation["methods"]["forest"])
+    write_report(evaluation | {"records": records, "methods": methods}, tmp_path / "index.html")
+    browser.get((tmp_path / "index.html").as_uri())
+    Select(browser.find_element(By.CSS_SELECTOR, "select[data-key='method']")).select_by_index(2)
+    assert {image.split()[0] for image in column(browser, 0)} == {"same"}
 
 
 def test_skip_link_is_the_first_stop(opened):
@@ -152,7 +167,7 @@ def test_hostile_names_are_shown_and_do_nothing(opened_hostile, hostile_names):
     )
     assert hostile_names[3] in labels
     assert opened_hostile.execute_script("return document.scripts.length") == 1
-    Select(opened_hostile.find_element(By.CSS_SELECTOR, "select[data-column='1']")).select_by_index(2)
+    Select(opened_hostile.find_element(By.CSS_SELECTOR, "select[data-key='method']")).select_by_index(2)
     assert set(column(opened_hostile, 1)) == {hostile_names[1]}
 
 

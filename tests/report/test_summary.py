@@ -198,9 +198,9 @@ def test_sentence_says_what_cannot_be_told_apart():
 
 def test_sentence_does_not_rank_on_few_images():
     few = make(many("a", [0.9] * 9) + many("b", [0.1] * 9))
-    assert "9 test images are too few test images to rank methods." in sentence(few)
+    assert "9 test images are too few to rank methods." in sentence(few)
     grouped = make([entry | {"group": entry["image"][-1:] in "02468"} for entry in few["records"]])
-    assert "2 groups are too few groups to rank methods." in sentence(grouped)
+    assert "2 groups are too few to rank methods." in sentence(grouped)
 
 
 def test_sentence_of_one_method_alone():
@@ -209,6 +209,8 @@ def test_sentence_of_one_method_alone():
         "The mean IoU of Method a is 0.500 (95 % interval 0.500 to 0.500) on 3 test images of cells. "
         "So few images (3) give no firm estimate."
     )
+    pages = [entry | {"group": "stack"} for entry in many("a", [0.5] * 12)]
+    assert "So few groups (1) give no firm estimate." in sentence(make(pages))
 
 
 def test_sentence_tells_budget_failures_and_empty_classes():
