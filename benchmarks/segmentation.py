@@ -120,7 +120,9 @@ def measure(
             continue
         # paths of this machine are nobody's business
         settings = [
-            option for option in overrides if option.startswith(unit.method.name) and "weights" not in option
+            option
+            for option in overrides
+            if option.startswith(f"{unit.method.name}.") and "weights" not in option
         ]
         results.add(outcome, {"options": settings})
         mean = np.mean([record["mean_iou"] for record in outcome["records"]])
@@ -139,7 +141,7 @@ def overrides_of(arguments: argparse.Namespace) -> list[str]:
         "fcn-scratch": ["backbone=squeezenet1_0", "n_hidden=512", *budget],
         "unet": ["n_filters=16", *budget],
     }
-    return [f"{method}.{option}" for method, options in of_methods.items() for option in options]
+    return [f"{method}.{option}" for method in arguments.methods for option in of_methods.get(method, [])]
 
 
 def main() -> None:

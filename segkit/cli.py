@@ -203,21 +203,25 @@ def evaluate(
     from segkit.evaluate import compare_folders
 
     page = None if output is None else output / "index.html"
+    for folder in (predictions, masks, images):
+        if output is not None and folder is not None:
+            _refuse_nesting(folder, output)
     for path in (json_file, page):
         if path is not None:
             _refuse_existing([path], overwrite)
             _check_writable(path)
     result = compare_folders(predictions, masks, unlabelled=unlabelled, skip=EXTRAS)
-    if json_file is not None:
-        _write_json(json_file, result)
     tell = teller(quiet=quiet)
-    tell(describe_scores(result))
     if page is not None:
         from segkit.report import write_report
         from segkit.report.sources import result_of_folders
 
         scored, pictures = result_of_folders(predictions, masks, images, unlabelled=unlabelled, skip=EXTRAS)
         write_report(scored, page, pictures)
+    if json_file is not None:
+        _write_json(json_file, result)
+    tell(describe_scores(result))
+    if page is not None:
         tell(f"Report: {page}")
 
 
@@ -238,24 +242,33 @@ def benchmark(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="METHOD.KEY=VALUE", help="One option of a method. May be repeated."),
+        typer.Option(
+            "--set",
+            metavar="METHOD.KEY=VALUE",
+            help="One option of a method, or data.labels, data.unlabelled. May be repeated.",
+        ),
     ] = None,
     groups: Annotated[
-        Path | None, typer.Option(help="CSV file of stem,group: groups (patients, videos) are never split.")
+        Path | None,
+        typer.Option(
+            help="CSV file of stem,group: groups (patients, videos, pages of a file) are never split."
+        ),
     ] = None,
     test: Annotated[
         Path | None, typer.Option(help="Text file of the images to test on, one stem a line.")
     ] = None,
-    unlabelled: UnlabelledOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what an earlier run left.")] = False,
     quiet: QuietOption = False,
 ) -> None:
     """Compare methods on few-shot splits of a folder, and write a report. Exit status 1 if any run failed."""
-    from segkit.benchmark import Benchmark, load_methods
+    from segkit.benchmark import Benchmark, load_data, load_methods
     from segkit.report import write_report
     from segkit.report.sources import pictures_of_benchmark
 
+    for folder in (images, masks):
+        _refuse_nesting(folder, output)
     chosen = load_methods(filter(None, re.split(r"[,\s]+", methods)), config, set_ or [])
+    data = load_data(config, set_ or [])
     run = Benchmark(
         images,
         masks,
@@ -265,7 +278,8 @@ def benchmark(
         seeds=range(seeds),
         groups=groups,
         test=test,
-        unlabelled=unlabelled,
+        labels=data.labels,
+        unlabelled=data.unlabelled,
     )
     run.check_output(resume=resume)
     _check_writable(output / "results.json")
@@ -350,7 +364,7 @@ def _join_sizes(arguments: list[str]) -> list[str]:
 
 def _read_sizes(text: str) -> list[int]:
     words = [word for word in re.split(r"[,\s]+", text) if word]
-    if not words or not all(word.isdigit() and int(word) for word in words):
+    if not words or not all(word.isdecimal() and int(word) for word in words):
         raise ConfigError(f"--train-sizes {text}: give numbers of images, 1 or more, such as 1,2,3,5,15")
     return [int(word) for word in words]
 

@@ -47,7 +47,7 @@ def test_a_benchmark_writes_results_and_a_report(folder, tmp_path, monkeypatch, 
     assert "<html" in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert (tmp_path / "out" / "results.csv").exists()
     assert run(monkeypatch, *arguments, *options) == 2
-    assert "holds results: add --resume to go on" in capsys.readouterr().err
+    assert "index.html: add --resume to go on" in capsys.readouterr().err
     # what failed makes the exit status 1, what was done is kept
     broken = ["--methods", "forest,fcn", "--train-sizes", "1", "--seeds", "1", "--resume"]
     weights = ["--set", "forest.n_estimators=4", "--set", "fcn.weights=none.npz"]
@@ -61,6 +61,9 @@ def test_a_benchmark_writes_results_and_a_report(folder, tmp_path, monkeypatch, 
     ("options", "message"),
     [
         (["--train-sizes", "0"], "--train-sizes 0: give numbers of images"),
+        (["--train-sizes", "1", "²"], "--train-sizes 1,²: give numbers of images"),
+        (["--train-sizes", "²"], "--train-sizes ²: give numbers of images"),
+        (["--set", "forset.n_estimators=4"], "there is no method forset: the nearest is forest"),
         (["--train-sizes", "two"], "--train-sizes two: give numbers of images"),
         (["--methods", "magic"], "method magic: choose among"),
         (["--groups", "none.csv"], "groups none.csv cannot be read"),
@@ -75,6 +78,45 @@ def test_bad_options_are_one_line(folder, tmp_path, monkeypatch, capsys, options
     assert message in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_all_that_is_asked_for_reaches_the_runs(tmp_path, monkeypatch, capsys):
+    for index, (image, mask) in enumerate(zip(*make_demo_set(5, shape=(64, 64)), strict=True)):
+        mask[:8] = 2
+        mask[0] = 9
+        write_image(tmp_path / "images" / f"{index}.png", image)
+        write_mask(tmp_path / "masks" / f"{index}.png", mask)
+    (tmp_path / "groups.csv").write_text("0,p\n1,p\n2,q\n3,q\n4,r\n")
+    (tmp_path / "test.txt").write_text("0\n2\n")
+    # a user's file of the name of a module that Python comes with
+    (tmp_path / "statistics.py").write_text("raise SystemExit('the wrong file')")
+    monkeypatch.chdir(tmp_path)
+    arguments = ["benchmark", "images", "masks", "-o", "out", "--methods", "forest", "--train-sizes", "1"]
+    arguments += ["--seeds", "1", "--set", "forest.n_estimators=4"]
+    splits = ["--groups", "groups.csv", "--test", "test.txt"]
+    assert run(monkeypatch, *arguments, *splits) == 2
+    assert "--set data.labels=" in capsys.readouterr().err
+    classes = ["--set", "data.labels={0: rest, 1: cell, 2: edge}", "--set", "data.unlabelled=9"]
+    assert run(monkeypatch, *arguments, *splits, *classes) == 0
+    result = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert result["label_map"]["names"] == ["rest", "cell", "edge"]
+    assert result["label_map"]["unlabelled"] == 9
+    assert result["units"][0]["train"] == ["4"]
+    assert [(record["image"], record["group"]) for record in result["records"]] == [("0", "p"), ("2", "q")]
+
+
+@pytest.mark.parametrize("inside", ["images", "masks"])
+@pytest.mark.parametrize("command", ["benchmark", "evaluate"])
+def test_results_are_kept_out_of_the_input(folder, monkeypatch, capsys, command, inside):
+    output = folder / inside / "out"
+    options = ["--images", folder / "images"] if command == "evaluate" else ["--train-sizes", "99"]
+    first = folder / ("masks" if command == "evaluate" else "images")
+    assert run(monkeypatch, command, first, folder / "masks", "-o", output, *options) == 2
+    error = capsys.readouterr().err
+    assert error == (
+        f"segkit: output {output} is the input folder {folder / inside} or inside it: choose a folder elsewhere\n"
+    )
+    assert not output.exists()
 
 
 def test_evaluation_writes_a_report(folder, tmp_path, monkeypatch, capsys):
@@ -106,6 +148,8 @@ def test_evaluation_writes_a_report(folder, tmp_path, monkeypatch, capsys):
 def test_a_report_needs_the_images_of_its_masks(folder, tmp_path, monkeypatch, capsys):
     write_image(tmp_path / "other" / "x.png", np.zeros((4, 4)))
     arguments = ["evaluate", folder / "masks", folder / "masks", "-o", tmp_path / "report"]
+    arguments += ["--json", tmp_path / "scores.json"]
     assert run(monkeypatch, *arguments, "--images", tmp_path / "other") == 2
     assert "without" in capsys.readouterr().err
+    assert not (tmp_path / "scores.json").exists()
     assert not (tmp_path / "report" / "index.html").exists()

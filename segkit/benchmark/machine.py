@@ -10,8 +10,8 @@ from typing import Any
 from segkit.store import package_versions
 
 
-def machine() -> dict[str, Any]:
-    """Processor, cores and versions of the machine that this runs on."""
+def machine(device: str = "cpu") -> dict[str, Any]:
+    """Processor, cores and versions of the machine that this runs on, and its GPU if that is the device."""
     model = next(
         (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.processor(),
@@ -21,17 +21,27 @@ def machine() -> dict[str, Any]:
         "n_cores": os.cpu_count(),
         "python": platform.python_version(),
         "versions": package_versions(),
-    }
+    } | ({"gpu": _gpu(device)} if device.startswith("cuda") else {})
 
 
 def peak_memory_mib() -> float | None:
     """Most memory this process ever held, in MiB; None where the system does not tell."""
+    # not getrusage if it can be helped: on Linux its maximum starts at that of the parent process
+    for line in _lines("/proc/self/status"):
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 2**10
     try:
         import resource
     except ImportError:
         return None
     unit = 2**20 if platform.system() == "Darwin" else 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def _gpu(device: str) -> str:
+    import torch
+
+    return torch.cuda.get_device_name(device)
 
 
 def _lines(path: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 from pydantic import ValidationError as SchemaError
 
 from segkit.base import BaseSegmenter
-from segkit.config import BankConfig, Config, read_options
+from segkit.config import BankConfig, Config, DataConfig, read_options
 from segkit.errors import ConfigError
 
 
@@ -96,6 +96,13 @@ DEFAULT_METHODS: dict[str, dict[str, Any]] = {
 }
 
 
+# Options of a training configuration that all methods of a benchmark share, and where they are given.
+_OF_THE_BENCHMARK = {
+    "data": "beside the methods, for example --set data.unlabelled=VALUE",
+    "seed": "by --seeds",
+}
+
+
 @dataclass(frozen=True)
 class Method:
     """A way of segmenting images that a benchmark runs.
@@ -126,7 +133,8 @@ class Method:
 
     def to_dict(self) -> dict[str, Any]:
         """Title, kind and every option, in values that JSON can hold; `from_dict` reads it back."""
-        return {"title": self.title, "kind": self.kind, "config": self.options.model_dump(mode="json")}
+        config = self.options.model_dump(mode="json", exclude=set(_OF_THE_BENCHMARK))
+        return {"title": self.title, "kind": self.kind, "config": config}
 
     @classmethod
     def from_dict(cls, name: str, entries: Mapping[str, Any]) -> Self:
@@ -145,9 +153,9 @@ def load_methods(
         Those to run, of `DEFAULT_METHODS` or of the file.
     path : Path, optional
         YAML file of methods: ``NAME: {kind: segkit|forest|fcn|unet, title: ..., ...options}``. It adds to the
-        default ones, or replaces those of the same name.
+        default ones, or replaces those of the same name. Its section ``data`` is for `load_data`.
     overrides : iterable of str
-        ``NAME.key=value``, for example ``fcn.weights=FILE``.
+        ``NAME.key=value`` of the chosen methods, for example ``fcn.weights=FILE``; those of ``data`` are for `load_data`.
 
     Returns
     -------
@@ -159,16 +167,22 @@ def load_methods(
     ConfigError
         If a method, a key or a value does not exist or fit.
     """
+    names, overrides = list(dict.fromkeys(names)), list(overrides)
     known = read_options(path, overrides, base=DEFAULT_METHODS)
+    known.pop("data", None)
+    for name in known:
+        if not isinstance(name, str):
+            raise ConfigError(f"configuration {path}: method {name} is no text: put its name in quotes")
+    _refuse_unused(overrides, names, read_options(path, base=DEFAULT_METHODS))
     methods = []
-    for name in dict.fromkeys(names):
+    for name in names:
         if name not in known:
             raise ConfigError(
                 f"method {name}: choose among {', '.join(known)}, or describe it in a --config file"
             )
-        if not re.fullmatch(r"[\w.-]+", name):
+        if not re.fullmatch(r"[A-Za-z0-9_-][\w.-]*", name):
             raise ConfigError(
-                f"method {name!r}: use letters, digits, dots, dashes and underscores, for it names files"
+                f"method {name!r}: use letters, digits, dashes, underscores and, but not first, dots: it names files"
             )
         if not isinstance(known[name], dict):
             raise ConfigError(f"method {name} is {known[name]!r}: give a mapping of kind, title and options")
@@ -180,14 +194,52 @@ def load_methods(
     return methods
 
 
+def load_data(path: Path | None = None, overrides: Iterable[str] = ()) -> DataConfig:
+    """Read what mask values mean: the section ``data`` of the file and of the overrides of `load_methods`.
+
+    Parameters
+    ----------
+    path : Path, optional
+        YAML file of methods.
+    overrides : iterable of str
+        ``key=value``, for example ``data.unlabelled=255``.
+
+    Returns
+    -------
+    DataConfig
+        Names of the classes, and the value of unlabelled pixels.
+
+    Raises
+    ------
+    ConfigError
+        If a key or a value does not exist or fit.
+    """
+    return Config.from_options({"data": read_options(path, overrides).get("data", {})}).data
+
+
+def _refuse_unused(overrides: Sequence[str], names: Sequence[str], described: Mapping[str, Any]) -> None:
+    """Refuse overrides of methods that do not run: they would change nothing."""
+    for override in overrides:
+        name = override.partition("=")[0].partition(".")[0].strip()
+        if name in (*names, "data"):
+            continue
+        if name in described:
+            raise ConfigError(f"--set {override}: {name} is not among --methods {','.join(names)}")
+        [near] = get_close_matches(name, [*names, *described, "data"], n=1, cutoff=0)
+        raise ConfigError(f"--set {override}: there is no method {name}: the nearest is {near}")
+
+
 def _check(name: str, kind: str, options: Mapping[str, Any]) -> Any:
     """Check options against the schema of a kind; what is wrong is told with the method's name."""
     if kind == "segkit":
+        for key, place in _OF_THE_BENCHMARK.items():
+            if key in options:
+                raise ConfigError(f"method {name}: {key} is the same for all methods: give it {place}")
         try:
             return Config.from_options(options)
         except ConfigError as error:
             raise ConfigError(f"method {name}: {error}") from error
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ConfigError(f"method {name}: kind {kind!r} is none of segkit, {', '.join(_KINDS)}")
     schema = _KINDS[kind]
     try:

@@ -86,7 +86,7 @@ def few_shot_split(
     return Split(tuple(candidates[:n_train]), tuple(tested))
 
 
-def read_groups(path: Path, stems: Sequence[str]) -> dict[str, str]:
+def read_groups(path: Path, stems: Sequence[str], *, files: Sequence[str] | None = None) -> dict[str, str]:
     """Read which group (patient, video) each image belongs to.
 
     Parameters
@@ -95,6 +95,9 @@ def read_groups(path: Path, stems: Sequence[str]) -> dict[str, str]:
         CSV file of two columns, stem and group, with or without a header.
     stems : sequence of str
         The annotated images; each needs a group.
+    files : sequence of str, optional
+        The stem of the file of each of `stems`, as in `Dataset`: a line of a file is for those of its pages that
+        have none of their own.
 
     Returns
     -------
@@ -104,24 +107,33 @@ def read_groups(path: Path, stems: Sequence[str]) -> dict[str, str]:
     Raises
     ------
     InputError
-        If the file cannot be read, a line has not two columns, or an image has no group.
+        If the file cannot be read, a line has not two columns, or an image has no group or several.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"groups {path} cannot be read ({error}): give a CSV file of stem,group") from error
+    listed: dict[str, str] = {}
     for number, row in enumerate(rows, 1):
         if len(row) != 2:
             raise InputError(f"groups {path}, line {number} has {len(row)} columns: give two, stem,group")
-    group_of = {stem.strip(): group.strip() for stem, group in rows}
-    missing = [stem for stem in stems if stem not in group_of]
+        stem, group = (cell.strip() for cell in row)
+        if not group:
+            raise InputError(f"groups {path}, line {number} gives {stem} no group: give it one")
+        if listed.setdefault(stem, group) != group:
+            raise InputError(
+                f"groups {path}, line {number} puts {stem} into {group}, an earlier one into {listed[stem]}: keep one"
+            )
+    file_of = dict(zip(stems, stems if files is None else files, strict=True))
+    group_of = {stem: listed.get(stem, listed.get(file_of[stem], "")) for stem in stems}
+    missing = [stem for stem, group in group_of.items() if not group]
     if missing:
         more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
         raise InputError(
             f"groups {path} lacks {', '.join(missing[:10])}{more}: give a line stem,group for every image"
         )
-    return {stem: group_of[stem] for stem in stems}
+    return group_of
 
 
 def read_stem_list(path: Path, stems: Sequence[str]) -> list[str]:

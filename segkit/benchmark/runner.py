@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import shutil
 import statistics
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from segkit import __version__
 from segkit.base import Progress, pass_on
 from segkit.benchmark.machine import machine
 from segkit.benchmark.methods import Method
@@ -24,6 +26,7 @@ from segkit.evaluate import TOLERANCE
 from segkit.images import LabelMap, load_pairs, pair
 
 USUAL_PICTURE_SIZE = 5
+WRITTEN = ("units", "predictions", "results.json", "results.csv", "manifest.json", "index.html")
 logger = logging.getLogger(__name__)
 
 
@@ -39,7 +42,7 @@ class Unit:
     @property
     def name(self) -> str:
         """Name of its files."""
-        return f"{self.method.name}-n{self.n_train:02d}-seed{self.seed}"
+        return _unit_name(self.method.name, self.n_train, self.seed)
 
 
 @dataclass
@@ -51,15 +54,18 @@ class Benchmark:
     images, masks : Path
         Folders of images and masks of equal stems.
     output : Path
-        Folder of the results. Each unit is written into ``units/`` when it is done.
+        Folder of the results. Each unit is written into ``units/`` when it is done, and the predictions of some
+        into ``predictions/``.
     methods : sequence of Method
         Methods to compare.
     train_sizes, seeds : sequence of int
         Numbers of training images, and seeds of the splits.
     groups : Path, optional
-        CSV file of the group of each image; see `read_groups` and `few_shot_split`.
+        CSV file of the group of each image; see `read_groups` and `few_shot_split`. Without it the pages of a
+        file are a group.
     test : Path, optional
-        Text file of the test images, one stem a line; see `few_shot_split`.
+        Text file of the test images, one stem a line; see `few_shot_split`. If all images are pages of one file,
+        the others are trained on.
     labels : mapping of int to str, optional
         The class name of each mask value.
     unlabelled : int, optional
@@ -83,7 +89,7 @@ class Benchmark:
     def __post_init__(self) -> None:
         dataset = load_pairs(self.images, self.masks, labels=self.labels, unlabelled=self.unlabelled)
         self.stems, self.label_map, self.messages = dataset.stems, dataset.label_map, dataset.messages
-        self._group_of = None if self.groups is None else read_groups(self.groups, self.stems)
+        self._group_of = self._group(dataset.files)
         self._tested = None if self.test is None else read_stem_list(self.test, self.stems)
         self.left_out: list[dict[str, Any]] = []
         self.units = list(self._plan())
@@ -93,6 +99,7 @@ class Benchmark:
                 f"{', '.join(map(str, self.train_sizes))}: annotate more, or ask for smaller --train-sizes"
             )
         self._data_digest = _digest_files(self.images, self.masks)
+        self._weights_digest = {method.name: _digest_weights(method) for method in self.methods}
 
     @property
     def pictures(self) -> dict[str, int]:
@@ -187,16 +194,35 @@ class Benchmark:
 
     def check_output(self, *, resume: bool) -> None:
         """Refuse a folder that holds results unless they are to be gone on with."""
-        if (self.output / "units").exists() and not resume:
-            raise OutputError(f"{self.output} holds results: add --resume to go on, or choose another folder")
+        left = [name for name in WRITTEN if (self.output / name).exists()]
+        if left and not resume:
+            raise OutputError(
+                f"{self.output} holds {', '.join(left)}: add --resume to go on, or choose another folder"
+            )
         for path in [self.output / "results.json"] if resume else []:
             if path.exists():
                 read_json(path)
 
     def picture_files(self, method: str, stem: str) -> tuple[Path, Path]:
         """Files of the predicted mask and of the probability maps that were kept of a test image."""
-        folder = self.output / "predictions" / method
-        return folder / f"{stem}.tif", folder / "probability" / f"{stem}.tif"
+        folder = self._predictions(_unit_name(method, **self.pictures))
+        return folder / "masks" / f"{stem}.tif", folder / "probability" / f"{stem}.tif"
+
+    def _group(self, files: Sequence[str]) -> dict[str, str] | None:
+        """Give the group of each image; pages of a file are one, for neighbours look alike."""
+        if self.groups is not None:
+            return read_groups(self.groups, self.stems, files=files)
+        n_files = len(set(files))
+        if n_files == len(files):
+            return None
+        if n_files > 1:
+            return dict(zip(self.stems, files, strict=True))
+        if self.test is None:
+            raise InputError(
+                f"all {len(files)} images are pages of one file, {files[0]}, which is not split between training "
+                f"and test unasked: name the pages to test on by --test, or give pages groups by --groups"
+            )
+        return None
 
     def _plan(self) -> Iterable[Unit]:
         for n_train in sorted(set(self.train_sizes)):
@@ -214,12 +240,13 @@ class Benchmark:
 
     def _job(self, unit: Unit) -> dict[str, Any]:
         method = unit.method.to_dict()
-        kept = self.pictures == {"n_train": unit.n_train, "seed": unit.seed}
         job = {
             "format_version": FORMAT_VERSION,
+            "segkit": __version__,
             "label_map": self.label_map.to_dict(),
             "name": unit.method.name,
             "method": method,
+            "weights": self._weights_digest[unit.method.name],
             "n_train": unit.n_train,
             "seed": unit.seed,
             "train": list(unit.split.train),
@@ -229,19 +256,29 @@ class Benchmark:
             else {stem: self._group_of[stem] for stem in unit.split.test},
             "tolerance": TOLERANCE,
         }
-        fingerprint = hashlib.sha256(json.dumps([job, kept, self._data_digest]).encode()).hexdigest()
+        fingerprint = hashlib.sha256(json.dumps([job, self._data_digest]).encode()).hexdigest()
         # A run with other options or data must not go on from this one's checkpoint.
         checkpoint = self._path(unit).with_name(f".{unit.name}-{fingerprint[:8]}.pt")
         places = {"images": str(self.images), "masks": str(self.masks), "checkpoint": str(checkpoint)}
-        pictures = str(self.output / "predictions" / unit.method.name) if kept else None
+        pictures = str(self._predictions(unit.name)) if self._keeps(unit) else None
         return job | places | {"pictures": pictures, "fingerprint": fingerprint}
 
     def _done(self, unit: Unit) -> dict[str, Any] | None:
-        if not self._path(unit).exists():
+        try:
+            found = self._read(unit)
+        except InputError:  # absent, damaged, or of another version
             return None
-        found = self._read(unit)
-        good = "error" not in found and found.get("fingerprint") == self._job(unit)["fingerprint"]
-        return found if good else None
+        good = "unit" in found and found.get("fingerprint") == self._job(unit)["fingerprint"]
+        return found if good and self._has_pictures(unit) else None
+
+    def _has_pictures(self, unit: Unit) -> bool:
+        """Whether the predictions of a unit are there, or need not be."""
+        return not self._keeps(unit) or all(
+            path.exists() for stem in unit.split.test for path in self.picture_files(unit.method.name, stem)
+        )
+
+    def _keeps(self, unit: Unit) -> bool:
+        return self.pictures == {"n_train": unit.n_train, "seed": unit.seed}
 
     def _run(self, unit: Unit) -> dict[str, Any]:
         job = self._job(unit)
@@ -249,33 +286,55 @@ class Benchmark:
         job_file = path.with_name(f".{unit.name}.job.json")
         write_json(job_file, job)
         path.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "segkit.benchmark.unit", str(job_file), str(path)]
+        # what a run with other options or images has left
+        shutil.rmtree(self._predictions(unit.name), ignore_errors=True)
+        for checkpoint in path.parent.glob(f".{unit.name}-????????.pt"):
+            if str(checkpoint) != job["checkpoint"]:
+                checkpoint.unlink()
+        # -P: a file of the user's folder must not pass for a module
+        command = [sys.executable, "-P", "-m", "segkit.benchmark.unit", str(job_file), str(path)]
         try:
-            process = subprocess.run(command, capture_output=True, text=True, check=False)
+            process = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         finally:
             job_file.unlink(missing_ok=True)
         if path.exists():
             Path(job["checkpoint"]).unlink(missing_ok=True)
-        if process.stderr.strip():
+        said = process.stderr.strip()
+        if said:
             path.with_suffix(".log").write_text(process.stderr, encoding="utf-8")
         if not path.exists():
-            reason = (
-                "was killed, most likely for want of memory"
-                if process.returncode < 0
-                else "ended without a word"
-            )
-            error = f"the process {reason} (exit status {process.returncode})"
+            killed = process.returncode < 0
+            how = "was killed, most likely for want of memory" if killed else "ended without a result"
+            last = f": {said.splitlines()[-1].strip()}" if said else ""
+            error = f"the process {how} (exit status {process.returncode}){last}"
             write_json(
                 path,
                 {"format_version": FORMAT_VERSION, "fingerprint": job["fingerprint"], "error": error},
             )
         return self._read(unit)
 
+    def _predictions(self, unit_name: str) -> Path:
+        return self.output / "predictions" / unit_name
+
     def _path(self, unit: Unit) -> Path:
         return self.output / "units" / f"{unit.name}.json"
 
     def _read(self, unit: Unit) -> dict[str, Any]:
         return read_json(self._path(unit))
+
+
+def _unit_name(method: str, n_train: int, seed: int) -> str:
+    return f"{method}-n{n_train:02d}-seed{seed}"
+
+
+def _digest_weights(method: Method) -> str | None:
+    """Hexadecimal sha256 of the file of weights that a method reads, if any; downloaded ones never change."""
+    config = method.to_dict()["config"]
+    source = config.get("weights") or (config.get("bank") or {}).get("weights")
+    if source is None or not Path(source).is_file():
+        return None
+    with Path(source).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest_files(images: Path, masks: Path) -> str:

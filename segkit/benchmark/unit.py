@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from segkit.base import BaseSegmenter
 from segkit.benchmark.explain import explain
-from segkit.benchmark.machine import peak_memory_mib
+from segkit.benchmark.machine import machine, peak_memory_mib
 from segkit.benchmark.methods import Method
 from segkit.benchmark.results import FORMAT_VERSION, read_json, write_json
 from segkit.errors import InputError, SegkitError
 from segkit.evaluate import score_image
 from segkit.images import LabelMap, pair, read_image, read_mask, write_mask, write_probability
+from segkit.images.pairs import page_names
 from segkit.segmenter import Segmenter
 
 
@@ -36,13 +37,13 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
     job : dict
         ``images`` and ``masks`` (folders), ``label_map``, ``name``, ``method`` (as `Method.to_dict` gives it),
         ``n_train``, ``seed``, ``train`` and ``test`` (stems), ``groups`` (of the test images, or None),
-        ``tolerance``, ``pictures``: the folder to keep predictions in, or None; and ``checkpoint``: the file from
-        which an interrupted training goes on.
+        ``tolerance``, ``pictures``: the folder to keep predictions in (``masks/`` and ``probability/``), or None;
+        and ``checkpoint``: the file from which an interrupted training goes on.
 
     Returns
     -------
     dict
-        ``unit``: seconds, memory and what the method chose; ``records``: one for each test image.
+        ``unit``: seconds, memory, machine and what the method chose; ``records``: one for each test image.
     """
     label_map = LabelMap.from_dict(job["label_map"])
     pairs = read_stems(job["images"], job["masks"], [*job["train"], *job["test"]])
@@ -70,23 +71,28 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
         records.append({**own, "image": stem, "group": group, **scores, "predict_seconds": seconds})
         if job["pictures"] is not None:
             folder = Path(job["pictures"])
-            write_mask(folder / f"{stem}.tif", label_map.decode(ids))
+            write_mask(folder / "masks" / f"{stem}.tif", label_map.decode(ids))
             write_probability(folder / "probability" / f"{stem}.tif", probability.transpose(2, 0, 1))
     costs = {"fit_seconds": fit_seconds, "peak_memory_mib": peak_memory_mib()}
+    device = getattr(segmenter, "device_", "cpu")
     unit = {
         **own,
         "train": job["train"],
         "test": job["test"],
         **costs,
         "predict_seconds": float(np.mean([record["predict_seconds"] for record in records])),
-        "device": getattr(segmenter, "device_", "cpu"),
+        "device": device,
+        "machine": machine(device),
         "budget_limited": _budget_limited(segmenter),
         "notes": sorted({" ".join(str(warning.message).split()) for warning in caught}),
         "explain": None,
     }
     if isinstance(segmenter, Segmenter):
         training = [(images[stem], label_map.encode(masks[stem])) for stem in job["train"]]
-        unit["explain"] = explain(segmenter, training if job["pictures"] is not None else None)
+        try:
+            unit["explain"] = explain(segmenter, training if job["pictures"] is not None else None)
+        except Exception as error:  # the scores are good all the same
+            unit["notes"].append(f"what was chosen cannot be told: {_one_line(error)}")
     return {"unit": unit, "records": [record | costs for record in records]}
 
 
@@ -95,29 +101,29 @@ def read_stems(
 ) -> list[tuple[str, NDArray[np.float32], NDArray[Any]]]:
     """Read some of the images of a folder, with their masks, by name; pages are called "stem#1", ..."""
     wanted = set(stems)
-    files = {stem.partition("#")[0] for stem in stems} | wanted
-    found = [
-        (stem, image, mask)
-        for entry in pair(images, masks)
-        if entry.stem in files
-        for stem, image, mask in _pages(entry.stem, read_image(entry.image), read_mask(entry.mask))
-        if stem in wanted
-    ]
+    files = {stem.rpartition("#")[0] for stem in stems} | wanted
+    found = []
+    for entry in pair(images, masks):
+        if files.isdisjoint(page_names(entry, 1)):
+            continue
+        pages = read_image(entry.image)
+        named = zip(page_names(entry, len(pages)), pages, read_mask(entry.mask), strict=True)
+        found += [item for item in named if item[0] in wanted]
     missing = wanted - {stem for stem, _, _ in found}
     if missing:
         raise InputError(f"{', '.join(sorted(missing))}: no such images in {images}: they were there before")
     return found
 
 
-def _pages(stem: str, images: Sequence[Any], masks: Sequence[Any]) -> Iterator[tuple[str, Any, Any]]:
-    names: Iterable[str] = [stem] if len(images) == 1 else (f"{stem}#{n + 1}" for n in range(len(images)))
-    return zip(names, images, masks, strict=True)
-
-
 def _budget_limited(segmenter: BaseSegmenter) -> bool | None:
     """Whether training ended for want of steps; None for methods that know no such end."""
     stopped_early = getattr(segmenter, "stopped_early_", None)
     return None if stopped_early is None else not stopped_early
+
+
+def _one_line(error: Exception) -> str:
+    message = " ".join(str(error).split()) or "no message"
+    return message if isinstance(error, SegkitError) else f"{type(error).__name__}: {message}"
 
 
 def main(job_file: str, result_file: str) -> None:
@@ -129,10 +135,7 @@ def main(job_file: str, result_file: str) -> None:
     except Exception as error:  # whatever it is, the benchmark goes on and tells
         if not isinstance(error, SegkitError):
             traceback.print_exc()
-        message = " ".join(str(error).split()) or "no message"
-        result = {
-            "error": message if isinstance(error, SegkitError) else f"{type(error).__name__}: {message}"
-        }
+        result = {"error": _one_line(error)}
     write_json(
         Path(result_file), {"format_version": FORMAT_VERSION, "fingerprint": job["fingerprint"]} | result
     )

@@ -44,6 +44,8 @@ class Dataset:
     ----------
     stems : list of str
         The name of each item; pages of a multi-page file are "stem#1", "stem#2", ...
+    files : list of str
+        The stem of the file that each item is of; pages of one file share it.
     images : list of ndarray of shape (H, W, C), float32
         Images in [0, 1].
     masks : list of ndarray of shape (H, W), int
@@ -55,6 +57,7 @@ class Dataset:
     """
 
     stems: list[str]
+    files: list[str]
     images: list[NDArray[np.float32]]
     masks: list[NDArray[Any]]
     label_map: LabelMap
@@ -119,6 +122,7 @@ class _Item(NamedTuple):
     """One page of a pair, the mask in the file's own values."""
 
     stem: str
+    file: str
     image: NDArray[np.float32]
     mask: NDArray[Any]
     dtype: str
@@ -185,6 +189,12 @@ def pair(images: str | Path, masks: str | Path) -> list[Pair]:
     return pairs
 
 
+def page_names(entry: Pair, n_pages: int) -> list[str]:
+    """Name the pages of an image file: "stem#1", "stem#2", ..., or "stem" if there is one only."""
+    stem = entry.stem or entry.image.stem
+    return [stem] if n_pages == 1 else [f"{stem}#{page + 1}" for page in range(n_pages)]
+
+
 def load_pairs(
     images: str | Path,
     masks: str | Path,
@@ -224,6 +234,7 @@ def load_pairs(
     assert label_map is not None  # or there was a fault to raise
     return Dataset(
         stems=[item.stem for item in items],
+        files=[item.file for item in items],
         images=[item.image for item in items],
         masks=[item.mask for item in items],
         label_map=label_map,
@@ -347,9 +358,9 @@ def _items(
             f"expected a mask for each: annotate or remove pages"
         )
         return
-    for index, page in enumerate(pages):
-        name = f"{entry.image}#{index + 1}" if len(pages) > 1 else str(entry.image)
-        stem = (entry.stem or entry.image.stem) + name.removeprefix(str(entry.image))
+    [file] = page_names(entry, 1)
+    for index, (stem, page) in enumerate(zip(page_names(entry, len(pages)), pages, strict=True)):
+        name = f"{entry.image}{stem.removeprefix(file)}"
         try:
             image = image_from_page(page, name=name)
             check_image(image, name=name)
@@ -364,7 +375,7 @@ def _items(
                 f"expected one size: export the mask at the size of the image"
             )
             continue
-        yield _Item(stem, image, masks[index], str(page.dtype))
+        yield _Item(stem, file, image, masks[index], str(page.dtype))
 
 
 def _unannotated(items: Sequence[_Item], unlabelled: int | None) -> list[str]:

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from segkit.baselines import FCN, PixelForest, UNet
-from segkit.benchmark import DEFAULT_METHODS, Method, load_methods
+from segkit.benchmark import DEFAULT_METHODS, Method, load_data, load_methods
 from segkit.errors import ConfigError
 from segkit.features import ScatteringBank
 from segkit.segmenter import Segmenter
@@ -34,6 +34,27 @@ def test_defaults_are_not_changed_by_overrides():
     before = json.dumps(DEFAULT_METHODS)
     load_methods(["segkit-vgg"], None, ["segkit-vgg.bank.name=vgg19"])
     assert json.dumps(DEFAULT_METHODS) == before
+
+
+def test_classes_are_named_once_for_all_methods(tmp_path):
+    file = tmp_path / "methods.yaml"
+    file.write_text("data: {labels: {0: rest, 3: cell}, unlabelled: 9}\nforest: {kind: forest}\n")
+    assert load_data(file).labels == {0: "rest", 3: "cell"}
+    assert load_data(file, ["data.unlabelled=7", "forest.n_estimators=3"]).unlabelled == 7
+    assert load_data().labels is None
+    assert [method.name for method in load_methods(["forest"], file, ["data.unlabelled=7"])] == ["forest"]
+    with pytest.raises(ConfigError, match="method data: choose among"):
+        load_methods(["data"], file)
+    with pytest.raises(ConfigError, match=r"unknown key data\.lables: the nearest is data\.labels"):
+        load_data(None, ["data.lables=3"])
+
+
+def test_a_file_of_methods_with_a_number_for_a_name(tmp_path):
+    file = tmp_path / "methods.yaml"
+    file.write_text("1: {kind: forest}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_methods(["1"], file)
+    assert str(caught.value) == f"configuration {file}: method 1 is no text: put its name in quotes"
 
 
 def test_a_forest_takes_any_bank():
@@ -67,6 +88,20 @@ def test_methods_survive_json(name):
             "method segkit-vgg: unknown key svm.class_weigth: the nearest is svm.class_weight",
         ),
         (["a/b"], ["a/b.kind=forest"], "use letters, digits"),
+        (["unet"], ["unet.kind=[a]"], "method unet: kind ['a'] is none of segkit, forest, fcn, unet"),
+        (["unet"], ["unte.depth=3"], "--set unte.depth=3: there is no method unte: the nearest is unet"),
+        (["fcn", "unet"], ["forest.bank=3"], "--set forest.bank=3: forest is not among --methods fcn,unet"),
+        (
+            ["segkit-vgg"],
+            ["segkit-vgg.seed=3"],
+            "method segkit-vgg: seed is the same for all methods: give it by --seeds",
+        ),
+        (
+            ["segkit-vgg"],
+            ["segkit-vgg.data.unlabelled=3"],
+            "method segkit-vgg: data is the same for all methods: give it beside the methods",
+        ),
+        (["a b"], ["a b.kind=forest"], "use letters, digits"),
         (["mine"], ["mine=3"], "method mine is 3: give a mapping"),
     ],
 )
@@ -74,3 +109,11 @@ def test_bad_methods(names, overrides, message):
     with pytest.raises(ConfigError) as caught:
         load_methods(names, None, overrides)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["..", ".hidden", "-n/..", ""])
+def test_names_of_methods_are_names_of_files(tmp_path, name):
+    file = tmp_path / "methods.yaml"
+    file.write_text(json.dumps({name: {"kind": "forest"}}))
+    with pytest.raises(ConfigError, match="it names files"):
+        load_methods([name], file)

@@ -57,9 +57,22 @@ def test_groups_are_read_with_or_without_a_header(tmp_path):
     assert read_groups(path, ["a", "b, c"]) == {"a": "1", "b, c": "2"}
 
 
+def test_groups_of_pages_are_read_by_file_or_by_page(tmp_path):
+    path = tmp_path / "groups.csv"
+    path.write_text("a,1\na#2,2\nb,1\nb,1\n")
+    groups = read_groups(path, ["a#1", "a#2", "b"], files=["a", "a", "b"])
+    assert groups == {"a#1": "1", "a#2": "2", "b": "1"}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("a,1\n", "lacks b: give a line"), ("a\n", "line 1 has 1 columns"), (None, "cannot be read")],
+    [
+        ("a,1\n", "lacks b: give a line"),
+        ("a\n", "line 1 has 1 columns"),
+        ("a,1\nb,2\na,3\n", "line 3 puts a into 3, an earlier one into 1: keep one"),
+        ("a,1\nb, \n", "line 2 gives b no group"),
+        (None, "cannot be read"),
+    ],
 )
 def test_bad_group_files(tmp_path, text, message):
     path = tmp_path / "groups.csv"

@@ -1,13 +1,28 @@
 import csv
 import json
+import shutil
+import sys
 
 import numpy as np
 import pytest
 
-from segkit.benchmark import Benchmark, few_shot_split, load_methods, read_results
+from segkit.benchmark import Benchmark, Split, few_shot_split, load_methods, read_results
 from segkit.benchmark.results import write_csv
 from segkit.errors import InputError, OutputError
 from segkit.images import write_image, write_mask
+
+WITHOUT_RESULT = "import sys; sys.exit('first line\\nlast line')"
+WITH_CHECKPOINT = """
+import json, sys
+from pathlib import Path
+job = json.loads(Path(sys.argv[-2]).read_text())
+Path(job["checkpoint"]).touch()
+"""
+WITH_RESULT = """
+result = {"format_version": 1, "fingerprint": job["fingerprint"], "error": "made up"}
+Path(sys.argv[-1]).write_text(json.dumps(result))
+"""
+KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 
 
 def quiet(items, description):
@@ -26,6 +41,30 @@ def finished(folder, small_forest, tmp_path_factory):
     run = benchmark(folder, tmp_path_factory.mktemp("out"), [small_forest, broken], train_sizes=[1, 30])
     said = []
     return run, run.run(progress=quiet, tell=said.append), said
+
+
+@pytest.fixture
+def stand_in(tmp_path_factory, monkeypatch):
+    """Give what makes units run a few lines of Python instead."""
+    python = sys.executable
+    script = tmp_path_factory.mktemp("stand-in") / "python"
+
+    def make(code):
+        script.write_text(f"#!{python}\n{code}")
+        script.chmod(0o755)
+        monkeypatch.setattr("sys.executable", str(script))
+
+    return make
+
+
+@pytest.fixture
+def stacks(tmp_path, rng):
+    """Three files of two pages, and one of one."""
+    for name, n_pages in (("a", 2), ("b", 2), ("c", 2), ("d", 1)):
+        pages = 255 * rng.integers(0, 2, (n_pages, 8, 8)).astype(np.uint8)
+        for kind in ("images", "masks"):
+            write_mask(tmp_path / kind / f"{name}.tif", pages)
+    return tmp_path
 
 
 def test_a_failing_unit_is_recorded_and_the_rest_goes_on(finished):
@@ -81,21 +120,158 @@ def test_other_options_or_images_are_not_what_was_done(finished, small_forest, f
     assert run._done(unit) is not None
     changed = benchmark(folder, run.output, [other])
     assert changed._done(changed.units[0]) is None
+    shutil.copytree(folder, tmp_path / "data")
+    same = benchmark(tmp_path / "data", run.output, [small_forest])
+    assert same._done(same.units[0]) is not None
+    write_mask(tmp_path / "data" / "masks" / "0.png", 255 * np.eye(64, dtype=np.uint8))
+    changed = benchmark(tmp_path / "data", run.output, [small_forest])
+    assert changed._done(changed.units[0]) is None
 
 
-def test_a_killed_process_is_told(folder, small_forest, tmp_path, monkeypatch):
+@pytest.mark.parametrize("content", ["{", '{"format_version": 0}', '{"format_version": 1}'])
+def test_a_damaged_or_old_unit_is_not_done(finished, small_forest, folder, tmp_path, content):
+    shutil.copytree(finished[0].output, tmp_path / "out")
+    run = benchmark(folder, tmp_path / "out", [small_forest])
+    assert run._done(run.units[0]) is not None
+    run._path(run.units[0]).write_text(content)
+    assert run._done(run.units[0]) is None
+
+
+def test_pictures_are_no_part_of_the_scores(finished, small_forest, folder, tmp_path):
+    shutil.copytree(finished[0].output, tmp_path / "out")
+    more = benchmark(folder, tmp_path / "out", [small_forest], train_sizes=[1, 5])
+    mask_file, map_file = more.picture_files("forest", "0")
+    assert mask_file == tmp_path / "out" / "predictions" / "forest-n05-seed0" / "masks" / "0.tif"
+    assert map_file == tmp_path / "out" / "predictions" / "forest-n05-seed0" / "probability" / "0.tif"
+    assert more._done(more.units[0]) is not None  # pictures of it are there, though not wanted
+    same = benchmark(folder, tmp_path / "out", [small_forest])
+    same.picture_files("forest", same.units[0].split.test[-1])[1].unlink()
+    assert more._done(more.units[0]) is not None
+    assert same._done(same.units[0]) is None  # wanted and absent
+
+
+def test_pictures_of_an_earlier_run_go_when_its_unit_starts(folder, small_forest, tmp_path, stand_in):
     run = benchmark(folder, tmp_path, [small_forest])
-    monkeypatch.setattr("sys.executable", "/bin/false")
+    mask_file, _ = run.picture_files("forest", "0")
+    write_mask(mask_file, np.eye(8, dtype=np.uint8))
+    stand_in(WITHOUT_RESULT)
+    run.run(progress=quiet, tell=lambda _: None)
+    assert not mask_file.exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (KILLED, "the process was killed, most likely for want of memory (exit status -9)"),
+        ("import sys; sys.exit(3)", "the process ended without a result (exit status 3)"),
+        (WITHOUT_RESULT, "the process ended without a result (exit status 1): last line"),
+    ],
+)
+def test_a_process_without_a_result_is_told(folder, small_forest, tmp_path, stand_in, code, message):
+    run = benchmark(folder, tmp_path, [small_forest])
+    stand_in(code)
     result = run.run(progress=quiet, tell=lambda _: None)
-    assert result["failures"][0]["error"] == "the process ended without a word (exit status 1)"
+    assert result["failures"][0]["error"] == message
     assert result["records"] == []
+
+
+def test_checkpoints_last_until_their_unit_is_done(folder, small_forest, tmp_path, stand_in):
+    run = benchmark(folder, tmp_path, [small_forest])
+    [unit] = run.units
+    own = tmp_path / "units" / f".forest-n01-seed0-{run._job(unit)['fingerprint'][:8]}.pt"
+    outdated = own.with_name(".forest-n01-seed0-01234567.pt")
+    of_another = own.with_name(".forest-n01-seed0-a-n01-seed0-01234567.pt")
+    own.parent.mkdir()
+    outdated.touch()
+    of_another.touch()
+    stand_in(WITH_CHECKPOINT)
+    run.outcome(unit)
+    assert own.exists()
+    assert not outdated.exists()
+    assert of_another.exists()
+    stand_in(WITH_CHECKPOINT + WITH_RESULT)
+    assert run.outcome(unit)["error"] == "made up"
+    assert not own.exists()
+
+
+@pytest.mark.parametrize("option", ["fcn.weights", "segkit-vgg.bank.weights", "forest-vgg.bank.weights"])
+def test_fingerprints_see_weights_and_version(folder, tmp_path, monkeypatch, option):
+    file = tmp_path / "weights.npz"
+
+    def job():
+        run = benchmark(folder, tmp_path, load_methods([option.split(".")[0]], None, [f"{option}={file}"]))
+        return run._job(run.units[0])
+
+    found = [job()]
+    for content in (b"1", b"2"):
+        file.write_bytes(content)
+        found.append(job())
+    monkeypatch.setattr("segkit.benchmark.runner.__version__", "0.0.0")
+    found.append(job())
+    assert len({job["fingerprint"] for job in found}) == 4
+    assert len({job["checkpoint"] for job in found}) == 4
+
+
+def test_pages_of_a_file_are_a_group(stacks, small_forest):
+    run = Benchmark(stacks / "images", stacks / "masks", stacks / "out", [small_forest], [1, 2], range(5))
+    for unit in run.units:
+        files = [{stem.partition("#")[0] for stem in part} for part in (unit.split.train, unit.split.test)]
+        assert files[0].isdisjoint(files[1])
+    assert run._job(run.units[0])["groups"] == {
+        stem: stem.partition("#")[0] for stem in run.units[0].split.test
+    }
+
+
+def test_pages_beside_given_test_pages_are_not_trained_on(stacks, small_forest):
+    (stacks / "test.txt").write_text("a#1\n")
+    run = benchmark(stacks, stacks / "out", [small_forest], train_sizes=[5], test=stacks / "test.txt")
+    assert run.units[0].split.test == ("a#1",)
+    assert set(run.units[0].split.train) == {"b#1", "b#2", "c#1", "c#2", "d"}
+
+
+def test_groups_reach_the_units(stacks, small_forest):
+    (stacks / "groups.csv").write_text("a,p\nb,p\nc,q\nd,r\n")
+    (stacks / "test.txt").write_text("a#1\nb#2\n")
+    given = {"groups": stacks / "groups.csv", "test": stacks / "test.txt"}
+    run = benchmark(stacks, stacks / "out", [small_forest], train_sizes=[3], **given)
+    assert run._job(run.units[0])["groups"] == {"a#1": "p", "b#2": "p"}
+    assert set(run.units[0].split.train) == {"c#1", "c#2", "d"}
+
+
+def test_pages_of_one_file_only(stacks, small_forest):
+    pair = (stacks / "images" / "a.tif", stacks / "masks" / "a.tif")
+
+    def one_file(**options):
+        return Benchmark(*pair, stacks / "out", [small_forest], [1], [0], **options).units[0].split
+
+    with pytest.raises(InputError) as caught:
+        one_file()
+    assert str(caught.value) == (
+        "all 2 images are pages of one file, a, which is not split between training and test unasked: "
+        "name the pages to test on by --test, or give pages groups by --groups"
+    )
+    (stacks / "test.txt").write_text("a#1\n")
+    assert one_file(test=stacks / "test.txt") == Split(("a#2",), ("a#1",))
+    (stacks / "groups.csv").write_text("a#1,top\na#2,bottom\n")
+    assert len(one_file(groups=stacks / "groups.csv").train) == 1
 
 
 def test_results_are_not_overwritten_unasked(finished):
     run, _, _ = finished
-    with pytest.raises(OutputError, match="holds results: add --resume to go on"):
+    with pytest.raises(
+        OutputError, match=r"holds units, predictions, results\.json, .* add --resume to go on"
+    ):
         run.check_output(resume=False)
     run.check_output(resume=True)
+
+
+@pytest.mark.parametrize("name", ["results.json", "results.csv", "manifest.json", "index.html"])
+def test_files_of_others_are_not_overwritten_unasked(folder, small_forest, tmp_path, name):
+    run = benchmark(folder, tmp_path, [small_forest])
+    run.check_output(resume=False)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(OutputError, match=f"holds {name}: add --resume to go on, or choose another folder"):
+        run.check_output(resume=False)
 
 
 def test_results_of_another_version_are_refused(tmp_path, folder, small_forest):

@@ -1,11 +1,14 @@
+import shutil
+
 import numpy as np
 import pytest
 
 from segkit.benchmark.explain import explain
+from segkit.benchmark.machine import machine
 from segkit.benchmark.unit import read_stems, run_unit
 from segkit.errors import InputError
 from segkit.evaluate import score_image
-from segkit.images import LabelMap, read_image, read_mask, write_mask
+from segkit.images import LabelMap, load_pairs, read_image, read_mask, write_mask
 from segkit.sampling import draw_pixels
 
 
@@ -49,15 +52,21 @@ def test_a_unit_is_fit_predict_and_score(folder, small_forest):
     assert unit["train"] == ["0", "4"]
     assert unit["fit_seconds"] > 0
     assert unit["peak_memory_mib"] > 10
+    assert unit["machine"] == machine()
     assert (unit["device"], unit["budget_limited"], unit["explain"]) == ("cpu", None, None)
 
 
 def test_kept_predictions_are_what_was_scored(folder, small_forest, tmp_path):
-    found = run_unit(job(folder, small_forest, pictures=str(tmp_path)))
+    data, kept_in = tmp_path / "data", tmp_path / "kept"
+    shutil.copytree(folder, data)
+    for kind in ("images", "masks"):  # a name that is also that of a folder of results
+        (data / kind / "probability").mkdir()
+        (data / kind / "7.png").rename(data / kind / "probability" / "1.png")
+    found = run_unit(job(data, small_forest, test=["1", "probability/1"], pictures=str(kept_in)))
     for record in found["records"]:
-        kept = read_mask(tmp_path / f"{record['image']}.tif")[0]
-        truth = read_mask(folder / "masks" / f"{record['image']}.png")[0]
-        maps = np.stack(read_image(tmp_path / "probability" / f"{record['image']}.tif"), axis=-1)[:, :, 0]
+        kept = read_mask(kept_in / "masks" / f"{record['image']}.tif")[0]
+        truth = read_mask(data / "masks" / f"{record['image']}.png")[0]
+        maps = np.stack(read_image(kept_in / "probability" / f"{record['image']}.tif"), axis=-1)[:, :, 0]
         again = score_image(truth // 255, kept // 255, maps, 2)
         assert again["confusion"] == record["confusion"]
         assert again["brier"] == pytest.approx(record["brier"])
@@ -86,6 +95,17 @@ def test_segkit_explains_itself(folder, small_segkit, tmp_path):
     assert set(high["label"]) == {0, 1}
 
 
+def test_scores_outlive_what_cannot_be_explained(folder, small_segkit, monkeypatch):
+    def fail(*_):
+        raise ZeroDivisionError("two\nlines")
+
+    monkeypatch.setattr("segkit.benchmark.unit.explain", fail)
+    found = run_unit(job(folder, small_segkit))
+    assert len(found["records"]) == 2
+    assert found["unit"]["explain"] is None
+    assert found["unit"]["notes"][-1] == "what was chosen cannot be told: ZeroDivisionError: two lines"
+
+
 def test_embedded_pixels_have_the_features_that_training_saw(folder, small_segkit):
     read = read_stems(folder / "images", folder / "masks", ["0", "4"])
     images = [image for _, image, _ in read]
@@ -109,3 +129,18 @@ def test_pages_have_names_of_their_own(tmp_path, rng):
     np.testing.assert_array_equal(found[1][2], pages[2])
     with pytest.raises(InputError, match="stack#4: no such images"):
         read_stems(tmp_path / "images", tmp_path / "masks", ["stack#4"])
+
+
+@pytest.mark.parametrize("as_files", [False, True])
+@pytest.mark.parametrize(("stem", "pages"), [("stack", 3), ("night #2", 3), ("night #2", 1), ("a#b#c", 2)])
+def test_images_are_found_by_the_names_they_were_loaded_by(tmp_path, stem, pages, as_files):
+    stack = np.random.default_rng(0).integers(0, 2, (pages, 8, 9)).astype(np.uint8)
+    places = [tmp_path / kind for kind in ("images", "masks")]
+    for place in places:
+        write_mask(place / f"{stem}.tif", 255 * stack)
+    if as_files:
+        places = [place / f"{stem}.tif" for place in places]
+    dataset = load_pairs(*places)
+    found = read_stems(*places, dataset.stems)
+    assert [name for name, _, _ in found] == dataset.stems
+    np.testing.assert_array_equal([mask for _, _, mask in found], 255 * stack)

@@ -113,7 +113,7 @@ def test_two_files_of_one_stem(complete):
 
 def test_loaded_pairs_hold_what_the_files_hold(complete):
     dataset = load_pairs(*complete)
-    assert dataset.stems == ["a 1", "b", "süß/ñ"]
+    assert dataset.stems == dataset.files == ["a 1", "b", "süß/ñ"]
     assert dataset.label_map.values == (0, 255)
     assert dataset.messages == ["masks hold 0 and 255: read as background and foreground"]
     for image, mask in zip(dataset.images, dataset.masks, strict=True):
@@ -131,6 +131,8 @@ def test_pages_are_items(folders, rng):
     tifffile.imwrite(masks / "s.tif", stack // 128, photometric="minisblack")
     dataset = load_pairs(images, masks)
     assert dataset.stems == ["s#1", "s#2", "s#3"]
+    assert dataset.files == ["s", "s", "s"]
+    assert load_pairs(images / "s.tif", masks / "s.tif").files == ["s", "s", "s"]
     np.testing.assert_array_equal(np.stack(dataset.masks), stack // 128)
     tifffile.imwrite(masks / "s.tif", stack[:1] // 128, photometric="minisblack")
     assert complaint(load_pairs, images, masks) == (
