@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,15 @@ def test_every_default_method_can_be_made():
         segmenter = method.build(7)
         assert type(segmenter) is kinds[method.kind]
         assert segmenter.random_state == 7
+
+
+def test_the_shipped_file_describes_methods():
+    file = Path(__file__).parents[2] / "configs" / "benchmark.yaml"
+    chosen = load_methods(["segkit-vgg", "fcn", "unet", "forest", "forest-vgg"], file)
+    assert [method.kind for method in chosen] == ["segkit", "fcn", "unet", "forest", "forest"]
+    # where it does not mean to differ, it says what is built in
+    for method in chosen:
+        assert method == load_methods([method.name])[0]
 
 
 def test_options_reach_the_estimators(tmp_path):
