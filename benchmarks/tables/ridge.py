@@ -14,7 +14,7 @@ from benchmarks.tables.common import accuracy
 Array = Any
 
 MOST_CHOOSING = 6000
-PENALTIES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+PENALTIES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 # Squared bandwidths of the second layer, as multiples of the median squared distance of the features.
 SECOND_WIDTHS = (2.0, 4.0, 8.0)
 
