@@ -13,12 +13,15 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "ConditionalCovarianceSelector": "segkit.selection",
     "ConvNetBank": "segkit.features",
+    "LinearMixture": "segkit.kernels",
     "LinearSVM": "segkit.linear",
+    "MMDSelector": "segkit.selection",
     "MixtureRFF": "segkit.kernels",
     "ModuleBank": "segkit.features",
     "OrbitBank": "segkit.features",
     "ScatteringBank": "segkit.features",
     "Segmenter": "segkit.segmenter",
+    "StackedBank": "segkit.features",
     "load": "segkit.segmenter",
 }
 

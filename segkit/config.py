@@ -23,6 +23,7 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     Tag,
+    model_validator,
 )
 from pydantic import ValidationError as SchemaError
 from pydantic_core import PydanticCustomError
@@ -37,11 +38,12 @@ from segkit.features import (
     OrbitAveraged,
     OrbitBank,
     ScatteringBank,
+    StackedBank,
 )
-from segkit.kernels import MixtureRFF
+from segkit.kernels import LinearMixture, MixtureRFF
 from segkit.linear import LinearSVM
-from segkit.segmenter import SELECTION_TOL, Segmenter
-from segkit.selection import ConditionalCovarianceSelector
+from segkit.segmenter import LAMBDAS, SELECTION_TOL, Segmenter
+from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
 
 class _Section(BaseModel):
@@ -149,7 +151,8 @@ class OrbitConfig(_Section):
 
 
 def _averaged(
-    bank: FilterBank, section: ConvNetConfig | ScatteringConfig | ModulesConfig | MultiscaleConfig
+    bank: FilterBank,
+    section: ConvNetConfig | ScatteringConfig | ModulesConfig | MultiscaleConfig | StackedConfig,
 ) -> FilterBank:
     """Average a bank over the orbit that its section asks for, if any."""
     if section.orbit is None:
@@ -166,12 +169,38 @@ def _bank_kind(value: Any) -> str:
     return name if name in _BANK_SCHEMAS and name != "convnet" else "convnet"
 
 
-BankConfig = Annotated[
+_SingleBank = (
     Annotated[ConvNetConfig, Tag("convnet")]
     | Annotated[ScatteringConfig, Tag("scattering")]
     | Annotated[ModulesConfig, Tag("modules")]
     | Annotated[MultiscaleConfig, Tag("multiscale")]
-    | Annotated[OrbitConfig, Tag("orbit")],
+    | Annotated[OrbitConfig, Tag("orbit")]
+)
+
+
+class StackedConfig(_Section):
+    """Several banks as one (`StackedBank`); each is a mapping of its bank's options."""
+
+    name: Literal["stacked"] = "stacked"
+    banks: Annotated[tuple[Annotated[_SingleBank, Discriminator(_bank_kind)], ...], Field(min_length=1)] = (
+        ScatteringConfig(),
+        MultiscaleConfig(name="multiscale"),
+    )
+    orbit: Orbit = None
+    orbit_embedding: OrbitEmbedding = "mean"
+
+    @property
+    def embed_weights(self) -> bool:
+        """Whether the model file holds the weights of the networks: if all of them say so."""
+        return all(getattr(bank, "embed_weights", True) for bank in self.banks)
+
+    def build(self, seed: int) -> FilterBank:
+        """Make the banks, and one of them all."""
+        return _averaged(StackedBank([bank.build(seed) for bank in self.banks]), self)
+
+
+BankConfig = Annotated[
+    _SingleBank | Annotated[StackedConfig, Tag("stacked")],
     Discriminator(_bank_kind),
 ]
 _BANK_SCHEMAS: dict[str, type[_Section]] = {
@@ -180,22 +209,26 @@ _BANK_SCHEMAS: dict[str, type[_Section]] = {
     "modules": ModulesConfig,
     "multiscale": MultiscaleConfig,
     "orbit": OrbitConfig,
+    "stacked": StackedConfig,
 }
 
 
 class SelectionConfig(_Section):
-    """Which channels are kept (`ConditionalCovarianceSelector`)."""
+    """Which channels are kept (`MMDSelector` or `ConditionalCovarianceSelector`)."""
 
-    n_features: PositiveInt = 128
-    pixels: Annotated[int, Field(ge=20)] = 3000
+    method: Literal["mmd", "ccm"] = "mmd"
+    n_features: PositiveInt | None = None
+    pixels: Annotated[int, Field(ge=20)] = 6000
     n_components: PositiveInt = 512
     epsilon: Annotated[float, Field(ge=1e-9)] | None = None
     tol: PositiveFloat = SELECTION_TOL
 
-    def build(self) -> ConditionalCovarianceSelector:
+    def build(self) -> MMDSelector | ConditionalCovarianceSelector:
         """Make the selector; its seed is the segmenter's."""
+        if self.method == "mmd":
+            return MMDSelector() if self.n_features is None else MMDSelector(self.n_features)
         return ConditionalCovarianceSelector(
-            n_features_to_select=self.n_features,
+            n_features_to_select=128 if self.n_features is None else self.n_features,
             n_components=self.n_components,
             epsilon=self.epsilon,
             tol=self.tol,
@@ -203,37 +236,52 @@ class SelectionConfig(_Section):
 
 
 class KernelConfig(_Section):
-    """The mixture of kernels and its random features (`MixtureRFF`)."""
+    """The mixture of kernels and its features (`LinearMixture` or `MixtureRFF`)."""
 
-    family: Literal["gaussian", "laplacian"] = "gaussian"
+    family: Literal["linear", "gaussian", "laplacian"] = "linear"
     gammas: tuple[PositiveFloat, ...] | None = None
     n_components: PositiveInt = 2048
     criterion: Literal["mmd", "alignment", "centered_alignment", "power"] = "mmd"
     form: Literal["concatenate", "sample"] = "concatenate"
     features: Literal["pair", "phase"] = "pair"
 
-    def build(self) -> MixtureRFF:
+    @model_validator(mode="after")
+    def _has_bandwidths(self) -> Self:
+        given = self.model_fields_set - {"family"}
+        if self.family == "linear" and given:
+            raise PydanticCustomError(
+                "linear",
+                "{names} only matter to random features: set kernel.family=gaussian or laplacian too",
+                {"names": ", ".join(sorted(given))},
+            )
+        return self
+
+    def build(self) -> LinearMixture | MixtureRFF:
         """Make the transformer; its seed is the segmenter's."""
+        if self.family == "linear":
+            return LinearMixture()
         return MixtureRFF(self.family, **self.model_dump(exclude={"family"}))
 
 
 class SVMConfig(_Section):
-    """The classifier (`LinearSVM`)."""
+    """The classifier (`LinearSVM`), and the penalties to choose from unless C is given."""
 
-    C: PositiveFloat = 1.0
+    C: PositiveFloat | None = None
+    lambdas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = LAMBDAS
     loss: Literal["squared_hinge", "hinge"] = "squared_hinge"
     class_weight: Literal["balanced"] | dict[int, float] | None = None
     memory_limit: PositiveInt = 2**30
 
     def build(self) -> LinearSVM:
         """Make the classifier."""
-        return LinearSVM(**self.model_dump())
+        return LinearSVM(**self.model_dump(exclude={"lambdas"}, exclude_none=True))
 
 
 class TrainingConfig(_Section):
     """How much the classifier sees, and what its probabilities mean."""
 
     pixels: Annotated[int, Field(ge=20)] = 20_000
+    normalization: Literal["image", "set"] = "image"
     threshold: Literal["iou", "zero"] = "iou"
     probability: Literal["platt", "raw"] = "platt"
 
@@ -248,7 +296,7 @@ class DataConfig(_Section):
 class Config(_Section):
     """All options of a run."""
 
-    bank: BankConfig = Field(default_factory=ScatteringConfig)
+    bank: BankConfig = Field(default_factory=StackedConfig)
     selection: SelectionConfig = SelectionConfig()
     kernel: KernelConfig = KernelConfig()
     svm: SVMConfig = SVMConfig()
@@ -300,6 +348,8 @@ class Config(_Section):
             selector=self.selection.build(),
             kernels=self.kernel.build(),
             svm=self.svm.build(),
+            lambdas=self.svm.lambdas if self.svm.C is None else None,
+            normalization=self.training.normalization,
             selection_pixels=self.selection.pixels,
             training_pixels=self.training.pixels,
             threshold=self.training.threshold,

@@ -1,38 +1,53 @@
-"""The pipeline of the paper: filter bank, feature selection, learnt kernel, linear SVM, label map."""
+"""The pipeline: filter bank, feature selection, learnt kernel, linear SVM, label map."""
 
 from __future__ import annotations
 
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from segkit.base import BaseSegmenter, FloatArray, IdArray, Progress
 from segkit.calibration import PlattScaling, best_threshold
 from segkit.errors import ConfigError, ModelFileError, SegkitError
-from segkit.features import FeatureMaps, FilterBank, ScatteringBank, bank_from_dict
+from segkit.features import (
+    FeatureMaps,
+    FilterBank,
+    MultiscaleBank,
+    ScatteringBank,
+    StackedBank,
+    bank_from_dict,
+)
 from segkit.images import UNLABELLED
-from segkit.kernels import MixtureRFF, kernel_to_dict
+from segkit.kernels import Gaussian, LinearMixture, MixtureRFF, kernel_to_dict
 from segkit.linear import LinearSVM
-from segkit.metrics import score_masks
-from segkit.sampling import PixelSample, assign_folds, draw_pixels
-from segkit.selection import ConditionalCovarianceSelector
+from segkit.metrics import iou_of, score_masks
+from segkit.sampling import PixelSample, assign_folds, block_folds, draw_pixels
+from segkit.selection import ConditionalCovarianceSelector, MMDSelector
+from segkit.statistics import bootstrap_interval
 from segkit.store import digest_arrays, read_model, write_model
-from segkit.stored import restore, to_stored
+from segkit.stored import parameters_of, restore, to_stored
 
 N_FOLDS = 5
 # Upsampled channels of so many pixels are held at a time.
 PIXELS_AT_ONCE = 32_768
-CALIBRATION_PIXELS = 10_000
+CALIBRATION_PIXELS = 6_000
 # Ten times the selector's own tolerance: half the time, and the same channels but for a few.
 SELECTION_TOL = 1e-3
+# The mean of a channel over an image is taken over a grid of so many rows and columns.
+GRID = 32
+# Values of lambda (eq. 7.17) to choose from, for kernels whose diagonal is 1 in the mean.
+LAMBDAS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
+# Of values whose held-out mean IoU is this close to the best, the largest is taken.
+NO_WORSE = 2e-3
+# A threshold chosen on few images is moved towards 0, as if so many more images had called for 0.
+IMAGES_FOR_ZERO = 5
 
 
 class Segmenter(BaseSegmenter):
@@ -41,22 +56,30 @@ class Segmenter(BaseSegmenter):
     Parameters
     ----------
     bank : FilterBank, default=None
-        Per-pixel features; None is `ScatteringBank()`, which needs no weights.
-    selector : selector or None, default=None
-        Which channels to keep; None is `ConditionalCovarianceSelector(tol=1e-3)`.
-    kernels : MixtureRFF, default=None
-        Mixture of kernels, weighted by MMD, and its random features; None is `MixtureRFF()`.
+        Per-pixel features; None stacks `ScatteringBank()` and `MultiscaleBank()`, which need no weights.
+    selector : MMDSelector or ConditionalCovarianceSelector, default=None
+        Which channels to keep; None is `MMDSelector()`. Images are its groups (blocks, of a single image).
+    kernels : LinearMixture or MixtureRFF, default=None
+        Mixture of kernels, weighted by MMD, and its features; None is `LinearMixture()`, a linear kernel
+        for each channel. `MixtureRFF` is the paper's mixture of Gaussians in random features.
     svm : LinearSVM, default=None
-        Linear classifier on the random features; None is `LinearSVM()`. Its ``C`` multiplies the sum
-        of the losses over the training pixels.
-    selection_pixels : int, default=3000
+        Linear classifier on the features; None is `LinearSVM()`. Its ``C`` multiplies the sum of the losses
+        over the training pixels, and is set by `lambdas` unless these are None.
+    lambdas : sequence of float or None, default=(1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
+        Penalties (lambda of eq. 7.17, ``C = 1 / (n lambda)``) of which the one with the highest mean IoU on
+        held-out images is taken. None keeps the ``C`` of `svm`.
+    normalization : {"image", "set"}, default="image"
+        What is taken for the zero of a channel: its mean over each image, so that staining and lighting
+        matter less, or its mean over all training pixels. Its scale is that of the training pixels.
+    selection_pixels : int, default=6000
         Pixels that channels are selected on, as many of each class as there are to be had.
     training_pixels : int, default=20_000
         Pixels that kernels and classifier learn from, drawn in the same way and weighted back to
         the share each class has among all labelled pixels.
     threshold : {"iou", "zero"}, default="iou"
         Decision above which a pixel of two classes is of the second. "iou": the one with the highest mean
-        IoU on pixels held out by image (by block, of a single image); "zero": the sign (eq. 7.18).
+        IoU on pixels held out by image (by block, of a single image), times ``n / (n + 5)`` for n images,
+        because that of few images is a matter of luck; "zero": the sign (eq. 7.18).
     probability : {"platt", "raw"}, default="platt"
         "platt": Platt's scaling, fitted on decisions of pixels held out by image (by block, of a
         single image). "raw": the logistic function of the decision (eq. 8.2).
@@ -74,6 +97,11 @@ class Segmenter(BaseSegmenter):
         What the classes are called, their mask values, and the value of unlabelled pixels.
     threshold_ : float
         Decision above which a pixel is of the second class; 0 with more than two.
+    lambda_ : float or None
+        The penalty chosen; None if `lambdas` is None.
+    held_out_ : dict or None
+        Mean IoU of training pixels whose image (or block) was held out, its 95 % bootstrap interval over
+        images, and the mean at each penalty; None if no class can be held out.
     n_image_channels_ : int
         Channels of the training images.
     channels_ : tuple of Channel
@@ -105,10 +133,12 @@ class Segmenter(BaseSegmenter):
         self,
         bank: FilterBank | None = None,
         *,
-        selector: ConditionalCovarianceSelector | None = None,
-        kernels: MixtureRFF | None = None,
+        selector: MMDSelector | ConditionalCovarianceSelector | None = None,
+        kernels: LinearMixture | MixtureRFF | None = None,
         svm: LinearSVM | None = None,
-        selection_pixels: int = 3000,
+        lambdas: Sequence[float] | None = LAMBDAS,
+        normalization: str = "image",
+        selection_pixels: int = 6000,
         training_pixels: int = 20_000,
         threshold: str = "iou",
         probability: str = "platt",
@@ -119,6 +149,8 @@ class Segmenter(BaseSegmenter):
         self.selector = selector
         self.kernels = kernels
         self.svm = svm
+        self.lambdas = lambdas
+        self.normalization = normalization
         self.selection_pixels = selection_pixels
         self.training_pixels = training_pixels
         self.threshold = threshold
@@ -128,20 +160,17 @@ class Segmenter(BaseSegmenter):
 
     def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:
         start = time.perf_counter()
-        for name, choices in (("probability", ("platt", "raw")), ("threshold", ("iou", "zero"))):
-            if getattr(self, name) not in choices:
-                raise ConfigError(f"{name}={getattr(self, name)!r}: choose {' or '.join(choices)}")
+        self._check_options()
         n_classes = self.classes_.size
         rng = np.random.default_rng(self.random_state)
-        self.bank_ = (clone(self.bank) if self.bank is not None else ScatteringBank()).fit(images)
-        self.selector_ = self._seeded(
-            self.selector, partial(ConditionalCovarianceSelector, tol=SELECTION_TOL)
-        )
-        self.kernels_ = self._seeded(self.kernels, MixtureRFF)
+        shapes = [mask.shape for mask in ids]
+        self.bank_ = (clone(self.bank) if self.bank is not None else default_bank()).fit(images)
+        self.selector_ = self._seeded(self.selector, MMDSelector)
+        self.kernels_ = self._seeded(self.kernels, LinearMixture)
 
         drawn = draw_pixels(ids, n_classes, self.selection_pixels, rng)
         X = self._sample(images, drawn, None, progress, "Filter bank")
-        self.selector_.fit(X, drawn.label)
+        _fit_grouped(self.selector_, X, drawn.label, _groups(drawn, shapes))
         kept = np.flatnonzero(self.selector_.get_support())
         names = self.bank_.channels(self.n_image_channels_)
         self.channels_ = tuple(names[index] for index in kept)
@@ -152,10 +181,11 @@ class Segmenter(BaseSegmenter):
         X = self._sample(images, drawn, kept, progress, "Kept channels")
         self.n_training_pixels_ = len(X)
         self._standardise(X, drawn.weight)
-        self.kernels_.fit(X, drawn.label)
+        groups = _groups(drawn, shapes)
+        _fit_grouped(self.kernels_, X, drawn.label, groups)
         self.svm_ = clone(self.svm) if self.svm is not None else LinearSVM()
+        self._calibrate(X, drawn, groups, assign_folds(drawn, shapes, N_FOLDS), progress)
         self.svm_.fit(X, drawn.label, drawn.weight, feature_map=self.kernels_.transform)
-        self._calibrate(X, drawn, [mask.shape for mask in ids], progress)
         trained = time.perf_counter()
         self._summarise(images, ids, progress, {"select": selected - start, "train": trained - selected})
 
@@ -190,7 +220,7 @@ class Segmenter(BaseSegmenter):
             The kept channels, standardised.
         """
         check_is_fitted(self, "svm_")
-        X = self.bank_.sample(self._checked(image), np.asarray(rows), np.asarray(cols), self._kept)
+        X = self._centred_sample(self._checked(image), np.asarray(rows), np.asarray(cols), self._kept)
         return np.asarray((X - self._mean) / self._scale)
 
     def save(self, path: str | Path, *, embed_weights: bool = True) -> None:
@@ -207,10 +237,22 @@ class Segmenter(BaseSegmenter):
         check_is_fitted(self, "svm_")
         write_model(path, *to_stored(self, embed_weights=embed_weights))
 
+    def _check_options(self) -> None:
+        for name, choices in (
+            ("probability", ("platt", "raw")),
+            ("threshold", ("iou", "zero")),
+            ("normalization", ("image", "set")),
+        ):
+            if getattr(self, name) not in choices:
+                raise ConfigError(f"{name}={getattr(self, name)!r}: choose {' or '.join(choices)}")
+        lambdas = self.lambdas
+        if lambdas is not None and not (len(lambdas) and all(0 < value < np.inf for value in lambdas)):
+            raise ConfigError(f"lambdas={lambdas!r}: give one or more numbers above 0, or None")
+
     def _seeded(self, part: Any, default: Callable[..., Any]) -> Any:
-        """Copy a part, seeded by us unless it brings its own seed."""
+        """Copy a part, seeded by us unless it brings its own seed or draws nothing."""
         copy = clone(part) if part is not None else default()
-        if copy.random_state is None:
+        if getattr(copy, "random_state", 0) is None:
             copy.set_params(random_state=self.random_state)
         return copy
 
@@ -226,8 +268,20 @@ class Segmenter(BaseSegmenter):
         rows = []
         for index, image in enumerate(progress(images, description)):
             part = drawn.of_image(index)
-            rows.append(self.bank_.sample(image, drawn.row[part], drawn.col[part], channels))
+            rows.append(self._centred_sample(image, drawn.row[part], drawn.col[part], channels))
         return np.concatenate(rows)
+
+    def _centred_sample(
+        self, image: FloatArray, rows: NDArray[Any], cols: NDArray[Any], channels: NDArray[np.intp] | None
+    ) -> FloatArray:
+        """Features of some pixels of an image, about their mean over the image if so wanted."""
+        if self.normalization == "set":
+            return self.bank_.sample(image, rows, cols, channels)
+        grid = _grid(image.shape[:2])
+        X = self.bank_.sample(
+            image, np.concatenate([rows, grid[0]]), np.concatenate([cols, grid[1]]), channels
+        )
+        return np.asarray(X[: len(rows)] - X[len(rows) :].mean(axis=0))
 
     def _standardise(self, X: FloatArray, weight: NDArray[np.float64]) -> None:
         """Learn mean and scale of each kept channel and apply them to X in place."""
@@ -238,44 +292,112 @@ class Segmenter(BaseSegmenter):
         X /= self._scale
 
     def _calibrate(
-        self, X: FloatArray, drawn: PixelSample, shapes: Sequence[tuple[int, int]], progress: Progress
+        self,
+        X: FloatArray,
+        drawn: PixelSample,
+        groups: NDArray[np.intp],
+        fold: NDArray[np.intp],
+        progress: Progress,
     ) -> None:
-        """Fit threshold and Platt's scaling on decisions of pixels whose image (or block) was held out."""
+        """Choose penalty, threshold and Platt's scaling on pixels whose image (or block) was held out."""
         self.threshold_, self.platt_ = 0.0, PlattScaling.identity(self.classes_.size)
-        if self.probability == "raw" and self.threshold == "zero":
-            return
-        some = np.random.default_rng(self.random_state).permutation(len(X))[:CALIBRATION_PIXELS]
-        X, drawn = X[some], drawn.subset(some)
-        decisions = self._held_out_decisions(X, drawn, assign_folds(drawn, shapes, N_FOLDS), progress)
-        judged = ~np.isnan(decisions[:, 0])
+        self.lambda_: float | None = None
+        self.held_out_: dict[str, Any] | None = None
+        if self.lambdas is not None:
+            self.lambda_ = float(np.median(self.lambdas))
+        if self.lambdas is not None or self.probability == "platt" or self.threshold == "iou":
+            some = np.random.default_rng(self.random_state).permutation(len(X))[:CALIBRATION_PIXELS]
+            drawn, fold = drawn.subset(some), fold[some]
+            penalties = [self._penalty_of_svm(len(X))] if self.lambdas is None else sorted(self.lambdas)[::-1]
+            decisions = self._held_out_decisions(X[some], drawn, groups[some], fold, penalties, progress)
+            self._choose(decisions, drawn, fold, penalties)
+        if self.lambda_ is not None:
+            self.svm_.set_params(C=1 / (len(X) * self.lambda_))
+
+    def _choose(
+        self, decisions: FloatArray, drawn: PixelSample, fold: NDArray[np.intp], penalties: Sequence[float]
+    ) -> None:
+        """Choose by decisions of held-out pixels, (n_penalties, n, n_planes), NaN where there are none."""
+        judged = ~np.isnan(decisions[0, :, 0])
         if np.unique(drawn.label[judged]).size < self.classes_.size:
             warnings.warn(
                 "too few annotated regions to hold any out: probabilities are those of the decision itself "
                 "(probability='raw'); annotate one more image for calibrated ones",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
             return
-        decisions, drawn = decisions[judged], drawn.subset(judged)
+        decisions, drawn, fold = decisions[:, judged], drawn.subset(judged), fold[judged]
+        region = drawn.image if np.unique(drawn.image).size > 1 else fold
+        binary = self.classes_.size == 2
+        n_images = np.unique(drawn.image).size
+        trust = n_images / (n_images + IMAGES_FOR_ZERO)
+        thresholds = [
+            trust * best_threshold(plane[:, 0], drawn.label, drawn.weight, region)
+            if binary and self.threshold == "iou"
+            else 0.0
+            for plane in decisions
+        ]
+        guesses = [
+            (plane[:, 0] > threshold).astype(np.intp) if binary else plane.argmax(axis=1)
+            for plane, threshold in zip(decisions, thresholds, strict=True)
+        ]
+        scores = np.array([self._iou_by_region(guess, drawn, region) for guess in guesses])
+        means = np.nanmean(scores, axis=1)
+        best = int(np.argmax(means >= means.max() - NO_WORSE))
+        if self.lambdas is not None:
+            self.lambda_ = float(penalties[best])
+        self.threshold_ = thresholds[best]
         if self.probability == "platt":
-            self.platt_.fit(decisions, drawn.label, drawn.weight)
-        if self.threshold == "iou" and self.classes_.size == 2:
-            self.threshold_ = best_threshold(decisions[:, 0], drawn.label, drawn.weight, drawn.image)
+            self.platt_.fit(decisions[best], drawn.label, drawn.weight)
+        interval = bootstrap_interval(scores[best]) if scores.shape[1] > 1 else None
+        self.held_out_ = {
+            "regions": "images" if region is drawn.image else "blocks",
+            "n_regions": scores.shape[1],
+            "mean_iou": float(means[best]),
+            "interval": None if interval is None else [float(end) for end in interval],
+            "by_lambda": {f"{value:g}": float(mean) for value, mean in zip(penalties, means, strict=True)},
+        }
+
+    def _iou_by_region(
+        self, guess: NDArray[np.intp], drawn: PixelSample, region: NDArray[np.intp]
+    ) -> NDArray[np.float64]:
+        """Mean IoU of the held-out pixels of each image or block, weighted to what they stand for."""
+        n_classes = self.classes_.size
+        cells = (np.unique(region, return_inverse=True)[1] * n_classes + drawn.label) * n_classes + guess
+        counts = np.bincount(
+            cells, weights=drawn.weight, minlength=np.unique(region).size * n_classes**2
+        ).reshape(-1, n_classes, n_classes)
+        return np.asarray(np.nanmean(iou_of(counts), axis=1))
+
+    def _penalty_of_svm(self, n: int) -> float:
+        """Lambda that the classifier's own C amounts to."""
+        return 1 / (n * float(self.svm_.C))
 
     def _held_out_decisions(
-        self, X: FloatArray, drawn: PixelSample, fold: NDArray[np.intp], progress: Progress
+        self,
+        X: FloatArray,
+        drawn: PixelSample,
+        groups: NDArray[np.intp],
+        fold: NDArray[np.intp],
+        penalties: Sequence[float],
+        progress: Progress,
     ) -> FloatArray:
-        """Decisions of each fold by a classifier of the others, NaN where those lack a class."""
-        decisions = np.full((len(X), self.svm_.coef_.shape[0]), np.nan, dtype=np.float32)
-        for index in progress(range(fold.max() + 1), "Calibration"):
+        """Decisions of each fold by classifiers of the others, NaN where those lack a class."""
+        n_planes = 1 if self.classes_.size == 2 else self.classes_.size
+        decisions = np.full((len(penalties), len(X), n_planes), np.nan, dtype=np.float32)
+        for index in progress(range(fold.max() + 1), "Held-out images"):
             others, held_out = fold != index, fold == index
-            if np.unique(drawn.label[others]).size < self.classes_.size:
+            if np.bincount(drawn.label[others], minlength=self.classes_.size).min() < 2:
                 continue
-            # C multiplies a sum over pixels: fewer pixels, larger C, the same lambda of eq. 7.17
-            scale = self.n_training_pixels_ / np.count_nonzero(others)
-            svm = clone(self.svm_).set_params(C=self.svm_.C * scale, tol=1e-2)
-            svm.fit(X[others], drawn.label[others], drawn.weight[others], feature_map=self.kernels_.transform)
-            decisions[held_out] = self.kernels_.dot(X[held_out], svm.coef_) + svm.intercept_
+            kernels = self.kernels_
+            if isinstance(kernels, LinearMixture):
+                # its weights come from the labels, so those held out must not speak
+                kernels = _fit_grouped(clone(kernels), X[others], drawn.label[others], groups[others])
+            for row, penalty in zip(decisions, penalties, strict=True):
+                svm = clone(self.svm_).set_params(C=1 / (np.count_nonzero(others) * penalty), tol=1e-2)
+                svm.fit(X[others], drawn.label[others], drawn.weight[others], feature_map=kernels.transform)
+                row[held_out] = kernels.dot(X[held_out], svm.coef_) + svm.intercept_
         return decisions
 
     def _summarise(
@@ -296,16 +418,10 @@ class Segmenter(BaseSegmenter):
             "n_images": len(images),
             "n_channels": len(self.bank_.channels(self.n_image_channels_)),
             "kept_channels": groups,
-            "kernels": [
-                {
-                    "name": _kernel_name(kernel_to_dict(kernel)),
-                    "weight": float(weight),
-                    "score": float(score),
-                }
-                for kernel, weight, score in zip(
-                    self.kernels_.kernels_, self.kernels_.weights_, self.kernels_.scores_, strict=True
-                )
-            ],
+            "kernels": self._kernel_summary(),
+            "lambda": self.lambda_,
+            "threshold": self.threshold_,
+            "held_out": self.held_out_,
             "training_iou": [float(iou) for iou in scores.class_iou],
             "training_mean_iou": scores.mean,
             "seconds": {name: round(value, 2) for name, value in seconds.items()},
@@ -318,10 +434,35 @@ class Segmenter(BaseSegmenter):
             ),
         }
 
+    def _kernel_summary(self) -> list[dict[str, Any]]:
+        """Name, bandwidth, weight and score of each kernel; linear ones by layer or scale."""
+        if isinstance(self.kernels_, LinearMixture):
+            by_group = self.kernels_.by_group(channel.group for channel in self.channels_)
+            return [
+                {"name": f"linear {group}", "gamma": None, "weight": weight, "score": score}
+                for group, (weight, score) in by_group.items()
+            ]
+        return [
+            {
+                "name": _kernel_name(kernel_to_dict(kernel)),
+                "gamma": _gamma(kernel),
+                "weight": float(weight),
+                "score": float(score),
+            }
+            for kernel, weight, score in zip(
+                self.kernels_.kernels_, self.kernels_.weights_, self.kernels_.scores_, strict=True
+            )
+        ]
+
     def _scores(self, image: FloatArray) -> FloatArray:
         """Decisions of an image, (H, W) or (H, W, n_classes)."""
         shape = image.shape[:2]
-        stacks = [self._standardised(stack) for stack in self.bank_.maps(image, self._kept)]
+        maps = self.bank_.maps(image, self._kept)
+        if self.normalization == "image":
+            maps = [_centred(stack, *_grid(shape)) for stack in maps]
+        stacks = [self._standardised(stack) for stack in maps]
+        if isinstance(self.kernels_, LinearMixture):
+            return self._linear_scores(stacks, shape)
         column = np.concatenate([stack.indices for stack in stacks]).argsort()
         parts = []
         n_rows = max(1, PIXELS_AT_ONCE // shape[1])
@@ -333,6 +474,17 @@ class Segmenter(BaseSegmenter):
             parts.append(decisions.reshape(rows.size, shape[1], -1))
         decisions = np.concatenate(parts)
         return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
+
+    def _linear_scores(self, stacks: Sequence[FeatureMaps], shape: tuple[int, int]) -> FloatArray:
+        """Decisions that are linear in the channels: summed on each grid, then interpolated."""
+        planes = self.kernels_.planes(self.svm_.coef_)
+        decisions = np.zeros((*shape, len(planes)), dtype=np.float32) + self.svm_.intercept_
+        for stack in stacks:
+            column = np.searchsorted(self._kept, stack.indices)
+            values = np.tensordot(planes[:, column], stack.values, axes=1)
+            summed = FeatureMaps(values, np.arange(len(planes)), stack.stride, stack.offset)
+            decisions += summed.upsample(shape).transpose(1, 2, 0)
+        return np.asarray(decisions[:, :, 0] if len(planes) == 1 else decisions)
 
     def _standardised(self, stack: FeatureMaps) -> FeatureMaps:
         """Kept channels of one grid, standardised there: interpolation commutes with it."""
@@ -350,6 +502,33 @@ class Segmenter(BaseSegmenter):
         flat = decisions.reshape(-1) if decisions.ndim == 2 else decisions.reshape(-1, decisions.shape[2])
         probabilities = self.platt_.predict_proba(flat).astype(np.float32)
         return probabilities.reshape(*decisions.shape[:2], -1)
+
+
+def default_bank() -> FilterBank:
+    """Bank that needs no weights: scattering, and the filters of pixel classifiers."""
+    return StackedBank([ScatteringBank(), MultiscaleBank()])
+
+
+def _groups(drawn: PixelSample, shapes: Sequence[tuple[int, int]]) -> NDArray[np.intp]:
+    """Image of each pixel, or its block of a single image."""
+    return drawn.image if len(shapes) > 1 else block_folds(drawn.row, drawn.col, shapes[0])
+
+
+def _fit_grouped(estimator: Any, X: FloatArray, y: NDArray[Any], groups: NDArray[np.intp]) -> Any:
+    """Fit an estimator, with groups if it takes them."""
+    return estimator.fit(X, y, groups) if has_fit_parameter(estimator, "groups") else estimator.fit(X, y)
+
+
+def _grid(shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Rows and columns of pixels spread evenly over an image; turning the image turns the grid."""
+    rows, cols = np.meshgrid(*(np.linspace(0, size - 1, GRID) for size in shape[:2]), indexing="ij")
+    return rows.ravel(), cols.ravel()
+
+
+def _centred(stack: FeatureMaps, rows: NDArray[Any], cols: NDArray[Any]) -> FeatureMaps:
+    """Subtract from maps their mean over some pixels."""
+    mean = stack.sample(rows, cols).mean(axis=0)
+    return FeatureMaps(stack.values - mean[:, None, None], stack.indices, stack.stride, stack.offset)
 
 
 def load(path: str | Path) -> Segmenter:
@@ -375,13 +554,19 @@ def load(path: str | Path) -> Segmenter:
     """
     header, arrays = read_model(path)
     try:
-        segmenter = Segmenter(bank_from_dict(header["bank"]), **header["parameters"])
+        segmenter = Segmenter(bank_from_dict(header["bank"]), **parameters_of(header))
         restore(segmenter, header, arrays, str(path))
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         if isinstance(error, SegkitError):
             raise
         raise ModelFileError(f"{path}: incomplete model ({error!r}); copy it anew or train again") from error
     return segmenter
+
+
+def _gamma(kernel: Any) -> float | None:
+    """Bandwidth parameter of a Gaussian kernel, normalised or not."""
+    inner = getattr(kernel, "kernel", kernel)
+    return float(inner.gamma) if isinstance(inner, Gaussian) else None
 
 
 def _kernel_name(description: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """The model file: one safetensors file whose header carries JSON.
 
 Opening a model never executes anything: arrays come from safetensors, the rest is JSON. The format
-has a version of its own; a file of another version is refused, never guessed at.
+has a version of its own; a file of a version it does not know is refused, never guessed at.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from segkit import __version__
 from segkit.errors import ModelFileError, OutputError
 from segkit.images.write import atomic
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+READABLE = (1, 2)
 SUFFIX = ".segkit"
 _KEY = "segkit"
 
@@ -84,9 +85,10 @@ def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]
             if not isinstance(header, dict):
                 raise ModelFileError(f"{path}: damaged header; copy it anew or train again")
             format_version = header.get("format_version")
-            if format_version != FORMAT_VERSION:
+            if format_version not in READABLE:
                 raise ModelFileError(
-                    f"{path}: model of format version {format_version}, this segkit reads version {FORMAT_VERSION}; "
+                    f"{path}: model of format version {format_version}, this segkit reads "
+                    f"{' and '.join(map(str, READABLE))}; "
                     f"train it anew, or use the segkit that wrote it ({header.get('versions', {}).get('segkit', 'unknown')})"
                 )
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

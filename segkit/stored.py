@@ -14,13 +14,18 @@ from segkit.errors import InputError, ModelFileError
 from segkit.features import Channel, bank_to_dict
 from segkit.features.registry import plain
 from segkit.images import LabelMap
-from segkit.kernels import MixtureRFF
+from segkit.kernels import LinearMixture, MixtureRFF
 from segkit.linear import LinearSVM
 from segkit.store import digest_arrays, package_versions
 
 Arrays = dict[str, NDArray[Any]]
+KERNELS: dict[str, type[LinearMixture] | type[MixtureRFF]] = {"linear": LinearMixture, "mixture": MixtureRFF}
+# What the first format did not say.
+FORMAT_1 = {"lambdas": None, "normalization": "set"}
 
 PARAMETERS = (
+    "lambdas",
+    "normalization",
     "selection_pixels",
     "training_pixels",
     "threshold",
@@ -56,7 +61,10 @@ def to_stored(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], A
         "n_image_channels": segmenter.n_image_channels_,
         "label_map": segmenter.label_map_.to_dict(),
         "threshold": segmenter.threshold_,
-        "kernels": kernels,
+        "kernels": {
+            "kind": next(kind for kind, cls in KERNELS.items() if type(segmenter.kernels_) is cls),
+            **kernels,
+        },
         "parameters": {name: plain(getattr(segmenter, name)) for name in PARAMETERS},
         "summary": segmenter.summary_,
         "versions": package_versions(),
@@ -111,16 +119,20 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
         if segmenter.bank_.learns_weights:
             what, cure = "learnt weights", "copy it anew"
         else:
-            what, cure = "network weights", f"give back the file {header['bank']['weights']} as it was"
+            what = "network weights"
+            cure = f"give back {' and '.join(_weight_files(header['bank']))} as they were"
         raise ModelFileError(f"{path}: its {what} are not those it was trained with; {cure}, or train again")
     segmenter.label_map_ = LabelMap.from_dict(header["label_map"])
     segmenter.classes_ = mask_values(segmenter.label_map_)
-    segmenter.kernels_ = MixtureRFF.from_state(header["kernels"], part("kernels."))
+    kernels = KERNELS[header["kernels"].get("kind", "mixture")]
+    segmenter.kernels_ = kernels.from_state(header["kernels"], part("kernels."))
     segmenter._mean, segmenter._scale = arrays["scaler.mean"], arrays["scaler.scale"]
     segmenter.svm_ = LinearSVM.from_arrays(arrays["svm.coef"], arrays["svm.intercept"])
     segmenter.platt_ = PlattScaling.from_arrays(arrays["platt.slope"], arrays["platt.intercept"])
     segmenter.threshold_ = header["threshold"]
     segmenter.summary_ = header["summary"]
+    segmenter.lambda_ = header["summary"].get("lambda")
+    segmenter.held_out_ = header["summary"].get("held_out")
     n_kept = len(segmenter.channels_)
     n_features = segmenter.kernels_.transform(np.zeros((1, n_kept), dtype=np.float32)).shape[1]
     n_planes = 1 if segmenter.classes_.size == 2 else segmenter.classes_.size
@@ -137,3 +149,16 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
         raise ModelFileError(
             f"{path}: arrays do not fit each other ({', '.join(wrong)}); copy it anew or train again"
         )
+
+
+def parameters_of(header: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of the segmenter; what its format did not know yet is as it was then."""
+    parameters: dict[str, Any] = header["parameters"]
+    return FORMAT_1 | parameters if header["format_version"] == 1 else parameters
+
+
+def _weight_files(bank: dict[str, Any]) -> list[str]:
+    """Where the networks of a stored bank had their weights from."""
+    if "banks" in bank:
+        return [file for part in bank["banks"] for file in _weight_files(part)]
+    return [f"the file {bank['weights']}"] if "weights" in bank else []

@@ -4,7 +4,18 @@ import pytest
 
 from segkit.config import Config
 from segkit.errors import ConfigError
-from segkit.features import ConvNetBank, ModuleBank, OrbitAveraged, OrbitBank, ScatteringBank
+from segkit.features import (
+    ConvNetBank,
+    ModuleBank,
+    OrbitAveraged,
+    OrbitBank,
+    ScatteringBank,
+    StackedBank,
+    bank_to_dict,
+)
+from segkit.kernels import LinearMixture, MixtureRFF
+from segkit.segmenter import Segmenter, default_bank
+from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
 BENCHMARK = Path(__file__).parents[1] / "configs" / "benchmark.yaml"
 # those that train one model; benchmark.yaml describes methods to compare
@@ -14,7 +25,12 @@ CONFIGS = sorted(set((Path(__file__).parents[1] / "configs").glob("*.yaml")) - {
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_shipped_configurations_build(path):
     segmenter = Config.load(path).build()
-    kinds = {"modules-shearlet": ModuleBank, "orbit": OrbitBank, "scattering": ScatteringBank}
+    kinds = {
+        "modules-shearlet": ModuleBank,
+        "orbit": OrbitBank,
+        "scattering": ScatteringBank,
+        "two-networks": StackedBank,
+    }
     assert type(segmenter.bank) is kinds.get(path.stem, ConvNetBank)
 
 
@@ -35,7 +51,8 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path):
     segmenter = config.build()
     assert segmenter.svm.C == 0.5
     assert segmenter.selector.n_features_to_select == 7
-    assert segmenter.kernels.n_components == 2048
+    assert segmenter.lambdas is None
+    assert segmenter.training_pixels == 20_000
     assert segmenter.random_state == 4
     assert segmenter.bank.J == (1, 2)
 
@@ -123,3 +140,59 @@ def test_unreadable_files(tmp_path):
         Config.load(tmp_path / "list.yaml")
     (tmp_path / "empty.yaml").write_text("")
     assert Config.load(tmp_path / "empty.yaml") == Config()
+
+
+def test_recipe_of_the_paper_is_kept():
+    segmenter = Config.load(BENCHMARK.with_name("paper-004.yaml")).build()
+    assert isinstance(segmenter.selector, ConditionalCovarianceSelector)
+    assert segmenter.selector.n_features_to_select == 128
+    assert isinstance(segmenter.kernels, MixtureRFF)
+    assert (segmenter.svm.C, segmenter.lambdas, segmenter.normalization) == (1.0, None, "set")
+
+
+def test_default_recipe_is_that_of_the_segmenter():
+    segmenter, default = Config.load().build(), Segmenter()
+    assert isinstance(segmenter.selector, MMDSelector)
+    assert isinstance(segmenter.kernels, LinearMixture)
+    for name in (
+        "lambdas",
+        "normalization",
+        "selection_pixels",
+        "training_pixels",
+        "threshold",
+        "probability",
+    ):
+        assert getattr(segmenter, name) == getattr(default, name)
+    assert bank_to_dict(segmenter.bank) == bank_to_dict(default_bank())
+
+
+def test_banks_are_stacked():
+    bank = (
+        Config.load(
+            None,
+            [
+                "bank={name: stacked, banks: [{name: scattering, J: 1}, {name: vgg16, weights: random}]}",
+                "seed=3",
+            ],
+        )
+        .build()
+        .bank
+    )
+    assert [type(part) for part in bank.banks] == [ScatteringBank, ConvNetBank]
+    assert bank.banks[1].random_state == 3
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("bank={name: stacked, banks: []}", "bank.banks"),
+        ("bank={name: stacked, banks: [{name: scattering, Q: 1}]}", "Q"),
+        ("kernel.n_components=64", "set kernel.family=gaussian or laplacian too"),
+        ("svm.lambdas=[]", "svm.lambdas"),
+        ("svm.lambdas=[0]", "svm.lambdas"),
+        ("selection.method=lasso", "selection.method"),
+    ],
+)
+def test_options_of_the_recipe_that_do_not_fit(override, message):
+    with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
+        Config.load(None, [override])

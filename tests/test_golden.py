@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import segkit
-from segkit import ConditionalCovarianceSelector, MixtureRFF, ModuleBank, Segmenter
+from segkit import MMDSelector, ModuleBank, Segmenter
 from segkit.store import FORMAT_VERSION
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -41,8 +41,7 @@ if __name__ == "__main__":
     image, mask = picture()
     segmenter = Segmenter(
         ModuleBank(({"n_scales": 2, "n_angles": 4},)),
-        selector=ConditionalCovarianceSelector(n_features_to_select=5),
-        kernels=MixtureRFF(n_components=64),
+        selector=MMDSelector(n_features_to_select=5),
         selection_pixels=200,
         training_pixels=600,
     ).fit([image], [255 * mask])

@@ -7,26 +7,29 @@ import segkit
 from segkit import (
     ConditionalCovarianceSelector,
     ConvNetBank,
+    LinearMixture,
     LinearSVM,
     MixtureRFF,
+    MMDSelector,
     ModuleBank,
     OrbitBank,
     ScatteringBank,
     Segmenter,
 )
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
-from segkit.features import Module, OrbitAveraged
+from segkit.features import Module, MultiscaleBank, OrbitAveraged
 from segkit.kernels import Gaussian, Polynomial
+from segkit.segmenter import _grid
 from segkit.store import read_model, write_model
 
 BANK = ModuleBank((Module(n_scales=2, n_angles=3),))
 
 
-def quick(bank=BANK, *, kernels=None, **options):
+def quick(bank=BANK, *, selector=None, kernels=None, **options):
     """A segmenter small enough for tests."""
     return Segmenter(
         bank,
-        selector=ConditionalCovarianceSelector(n_features_to_select=6),
+        selector=selector or ConditionalCovarianceSelector(n_features_to_select=6),
         kernels=kernels or MixtureRFF(n_components=128),
         **{"selection_pixels": 300, "training_pixels": 800} | options,
     )
@@ -200,7 +203,7 @@ def test_progress_sees_every_stage(data):
         yield from items
 
     quick().fit(images[:2], masks[:2], progress=follow)
-    assert dict(seen) == {"Filter bank": 2, "Kept channels": 2, "Calibration": 2, "Training IoU": 2}
+    assert dict(seen) == {"Filter bank": 2, "Kept channels": 2, "Held-out images": 2, "Training IoU": 2}
 
 
 @pytest.mark.parametrize(
@@ -297,12 +300,124 @@ def test_drawn_templates_of_a_file_are_checked(tmp_path, data):
         segkit.load(tmp_path / "bad.segkit")
 
 
-def test_scattering_bank_is_the_default(data):
+def test_default_recipe_needs_no_weights(data):
     images, masks = data
-    segmenter = Segmenter(selection_pixels=200, training_pixels=300, kernels=MixtureRFF(n_components=64)).fit(
-        images[:1], masks[:1]
+    segmenter = Segmenter(selection_pixels=200, training_pixels=300).fit(images[:1], masks[:1])
+    assert [type(bank) for bank in segmenter.bank_.banks] == [ScatteringBank, MultiscaleBank]
+    assert isinstance(segmenter.selector_, MMDSelector)
+    assert isinstance(segmenter.kernels_, LinearMixture)
+    assert segmenter.lambda_ in segmenter.lambdas
+
+
+def linear(**options):
+    """The default recipe, small."""
+    return quick(selector=MMDSelector(8), kernels=LinearMixture(), **options)
+
+
+def test_linear_decisions_of_an_image_are_those_of_its_pixels(data):
+    images, masks = data
+    segmenter = linear().fit(images[:3], masks[:3])
+    rows, cols = np.indices(images[3].shape[:2]).reshape(2, -1)
+    X = segmenter.pixel_features(images[3], rows, cols)
+    expected = segmenter.svm_.decision_function(segmenter.kernels_.transform(X))
+    np.testing.assert_allclose(segmenter.decision_function(images[3]).ravel(), expected, atol=2e-5)
+
+
+def test_linear_decisions_of_several_classes(data):
+    images, masks = zip(*(picture(seed, n_classes=3) for seed in range(3)), strict=True)
+    segmenter = linear().fit(images[:2], masks[:2])
+    rows, cols = np.indices(images[2].shape[:2]).reshape(2, -1)
+    X = segmenter.pixel_features(images[2], rows, cols)
+    expected = segmenter.svm_.decision_function(segmenter.kernels_.transform(X))
+    np.testing.assert_allclose(segmenter.decision_function(images[2]).reshape(-1, 3), expected, atol=2e-5)
+    assert 0 < segmenter.held_out_["mean_iou"] <= 1
+
+
+def test_brightness_of_an_image_does_not_matter(data):
+    images, masks = data
+    segmenter = quick(MultiscaleBank(sigma_max=2), selector=MMDSelector(4), kernels=LinearMixture()).fit(
+        images[:3], masks[:3]
     )
-    assert type(segmenter.bank_) is ScatteringBank
+    brighter = np.asarray(images[3]) + np.float32(0.25)
+    np.testing.assert_allclose(
+        segmenter.decision_function(brighter), segmenter.decision_function(images[3]), atol=1e-3
+    )
+    per_set = clone(segmenter).set_params(normalization="set").fit(images[:3], masks[:3])
+    change = per_set.decision_function(brighter) - per_set.decision_function(images[3])
+    assert np.abs(change).mean() > 0.05
+
+
+def test_turned_images_have_the_same_mean():
+    image = np.random.default_rng(0).random((31, 44)).astype(np.float32)
+    bank = MultiscaleBank(sigma_max=2)
+    means = [
+        bank.sample(picture, *_grid(picture.shape)).mean(axis=0)
+        for picture in (image, np.rot90(image).copy())
+    ]
+    np.testing.assert_allclose(means[0], means[1], atol=1e-5)
+
+
+def test_penalty_is_the_largest_of_the_best_on_held_out_images(data):
+    images, masks = data
+    segmenter = linear(lambdas=(1e-3, 10.0, 1e-2)).fit(images, masks)
+    scores = {float(value): score for value, score in segmenter.held_out_["by_lambda"].items()}
+    assert list(scores) == [10.0, 1e-2, 1e-3]
+    good = [value for value, score in scores.items() if score >= max(scores.values()) - 2e-3]
+    assert segmenter.lambda_ == max(good)
+    assert segmenter.svm_.C * segmenter.lambda_ * 800 == pytest.approx(1)
+    assert segmenter.held_out_["mean_iou"] == scores[segmenter.lambda_]
+    low, high = segmenter.held_out_["interval"]
+    assert low <= segmenter.held_out_["mean_iou"] <= high
+
+
+def test_held_out_score_is_no_training_score():
+    """Labels that follow each image's own offset are learnt by heart and cannot be predicted elsewhere."""
+    rng = np.random.default_rng(0)
+    images = [rng.random((40, 40)).astype(np.float32) for _ in range(4)]
+    masks = [(rng.random((40, 40)) < 0.5).astype(np.uint8) for _ in images]
+    segmenter = quick(MultiscaleBank(sigma_max=4), selector=MMDSelector(12), kernels=LinearMixture())
+    assert segmenter.fit(images, masks).held_out_["mean_iou"] < 0.45
+
+
+def test_held_out_images_do_not_weigh_the_kernels(data, monkeypatch):
+    images, masks = data
+    seen = []
+    fit = LinearMixture.fit
+
+    def spy(self, X, y, groups=None):
+        seen.append(set(np.unique(groups)))
+        return fit(self, X, y, groups)
+
+    monkeypatch.setattr(LinearMixture, "fit", spy)
+    linear().fit(images[:3], masks[:3])
+    assert seen == [{0, 1, 2}, {1, 2}, {0, 2}, {0, 1}]
+
+
+def test_threshold_of_few_images_is_moved_towards_zero(data):
+    images, masks = data
+    capture = {}
+    import segkit.segmenter as module
+
+    best = module.best_threshold
+
+    def spy(*arguments):
+        capture["threshold"] = best(*arguments)
+        return capture["threshold"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "best_threshold", spy)
+        segmenter = linear(lambdas=None).fit(images[:3], masks[:3])
+    assert segmenter.threshold_ == pytest.approx(capture["threshold"] * 3 / 8)
+
+
+def test_linear_models_are_stored(tmp_path, data):
+    images, masks = data
+    segmenter = linear().fit(images[:2], masks[:2])
+    segmenter.save(tmp_path / "m.segkit")
+    loaded = segkit.load(tmp_path / "m.segkit")
+    np.testing.assert_array_equal(loaded.decision_function(images[2]), segmenter.decision_function(images[2]))
+    assert (loaded.lambda_, loaded.held_out_) == (segmenter.lambda_, segmenter.held_out_)
+    assert loaded.normalization == "image"
 
 
 IMAGE, MASK = picture(0)
@@ -354,8 +469,8 @@ def test_held_out_classifiers_keep_lambda_and_do_not_see_their_fold(data, monkey
         return fit(self, X, y, sample_weight, **options)
 
     monkeypatch.setattr(LinearSVM, "fit", spy)
-    quick().fit(images[:3], masks[:3])
-    (C, n, rows), *held_out = fits
+    quick(lambdas=None).fit(images[:3], masks[:3])
+    *held_out, (C, n, rows) = fits
     assert len(held_out) == 3
     for other_C, other_n, seen in held_out:
         assert other_n < n

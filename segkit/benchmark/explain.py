@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit.kernels import Gaussian, MixtureRFF
+from segkit.kernels import MixtureRFF
 from segkit.sampling import draw_pixels
 from segkit.segmenter import Segmenter
 
@@ -47,10 +47,7 @@ def explain(
     the feature space, figure 7.
     """
     summary = segmenter.summary_
-    kernels = [
-        described | {"gamma": _gamma(kernel)}
-        for described, kernel in zip(summary["kernels"], segmenter.kernels_.kernels_, strict=True)
-    ]
+    kernels = summary["kernels"]
     return {
         "kept_channels": summary["kept_channels"],
         "n_channels": summary["n_channels"],
@@ -59,11 +56,6 @@ def explain(
         "threshold": segmenter.threshold_,
         "embedding": None if training is None else _embed(segmenter, kernels, training),
     }
-
-
-def _gamma(kernel: Any) -> float | None:
-    inner = getattr(kernel, "kernel", kernel)
-    return float(inner.gamma) if isinstance(inner, Gaussian) else None
 
 
 def _embed(

@@ -8,6 +8,7 @@ from segkit.features.multiscale import MultiscaleBank
 from segkit.features.orbit import OrbitBank
 from segkit.features.registry import BANKS, bank_from_dict, bank_to_dict
 from segkit.features.scattering import ScatteringBank
+from segkit.features.stacked import StackedBank
 
 __all__ = [
     "BANKS",
@@ -21,6 +22,7 @@ __all__ = [
     "OrbitAveraged",
     "OrbitBank",
     "ScatteringBank",
+    "StackedBank",
     "bank_from_dict",
     "bank_to_dict",
 ]

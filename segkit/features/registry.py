@@ -16,6 +16,7 @@ from segkit.features.modules import ModuleBank
 from segkit.features.multiscale import MultiscaleBank
 from segkit.features.orbit import OrbitBank
 from segkit.features.scattering import ScatteringBank
+from segkit.features.stacked import StackedBank
 
 BANKS: dict[str, type[FilterBank]] = {
     "convnet": ConvNetBank,
@@ -36,6 +37,8 @@ def bank_to_dict(bank: FilterBank) -> dict[str, Any]:
     """
     if type(bank) is OrbitAveraged:
         return bank_to_dict(bank.bank) | {"orbit": plain(bank.orbit), "orbit_embedding": bank.embedding}
+    if type(bank) is StackedBank:
+        return {"kind": "stacked", "banks": [bank_to_dict(part) for part in bank.banks]}
     for kind, cls in BANKS.items():
         if type(bank) is cls:
             return {"kind": kind} | {
@@ -51,6 +54,8 @@ def bank_from_dict(description: dict[str, Any]) -> FilterBank:
         orbit, embedding = parameters.pop("orbit"), parameters.pop("orbit_embedding")
         return OrbitAveraged(bank_from_dict(parameters), orbit=orbit, embedding=embedding)
     kind = parameters.pop("kind")
+    if kind == "stacked":
+        return StackedBank([bank_from_dict(part) for part in parameters["banks"]])
     if kind not in BANKS:
         raise ConfigError(f"bank {kind!r}: choose one of {', '.join(BANKS)}")
     return BANKS[kind](**parameters)

@@ -14,6 +14,7 @@ from segkit.kernels.base import (
     median_gamma,
 )
 from segkit.kernels.fourier import RandomFourierFeatures, fourier_map
+from segkit.kernels.linear import LinearMixture, columnwise_mmd_squared
 from segkit.kernels.mixture import MixtureRFF
 from segkit.kernels.mmd import (
     FeatureSums,
@@ -32,6 +33,7 @@ __all__ = [
     "Gaussian",
     "Kernel",
     "Laplacian",
+    "LinearMixture",
     "MixtureRFF",
     "Normalized",
     "NystroemFeatures",
@@ -40,6 +42,7 @@ __all__ = [
     "RandomFourierFeatures",
     "ShiftInvariantKernel",
     "alignment",
+    "columnwise_mmd_squared",
     "fourier_map",
     "gram_matrices",
     "kernel_from_dict",

@@ -1,0 +1,139 @@
+"""Several filter banks as one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from segkit.errors import ConfigError
+from segkit.features.base import Channel, FeatureMaps, FilterBank, FloatArray, as_image
+
+
+class StackedBank(FilterBank):
+    """The channels of several banks, one bank after the other.
+
+    Parameters
+    ----------
+    banks : sequence of FilterBank
+        The banks, at least one, none of them stacked itself. Channels are named after their bank's place
+        where names would repeat.
+
+    Examples
+    --------
+    >>> from segkit import ScatteringBank
+    >>> from segkit.features import MultiscaleBank, StackedBank
+    >>> bank = StackedBank([ScatteringBank(J=1, L=2), MultiscaleBank(sigma_max=2)])
+    >>> len(bank.channels(1)) == len(bank.banks[0].channels(1)) + len(bank.banks[1].channels(1))
+    True
+    """
+
+    def __init__(self, banks: Sequence[FilterBank]) -> None:
+        self.banks = banks
+
+    def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
+        """Channels of all banks, in their order."""
+        self._check()
+        channels = [bank.channels(n_image_channels) for bank in self.banks]
+        names = [channel.name for part in channels for channel in part]
+        if len(set(names)) == len(names):
+            return tuple(channel for part in channels for channel in part)
+        return tuple(
+            Channel(f"{place}:{name}", f"{place}:{group}")
+            for place, part in enumerate(channels, start=1)
+            for name, group in part
+        )
+
+    @property
+    def halo(self) -> int:
+        """Largest halo of the banks."""
+        self._check()
+        return max(bank.halo for bank in self.banks)
+
+    @property
+    def alignment(self) -> int:
+        """Least common multiple of the banks' alignments."""
+        self._check()
+        return math.lcm(*(bank.alignment for bank in self.banks))
+
+    def fit(self, images: Sequence[ArrayLike]) -> Self:
+        """Let each bank learn from the images."""
+        self._check()
+        for bank in self.banks:
+            bank.fit(images)
+        return self
+
+    def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
+        """Compute the maps of the wanted channels; see `FilterBank.maps`."""
+        image = as_image(image)
+        wanted = self._wanted(channels, image.shape[2])
+        return [
+            FeatureMaps(stack.values, stack.indices + start, stack.stride, stack.offset)
+            for bank, start, mine in self._split(wanted, image.shape[2])
+            for stack in bank.maps(image, wanted[mine] - start)
+        ]
+
+    def sample(
+        self,
+        image: ArrayLike,
+        rows: NDArray[Any],
+        cols: NDArray[Any],
+        channels: NDArray[np.intp] | None = None,
+    ) -> FloatArray:
+        """Features at n pixel positions; see `FilterBank.sample`."""
+        image = as_image(image)
+        wanted = self._wanted(channels, image.shape[2])
+        out = np.empty((np.size(rows), wanted.size), dtype=np.float32)
+        for bank, start, mine in self._split(wanted, image.shape[2]):
+            out[:, mine] = bank.sample(image, rows, cols, wanted[mine] - start)
+        return out
+
+    @property
+    def learns_weights(self) -> bool:
+        """Whether any of the banks learns from images."""
+        return any(bank.learns_weights for bank in self.banks)
+
+    def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
+        """Weights that the banks need for these channels, named after their bank's place."""
+        wanted = self._wanted(channels, n_image_channels)
+        return {
+            f"{self.banks.index(bank)}/{name}": weight
+            for bank, start, mine in self._split(wanted, n_image_channels)
+            for name, weight in bank.weights_used(wanted[mine] - start, n_image_channels).items()
+        }
+
+    def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
+        """Give the banks their weights."""
+        for place, bank in enumerate(self.banks):
+            mine = {
+                name.partition("/")[2]: weight
+                for name, weight in weights.items()
+                if name.partition("/")[0] == str(place)
+            }
+            if mine:
+                bank.use_weights(mine)
+
+    def _split(
+        self, wanted: NDArray[np.intp], n_image_channels: int
+    ) -> Iterator[tuple[FilterBank, int, NDArray[np.bool_]]]:
+        """Banks that are needed, the place of their first channel, and which of the wanted are theirs."""
+        start = 0
+        for bank in self.banks:
+            stop = start + len(bank.channels(n_image_channels))
+            mine = (start <= wanted) & (wanted < stop)
+            if mine.any():
+                yield bank, start, mine
+            start = stop
+
+    def _check(self) -> None:
+        banks = self.banks if isinstance(self.banks, Sequence) else ()
+        if not banks or not all(
+            isinstance(bank, FilterBank) and not isinstance(bank, StackedBank) for bank in banks
+        ):
+            raise ConfigError(
+                f"banks={self.banks!r}: give a list of filter banks, not stacked already, such as "
+                "[ScatteringBank(), MultiscaleBank()]"
+            )

@@ -1,0 +1,113 @@
+"""Feature selection by the discrepancy between the classes, from pairs of samples of different images."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, _fit_context
+from sklearn.feature_selection import SelectorMixin
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from segkit.errors import InputError
+from segkit.kernels.linear import columnwise_mmd_squared
+
+
+class MMDSelector(SelectorMixin, BaseEstimator):
+    """Select the features in which the classes differ most, and in the same direction in every group.
+
+    Parameters
+    ----------
+    n_features_to_select : int, default=1024
+        Most features to keep. Features with a discrepancy of 0 or less are dropped, but the best is kept.
+
+    Attributes
+    ----------
+    scores_ : ndarray of shape (n_features_in_,), float64
+        Squared MMD of the classes under the linear kernel of each standardised feature; 0 where constant.
+    n_features_in_ : int
+        Number of features.
+
+    Raises
+    ------
+    InputError
+        If all features are constant, or the classes too few or too small.
+
+    Notes
+    -----
+    The score is `segkit.kernels.columnwise_mmd_squared`, a U-statistic over pairs of samples of different
+    groups. It takes one pass over the data. Unlike conditional covariance minimisation it looks at one
+    feature at a time: it keeps features that repeat each other and misses those that only help together.
+
+    References
+    ----------
+    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in
+    the feature space, section 4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.selection import MMDSelector
+    >>> rng = np.random.default_rng(0)
+    >>> y, image = np.tile([0, 1], 60), np.repeat([0, 1, 2], 40)
+    >>> X = rng.standard_normal((120, 3))
+    >>> X[:, 1] += 2 * y                                # rises everywhere
+    >>> X[:, 2] += 2 * y * np.where(image == 1, -2, 1)  # falls in one image
+    >>> MMDSelector(n_features_to_select=1).fit(X, y, groups=image).get_support(indices=True)
+    array([1])
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_features_to_select": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(self, n_features_to_select: int = 1024) -> None:
+        self.n_features_to_select = n_features_to_select
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
+        """Score the features.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features of each sample, in any units.
+        y : array-like of shape (n_samples,)
+            Classes.
+        groups : array-like of shape (n_samples,), optional
+            What each sample belongs to, such as an image.
+
+        Returns
+        -------
+        MMDSelector
+            The fitted selector.
+        """
+        rows, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        check_classification_targets(labels)
+        # Rounding gives a constant column a standard deviation above 0, so compare its extremes.
+        varying = rows.min(axis=0) < rows.max(axis=0)
+        if not varying.any():
+            raise InputError(
+                f"X of shape {rows.shape}: every feature is constant; give samples that differ in some feature"
+            )
+        variance = np.where(varying, np.var(rows, axis=0, dtype=np.float64), 1)
+        scores = columnwise_mmd_squared(rows, labels, groups) / variance
+        self.scores_ = np.where(varying, scores, 0)
+        return self
+
+    def _get_support_mask(self) -> NDArray[np.bool_]:
+        check_is_fitted(self)
+        best = np.argsort(-self.scores_, kind="stable")[: self.n_features_to_select]
+        mask = np.zeros(self.scores_.size, dtype=bool)
+        mask[best] = self.scores_[best] > 0
+        mask[best[0]] = True
+        return mask
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags

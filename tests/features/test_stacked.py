@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+
+from segkit.errors import ConfigError
+from segkit.features import (
+    ConvNetBank,
+    ModuleBank,
+    MultiscaleBank,
+    OrbitAveraged,
+    OrbitBank,
+    ScatteringBank,
+    StackedBank,
+    bank_from_dict,
+    bank_to_dict,
+)
+
+IMAGE = np.random.default_rng(0).random((36, 41)).astype(np.float32)
+SCATTERING, MULTISCALE = ScatteringBank(J=2, L=3, tile=32), MultiscaleBank(sigma_max=4)
+NETWORK = ConvNetBank("vgg16", weights="random", layers=["conv1_1", "conv2_1"])
+
+
+def test_its_maps_are_those_of_its_banks():
+    bank = StackedBank([NETWORK, SCATTERING, MULTISCALE])
+    expected = np.concatenate([part.dense(IMAGE) for part in bank.banks])
+    np.testing.assert_array_equal(bank.dense(IMAGE), expected)
+    wanted = np.array([3, 70, 191, 200, len(expected) - 1])
+    np.testing.assert_array_equal(bank.dense(IMAGE, wanted), expected[wanted])
+    rows, cols = np.array([0, 17, 35]), np.array([40, 3, 12])
+    np.testing.assert_allclose(
+        bank.sample(IMAGE, rows, cols, wanted), expected[wanted][:, rows, cols].T, atol=1e-5
+    )
+
+
+def test_banks_that_are_not_needed_do_not_run(monkeypatch):
+    bank = StackedBank([MULTISCALE, NETWORK])
+    n_first = len(MULTISCALE.channels(1))
+    monkeypatch.setattr(ConvNetBank, "maps", lambda *_: pytest.fail("the network ran"))
+    assert bank.dense(IMAGE, np.arange(n_first)).shape == (n_first, 36, 41)
+
+
+def test_names_do_not_repeat():
+    channels = StackedBank([NETWORK, NETWORK]).channels(3)
+    assert len({channel.name for channel in channels}) == len(channels)
+    assert channels[0].group == "1:conv1_1"
+    assert StackedBank([NETWORK, MULTISCALE]).channels(1)[0] == NETWORK.channels(1)[0]
+
+
+def test_reach_is_that_of_the_widest():
+    bank = StackedBank([NETWORK, MULTISCALE, SCATTERING])
+    assert bank.halo == max(part.halo for part in bank.banks)
+    assert all(bank.alignment % part.alignment == 0 for part in bank.banks)
+
+
+def test_weights_go_to_their_banks():
+    bank = StackedBank([MULTISCALE, NETWORK])
+    wanted = np.array([0, len(MULTISCALE.channels(3)) + 5])
+    weights = bank.weights_used(wanted, 3)
+    assert all(name.startswith("1/") for name in weights)
+    other = StackedBank(
+        [MULTISCALE, ConvNetBank("vgg16", weights="nowhere.npz", layers=["conv1_1", "conv2_1"])]
+    )
+    other.use_weights(weights)
+    image = np.stack([IMAGE] * 3, axis=2)
+    np.testing.assert_array_equal(other.dense(image, wanted), bank.dense(image, wanted))
+
+
+def test_it_learns_if_one_learns():
+    learner = OrbitBank((5,), n_templates=4, n_angles=4, templates="patches")
+    assert StackedBank([MULTISCALE, learner]).learns_weights
+    assert not StackedBank([MULTISCALE, MULTISCALE]).learns_weights
+    assert StackedBank([MULTISCALE, learner]).fit([IMAGE]).dense(IMAGE).shape[1:] == IMAGE.shape
+
+
+@pytest.mark.parametrize("orbit", [None, "d4"])
+def test_it_can_be_stored(orbit):
+    bank = StackedBank([MULTISCALE, ModuleBank()])
+    bank = bank if orbit is None else OrbitAveraged(bank, orbit=orbit)
+    again = bank_from_dict(bank_to_dict(bank))
+    assert bank_to_dict(again) == bank_to_dict(bank)
+    assert again.channels(1) == bank.channels(1)
+
+
+@pytest.mark.parametrize("banks", [[], None, [3], [StackedBank([MULTISCALE])]])
+def test_what_is_no_bank_is_refused(banks):
+    with pytest.raises(ConfigError, match="give a list of filter banks"):
+        StackedBank(banks).channels()
