@@ -2,7 +2,7 @@
 
     python -m benchmarks.bandwidths --data DATA --vgg19 VGG19.npz [--quick] [--out FILE]
 
-DATA holds a folder for each set with images/ and masks/; splits are those of `benchmarks.fewshot`. Channels
+DATA holds a folder for each set with images/ and masks/; splits are those of `benchmarks.common.split`. Channels
 and training pixels are drawn and selected as by `segkit.Segmenter`, once for each set, bank, number of
 images and seed; every bandwidth then sees the same features. The result file holds, for each bandwidth, its
 scores, its cross-validated and its test IoU, and for each rule what it chose, in how many seconds, and the
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.fewshot import CONFIGS, QUICK, split
+from benchmarks.common import CONFIGS, PAPER, split
 from benchmarks.selection_common import Records, markdown_table, result_path, with_interval
 from benchmarks.tables.common import DATA, MissingDataError
 from segkit import Segmenter
@@ -77,6 +77,11 @@ class Sizes(NamedTuple):
     test: int = 4000
 
 
+QUICK = [
+    "bank={name: scattering, J: 2, L: 3, tile: 32}",
+    "selection={method: ccm, n_features: 16, pixels: 400}",
+    "training.pixels=1000",
+]
 QUICK_SIZES = Sizes(n_components=64, training=400, validation=300, scoring=100, test=500)
 
 
@@ -435,9 +440,9 @@ def main() -> None:
 
     def segmenter(bank: str) -> Segmenter:
         if bank == "quick":
-            return Config.load(None, QUICK).build()
+            return Config.load(None, [*PAPER, *QUICK]).build()
         weights = [f"bank.weights={arguments.vgg19}"] if bank == "vgg19-truncated" else []
-        return Config.load(CONFIGS / f"{bank}.yaml", weights).build()
+        return Config.load(CONFIGS / f"{bank}.yaml", [*PAPER, *weights]).build()
 
     sizes = QUICK_SIZES if arguments.quick else Sizes()
     identity = ("set", "bank", "n_train", "seed")

@@ -1,13 +1,31 @@
-"""What benchmarks share: where they ran, and how results are written."""
+"""What benchmarks share: splits, the recipe of the paper, speed of the machine, and how results are written."""
 
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+# The recipe of configs/paper-004.yaml, for any bank.
+PAPER = (
+    "selection={method: ccm, n_features: 128, pixels: 3000}",
+    "kernel.family=gaussian",
+    "svm.C=1",
+    "training.normalization=set",
+)
+
+
+def split(folder: Path, seed: int, n_train: int) -> tuple[list[str], list[str]]:
+    """Stems to train on and stems to test on: a third, drawn by the seed."""
+    stems = sorted(path.stem for path in (folder / "images").iterdir())
+    stems = [stems[index] for index in np.random.default_rng(seed).permutation(len(stems))]
+    n_test = math.ceil(len(stems) / 3)
+    return stems[:-n_test][:n_train], stems[-n_test:]
 
 
 def sgemm_rate(n: int = 2048, n_repeats: int = 5) -> float:

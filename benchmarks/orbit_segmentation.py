@@ -19,8 +19,7 @@ import matplotlib as mpl
 import numpy as np
 from scipy import ndimage
 
-from benchmarks.common import write_result
-from benchmarks.fewshot import split
+from benchmarks.common import CONFIGS, PAPER, split, write_result
 from segkit import OrbitBank, Segmenter
 from segkit.benchmark.machine import machine
 from segkit.config import Config
@@ -34,7 +33,6 @@ import matplotlib.pyplot as plt
 
 RESULT = Path(__file__).parent / "results" / "orbit_segmentation.json"
 PICTURE = Path(__file__).parents[1] / "docs" / "orbit_segmentation.jpg"
-CONFIGS = Path(__file__).parents[1] / "configs"
 ANGLES = (30.0, 17.0)
 N_TEST, N_TURNED = 10, 3
 # Pixels whose decision is nearer to the threshold may fall on either side by rounding.
@@ -42,12 +40,15 @@ CERTAIN = 1e-5
 
 
 def methods(vgg19: Path | None) -> dict[str, Segmenter]:
-    """Segmenters to compare; those of the network need its weights."""
-    found = {"orbit": Segmenter(OrbitBank()), "orbit, one angle": Segmenter(OrbitBank(n_angles=1))}
+    """Segmenters to compare, with the recipe of the paper; those of the network need its weights."""
+    found = {
+        "orbit": Config.load(None, ["bank.name=orbit", *PAPER]).build(),
+        "orbit, one angle": Config.load(None, ["bank={name: orbit, n_angles: 1}", *PAPER]).build(),
+    }
     if vgg19 is not None:
         config, weights = CONFIGS / "vgg19-truncated.yaml", f"bank.weights={vgg19}"
-        found["VGG19"] = Config.load(config, [weights]).build()
-        found["VGG19, orbit=d4"] = Config.load(config, [weights, "bank.orbit=d4"]).build()
+        found["VGG19"] = Config.load(config, [weights, *PAPER]).build()
+        found["VGG19, orbit=d4"] = Config.load(config, [weights, "bank.orbit=d4", *PAPER]).build()
     return found
 
 

@@ -33,7 +33,6 @@ QUICK = [
     "segkit-scattering.bank={name: scattering, J: 2, L: 3, tile: 32}",
     "segkit-scattering.selection={n_features: 16, pixels: 400}",
     "segkit-scattering.training.pixels=1000",
-    "segkit-scattering.kernel.n_components=128",
     "forest.training_pixels=1000",
     "unet={kind: unet, max_steps: 2, n_filters: 2, depth: 2, crop: 32}",
 ]
@@ -75,7 +74,7 @@ class Results:
     def write(self) -> None:
         """Write the file, a line for each run."""
         header = {
-            "name": f"segmentation-{self.name}",
+            "name": self.name,
             "images": "of each test image: pixels by truth and prediction (row by row), outline F of each class, Brier",
             "machine": machine(),
         }
@@ -129,13 +128,30 @@ def measure(
         print(f"{results.name} {unit.name}: {mean:.3f} ({outcome['unit']['fit_seconds']:.0f} s)", flush=True)
 
 
+def stacked_bank(
+    arguments: argparse.Namespace,
+    *,
+    networks: tuple[str, ...] = ("vgg19", "squeezenet1_0"),
+    pyramid: str = "[1, 0.5]",
+) -> str:
+    """Bank of configs/two-networks.yaml on the weights at hand, as an option."""
+    files = {"vgg19": arguments.vgg19, "squeezenet1_0": arguments.squeezenet}
+    banks = [
+        f"{{name: {name}, weights: {files[name]}, preprocessing: caffe, pyramid: {pyramid}}}"
+        for name in networks
+    ]
+    return f"bank={{name: stacked, banks: [{', '.join([*banks, '{name: multiscale}'])}]}}"
+
+
 def overrides_of(arguments: argparse.Namespace) -> list[str]:
     """Weights at hand, and networks that a processor can train."""
     squeezenet = [f"weights={arguments.squeezenet}", "backbone=squeezenet1_0", "preprocessing=caffe"]
     vgg = [f"weights={arguments.vgg19}", "backbone=vgg19", "preprocessing=caffe"]
+    bank_vgg = ["bank.name=vgg19", f"bank.weights={arguments.vgg19}", "bank.preprocessing=caffe"]
     budget = ["crop=160", f"max_steps={arguments.max_steps}", f"device={arguments.device}"]
     of_methods = {
-        "segkit-vgg": ["bank.name=vgg19", f"bank.weights={arguments.vgg19}", "bank.preprocessing=caffe"],
+        "segkit-vgg": [stacked_bank(arguments), "title=segkit (VGG19 and SqueezeNet)"],
+        "segkit-paper": [*bank_vgg, "title=recipe of the paper (VGG19)"],
         "fcn": [*squeezenet, "n_hidden=512", *budget],
         "fcn-vgg19": ["kind=fcn", "title=FCN-8s (VGG19)", *vgg, "n_hidden=512", *budget],
         "fcn-scratch": ["backbone=squeezenet1_0", "n_hidden=512", *budget],
@@ -144,36 +160,49 @@ def overrides_of(arguments: argparse.Namespace) -> list[str]:
     return [f"{method}.{option}" for method in arguments.methods for option in of_methods.get(method, [])]
 
 
-def main() -> None:
+def write_made_up(folder: Path) -> None:
+    """Write four pictures and their masks, for a quick run."""
+    for index, (image, mask) in enumerate(zip(*make_demo_set(4, shape=(64, 96)), strict=True)):
+        write_image(folder / "images" / f"{index}.png", image)
+        write_mask(folder / "masks" / f"{index}.png", 255 * mask)
+
+
+def parser_of(
+    description: str | None, *, methods: tuple[str, ...], train_sizes: list[int]
+) -> argparse.ArgumentParser:
+    """Command line of the benchmarks that run methods on sets."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path)
     parser.add_argument("--vgg19", type=Path, help="truncated VGG19 weights (Caffe preprocessing)")
     parser.add_argument("--squeezenet", type=Path, help="SqueezeNet 1.0 weights (Caffe preprocessing)")
     parser.add_argument("--sets", nargs="+", default=SETS)
-    parser.add_argument("--methods", nargs="+", default=METHODS)
-    parser.add_argument("--train-sizes", type=int, nargs="+", default=[1, 2, 3, 5, 15])
+    parser.add_argument("--methods", nargs="+", default=methods)
+    parser.add_argument("--train-sizes", type=int, nargs="+", default=train_sizes)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--max-steps", type=int, default=400)
-    parser.add_argument("--device", default="auto")
     parser.add_argument("--quick", action="store_true", help="made-up images, small models: does it run?")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the result files")
+    return parser
+
+
+def main() -> None:
+    parser = parser_of(__doc__, methods=METHODS, train_sizes=[1, 2, 3, 5, 15])
+    parser.add_argument("--max-steps", type=int, default=400)
+    parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory() as temporary:
             if arguments.quick:
                 folder = Path(temporary) / "made-up"
-                for index, (image, mask) in enumerate(zip(*make_demo_set(4, shape=(64, 96)), strict=True)):
-                    write_image(folder / "images" / f"{index}.png", image)
-                    write_mask(folder / "masks" / f"{index}.png", 255 * mask)
+                write_made_up(folder)
                 arguments.methods = ["segkit-scattering", "forest", "unet"]
                 arguments.train_sizes, arguments.seeds = [2], 1
-                results = Results(arguments.out / "segmentation-quick.json", "quick")
+                results = Results(arguments.out / "segmentation-quick.json", "segmentation-quick")
                 measure(folder, results, Path(temporary) / "work", arguments, QUICK)
             else:
                 for name in arguments.sets:
-                    results = Results(arguments.out / f"segmentation-{name}.json", name)
+                    results = Results(arguments.out / f"segmentation-{name}.json", f"segmentation-{name}")
                     work = Path(temporary) / name
                     measure(arguments.data / name, results, work, arguments, overrides_of(arguments))
     except SegkitError as error:

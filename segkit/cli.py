@@ -25,6 +25,7 @@ from segkit.terminal import (
     describe_model,
     describe_scores,
     describe_training,
+    explain_training,
     progress_bars,
     show_warning,
     teller,
@@ -116,6 +117,9 @@ def train(
     seed: Annotated[
         int | None, typer.Option(help="Seed of every draw; the same seed gives the same model.")
     ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say in words what was chosen, why, and what IoU to expect.")
+    ] = False,
     quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -136,6 +140,8 @@ def train(
         segmenter.fit(dataset.images, dataset.masks, label_map=dataset.label_map, progress=follow)
     segmenter.save(output, embed_weights=getattr(settings.bank, "embed_weights", True))
     tell(describe_training(segmenter.summary_, segmenter.label_map_))
+    if explain:
+        typer.echo(explain_training(segmenter.summary_, segmenter.label_map_))
     tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 

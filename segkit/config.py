@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -247,7 +248,8 @@ class KernelConfig(_Section):
 
     @model_validator(mode="after")
     def _has_bandwidths(self) -> Self:
-        given = self.model_fields_set - {"family"}
+        fields = type(self).model_fields
+        given = {name for name in fields if getattr(self, name) != fields[name].default} - {"family"}
         if self.family == "linear" and given:
             raise PydanticCustomError(
                 "linear",
@@ -419,14 +421,18 @@ def _parse_yaml(text: str, source: str) -> Any:
 
 
 def _assign(options: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key in nested dictionaries."""
-    *parents, last = key.split(".")
-    for parent in parents:
-        inner = options.setdefault(parent, {})
-        if not isinstance(inner, dict):
+    """Set a dotted key in nested dictionaries and lists, whose items go by number from 0."""
+    keys = key.split(".")
+    inner: Any = options
+    for parent, child in pairwise(keys):
+        inner = inner[int(parent)] if isinstance(inner, list) else inner.setdefault(parent, {})
+        if isinstance(inner, list) and not (child.isdecimal() and int(child) < len(inner)):
+            raise ConfigError(
+                f"--set {key}: {parent} is a list of {len(inner)}, whose items are numbered from 0: {child} is none of them"
+            )
+        if not isinstance(inner, dict | list):
             raise ConfigError(f"--set {key}: {parent} is a value, not a section")
-        options = inner
-    options[last] = value
+    inner[int(keys[-1]) if isinstance(inner, list) else keys[-1]] = value
 
 
 def _explain(error: Any, options: Mapping[str, Any]) -> str:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from segkit.base import Progress
 from segkit.evaluate import scores_to_dict
-from segkit.features import ScatteringBank
 from segkit.images import LabelMap, overlay, write_image, write_mask, write_overlay, write_probability
 from segkit.metrics import Scores, score_masks
 from segkit.phantom import make_demo_set
@@ -71,7 +70,7 @@ def run_demo(output: Path, *, seed: int = 0, progress: Progress | None = None) -
         write_image(folder / "images" / f"{stem}.png", image)
         write_mask(folder / "masks" / f"{stem}.png", mask)
 
-    segmenter = Segmenter(ScatteringBank(), random_state=seed)
+    segmenter = Segmenter(random_state=seed)
     segmenter.fit(images[:N_TRAIN], masks[:N_TRAIN], label_map=label_map, progress=progress)
     segmenter.save(output / "model.segkit")
 

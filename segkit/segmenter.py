@@ -417,6 +417,7 @@ class Segmenter(BaseSegmenter):
         self.summary_: dict[str, Any] = {
             "n_images": len(images),
             "n_channels": len(self.bank_.channels(self.n_image_channels_)),
+            "selector": type(self.selector_).__name__,
             "kept_channels": groups,
             "kernels": self._kernel_summary(),
             "lambda": self.lambda_,

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,13 @@ from safetensors.numpy import save_file
 
 from segkit import cli
 from segkit.images import read_mask, write_image, write_mask
+from segkit.store import read_model
 
 FAST = [
     flag
     for option in (
         "bank.name=modules", "bank.modules=[{n_scales: 2, n_angles: 3}]", "selection.n_features=6",
-        "selection.pixels=200", "training.pixels=400", "kernel.n_components=64",
+        "selection.pixels=200", "training.pixels=400",
     )
     for flag in ("--set", option)
 ]  # fmt: skip
@@ -75,8 +77,9 @@ def test_train_tells_what_was_chosen(folder, segkit):
         "masks hold 0 and 255: read as background and foreground",
         "Trained on 3 images in",
         "Kept 6 of 7 channels: order",
-        "Kernel weights: Gaussian gamma=",
-        "Training IoU: 0.",
+        "Kernel weights: linear order ",
+        "Training IoU: ",
+        "Mean IoU to expect: ",
         "m.segkit (0.0 MB)",
     ):
         assert text in out
@@ -124,6 +127,25 @@ def test_the_same_seed_writes_the_same_predictions(folder, segkit):
         assert (folder / "1" / path).read_bytes() == (folder / "2" / path).read_bytes()
 
 
+def test_explain_says_in_words_what_was_chosen_and_why(folder, segkit):
+    status, text, _ = segkit(
+        "train", folder / "images", folder / "masks", "-o", folder / "m.segkit", "--explain", *FAST
+    )
+    assert status == 0
+    words = " ".join(text.split())
+    assert "those that tell the classes apart from image to image" in words
+    assert re.search(
+        r"Penalty: lambda = \S+, the largest whose mean IoU on each image, held out in turn", words
+    )
+    expected = re.search(
+        r"Mean IoU to expect on other images: (\d\.\d+) \(95 % interval (\d\.\d+) to (\d\.\d+)\)", words
+    )
+    value, low, high = map(float, expected.groups())
+    assert low <= value <= high
+    model = read_model(folder / "m.segkit")[0]
+    assert value == round(model["summary"]["held_out"]["mean_iou"], 3)
+
+
 def test_quiet_says_nothing(folder, segkit):
     assert segkit(
         "train", folder / "images", folder / "masks", "-o", folder / "m.segkit", *FAST, "--quiet"
@@ -139,7 +161,7 @@ def test_inspect_model_and_folders(folder, model, segkit):
     code, out, _ = segkit("inspect", model)
     assert code == 0
     for text in (
-        "Format version 1",
+        "Format version 2",
         "kind=modules",
         "Images: 1 channel; masks hold 0 and 255",
         "Training set: sha256",
@@ -285,7 +307,7 @@ def test_models_of_another_format_version(folder, segkit):
         ["predict", folder / "old.segkit", folder / "images", "-o", folder / "out"],
         ["inspect", folder / "old.segkit"],
     ):
-        assert "model of format version 0, this segkit reads version 1" in refused(segkit, folder, *arguments)
+        assert "model of format version 0, this segkit reads 1 and 2" in refused(segkit, folder, *arguments)
 
 
 def test_output_in_the_input_folder(folder, model, segkit):
@@ -321,7 +343,7 @@ def test_demo_makes_pictures_and_a_score(tmp_path, segkit, monkeypatch):
     monkeypatch.setattr("segkit.demo.N_TRAIN", 1)
     monkeypatch.setattr("segkit.demo.N_TEST", 3)
     monkeypatch.setattr(
-        "segkit.demo.ScatteringBank", lambda: __import__("segkit").ScatteringBank(J=2, L=3, tile=32)
+        "segkit.segmenter.default_bank", lambda: __import__("segkit").ScatteringBank(J=2, L=3, tile=32)
     )
     code, out, err = segkit("demo", "-o", tmp_path / "demo")
     assert code == 0, err

@@ -81,7 +81,16 @@ _KINDS: dict[str, type[_Options]] = {"forest": ForestOptions, "fcn": FCNOptions,
 
 DEFAULT_METHODS: dict[str, dict[str, Any]] = {
     "segkit-vgg": {"kind": "segkit", "title": "segkit (VGG16)", "bank": {"name": "vgg16"}},
-    "segkit-scattering": {"kind": "segkit", "title": "segkit (scattering)", "bank": {"name": "scattering"}},
+    "segkit-scattering": {"kind": "segkit", "title": "segkit (scattering)"},
+    "segkit-paper": {
+        "kind": "segkit",
+        "title": "recipe of the paper (VGG16)",
+        "bank": {"name": "vgg16"},
+        "selection": {"method": "ccm", "n_features": 128, "pixels": 3000},
+        "kernel": {"family": "gaussian"},
+        "svm": {"C": 1.0},
+        "training": {"normalization": "set"},
+    },
     "segkit-orbit": {"kind": "segkit", "title": "segkit (orbit bank)", "bank": {"name": "orbit"}},
     "fcn": {"kind": "fcn", "title": "FCN-8s (pre-trained)", "weights": "imagenet"},
     "fcn-scratch": {"kind": "fcn", "title": "FCN-8s (from scratch)"},

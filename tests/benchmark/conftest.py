@@ -22,7 +22,7 @@ def small_segkit(tmp_path_factory):
     file = tmp_path_factory.mktemp("config") / "methods.yaml"
     file.write_text(
         "small: {bank: {name: multiscale, sigma_max: 4}, selection: {n_features: 8, pixels: 300}, "
-        "training: {pixels: 600}, kernel: {n_components: 64}}\n"
+        "training: {pixels: 600}, kernel: {family: gaussian, n_components: 64}}\n"
     )
     return load_methods(["small"], file)[0]
 

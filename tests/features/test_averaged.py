@@ -279,7 +279,7 @@ def test_command_line_trains_and_predicts(tmp_path, monkeypatch, bank):
         image, mask = picture(seed)
         write_image(tmp_path / "images" / f"{name}.png", image)
         write_mask(tmp_path / "masks" / f"{name}.png", 255 * mask)
-    fast = ("selection.n_features=6", "selection.pixels=200", "training.pixels=400", "kernel.n_components=64")
+    fast = ("selection.n_features=6", "selection.pixels=200", "training.pixels=400")
     options = [flag for option in (*bank, *fast) for flag in ("--set", option)]
 
     def run(*arguments):

@@ -308,6 +308,7 @@ def test_labels_turn_with_the_image():
         kernels=MixtureRFF(n_components=128),
         selection_pixels=300,
         training_pixels=1500,
+        normalization="set",
     ).fit([image], [mask])
     assert segmenter.score([image], [mask]) > 0.8
     inside = disc(mask.shape, segmenter.bank_.halo)

@@ -1,0 +1,131 @@
+"""What each part of the default recipe is worth: one change at a time, on the same splits.
+
+    python -m benchmarks.ablations --data DATA --vgg19 VGG19.npz --squeezenet SQUEEZENET.npz
+        [--sets ...] [--methods ...] [--train-sizes ...] [--seeds N] [--quick]
+
+Each variant is the default recipe (VGG19 and SqueezeNet at two scales, and multiscale filters) with one part
+changed. Runs are kept in ablations-SET.json as they are done, in the form of segmentation-SET.json; the table
+with paired intervals is written to ablations.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.segmentation import SETS, Results, measure, parser_of, records_of, stacked_bank, write_made_up
+from segkit.errors import SegkitError
+from segkit.statistics import bootstrap_interval
+
+BASE = "default"
+TITLES = {
+    BASE: "default recipe",
+    "set": "channels centred on the whole set, not on each image",
+    "top256": "256 channels instead of 1,024",
+    "top4096": "4,096 channels instead of 1,024",
+    "equal": "one channel, one vote: CCM chooses 512, linear kernels weighted by MMD within the set",
+    "zero": "threshold at the sign of the decision",
+    "fixed": "penalty fixed at lambda = 1e-4",
+    "vgg": "VGG19 at full size only",
+    "squeezenet": "SqueezeNet at two scales only",
+    "no-half": "networks at full size only",
+    "rff": "Gaussian mixture in random features on the 128 channels of CCM",
+    "d4": "features averaged over the eight symmetries of the square",
+}
+QUICK_BANK = "bank={name: multiscale, sigma_max: 4}"
+
+
+def overrides_of(arguments: argparse.Namespace) -> dict[str, list[str]]:
+    """Options of each variant."""
+    bank = QUICK_BANK if arguments.quick else stacked_bank(arguments)
+    single = (
+        [QUICK_BANK]
+        if arguments.quick
+        else ["bank.name=vgg19", f"bank.weights={arguments.vgg19}", "bank.preprocessing=caffe"]
+    )
+    small = [] if arguments.quick else ["bank.orbit=d4"]
+    half = "" if arguments.quick else stacked_bank(arguments, pyramid="[1]")
+    only = "" if arguments.quick else stacked_bank(arguments, networks=("squeezenet1_0",))
+    return {
+        BASE: [bank],
+        "set": [bank, "training.normalization=set"],
+        "top256": [bank, "selection.n_features=256"],
+        "top4096": [bank, "selection.n_features=4096"],
+        "equal": [bank, "selection.method=ccm", "selection.n_features=512", "selection.pixels=3000"],
+        "zero": [bank, "training.threshold=zero"],
+        "fixed": [bank, "svm.lambdas=[1.0e-4]"],
+        "vgg": single,
+        "squeezenet": [only or bank],
+        "no-half": [half or bank],
+        "rff": [
+            bank,
+            "selection={method: ccm, n_features: 128, pixels: 3000}",
+            "kernel.family=gaussian",
+            "svm.lambdas=[1.0e-2, 1.0e-3, 1.0e-4]",
+        ],
+        "d4": [bank, *small],
+    }
+
+
+def table(results: dict[str, dict[str, Any]]) -> str:
+    """Difference of each variant to the default, over images, with its paired interval; a row for each."""
+    lines = [
+        "| variant | set | n | mean IoU | default | difference (95 % interval) | images | seeds |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, result in results.items():
+        scores: dict[tuple[str, int], dict[tuple[int, str], float]] = {}
+        for record in records_of(result):
+            run = scores.setdefault((record["method"], record["n_train"]), {})
+            run[record["seed"], record["image"]] = record["mean_iou"]
+        for (method, n_train), mine in scores.items():
+            base = scores.get((BASE, n_train), {})
+            shared = sorted(set(mine) & set(base))
+            if method == BASE or not shared:
+                continue
+            values = np.array([mine[key] for key in shared])
+            others = np.array([base[key] for key in shared])
+            low, high = bootstrap_interval(values - others, [image for _, image in shared])
+            lines.append(
+                f"| {TITLES[method]} | {name} | {n_train} | {values.mean():.3f} | {others.mean():.3f} | "
+                f"{(values - others).mean():+.3f} ({low:+.3f} to {high:+.3f}) | "
+                f"{len({image for _, image in shared})} | {len({seed for seed, _ in shared})} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = parser_of(__doc__, methods=tuple(TITLES), train_sizes=[1, 5])
+    arguments = parser.parse_args()
+    results: dict[str, dict[str, Any]] = {}
+    try:
+        with tempfile.TemporaryDirectory() as temporary:
+            if arguments.quick:
+                arguments.data, arguments.sets = Path(temporary), ["made-up"]
+                arguments.methods, arguments.train_sizes, arguments.seeds = [BASE, "set", "zero"], [2], 1
+                write_made_up(Path(temporary) / "made-up")
+            for name in arguments.sets:
+                kept = Results(arguments.out / f"ablations-{name}.json", f"ablations-{name}")
+                overrides = [
+                    f"{method}.{option}"
+                    for method, options in overrides_of(arguments).items()
+                    if method in arguments.methods
+                    for option in ["kind=segkit", *options]
+                ]
+                measure(arguments.data / name, kept, Path(temporary) / "work" / name, arguments, overrides)
+                results[name] = {"runs": kept.runs}
+    except SegkitError as error:
+        raise SystemExit(str(error)) from error
+    for name in SETS:
+        path = arguments.out / f"ablations-{name}.json"
+        if name not in results and path.exists():
+            results[name] = {"runs": Results(path, name).runs}
+    (arguments.out / "ablations.md").write_text(table(results), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
