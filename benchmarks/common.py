@@ -16,7 +16,7 @@ PAPER = (
     "selection={method: ccm, n_features: 128, pixels: 3000}",
     "kernel.family=gaussian",
     "svm.C=1",
-    "training.normalization=set",
+    "training={normalization: set, threshold: zero}",
 )
 
 

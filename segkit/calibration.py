@@ -254,6 +254,29 @@ def best_threshold(
     return float((candidates[first] + candidates[last]) / 2)
 
 
+def share_threshold(decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any]) -> float:
+    """Decision threshold above which as many pixels lie as are of the second class.
+
+    Parameters
+    ----------
+    decision : ndarray of shape (n,), float
+        Decisions of pixels that the classifier was not trained on.
+    label : ndarray of shape (n,), int
+        1 where the pixel is of the second class; both classes occur.
+    weight : ndarray of shape (n,), float
+        Pixels that each one stands for.
+
+    Returns
+    -------
+    float
+        The quantile of the decisions at the share of the first class. Unlike the threshold of the highest IoU
+        it does not look at single mistakes, so a handful of images is enough to know it.
+    """
+    order = np.argsort(decision)
+    below = np.cumsum(weight[order]) - weight[order] / 2
+    return float(np.interp(weight @ (label != 1), below, decision[order]))
+
+
 def _mean_iou_above(
     thresholds: Floats, decision: NDArray[Any], positive: NDArray[np.bool_], weight: NDArray[Any]
 ) -> Floats:

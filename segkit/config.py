@@ -284,7 +284,7 @@ class TrainingConfig(_Section):
 
     pixels: Annotated[int, Field(ge=20)] = 20_000
     normalization: Literal["image", "set"] = "image"
-    threshold: Literal["iou", "zero"] = "iou"
+    threshold: Literal["share", "iou", "zero"] = "share"
     probability: Literal["platt", "raw"] = "platt"
 
 

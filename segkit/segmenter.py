@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from segkit.base import BaseSegmenter, FloatArray, IdArray, Progress
-from segkit.calibration import PlattScaling, best_threshold
+from segkit.calibration import PlattScaling, best_threshold, share_threshold
 from segkit.errors import ConfigError, ModelFileError, SegkitError
 from segkit.features import (
     FeatureMaps,
@@ -43,11 +43,9 @@ SELECTION_TOL = 1e-3
 # The mean of a channel over an image is taken over a grid of so many rows and columns.
 GRID = 32
 # Values of lambda (eq. 7.17) to choose from, for kernels whose diagonal is 1 in the mean.
-LAMBDAS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
+LAMBDAS = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 # Of values whose held-out mean IoU is this close to the best, the largest is taken.
 NO_WORSE = 2e-3
-# A threshold chosen on few images is moved towards 0, as if so many more images had called for 0.
-IMAGES_FOR_ZERO = 5
 
 
 class Segmenter(BaseSegmenter):
@@ -65,7 +63,7 @@ class Segmenter(BaseSegmenter):
     svm : LinearSVM, default=None
         Linear classifier on the features; None is `LinearSVM()`. Its ``C`` multiplies the sum of the losses
         over the training pixels, and is set by `lambdas` unless these are None.
-    lambdas : sequence of float or None, default=(1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
+    lambdas : sequence of float or None, default=(3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
         Penalties (lambda of eq. 7.17, ``C = 1 / (n lambda)``) of which the one with the highest mean IoU on
         held-out images is taken. None keeps the ``C`` of `svm`.
     normalization : {"image", "set"}, default="image"
@@ -76,10 +74,10 @@ class Segmenter(BaseSegmenter):
     training_pixels : int, default=20_000
         Pixels that kernels and classifier learn from, drawn in the same way and weighted back to
         the share each class has among all labelled pixels.
-    threshold : {"iou", "zero"}, default="iou"
-        Decision above which a pixel of two classes is of the second. "iou": the one with the highest mean
-        IoU on pixels held out by image (by block, of a single image), times ``n / (n + 5)`` for n images,
-        because that of few images is a matter of luck; "zero": the sign (eq. 7.18).
+    threshold : {"share", "iou", "zero"}, default="share"
+        Decision above which a pixel of two classes is of the second. "share": of pixels held out by image
+        (by block, of a single image), as many lie above as are of the second class; "iou": the mean IoU of
+        these pixels is highest, which on few images is a matter of luck; "zero": the sign (eq. 7.18).
     probability : {"platt", "raw"}, default="platt"
         "platt": Platt's scaling, fitted on decisions of pixels held out by image (by block, of a
         single image). "raw": the logistic function of the decision (eq. 8.2).
@@ -140,7 +138,7 @@ class Segmenter(BaseSegmenter):
         normalization: str = "image",
         selection_pixels: int = 6000,
         training_pixels: int = 20_000,
-        threshold: str = "iou",
+        threshold: str = "share",
         probability: str = "platt",
         unlabelled: int | None = UNLABELLED,
         random_state: int = 0,
@@ -240,7 +238,7 @@ class Segmenter(BaseSegmenter):
     def _check_options(self) -> None:
         for name, choices in (
             ("probability", ("platt", "raw")),
-            ("threshold", ("iou", "zero")),
+            ("threshold", ("share", "iou", "zero")),
             ("normalization", ("image", "set")),
         ):
             if getattr(self, name) not in choices:
@@ -305,7 +303,7 @@ class Segmenter(BaseSegmenter):
         self.held_out_: dict[str, Any] | None = None
         if self.lambdas is not None:
             self.lambda_ = float(np.median(self.lambdas))
-        if self.lambdas is not None or self.probability == "platt" or self.threshold == "iou":
+        if self.lambdas is not None or self.probability == "platt" or self.threshold != "zero":
             some = np.random.default_rng(self.random_state).permutation(len(X))[:CALIBRATION_PIXELS]
             drawn, fold = drawn.subset(some), fold[some]
             penalties = [self._penalty_of_svm(len(X))] if self.lambdas is None else sorted(self.lambdas)[::-1]
@@ -330,14 +328,7 @@ class Segmenter(BaseSegmenter):
         decisions, drawn, fold = decisions[:, judged], drawn.subset(judged), fold[judged]
         region = drawn.image if np.unique(drawn.image).size > 1 else fold
         binary = self.classes_.size == 2
-        n_images = np.unique(drawn.image).size
-        trust = n_images / (n_images + IMAGES_FOR_ZERO)
-        thresholds = [
-            trust * best_threshold(plane[:, 0], drawn.label, drawn.weight, region)
-            if binary and self.threshold == "iou"
-            else 0.0
-            for plane in decisions
-        ]
+        thresholds = [self._threshold_of(plane, drawn, region) for plane in decisions]
         guesses = [
             (plane[:, 0] > threshold).astype(np.intp) if binary else plane.argmax(axis=1)
             for plane, threshold in zip(decisions, thresholds, strict=True)
@@ -358,6 +349,14 @@ class Segmenter(BaseSegmenter):
             "interval": None if interval is None else [float(end) for end in interval],
             "by_lambda": {f"{value:g}": float(mean) for value, mean in zip(penalties, means, strict=True)},
         }
+
+    def _threshold_of(self, decisions: FloatArray, drawn: PixelSample, region: NDArray[np.intp]) -> float:
+        """Threshold for decisions of held-out pixels."""
+        if self.classes_.size > 2 or self.threshold == "zero":
+            return 0.0
+        if self.threshold == "iou":
+            return best_threshold(decisions[:, 0], drawn.label, drawn.weight, region)
+        return share_threshold(decisions[:, 0], drawn.label, drawn.weight)
 
     def _iou_by_region(
         self, guess: NDArray[np.intp], drawn: PixelSample, region: NDArray[np.intp]
@@ -422,6 +421,7 @@ class Segmenter(BaseSegmenter):
             "kernels": self._kernel_summary(),
             "lambda": self.lambda_,
             "threshold": self.threshold_,
+            "threshold_rule": self.threshold,
             "held_out": self.held_out_,
             "training_iou": [float(iou) for iou in scores.class_iou],
             "training_mean_iou": scores.mean,

@@ -112,9 +112,14 @@ def explain_training(summary: dict[str, Any], label_map: LabelMap) -> str:
         )
     if label_map.n_classes == 2 and summary["threshold"]:
         side = "more" if summary["threshold"] < 0 else "less"
+        reason = (
+            "held-out IoU is higher there"
+            if summary.get("threshold_rule") == "iou"
+            else f"on held-out pixels as many are then called {label_map.names[1]} as are annotated so"
+        )
         lines.append(
             f"Threshold: {summary['threshold']:+.2f} in units of the margin, so {side} is called "
-            f"{label_map.names[1]} than by the sign of the decision: held-out IoU is higher there."
+            f"{label_map.names[1]} than by the sign of the decision: {reason}."
         )
     lines.append(f"Mean IoU to expect on other images: {_expected(held_out)}.")
     return "\n".join(lines)

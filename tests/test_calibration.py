@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
-from segkit.calibration import PlattScaling, best_threshold
+from segkit.calibration import PlattScaling, best_threshold, share_threshold
 from segkit.errors import InputError
 
 
@@ -197,3 +197,20 @@ def test_best_threshold_does_not_fall_between_two_peaks():
     label, image = np.tile(np.repeat([0, 1], 50), 2), np.repeat([0, 1], 100)
     chosen = best_threshold(decision, label, np.ones(200), image)
     assert naive_mean_iou(chosen, decision, label, np.ones(200), image) == pytest.approx(0.625, abs=0.02)
+
+
+def test_threshold_of_the_right_share():
+    decision = np.array([0.3, -1.0, 2.0, 0.1, -0.5])
+    label = np.array([1, 0, 1, 0, 0])
+    threshold = share_threshold(decision, label, np.ones(5))
+    assert 0.1 < threshold < 0.3
+    # one of the second class that stands for two: two pixels must lie above
+    assert -0.5 < share_threshold(decision, label, np.array([1.0, 1.0, 2.0, 1.0, 1.0])) <= 0.3
+
+
+def test_share_is_matched_whatever_the_weights():
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 2, 4000)
+    decision, weight = rng.standard_normal(4000) + label, rng.uniform(0.5, 3, 4000)
+    called = weight @ (decision > share_threshold(decision, label, weight))
+    assert called == pytest.approx(weight @ label, rel=2e-3)

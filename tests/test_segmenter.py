@@ -393,21 +393,22 @@ def test_held_out_images_do_not_weigh_the_kernels(data, monkeypatch):
     assert seen == [{0, 1, 2}, {1, 2}, {0, 2}, {0, 1}]
 
 
-def test_threshold_of_few_images_is_moved_towards_zero(data):
+def test_as_much_is_foreground_on_held_out_pixels_as_is_annotated(data, monkeypatch):
     images, masks = data
-    capture = {}
-    import segkit.segmenter as module
+    seen = {}
+    choose = Segmenter._choose
 
-    best = module.best_threshold
+    def spy(self, decisions, drawn, fold, penalties):
+        seen.update(decisions=decisions, drawn=drawn, penalties=penalties)
+        choose(self, decisions, drawn, fold, penalties)
 
-    def spy(*arguments):
-        capture["threshold"] = best(*arguments)
-        return capture["threshold"]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "best_threshold", spy)
-        segmenter = linear(lambdas=None).fit(images[:3], masks[:3])
-    assert segmenter.threshold_ == pytest.approx(capture["threshold"] * 3 / 8)
+    monkeypatch.setattr(Segmenter, "_choose", spy)
+    segmenter = linear().fit(images[:3], masks[:3])
+    decisions = seen["decisions"][seen["penalties"].index(segmenter.lambda_), :, 0]
+    weight, label = seen["drawn"].weight, seen["drawn"].label
+    called = weight @ (decisions > segmenter.threshold_) / weight.sum()
+    assert called == pytest.approx(weight @ label / weight.sum(), abs=2 * weight.max() / weight.sum())
+    assert segmenter.threshold_ != 0
 
 
 def test_linear_models_are_stored(tmp_path, data):
@@ -453,7 +454,7 @@ def test_bad_input_is_one_line(images, masks, message):
 def test_bad_options_and_images_of_another_kind(fitted):
     with pytest.raises(ConfigError, match="probability='log': choose platt or raw"):
         quick(probability="log").fit([IMAGE], [MASK])
-    with pytest.raises(ConfigError, match="threshold='best': choose iou or zero"):
+    with pytest.raises(ConfigError, match="threshold='best': choose share or iou or zero"):
         quick(threshold="best").fit([IMAGE], [MASK])
     with pytest.raises(InputError, match="image with 3 channels, the model was trained on 1"):
         fitted.predict(np.stack([IMAGE] * 3, axis=2))
