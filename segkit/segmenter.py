@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import check_is_fitted
 
 from segkit.base import BaseSegmenter, FloatArray, IdArray, Progress
-from segkit.calibration import PlattScaling, best_threshold, share_threshold
+from segkit.calibration import PlattScaling
 from segkit.errors import ConfigError, ModelFileError, SegkitError
 from segkit.features import (
     FeatureMaps,
@@ -24,13 +24,13 @@ from segkit.features import (
     StackedBank,
     bank_from_dict,
 )
+from segkit.heldout import HeldOut, fit_grouped, hold_out
 from segkit.images import UNLABELLED
 from segkit.kernels import Gaussian, LinearMixture, MixtureRFF, kernel_to_dict
 from segkit.linear import LinearSVM
-from segkit.metrics import iou_of, score_masks
+from segkit.metrics import score_masks
 from segkit.sampling import PixelSample, assign_folds, block_folds, draw_pixels
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
-from segkit.statistics import bootstrap_interval
 from segkit.store import digest_arrays, read_model, write_model
 from segkit.stored import parameters_of, restore, to_stored
 
@@ -44,8 +44,6 @@ SELECTION_TOL = 1e-3
 GRID = 32
 # Values of lambda (eq. 7.17) to choose from, for kernels whose diagonal is 1 in the mean.
 LAMBDAS = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
-# Of values whose held-out mean IoU is this close to the best, the largest is taken.
-NO_WORSE = 2e-3
 
 
 class Segmenter(BaseSegmenter):
@@ -168,7 +166,7 @@ class Segmenter(BaseSegmenter):
 
         drawn = draw_pixels(ids, n_classes, self.selection_pixels, rng)
         X = self._sample(images, drawn, None, progress, "Filter bank")
-        _fit_grouped(self.selector_, X, drawn.label, _groups(drawn, shapes))
+        fit_grouped(self.selector_, X, drawn.label, _groups(drawn, shapes))
         kept = np.flatnonzero(self.selector_.get_support())
         names = self.bank_.channels(self.n_image_channels_)
         self.channels_ = tuple(names[index] for index in kept)
@@ -180,7 +178,7 @@ class Segmenter(BaseSegmenter):
         self.n_training_pixels_ = len(X)
         self._standardise(X, drawn.weight)
         groups = _groups(drawn, shapes)
-        _fit_grouped(self.kernels_, X, drawn.label, groups)
+        fit_grouped(self.kernels_, X, drawn.label, groups)
         self.svm_ = clone(self.svm) if self.svm is not None else LinearSVM()
         self._calibrate(X, drawn, groups, assign_folds(drawn, shapes, N_FOLDS), progress)
         self.svm_.fit(X, drawn.label, drawn.weight, feature_map=self.kernels_.transform)
@@ -299,105 +297,41 @@ class Segmenter(BaseSegmenter):
     ) -> None:
         """Choose penalty, threshold and Platt's scaling on pixels whose image (or block) was held out."""
         self.threshold_, self.platt_ = 0.0, PlattScaling.identity(self.classes_.size)
-        self.lambda_: float | None = None
         self.held_out_: dict[str, Any] | None = None
-        if self.lambdas is not None:
-            self.lambda_ = float(np.median(self.lambdas))
+        self.lambda_: float | None = None if self.lambdas is None else float(np.median(self.lambdas))
         if self.lambdas is not None or self.probability == "platt" or self.threshold != "zero":
             some = np.random.default_rng(self.random_state).permutation(len(X))[:CALIBRATION_PIXELS]
-            drawn, fold = drawn.subset(some), fold[some]
-            penalties = [self._penalty_of_svm(len(X))] if self.lambdas is None else sorted(self.lambdas)[::-1]
-            decisions = self._held_out_decisions(X[some], drawn, groups[some], fold, penalties, progress)
-            self._choose(decisions, drawn, fold, penalties)
+            own = 1 / (len(X) * float(self.svm_.C))
+            held_out = hold_out(
+                X[some],
+                drawn.subset(some),
+                groups[some],
+                fold[some],
+                self.kernels_,
+                self.svm_,
+                [own] if self.lambdas is None else sorted(self.lambdas, reverse=True),
+                self.classes_.size,
+                progress,
+            )
+            if held_out.has_all_classes:
+                self._take(held_out)
+            else:
+                warnings.warn(
+                    "too few annotated regions to hold any out: probabilities are those of the decision itself "
+                    "(probability='raw'); annotate one more image for calibrated ones",
+                    UserWarning,
+                    stacklevel=3,
+                )
         if self.lambda_ is not None:
             self.svm_.set_params(C=1 / (len(X) * self.lambda_))
 
-    def _choose(
-        self, decisions: FloatArray, drawn: PixelSample, fold: NDArray[np.intp], penalties: Sequence[float]
-    ) -> None:
-        """Choose by decisions of held-out pixels, (n_penalties, n, n_planes), NaN where there are none."""
-        judged = ~np.isnan(decisions[0, :, 0])
-        if np.unique(drawn.label[judged]).size < self.classes_.size:
-            warnings.warn(
-                "too few annotated regions to hold any out: probabilities are those of the decision itself "
-                "(probability='raw'); annotate one more image for calibrated ones",
-                UserWarning,
-                stacklevel=4,
-            )
-            return
-        decisions, drawn, fold = decisions[:, judged], drawn.subset(judged), fold[judged]
-        region = drawn.image if np.unique(drawn.image).size > 1 else fold
-        binary = self.classes_.size == 2
-        thresholds = [self._threshold_of(plane, drawn, region) for plane in decisions]
-        guesses = [
-            (plane[:, 0] > threshold).astype(np.intp) if binary else plane.argmax(axis=1)
-            for plane, threshold in zip(decisions, thresholds, strict=True)
-        ]
-        scores = np.array([self._iou_by_region(guess, drawn, region) for guess in guesses])
-        means = np.nanmean(scores, axis=1)
-        best = int(np.argmax(means >= means.max() - NO_WORSE))
+    def _take(self, held_out: HeldOut) -> None:
+        choice = held_out.choose(self.threshold)
+        self.threshold_, self.held_out_ = choice.threshold, choice.summary
         if self.lambdas is not None:
-            self.lambda_ = float(penalties[best])
-        self.threshold_ = thresholds[best]
+            self.lambda_ = choice.penalty
         if self.probability == "platt":
-            self.platt_.fit(decisions[best], drawn.label, drawn.weight)
-        interval = bootstrap_interval(scores[best]) if scores.shape[1] > 1 else None
-        self.held_out_ = {
-            "regions": "images" if region is drawn.image else "blocks",
-            "n_regions": scores.shape[1],
-            "mean_iou": float(means[best]),
-            "interval": None if interval is None else [float(end) for end in interval],
-            "by_lambda": {f"{value:g}": float(mean) for value, mean in zip(penalties, means, strict=True)},
-        }
-
-    def _threshold_of(self, decisions: FloatArray, drawn: PixelSample, region: NDArray[np.intp]) -> float:
-        """Threshold for decisions of held-out pixels."""
-        if self.classes_.size > 2 or self.threshold == "zero":
-            return 0.0
-        if self.threshold == "iou":
-            return best_threshold(decisions[:, 0], drawn.label, drawn.weight, region)
-        return share_threshold(decisions[:, 0], drawn.label, drawn.weight)
-
-    def _iou_by_region(
-        self, guess: NDArray[np.intp], drawn: PixelSample, region: NDArray[np.intp]
-    ) -> NDArray[np.float64]:
-        """Mean IoU of the held-out pixels of each image or block, weighted to what they stand for."""
-        n_classes = self.classes_.size
-        cells = (np.unique(region, return_inverse=True)[1] * n_classes + drawn.label) * n_classes + guess
-        counts = np.bincount(
-            cells, weights=drawn.weight, minlength=np.unique(region).size * n_classes**2
-        ).reshape(-1, n_classes, n_classes)
-        return np.asarray(np.nanmean(iou_of(counts), axis=1))
-
-    def _penalty_of_svm(self, n: int) -> float:
-        """Lambda that the classifier's own C amounts to."""
-        return 1 / (n * float(self.svm_.C))
-
-    def _held_out_decisions(
-        self,
-        X: FloatArray,
-        drawn: PixelSample,
-        groups: NDArray[np.intp],
-        fold: NDArray[np.intp],
-        penalties: Sequence[float],
-        progress: Progress,
-    ) -> FloatArray:
-        """Decisions of each fold by classifiers of the others, NaN where those lack a class."""
-        n_planes = 1 if self.classes_.size == 2 else self.classes_.size
-        decisions = np.full((len(penalties), len(X), n_planes), np.nan, dtype=np.float32)
-        for index in progress(range(fold.max() + 1), "Held-out images"):
-            others, held_out = fold != index, fold == index
-            if np.bincount(drawn.label[others], minlength=self.classes_.size).min() < 2:
-                continue
-            kernels = self.kernels_
-            if isinstance(kernels, LinearMixture):
-                # its weights come from the labels, so those held out must not speak
-                kernels = _fit_grouped(clone(kernels), X[others], drawn.label[others], groups[others])
-            for row, penalty in zip(decisions, penalties, strict=True):
-                svm = clone(self.svm_).set_params(C=1 / (np.count_nonzero(others) * penalty), tol=1e-2)
-                svm.fit(X[others], drawn.label[others], drawn.weight[others], feature_map=kernels.transform)
-                row[held_out] = kernels.dot(X[held_out], svm.coef_) + svm.intercept_
-        return decisions
+            self.platt_.fit(choice.decisions, held_out.drawn.label, held_out.drawn.weight)
 
     def _summarise(
         self,
@@ -513,11 +447,6 @@ def default_bank() -> FilterBank:
 def _groups(drawn: PixelSample, shapes: Sequence[tuple[int, int]]) -> NDArray[np.intp]:
     """Image of each pixel, or its block of a single image."""
     return drawn.image if len(shapes) > 1 else block_folds(drawn.row, drawn.col, shapes[0])
-
-
-def _fit_grouped(estimator: Any, X: FloatArray, y: NDArray[Any], groups: NDArray[np.intp]) -> Any:
-    """Fit an estimator, with groups if it takes them."""
-    return estimator.fit(X, y, groups) if has_fit_parameter(estimator, "groups") else estimator.fit(X, y)
 
 
 def _grid(shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

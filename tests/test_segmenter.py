@@ -393,24 +393,6 @@ def test_held_out_images_do_not_weigh_the_kernels(data, monkeypatch):
     assert seen == [{0, 1, 2}, {1, 2}, {0, 2}, {0, 1}]
 
 
-def test_as_much_is_foreground_on_held_out_pixels_as_is_annotated(data, monkeypatch):
-    images, masks = data
-    seen = {}
-    choose = Segmenter._choose
-
-    def spy(self, decisions, drawn, fold, penalties):
-        seen.update(decisions=decisions, drawn=drawn, penalties=penalties)
-        choose(self, decisions, drawn, fold, penalties)
-
-    monkeypatch.setattr(Segmenter, "_choose", spy)
-    segmenter = linear().fit(images[:3], masks[:3])
-    decisions = seen["decisions"][seen["penalties"].index(segmenter.lambda_), :, 0]
-    weight, label = seen["drawn"].weight, seen["drawn"].label
-    called = weight @ (decisions > segmenter.threshold_) / weight.sum()
-    assert called == pytest.approx(weight @ label / weight.sum(), abs=2 * weight.max() / weight.sum())
-    assert segmenter.threshold_ != 0
-
-
 def test_linear_models_are_stored(tmp_path, data):
     images, masks = data
     segmenter = linear().fit(images[:2], masks[:2])
