@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.segmentation import records_of
-from segkit.report.summary import summarise
-from segkit.statistics import compare_pooled
+from segkit.statistics import bootstrap_interval, compare_pooled
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
@@ -36,20 +35,23 @@ TITLES = {
 
 def segmentation(results: list[dict[str, Any]]) -> str:
     sets = [result["name"].removeprefix("segmentation-") for result in results]
-    rows = {}
+    cells = {}
     for result, name in zip(results, sets, strict=True):
-        for row in summarise(records_of(result)):
-            low, high = row.interval
-            seeds = f"{row.n_seeds} seed{'' if row.n_seeds == 1 else 's'}"
-            rows[row.n_train, row.method, name] = f"{row.mean_iou:.3f} ({low:.3f} to {high:.3f}; {seeds})"
+        runs: dict[tuple[int, str], list[dict[str, Any]]] = {}
+        for record in records_of(result):
+            runs.setdefault((record["n_train"], record["method"]), []).append(record)
+        for (n_train, method), records in runs.items():
+            scores = [record["mean_iou"] for record in records]
+            low, high = bootstrap_interval(scores, [record["image"] for record in records])
+            n_seeds = len({record["seed"] for record in records})
+            seeds = f"{n_seeds} seed{'' if n_seeds == 1 else 's'}"
+            cells[n_train, method, name] = f"{np.mean(scores):.3f} ({low:.3f} to {high:.3f}; {seeds})"
     lines = ["| training images | method | " + " | ".join(sets) + " |", "|---|---|" + "---|" * len(sets)]
     lines += [
-        f"| {n_train} | {title} | "
-        + " | ".join(rows.get((n_train, method, name), "") for name in sets)
-        + " |"
-        for n_train in sorted({n_train for n_train, _, _ in rows})
+        f"| {n_train} | {title} | " + " | ".join(cells.get((n_train, method, name), "") for name in sets) + " |"
+        for n_train in sorted({n_train for n_train, _, _ in cells})
         for method, title in TITLES.items()
-        if any((n_train, method, name) in rows for name in sets)
+        if any((n_train, method, name) in cells for name in sets)
     ]
     return "\n".join(lines)
 
@@ -89,7 +91,7 @@ def differences(results: list[dict[str, Any]]) -> str:
 
 def cost(results: list[dict[str, Any]]) -> str:
     lines = [
-        "| method, 5 training images | set | training | one image segmented | the forest's time for it | peak memory |",
+        "| method, 5 training images | set | training | one image segmented | times the forest's | peak memory |",
         "|---|---|---|---|---|---|",
     ]
     for method, result in product(TITLES, results):
