@@ -48,7 +48,9 @@ def segmentation(results: list[dict[str, Any]]) -> str:
             cells[n_train, method, name] = f"{np.mean(scores):.3f} ({low:.3f} to {high:.3f}; {seeds})"
     lines = ["| training images | method | " + " | ".join(sets) + " |", "|---|---|" + "---|" * len(sets)]
     lines += [
-        f"| {n_train} | {title} | " + " | ".join(cells.get((n_train, method, name), "") for name in sets) + " |"
+        f"| {n_train} | {title} | "
+        + " | ".join(cells.get((n_train, method, name), "") for name in sets)
+        + " |"
         for n_train in sorted({n_train for n_train, _, _ in cells})
         for method, title in TITLES.items()
         if any((n_train, method, name) in cells for name in sets)

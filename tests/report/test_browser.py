@@ -16,6 +16,7 @@ from selenium.webdriver.chrome.service import Service  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.select import Select  # noqa: E402
+from selenium.webdriver.support.wait import WebDriverWait  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +43,20 @@ def browser(tmp_path_factory):
 
 @pytest.fixture
 def opened(browser, report):
-    browser.get(report.as_uri())
-    return browser
+    return show(browser, report)
 
 
 @pytest.fixture
 def opened_hostile(browser, hostile_report):
-    browser.get(hostile_report.as_uri())
+    return show(browser, hostile_report)
+
+
+def show(browser, path):
+    """Open a page and wait until its script has run: on a busy machine the driver is back before that."""
+    browser.get(path.as_uri())
+    WebDriverWait(browser, 20).until(
+        lambda page: page.execute_script("return document.readyState") == "complete" and column(page, 0)
+    )
     return browser
 
 
