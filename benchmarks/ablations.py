@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.segmentation import SETS, Results, measure, parser_of, records_of, stacked_bank, write_made_up
+from benchmarks.segmentation import SETS, Results, measure, parser_of, scores_of, stacked_bank, write_made_up
 from segkit.errors import SegkitError
-from segkit.statistics import bootstrap_interval
+from segkit.statistics import compare
 
 BASE = "default"
 TITLES = {
@@ -27,7 +27,7 @@ TITLES = {
     "set": "channels centred on the whole set, not on each image",
     "top256": "256 channels instead of 1,024",
     "top4096": "4,096 channels instead of 1,024",
-    "equal": "one channel, one vote: CCM chooses 512, linear kernels weighted by MMD within the set",
+    "ccm": "512 channels chosen by conditional covariance minimisation",
     "iou": "threshold of the highest held-out IoU",
     "zero": "threshold at the sign of the decision",
     "fixed": "penalty fixed at lambda = 1e-4",
@@ -43,33 +43,25 @@ QUICK_BANK = "bank={name: multiscale, sigma_max: 4}"
 def overrides_of(arguments: argparse.Namespace) -> dict[str, list[str]]:
     """Options of each variant."""
     bank = QUICK_BANK if arguments.quick else stacked_bank(arguments)
-    single = (
-        [QUICK_BANK]
-        if arguments.quick
-        else ["bank.name=vgg19", f"bank.weights={arguments.vgg19}", "bank.preprocessing=caffe"]
-    )
-    small = [] if arguments.quick else ["bank.orbit=d4"]
-    half = "" if arguments.quick else stacked_bank(arguments, pyramid="[1]")
-    only = "" if arguments.quick else stacked_bank(arguments, networks=("squeezenet1_0",))
     return {
         BASE: [bank],
         "set": [bank, "training.normalization=set"],
         "top256": [bank, "selection.n_features=256"],
         "top4096": [bank, "selection.n_features=4096"],
-        "equal": [bank, "selection.method=ccm", "selection.n_features=512", "selection.pixels=3000"],
+        "ccm": [bank, "selection={method: ccm, n_features: 512, pixels: 3000}"],
         "iou": [bank, "training.threshold=iou"],
         "zero": [bank, "training.threshold=zero"],
         "fixed": [bank, "svm.lambdas=[1.0e-4]"],
-        "vgg": single,
-        "squeezenet": [only or bank],
-        "no-half": [half or bank],
+        "vgg": ["bank.name=vgg19", f"bank.weights={arguments.vgg19}", "bank.preprocessing=caffe"],
+        "squeezenet": [stacked_bank(arguments, networks=("squeezenet1_0",))],
+        "no-half": [stacked_bank(arguments, pyramid="[1]")],
         "rff": [
             bank,
             "selection={method: ccm, n_features: 128, pixels: 3000}",
             "kernel.family=gaussian",
             "svm.lambdas=[1.0e-2, 1.0e-3, 1.0e-4]",
         ],
-        "d4": [bank, *small],
+        "d4": [bank, "bank.orbit=d4"],
     }
 
 
@@ -80,22 +72,18 @@ def table(results: dict[str, dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, result in results.items():
-        scores: dict[tuple[str, int], dict[tuple[int, str], float]] = {}
-        for record in records_of(result):
-            run = scores.setdefault((record["method"], record["n_train"]), {})
-            run[record["seed"], record["image"]] = record["mean_iou"]
+        scores = scores_of(result)
         for (method, n_train), mine in scores.items():
             base = scores.get((BASE, n_train), {})
             shared = sorted(set(mine) & set(base))
             if method == BASE or not shared:
                 continue
-            values = np.array([mine[key] for key in shared])
-            others = np.array([base[key] for key in shared])
-            low, high = bootstrap_interval(values - others, [image for _, image in shared])
+            values, others = ([run[key] for key in shared] for run in (mine, base))
+            found = compare(values, others, [image for _, image in shared])
             lines.append(
-                f"| {TITLES[method]} | {name} | {n_train} | {values.mean():.3f} | {others.mean():.3f} | "
-                f"{(values - others).mean():+.3f} ({low:+.3f} to {high:+.3f}) | "
-                f"{len({image for _, image in shared})} | {len({seed for seed, _ in shared})} |"
+                f"| {TITLES[method]} | {name} | {n_train} | {np.mean(values):.3f} | {np.mean(others):.3f} | "
+                f"{found.difference:+.3f} ({found.interval[0]:+.3f} to {found.interval[1]:+.3f}) | "
+                f"{found.n_images} | {len({seed for seed, _ in shared})} |"
             )
     return "\n".join(lines) + "\n"
 

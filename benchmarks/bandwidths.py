@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.common import CONFIGS, PAPER, split
+from benchmarks.common import CONFIGS, PAPER_RECIPE, split
 from benchmarks.selection_common import Records, markdown_table, result_path, with_interval
 from benchmarks.tables.common import DATA, MissingDataError
 from segkit import Segmenter
@@ -440,9 +440,9 @@ def main() -> None:
 
     def segmenter(bank: str) -> Segmenter:
         if bank == "quick":
-            return Config.load(None, [*PAPER, *QUICK]).build()
+            return Config.load(None, [*PAPER_RECIPE, *QUICK]).build()
         weights = [f"bank.weights={arguments.vgg19}"] if bank == "vgg19-truncated" else []
-        return Config.load(CONFIGS / f"{bank}.yaml", [*PAPER, *weights]).build()
+        return Config.load(CONFIGS / f"{bank}.yaml", [*PAPER_RECIPE, *weights]).build()
 
     sizes = QUICK_SIZES if arguments.quick else Sizes()
     identity = ("set", "bank", "n_train", "seed")

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from segkit.benchmark.methods import DEFAULT_METHODS
+
 CONFIGS = Path(__file__).parents[1] / "configs"
-# The recipe of configs/paper-004.yaml, for any bank.
-PAPER = (
-    "selection={method: ccm, n_features: 128, pixels: 3000}",
-    "kernel.family=gaussian",
-    "svm.C=1",
-    "training={normalization: set, threshold: zero}",
+# The recipe of the paper, for any bank.
+PAPER_RECIPE = tuple(
+    f"{section}={json.dumps(options)}"
+    for section, options in DEFAULT_METHODS["segkit-paper"].items()
+    if section not in ("kind", "title", "bank")
 )
 
 

@@ -19,7 +19,7 @@ import matplotlib as mpl
 import numpy as np
 from scipy import ndimage
 
-from benchmarks.common import CONFIGS, PAPER, split, write_result
+from benchmarks.common import CONFIGS, PAPER_RECIPE, split, write_result
 from segkit import OrbitBank, Segmenter
 from segkit.benchmark.machine import machine
 from segkit.config import Config
@@ -42,13 +42,13 @@ CERTAIN = 1e-5
 def methods(vgg19: Path | None) -> dict[str, Segmenter]:
     """Segmenters to compare, with the recipe of the paper; those of the network need its weights."""
     found = {
-        "orbit": Config.load(None, ["bank.name=orbit", *PAPER]).build(),
-        "orbit, one angle": Config.load(None, ["bank={name: orbit, n_angles: 1}", *PAPER]).build(),
+        "orbit": Config.load(None, ["bank.name=orbit", *PAPER_RECIPE]).build(),
+        "orbit, one angle": Config.load(None, ["bank={name: orbit, n_angles: 1}", *PAPER_RECIPE]).build(),
     }
     if vgg19 is not None:
         config, weights = CONFIGS / "vgg19-truncated.yaml", f"bank.weights={vgg19}"
-        found["VGG19"] = Config.load(config, [weights, *PAPER]).build()
-        found["VGG19, orbit=d4"] = Config.load(config, [weights, "bank.orbit=d4", *PAPER]).build()
+        found["VGG19"] = Config.load(config, [weights, *PAPER_RECIPE]).build()
+        found["VGG19, orbit=d4"] = Config.load(config, [weights, "bank.orbit=d4", *PAPER_RECIPE]).build()
     return found
 
 

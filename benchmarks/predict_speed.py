@@ -57,6 +57,8 @@ def main() -> None:
         bank,
         selector=ConditionalCovarianceSelector(n_features_to_select=n_channels, max_iter=5),
         kernels=MixtureRFF(n_components=n_components),
+        lambdas=None,
+        normalization="set",
         selection_pixels=400 if arguments.quick else 2000,
         training_pixels=500 if arguments.quick else 5000,
         probability="raw",

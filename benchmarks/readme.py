@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.segmentation import records_of
+from benchmarks.segmentation import scores_of
 from segkit.statistics import bootstrap_interval, compare_pooled
 
 ROOT = Path(__file__).parents[1]
@@ -37,15 +37,13 @@ def segmentation(results: list[dict[str, Any]]) -> str:
     sets = [result["name"].removeprefix("segmentation-") for result in results]
     cells = {}
     for result, name in zip(results, sets, strict=True):
-        runs: dict[tuple[int, str], list[dict[str, Any]]] = {}
-        for record in records_of(result):
-            runs.setdefault((record["n_train"], record["method"]), []).append(record)
-        for (n_train, method), records in runs.items():
-            scores = [record["mean_iou"] for record in records]
-            low, high = bootstrap_interval(scores, [record["image"] for record in records])
-            n_seeds = len({record["seed"] for record in records})
+        for (method, n_train), scores in scores_of(result).items():
+            low, high = bootstrap_interval(list(scores.values()), [image for _, image in scores])
+            n_seeds = len({seed for seed, _ in scores})
             seeds = f"{n_seeds} seed{'' if n_seeds == 1 else 's'}"
-            cells[n_train, method, name] = f"{np.mean(scores):.3f} ({low:.3f} to {high:.3f}; {seeds})"
+            cells[n_train, method, name] = (
+                f"{np.mean(list(scores.values())):.3f} ({low:.3f} to {high:.3f}; {seeds})"
+            )
     lines = ["| training images | method | " + " | ".join(sets) + " |", "|---|---|" + "---|" * len(sets)]
     lines += [
         f"| {n_train} | {title} | "
@@ -64,13 +62,13 @@ def differences(results: list[dict[str, Any]]) -> str:
         "| training images | segkit (VGG19 and SqueezeNet) less | mean IoU (95 % interval) | sets | runs |",
         "|---|---|---|---|---|",
     ]
-    scores: dict[tuple[str, int], dict[str, dict[tuple[int, str], float]]] = {}
-    for result in results:
-        for record in records_of(result):
-            of_set = scores.setdefault((record["method"], record["n_train"]), {})
-            of_set.setdefault(result["name"], {})[record["seed"], record["image"]] = record["mean_iou"]
-    for n_train, rival in product(sorted({size for _, size in scores}), list(TITLES)[1:]):
-        mine, theirs = scores.get(("segkit-vgg", n_train), {}), scores.get((rival, n_train), {})
+    by_set = {result["name"]: scores_of(result) for result in results}
+    sizes = sorted({size for scores in by_set.values() for _, size in scores})
+    for n_train, rival in product(sizes, list(TITLES)[1:]):
+        mine, theirs = (
+            {name: scores[method, n_train] for name, scores in by_set.items() if (method, n_train) in scores}
+            for method in ("segkit-vgg", rival)
+        )
         shared = {name: sorted(set(mine[name]) & set(theirs[name])) for name in mine if name in theirs}
         pairs = [
             (

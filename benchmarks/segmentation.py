@@ -97,6 +97,15 @@ def records_of(result: dict[str, Any]) -> list[dict[str, Any]]:
     return records
 
 
+def scores_of(result: dict[str, Any]) -> dict[tuple[str, int], dict[tuple[int, str], float]]:
+    """Give the mean IoU of each seed and image, by method and number of training images."""
+    scores: dict[tuple[str, int], dict[tuple[int, str], float]] = {}
+    for record in records_of(result):
+        run = scores.setdefault((record["method"], record["n_train"]), {})
+        run[record["seed"], record["image"]] = record["mean_iou"]
+    return scores
+
+
 def measure(
     folder: Path, results: Results, work: Path, arguments: argparse.Namespace, overrides: list[str]
 ) -> None:

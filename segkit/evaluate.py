@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from segkit.errors import InputError
 from segkit.images import LabelMap, read_mask
-from segkit.images.pairs import _by_stem
+from segkit.images.pairs import by_stem
 from segkit.metrics import (
     Scores,
     boundary_f,
@@ -255,7 +255,7 @@ def scores_to_dict(scores: Scores, stems: Sequence[str], label_map: LabelMap) ->
 def files_by_stem(folder: Path) -> dict[str, Path]:
     """Give the file of each stem of a folder; two of one stem are refused."""
     faults: list[str] = []
-    found = _by_stem(folder, faults)
+    found = by_stem(folder, faults)
     if faults:
         raise InputError("; ".join(faults[:10]))
     return found

@@ -175,7 +175,6 @@ class Segmenter(BaseSegmenter):
 
         drawn = draw_pixels(ids, n_classes, self.training_pixels, rng)
         X = self._sample(images, drawn, kept, progress, "Kept channels")
-        self.n_training_pixels_ = len(X)
         self._standardise(X, drawn.weight)
         groups = _groups(drawn, shapes)
         fit_grouped(self.kernels_, X, drawn.label, groups)

@@ -42,7 +42,7 @@ class progress_bars:  # noqa: N801
 # Kernels named at most where there may be dozens.
 MOST_KERNELS = 6
 # An expected score from fewer images than this is called unreliable.
-FEW_IMAGES = 5
+FEW_TRAINING_IMAGES = 5
 
 
 def teller(*, quiet: bool) -> Callable[[str], None]:
@@ -80,6 +80,8 @@ def describe_training(summary: dict[str, Any], label_map: LabelMap) -> str:
 
 def explain_training(summary: dict[str, Any], label_map: LabelMap) -> str:
     """Say in words what training chose and why; `summary` is `Segmenter.summary_`."""
+    from segkit.heldout import NO_WORSE
+
     kept, kernels = summary["kept_channels"], summary["kernels"]
     most = sorted(kept.items(), key=lambda item: -item[1])[:MOST_KERNELS]
     heaviest = sorted(kernels, key=lambda kernel: -kernel["weight"])[:MOST_KERNELS]
@@ -108,7 +110,7 @@ def explain_training(summary: dict[str, Any], label_map: LabelMap) -> str:
         tried = ", ".join(f"{value}: {iou:.3f}" for value, iou in held_out["by_lambda"].items())
         lines.append(
             f"Penalty: lambda = {summary['lambda']:g}, the largest whose mean IoU on each {what}, held out in turn, is "
-            f"within 0.002 of the best ({tried})."
+            f"within {NO_WORSE:g} of the best ({tried})."
         )
     if label_map.n_classes == 2 and summary["threshold"]:
         side = "more" if summary["threshold"] < 0 else "less"
@@ -134,7 +136,7 @@ def _expected(held_out: dict[str, Any]) -> str:
     if where == "blocks":
         return f"{text}, from blocks of the one image held out in turn; other images may differ more"
     return f"{text}, from {count(n, 'training image')} held out in turn" + (
-        "; too few to rely on" if n < FEW_IMAGES else ""
+        "; too few to rely on" if n < FEW_TRAINING_IMAGES else ""
     )
 
 

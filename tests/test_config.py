@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from segkit.benchmark import load_methods
 from segkit.config import Config
 from segkit.errors import ConfigError
 from segkit.features import (
@@ -148,6 +149,11 @@ def test_recipe_of_the_paper_is_kept():
     assert segmenter.selector.n_features_to_select == 128
     assert isinstance(segmenter.kernels, MixtureRFF)
     assert (segmenter.svm.C, segmenter.lambdas, segmenter.normalization) == (1.0, None, "set")
+
+
+def test_benchmarks_know_the_same_recipe_of_the_paper():
+    shipped = Config.load(BENCHMARK.with_name("paper-004.yaml"))
+    assert load_methods(["segkit-paper"])[0].options == shipped
 
 
 def test_default_recipe_is_that_of_the_segmenter():

@@ -371,7 +371,7 @@ def test_penalty_is_the_largest_of_the_best_on_held_out_images(data):
 
 
 def test_held_out_score_is_no_training_score():
-    """Labels that follow each image's own offset are learnt by heart and cannot be predicted elsewhere."""
+    """Masks of noise may be learnt by heart, but not predicted on another image."""
     rng = np.random.default_rng(0)
     images = [rng.random((40, 40)).astype(np.float32) for _ in range(4)]
     masks = [(rng.random((40, 40)) < 0.5).astype(np.uint8) for _ in images]

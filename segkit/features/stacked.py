@@ -72,7 +72,7 @@ class StackedBank(FilterBank):
         wanted = self._wanted(channels, image.shape[2])
         return [
             FeatureMaps(stack.values, stack.indices + start, stack.stride, stack.offset)
-            for bank, start, mine in self._split(wanted, image.shape[2])
+            for _, bank, start, mine in self._split(wanted, image.shape[2])
             for stack in bank.maps(image, wanted[mine] - start)
         ]
 
@@ -87,7 +87,7 @@ class StackedBank(FilterBank):
         image = as_image(image)
         wanted = self._wanted(channels, image.shape[2])
         out = np.empty((np.size(rows), wanted.size), dtype=np.float32)
-        for bank, start, mine in self._split(wanted, image.shape[2]):
+        for _, bank, start, mine in self._split(wanted, image.shape[2]):
             out[:, mine] = bank.sample(image, rows, cols, wanted[mine] - start)
         return out
 
@@ -100,8 +100,8 @@ class StackedBank(FilterBank):
         """Weights that the banks need for these channels, named after their bank's place."""
         wanted = self._wanted(channels, n_image_channels)
         return {
-            f"{self.banks.index(bank)}/{name}": weight
-            for bank, start, mine in self._split(wanted, n_image_channels)
+            f"{place}/{name}": weight
+            for place, bank, start, mine in self._split(wanted, n_image_channels)
             for name, weight in bank.weights_used(wanted[mine] - start, n_image_channels).items()
         }
 
@@ -118,14 +118,14 @@ class StackedBank(FilterBank):
 
     def _split(
         self, wanted: NDArray[np.intp], n_image_channels: int
-    ) -> Iterator[tuple[FilterBank, int, NDArray[np.bool_]]]:
-        """Banks that are needed, the place of their first channel, and which of the wanted are theirs."""
+    ) -> Iterator[tuple[int, FilterBank, int, NDArray[np.bool_]]]:
+        """Banks that are needed: place, bank, number of its first channel, which of the wanted are its own."""
         start = 0
-        for bank in self.banks:
+        for place, bank in enumerate(self.banks):
             stop = start + len(bank.channels(n_image_channels))
             mine = (start <= wanted) & (wanted < stop)
             if mine.any():
-                yield bank, start, mine
+                yield place, bank, start, mine
             start = stop
 
     def _check(self) -> None:

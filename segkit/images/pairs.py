@@ -288,14 +288,15 @@ def inspect_pairs(
 
 def _match(images: str | Path, masks: str | Path) -> tuple[list[Pair], list[str]]:
     faults: list[str] = []
-    image_of, mask_of = _by_stem(images, faults), _by_stem(masks, faults)
+    image_of, mask_of = by_stem(images, faults), by_stem(masks, faults)
     if image_of and mask_of:
         faults += _unpaired(image_of, mask_of)
     both = sorted(image_of.keys() & mask_of.keys())
     return [Pair(stem, image_of[stem], mask_of[stem]) for stem in both], faults
 
 
-def _by_stem(folder: str | Path, faults: list[str]) -> dict[str, Path]:
+def by_stem(folder: str | Path, faults: list[str]) -> dict[str, Path]:
+    """Give the image file of each stem of a folder; a stem of several files is added to the faults."""
     root = _root(Path(folder))
     paths: defaultdict[str, list[Path]] = defaultdict(list)
     try:

@@ -64,6 +64,12 @@ def test_weights_go_to_their_banks():
     np.testing.assert_array_equal(other.dense(image, wanted), bank.dense(image, wanted))
 
 
+def test_a_bank_that_is_stacked_twice_has_two_places():
+    bank = StackedBank([NETWORK, NETWORK])
+    n = len(NETWORK.channels(3))
+    assert {name.partition("/")[0] for name in bank.weights_used(np.array([0, n]), 3)} == {"0", "1"}
+
+
 def test_it_learns_if_one_learns():
     learner = OrbitBank((5,), n_templates=4, n_angles=4, templates="patches")
     assert StackedBank([MULTISCALE, learner]).learns_weights
