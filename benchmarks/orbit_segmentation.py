@@ -34,6 +34,7 @@ import matplotlib.pyplot as plt
 RESULT = Path(__file__).parent / "results" / "orbit_segmentation.json"
 PICTURE = Path(__file__).parents[1] / "docs" / "orbit_segmentation.jpg"
 ANGLES = (30.0, 17.0)
+RECIPE = (*PAPER_RECIPE, "training.threshold=iou")
 N_TEST, N_TURNED = 10, 3
 # Pixels whose decision is nearer to the threshold may fall on either side by rounding.
 CERTAIN = 1e-5
@@ -42,13 +43,13 @@ CERTAIN = 1e-5
 def methods(vgg19: Path | None) -> dict[str, Segmenter]:
     """Segmenters to compare, with the recipe of the paper; those of the network need its weights."""
     found = {
-        "orbit": Config.load(None, ["bank.name=orbit", *PAPER_RECIPE]).build(),
-        "orbit, one angle": Config.load(None, ["bank={name: orbit, n_angles: 1}", *PAPER_RECIPE]).build(),
+        "orbit": Config.load(None, ["bank.name=orbit", *RECIPE]).build(),
+        "orbit, one angle": Config.load(None, ["bank={name: orbit, n_angles: 1}", *RECIPE]).build(),
     }
     if vgg19 is not None:
         config, weights = CONFIGS / "vgg19-truncated.yaml", f"bank.weights={vgg19}"
-        found["VGG19"] = Config.load(config, [weights, *PAPER_RECIPE]).build()
-        found["VGG19, orbit=d4"] = Config.load(config, [weights, "bank.orbit=d4", *PAPER_RECIPE]).build()
+        found["VGG19"] = Config.load(config, [weights, *RECIPE]).build()
+        found["VGG19, orbit=d4"] = Config.load(config, [weights, "bank.orbit=d4", *RECIPE]).build()
     return found
 
 
