@@ -182,7 +182,8 @@ class Segmenter(BaseSegmenter):
         self._calibrate(X, drawn, groups, assign_folds(drawn, shapes, N_FOLDS), progress)
         self.svm_.fit(X, drawn.label, drawn.weight, feature_map=self.kernels_.transform)
         trained = time.perf_counter()
-        self._summarise(images, ids, progress, {"select": selected - start, "train": trained - selected})
+        seconds = {"select": selected - start, "train": trained - selected}
+        self._summarise(images, ids, len(X), progress, seconds)
 
     def decision_function(self, images: ArrayLike | Sequence[ArrayLike]) -> Any:
         """Signed distances to the separating plane, in units of the margin.
@@ -336,6 +337,7 @@ class Segmenter(BaseSegmenter):
         self,
         images: Sequence[FloatArray],
         ids: Sequence[NDArray[Any]],
+        n_pixels: int,
         progress: Progress,
         seconds: dict[str, float],
     ) -> None:
@@ -348,6 +350,7 @@ class Segmenter(BaseSegmenter):
             groups[channel.group] = groups.get(channel.group, 0) + 1
         self.summary_: dict[str, Any] = {
             "n_images": len(images),
+            "n_training_pixels": n_pixels,
             "n_channels": len(self.bank_.channels(self.n_image_channels_)),
             "selector": type(self.selector_).__name__,
             "kept_channels": groups,

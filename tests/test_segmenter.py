@@ -102,7 +102,7 @@ def test_unlabelled_pixels_are_not_learnt_from(data):
     scribble = np.where(np.indices(masks[0].shape)[0] % 5 == 0, masks[0], 255).astype(np.uint8)
     n_labelled = np.count_nonzero(scribble != 255)
     segmenter = quick(training_pixels=10_000).fit([images[0]], [scribble])
-    assert segmenter.n_training_pixels_ == n_labelled
+    assert segmenter.summary_["n_training_pixels"] == n_labelled
 
 
 @pytest.mark.parametrize(
