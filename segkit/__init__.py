@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "ConditionalCovarianceSelector": "segkit.selection",
     "ConvNetBank": "segkit.features",
+    "LinearGaussianMixture": "segkit.kernels",
     "LinearMixture": "segkit.kernels",
     "LinearSVM": "segkit.linear",
     "MMDSelector": "segkit.selection",

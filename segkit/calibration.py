@@ -254,8 +254,10 @@ def best_threshold(
     return float((candidates[first] + candidates[last]) / 2)
 
 
-def share_threshold(decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any]) -> float:
-    """Decision threshold above which as many pixels lie as are of the second class.
+def share_threshold(
+    decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any], image: NDArray[Any]
+) -> float:
+    """Decision threshold above which as many pixels lie as are of the second class, the mean over images.
 
     Parameters
     ----------
@@ -265,13 +267,25 @@ def share_threshold(decision: NDArray[Any], label: NDArray[Any], weight: NDArray
         1 where the pixel is of the second class; both classes occur.
     weight : ndarray of shape (n,), float
         Pixels that each one stands for.
+    image : ndarray of shape (n,), int
+        Image of each pixel. Images that lack a class have no threshold; if all do, they are taken as one.
 
     Returns
     -------
     float
-        The quantile of the decisions at the share of the first class. Unlike the threshold of the highest IoU
-        it does not look at single mistakes, so a handful of images is enough to know it.
+        The mean over images of the quantile of the decisions at the share of the first class. Unlike the
+        threshold of the highest IoU it does not look at single mistakes, so a handful of images is enough to
+        know it; in the mean, no single image that differs from the rest decides for them.
     """
+    thresholds = [
+        _share_quantile(decision[mine], label[mine], weight[mine])
+        for mine in (image == index for index in np.unique(image))
+        if np.unique(label[mine]).size == 2
+    ]
+    return float(np.mean(thresholds)) if thresholds else _share_quantile(decision, label, weight)
+
+
+def _share_quantile(decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any]) -> float:
     order = np.argsort(decision)
     below = np.cumsum(weight[order]) - weight[order] / 2
     return float(np.interp(weight @ (label != 1), below, decision[order]))

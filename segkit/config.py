@@ -41,7 +41,7 @@ from segkit.features import (
     ScatteringBank,
     StackedBank,
 )
-from segkit.kernels import LinearMixture, MixtureRFF
+from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.linear import LinearSVM
 from segkit.segmenter import LAMBDAS, SELECTION_TOL, Segmenter
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
@@ -237,32 +237,43 @@ class SelectionConfig(_Section):
 
 
 class KernelConfig(_Section):
-    """The mixture of kernels and its features (`LinearMixture` or `MixtureRFF`)."""
+    """The mixture of kernels and its features (`LinearGaussianMixture`, `LinearMixture` or `MixtureRFF`)."""
 
-    family: Literal["linear", "gaussian", "laplacian"] = "linear"
+    family: Literal["linear+gaussian", "linear", "gaussian", "laplacian"] = "linear+gaussian"
     gammas: tuple[PositiveFloat, ...] | None = None
-    n_components: PositiveInt = 2048
+    n_components: PositiveInt | None = None
     criterion: Literal["mmd", "alignment", "centered_alignment", "power"] = "mmd"
     form: Literal["concatenate", "sample"] = "concatenate"
     features: Literal["pair", "phase"] = "pair"
 
     @model_validator(mode="after")
-    def _has_bandwidths(self) -> Self:
+    def _fits_family(self) -> Self:
         fields = type(self).model_fields
         given = {name for name in fields if getattr(self, name) != fields[name].default} - {"family"}
         if self.family == "linear" and given:
             raise PydanticCustomError(
                 "linear",
-                "{names} only matter to random features: set kernel.family=gaussian or laplacian too",
+                "{names} only matter to random features: set another kernel.family",
                 {"names": ", ".join(sorted(given))},
+            )
+        if self.family == "linear+gaussian" and (others := given - {"gammas", "n_components"}):
+            raise PydanticCustomError(
+                "linear_gaussian",
+                "{names} only matter to a mixture of random features alone: set kernel.family=gaussian or laplacian too",
+                {"names": ", ".join(sorted(others))},
             )
         return self
 
-    def build(self) -> LinearMixture | MixtureRFF:
+    def build(self) -> LinearGaussianMixture | LinearMixture | MixtureRFF:
         """Make the transformer; its seed is the segmenter's."""
         if self.family == "linear":
             return LinearMixture()
-        return MixtureRFF(self.family, **self.model_dump(exclude={"family"}))
+        options = self.model_dump(exclude={"family"}, exclude_none=True)
+        if self.family == "linear+gaussian":
+            return LinearGaussianMixture(
+                **{key: options[key] for key in ("gammas", "n_components") if key in options}
+            )
+        return MixtureRFF(self.family, **options)
 
 
 class SVMConfig(_Section):

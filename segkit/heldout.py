@@ -17,7 +17,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from segkit.base import FloatArray, Progress
 from segkit.calibration import best_threshold, share_threshold
-from segkit.kernels import LinearMixture, MixtureRFF
+from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.linear import LinearSVM
 from segkit.metrics import iou_of
 from segkit.sampling import PixelSample
@@ -25,7 +25,7 @@ from segkit.statistics import bootstrap_interval
 
 IntArray = NDArray[np.intp]
 # Of penalties whose held-out mean IoU is this close to the best, the largest is taken.
-NO_WORSE = 2e-3
+NO_WORSE = 5e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ class HeldOut:
         label, weight = self.drawn.label, self.drawn.weight
         if rule == "iou":
             return best_threshold(decisions[:, 0], label, weight, region)
-        return share_threshold(decisions[:, 0], label, weight)
+        return share_threshold(decisions[:, 0], label, weight, region)
 
     def _iou(self, decisions: FloatArray, threshold: float, region: IntArray) -> NDArray[np.float64]:
         """Mean IoU of the pixels of each region, weighted to what they stand for."""
@@ -137,7 +137,7 @@ def hold_out(
     drawn: PixelSample,
     groups: IntArray,
     fold: IntArray,
-    kernels: LinearMixture | MixtureRFF,
+    kernels: LinearGaussianMixture | LinearMixture | MixtureRFF,
     svm: LinearSVM,
     penalties: Sequence[float],
     n_classes: int,
@@ -153,7 +153,7 @@ def hold_out(
         The pixels.
     groups, fold : ndarray of shape (n,), int
         Image or block of each pixel, and the fold in which it is held out.
-    kernels : LinearMixture or MixtureRFF
+    kernels : LinearGaussianMixture, LinearMixture or MixtureRFF
         Fitted on all pixels. The weights of linear kernels, which are as many as channels, are learnt anew
         in each fold; those of a handful of bandwidths tell nothing of a held-out label.
     svm : LinearSVM
@@ -176,7 +176,7 @@ def hold_out(
         others, held_out = fold != index, fold == index
         if np.bincount(drawn.label[others], minlength=n_classes).min() < 2:
             continue
-        if isinstance(kernels, LinearMixture):
+        if not isinstance(kernels, MixtureRFF):
             kernels = fit_grouped(clone(kernels), X[others], drawn.label[others], groups[others])
         for row, penalty in zip(decisions, penalties, strict=True):
             judge = clone(svm).set_params(C=1 / (np.count_nonzero(others) * penalty), tol=1e-2)

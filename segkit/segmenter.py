@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from segkit.base import BaseSegmenter, FloatArray, IdArray, Progress
 from segkit.calibration import PlattScaling
+from segkit.decisions import decision_maps
 from segkit.errors import ConfigError, ModelFileError, SegkitError
 from segkit.features import (
     FeatureMaps,
@@ -26,7 +27,7 @@ from segkit.features import (
 )
 from segkit.heldout import HeldOut, fit_grouped, hold_out
 from segkit.images import UNLABELLED
-from segkit.kernels import Gaussian, LinearMixture, MixtureRFF, kernel_to_dict
+from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.linear import LinearSVM
 from segkit.metrics import score_masks
 from segkit.sampling import PixelSample, assign_folds, block_folds, draw_pixels
@@ -35,15 +36,15 @@ from segkit.store import digest_arrays, read_model, write_model
 from segkit.stored import parameters_of, restore, to_stored
 
 N_FOLDS = 5
-# Upsampled channels of so many pixels are held at a time.
-PIXELS_AT_ONCE = 32_768
 CALIBRATION_PIXELS = 6_000
 # Ten times the selector's own tolerance: half the time, and the same channels but for a few.
 SELECTION_TOL = 1e-3
+# Strides of maps are read off a corner of so many rows and columns.
+CORNER = 128
 # The mean of a channel over an image is taken over a grid of so many rows and columns.
 GRID = 32
 # Values of lambda (eq. 7.17) to choose from, for kernels whose diagonal is 1 in the mean.
-LAMBDAS = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
+LAMBDAS = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
 
 
 class Segmenter(BaseSegmenter):
@@ -55,13 +56,14 @@ class Segmenter(BaseSegmenter):
         Per-pixel features; None stacks `ScatteringBank()` and `MultiscaleBank()`, which need no weights.
     selector : MMDSelector or ConditionalCovarianceSelector, default=None
         Which channels to keep; None is `MMDSelector()`. Images are its groups (blocks, of a single image).
-    kernels : LinearMixture or MixtureRFF, default=None
-        Mixture of kernels, weighted by MMD, and its features; None is `LinearMixture()`, a linear kernel
-        for each channel. `MixtureRFF` is the paper's mixture of Gaussians in random features.
+    kernels : LinearGaussianMixture, LinearMixture or MixtureRFF, default=None
+        Mixture of kernels, weighted by MMD, and its features; None is `LinearGaussianMixture()`, a linear kernel
+        for each channel, and Gaussians of the channels that have a value at each pixel (unless its
+        ``gaussian_columns`` say otherwise). `MixtureRFF` is the paper's mixture of Gaussians of all channels.
     svm : LinearSVM, default=None
         Linear classifier on the features; None is `LinearSVM()`. Its ``C`` multiplies the sum of the losses
         over the training pixels, and is set by `lambdas` unless these are None.
-    lambdas : sequence of float or None, default=(3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
+    lambdas : sequence of float or None, default=(3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
         Penalties (lambda of eq. 7.17, ``C = 1 / (n lambda)``) of which the one with the highest mean IoU on
         held-out images is taken. None keeps the ``C`` of `svm`.
     normalization : {"image", "set"}, default="image"
@@ -74,8 +76,9 @@ class Segmenter(BaseSegmenter):
         the share each class has among all labelled pixels.
     threshold : {"share", "iou", "zero"}, default="share"
         Decision above which a pixel of two classes is of the second. "share": of pixels held out by image
-        (by block, of a single image), as many lie above as are of the second class; "iou": the mean IoU of
-        these pixels is highest, which on few images is a matter of luck; "zero": the sign (eq. 7.18).
+        (by block, of a single image), as many lie above as are of the second class, in the mean over images;
+        "iou": the mean IoU of these pixels is highest, which on few images is a matter of luck; "zero": the
+        sign (eq. 7.18).
     probability : {"platt", "raw"}, default="platt"
         "platt": Platt's scaling, fitted on decisions of pixels held out by image (by block, of a
         single image). "raw": the logistic function of the decision (eq. 8.2).
@@ -130,7 +133,7 @@ class Segmenter(BaseSegmenter):
         bank: FilterBank | None = None,
         *,
         selector: MMDSelector | ConditionalCovarianceSelector | None = None,
-        kernels: LinearMixture | MixtureRFF | None = None,
+        kernels: LinearGaussianMixture | LinearMixture | MixtureRFF | None = None,
         svm: LinearSVM | None = None,
         lambdas: Sequence[float] | None = LAMBDAS,
         normalization: str = "image",
@@ -162,7 +165,7 @@ class Segmenter(BaseSegmenter):
         shapes = [mask.shape for mask in ids]
         self.bank_ = (clone(self.bank) if self.bank is not None else default_bank()).fit(images)
         self.selector_ = self._seeded(self.selector, MMDSelector)
-        self.kernels_ = self._seeded(self.kernels, LinearMixture)
+        self.kernels_ = self._seeded(self.kernels, LinearGaussianMixture)
 
         drawn = draw_pixels(ids, n_classes, self.selection_pixels, rng)
         X = self._sample(images, drawn, None, progress, "Filter bank")
@@ -171,6 +174,8 @@ class Segmenter(BaseSegmenter):
         names = self.bank_.channels(self.n_image_channels_)
         self.channels_ = tuple(names[index] for index in kept)
         self._kept = kept
+        if getattr(self.kernels_, "gaussian_columns", ()) is None:
+            self.kernels_.set_params(gaussian_columns=self._at_every_pixel(images[0]))
         selected = time.perf_counter()
 
         drawn = draw_pixels(ids, n_classes, self.training_pixels, rng)
@@ -279,6 +284,12 @@ class Segmenter(BaseSegmenter):
         )
         return np.asarray(X[: len(rows)] - X[len(rows) :].mean(axis=0))
 
+    def _at_every_pixel(self, image: FloatArray) -> NDArray[np.bool_]:
+        """Tell the kept channels whose maps are as large as the image."""
+        maps = self.bank_.maps(image[:CORNER, :CORNER], self._kept)
+        fine = [stack.indices for stack in maps if stack.stride == 1]
+        return np.isin(self._kept, np.concatenate([[], *fine]))
+
     def _standardise(self, X: FloatArray, weight: NDArray[np.float64]) -> None:
         """Learn mean and scale of each kept channel and apply them to X in place."""
         self._mean = np.average(X, axis=0, weights=weight).astype(np.float32)
@@ -354,7 +365,7 @@ class Segmenter(BaseSegmenter):
             "n_channels": len(self.bank_.channels(self.n_image_channels_)),
             "selector": type(self.selector_).__name__,
             "kept_channels": groups,
-            "kernels": self._kernel_summary(),
+            "kernels": self.kernels_.describe([channel.group for channel in self.channels_]),
             "lambda": self.lambda_,
             "threshold": self.threshold_,
             "threshold_rule": self.threshold,
@@ -371,26 +382,6 @@ class Segmenter(BaseSegmenter):
             ),
         }
 
-    def _kernel_summary(self) -> list[dict[str, Any]]:
-        """Name, bandwidth, weight and score of each kernel; linear ones by layer or scale."""
-        if isinstance(self.kernels_, LinearMixture):
-            by_group = self.kernels_.by_group(channel.group for channel in self.channels_)
-            return [
-                {"name": f"linear {group}", "gamma": None, "weight": weight, "score": score}
-                for group, (weight, score) in by_group.items()
-            ]
-        return [
-            {
-                "name": _kernel_name(kernel_to_dict(kernel)),
-                "gamma": _gamma(kernel),
-                "weight": float(weight),
-                "score": float(score),
-            }
-            for kernel, weight, score in zip(
-                self.kernels_.kernels_, self.kernels_.weights_, self.kernels_.scores_, strict=True
-            )
-        ]
-
     def _scores(self, image: FloatArray) -> FloatArray:
         """Decisions of an image, (H, W) or (H, W, n_classes)."""
         shape = image.shape[:2]
@@ -398,30 +389,8 @@ class Segmenter(BaseSegmenter):
         if self.normalization == "image":
             maps = [_centred(stack, *_grid(shape)) for stack in maps]
         stacks = [self._standardised(stack) for stack in maps]
-        if isinstance(self.kernels_, LinearMixture):
-            return self._linear_scores(stacks, shape)
-        column = np.concatenate([stack.indices for stack in stacks]).argsort()
-        parts = []
-        n_rows = max(1, PIXELS_AT_ONCE // shape[1])
-        for top in range(0, shape[0], n_rows):
-            rows = np.arange(top, min(top + n_rows, shape[0]))
-            features = np.concatenate([stack.upsample(shape, rows) for stack in stacks])[column]
-            X = features.reshape(len(column), -1).T
-            decisions = self.kernels_.dot(X, self.svm_.coef_) + self.svm_.intercept_
-            parts.append(decisions.reshape(rows.size, shape[1], -1))
-        decisions = np.concatenate(parts)
+        decisions = decision_maps(stacks, self._kept, self.kernels_, self.svm_, shape)
         return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
-
-    def _linear_scores(self, stacks: Sequence[FeatureMaps], shape: tuple[int, int]) -> FloatArray:
-        """Decisions that are linear in the channels: summed on each grid, then interpolated."""
-        planes = self.kernels_.planes(self.svm_.coef_)
-        decisions = np.zeros((*shape, len(planes)), dtype=np.float32) + self.svm_.intercept_
-        for stack in stacks:
-            column = np.searchsorted(self._kept, stack.indices)
-            values = np.tensordot(planes[:, column], stack.values, axes=1)
-            summed = FeatureMaps(values, np.arange(len(planes)), stack.stride, stack.offset)
-            decisions += summed.upsample(shape).transpose(1, 2, 0)
-        return np.asarray(decisions[:, :, 0] if len(planes) == 1 else decisions)
 
     def _standardised(self, stack: FeatureMaps) -> FeatureMaps:
         """Kept channels of one grid, standardised there: interpolation commutes with it."""
@@ -493,16 +462,3 @@ def load(path: str | Path) -> Segmenter:
             raise
         raise ModelFileError(f"{path}: incomplete model ({error!r}); copy it anew or train again") from error
     return segmenter
-
-
-def _gamma(kernel: Any) -> float | None:
-    """Bandwidth parameter of a Gaussian kernel, normalised or not."""
-    inner = getattr(kernel, "kernel", kernel)
-    return float(inner.gamma) if isinstance(inner, Gaussian) else None
-
-
-def _kernel_name(description: dict[str, Any]) -> str:
-    """Name and parameters of a kernel, short enough to list."""
-    inner = f" {_kernel_name(description['kernel'])}" if "kernel" in description else ""
-    numbers = [f"{key}={value:.3g}" for key, value in description.items() if key not in ("name", "kernel")]
-    return " ".join([description["name"], *numbers]) + inner

@@ -202,15 +202,32 @@ def test_best_threshold_does_not_fall_between_two_peaks():
 def test_threshold_of_the_right_share():
     decision = np.array([0.3, -1.0, 2.0, 0.1, -0.5])
     label = np.array([1, 0, 1, 0, 0])
-    threshold = share_threshold(decision, label, np.ones(5))
+    image = np.zeros(5, dtype=int)
+    threshold = share_threshold(decision, label, np.ones(5), image)
     assert 0.1 < threshold < 0.3
     # one of the second class that stands for two: two pixels must lie above
-    assert -0.5 < share_threshold(decision, label, np.array([1.0, 1.0, 2.0, 1.0, 1.0])) <= 0.3
+    assert -0.5 < share_threshold(decision, label, np.array([1.0, 1.0, 2.0, 1.0, 1.0]), image) <= 0.3
 
 
 def test_share_is_matched_whatever_the_weights():
     rng = np.random.default_rng(0)
     label = rng.integers(0, 2, 4000)
     decision, weight = rng.standard_normal(4000) + label, rng.uniform(0.5, 3, 4000)
-    called = weight @ (decision > share_threshold(decision, label, weight))
+    called = weight @ (decision > share_threshold(decision, label, weight, np.zeros(4000)))
     assert called == pytest.approx(weight @ label, rel=2e-3)
+
+
+def test_share_is_matched_in_the_mean_over_images():
+    rng = np.random.default_rng(0)
+    image, label = np.repeat([0, 1, 2], 500), rng.integers(0, 2, 1500)
+    decision, weight = rng.standard_normal(1500) + label - 2 * image, np.ones(1500)
+    label[image == 2] = 0  # no pixel of the second class: no threshold of its own
+    alone = [
+        share_threshold(decision[mine], label[mine], weight[mine], image[mine])
+        for mine in (image == 0, image == 1)
+    ]
+    assert share_threshold(decision, label, weight, image) == pytest.approx(np.mean(alone))
+    one_class_each = np.where(image == 0, 1, 0)
+    assert share_threshold(decision, one_class_each, weight, image) == pytest.approx(
+        share_threshold(decision, one_class_each, weight, np.zeros(1500))
+    )

@@ -14,7 +14,7 @@ from segkit.features import (
     StackedBank,
     bank_to_dict,
 )
-from segkit.kernels import LinearMixture, MixtureRFF
+from segkit.kernels import LinearGaussianMixture, MixtureRFF
 from segkit.segmenter import Segmenter, default_bank
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
@@ -159,7 +159,8 @@ def test_benchmarks_know_the_same_recipe_of_the_paper():
 def test_default_recipe_is_that_of_the_segmenter():
     segmenter, default = Config.load().build(), Segmenter()
     assert isinstance(segmenter.selector, MMDSelector)
-    assert isinstance(segmenter.kernels, LinearMixture)
+    assert isinstance(segmenter.kernels, LinearGaussianMixture)
+    assert segmenter.kernels.get_params() == LinearGaussianMixture().get_params()
     for name in (
         "lambdas",
         "normalization",
@@ -193,7 +194,8 @@ def test_banks_are_stacked():
     [
         ("bank={name: stacked, banks: []}", "bank.banks"),
         ("bank={name: stacked, banks: [{name: scattering, Q: 1}]}", "Q"),
-        ("kernel.n_components=64", "set kernel.family=gaussian or laplacian too"),
+        ("kernel.criterion=power", "set kernel.family=gaussian or laplacian too"),
+        ("kernel={family: linear, n_components: 64}", "set another kernel.family"),
         ("svm.lambdas=[]", "svm.lambdas"),
         ("svm.lambdas=[0]", "svm.lambdas"),
         ("selection.method=lasso", "selection.method"),

@@ -87,7 +87,7 @@ DEFAULT_METHODS: dict[str, dict[str, Any]] = {
         "title": "recipe of the paper (VGG16)",
         "bank": {"name": "vgg16"},
         "selection": {"method": "ccm", "n_features": 128, "pixels": 3000},
-        "kernel": {"family": "gaussian"},
+        "kernel": {"family": "gaussian", "n_components": 2048},
         "svm": {"C": 1.0},
         "training": {"normalization": "set", "threshold": "zero"},
     },

@@ -51,6 +51,11 @@ class FeatureMaps:
     stride: float = 1.0
     offset: float = 0.0
 
+    def only(self, indices: NDArray[np.intp]) -> FeatureMaps:
+        """Leave the maps of other channels out."""
+        mine = np.isin(self.indices, indices)
+        return FeatureMaps(self.values[mine], self.indices[mine], self.stride, self.offset)
+
     def sample(self, rows: NDArray[Any], cols: NDArray[Any]) -> FloatArray:
         """Interpolate bilinearly at n pixel positions; returns (n, n_channels)."""
         height, width = self.values.shape[1:]

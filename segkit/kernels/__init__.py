@@ -15,6 +15,7 @@ from segkit.kernels.base import (
 )
 from segkit.kernels.fourier import RandomFourierFeatures, fourier_map
 from segkit.kernels.linear import LinearMixture, columnwise_mmd_squared
+from segkit.kernels.linear_gaussian import LinearGaussianMixture
 from segkit.kernels.mixture import MixtureRFF
 from segkit.kernels.mmd import (
     FeatureSums,
@@ -33,6 +34,7 @@ __all__ = [
     "Gaussian",
     "Kernel",
     "Laplacian",
+    "LinearGaussianMixture",
     "LinearMixture",
     "MixtureRFF",
     "Normalized",

@@ -185,13 +185,16 @@ class LinearMixture(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         rows = np.asarray(X)
         return np.asarray(rows @ self.planes(coef).T.astype(rows.dtype))
 
-    def by_group(self, names: Iterable[str]) -> dict[str, tuple[float, float]]:
-        """Sum weights and scores over columns of the same name; by falling weight."""
+    def describe(self, groups: Iterable[str]) -> list[dict[str, Any]]:
+        """Name, weight and score of the kernels, summed over columns of the same group; by falling weight."""
         sums: dict[str, tuple[float, float]] = {}
-        for name, weight, score in zip(names, self.weights_, self.scores_, strict=True):
-            before = sums.get(name, (0.0, 0.0))
-            sums[name] = (before[0] + float(weight), before[1] + float(score))
-        return dict(sorted(sums.items(), key=lambda item: -item[1][0]))
+        for group, weight, score in zip(groups, self.weights_, self.scores_, strict=True):
+            before = sums.get(group, (0.0, 0.0))
+            sums[group] = (before[0] + float(weight), before[1] + float(score))
+        return [
+            {"name": f"linear {group}", "gamma": None, "weight": weight, "score": score}
+            for group, (weight, score) in sorted(sums.items(), key=lambda item: -item[1][0])
+        ]
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Take the fitted transformer apart for a file without pickle; see `MixtureRFF.to_state`."""

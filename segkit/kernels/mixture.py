@@ -253,6 +253,18 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             out += part(X) @ coef[:, start:stop].T.astype(X.dtype)
         return out
 
+    def describe(self, groups: Sequence[str]) -> list[dict[str, Any]]:  # noqa: ARG002
+        """Name, gamma (of a Gaussian), weight and score of each kernel, whatever the groups of columns."""
+        return [
+            {
+                "name": _kernel_name(kernel_to_dict(kernel)),
+                "gamma": _gamma(kernel),
+                "weight": float(weight),
+                "score": float(score),
+            }
+            for kernel, weight, score in zip(self.kernels_, self.weights_, self.scores_, strict=True)
+        ]
+
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Take the fitted transformer apart for a file without pickle.
 
@@ -475,3 +487,16 @@ def _spare(n_components: int, needed: int) -> int:
             f"raise n_components or give fewer kernels"
         )
     return n_components - needed
+
+
+def _gamma(kernel: Kernel) -> float | None:
+    """Bandwidth parameter of a Gaussian kernel, normalised or not."""
+    inner = getattr(kernel, "kernel", kernel)
+    return float(inner.gamma) if isinstance(inner, Gaussian) else None
+
+
+def _kernel_name(description: dict[str, Any]) -> str:
+    """Name and parameters of a kernel, short enough to list."""
+    inner = f" {_kernel_name(description['kernel'])}" if "kernel" in description else ""
+    numbers = [f"{key}={value:.3g}" for key, value in description.items() if key not in ("name", "kernel")]
+    return " ".join([description["name"], *numbers]) + inner

@@ -1,0 +1,79 @@
+"""Decisions at all pixels of an image, from maps that keep their own grids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit.base import FloatArray
+from segkit.features import FeatureMaps
+from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
+from segkit.linear import LinearSVM
+
+IntArray = NDArray[np.intp]
+# Upsampled channels of so many pixels are held at a time.
+PIXELS_AT_ONCE = 32_768
+
+
+def decision_maps(
+    stacks: Sequence[FeatureMaps],
+    kept: IntArray,
+    kernels: LinearGaussianMixture | LinearMixture | MixtureRFF,
+    svm: LinearSVM,
+    shape: tuple[int, int],
+) -> FloatArray:
+    """Decide at every pixel.
+
+    Parameters
+    ----------
+    stacks : sequence of FeatureMaps
+        Maps of the kept channels, standardised.
+    kept : ndarray of shape (n_channels,), int
+        Positions of the kept channels in their bank, rising: the columns of the kernels.
+    kernels : LinearGaussianMixture, LinearMixture or MixtureRFF
+        Fitted.
+    svm : LinearSVM
+        Fitted on the features of `kernels`.
+    shape : tuple of int
+        Height and width of the image.
+
+    Returns
+    -------
+    ndarray of shape (H, W, n_planes), float32
+        What is linear in the channels is summed on each grid and then interpolated; the channels
+        that the rest sees are interpolated first.
+    """
+    n_planes = len(svm.coef_)
+    decisions = np.zeros((*shape, n_planes), dtype=np.float32) + svm.intercept_
+    if isinstance(kernels, MixtureRFF):
+        _add_nonlinear(decisions, stacks, kept, kernels.dot, svm.coef_)
+        return np.asarray(decisions)
+    planes = kernels.planes(svm.coef_)
+    for stack in stacks:
+        values = np.tensordot(planes[:, np.searchsorted(kept, stack.indices)], stack.values, axes=1)
+        summed = FeatureMaps(values, np.arange(n_planes), stack.stride, stack.offset)
+        decisions += summed.upsample(shape).transpose(1, 2, 0)
+    if isinstance(kernels, LinearGaussianMixture) and kernels.columns_.size:
+        _add_nonlinear(decisions, stacks, kept[kernels.columns_], kernels.gaussian_dot, svm.coef_)
+    return np.asarray(decisions)
+
+
+def _add_nonlinear(
+    decisions: FloatArray,
+    stacks: Sequence[FeatureMaps],
+    channels: IntArray,
+    dot: Callable[[FloatArray, FloatArray], FloatArray],
+    coef: FloatArray,
+) -> None:
+    """Add ``dot(X, coef)`` in blocks of rows, X the values of some channels at each pixel."""
+    height, width = decisions.shape[:2]
+    stacks = [stack.only(channels) for stack in stacks if np.isin(stack.indices, channels).any()]
+    column = np.concatenate([stack.indices for stack in stacks]).argsort()
+    n_rows = max(1, PIXELS_AT_ONCE // width)
+    for top in range(0, height, n_rows):
+        rows = np.arange(top, min(top + n_rows, height))
+        features = np.concatenate([stack.upsample((height, width), rows) for stack in stacks])[column]
+        values = dot(features.reshape(len(column), -1).T, coef)
+        decisions[rows] += values.reshape(rows.size, width, -1)

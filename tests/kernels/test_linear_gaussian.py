@@ -1,0 +1,139 @@
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from segkit.errors import ConfigError, ModelFileError
+from segkit.kernels import LinearGaussianMixture, LinearMixture, columnwise_mmd_squared
+
+GAMMAS = (1.0, 0.1)
+
+
+def sample(seed=0):
+    """Standardised columns; the first tells the classes apart in every group."""
+    rng = np.random.default_rng(seed)
+    X, y, groups = rng.standard_normal((90, 4)), rng.integers(0, 2, 90), rng.integers(0, 3, 90)
+    X[:, 0] += y
+    X[:, 1] += 0.5 * y
+    return (X - X.mean(axis=0)) / X.std(axis=0), y, groups
+
+
+def fitted(n_components=40_000, **options):
+    X, y, groups = sample()
+    return LinearGaussianMixture(GAMMAS, n_components=n_components, random_state=0, **options).fit(
+        X, y, groups
+    )
+
+
+@parametrize_with_checks([LinearGaussianMixture(n_components=20)])
+def test_is_an_estimator(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("seen", [None, [True, False, True, True]])
+def test_features_estimate_the_weighted_sum_of_the_kernels(seen):
+    X, y, groups = sample()
+    mixture = fitted(gaussian_columns=seen)
+    column_weights = LinearMixture().fit(X, y, groups).weights_
+    mask = np.ones(4, dtype=bool) if seen is None else np.array(seen)
+    u = np.where(mask, column_weights, 0)
+    u /= u.sum()
+    distances = cdist(X * np.sqrt(u), X * np.sqrt(u), "sqeuclidean")
+    w = mixture.weights_
+    expected = w[0] * (X * column_weights) @ X.T + sum(
+        weight * np.exp(-gamma * distances) for weight, gamma in zip(w[1:], GAMMAS, strict=True)
+    )
+    Z = mixture.transform(X)
+    np.testing.assert_allclose(Z @ Z.T, expected, atol=0.03)
+    assert w.sum() == pytest.approx(1)
+    assert np.mean(np.sum(Z**2, axis=1)) == pytest.approx(1, abs=0.02)
+
+
+def test_kernels_are_weighted_by_their_squared_mmd_between_groups():
+    X, y, groups = sample()
+    mixture = fitted()
+    linear = LinearMixture().fit(X, y, groups).transform(X)
+    assert mixture.scores_[0] == pytest.approx(columnwise_mmd_squared(linear, y, groups).sum())
+    u = mixture.linear_.weights_
+    for score, gamma in zip(mixture.scores_[1:], GAMMAS, strict=True):
+        kernel = np.exp(-gamma * cdist(X * np.sqrt(u), X * np.sqrt(u), "sqeuclidean"))
+        pairs = []
+        for g in range(3):
+            for h in {0, 1, 2} - {g}:
+                means = [
+                    [
+                        kernel[np.ix_((groups == g) & (y == a), (groups == h) & (y == b))].mean()
+                        for b in (0, 1)
+                    ]
+                    for a in (0, 1)
+                ]
+                pairs.append(means[0][0] + means[1][1] - means[0][1] - means[1][0])
+        assert score == pytest.approx(np.mean(pairs), abs=0.01)
+    np.testing.assert_allclose(mixture.weights_, mixture.scores_ / mixture.scores_.sum())
+
+
+def test_parts_make_up_the_product_with_coefficients():
+    X = sample()[0]
+    mixture = fitted(60, gaussian_columns=[False, True, True, True])
+    coef = np.random.default_rng(1).standard_normal((2, mixture.transform(X).shape[1]))
+    expected = mixture.transform(X) @ coef.T
+    np.testing.assert_allclose(mixture.dot(X, coef), expected, atol=1e-5)
+    parts = X @ mixture.planes(coef).T + mixture.gaussian_dot(X[:, mixture.columns_], coef)
+    np.testing.assert_allclose(parts, expected, atol=1e-5)
+    assert mixture.transform(X.astype(np.float32)).dtype == np.float32
+
+
+def test_without_gaussian_columns_it_is_linear():
+    X, y, groups = sample()
+    mixture = fitted(gaussian_columns=np.zeros(4, dtype=bool))
+    np.testing.assert_allclose(mixture.transform(X), LinearMixture().fit(X, y, groups).transform(X))
+    coef = np.ones((1, 4))
+    np.testing.assert_allclose(mixture.dot(X, coef), mixture.transform(X) @ coef.T, atol=1e-5)
+
+
+def test_fits_on_other_rows_share_their_draws():
+    X, y, groups = sample()
+    mixtures = [
+        LinearGaussianMixture(GAMMAS, n_components=20, random_state=0).fit(X[rows], y[rows], groups[rows])
+        for rows in (slice(None), groups != 0)
+    ]
+    draws = [m.frequencies_ / np.sqrt(m.linear_.weights_[m.columns_, None]) for m in mixtures]
+    both = np.intersect1d(*(m.columns_ for m in mixtures))
+    assert both.size > 1
+    rows = [draw[np.isin(m.columns_, both)] for draw, m in zip(draws, mixtures, strict=True)]
+    np.testing.assert_allclose(rows[0], rows[1], rtol=1e-5)
+
+
+def test_state_gives_the_same_features():
+    X, _, _ = sample()
+    mixture = fitted(30)
+    header, arrays = mixture.to_state()
+    np.testing.assert_array_equal(
+        LinearGaussianMixture.from_state(header, arrays).transform(X), mixture.transform(X)
+    )
+    del arrays["frequencies"]
+    with pytest.raises(ModelFileError, match="frequencies"):
+        LinearGaussianMixture.from_state(header, arrays)
+
+
+def test_description_names_groups_and_gammas():
+    kernels = fitted(30).describe(["b", "a", "b", "a"])
+    assert [kernel["name"] for kernel in kernels[2:]] == ["gaussian gamma=1", "gaussian gamma=0.1"]
+    assert {kernel["name"] for kernel in kernels[:2]} == {"linear a", "linear b"}
+    assert sum(kernel["weight"] for kernel in kernels) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gammas": ()}, "gammas=.*one or more finite numbers above 0"),
+        ({"gammas": (1.0, -1.0)}, "gammas=.*above 0"),
+        ({"gammas": (1.0, np.inf)}, "gammas=.*above 0"),
+        ({"gaussian_columns": [True, False]}, r"gaussian_columns of shape \(2,\).*each of the 4 columns"),
+        ({"gaussian_columns": [0, 1, 2, 3]}, "gaussian_columns of shape .* True or False"),
+    ],
+)
+def test_bad_options(options, message):
+    X, y, _ = sample()
+    with pytest.raises(ConfigError, match=message):
+        LinearGaussianMixture(**options).fit(X, y)
