@@ -25,7 +25,6 @@ from segkit.terminal import (
     describe_model,
     describe_scores,
     describe_training,
-    explain_training,
     progress_bars,
     show_warning,
     teller,
@@ -141,7 +140,9 @@ def train(
     segmenter.save(output, embed_weights=getattr(settings.bank, "embed_weights", True))
     tell(describe_training(segmenter.summary_, segmenter.label_map_))
     if explain:
-        typer.echo(explain_training(segmenter.summary_, segmenter.label_map_))
+        from segkit.explain import explain_training
+
+        typer.echo("\n".join(explain_training(segmenter.summary_, segmenter.label_map_)))
     tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 

@@ -365,6 +365,7 @@ class Segmenter(BaseSegmenter):
             "n_channels": len(self.bank_.channels(self.n_image_channels_)),
             "selector": type(self.selector_).__name__,
             "kept_channels": groups,
+            "criterion": self.kernels_.criterion,
             "kernels": self.kernels_.describe([channel.group for channel in self.channels_]),
             "lambda": self.lambda_,
             "threshold": self.threshold_,

@@ -39,12 +39,6 @@ class progress_bars:  # noqa: N801
             self._bars.advance(task)
 
 
-# Kernels named at most where there may be dozens.
-MOST_KERNELS = 6
-# An expected score from fewer images than this is called unreliable.
-FEW_TRAINING_IMAGES = 5
-
-
 def teller(*, quiet: bool) -> Callable[[str], None]:
     """Give what says a line, or says nothing."""
     return (lambda _: None) if quiet else typer.echo
@@ -58,10 +52,12 @@ def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__:
 
 def describe_training(summary: dict[str, Any], label_map: LabelMap) -> str:
     """Say what training chose; `summary` is `Segmenter.summary_`."""
+    from segkit.explain import MOST_NAMES, expected_iou
+
     kept = summary["kept_channels"]
     kernels = sorted(summary["kernels"], key=lambda kernel: -kernel["weight"])
-    shown = [f"{kernel['name']} {kernel['weight']:.3f}" for kernel in kernels[:MOST_KERNELS]]
-    more = [f"and {len(kernels) - MOST_KERNELS} more"] if len(kernels) > MOST_KERNELS else []
+    shown = [f"{kernel['name']} {kernel['weight']:.3f}" for kernel in kernels[:MOST_NAMES]]
+    more = [f"and {len(kernels) - MOST_NAMES} more"] if len(kernels) > MOST_NAMES else []
     lines = [
         f"Trained on {count(summary['n_images'], 'image')} in {sum(summary['seconds'].values()):.1f} s",
         f"Kept {sum(kept.values())} of {summary['n_channels']} channels: "
@@ -74,70 +70,8 @@ def describe_training(summary: dict[str, Any], label_map: LabelMap) -> str:
         + "); it flatters, only other images tell",
     ]
     if held_out := summary.get("held_out"):
-        lines.append(f"Mean IoU to expect: {_expected(held_out)}")
+        lines.append(f"Mean IoU to expect: {expected_iou(held_out)}")
     return "\n".join(lines)
-
-
-def explain_training(summary: dict[str, Any], label_map: LabelMap) -> str:
-    """Say in words what training chose and why; `summary` is `Segmenter.summary_`."""
-    from segkit.heldout import NO_WORSE
-
-    kept, kernels = summary["kept_channels"], summary["kernels"]
-    most = sorted(kept.items(), key=lambda item: -item[1])[:MOST_KERNELS]
-    heaviest = sorted(kernels, key=lambda kernel: -kernel["weight"])[:MOST_KERNELS]
-    why = (
-        "those that together predict the class best"
-        if summary.get("selector") == "ConditionalCovarianceSelector"
-        else "those that tell the classes apart from image to image"
-    )
-    places = "layers or scales" if kernels[0]["gamma"] is None else "bandwidths"
-    lines = [
-        f"Channels: {sum(kept.values())} of {summary['n_channels']} were kept, {why}. "
-        f"Most come from {', '.join(f'{group} ({number})' for group, number in most)}.",
-        f"Kernels: the {places} with the most weight are "
-        + ", ".join(f"{kernel['name']} ({100 * kernel['weight']:.0f} %)" for kernel in heaviest)
-        + "; weights follow the discrepancy (MMD) between the classes.",
-    ]
-    held_out = summary.get("held_out")
-    if held_out is None:
-        lines.append(
-            "Nothing could be held out: penalty, threshold and probabilities are not adapted to the images, and "
-            "how well the model does elsewhere is unknown. Annotate one more image."
-        )
-        return "\n".join(lines)
-    what = "image" if held_out["regions"] == "images" else "block of the image"
-    if summary["lambda"] is not None:
-        tried = ", ".join(f"{value}: {iou:.3f}" for value, iou in held_out["by_lambda"].items())
-        lines.append(
-            f"Penalty: lambda = {summary['lambda']:g}, the largest whose mean IoU on each {what}, held out in turn, is "
-            f"within {NO_WORSE:g} of the best ({tried})."
-        )
-    if label_map.n_classes == 2 and summary["threshold"]:
-        side = "more" if summary["threshold"] < 0 else "less"
-        reason = (
-            "held-out IoU is higher there"
-            if summary.get("threshold_rule") == "iou"
-            else f"on held-out pixels as many are then called {label_map.names[1]} as are annotated so"
-        )
-        lines.append(
-            f"Threshold: {summary['threshold']:+.2f} in units of the margin, so {side} is called "
-            f"{label_map.names[1]} than by the sign of the decision: {reason}."
-        )
-    lines.append(f"Mean IoU to expect on other images: {_expected(held_out)}.")
-    return "\n".join(lines)
-
-
-def _expected(held_out: dict[str, Any]) -> str:
-    """Mean IoU of held-out images or blocks, with its interval."""
-    n, where = held_out["n_regions"], held_out["regions"]
-    text = f"{held_out['mean_iou']:.3f}"
-    if held_out["interval"] is not None and where == "images":
-        text += f" (95 % interval {held_out['interval'][0]:.3f} to {held_out['interval'][1]:.3f})"
-    if where == "blocks":
-        return f"{text}, from blocks of the one image held out in turn; other images may differ more"
-    return f"{text}, from {count(n, 'training image')} held out in turn" + (
-        "; too few to rely on" if n < FEW_TRAINING_IMAGES else ""
-    )
 
 
 def describe_scores(result: dict[str, Any]) -> str:

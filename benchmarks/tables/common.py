@@ -84,7 +84,7 @@ class Table:
             row = {"settings": settings, **found, "paper": paper, "quoted": False, "note": note}
             row["seconds"] = seconds
             print(*settings.values(), f"{row['value']:.4g}", f"({seconds:.1f} s)", flush=True)
-        self._add(row)
+        self._add({**row, "paper": paper, "note": note})
 
     def quote(self, settings: dict[str, Any], value: float, *, note: str = "") -> None:
         """Add a row of the paper that is not measured here."""

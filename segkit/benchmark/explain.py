@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit.kernels import MixtureRFF
+from segkit.explain import explain_training
+from segkit.kernels import LinearGaussianMixture, MixtureRFF
 from segkit.sampling import draw_pixels
 from segkit.segmenter import Segmenter
 
@@ -16,6 +17,7 @@ N_EMBEDDED = 400
 N_COMPONENTS = 512
 CRITERIA = {
     "mmd": "MMD",
+    "mmd_squared": "squared MMD",
     "alignment": "alignment",
     "centered_alignment": "centred alignment",
     "power": "test power",
@@ -38,8 +40,9 @@ def explain(
     -------
     dict
         JSON-able: ``kept_channels``, ``n_channels``, ``kernels`` (name, gamma, weight, score),
-        ``criterion``, ``threshold``, and ``embedding``: pixels in the plane, by t-SNE of the random features of
-        the kernels with the highest and the lowest score (figure 7).
+        ``criterion``, ``threshold``, ``words`` that say what was chosen and why, and ``embedding``:
+        pixels in the plane, by t-SNE of the random features of the kernels with the highest and the
+        lowest score (figure 7).
 
     References
     ----------
@@ -54,6 +57,7 @@ def explain(
         "kernels": kernels,
         "criterion": segmenter.kernels_.criterion,
         "threshold": segmenter.threshold_,
+        "words": explain_training(summary, segmenter.label_map_),
         "embedding": None if training is None else _embed(segmenter, kernels, training),
     }
 
@@ -75,6 +79,8 @@ def _embed(
             for part in [drawn.of_image(index)]
         ]
     )
+    if isinstance(segmenter.kernels_, LinearGaussianMixture):
+        X = segmenter.kernels_.gaussian_input(X)
     best = max(scored, key=lambda kernel: kernel["score"])
     worst = min(scored, key=lambda kernel: kernel["score"])
     return [

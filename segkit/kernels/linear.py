@@ -145,7 +145,7 @@ class LinearMixture(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     array([1., 0.])
     """
 
-    criterion = "mmd"
+    criterion = "mmd_squared"
 
     def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Weigh the columns.

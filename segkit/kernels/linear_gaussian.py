@@ -90,7 +90,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         "gaussian_columns": ["array-like", None],
         "random_state": ["random_state"],
     }
-    criterion = "mmd"
+    criterion = "mmd_squared"
 
     def __init__(
         self,
@@ -171,6 +171,11 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def gaussian_dot(self, X: FloatArray, coef: NDArray[Any]) -> FloatArray:
         """Compute the rest, (n_samples, n_functions), from the columns that the Gaussians see."""
         return np.asarray(self._gaussian_features(X) @ coef[:, self.n_features_in_ :].T.astype(X.dtype))
+
+    def gaussian_input(self, X: FloatArray) -> FloatArray:
+        """Select and scale columns to those between which the Gaussians measure distances."""
+        weights = self.linear_.weights_[self.columns_]
+        return np.asarray(X[:, self.columns_] * np.sqrt(weights / weights.sum()).astype(X.dtype))
 
     def dot(self, X: ArrayLike, coef: NDArray[Any]) -> FloatArray:
         """Compute ``transform(X) @ coef.T``."""

@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from segkit import __version__
+from segkit.benchmark.explain import CRITERIA
 from segkit.images.write import atomic
 from segkit.report import figures
 from segkit.report.pictures import (
@@ -321,7 +322,7 @@ def _explanation(unit: Mapping[str, Any], title: str, names: Sequence[str]) -> d
     explain = unit["explain"]
     scaled = [kernel for kernel in explain["kernels"] if kernel["gamma"] is not None]
     weights = {kernel["name"]: kernel["weight"] for kernel in explain["kernels"]}
-    criterion = {"mmd": "MMD"}.get(explain["criterion"], explain["criterion"])
+    criterion = CRITERIA.get(explain["criterion"], explain["criterion"])
     return {
         "unit": unit,
         "criterion": criterion,
@@ -342,6 +343,7 @@ def _explanation(unit: Mapping[str, Any], title: str, names: Sequence[str]) -> d
         )
         if explain["kept_channels"]
         else None,
+        "words": explain.get("words", []),
         "n_kept": sum(explain["kept_channels"].values()),
         "embedding": [
             {

@@ -86,6 +86,7 @@ def test_segkit_explains_itself(folder, small_segkit, tmp_path):
     found = run_unit(job(folder, small_segkit, pictures=str(tmp_path)))["unit"]["explain"]
     assert sum(found["kept_channels"].values()) == 8
     assert found["n_channels"] == 36
+    assert found["words"][0].startswith("Channels: 8 of 36 were kept")
     assert sum(kernel["weight"] for kernel in found["kernels"]) == pytest.approx(1)
     scores = {kernel["gamma"]: kernel["score"] for kernel in found["kernels"]}
     high, low = found["embedding"]

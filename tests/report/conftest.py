@@ -99,6 +99,7 @@ def _explanation(method, rng):
             for gamma, value in zip(gammas, score, strict=True)
         ],
         "criterion": "mmd",
+        "words": ["Channels: 128 were kept.", "Mean IoU to expect on other images: 0.712."],
         "threshold": 0.12,
         "embedding": [
             {
@@ -209,6 +210,7 @@ def _rename(result):
         if unit["explain"]:
             unit["explain"]["kept_channels"][HOSTILE[0]] = 5
             unit["explain"]["kernels"][0]["name"] = HOSTILE[3]
+            unit["explain"]["words"][0] = HOSTILE[4]
             unit["explain"]["embedding"][0]["title"] = HOSTILE[5]
     return hostile
 

@@ -1,0 +1,123 @@
+"""What training chose and why, in sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from segkit.heldout import NO_WORSE
+from segkit.images import LabelMap
+
+# Groups of channels or kernels named at most where there may be dozens.
+MOST_NAMES = 6
+# An expected score from fewer images than this is called unreliable.
+FEW_TRAINING_IMAGES = 5
+WHY_KEPT = {
+    "ConditionalCovarianceSelector": "those that together predict the class best",
+    "MMDSelector": "those that tell the classes apart from image to image",
+}
+WHY_WEIGHTED = {
+    "mmd": "the discrepancy (MMD) between the classes",
+    "mmd_squared": "the squared discrepancy (MMD) between the classes, from pairs of pixels of different images",
+    "alignment": "the alignment with the labels",
+    "centered_alignment": "the centred alignment with the labels",
+    "power": "the power of a test that the classes differ",
+}
+
+
+def explain_training(summary: dict[str, Any], label_map: LabelMap) -> list[str]:
+    """Say in words what training chose and why.
+
+    Parameters
+    ----------
+    summary : dict
+        `Segmenter.summary_`.
+    label_map : LabelMap
+        Names of the classes.
+
+    Returns
+    -------
+    list of str
+        Sentences on channels, kernels, penalty, threshold and the mean IoU to expect.
+    """
+    lines = [_channels(summary), _kernels(summary)]
+    held_out = summary.get("held_out")
+    if held_out is None:
+        lines.append(
+            "Nothing could be held out: penalty, threshold and probabilities are not adapted to the images, and "
+            "how well the model does elsewhere is unknown. Annotate one more image."
+        )
+        return lines
+    what = "image" if held_out["regions"] == "images" else "block of the image"
+    if summary["lambda"] is not None:
+        tried = ", ".join(f"{value}: {iou:.3f}" for value, iou in held_out["by_lambda"].items())
+        lines.append(
+            f"Penalty: lambda = {summary['lambda']:g}, the largest whose mean IoU on each {what}, held out in turn, is "
+            f"within {NO_WORSE:g} of the best ({tried})."
+        )
+    if label_map.n_classes == 2 and summary["threshold"]:
+        lines.append(_threshold(summary, label_map.names[1], held_out["regions"]))
+    lines.append(f"Mean IoU to expect on other images: {expected_iou(held_out)}.")
+    return lines
+
+
+def expected_iou(held_out: dict[str, Any]) -> str:
+    """Say the mean IoU of held-out images or blocks, with its interval."""
+    n, where = held_out["n_regions"], held_out["regions"]
+    text = f"{held_out['mean_iou']:.3f}"
+    if held_out["interval"] is not None and where == "images":
+        text += f" (95 % interval {held_out['interval'][0]:.3f} to {held_out['interval'][1]:.3f})"
+    if where == "blocks":
+        return f"{text}, from blocks of the one image held out in turn; other images may differ more"
+    return f"{text}, from {n} training image{'' if n == 1 else 's'} held out in turn" + (
+        "; too few to rely on" if n < FEW_TRAINING_IMAGES else ""
+    )
+
+
+def _channels(summary: dict[str, Any]) -> str:
+    kept = summary["kept_channels"]
+    most = sorted(kept.items(), key=lambda item: -item[1])[:MOST_NAMES]
+    why = WHY_KEPT[summary.get("selector", "MMDSelector")]
+    return (
+        f"Channels: {sum(kept.values())} of {summary['n_channels']} were kept, {why}. "
+        f"Most come from {', '.join(f'{group} ({number})' for group, number in most)}."
+    )
+
+
+def _kernels(summary: dict[str, Any]) -> str:
+    linear = [kernel for kernel in summary["kernels"] if kernel["gamma"] is None]
+    others = [kernel for kernel in summary["kernels"] if kernel["gamma"] is not None]
+    parts = []
+    if linear:
+        parts.append(
+            f"{_percent(linear)} of the weight is on kernels that are linear in the channels, most of it on "
+            f"{_heaviest(linear)}"
+        )
+    if others:
+        where = "on Gaussians of the channels that have a value at each pixel" if linear else "on bandwidths"
+        parts.append(f"{_percent(others)} {where}, most of it on {_heaviest(others)}")
+    why = WHY_WEIGHTED[summary.get("criterion", "mmd")]
+    return f"Kernels: {'; '.join(parts)}. Weights follow {why}."
+
+
+def _heaviest(kernels: list[dict[str, Any]]) -> str:
+    heaviest = sorted(kernels, key=lambda kernel: -kernel["weight"])[:MOST_NAMES]
+    return ", ".join(
+        f"{kernel['name'].removeprefix('linear ')} ({_percent([kernel])})" for kernel in heaviest
+    )
+
+
+def _percent(kernels: list[dict[str, Any]]) -> str:
+    return f"{100 * sum(kernel['weight'] for kernel in kernels):.0f} %"
+
+
+def _threshold(summary: dict[str, Any], name: str, regions: str) -> str:
+    side = "more" if summary["threshold"] < 0 else "less"
+    reason = (
+        "held-out IoU is higher there"
+        if summary.get("threshold_rule") == "iou"
+        else f"in the mean over held-out {regions} as much is then called {name} as is annotated so"
+    )
+    return (
+        f"Threshold: {summary['threshold']:+.2f} in units of the margin, so {side} is called {name} than by the "
+        f"sign of the decision: {reason}."
+    )
