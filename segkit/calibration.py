@@ -257,7 +257,7 @@ def best_threshold(
 def share_threshold(
     decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any], image: NDArray[Any]
 ) -> float:
-    """Decision threshold above which as many pixels lie as are of the second class, the mean over images.
+    """Mean over images of the decision above which as many pixels lie as are of the second class.
 
     Parameters
     ----------
@@ -273,9 +273,9 @@ def share_threshold(
     Returns
     -------
     float
-        The mean over images of the quantile of the decisions at the share of the first class. Unlike the
-        threshold of the highest IoU it does not look at single mistakes, so a handful of images is enough to
-        know it; in the mean, no single image that differs from the rest decides for them.
+        The mean over images of the quantile of the decisions at the share of the first class; the
+        share is then met image by image, not by all pixels together. Unlike the threshold of the highest IoU
+        it does not look at single mistakes, so a handful of images is enough to know it.
     """
     thresholds = [
         _share_quantile(decision[mine], label[mine], weight[mine])

@@ -240,7 +240,7 @@ class KernelConfig(_Section):
     """The mixture of kernels and its features (`LinearGaussianMixture`, `LinearMixture` or `MixtureRFF`)."""
 
     family: Literal["linear+gaussian", "linear", "gaussian", "laplacian"] = "linear+gaussian"
-    gammas: tuple[PositiveFloat, ...] | None = None
+    gammas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] | None = None
     n_components: PositiveInt | None = None
     criterion: Literal["mmd", "alignment", "centered_alignment", "power"] = "mmd"
     form: Literal["concatenate", "sample"] = "concatenate"

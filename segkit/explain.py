@@ -11,13 +11,9 @@ from segkit.images import LabelMap
 MOST_NAMES = 6
 # An expected score from fewer images than this is called unreliable.
 FEW_TRAINING_IMAGES = 5
-WHY_KEPT = {
-    "ConditionalCovarianceSelector": "those that together predict the class best",
-    "MMDSelector": "those that tell the classes apart from image to image",
-}
 WHY_WEIGHTED = {
     "mmd": "the discrepancy (MMD) between the classes",
-    "mmd_squared": "the squared discrepancy (MMD) between the classes, from pairs of pixels of different images",
+    "mmd_squared": "the squared discrepancy (MMD) between the classes, over pairs of pixels of different {regions}",
     "alignment": "the alignment with the labels",
     "centered_alignment": "the centred alignment with the labels",
     "power": "the power of a test that the classes differ",
@@ -76,16 +72,19 @@ def expected_iou(held_out: dict[str, Any]) -> str:
 def _channels(summary: dict[str, Any]) -> str:
     kept = summary["kept_channels"]
     most = sorted(kept.items(), key=lambda item: -item[1])[:MOST_NAMES]
-    why = WHY_KEPT[summary.get("selector", "MMDSelector")]
+    why = {
+        "ConditionalCovarianceSelector": ", those that together predict the class best",
+        "MMDSelector": f", those that tell the classes apart from {_regions(summary)[:-1]} to {_regions(summary)[:-1]}",
+    }.get(summary["selector"], "")
     return (
-        f"Channels: {sum(kept.values())} of {summary['n_channels']} were kept, {why}. "
+        f"Channels: {sum(kept.values())} of {summary['n_channels']} were kept{why}. "
         f"Most come from {', '.join(f'{group} ({number})' for group, number in most)}."
     )
 
 
 def _kernels(summary: dict[str, Any]) -> str:
-    linear = [kernel for kernel in summary["kernels"] if kernel["gamma"] is None]
-    others = [kernel for kernel in summary["kernels"] if kernel["gamma"] is not None]
+    linear = [kernel for kernel in summary["kernels"] if kernel["kind"] == "linear"]
+    others = [kernel for kernel in summary["kernels"] if kernel["kind"] != "linear"]
     parts = []
     if linear:
         parts.append(
@@ -93,10 +92,18 @@ def _kernels(summary: dict[str, Any]) -> str:
             f"{_heaviest(linear)}"
         )
     if others:
-        where = "on Gaussians of the channels that have a value at each pixel" if linear else "on bandwidths"
-        parts.append(f"{_percent(others)} {where}, most of it on {_heaviest(others)}")
-    why = WHY_WEIGHTED[summary.get("criterion", "mmd")]
+        start = (
+            "the rest is on Gaussians of some of them"
+            if linear
+            else "the weight is on kernels of all channels"
+        )
+        parts.append(f"{start}, most of it on {_heaviest(others)}")
+    why = WHY_WEIGHTED[summary["criterion"]].format(regions=_regions(summary))
     return f"Kernels: {'; '.join(parts)}. Weights follow {why}."
+
+
+def _regions(summary: dict[str, Any]) -> str:
+    return "images" if summary["n_images"] > 1 else "blocks"
 
 
 def _heaviest(kernels: list[dict[str, Any]]) -> str:
@@ -115,7 +122,8 @@ def _threshold(summary: dict[str, Any], name: str, regions: str) -> str:
     reason = (
         "held-out IoU is higher there"
         if summary.get("threshold_rule") == "iou"
-        else f"in the mean over held-out {regions} as much is then called {name} as is annotated so"
+        else f"it is the mean of the thresholds at which, of each of the held-out {regions}, as much is called {name} "
+        "as is annotated so"
     )
     return (
         f"Threshold: {summary['threshold']:+.2f} in units of the margin, so {side} is called {name} than by the "

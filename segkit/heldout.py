@@ -154,8 +154,8 @@ def hold_out(
     groups, fold : ndarray of shape (n,), int
         Image or block of each pixel, and the fold in which it is held out.
     kernels : LinearGaussianMixture, LinearMixture or MixtureRFF
-        Fitted on all pixels. The weights of linear kernels, which are as many as channels, are learnt anew
-        in each fold; those of a handful of bandwidths tell nothing of a held-out label.
+        Fitted on all pixels. Weights of channels are learnt anew in each fold; those of the handful of
+        bandwidths of `MixtureRFF` tell nothing of a held-out label.
     svm : LinearSVM
         Its options; ``C`` is set by the penalties.
     penalties : sequence of float

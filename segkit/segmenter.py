@@ -75,10 +75,10 @@ class Segmenter(BaseSegmenter):
         Pixels that kernels and classifier learn from, drawn in the same way and weighted back to
         the share each class has among all labelled pixels.
     threshold : {"share", "iou", "zero"}, default="share"
-        Decision above which a pixel of two classes is of the second. "share": of pixels held out by image
-        (by block, of a single image), as many lie above as are of the second class, in the mean over images;
-        "iou": the mean IoU of these pixels is highest, which on few images is a matter of luck; "zero": the
-        sign (eq. 7.18).
+        Decision above which a pixel of two classes is of the second. "share": the mean over images (blocks, of a
+        single image), each held out in turn, of the decision above which as many of its pixels lie as are of the
+        second class; "iou": the mean IoU of these pixels is highest, which on few images is a matter of luck;
+        "zero": the sign (eq. 7.18).
     probability : {"platt", "raw"}, default="platt"
         "platt": Platt's scaling, fitted on decisions of pixels held out by image (by block, of a
         single image). "raw": the logistic function of the decision (eq. 8.2).
@@ -285,7 +285,7 @@ class Segmenter(BaseSegmenter):
         return np.asarray(X[: len(rows)] - X[len(rows) :].mean(axis=0))
 
     def _at_every_pixel(self, image: FloatArray) -> NDArray[np.bool_]:
-        """Tell the kept channels whose maps are as large as the image."""
+        """Tell the kept channels whose maps have a value at each pixel."""
         maps = self.bank_.maps(image[:CORNER, :CORNER], self._kept)
         fine = [stack.indices for stack in maps if stack.stride == 1]
         return np.isin(self._kept, np.concatenate([[], *fine]))

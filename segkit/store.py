@@ -19,8 +19,8 @@ from segkit import __version__
 from segkit.errors import ModelFileError, OutputError
 from segkit.images.write import atomic
 
-FORMAT_VERSION = 2
-READABLE = (1, 2)
+FORMAT_VERSION = 3
+READABLE = (1, 2, 3)
 SUFFIX = ".segkit"
 _KEY = "segkit"
 
@@ -88,7 +88,7 @@ def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]
             if format_version not in READABLE:
                 raise ModelFileError(
                     f"{path}: model of format version {format_version}, this segkit reads "
-                    f"{' and '.join(map(str, READABLE))}; "
+                    f"{', '.join(map(str, READABLE))}; "
                     f"train it anew, or use the segkit that wrote it ({header.get('versions', {}).get('segkit', 'unknown')})"
                 )
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -217,17 +217,17 @@ def test_share_is_matched_whatever_the_weights():
     assert called == pytest.approx(weight @ label, rel=2e-3)
 
 
-def test_share_is_matched_in_the_mean_over_images():
+def test_threshold_is_the_mean_of_those_of_the_images():
     rng = np.random.default_rng(0)
-    image, label = np.repeat([0, 1, 2], 500), rng.integers(0, 2, 1500)
-    decision, weight = rng.standard_normal(1500) + label - 2 * image, np.ones(1500)
+    image, label = np.repeat([0, 1, 3, 2], 500), rng.integers(0, 2, 2000)
+    decision, weight = rng.standard_normal(2000) + label - image**2, np.ones(2000)
     label[image == 2] = 0  # no pixel of the second class: no threshold of its own
     alone = [
         share_threshold(decision[mine], label[mine], weight[mine], image[mine])
-        for mine in (image == 0, image == 1)
+        for mine in (image == 0, image == 1, image == 3)
     ]
     assert share_threshold(decision, label, weight, image) == pytest.approx(np.mean(alone))
     one_class_each = np.where(image == 0, 1, 0)
     assert share_threshold(decision, one_class_each, weight, image) == pytest.approx(
-        share_threshold(decision, one_class_each, weight, np.zeros(1500))
+        share_threshold(decision, one_class_each, weight, np.zeros(2000))
     )

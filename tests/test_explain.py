@@ -8,13 +8,14 @@ IMAGES = {"regions": "images", "n_regions": 5, "mean_iou": 0.71, "interval": [0.
 
 
 def kernel(name, weight, gamma=None):
-    return {"name": name, "gamma": gamma, "weight": weight, "score": weight}
+    return {"kind": name.split()[0], "name": name, "gamma": gamma, "weight": weight, "score": weight}
 
 
 def summary(**changes):
     return {
         "selector": "MMDSelector",
         "criterion": "mmd_squared",
+        "n_images": 5,
         "n_channels": 90,
         "kept_channels": {"a": 3, "b": 7},
         "kernels": [kernel("linear a", 0.25), kernel("linear b", 0.5), kernel("gaussian gamma=1", 0.25, 1.0)],
@@ -32,13 +33,13 @@ def test_channels_kernels_penalty_threshold_and_score_are_told():
     )
     assert kernels.startswith(
         "Kernels: 75 % of the weight is on kernels that are linear in the channels, most of it on b (50 %), a (25 %); "
-        "25 % on Gaussians of the channels that have a value at each pixel, most of it on gaussian gamma=1 (25 %)."
+        "the rest is on Gaussians of some of them, most of it on gaussian gamma=1 (25 %)."
     )
     assert "pairs of pixels of different images" in kernels
     assert "lambda = 0.001" in penalty
     assert "(0.01: 0.700, 0.001: 0.710)" in penalty
     assert "-0.25 in units of the margin, so more is called lesion" in threshold
-    assert "in the mean over held-out images as much is then called lesion as is annotated so" in threshold
+    assert "of each of the held-out images, as much is called lesion as is annotated so" in threshold
     assert "0.710 (95 % interval 0.600 to 0.800), from 5 training images held out in turn." in expected
 
 
@@ -56,9 +57,31 @@ def test_recipe_of_the_paper():
     assert len(lines) == 3
     assert "those that together predict the class best" in lines[0]
     assert lines[1] == (
-        "Kernels: 100 % on bandwidths, most of it on gaussian gamma=1 (75 %), gaussian gamma=2 (25 %). "
+        "Kernels: the weight is on kernels of all channels, most of it on gaussian gamma=1 (75 %), gaussian gamma=2 (25 %). "
         "Weights follow the discrepancy (MMD) between the classes."
     )
+
+
+def test_kernels_without_gamma_need_not_be_linear():
+    kernels = explain_training(summary(kernels=[kernel("laplacian gamma=1", 1.0)]), LABELS)[1]
+    assert "linear" not in kernels
+
+
+def test_blocks_of_a_single_image_are_no_images():
+    text = " ".join(explain_training(summary(n_images=1, held_out=None), LABELS)[:2])
+    assert "from block to block" in text
+    assert "pixels of different blocks" in text
+    assert "image to image" not in text
+
+
+def test_a_few_of_many_are_named():
+    many = [kernel(f"linear layer{n}", (20 - n) / 1000) for n in range(9)]
+    channels, kernels = explain_training(
+        summary(kept_channels={f"layer{n}": 20 - n for n in range(9)}, kernels=many), LABELS
+    )[:2]
+    for text in (channels, kernels):
+        assert "layer5 (" in text
+        assert "layer6" not in text
 
 
 def test_threshold_of_the_highest_iou():
@@ -77,6 +100,7 @@ def test_what_could_not_be_held_out_is_said():
     ("changes", "expected"),
     [
         ({}, "0.710 (95 % interval 0.600 to 0.800), from 5 training images held out in turn"),
+        ({"n_regions": 4}, "from 4 training images held out in turn; too few to rely on"),
         ({"n_regions": 2}, "from 2 training images held out in turn; too few to rely on"),
         ({"n_regions": 1, "interval": None}, "0.710, from 1 training image held out in turn; too few"),
         (

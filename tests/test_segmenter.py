@@ -328,7 +328,7 @@ def test_linear_decisions_of_an_image_are_those_of_its_pixels(data):
 
 def test_gaussians_see_the_channels_with_a_value_at_each_pixel(data):
     images, masks = data
-    bank = StackedBank([ScatteringBank(J=2, L=2), MultiscaleBank(sigma_max=2)])
+    bank = StackedBank([ScatteringBank(J=1, L=2), MultiscaleBank(sigma_max=2)])
     segmenter = quick(bank, selector=MMDSelector(40), kernels=LinearGaussianMixture(n_components=24)).fit(
         images[:3], masks[:3]
     )

@@ -54,7 +54,11 @@ class FeatureMaps:
     def only(self, indices: NDArray[np.intp]) -> FeatureMaps:
         """Leave the maps of other channels out."""
         mine = np.isin(self.indices, indices)
-        return FeatureMaps(self.values[mine], self.indices[mine], self.stride, self.offset)
+        return (
+            self
+            if mine.all()
+            else FeatureMaps(self.values[mine], self.indices[mine], self.stride, self.offset)
+        )
 
     def sample(self, rows: NDArray[Any], cols: NDArray[Any]) -> FloatArray:
         """Interpolate bilinearly at n pixel positions; returns (n, n_channels)."""

@@ -186,13 +186,13 @@ class LinearMixture(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return np.asarray(rows @ self.planes(coef).T.astype(rows.dtype))
 
     def describe(self, groups: Iterable[str]) -> list[dict[str, Any]]:
-        """Name, weight and score of the kernels, summed over columns of the same group; by falling weight."""
+        """Kind, name, gamma, weight and score of the kernels, summed over columns of the same group."""
         sums: dict[str, tuple[float, float]] = {}
         for group, weight, score in zip(groups, self.weights_, self.scores_, strict=True):
             before = sums.get(group, (0.0, 0.0))
             sums[group] = (before[0] + float(weight), before[1] + float(score))
         return [
-            {"name": f"linear {group}", "gamma": None, "weight": weight, "score": score}
+            {"kind": "linear", "name": f"linear {group}", "gamma": None, "weight": weight, "score": score}
             for group, (weight, score) in sorted(sums.items(), key=lambda item: -item[1][0])
         ]
 

@@ -31,7 +31,8 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     gammas : sequence of float, default=(1.6, 0.8, 0.4, 0.2, 0.1, 0.05)
         Gammas of the Gaussians, > 0. The mean squared distance they multiply is 2.
     n_components : int, default=600
-        Random features of the Gaussians in all, a cosine and a sine of as many draws for each.
+        Random features of the Gaussians in all, rounded down to cosine and sine of as many draws for each,
+        but one draw at least.
     gaussian_columns : array-like of bool of shape (n_features,) or None, default=None
         Columns that the Gaussians see; None is all.
     random_state : int, RandomState instance or None, default=None
@@ -61,8 +62,9 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     .. math:: w_0 \sum_c v_c x_c y_c + \sum_{l=1}^{L} w_l \exp\Bigl(-\gamma_l \sum_c u_c (x_c - y_c)^2\Bigr).
 
-    Scores are U-statistics over pairs of samples of different groups, those of the Gaussians from their random
-    features. With standardised columns each kernel has a diagonal of mean 1.
+    Scores are the statistic of `columnwise_mmd_squared`, over pairs of samples of different groups where two or more
+    hold both classes; those of the Gaussians are estimated from their random features. Since the weights inside the
+    kernels come from the same samples, they are too high. With standardised columns each kernel has a diagonal of mean 1.
 
     A linear function of channels with a coarse grid can be summed first and interpolated then, a Gaussian of them
     cannot. Restricted to channels that have a value at each pixel, the Gaussians add little to the cost.
@@ -142,7 +144,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             by_draw = columnwise_mmd_squared(features, labels, groups).reshape(2, -1).sum(axis=0)
             scores[1:] = by_draw.reshape(gammas.size, n_draws).mean(axis=1)
         self.scores_ = np.maximum(scores, 0)
-        self.weights_ = mixture_weights(self.scores_)
+        self.weights_ = mixture_weights(self.scores_) if self.columns_.size else np.eye(1, scores.size)[0]
         self.amplitudes_ = np.sqrt(np.repeat(self.weights_[1:] / n_draws, n_draws)).astype(np.float32)
         return self
 
@@ -161,7 +163,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        scaled = self.linear_.transform(rows) * rows.dtype.type(np.sqrt(self.weights_[0]))
+        scaled = rows * np.sqrt(self.weights_[0] * self.linear_.weights_).astype(rows.dtype)
         return np.hstack([scaled, self._gaussian_features(rows[:, self.columns_])])
 
     def planes(self, coef: NDArray[Any]) -> NDArray[np.float32]:
@@ -184,11 +186,16 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return np.asarray(linear + self.gaussian_dot(rows[:, self.columns_], coef))
 
     def describe(self, groups: Sequence[str]) -> list[dict[str, Any]]:
-        """Name, gamma, weight and score of each kernel, the linear ones summed by group of columns."""
+        """Kind, name, gamma, weight and score of each kernel, the linear ones summed by group of columns.
+
+        Scores of linear kernels are those of single columns, summed. Gaussians of no column are left out.
+        """
         linear = self.linear_.describe(groups)
-        gaussians = zip(self.gammas, self.weights_[1:], self.scores_[1:], strict=True)
+        seen = zip(self.gammas, self.weights_[1:], self.scores_[1:], strict=True)
+        gaussians = seen if self.columns_.size else ()
         return [kernel | {"weight": float(self.weights_[0] * kernel["weight"])} for kernel in linear] + [
             {
+                "kind": "gaussian",
                 "name": f"gaussian gamma={gamma:.3g}",
                 "gamma": float(gamma),
                 "weight": float(weight),
@@ -201,9 +208,17 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """Take the fitted transformer apart for a file without pickle; see `MixtureRFF.to_state`."""
         check_is_fitted(self)
         header, arrays = self.linear_.to_state()
-        gammas = [float(gamma) for gamma in self.gammas]
+        parameters = {
+            "gammas": [float(gamma) for gamma in self.gammas],
+            "n_components": int(self.n_components),
+            "gaussian_columns": None
+            if self.gaussian_columns is None
+            else np.asarray(self.gaussian_columns).tolist(),
+            "random_state": self.random_state if isinstance(self.random_state, int) else None,
+        }
         own = {name: getattr(self, f"{name}_") for name in _ARRAYS}
-        return header | {"gammas": gammas}, {f"linear.{name}": array for name, array in arrays.items()} | own
+        linear = {f"linear.{name}": array for name, array in arrays.items()}
+        return header | {"parameters": parameters}, linear | own
 
     @classmethod
     def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
@@ -211,13 +226,26 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         part = {name.removeprefix("linear."): arrays[name] for name in arrays if name.startswith("linear.")}
         linear = LinearMixture.from_state(header, part)
         try:
-            mixture = cls(header["gammas"])
+            mixture = cls(**header["parameters"] | {"gammas": tuple(header["parameters"]["gammas"])})
             for name in _ARRAYS:
                 setattr(mixture, f"{name}_", arrays[name])
         except KeyError as error:
             raise ModelFileError(f"state of LinearGaussianMixture lacks {error}") from error
         mixture.linear_, mixture.n_features_in_ = linear, linear.n_features_in_
+        if not mixture._fits_together():
+            raise ModelFileError("arrays of LinearGaussianMixture do not fit each other; copy the file anew")
         return mixture
+
+    def _fits_together(self) -> bool:
+        """Tell whether restored arrays have shapes and columns that fit each other."""
+        n_kernels, n_draws = 1 + len(self.gammas), self.frequencies_.shape[-1]
+        columns = np.concatenate([[-1], self.columns_, [self.n_features_in_]])
+        return bool(
+            self.frequencies_.shape == (self.columns_.size, n_draws)
+            and self.amplitudes_.shape == (n_draws,)
+            and self.scores_.shape == self.weights_.shape == (n_kernels,)
+            and (np.diff(columns) > 0).all()
+        )
 
     def _draw(self, wanted: NDArray[np.intp], gammas: NDArray[np.float64], n_draws: int) -> None:
         """Draw frequencies: for all columns wanted, so that fits whose weights differ share their draws."""
@@ -233,7 +261,10 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return fourier_map(X, self.frequencies_, amplitudes=self.amplitudes_)
 
     def _checked_gammas(self) -> NDArray[np.float64]:
-        gammas = np.asarray(self.gammas, dtype=np.float64)
+        try:
+            gammas = np.asarray(self.gammas, dtype=np.float64)
+        except (TypeError, ValueError):
+            gammas = np.empty(0)
         if gammas.ndim != 1 or not gammas.size or not (gammas > 0).all() or not np.isfinite(gammas).all():
             raise ConfigError(f"gammas={self.gammas!r}: give one or more finite numbers above 0")
         return gammas

@@ -254,9 +254,10 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return out
 
     def describe(self, groups: Sequence[str]) -> list[dict[str, Any]]:  # noqa: ARG002
-        """Name, gamma (of a Gaussian), weight and score of each kernel, whatever the groups of columns."""
+        """Kind, name, gamma (of a Gaussian), weight and score of each kernel, whatever the groups of columns."""
         return [
             {
+                "kind": kernel_to_dict(getattr(kernel, "kernel", kernel))["name"],
                 "name": _kernel_name(kernel_to_dict(kernel)),
                 "gamma": _gamma(kernel),
                 "weight": float(weight),

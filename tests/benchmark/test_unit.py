@@ -3,6 +3,7 @@ import shutil
 import numpy as np
 import pytest
 
+from segkit.benchmark import load_methods
 from segkit.benchmark.explain import explain
 from segkit.benchmark.machine import machine
 from segkit.benchmark.unit import read_stems, run_unit
@@ -73,8 +74,6 @@ def test_kept_predictions_are_what_was_scored(folder, small_forest, tmp_path):
 
 
 def test_groups_and_budget_are_recorded(folder):
-    from segkit.benchmark import load_methods
-
     options = ["unet.max_steps=1", "unet.n_filters=2", "unet.depth=1", "unet.crop=16", "unet.augment=false"]
     [unet] = load_methods(["unet"], None, options)
     found = run_unit(job(folder, unet, groups={"1": "p1", "7": "p2"}))
@@ -94,6 +93,23 @@ def test_segkit_explains_itself(folder, small_segkit, tmp_path):
     assert scores[low["gamma"]] == min(scores.values())
     assert len(high["xy"]) == len(high["label"]) == 400
     assert set(high["label"]) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    "bank", ["{name: multiscale, sigma_max: 4}", "{name: orbit, stride: 2, n_templates: 4, n_angles: 4}"]
+)
+def test_default_kernels_are_explained(folder, tmp_path, bank):
+    file = tmp_path / "methods.yaml"
+    options = "selection: {n_features: 8, pixels: 300}, training: {pixels: 600}, kernel: {n_components: 24}"
+    file.write_text(f"small: {{bank: {bank}, {options}}}\n")
+    method = load_methods(["small"], file)[0]
+    found = run_unit(job(folder, method, pictures=str(tmp_path / "pictures")))["unit"]["explain"]
+    kinds = [kernel["kind"] for kernel in found["kernels"]]
+    assert sum(kernel["weight"] for kernel in found["kernels"]) == pytest.approx(1)
+    assert found["words"][1].startswith("Kernels: ")
+    # Gaussians see no channel on a grid of every second pixel
+    assert kinds.count("gaussian") == (6 if "multiscale" in bank else 0)
+    assert (found["embedding"] is None) == ("orbit" in bank)
 
 
 def test_scores_outlive_what_cannot_be_explained(folder, small_segkit, monkeypatch):

@@ -86,20 +86,56 @@ def test_parts_make_up_the_product_with_coefficients():
 def test_without_gaussian_columns_it_is_linear():
     X, y, groups = sample()
     mixture = fitted(gaussian_columns=np.zeros(4, dtype=bool))
+    assert mixture.weights_.tolist() == [1, 0, 0]
     np.testing.assert_allclose(mixture.transform(X), LinearMixture().fit(X, y, groups).transform(X))
     coef = np.ones((1, 4))
     np.testing.assert_allclose(mixture.dot(X, coef), mixture.transform(X) @ coef.T, atol=1e-5)
 
 
+def test_gaussians_carry_their_own_weights():
+    X, y, groups = sample()
+    mixture = LinearGaussianMixture((8.0, 0.3, 0.05), n_components=61, random_state=0).fit(X, y, groups)
+    assert mixture.amplitudes_.size == 3 * 10
+    by_gamma = np.square(mixture.amplitudes_).reshape(3, 10).sum(axis=1)
+    np.testing.assert_allclose(by_gamma, mixture.weights_[1:], rtol=1e-5)
+    assert np.ptp(mixture.weights_[1:]) > 0.05
+    u = mixture.linear_.weights_[mixture.columns_]
+    spread = (
+        np.square(mixture.frequencies_ / np.sqrt(u / u.sum())[:, None]).reshape(-1, 3, 10).mean(axis=(0, 2))
+    )
+    np.testing.assert_allclose(spread, 2 * np.array([8.0, 0.3, 0.05]), rtol=0.6)
+
+
+def test_scores_are_not_negative():
+    """Classes that differ one way in a group and the other way in the next."""
+    X, y, groups = sample()
+    X[:, :] = np.where(groups == 0, 1, -1)[:, None] * (2 * y - 1)[:, None] + 0.01 * X
+    X, y, groups = X[groups < 2], y[groups < 2], groups[groups < 2]
+    with pytest.warns(UserWarning, match="uniform"):
+        mixture = LinearGaussianMixture(GAMMAS, n_components=20, random_state=0).fit(X, y, groups)
+    assert (mixture.scores_ >= 0).all()
+
+
+def test_gaussian_input_has_the_distances_of_the_kernels():
+    X, _, _ = sample()
+    mixture = fitted(20, gaussian_columns=[True, True, False, True])
+    u = mixture.linear_.weights_[mixture.columns_]
+    np.testing.assert_allclose(
+        mixture.gaussian_input(X), X[:, mixture.columns_] * np.sqrt(u / u.sum()), rtol=1e-6
+    )
+
+
 def test_fits_on_other_rows_share_their_draws():
     X, y, groups = sample()
+    X[:, 1] = np.array([9, -1, 2])[groups] * y + 0.01 * X[:, 1]
+    X[:, 2:] += y[:, None]
     mixtures = [
         LinearGaussianMixture(GAMMAS, n_components=20, random_state=0).fit(X[rows], y[rows], groups[rows])
         for rows in (slice(None), groups != 0)
     ]
     draws = [m.frequencies_ / np.sqrt(m.linear_.weights_[m.columns_, None]) for m in mixtures]
     both = np.intersect1d(*(m.columns_ for m in mixtures))
-    assert both.size > 1
+    assert [m.columns_.tolist() for m in mixtures] == [[0, 1, 2, 3], [0, 2, 3]]
     rows = [draw[np.isin(m.columns_, both)] for draw, m in zip(draws, mixtures, strict=True)]
     np.testing.assert_allclose(rows[0], rows[1], rtol=1e-5)
 
@@ -111,16 +147,39 @@ def test_state_gives_the_same_features():
     np.testing.assert_array_equal(
         LinearGaussianMixture.from_state(header, arrays).transform(X), mixture.transform(X)
     )
+    assert LinearGaussianMixture.from_state(header, arrays).get_params() == mixture.get_params()
     del arrays["frequencies"]
     with pytest.raises(ModelFileError, match="frequencies"):
         LinearGaussianMixture.from_state(header, arrays)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda arrays: {"amplitudes": arrays["amplitudes"][:3]},
+        lambda arrays: {"columns": np.zeros_like(arrays["columns"])},
+        lambda arrays: {"columns": arrays["columns"][::-1]},
+        lambda arrays: {"columns": arrays["columns"] + 9},
+        lambda arrays: {"weights": arrays["weights"][:2]},
+        lambda arrays: {"scores": arrays["scores"][:1]},
+        lambda arrays: {"frequencies": arrays["frequencies"][1:]},
+    ],
+)
+def test_damaged_states_are_refused(damage):
+    header, arrays = fitted(30).to_state()
+    with pytest.raises(ModelFileError, match="do not fit each other"):
+        LinearGaussianMixture.from_state(header, arrays | damage(arrays))
 
 
 def test_description_names_groups_and_gammas():
     kernels = fitted(30).describe(["b", "a", "b", "a"])
     assert [kernel["name"] for kernel in kernels[2:]] == ["gaussian gamma=1", "gaussian gamma=0.1"]
     assert {kernel["name"] for kernel in kernels[:2]} == {"linear a", "linear b"}
+    assert [kernel["kind"] for kernel in kernels] == ["linear"] * 2 + ["gaussian"] * 2
     assert sum(kernel["weight"] for kernel in kernels) == pytest.approx(1)
+    alone = fitted(30, gaussian_columns=np.zeros(4, dtype=bool)).describe(["b", "a", "b", "a"])
+    assert [kernel["kind"] for kernel in alone] == ["linear"] * 2
+    assert sum(kernel["weight"] for kernel in alone) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +188,7 @@ def test_description_names_groups_and_gammas():
         ({"gammas": ()}, "gammas=.*one or more finite numbers above 0"),
         ({"gammas": (1.0, -1.0)}, "gammas=.*above 0"),
         ({"gammas": (1.0, np.inf)}, "gammas=.*above 0"),
+        ({"gammas": ("a",)}, "gammas=.*above 0"),
         ({"gaussian_columns": [True, False]}, r"gaussian_columns of shape \(2,\).*each of the 4 columns"),
         ({"gaussian_columns": [0, 1, 2, 3]}, "gaussian_columns of shape .* True or False"),
     ],
