@@ -113,7 +113,8 @@ def cost(results: list[dict[str, Any]]) -> str:
         [
             *lines,
             "",
-            f"Medians over runs on {machine['n_cores']} cores ({machine['cpu']}) shared with other work: more of it beside segkit than beside the forest.",
+            f"Medians over runs on {machine['n_cores']} cores ({machine['cpu']}) shared with other work: more of it "
+            "beside segkit than beside the forest.",
         ]
     )
 
