@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from segkit import cli
 from segkit.images import read_mask, write_image, write_mask
-from segkit.store import read_model
+from segkit.store import FORMAT_VERSION, read_model
 
 FAST = [
     flag
