@@ -161,7 +161,7 @@ def test_inspect_model_and_folders(folder, model, segkit):
     code, out, _ = segkit("inspect", model)
     assert code == 0
     for text in (
-        "Format version 2",
+        f"Format version {FORMAT_VERSION}",
         "kind=modules",
         "Images: 1 channel; masks hold 0 and 255",
         "Training set: sha256",
