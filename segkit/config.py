@@ -296,6 +296,7 @@ class TrainingConfig(_Section):
     pixels: Annotated[int, Field(ge=20)] = 20_000
     normalization: Literal["image", "set"] = "image"
     threshold: Literal["share", "iou", "zero"] = "share"
+    smallest_region: Annotated[float, Field(ge=0, le=1)] = 0.5
     probability: Literal["platt", "raw"] = "platt"
 
 
@@ -366,6 +367,7 @@ class Config(_Section):
             selection_pixels=self.selection.pixels,
             training_pixels=self.training.pixels,
             threshold=self.training.threshold,
+            smallest_region=self.training.smallest_region,
             probability=self.training.probability,
             random_state=self.seed,
         )

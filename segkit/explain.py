@@ -52,6 +52,8 @@ def explain_training(summary: dict[str, Any], label_map: LabelMap) -> list[str]:
         )
     if label_map.n_classes == 2 and summary["threshold"]:
         lines.append(_threshold(summary, label_map.names[1], held_out["regions"]))
+    if any(summary.get("least_areas", ())):
+        lines.append(_regions_dropped(summary["least_areas"], label_map.names))
     lines.append(f"Mean IoU to expect on other images: {expected_iou(held_out)}.")
     return lines
 
@@ -115,6 +117,13 @@ def _heaviest(kernels: list[dict[str, Any]]) -> str:
 
 def _percent(kernels: list[dict[str, Any]]) -> str:
     return f"{100 * sum(kernel['weight'] for kernel in kernels):.0f} %"
+
+
+def _regions_dropped(areas: list[float], names: tuple[str, ...]) -> str:
+    told = ", ".join(f"{area:.0f} px of {name}" for name, area in zip(names, areas, strict=True) if area)
+    return (
+        f"Small regions: those below {told} are given to the class around them; the masks show none so small."
+    )
 
 
 def _threshold(summary: dict[str, Any], name: str, regions: str) -> str:

@@ -30,6 +30,7 @@ from segkit.images import UNLABELLED
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.linear import LinearSVM
 from segkit.metrics import score_masks
+from segkit.regions import least_areas, small_regions
 from segkit.sampling import PixelSample, assign_folds, block_folds, draw_pixels
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 from segkit.store import digest_arrays, read_model, write_model
@@ -79,6 +80,10 @@ class Segmenter(BaseSegmenter):
         single image), each held out in turn, of the decision above which as many of its pixels lie as are of the
         second class; "iou": the mean IoU of these pixels is highest, which on few images is a matter of luck;
         "zero": the sign (eq. 7.18).
+    smallest_region : float, default=0.5
+        Share in [0, 1] of the smallest annotated region of a class, times 1 - 1 / n of n images, below which a
+        predicted region of that class is given to the class that comes next (of two classes: objects
+        are dropped, holes filled). 0 leaves all regions, and so does a single image.
     probability : {"platt", "raw"}, default="platt"
         "platt": Platt's scaling, fitted on decisions of pixels held out by image (by block, of a
         single image). "raw": the logistic function of the decision (eq. 8.2).
@@ -96,6 +101,8 @@ class Segmenter(BaseSegmenter):
         What the classes are called, their mask values, and the value of unlabelled pixels.
     threshold_ : float
         Decision above which a pixel is of the second class; 0 with more than two.
+    least_areas_ : ndarray of shape (n_classes,), float64
+        Area in pixels below which a region of each class is too small.
     lambda_ : float or None
         The penalty chosen; None if `lambdas` is None.
     held_out_ : dict or None
@@ -140,6 +147,7 @@ class Segmenter(BaseSegmenter):
         selection_pixels: int = 6000,
         training_pixels: int = 20_000,
         threshold: str = "share",
+        smallest_region: float = 0.5,
         probability: str = "platt",
         unlabelled: int | None = UNLABELLED,
         random_state: int = 0,
@@ -153,6 +161,7 @@ class Segmenter(BaseSegmenter):
         self.selection_pixels = selection_pixels
         self.training_pixels = training_pixels
         self.threshold = threshold
+        self.smallest_region = smallest_region
         self.probability = probability
         self.unlabelled = unlabelled
         self.random_state = random_state
@@ -186,6 +195,7 @@ class Segmenter(BaseSegmenter):
         self.svm_ = clone(self.svm) if self.svm is not None else LinearSVM()
         self._calibrate(X, drawn, groups, assign_folds(drawn, shapes, N_FOLDS), progress)
         self.svm_.fit(X, drawn.label, drawn.weight, feature_map=self.kernels_.transform)
+        self.least_areas_ = least_areas(ids, n_classes, self.smallest_region)
         trained = time.perf_counter()
         seconds = {"select": selected - start, "train": trained - selected}
         self._summarise(images, ids, len(X), progress, seconds)
@@ -246,6 +256,8 @@ class Segmenter(BaseSegmenter):
         ):
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: choose {' or '.join(choices)}")
+        if not 0 <= self.smallest_region <= 1:
+            raise ConfigError(f"smallest_region={self.smallest_region!r}: give a share from 0 to 1")
         lambdas = self.lambdas
         if lambdas is not None and not (len(lambdas) and all(0 < value < np.inf for value in lambdas)):
             raise ConfigError(f"lambdas={lambdas!r}: give one or more numbers above 0, or None")
@@ -370,6 +382,7 @@ class Segmenter(BaseSegmenter):
             "lambda": self.lambda_,
             "threshold": self.threshold_,
             "threshold_rule": self.threshold,
+            "least_areas": self.least_areas_.tolist(),
             "held_out": self.held_out_,
             "training_iou": [float(iou) for iou in scores.class_iou],
             "training_mean_iou": scores.mean,
@@ -401,9 +414,15 @@ class Segmenter(BaseSegmenter):
 
     def _labels(self, decisions: FloatArray) -> NDArray[np.intp]:
         """Class ids of decisions: of two classes by the threshold, of more the largest."""
-        return (
-            (decisions > self.threshold_).astype(np.intp) if decisions.ndim == 2 else decisions.argmax(axis=2)
-        )
+        binary = decisions.ndim == 2
+        ids = (decisions > self.threshold_).astype(np.intp) if binary else decisions.argmax(axis=2)
+        if not self.least_areas_.any():
+            return ids
+        small = small_regions(ids, self.least_areas_)
+        if binary:
+            return np.where(small, 1 - ids, ids)
+        others = np.where(np.arange(decisions.shape[2]) == ids[:, :, np.newaxis], -np.inf, decisions)
+        return np.where(small, others.argmax(axis=2), ids)
 
     def _probabilities(self, decisions: FloatArray) -> FloatArray:
         flat = decisions.reshape(-1) if decisions.ndim == 2 else decisions.reshape(-1, decisions.shape[2])

@@ -19,8 +19,8 @@ from segkit import __version__
 from segkit.errors import ModelFileError, OutputError
 from segkit.images.write import atomic
 
-FORMAT_VERSION = 3
-READABLE = (1, 2, 3)
+FORMAT_VERSION = 4
+READABLE = (1, 2, 3, 4)
 SUFFIX = ".segkit"
 _KEY = "segkit"
 

@@ -24,8 +24,8 @@ KERNELS: dict[str, type[LinearGaussianMixture] | type[LinearMixture] | type[Mixt
     "linear+gaussian": LinearGaussianMixture,
     "mixture": MixtureRFF,
 }
-# What the first format did not say.
-FORMAT_1 = {"lambdas": None, "normalization": "set"}
+# Parameters that a format was the last not to know, and what they were then.
+LATER: dict[int, dict[str, Any]] = {1: {"lambdas": None, "normalization": "set"}, 3: {"smallest_region": 0.0}}
 
 PARAMETERS = (
     "lambdas",
@@ -33,6 +33,7 @@ PARAMETERS = (
     "selection_pixels",
     "training_pixels",
     "threshold",
+    "smallest_region",
     "probability",
     "unlabelled",
     "random_state",
@@ -65,6 +66,7 @@ def to_stored(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], A
         "n_image_channels": segmenter.n_image_channels_,
         "label_map": segmenter.label_map_.to_dict(),
         "threshold": segmenter.threshold_,
+        "least_areas": segmenter.least_areas_.tolist(),
         "kernels": {
             "kind": next(kind for kind, cls in KERNELS.items() if type(segmenter.kernels_) is cls),
             **kernels,
@@ -134,12 +136,14 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.svm_ = LinearSVM.from_arrays(arrays["svm.coef"], arrays["svm.intercept"])
     segmenter.platt_ = PlattScaling.from_arrays(arrays["platt.slope"], arrays["platt.intercept"])
     segmenter.threshold_ = header["threshold"]
+    n_classes = segmenter.classes_.size
+    segmenter.least_areas_ = np.array(header.get("least_areas", [0.0] * n_classes), dtype=np.float64)
     segmenter.summary_ = header["summary"]
     segmenter.lambda_ = header["summary"].get("lambda")
     segmenter.held_out_ = header["summary"].get("held_out")
     n_kept = len(segmenter.channels_)
     n_features = segmenter.kernels_.transform(np.zeros((1, n_kept), dtype=np.float32)).shape[1]
-    n_planes = 1 if segmenter.classes_.size == 2 else segmenter.classes_.size
+    n_planes = 1 if n_classes == 2 else n_classes
     shapes = {
         "scaler.mean": (n_kept,),
         "scaler.scale": (n_kept,),
@@ -149,6 +153,7 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
         "platt.intercept": (n_planes,),
     }
     wrong = [name for name, shape in shapes.items() if arrays[name].shape != shape]
+    wrong += ["least_areas"] if segmenter.least_areas_.shape != (n_classes,) else []
     if wrong or not (np.diff(segmenter._kept) > 0).all() or not isinstance(segmenter.threshold_, float):
         raise ModelFileError(
             f"{path}: arrays do not fit each other ({', '.join(wrong)}); copy it anew or train again"
@@ -157,8 +162,12 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
 
 def parameters_of(header: dict[str, Any]) -> dict[str, Any]:
     """Parameters of the segmenter; what its format did not know yet is as it was then."""
-    parameters: dict[str, Any] = header["parameters"]
-    return FORMAT_1 | parameters if header["format_version"] == 1 else parameters
+    parameters: dict[str, Any] = {}
+    for last, unknown in LATER.items():
+        if header["format_version"] <= last:
+            parameters |= unknown
+    parameters.update(header["parameters"])
+    return parameters
 
 
 def _weight_files(bank: dict[str, Any]) -> list[str]:

@@ -307,7 +307,9 @@ def test_models_of_another_format_version(folder, segkit):
         ["predict", folder / "old.segkit", folder / "images", "-o", folder / "out"],
         ["inspect", folder / "old.segkit"],
     ):
-        assert "model of format version 0, this segkit reads 1, 2, 3" in refused(segkit, folder, *arguments)
+        assert "model of format version 0, this segkit reads 1, 2, 3, 4" in refused(
+            segkit, folder, *arguments
+        )
 
 
 def test_output_in_the_input_folder(folder, model, segkit):

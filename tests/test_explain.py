@@ -43,6 +43,14 @@ def test_channels_kernels_penalty_threshold_and_score_are_told():
     assert "0.710 (95 % interval 0.600 to 0.800), from 5 training images held out in turn." in expected
 
 
+def test_small_regions_are_told():
+    lines = explain_training(summary(least_areas=[0.0, 12.4]), LABELS)
+    assert lines[-2].startswith(
+        "Small regions: those below 12 px of lesion are given to the class around them"
+    )
+    assert len(explain_training(summary(least_areas=[0.0, 0.0]), LABELS)) == 5
+
+
 def test_recipe_of_the_paper():
     lines = explain_training(
         summary(

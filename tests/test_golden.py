@@ -44,7 +44,7 @@ if __name__ == "__main__":
         selector=MMDSelector(n_features_to_select=5),
         selection_pixels=200,
         training_pixels=600,
-    ).fit([image], [255 * mask])
+    ).fit([image, image[::-1]], [255 * mask, 255 * mask[::-1]])
     segmenter.save(GOLDEN / f"version-{FORMAT_VERSION}.segkit")
     np.savez_compressed(
         GOLDEN / f"version-{FORMAT_VERSION}.npz",

@@ -22,6 +22,7 @@ from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
 from segkit.features import Module, MultiscaleBank, OrbitAveraged
 from segkit.heldout import NO_WORSE
 from segkit.kernels import Gaussian, Polynomial
+from segkit.regions import small_regions
 from segkit.segmenter import _grid
 from segkit.store import read_model, write_model
 
@@ -86,6 +87,12 @@ def test_three_classes_and_their_probabilities():
     assert segmenter.decision_function(other).shape == (*other.shape, 3)
     third, third_truth = picture(2, n_classes=3)
     assert segmenter.score([third], [third_truth]) > 0.7
+    decisions = segmenter.decision_function(third)
+    ids = decisions.argmax(axis=2)
+    small = small_regions(ids, segmenter.least_areas_)
+    assert small.any()
+    second = np.argsort(decisions, axis=2)[:, :, -2]
+    np.testing.assert_array_equal(segmenter.predict(third), np.where(small, second, ids))
 
 
 def test_scribbles_are_enough(data):
@@ -134,7 +141,10 @@ def test_class_weights_move_the_border(data):
 def test_labels_follow_decisions_and_probabilities_are_calibrated(fitted, data):
     image = data[0][2]
     decisions, labels = fitted.decision_function(image), fitted.predict(image)
-    np.testing.assert_array_equal(labels, decisions > fitted.threshold_)
+    ids = (decisions > fitted.threshold_).astype(int)
+    small = small_regions(ids, fitted.least_areas_)
+    assert 0 < small.sum() < 0.1 * small.size
+    np.testing.assert_array_equal(labels, np.where(small, 1 - ids, ids))
     probabilities = fitted.predict_proba(image)
     assert probabilities.dtype == np.float32
     order = np.argsort(decisions.ravel())
@@ -467,6 +477,8 @@ def test_bad_options_and_images_of_another_kind(fitted):
         quick(probability="log").fit([IMAGE], [MASK])
     with pytest.raises(ConfigError, match="threshold='best': choose share or iou or zero"):
         quick(threshold="best").fit([IMAGE], [MASK])
+    with pytest.raises(ConfigError, match="smallest_region=2: give a share from 0 to 1"):
+        quick(smallest_region=2).fit([IMAGE], [MASK])
     with pytest.raises(InputError, match="image with 3 channels, the model was trained on 1"):
         fitted.predict(np.stack([IMAGE] * 3, axis=2))
 
@@ -525,6 +537,7 @@ def test_models_whose_parts_do_not_fit_are_refused(tmp_path, fitted):
             segkit.load(tmp_path / "bad.segkit")
     for change in (
         {"threshold": "a"},
+        {"least_areas": [1.0]},
         {"channels": header["channels"][::-1]},
         {"label_map": 5},
         {"kernels": {}},

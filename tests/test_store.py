@@ -26,7 +26,7 @@ def test_round_trip(tmp_path, rng):
     [
         (
             {"segkit": json.dumps({"format_version": 99})},
-            "model of format version 99, this segkit reads 1, 2, 3",
+            "model of format version 99, this segkit reads 1, 2, 3, 4",
         ),
         ({"segkit": "{"}, "damaged or not a segkit model"),
         ({"other": "1"}, "not a segkit model; give a file written by segkit train"),

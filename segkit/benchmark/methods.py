@@ -89,7 +89,7 @@ DEFAULT_METHODS: dict[str, dict[str, Any]] = {
         "selection": {"method": "ccm", "n_features": 128, "pixels": 3000},
         "kernel": {"family": "gaussian", "n_components": 2048},
         "svm": {"C": 1.0},
-        "training": {"normalization": "set", "threshold": "zero"},
+        "training": {"normalization": "set", "threshold": "zero", "smallest_region": 0},
     },
     "segkit-orbit": {"kind": "segkit", "title": "segkit (orbit bank)", "bank": {"name": "orbit"}},
     "fcn": {"kind": "fcn", "title": "FCN-8s (pre-trained)", "weights": "imagenet"},
