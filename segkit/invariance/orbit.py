@@ -169,7 +169,7 @@ class OrbitFourier(_OrbitEmbedding):
     Parameters
     ----------
     kernel : ShiftInvariantKernel or None, default=None
-        `Gaussian` or `Laplacian`; None is ``Gaussian(gamma=1.0)``.
+        `Gaussian`, `Laplacian` or `L1Laplacian`; None is ``Gaussian(gamma=1.0)``.
     group : Group or None, default=None
         The transformations; None is `Identity`.
     n_components : int, default=100

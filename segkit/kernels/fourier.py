@@ -103,7 +103,7 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     Parameters
     ----------
     kernel : ShiftInvariantKernel or None, default=None
-        `Gaussian` or `Laplacian`; None is ``Gaussian(gamma=1.0)``.
+        `Gaussian`, `Laplacian` or `L1Laplacian`; None is ``Gaussian(gamma=1.0)``.
     n_components : int, default=100
         Number of output features; rounded up to an even number for pairs.
     form : {"pair", "phase"}, default="pair"

@@ -1,4 +1,5 @@
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from segkit.invariance.orbit import (
 from segkit.kernels import (
     Anova,
     Gaussian,
+    L1Laplacian,
     Laplacian,
     Normalized,
     Polynomial,
@@ -82,8 +84,14 @@ def test_features_are_invariant_to_a_group_listed_completely(shape, group, layer
         np.testing.assert_allclose(embedding.transform(group.act(element, X)), features, atol=1e-9)
 
 
-@pytest.mark.parametrize("kernel", [Gaussian(0.2), Laplacian(0.4)], ids=repr)
-@pytest.mark.parametrize("frequencies", ["random", "orthogonal", "qmc"])
+@pytest.mark.parametrize(
+    ("kernel", "frequencies"),
+    [
+        *product([Gaussian(0.2), Laplacian(0.4)], ["random", "orthogonal", "qmc"]),
+        (L1Laplacian(0.1), "random"),
+    ],
+    ids=repr,
+)
 def test_fourier_features_average_the_kernel(kernel, frequencies, rng):
     X = rng.normal(size=(5, 3, 3))
     embedding = OrbitFourier(kernel, Dihedral(), n_components=30_000, frequencies=frequencies, random_state=0)
@@ -139,7 +147,7 @@ def test_which_side_is_transformed(n, rng, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "kernel", [Gaussian(0.3), Laplacian(0.5), Polynomial(2), Anova(0.5, degree=2)], ids=repr
+    "kernel", [Gaussian(0.3), Laplacian(0.5), L1Laplacian(0.2), Polynomial(2), Anova(0.5, degree=2)], ids=repr
 )
 @pytest.mark.parametrize("n_transforms", [None, 5])
 def test_nystroem_with_all_orbits_as_landmarks_is_the_averaged_kernel(kernel, n_transforms, rng):

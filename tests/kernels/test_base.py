@@ -11,6 +11,7 @@ from segkit.kernels import (
     Anova,
     Gaussian,
     Kernel,
+    L1Laplacian,
     Laplacian,
     Normalized,
     Polynomial,
@@ -24,6 +25,7 @@ from segkit.kernels import (
 FORMULAS = {
     Gaussian(0.3): lambda x, y: math.exp(-0.3 * sum((x - y) ** 2)),
     Laplacian(0.7): lambda x, y: math.exp(-0.7 * math.sqrt(sum((x - y) ** 2))),
+    L1Laplacian(0.7): lambda x, y: math.exp(-0.7 * sum(abs(x - y))),
     Anova(0.4, degree=3): lambda x, y: sum(math.exp(-0.4 * d * d) for d in x - y) ** 3,
     Polynomial(degree=2, gamma=0.5, coef0=2.0): lambda x, y: (0.5 * sum(x * y) + 2.0) ** 2,
     Normalized(Polynomial(degree=2)): lambda x, y: (
@@ -77,7 +79,7 @@ def test_anova_of_one_feature_and_degree_one_is_the_gaussian(rng):
     np.testing.assert_allclose(Anova(0.6, degree=1)(X), Gaussian(0.6)(X), rtol=1e-12)
 
 
-@pytest.mark.parametrize("kernel", [Gaussian(0.8), Laplacian(0.5)], ids=repr)
+@pytest.mark.parametrize("kernel", [Gaussian(0.8), Laplacian(0.5), L1Laplacian(0.5)], ids=repr)
 def test_frequencies_follow_the_spectral_law(kernel, rng):
     """By Bochner, k(x - y) = E cos<w, x - y>; the mean of 200,000 cosines has s.e. < 0.0023."""
     frequencies = kernel.frequencies(3, 200_000, rng)
@@ -90,7 +92,7 @@ def test_frequencies_follow_the_spectral_law(kernel, rng):
 def test_protocols():
     assert all(isinstance(kernel, Kernel) for kernel in KERNELS)
     shift_invariant = [type(kernel) for kernel in KERNELS if isinstance(kernel, ShiftInvariantKernel)]
-    assert shift_invariant == [Gaussian, Laplacian]
+    assert shift_invariant == [Gaussian, Laplacian, L1Laplacian]
 
 
 def test_gram_matrices_equal_each_kernel_by_itself(rng):
@@ -128,7 +130,7 @@ def test_foreign_kernel_cannot_be_described():
     with pytest.raises(ConfigError) as caught:
         kernel_to_dict(Constant())
     assert str(caught.value) == (
-        "kernel Constant() cannot be stored: only Gaussian, Laplacian, Anova, Polynomial, Normalized can"
+        "kernel Constant() cannot be stored: only Gaussian, Laplacian, L1Laplacian, Anova, Polynomial, Normalized can"
     )
 
 
@@ -138,7 +140,7 @@ def test_unknown_description(description):
         kernel_from_dict(description)
     assert str(caught.value) == (
         f"kernel {description!r} is unknown to this version of segkit, "
-        f"which has Gaussian, Laplacian, Anova, Polynomial, Normalized"
+        f"which has Gaussian, Laplacian, L1Laplacian, Anova, Polynomial, Normalized"
     )
 
 
@@ -147,6 +149,7 @@ def test_unknown_description(description):
     [
         (lambda: Gaussian(0.0), "Gaussian(gamma=0.0): gamma must be positive and finite"),
         (lambda: Laplacian(math.inf), "Laplacian(gamma=inf): gamma must be positive and finite"),
+        (lambda: L1Laplacian(0), "L1Laplacian(gamma=0): gamma must be positive and finite"),
         (lambda: Anova(math.nan), "Anova(gamma=nan): gamma must be positive and finite"),
         (lambda: Anova(1.0, degree=0), "Anova(degree=0): degree must be an integer >= 1"),
         (lambda: Polynomial(degree=2.5), "Polynomial(degree=2.5): degree must be an integer >= 1"),

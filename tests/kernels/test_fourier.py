@@ -3,7 +3,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from segkit.errors import InputError
-from segkit.kernels import Gaussian, Laplacian, RandomFourierFeatures, fourier_map
+from segkit.kernels import Gaussian, L1Laplacian, Laplacian, RandomFourierFeatures, fourier_map
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_wrong_number_of_features(data):
 
 
 @pytest.mark.parametrize("form", ["pair", "phase"])
-@pytest.mark.parametrize("kernel", [Gaussian(0.3), Laplacian(0.5)], ids=repr)
+@pytest.mark.parametrize("kernel", [Gaussian(0.3), Laplacian(0.5), L1Laplacian(0.3)], ids=repr)
 def test_error_falls_as_one_over_root_d(kernel, form, rng):
     X = rng.normal(size=(30, 3))
     K = kernel(X)
