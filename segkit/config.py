@@ -41,7 +41,7 @@ from segkit.features import (
     ScatteringBank,
     StackedBank,
 )
-from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
+from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.linear import LinearSVM
 from segkit.segmenter import LAMBDAS, SELECTION_TOL, Segmenter
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
@@ -264,7 +264,7 @@ class KernelConfig(_Section):
             )
         return self
 
-    def build(self) -> LinearGaussianMixture | LinearMixture | MixtureRFF:
+    def build(self) -> KernelMixture:
         """Make the transformer; its seed is the segmenter's."""
         if self.family == "linear":
             return LinearMixture()

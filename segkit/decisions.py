@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from segkit.base import FloatArray
 from segkit.features import FeatureMaps
-from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
+from segkit.kernels import KernelMixture
 from segkit.linear import LinearSVM
 
 IntArray = NDArray[np.intp]
@@ -20,7 +20,7 @@ PIXELS_AT_ONCE = 32_768
 def decision_maps(
     stacks: Sequence[FeatureMaps],
     kept: IntArray,
-    kernels: LinearGaussianMixture | LinearMixture | MixtureRFF,
+    kernels: KernelMixture,
     svm: LinearSVM,
     shape: tuple[int, int],
 ) -> FloatArray:
@@ -32,7 +32,7 @@ def decision_maps(
         Maps of the kept channels, standardised.
     kept : ndarray of shape (n_channels,), int
         Positions of the kept channels in their bank, rising: the columns of the kernels.
-    kernels : LinearGaussianMixture, LinearMixture or MixtureRFF
+    kernels : KernelMixture
         Fitted.
     svm : LinearSVM
         Fitted on the features of `kernels`.
@@ -47,16 +47,15 @@ def decision_maps(
     """
     n_planes = len(svm.coef_)
     decisions = np.zeros((*shape, n_planes), dtype=np.float32) + svm.intercept_
-    if isinstance(kernels, MixtureRFF):
-        _add_nonlinear(decisions, stacks, kept, kernels.dot, svm.coef_)
-        return np.asarray(decisions)
     planes = kernels.planes(svm.coef_)
-    for stack in stacks:
-        values = np.tensordot(planes[:, np.searchsorted(kept, stack.indices)], stack.values, axes=1)
-        summed = FeatureMaps(values, np.arange(n_planes), stack.stride, stack.offset)
-        decisions += summed.upsample(shape).transpose(1, 2, 0)
-    if isinstance(kernels, LinearGaussianMixture) and kernels.columns_.size:
-        _add_nonlinear(decisions, stacks, kept[kernels.columns_], kernels.gaussian_dot, svm.coef_)
+    if planes is not None:
+        for stack in stacks:
+            values = np.tensordot(planes[:, np.searchsorted(kept, stack.indices)], stack.values, axes=1)
+            summed = FeatureMaps(values, np.arange(n_planes), stack.stride, stack.offset)
+            decisions += summed.upsample(shape).transpose(1, 2, 0)
+    columns = kernels.nonlinear_columns
+    if columns.size:
+        _add_nonlinear(decisions, stacks, kept[columns], kernels.nonlinear_dot, svm.coef_)
     return np.asarray(decisions)
 
 

@@ -17,7 +17,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from segkit.base import FloatArray, Progress
 from segkit.calibration import best_threshold, share_threshold
-from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
+from segkit.kernels import KernelMixture
 from segkit.linear import LinearSVM
 from segkit.metrics import iou_of
 from segkit.sampling import PixelSample
@@ -137,7 +137,7 @@ def hold_out(
     drawn: PixelSample,
     groups: IntArray,
     fold: IntArray,
-    kernels: LinearGaussianMixture | LinearMixture | MixtureRFF,
+    kernels: KernelMixture,
     svm: LinearSVM,
     penalties: Sequence[float],
     n_classes: int,
@@ -153,7 +153,7 @@ def hold_out(
         The pixels.
     groups, fold : ndarray of shape (n,), int
         Image or block of each pixel, and the fold in which it is held out.
-    kernels : LinearGaussianMixture, LinearMixture or MixtureRFF
+    kernels : KernelMixture
         Fitted on all pixels. Weights of channels are learnt anew in each fold; those of the handful of
         bandwidths of `MixtureRFF` tell nothing of a held-out label.
     svm : LinearSVM
@@ -176,7 +176,7 @@ def hold_out(
         others, held_out = fold != index, fold == index
         if np.bincount(drawn.label[others], minlength=n_classes).min() < 2:
             continue
-        if not isinstance(kernels, MixtureRFF):
+        if kernels.weighs_columns:
             kernels = fit_grouped(clone(kernels), X[others], drawn.label[others], groups[others])
         for row, penalty in zip(decisions, penalties, strict=True):
             judge = clone(svm).set_params(C=1 / (np.count_nonzero(others) * penalty), tol=1e-2)

@@ -27,7 +27,7 @@ from segkit.features import (
 )
 from segkit.heldout import HeldOut, fit_grouped, hold_out
 from segkit.images import UNLABELLED
-from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
+from segkit.kernels import KernelMixture, LinearGaussianMixture
 from segkit.linear import LinearSVM
 from segkit.metrics import score_masks
 from segkit.regions import least_areas, small_regions
@@ -57,10 +57,10 @@ class Segmenter(BaseSegmenter):
         Per-pixel features; None stacks `ScatteringBank()` and `MultiscaleBank()`, which need no weights.
     selector : MMDSelector or ConditionalCovarianceSelector, default=None
         Which channels to keep; None is `MMDSelector()`. Images are its groups (blocks, of a single image).
-    kernels : LinearGaussianMixture, LinearMixture or MixtureRFF, default=None
-        Mixture of kernels, weighted by MMD, and its features; None is `LinearGaussianMixture()`, a linear kernel
-        for each channel, and Gaussians of the channels that have a value at each pixel (unless its
-        ``gaussian_columns`` say otherwise). `MixtureRFF` is the paper's mixture of Gaussians of all channels.
+    kernels : KernelMixture, default=None
+        Mixture of kernels and its features. None is `LinearGaussianMixture()`, a linear kernel for each channel, and
+        Gaussians of the channels that have a value at each pixel (unless its ``gaussian_columns`` say
+        otherwise); `LinearMixture` leaves these out; `MixtureRFF` is the paper's, Gaussians of all channels.
     svm : LinearSVM, default=None
         Linear classifier on the features; None is `LinearSVM()`. Its ``C`` multiplies the sum of the losses
         over the training pixels, and is set by `lambdas` unless these are None.
@@ -140,7 +140,7 @@ class Segmenter(BaseSegmenter):
         bank: FilterBank | None = None,
         *,
         selector: MMDSelector | ConditionalCovarianceSelector | None = None,
-        kernels: LinearGaussianMixture | LinearMixture | MixtureRFF | None = None,
+        kernels: KernelMixture | None = None,
         svm: LinearSVM | None = None,
         lambdas: Sequence[float] | None = LAMBDAS,
         normalization: str = "image",

@@ -14,12 +14,12 @@ from segkit.errors import InputError, ModelFileError
 from segkit.features import Channel, bank_to_dict
 from segkit.features.registry import plain
 from segkit.images import LabelMap
-from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
+from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.linear import LinearSVM
 from segkit.store import digest_arrays, package_versions
 
 Arrays = dict[str, NDArray[Any]]
-KERNELS: dict[str, type[LinearGaussianMixture] | type[LinearMixture] | type[MixtureRFF]] = {
+KERNELS: dict[str, type[KernelMixture]] = {
     "linear": LinearMixture,
     "linear+gaussian": LinearGaussianMixture,
     "mixture": MixtureRFF,

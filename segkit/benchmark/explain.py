@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit.explain import explain_training
-from segkit.kernels import LinearGaussianMixture, MixtureRFF
+from segkit.kernels import MixtureRFF
 from segkit.sampling import draw_pixels
 from segkit.segmenter import Segmenter
 
@@ -79,8 +79,7 @@ def _embed(
             for part in [drawn.of_image(index)]
         ]
     )
-    if isinstance(segmenter.kernels_, LinearGaussianMixture):
-        X = segmenter.kernels_.gaussian_input(X)
+    X = segmenter.kernels_.nonlinear_input(X)
     best = max(scored, key=lambda kernel: kernel["score"])
     worst = min(scored, key=lambda kernel: kernel["score"])
     return [

@@ -28,12 +28,14 @@ from segkit.kernels.mmd import (
     power_criterion,
 )
 from segkit.kernels.nystrom import NystroemFeatures, NystroemMap
+from segkit.kernels.protocol import KernelMixture
 
 __all__ = [
     "Anova",
     "FeatureSums",
     "Gaussian",
     "Kernel",
+    "KernelMixture",
     "L1Laplacian",
     "Laplacian",
     "LinearGaussianMixture",

@@ -146,6 +146,8 @@ class LinearMixture(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """
 
     criterion = "mmd_squared"
+    weighs_columns = True
+    nonlinear_columns = np.empty(0, dtype=np.intp)
 
     def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Weigh the columns.
@@ -179,6 +181,14 @@ class LinearMixture(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def planes(self, coef: NDArray[Any]) -> NDArray[np.float32]:
         """Linear functions of the features as functions of the columns, (n_functions, n_features)."""
         return np.asarray(coef * np.sqrt(self.weights_), dtype=np.float32)
+
+    def nonlinear_dot(self, X: FloatArray, coef: NDArray[Any]) -> FloatArray:
+        """Give zeros: there is no other part."""
+        return np.zeros((len(X), len(coef)), dtype=X.dtype)
+
+    def nonlinear_input(self, X: FloatArray) -> FloatArray:
+        """Give no column."""
+        return X[:, self.nonlinear_columns]
 
     def dot(self, X: ArrayLike, coef: NDArray[Any]) -> FloatArray:
         """Compute ``transform(X) @ coef.T``."""

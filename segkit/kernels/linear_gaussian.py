@@ -93,6 +93,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         "random_state": ["random_state"],
     }
     criterion = "mmd_squared"
+    weighs_columns = True
 
     def __init__(
         self,
@@ -170,11 +171,16 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """Give the linear part of functions of the features as functions of the columns, (n_functions, n_features)."""
         return self.linear_.planes(coef[:, : self.n_features_in_]) * np.float32(np.sqrt(self.weights_[0]))
 
-    def gaussian_dot(self, X: FloatArray, coef: NDArray[Any]) -> FloatArray:
+    @property
+    def nonlinear_columns(self) -> NDArray[np.intp]:
+        """Columns that the Gaussians see."""
+        return np.asarray(self.columns_)
+
+    def nonlinear_dot(self, X: FloatArray, coef: NDArray[Any]) -> FloatArray:
         """Compute the rest, (n_samples, n_functions), from the columns that the Gaussians see."""
         return np.asarray(self._gaussian_features(X) @ coef[:, self.n_features_in_ :].T.astype(X.dtype))
 
-    def gaussian_input(self, X: FloatArray) -> FloatArray:
+    def nonlinear_input(self, X: FloatArray) -> FloatArray:
         """Select and scale columns to those between which the Gaussians measure distances."""
         weights = self.linear_.weights_[self.columns_]
         return np.asarray(X[:, self.columns_] * np.sqrt(weights / weights.sum()).astype(X.dtype))
@@ -183,7 +189,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """Compute ``transform(X) @ coef.T``."""
         rows = np.asarray(X)
         linear = rows @ self.planes(coef).T.astype(rows.dtype)
-        return np.asarray(linear + self.gaussian_dot(rows[:, self.columns_], coef))
+        return np.asarray(linear + self.nonlinear_dot(rows[:, self.columns_], coef))
 
     def describe(self, groups: Sequence[str]) -> list[dict[str, Any]]:
         """Kind, name, gamma, weight and score of each kernel, the linear ones summed by group of columns.

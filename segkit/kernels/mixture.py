@@ -145,6 +145,8 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         "random_state": ["random_state"],
     }
 
+    weighs_columns = False
+
     def __init__(
         self,
         kernels: Literal["gaussian", "laplacian"] | Sequence[Kernel] = "gaussian",
@@ -252,6 +254,22 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             start, stop = stop, stop + part.projection.shape[1]
             out += part(X) @ coef[:, start:stop].T.astype(X.dtype)
         return out
+
+    def planes(self, coef: NDArray[Any]) -> None:
+        """Give nothing: no part is linear."""
+
+    @property
+    def nonlinear_columns(self) -> NDArray[np.intp]:
+        """All columns."""
+        return np.arange(self.n_features_in_)
+
+    def nonlinear_dot(self, X: FloatArray, coef: NDArray[Any]) -> FloatArray:
+        """Compute `dot`."""
+        return self.dot(X, coef)
+
+    def nonlinear_input(self, X: FloatArray) -> FloatArray:
+        """Give the rows as they are."""
+        return X
 
     def describe(self, groups: Sequence[str]) -> list[dict[str, Any]]:  # noqa: ARG002
         """Kind, name, gamma (of a Gaussian), weight and score of each kernel, whatever the groups of columns."""

@@ -78,7 +78,7 @@ def test_parts_make_up_the_product_with_coefficients():
     coef = np.random.default_rng(1).standard_normal((2, mixture.transform(X).shape[1]))
     expected = mixture.transform(X) @ coef.T
     np.testing.assert_allclose(mixture.dot(X, coef), expected, atol=1e-5)
-    parts = X @ mixture.planes(coef).T + mixture.gaussian_dot(X[:, mixture.columns_], coef)
+    parts = X @ mixture.planes(coef).T + mixture.nonlinear_dot(X[:, mixture.columns_], coef)
     np.testing.assert_allclose(parts, expected, atol=1e-5)
     assert mixture.transform(X.astype(np.float32)).dtype == np.float32
 
@@ -116,12 +116,12 @@ def test_scores_are_not_negative():
     assert (mixture.scores_ >= 0).all()
 
 
-def test_gaussian_input_has_the_distances_of_the_kernels():
+def test_nonlinear_input_has_the_distances_of_the_kernels():
     X, _, _ = sample()
     mixture = fitted(20, gaussian_columns=[True, True, False, True])
     u = mixture.linear_.weights_[mixture.columns_]
     np.testing.assert_allclose(
-        mixture.gaussian_input(X), X[:, mixture.columns_] * np.sqrt(u / u.sum()), rtol=1e-6
+        mixture.nonlinear_input(X), X[:, mixture.columns_] * np.sqrt(u / u.sum()), rtol=1e-6
     )
 
 
