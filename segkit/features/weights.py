@@ -19,7 +19,7 @@ from segkit.errors import ConfigError, WeightsError
 if TYPE_CHECKING:
     import torch
 
-WITHOUT_WEIGHTS = "the scattering bank needs no weights (bank.name=scattering)"
+WITHOUT_WEIGHTS = "the scattering bank needs no weights (bank.name=scattering), and an FCN learns from scratch (weights=null)"
 
 
 def load_weights(network: str, source: str | Path) -> dict[str, torch.Tensor]:
@@ -84,7 +84,7 @@ def download_weights(address: str) -> dict[str, torch.Tensor]:
     except (URLError, OSError) as error:
         raise WeightsError(
             f"weights {address} are not in torch's cache and cannot be downloaded ({error}): download them on "
-            f"another machine into {cached}, or give a file (bank.weights=PATH), or do without: {WITHOUT_WEIGHTS}"
+            f"another machine into {cached}, or give a file (weights=PATH), or do without: {WITHOUT_WEIGHTS}"
         ) from error
     except Exception as error:  # torch raises RuntimeError on a bad hash, pickle errors on a bad file
         cause = str(error).splitlines()[0]
@@ -101,7 +101,7 @@ def _read_weights(path: Path) -> dict[str, torch.Tensor]:
 
     if not path.is_file():
         raise WeightsError(
-            f"weights {path}: no such file; give bank.weights=imagenet, a file, or do without: {WITHOUT_WEIGHTS}"
+            f"weights {path}: no such file; give weights=imagenet, a file, or do without: {WITHOUT_WEIGHTS}"
         )
     try:
         match path.suffix:
