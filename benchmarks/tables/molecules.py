@@ -31,7 +31,7 @@ MOST_LANDMARKS = 4000
 # Of the L1 Laplacian: bandwidths as multiples of the median L1 distance, penalties, and orders of the atoms.
 L1_WIDTHS = (5.0, 20.0)
 L1_PENALTIES = tuple(10.0**k for k in range(-9, -2))
-L1_ORDERS = 16
+L1_ORDERS = 8
 PAPER = {
     ("original", "Fourier"): (14.01, 13.78),
     ("original", "Nystroem"): (13.97, 13.81),
