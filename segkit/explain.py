@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import ceil
 from typing import Any
 
 from segkit.heldout import NO_WORSE
@@ -36,13 +38,14 @@ def explain_training(summary: dict[str, Any], label_map: LabelMap) -> list[str]:
         Sentences on channels, kernels, penalty, threshold and the mean IoU to expect.
     """
     lines = [_channels(summary), _kernels(summary)]
+    small = _small_regions(summary.get("least_areas", ()), label_map.names)
     held_out = summary.get("held_out")
     if held_out is None:
         lines.append(
             "Nothing could be held out: penalty, threshold and probabilities are not adapted to the images, and "
             "how well the model does elsewhere is unknown. Annotate one more image."
         )
-        return lines
+        return lines + small
     what = "image" if held_out["regions"] == "images" else "block of the image"
     if summary["lambda"] is not None:
         tried = ", ".join(f"{value}: {iou:.3f}" for value, iou in held_out["by_lambda"].items())
@@ -52,8 +55,7 @@ def explain_training(summary: dict[str, Any], label_map: LabelMap) -> list[str]:
         )
     if label_map.n_classes == 2 and summary["threshold"]:
         lines.append(_threshold(summary, label_map.names[1], held_out["regions"]))
-    if any(summary.get("least_areas", ())):
-        lines.append(_regions_dropped(summary["least_areas"], label_map.names))
+    lines += small
     lines.append(f"Mean IoU to expect on other images: {expected_iou(held_out)}.")
     return lines
 
@@ -119,11 +121,15 @@ def _percent(kernels: list[dict[str, Any]]) -> str:
     return f"{100 * sum(kernel['weight'] for kernel in kernels):.0f} %"
 
 
-def _regions_dropped(areas: list[float], names: tuple[str, ...]) -> str:
-    told = ", ".join(f"{area:.0f} px of {name}" for name, area in zip(names, areas, strict=True) if area)
-    return (
-        f"Small regions: those below {told} are given to the class around them; the masks show none so small."
-    )
+def _small_regions(least: Sequence[Sequence[float]], names: tuple[str, ...]) -> list[str]:
+    # a region of one pixel is not below a limit of 1
+    limits = {name: ceil(whole) for name, (whole, _) in zip(names, least, strict=False) if whole > 1}
+    if not limits:
+        return []
+    told = ", ".join(f"{limit} px of {name}" for name, limit in limits.items())
+    return [
+        f"Small regions: those of less than {told} are given to the class around them; the masks show none so small."
+    ]
 
 
 def _threshold(summary: dict[str, Any], name: str, regions: str) -> str:

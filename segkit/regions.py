@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import distance_transform_edt
 from skimage.measure import label
 
 from segkit.images import UNLABELLED
@@ -28,53 +29,92 @@ def least_areas(ids: Sequence[NDArray[np.uint8]], n_classes: int, share: float) 
 
     Returns
     -------
-    ndarray of shape (n_classes,), float64
-        Areas in pixels: ``share (1 - 1 / n)`` of the smallest annotated region among n images, for what is
-        smallest in a few images is not the smallest there is (so one image tells nothing), and
-        at most a hundredth of an image. Regions cut by the border or by unlabelled pixels count
-        only where a class has no others. 0 for a class without regions.
+    ndarray of shape (n_classes, 2), float64
+        Areas in pixels, of regions that are whole and of those that the border of an image cuts:
+        ``share (1 - 1 / n)`` of the smallest one in the n images that hold the class, for what is smallest
+        in a few images is not the smallest there is (so one image tells nothing), and at most a
+        hundredth of an image. Where all regions of a class are whole, or all are cut, the others are
+        taken to be no smaller: if no object has a hole, small holes are none. Regions beside unlabelled
+        pixels have an unknown size; a class that has no others is given 0.
     """
-    most = MOST_OF_IMAGE * min(mask.size for mask in ids)
-    smallest = np.zeros(n_classes)
-    found = [_regions(mask) for mask in ids]
-    for k in range(n_classes):
-        whole = np.concatenate([areas[(classes == k) & ~cut] for _, areas, classes, cut in found])
-        areas = (
-            whole if whole.size else np.concatenate([areas[classes == k] for _, areas, classes, _ in found])
-        )
-        smallest[k] = areas.min() if areas.size else 0
-    return np.minimum(share * (1 - 1 / len(ids)) * smallest, most)
+    found = [_Regions(mask) for mask in ids]
+    least = np.array([_least_of_class(found, k, share) for k in range(n_classes)])
+    return np.asarray(np.minimum(least, MOST_OF_IMAGE * min(mask.size for mask in ids)))
 
 
-def small_regions(ids: NDArray[np.intp], least: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Tell the pixels of regions that are too small.
+def merge_small_regions(ids: NDArray[np.intp], least: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Give regions that are too small to those around them.
 
     Parameters
     ----------
     ids : ndarray of shape (H, W), int
         Class ids.
-    least : ndarray of shape (n_classes,), float64
-        Least area of a region of each class, in pixels.
+    least : ndarray of shape (n_classes, 2), float64
+        Least area in pixels of a region of each class, whole and cut by the border; a hundredth of this
+        image, if that is less.
 
     Returns
     -------
-    ndarray of shape (H, W), bool
-        True where the pixels of one class that hang together by their sides are fewer.
+    ndarray of shape (H, W), int
+        Pixels of small regions have the class of the nearest pixel of a region that is large enough (of
+        two as near, the lower class). Pixels of one class hang together by their sides.
     """
-    region, areas, classes, _ = _regions(ids)
-    return np.asarray((areas < least[classes])[region])
+    regions = _Regions(ids)
+    limit = np.minimum(least, MOST_OF_IMAGE * ids.size)[regions.classes, regions.at_border.astype(np.intp)]
+    small = (regions.areas < limit)[regions.of_pixel]
+    if not small.any() or small.all():
+        return ids
+    large = np.unique(ids[~small])
+    # a distance for each class: a nearest pixel, where several are as near, would depend on how the image lies
+    distances = [distance_transform_edt(small | (ids != k))[small] for k in large]
+    merged = ids.copy()
+    merged[small] = large[np.argmin(distances, axis=0)]
+    return merged
 
 
-def _regions(
-    ids: NDArray[np.integer],
-) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
-    """Region of each pixel; area and class of each region, and whether it may go on unseen."""
-    region = label(ids, background=-1, connectivity=1) - 1  # type: ignore[no-untyped-call]
-    areas = np.bincount(region.ravel())
-    classes = np.empty(areas.size, dtype=np.intp)
-    classes[region] = ids
-    unseen = np.pad(ids == UNLABELLED, 1, constant_values=True)
-    beside = unseen[:-2, 1:-1] | unseen[2:, 1:-1] | unseen[1:-1, :-2] | unseen[1:-1, 2:]
-    cut = np.zeros(areas.size, dtype=bool)
-    cut[region[beside]] = True
-    return region, areas, classes, cut
+def _least_of_class(found: Sequence[_Regions], k: int, share: float) -> list[float]:
+    """Least area of a region of one class, whole and cut by the border."""
+    holders = [regions for regions in found if (regions.classes == k).any()]
+    smallest = []
+    for at_border in (False, True):
+        areas = [
+            regions.areas[(regions.classes == k) & (regions.at_border == at_border) & ~regions.goes_on_unseen]
+            for regions in holders
+        ]
+        smallest.append(float(min((part.min() for part in areas if part.size), default=np.inf)))
+    known = min(smallest)
+    if np.isinf(known):
+        return [0.0, 0.0]
+    return [share * (1 - 1 / len(holders)) * (area if np.isfinite(area) else known) for area in smallest]
+
+
+class _Regions:
+    """Pixels of one class that hang together by their sides.
+
+    Attributes
+    ----------
+    of_pixel : ndarray of shape (H, W), int
+        Region of each pixel.
+    areas, classes : ndarray of shape (n_regions,), int
+        Number of pixels, and class id.
+    at_border, goes_on_unseen : ndarray of shape (n_regions,), bool
+        Whether the border of the image cuts it, and whether it lies beside unlabelled pixels.
+    """
+
+    def __init__(self, ids: NDArray[np.integer]) -> None:
+        self.of_pixel = label(ids, background=-1, connectivity=1) - 1  # type: ignore[no-untyped-call]
+        self.areas = np.bincount(self.of_pixel.ravel())
+        self.classes = np.empty(self.areas.size, dtype=np.intp)
+        self.classes[self.of_pixel] = ids
+        unseen = np.pad(ids == UNLABELLED, 1)
+        self.goes_on_unseen = self._touched(
+            unseen[:-2, 1:-1] | unseen[2:, 1:-1] | unseen[1:-1, :-2] | unseen[1:-1, 2:]
+        )
+        border = np.ones(ids.shape, dtype=bool)
+        border[1:-1, 1:-1] = False
+        self.at_border = self._touched(border)
+
+    def _touched(self, pixels: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        touched = np.zeros(self.areas.size, dtype=bool)
+        touched[self.of_pixel[pixels]] = True
+        return touched

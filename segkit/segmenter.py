@@ -30,7 +30,7 @@ from segkit.images import UNLABELLED
 from segkit.kernels import KernelMixture, LinearGaussianMixture
 from segkit.linear import LinearSVM
 from segkit.metrics import score_masks
-from segkit.regions import least_areas, small_regions
+from segkit.regions import least_areas, merge_small_regions
 from segkit.sampling import PixelSample, assign_folds, block_folds, draw_pixels
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 from segkit.store import digest_arrays, read_model, write_model
@@ -82,8 +82,9 @@ class Segmenter(BaseSegmenter):
         "zero": the sign (eq. 7.18).
     smallest_region : float, default=0.5
         Share in [0, 1] of the smallest annotated region of a class, times 1 - 1 / n of n images, below which a
-        predicted region of that class is given to the class that comes next (of two classes: objects
-        are dropped, holes filled). 0 leaves all regions, and so does a single image.
+        predicted region of that class is given to the class around it: small objects are dropped, and holes
+        filled where annotated objects have none as small. 0 leaves all regions, and so does a single image.
+        Decisions and probabilities know nothing of it.
     probability : {"platt", "raw"}, default="platt"
         "platt": Platt's scaling, fitted on decisions of pixels held out by image (by block, of a
         single image). "raw": the logistic function of the decision (eq. 8.2).
@@ -101,8 +102,8 @@ class Segmenter(BaseSegmenter):
         What the classes are called, their mask values, and the value of unlabelled pixels.
     threshold_ : float
         Decision above which a pixel is of the second class; 0 with more than two.
-    least_areas_ : ndarray of shape (n_classes,), float64
-        Area in pixels below which a region of each class is too small.
+    least_areas_ : ndarray of shape (n_classes, 2), float64
+        Area in pixels below which a region of each class is too small, whole and cut by the border of an image.
     lambda_ : float or None
         The penalty chosen; None if `lambdas` is None.
     held_out_ : dict or None
@@ -414,15 +415,10 @@ class Segmenter(BaseSegmenter):
 
     def _labels(self, decisions: FloatArray) -> NDArray[np.intp]:
         """Class ids of decisions: of two classes by the threshold, of more the largest."""
-        binary = decisions.ndim == 2
-        ids = (decisions > self.threshold_).astype(np.intp) if binary else decisions.argmax(axis=2)
-        if not self.least_areas_.any():
-            return ids
-        small = small_regions(ids, self.least_areas_)
-        if binary:
-            return np.where(small, 1 - ids, ids)
-        others = np.where(np.arange(decisions.shape[2]) == ids[:, :, np.newaxis], -np.inf, decisions)
-        return np.where(small, others.argmax(axis=2), ids)
+        ids = (
+            (decisions > self.threshold_).astype(np.intp) if decisions.ndim == 2 else decisions.argmax(axis=2)
+        )
+        return merge_small_regions(ids, self.least_areas_) if self.least_areas_.any() else ids
 
     def _probabilities(self, decisions: FloatArray) -> FloatArray:
         flat = decisions.reshape(-1) if decisions.ndim == 2 else decisions.reshape(-1, decisions.shape[2])

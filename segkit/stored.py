@@ -137,7 +137,8 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.platt_ = PlattScaling.from_arrays(arrays["platt.slope"], arrays["platt.intercept"])
     segmenter.threshold_ = header["threshold"]
     n_classes = segmenter.classes_.size
-    segmenter.least_areas_ = np.array(header.get("least_areas", [0.0] * n_classes), dtype=np.float64)
+    least = np.zeros((n_classes, 2)) if header["format_version"] < 4 else header["least_areas"]
+    segmenter.least_areas_ = np.array(least, dtype=np.float64)
     segmenter.summary_ = header["summary"]
     segmenter.lambda_ = header["summary"].get("lambda")
     segmenter.held_out_ = header["summary"].get("held_out")
@@ -153,7 +154,8 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
         "platt.intercept": (n_planes,),
     }
     wrong = [name for name, shape in shapes.items() if arrays[name].shape != shape]
-    wrong += ["least_areas"] if segmenter.least_areas_.shape != (n_classes,) else []
+    least = segmenter.least_areas_
+    wrong += ["least_areas"] if least.shape != (n_classes, 2) or not (least >= 0).all() else []
     if wrong or not (np.diff(segmenter._kept) > 0).all() or not isinstance(segmenter.threshold_, float):
         raise ModelFileError(
             f"{path}: arrays do not fit each other ({', '.join(wrong)}); copy it anew or train again"

@@ -44,11 +44,13 @@ def test_channels_kernels_penalty_threshold_and_score_are_told():
 
 
 def test_small_regions_are_told():
-    lines = explain_training(summary(least_areas=[0.0, 12.4]), LABELS)
+    lines = explain_training(summary(least_areas=[[0.3, 0.0], [12.4, 7.0]]), LABELS)
     assert lines[-2].startswith(
-        "Small regions: those below 12 px of lesion are given to the class around them"
+        "Small regions: those of less than 13 px of lesion are given to the class around"
     )
-    assert len(explain_training(summary(least_areas=[0.0, 0.0]), LABELS)) == 5
+    assert len(explain_training(summary(least_areas=[[0.0, 3.0], [1.0, 0.0]]), LABELS)) == 5
+    lines = explain_training(summary(least_areas=[[0.0, 0.0], [12.4, 7.0]], held_out=None), LABELS)
+    assert lines[-1].startswith("Small regions")
 
 
 def test_recipe_of_the_paper():

@@ -34,6 +34,8 @@ def test_old_models_predict_what_they_did(version):
     sure = np.abs(expected["decisions"] - segmenter.threshold_) > 1e-3
     np.testing.assert_array_equal(segmenter.predict(image)[sure], expected["labels"][sure])
     assert segmenter.classes_.tolist() == [0, 255]
+    assert segmenter.smallest_region == (0 if version < 4 else 0.5)
+    assert segmenter.least_areas_.any() == (version >= 4)
     assert segmenter.label_map_.names == ("background", "foreground")
 
 

@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
-from segkit.regions import least_areas, small_regions
+from segkit.regions import least_areas, merge_small_regions
 
 
 def mask(*squares, size=60):
@@ -14,55 +17,122 @@ def mask(*squares, size=60):
 
 def test_half_of_the_smallest_object_shrunk_by_the_number_of_images():
     masks = [mask((10, 10, 5), (30, 30, 4)), mask((20, 20, 6))]
-    assert least_areas(masks, 2, 0.5)[1] == pytest.approx(0.5 * (1 - 1 / 2) * 16)
-    assert least_areas(masks + 2 * [mask((20, 20, 8))], 2, 1.0)[1] == pytest.approx((1 - 1 / 4) * 16)
+    assert least_areas(masks, 2, 0.5)[1, 0] == pytest.approx(0.5 * (1 - 1 / 2) * 16)
+    assert least_areas(masks + 2 * [mask((20, 20, 8))], 2, 1.0)[1, 0] == pytest.approx((1 - 1 / 4) * 16)
+
+
+def test_only_images_that_hold_the_class_count():
+    masks = [mask((10, 10, 4)), mask((20, 20, 5)), mask(), mask()]
+    assert least_areas(masks, 2, 1.0)[1, 0] == 8
+    assert least_areas([mask((10, 10, 4)), mask()], 2, 1.0)[1].tolist() == [0, 0]
 
 
 def test_holes_are_background_that_no_border_cuts():
     ring = mask((10, 10, 20))
     ring[15:18, 15:18] = 0
-    assert least_areas([ring, ring], 2, 1.0)[0] == pytest.approx(9 / 2)
+    assert least_areas([ring, ring], 2, 1.0)[0, 0] == pytest.approx(9 / 2)
 
 
-def test_regions_cut_by_border_or_unlabelled_pixels_do_not_count_beside_whole_ones():
-    cut = mask((0, 0, 2), (20, 20, 6))
-    assert least_areas([cut, cut], 2, 1.0)[1] == 18
-    cut = mask((10, 10, 2), (30, 30, 6))
-    cut[12, 10] = 255
-    assert least_areas([cut, cut], 2, 1.0)[1] == 18
+def test_regions_at_the_border_have_a_size_of_their_own():
+    masks = [mask((0, 0, 2), (20, 20, 5))] * 2
+    assert least_areas(masks, 2, 1.0)[1].tolist() == [12.5, 2]
 
 
-def test_regions_that_are_all_cut_count():
-    assert least_areas([mask((0, 0, 4))] * 2, 2, 1.0)[1] == 8
+@pytest.mark.parametrize(("row", "col"), [(9, 10), (12, 10), (10, 9), (10, 12)])
+def test_regions_beside_unlabelled_pixels_do_not_count(row, col):
+    ids = mask((10, 10, 2), (30, 30, 5))
+    ids[row, col] = 255
+    assert least_areas([ids, ids], 2, 1.0)[1, 0] == 12.5
+
+
+def test_scribbles_tell_nothing():
+    ids = np.full((50, 50), 255, dtype=np.uint8)
+    ids[10, 5:45] = 0
+    ids[30, 5:45] = 1
+    assert not least_areas([ids, ids], 2, 1.0).any()
+
+
+def test_the_other_kind_stands_in():
+    assert least_areas([mask((0, 0, 4))] * 2, 2, 1.0)[1].tolist() == [8, 8]
+    assert least_areas([mask((10, 10, 4))] * 2, 2, 1.0)[1].tolist() == [8, 8]
+    # objects without holes: small holes are none
+    assert least_areas([mask((10, 10, 4))] * 2, 2, 1.0)[0].tolist() == [36, 36]
 
 
 def test_one_image_tells_nothing_and_a_class_without_regions_neither():
     assert not least_areas([mask((10, 10, 4))], 2, 1.0).any()
-    assert least_areas([mask((10, 10, 4))] * 2, 3, 1.0)[2] == 0
+    assert not least_areas([mask((10, 10, 4))] * 2, 3, 1.0)[2].any()
 
 
 def test_at_most_a_hundredth_of_the_smallest_image():
     masks = [mask((10, 10, 40)), mask((30, 30, 60), size=100)]
-    np.testing.assert_array_equal(least_areas(masks, 2, 1.0), [36, 36])
+    np.testing.assert_array_equal(least_areas(masks, 2, 1.0), np.full((2, 2), 36))
 
 
-def test_small_regions_are_those_of_fewer_pixels():
-    ids = mask((5, 5, 2), (10, 10, 3), (20, 20, 10)).astype(int)
+def merged(ids, *least):
+    return merge_small_regions(np.asarray(ids, dtype=int), np.array(least, dtype=float))
+
+
+def test_small_objects_are_dropped_and_small_holes_filled():
+    ids = mask((5, 5, 2), (10, 10, 3), (20, 20, 10))
     ids[24, 24:27] = 0
-    small = small_regions(ids, np.array([4.0, 9.0]))
-    expected = np.zeros_like(small)
-    expected[5:7, 5:7] = True
-    expected[24, 24:27] = True
-    np.testing.assert_array_equal(small, expected)
+    expected = mask((10, 10, 3), (20, 20, 10))
+    np.testing.assert_array_equal(merged(ids, [4, 4], [9, 9]), expected)
+
+
+def test_a_small_object_goes_with_its_hole():
+    ids = mask((20, 20, 5))
+    ids[22, 22] = 0
+    assert not merged(ids, [30, 30], [30, 30]).any()
+
+
+def test_each_kind_has_its_limit():
+    ids = mask((0, 0, 3), (30, 30, 3))
+    np.testing.assert_array_equal(merged(ids, [0, 0], [10, 0]), mask((0, 0, 3)))
+    np.testing.assert_array_equal(merged(ids, [0, 0], [0, 10]), mask((30, 30, 3)))
 
 
 def test_pixels_that_touch_by_a_corner_are_two_regions():
-    ids = np.zeros((8, 8), dtype=int)
+    ids = np.zeros((40, 40), dtype=int)
     ids[3, 3] = ids[4, 4] = 1
-    assert small_regions(ids, np.array([0.0, 2.0])).sum() == 2
+    assert not merged(ids, [0, 0], [2, 2]).any()
 
 
-def test_turned_regions_are_small_where_they_were():
-    ids = (np.random.default_rng(0).random((40, 50)) < 0.4).astype(int)
-    least = np.array([3.0, 4.0])
-    np.testing.assert_array_equal(small_regions(np.rot90(ids), least), np.rot90(small_regions(ids, least)))
+def test_an_island_has_the_class_around_it():
+    ids = np.zeros((60, 60), dtype=int)
+    ids[:, 30:] = 2
+    ids[20:23, 10:13] = 1
+    expected = np.where(ids == 1, 0, ids)
+    np.testing.assert_array_equal(merged(ids, [0, 0], [20, 20], [0, 0]), expected)
+
+
+@pytest.mark.parametrize("size", [1, 8, 40])
+def test_small_pictures_keep_their_class(size):
+    ids = np.ones((size, size), dtype=int)
+    np.testing.assert_array_equal(merged(ids, [2621, 2621], [2621, 2621]), ids)
+
+
+masks_of_two = arrays(np.uint8, (2, 20, 30), elements=st.integers(0, 2))
+
+
+@given(masks_of_two)
+def test_annotated_regions_are_never_too_small(masks):
+    least = least_areas(list(masks), 3, 1.0)
+    for ids in masks:
+        np.testing.assert_array_equal(merge_small_regions(ids, least), ids)
+
+
+@given(masks_of_two, st.integers(0, 3))
+def test_turned_label_maps_give_the_turned_result(masks, turns):
+    least = np.array([[3.0, 2.0], [4.0, 4.0], [1.5, 5.0]])
+    result = merge_small_regions(masks[0], least)
+    np.testing.assert_array_equal(
+        merge_small_regions(np.rot90(masks[0], turns).T, least), np.rot90(result, turns).T
+    )
+
+
+@given(masks_of_two)
+def test_a_second_pass_finds_nothing(masks):
+    least = np.full((3, 2), 4.0)
+    result = merge_small_regions(masks[0], least)
+    np.testing.assert_array_equal(merge_small_regions(result, least), result)

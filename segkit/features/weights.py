@@ -19,7 +19,9 @@ from segkit.errors import ConfigError, WeightsError
 if TYPE_CHECKING:
     import torch
 
-WITHOUT_WEIGHTS = "the scattering bank needs no weights (bank.name=scattering), and an FCN learns from scratch (weights=null)"
+WITHOUT_WEIGHTS = (
+    "scattering, the default, needs no weights, and an FCN learns from scratch with weights=null"
+)
 
 
 def load_weights(network: str, source: str | Path) -> dict[str, torch.Tensor]:

@@ -57,6 +57,7 @@ class _OrbitEmbedding(OrbitTransformer):
         "memory_limit": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
     }
+    kernel: Any
     random_state: int | np.random.RandomState | None
     second_layer: int | RandomFourierFeatures | None
 
@@ -83,8 +84,7 @@ class _OrbitEmbedding(OrbitTransformer):
             group has no list of elements.
         InputError
             If the group cannot act on samples of that shape, the kernel vanishes on all landmarks,
-            or the second layer finds no bandwidth because there is one sample or most features are
-            equal.
+            or the median heuristic finds no bandwidth because there is one sample or most are equal.
         """
         rng = check_random_state(self.random_state)
         samples = self._start(X, rng)
@@ -141,20 +141,21 @@ class _OrbitEmbedding(OrbitTransformer):
             if layer.random_state is None:
                 layer.set_params(random_state=seed)
         else:
-            layer = RandomFourierFeatures(
-                self._second_kernel(features), n_components=self.second_layer, random_state=seed
+            kernel = _median_gaussian(
+                features,
+                f"second_layer={self.second_layer}",
+                "features",
+                "RandomFourierFeatures(Gaussian(gamma))",
             )
+            layer = RandomFourierFeatures(kernel, n_components=self.second_layer, random_state=seed)
         layer.fit(features)
         return layer
 
-    def _second_kernel(self, features: FloatArray) -> Gaussian:
-        try:
-            return Gaussian(median_gamma(features))
-        except InputError as error:
-            raise InputError(
-                f"second_layer={self.second_layer}: features of {len(features)} samples have no median distance "
-                f"above 0; give more samples that differ, or RandomFourierFeatures(Gaussian(gamma))"
-            ) from error
+    def _base_kernel(self, samples: FloatArray, rng: np.random.RandomState) -> Any:
+        if self.kernel is not None:
+            return self.kernel
+        rows = choose_landmarks(samples, SUBSAMPLE, rng).reshape(-1, math.prod(self.shape_in_))
+        return _median_gaussian(rows, "kernel=None", "values", "kernel=Gaussian(gamma)")
 
     @property
     def _n_features_out(self) -> int:
@@ -169,7 +170,7 @@ class OrbitFourier(_OrbitEmbedding):
     Parameters
     ----------
     kernel : ShiftInvariantKernel or None, default=None
-        `Gaussian`, `Laplacian` or `L1Laplacian`; None is ``Gaussian(gamma=1.0)``.
+        `Gaussian`, `Laplacian` or `L1Laplacian`; None is a Gaussian with the median heuristic.
     group : Group or None, default=None
         The transformations; None is `Identity`.
     n_components : int, default=100
@@ -191,6 +192,8 @@ class OrbitFourier(_OrbitEmbedding):
 
     Attributes
     ----------
+    kernel_ : ShiftInvariantKernel
+        The kernel.
     frequencies_ : ndarray of shape (n_components / 2, *shape)
         Draws from the spectral law of the kernel, the templates.
     elements_ : sequence
@@ -263,10 +266,10 @@ class OrbitFourier(_OrbitEmbedding):
 
     def _fit_first_layer(self, samples: FloatArray, rng: np.random.RandomState) -> None:
         check_device(self.device)
-        kernel = Gaussian(1.0) if self.kernel is None else self.kernel
+        self.kernel_ = self._base_kernel(samples, rng)
         draw = {"random": _independent, "orthogonal": orthogonal_frequencies, "qmc": halton_frequencies}
         n_draws = math.ceil(self.n_components / 2)
-        columns = draw[self.frequencies](kernel, math.prod(self.shape_in_), n_draws, rng)
+        columns = draw[self.frequencies](self.kernel_, math.prod(self.shape_in_), n_draws, rng)
         self.frequencies_ = columns.T.reshape(-1, *self.shape_in_).astype(samples.dtype)
 
     def _first_layer(self, samples: FloatArray) -> FloatArray:
@@ -301,7 +304,8 @@ class OrbitNystroem(_OrbitEmbedding):
     ----------
     kernel : Kernel or None, default=None
         Any kernel of the values of a sample in one row, or of samples as they are: a `MapKernel`, a
-        best or average fit, or either one `Normalized`. None is ``Gaussian(gamma=1.0)``.
+        best or average fit, or either one `Normalized`. None is a Gaussian with the
+        median heuristic.
     group : Group or None, default=None
         The transformations; None is `Identity`.
     n_components : int, default=100
@@ -393,8 +397,8 @@ class OrbitNystroem(_OrbitEmbedding):
         self.random_state = random_state
 
     def _fit_first_layer(self, samples: FloatArray, rng: np.random.RandomState) -> None:
-        kernel = Gaussian(1.0) if self.kernel is None else self.kernel
         samples = samples.astype(np.float64)
+        kernel = self._base_kernel(samples, rng)
         n_landmarks = min(self.n_components, len(samples))
         if self.landmarks == "random":
             landmarks = choose_landmarks(samples, n_landmarks, rng)
@@ -570,6 +574,17 @@ def leverage_scores(kernel: Kernel, rows: FloatArray, rng: np.random.RandomState
         cross = kernel(subsample, rows[batch])
         scores[batch] -= np.einsum("ij,ij->j", cross, cho_solve(factor, cross))
     return np.asarray(np.maximum(scores, smallest))
+
+
+def _median_gaussian(rows: FloatArray, option: str, what: str, cure: str) -> Gaussian:
+    """Gaussian of the median heuristic, or words on the option that asked for it."""
+    try:
+        return Gaussian(median_gamma(rows))
+    except InputError as error:
+        raise InputError(
+            f"{option}: {what} of {len(rows)} samples have no median distance above 0; give more samples that "
+            f"differ, or {cure}"
+        ) from error
 
 
 def _independent(

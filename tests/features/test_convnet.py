@@ -303,7 +303,7 @@ def test_damaged_downloads_are_refused(served_weights):
 
 def test_absent_network_says_how_to_get_weights(server):
     _, address = server
-    with pytest.raises(WeightsError, match=r"cannot be downloaded .*weights=PATH.*bank.name=scattering"):
+    with pytest.raises(WeightsError, match=r"cannot be downloaded .*weights=PATH.*scattering, the default"):
         ConvNetBank("vgg16", weights=f"{address}/vgg16-00000000.pth").channels()
     with pytest.raises(WeightsError, match="carries no sha256"):
         ConvNetBank("vgg16", weights=f"{address}/vgg16.pth").channels()
