@@ -364,7 +364,8 @@ def check_law(group: Group, name: str, law: Any) -> None:
 def cannot_list(group: Group) -> ConfigError:
     """Explain that a group has no list of elements."""
     return ConfigError(
-        f"{group} has infinitely many elements: give n_transforms, the number to draw, or list some of them"
+        f"{group} has infinitely many elements: list some of them, as Rotation(24) does, or, where there is such an "
+        f"option, give n_transforms, the number to draw"
     )
 
 

@@ -152,6 +152,10 @@ class _OrbitEmbedding(OrbitTransformer):
         return layer
 
     def _base_kernel(self, samples: FloatArray, rng: np.random.RandomState) -> Any:
+        if isinstance(self.kernel, type):
+            raise ConfigError(
+                f"kernel={self.kernel.__name__}: give a kernel with its parameters, as Gaussian(0.1)"
+            )
         if self.kernel is not None:
             return self.kernel
         rows = choose_landmarks(samples, SUBSAMPLE, rng).reshape(-1, math.prod(self.shape_in_))

@@ -88,12 +88,14 @@ def validate_samples(estimator: Any, X: ArrayLike) -> FloatArray:
         If samples have another shape than those fitted.
     """
     check_is_fitted(estimator)
+    shape = np.asarray(X).shape[1:]
+    # of rows that are too long or short scikit-learn has its own words
+    if shape != estimator.shape_in_ and max(len(shape), len(estimator.shape_in_)) > 1:
+        raise InputError(
+            f"samples of shape {shape}: {type(estimator).__name__} was fitted on {estimator.shape_in_}; "
+            f"resize or crop them alike"
+        )
     samples: FloatArray = validate_data(
         estimator, X, dtype=[np.float64, np.float32], allow_nd=True, reset=False
     )
-    if samples.shape[1:] != estimator.shape_in_:
-        raise InputError(
-            f"samples of shape {samples.shape[1:]}: {type(estimator).__name__} was fitted on "
-            f"{estimator.shape_in_}; resize or crop them alike"
-        )
     return samples

@@ -116,7 +116,9 @@ class Translation(Group):
 
     def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
         """Draw n shifts uniformly."""
-        return pick(self.elements(shape), n, rng)
+        rows, cols = self.shifts(shape)
+        pairs = pick(range(rows.size * cols.size), n, rng)
+        return [(int(rows[pair // cols.size]), int(cols[pair % cols.size])) for pair in pairs]
 
     def act(self, element: Element, X: Array) -> Array:
         """Shift images."""

@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from segkit.errors import InputError
-from segkit.invariance.bestfit import BestFitKernel
+from segkit.invariance.bestfit import BestFitKernel, as_arguments
 from segkit.invariance.samples import validate_samples
 from segkit.kernels.base import Kernel
 
@@ -69,7 +69,7 @@ class InvariantSVC(ClassifierMixin, BaseEstimator):
     --------
     >>> import numpy as np
     >>> from segkit.invariance import Translation
-    >>> from segkit.invariance.bestfit import BestFitKernel
+    >>> from segkit.invariance.bestfit import BestFitKernel, as_arguments
     >>> from segkit.invariance.svc import InvariantSVC
     >>> bar, dots = np.zeros((2, 5, 5))
     >>> bar[2, 1:4], dots[2, 0:5:2] = 1, 1
@@ -128,7 +128,7 @@ class InvariantSVC(ClassifierMixin, BaseEstimator):
             raise InputError(f"y holds the one class {self.classes_[0]}: give samples of 2 classes or more")
         machine = SVC(kernel="precomputed", C=self.C, max_iter=self.max_iter)
         self._machine = machine if self.decision == "ovo" else OneVsRestClassifier(machine)
-        self._machine.fit(self._kernel(samples), labels)
+        self._machine.fit(self._kernel(as_arguments(self._kernel, samples)), labels)
         machines = [self._machine] if self.decision == "ovo" else self._machine.estimators_
         self.n_iter_ = max(np.max(machine.n_iter_) for machine in machines)
         self.support_ = np.unique(np.concatenate([machine.support_ for machine in machines]))
@@ -184,9 +184,10 @@ class InvariantSVC(ClassifierMixin, BaseEstimator):
 
     def _grams(self, X: ArrayLike) -> Iterator[NDArray[np.float64]]:
         """Kernel values with the training set, in blocks of samples."""
-        samples = validate_samples(self, X)
+        samples = as_arguments(self._kernel, validate_samples(self, X))
+        supports = as_arguments(self._kernel, self.support_vectors_)
         for rows in gen_batches(len(samples), max(1, self.memory_limit // (8 * self._n_fitted))):
             # The machine reads the columns of its support vectors only.
             gram = np.zeros((rows.stop - rows.start, self._n_fitted))
-            gram[:, self.support_] = self._kernel(samples[rows], self.support_vectors_)
+            gram[:, self.support_] = self._kernel(samples[rows], supports)
             yield gram

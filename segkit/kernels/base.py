@@ -509,6 +509,8 @@ def _as_rows(X: ArrayLike, Y: ArrayLike | None = None) -> tuple[FloatArray, Floa
             f"arrays of shapes {X.shape} and {Y.shape}: a kernel compares rows of the same features; "
             f"pass (n, n_features) and (m, n_features)"
         )
+    if not (np.isfinite(X).all() and np.isfinite(Y).all()):
+        raise InputError("the rows hold NaN or infinite values: replace them or leave out their rows")
     return X, Y
 
 

@@ -382,3 +382,21 @@ def test_largest_pd_n_stops_at_a_duplicate(rng):
     X = rng.normal(size=(10, 3))
     X[6] = X[2]
     assert largest_pd_n(Gaussian(1.0)(X)) == 6
+
+
+def test_zero_filled_shifts_are_not_averaged_as_a_whole_group(rng):
+    X = rng.normal(size=(3, 5, 5))
+    group = Translation(max_shift=2, mode="zero")
+    kernel = AverageFitKernel(Gaussian(0.05), group, symmetric=False)
+    base = Gaussian(0.05)
+    rows = X.reshape(3, -1)
+    elements = group.elements((5, 5))
+    expected = np.mean([base(rows, group.act(g, X).reshape(3, -1)) for g in elements], axis=0)
+    np.testing.assert_allclose(kernel(X), expected, rtol=1e-9)
+
+
+def test_slightly_asymmetric_matrices_are_refused():
+    gram = np.eye(3)
+    gram[0, 1] = 1e-3
+    with pytest.raises(InputError, match=r"differ by up to 0\.001"):
+        smallest_eigenvalue(gram)

@@ -188,3 +188,8 @@ def test_draw_elements():
 def test_shapes_a_group_cannot_act_on(group, shape, message):
     with pytest.raises(InputError, match=message):
         draw_elements(group, 1, shape, np.random.default_rng(0))
+
+
+def test_a_composition_needs_the_axes_of_the_part_that_needs_most():
+    assert Composition((TimeWarp(), Dihedral())).n_axes == 2
+    assert Composition((Dihedral(), TimeWarp())).n_axes == 2

@@ -402,7 +402,7 @@ def test_bad_input(make):
     X = np.random.default_rng(0).normal(size=(5, 4, 4))
     with pytest.raises(InvalidParameterError, match=r"'n_transforms'.*range \[1, inf\) or None. Got 0"):
         make(group=Dihedral(), n_transforms=0).fit(X)
-    with pytest.raises(ConfigError, match="has infinitely many elements: give n_transforms"):
+    with pytest.raises(ConfigError, match="has infinitely many elements: list some of them"):
         make(group=Rotation()).fit(X)
     with pytest.raises(ValueError, match="Input X contains NaN"):
         make().fit(X * np.nan)
@@ -421,7 +421,7 @@ def test_bad_input(make):
             r"samples that differ, or RandomFourierFeatures\(Gaussian\(gamma\)\)$"
         )
         with pytest.raises(InputError, match=message):
-            make(second_layer=10).fit(samples)
+            make(Gaussian(1.0), second_layer=10).fit(samples)
 
 
 def test_options_that_do_not_fit():
@@ -456,3 +456,22 @@ class SpectralMixture:
 
     def frequencies(self, n_features, n_draws, rng):
         return np.eye(n_features)[:, :1] * rng.choice([-1.0, 1.0], n_draws)
+
+
+@pytest.mark.parametrize("embedding", [OrbitFourier, OrbitNystroem])
+@pytest.mark.parametrize("scale", [1, 255])
+def test_the_default_bandwidth_fits_the_images(embedding, scale, rng):
+    X = (scale * rng.random((40, 16, 16))).astype(np.float64)
+    fitted = embedding(group=Dihedral(), n_components=40, random_state=0).fit(X)
+    kernel = fitted.kernel_ if embedding is OrbitFourier else fitted.map_.kernel
+    assert kernel == Gaussian(median_gamma(X.reshape(40, -1)))
+
+
+@pytest.mark.parametrize("embedding", [OrbitFourier, OrbitNystroem])
+def test_a_default_bandwidth_needs_samples_that_differ(embedding):
+    with pytest.raises(
+        InputError, match=r"kernel=None: values of 5 samples have no median .*kernel=Gaussian"
+    ):
+        embedding().fit(np.ones((5, 3, 3)))
+    with pytest.raises(ConfigError, match="kernel=Gaussian: give a kernel with its parameters"):
+        embedding(kernel=Gaussian).fit(np.eye(3))

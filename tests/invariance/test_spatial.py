@@ -1,3 +1,5 @@
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from scipy import ndimage
@@ -207,3 +209,44 @@ def test_polar_inner_products_approximate_those_of_the_disc(blob):
 def test_bad_parameters(make, message):
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+@dataclass(frozen=True)
+class Always:
+    """A law of given numbers in turn."""
+
+    numbers: tuple[float, ...]
+
+    def sample(self, n, rng):
+        drawn = np.resize(self.numbers, n)
+        object.__setattr__(self, "numbers", self.numbers[n:] or self.numbers)
+        return drawn
+
+
+def test_affine_shears_first_then_scales_turns_and_shifts():
+    group = Affine(
+        rotation=Always((90.0,)), scale=Always((2.0,)), shear=Always((0.5,)), shift=Always((3.0, -1.0))
+    )
+    [matrix] = group.sample(1, (9, 9), np.random.default_rng(0))
+    turn = Rotation().plane_map(90.0)
+    by_hand = turn @ np.diag([2, 2, 1]) @ np.array([[1, 0, 0], [0.5, 1, 0], [0, 0, 1]])
+    by_hand[:2, 2] = 3, -1
+    np.testing.assert_allclose(matrix, by_hand, atol=1e-12)
+
+
+def test_affine_moves_a_bright_pixel():
+    """One column to the right for each row below the centre, then two rows down."""
+    image = np.zeros((1, 11, 11))
+    image[0, 7, 4] = 1
+    sheared = Affine(shear=Always((1.0,)), shift=Always((2.0, 0.0)), unitary=False)
+    [matrix] = sheared.sample(1, (11, 11), np.random.default_rng(0))
+    assert np.argwhere(sheared.act(matrix, image)[0] > 0.5).tolist() == [[9, 6]]
+
+
+def test_shifts_are_drawn_without_listing_them_all():
+    drawn = Translation().sample(2000, (100_000, 200_000), np.random.default_rng(0))
+    rows, cols = np.array(drawn).T
+    assert rows.max() < 100_000 < cols.max() < 200_000
+    np.testing.assert_allclose([rows.mean(), cols.mean()], [50_000, 100_000], rtol=0.05)
+    window = Translation(max_shift=(1, 2))
+    assert set(window.sample(500, (9, 9), np.random.default_rng(0))) == set(window.elements((9, 9)))

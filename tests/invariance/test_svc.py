@@ -92,3 +92,19 @@ def test_samples_of_another_shape(rng):
         images.predict(np.ones((1, 3, 4)))
     with pytest.raises(InputError, match=r"^samples of shape \(3, 1\): InvariantSVC was fitted on \(3,\);"):
         svc.predict(np.ones((1, 3, 1)))
+
+
+def test_a_kernel_of_rows_takes_images(rng):
+    images, labels = rng.normal(size=(20, 4, 4)), np.arange(20) % 2
+    svc = InvariantSVC(Gaussian(0.1)).fit(images, labels)
+    rows = InvariantSVC(Gaussian(0.1)).fit(images.reshape(20, -1), labels)
+    np.testing.assert_array_equal(
+        svc.decision_function(images), rows.decision_function(images.reshape(20, -1))
+    )
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3), (5,)])
+def test_images_of_another_shape(shape, rng):
+    svc = InvariantSVC().fit(rng.normal(size=(6, 5, 5)), [0, 1, 0, 1, 0, 1])
+    with pytest.raises(InputError, match=r"samples of shape \(.*InvariantSVC was fitted on \(5, 5\); resize"):
+        svc.predict(rng.normal(size=(2, *shape)))

@@ -116,7 +116,7 @@ def test_rows_and_float32(rng, Classifier):
 @BOTH
 def test_bad_input(rng, Classifier):
     X, y = three_classes(rng)
-    with pytest.raises(ConfigError, match=r"has infinitely many elements: give n_transforms"):
+    with pytest.raises(ConfigError, match=r"has infinitely many elements: list some of them"):
         Classifier(group=Rotation()).fit(X, y)
     with pytest.raises(InputError, match=r"samples of shape \(36,\): Dihedral acts on 2 axes"):
         Classifier(group=Dihedral()).fit(X.reshape(12, 36), y)

@@ -202,3 +202,18 @@ def test_median_gamma_undefined(X, message):
     with pytest.raises(InputError) as caught:
         median_gamma(X)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_values_that_are_no_numbers_are_refused(kernel, value):
+    with pytest.raises(InputError, match="NaN or infinite values"):
+        kernel([[1.0, value]])
+    with pytest.raises(InputError, match="NaN or infinite values"):
+        kernel([[1.0, 2.0]], [[value, 0.0]])
+
+
+def test_rows_of_the_median_are_drawn_once_each():
+    """All distances are equal; three rows drawn with replacement would at times be one."""
+    X = np.eye(12)
+    assert all(median_gamma(X, max_samples=3, random_state=seed) == 0.5 for seed in range(30))
