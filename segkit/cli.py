@@ -21,6 +21,7 @@ import typer
 from segkit import __version__
 from segkit.errors import ConfigError, InputError, ModelFileError, OutputError, SegkitError
 from segkit.terminal import (
+    count,
     describe_benchmark,
     describe_model,
     describe_scores,
@@ -308,19 +309,34 @@ def inspect(
         Path, typer.Argument(metavar="MODEL | IMAGES", help="A model file, or a folder of images.")
     ],
     masks: Annotated[Path | None, typer.Argument(help="With a folder of images: its masks.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="data.labels or data.unlabelled, as for training."),
+    ] = None,
     unlabelled: UnlabelledOption = None,
 ) -> None:
     """Tell what a model is, or what is right and wrong with images and masks."""
     if masks is not None:
+        from segkit.config import Config
         from segkit.images import inspect_pairs
 
-        report = inspect_pairs(path, masks, unlabelled=unlabelled)
+        data = Config.load(None, set_ or []).data
+        report = inspect_pairs(
+            path,
+            masks,
+            labels=data.labels,
+            unlabelled=data.unlabelled if unlabelled is None else unlabelled,
+        )
         typer.echo(report.describe())
         if report.faults:
             raise InputError(
                 f"{len(report.faults)} fault{'s' if len(report.faults) > 1 else ''} above: mend them before training"
             )
         return
+    if not path.exists():
+        raise InputError(
+            f"{path}: no such file or folder: give a model file, or a folder of images and one of masks"
+        )
     if path.is_dir():
         raise ConfigError(f"{path} is a folder: give its masks too, segkit inspect IMAGES MASKS")
     from segkit.store import read_model
@@ -422,7 +438,8 @@ def _plan_outputs(images: Path, output: Path, segmenter: Segmenter) -> list[tupl
         n_channels = max(shape[2] for shape in shapes)
         if n_channels != segmenter.n_image_channels_:
             faults.append(
-                f"{source} has {n_channels} channels, the model was trained on {segmenter.n_image_channels_}"
+                f"{source} has {count(n_channels, 'channel')}, the model was trained on "
+                f"{segmenter.n_image_channels_}: save it as the training images are"
             )
         elif len(shapes) > 1:
             faults.append(f"{source} has pages of different sizes: save them as separate files")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,10 +12,12 @@ if TYPE_CHECKING:
     from segkit.images import LabelMap
 
 Item = TypeVar("Item")
+# In a log, where bars cannot be drawn.
+SECONDS_BETWEEN_LINES = 30
 
 
 class progress_bars:  # noqa: N801
-    """Progress bars on standard error, for as long as the block lasts."""
+    """Progress bars on standard error, for as long as the block lasts; in a log a line now and then."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -24,7 +27,9 @@ class progress_bars:  # noqa: N801
         from rich.progress import Progress
 
         console = Console(stderr=True)
-        self._bars = Progress(console=console, transient=True, disable=self._quiet or not console.is_terminal)
+        self._logs = not self._quiet and not console.is_terminal
+        self._told = time.monotonic()
+        self._bars = Progress(console=console, transient=True, disable=self._quiet or self._logs)
         self._bars.start()
         return self._follow
 
@@ -34,9 +39,12 @@ class progress_bars:  # noqa: N801
     def _follow(self, items: Iterable[Item], description: str) -> Iterator[Item]:
         items = list(items)
         task = self._bars.add_task(description, total=len(items))
-        for item in items:
+        for done, item in enumerate(items, start=1):
             yield item
             self._bars.advance(task)
+            if self._logs and time.monotonic() - self._told > SECONDS_BETWEEN_LINES:
+                typer.echo(f"{description}: {done} of {len(items)}", err=True)
+                self._told = time.monotonic()
 
 
 def teller(*, quiet: bool) -> Callable[[str], None]:

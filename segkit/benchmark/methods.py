@@ -79,8 +79,24 @@ class UNetOptions(_NetOptions):
 
 _KINDS: dict[str, type[_Options]] = {"forest": ForestOptions, "fcn": FCNOptions, "unet": UNetOptions}
 
+VGG19_LAYERS = (
+    *(f"conv{block}_{n}" for block in (1, 2) for n in (1, 2)),
+    *(f"conv3_{n}" for n in (1, 2, 3, 4)),
+)
 DEFAULT_METHODS: dict[str, dict[str, Any]] = {
     "segkit-vgg": {"kind": "segkit", "title": "segkit (VGG16)", "bank": {"name": "vgg16"}},
+    "segkit-networks": {
+        "kind": "segkit",
+        "title": "segkit (VGG19 and SqueezeNet)",
+        "bank": {
+            "name": "stacked",
+            "banks": [
+                {"name": "vgg19", "layers": list(VGG19_LAYERS), "pyramid": [1, 0.5]},
+                {"name": "squeezenet1_0", "pyramid": [1, 0.5]},
+                {"name": "multiscale"},
+            ],
+        },
+    },
     "segkit-scattering": {"kind": "segkit", "title": "segkit (scattering)"},
     "segkit-paper": {
         "kind": "segkit",

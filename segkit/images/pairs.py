@@ -152,14 +152,17 @@ def list_images(folder: str | Path, extensions: Sequence[str] = IMAGE_EXTENSIONS
     if not folder.exists():
         raise InputError(f"{folder}: no such file or folder: check its name")
     root = _root(folder)
-    candidates = [folder] if folder.is_file() else folder.rglob("*")
+    candidates = [folder] if folder.is_file() else list(folder.rglob("*"))
     relative = [
         path.relative_to(root) for path in candidates if path.suffix.lower() in extensions and path.is_file()
     ]
     found = sorted(path for path in relative if not any(part.startswith(".") for part in path.parts))
     if not found:
+        others = Counter(path.suffix.lower() or "no extension" for path in candidates if path.is_file())
+        there = ", ".join(f"{count} of {suffix}" for suffix, count in others.most_common(3))
         raise InputError(
-            f"{folder}: no images, expected files that end in {', '.join(extensions)}: check the folder"
+            f"{folder}: no images, expected files that end in {', '.join(extensions)}"
+            + (f", found {there}: save them in one of these formats" if there else ": check the folder")
         )
     return found
 
@@ -326,11 +329,16 @@ def _unpaired(image_of: Mapping[str, Path], mask_of: Mapping[str, Path]) -> list
         (sorted(image_of.keys() - mask_of.keys()), "image", "mask"),
         (sorted(mask_of.keys() - image_of.keys()), "mask", "image"),
     ]
-    return [
+    faults = [
         f"{_count(stems, have)} without {lack} of the same stem ({_first(stems)}): add or rename the {lack}"
         for stems, have, lack in sides
         if stems
     ]
+    (images, *_), (masks, *_) = sides
+    added = {mask.removeprefix(image) for image, mask in zip(images, masks, strict=False)}
+    if len(images) == len(masks) and len(added) == 1 and not set(masks) & added:
+        faults.append(f"every mask's name ends in {added.pop()!r}: take that off")
+    return faults
 
 
 def _read(pairs: Sequence[Pair], faults: list[str], messages: list[str]) -> Iterator[_Item]:

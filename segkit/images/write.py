@@ -21,8 +21,8 @@ from segkit.images.read import TIFF_EXTENSIONS
 # Okabe and Ito's colours, which colour-blind eyes tell apart; those that leap out of tissue come first
 CLASS_COLOURS = np.array(
     [
-        (86, 180, 233),
         (240, 228, 66),
+        (86, 180, 233),
         (0, 158, 115),
         (230, 159, 0),
         (204, 121, 167),
@@ -30,7 +30,7 @@ CLASS_COLOURS = np.array(
         (213, 94, 0),
     ]
 )
-_TINT = 0.25
+_TINT = 0.15
 _PIXELS_PER_LINE_WIDTH = 400
 
 

@@ -242,6 +242,7 @@ def _examples(result: Mapping[str, Any], pictures: Pictures) -> list[dict[str, A
                     "rank": rank,
                     "image": record["image"],
                     "by": methods[0],
+                    "seed": record["seed"],
                     "mean_iou": record["mean_iou"],
                     "columns": {
                         method: _views(picture) | {"mean_iou": score.get((method, record["image"]))}

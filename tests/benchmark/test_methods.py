@@ -5,8 +5,9 @@ import pytest
 
 from segkit.baselines import FCN, PixelForest, UNet
 from segkit.benchmark import DEFAULT_METHODS, Method, load_data, load_methods
+from segkit.config import Config
 from segkit.errors import ConfigError
-from segkit.features import ScatteringBank
+from segkit.features import ScatteringBank, bank_to_dict
 from segkit.segmenter import Segmenter
 
 
@@ -25,6 +26,12 @@ def test_the_shipped_file_describes_methods():
     # where it does not mean to differ, it says what is built in
     for method in chosen:
         assert method == load_methods([method.name])[0]
+
+
+def test_networks_are_those_of_the_shipped_config():
+    file = Path(__file__).parents[2] / "configs" / "two-networks.yaml"
+    shipped, [ours] = Config.load(file).build(), load_methods(["segkit-networks"])
+    assert bank_to_dict(ours.build(0).bank) == bank_to_dict(shipped.bank)
 
 
 def test_options_reach_the_estimators(tmp_path):

@@ -246,3 +246,19 @@ def test_inspection_of_nothing(tmp_path):
         f"no images, expected files that end in {', '.join(IMAGE_EXTENSIONS)}",
     ]
     assert report.describe().startswith("0 annotated images\nfault: ")
+
+
+def test_files_of_other_formats_are_named(tmp_path):
+    (tmp_path / "a.gif").touch()
+    (tmp_path / "b.GIF").touch()
+    assert complaint(list_images, tmp_path).endswith("found 2 of .gif: save them in one of these formats")
+
+
+def test_a_suffix_that_all_masks_share_is_told(folders):
+    images, masks = folders
+    for stem in "ab":
+        save(images / f"{stem}.png", NOISE)
+        save(masks / f"{stem}_mask.png", MASK)
+    assert complaint(pair, images, masks).endswith("every mask's name ends in '_mask': take that off")
+    save(masks / "c.png", MASK)
+    assert "take that off" not in complaint(pair, images, masks)

@@ -116,7 +116,7 @@ def test_overlay_draws_contour_tint_and_nothing_else():
     picture = overlay(image, ids)
     colour = CLASS_COLOURS[0]
     np.testing.assert_array_equal(picture[10, 15], colour)
-    np.testing.assert_array_equal(picture[20, 20], np.rint(127.5 + 0.25 * (colour - 127.5)))
+    np.testing.assert_array_equal(picture[20, 20], np.rint(127.5 + 0.15 * (colour - 127.5)))
     np.testing.assert_array_equal(picture[9, 15], np.rint([0.4 * 127.5] * 3))
     np.testing.assert_array_equal(picture[:8], np.full((8, 40, 3), 128))
     np.testing.assert_array_equal(picture[:, 38:], np.full((40, 2, 3), 128))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from segkit.images.write import CLASS_COLOURS
 from segkit.report.pictures import (
     WIDTH,
     Picture,
@@ -69,7 +70,7 @@ def test_outlines_are_drawn_over_the_image():
     drawn = Picture(np.full((40, 40, 3), 0.5, np.float32), truth, np.zeros_like(truth), None)
     assert np.abs(decode(draw_image(drawn)) - 128).max() <= 3
     assert np.abs(decode(draw_overlay(drawn)) - 128).max() <= 3
-    assert np.abs(decode(draw_truth(drawn))[10:30, 10] - [86, 180, 233]).max() <= 60
+    assert np.abs(decode(draw_truth(drawn))[10:30, 10] - CLASS_COLOURS[0]).max() <= 60
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,18 @@
+import segkit.terminal
+from segkit.terminal import progress_bars
+
+
+def test_a_log_has_a_line_now_and_then(capsys, monkeypatch):
+    monkeypatch.setattr(segkit.terminal, "SECONDS_BETWEEN_LINES", -1)
+    with progress_bars(quiet=False) as follow:
+        assert list(follow("ab", "Segmenting")) == ["a", "b"]
+    assert capsys.readouterr().err == "Segmenting: 1 of 2\nSegmenting: 2 of 2\n"
+    with progress_bars(quiet=True) as follow:
+        list(follow("ab", "Segmenting"))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_log_is_not_filled(capsys):
+    with progress_bars(quiet=False) as follow:
+        list(follow(range(1000), "Segmenting"))
+    assert capsys.readouterr().err == ""
