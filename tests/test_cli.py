@@ -246,9 +246,7 @@ def train_arguments(folder):
 def test_no_images(tmp_path, segkit):
     (tmp_path / "images").mkdir()
     (tmp_path / "masks").mkdir()
-    assert "images: no images, expected files that end in" in refused(
-        segkit, tmp_path, *train_arguments(tmp_path)
-    )
+    assert "no images, expected files that end in" in refused(segkit, tmp_path, *train_arguments(tmp_path))
 
 
 def test_unpaired_stems_are_all_listed(folder, segkit):

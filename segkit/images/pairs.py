@@ -224,7 +224,7 @@ def load_pairs(
     Raises
     ------
     InputError
-        If anything is wrong with any file. Every fault is counted, ten are spelled out.
+        If anything is wrong with any file. Every fault is counted, ten files are named for each.
     """
     pairs, faults = _match(images, masks)
     messages: list[str] = []
@@ -421,7 +421,16 @@ def _raise(faults: Sequence[str]) -> None:
     if len(faults) == 1:
         raise InputError(faults[0])
     if faults:
-        raise InputError(f"{len(faults)} faults: {_first(faults, separator='; ')}")
+        raise InputError(f"{len(faults)} faults: {_first(_folded(faults), separator='; ')}")
+
+
+def _folded(faults: Sequence[str]) -> list[str]:
+    """Tell files of which the same is wrong in one go."""
+    files_of: defaultdict[str, list[str]] = defaultdict(list)
+    for fault in faults:
+        file, _, reason = fault.partition(": ")
+        files_of[reason].append(file)
+    return [f"{_first(files)}: {reason}" for reason, files in files_of.items()]
 
 
 def _first(items: Sequence[str], *, separator: str = ", ") -> str:

@@ -203,7 +203,8 @@ def _one_value_per_pixel(page: NDArray[Any], name: str) -> NDArray[Any]:
         if (mask != mask[:, :, :1]).any():
             raise InputError(
                 f"{name}: coloured mask with {mask.shape[2]} channels, expected one value per pixel: "
-                f"save it as a grey or palette image, one number for each class"
+                f"save it as a grey or palette image, one number for each class (or is this the image, and the folders "
+                f"are swapped?)"
             )
         mask = mask[:, :, 0]
     if np.issubdtype(mask.dtype, np.floating):

@@ -197,7 +197,8 @@ def test_masks_that_are_none(tmp_path):
     path = save(tmp_path / "a.png", RGB)
     assert complaint(read_mask, path) == (
         f"{path}: coloured mask with 3 channels, expected one value per pixel: "
-        f"save it as a grey or palette image, one number for each class"
+        f"save it as a grey or palette image, one number for each class (or is this the image, and the folders "
+        f"are swapped?)"
     )
     path = tmp_path / "b.tif"
     tifffile.imwrite(path, np.array([[0, 0.5]], dtype=np.float32))
