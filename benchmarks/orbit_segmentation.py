@@ -1,6 +1,6 @@
-"""What a turn of the image does to its label map: the orbit bank beside a network.
+"""What a turn of the image does to its label map: the orbit bank beside networks.
 
-    python -m benchmarks.orbit_segmentation --data DATA --vgg19 VGG19.npz [--quick]
+    python -m benchmarks.orbit_segmentation --data DATA --vgg19 VGG19.npz --squeezenet SQUEEZENET.npz [--quick]
 
 DATA holds a folder for each set with images/ and masks/. A model is trained on five images (the few-shot split,
 seed 0) and predicts test images as they are and turned. Within the disc that every turn keeps, less the
@@ -21,6 +21,8 @@ from scipy import ndimage
 
 from benchmarks.common import CONFIGS, PAPER_RECIPE, split, write_result
 from segkit import OrbitBank, Segmenter
+from segkit.base import BaseSegmenter
+from segkit.baselines import FCN
 from segkit.benchmark.machine import machine
 from segkit.config import Config
 from segkit.images import load_pairs
@@ -36,13 +38,14 @@ PICTURE = Path(__file__).parents[1] / "docs" / "orbit_segmentation.jpg"
 ANGLES = (30.0, 17.0)
 RECIPE = (*PAPER_RECIPE, "training.threshold=iou")
 N_TEST, N_TURNED = 10, 3
+FCN_STEPS = 400
 # Pixels whose decision is nearer to the threshold may fall on either side by rounding.
 CERTAIN = 1e-5
 
 
-def methods(vgg19: Path | None) -> dict[str, Segmenter]:
-    """Segmenters to compare, with the recipe of the paper; those of the network need its weights."""
-    found = {
+def methods(vgg19: Path | None, squeezenet: Path | None) -> dict[str, BaseSegmenter]:
+    """Segmenters to compare, ours with the recipe of the paper; those of a network need its weights."""
+    found: dict[str, BaseSegmenter] = {
         "orbit": Config.load(None, ["bank.name=orbit", *RECIPE]).build(),
         "orbit, one angle": Config.load(None, ["bank={name: orbit, n_angles: 1}", *RECIPE]).build(),
     }
@@ -50,7 +53,29 @@ def methods(vgg19: Path | None) -> dict[str, Segmenter]:
         config, weights = CONFIGS / "vgg19-truncated.yaml", f"bank.weights={vgg19}"
         found["VGG19"] = Config.load(config, [weights, *RECIPE]).build()
         found["VGG19, orbit=d4"] = Config.load(config, [weights, "bank.orbit=d4", *RECIPE]).build()
+    if squeezenet is not None:
+        found["FCN-8s"] = FCN(
+            backbone="squeezenet1_0",
+            weights=squeezenet,
+            preprocessing="caffe",
+            n_hidden=512,
+            crop=160,
+            max_steps=FCN_STEPS,
+            random_state=0,
+        )
     return found
+
+
+def decide(segmenter: BaseSegmenter, image: Any) -> Any:
+    """Map that is above 0 where the foreground is."""
+    if isinstance(segmenter, Segmenter):
+        return segmenter.decision_function(image) - segmenter.threshold_
+    return segmenter.predict_proba(image)[:, :, 1] - 0.5
+
+
+def halo_of(segmenter: BaseSegmenter) -> int:
+    """Width of the border that padding reaches; nothing is left of an image without an FCN's, so 0."""
+    return segmenter.bank_.halo if isinstance(segmenter, Segmenter) else 0
 
 
 def turn(array: Any, angle: float, order: int) -> Any:
@@ -63,14 +88,13 @@ def inside(shape: tuple[int, int], halo: int) -> Any:
     return np.hypot(rows[:, None], cols) < min(shape) / 2 - halo - 1
 
 
-def compare(segmenter: Segmenter, images: list[Any], angle: float) -> dict[str, float]:
+def compare(segmenter: BaseSegmenter, images: list[Any], angle: float) -> dict[str, float]:
     """Share of labels that a turn changes, and IoU of the two foregrounds, away from the border."""
     changed, seen, common, either = 0, 0, 0, 0
     for image in images:
-        decisions = segmenter.decision_function(image)
-        expected = turn(decisions, angle, 1) > segmenter.threshold_
-        labels = segmenter.decision_function(turn(image, angle, 3)) > segmenter.threshold_
-        kept = inside(labels.shape, segmenter.bank_.halo)
+        expected = turn(decide(segmenter, image), angle, 1) > 0
+        labels = decide(segmenter, turn(image, angle, 3)) > 0
+        kept = inside(labels.shape, halo_of(segmenter))
         changed += int((labels != expected)[kept].sum())
         seen += int(kept.sum())
         common += int((labels & expected)[kept].sum())
@@ -82,19 +106,19 @@ def compare(segmenter: Segmenter, images: list[Any], angle: float) -> dict[str, 
     }
 
 
-def symmetries(segmenter: Segmenter, images: list[Any]) -> dict[str, Any]:
+def symmetries(segmenter: BaseSegmenter, images: list[Any]) -> dict[str, Any]:
     """Labels that the eight symmetries of the square change among those that are certain."""
     changed, seen = 0, 0
     for image, element in itertools.product(images, Dihedral().elements(())):
-        decisions = Dihedral().act(element, segmenter.decision_function(image)[None])[0]
-        moved = segmenter.decision_function(Dihedral().act(element, image[None])[0])
-        certain = abs(decisions - segmenter.threshold_) > CERTAIN
-        changed += int(((decisions > segmenter.threshold_) != (moved > segmenter.threshold_))[certain].sum())
+        decisions = Dihedral().act(element, decide(segmenter, image)[None])[0]
+        moved = decide(segmenter, Dihedral().act(element, image[None])[0])
+        certain = abs(decisions) > CERTAIN
+        changed += int(((decisions > 0) != (moved > 0))[certain].sum())
         seen += int(certain.sum())
     return {"changed": changed, "pixels": seen}
 
 
-def measure(name: str, segmenter: Segmenter, train: Any, test: Any, n_turned: int) -> dict[str, Any]:
+def measure(name: str, segmenter: BaseSegmenter, train: Any, test: Any, n_turned: int) -> dict[str, Any]:
     start = time.perf_counter()
     segmenter.fit(*train)
     fit_seconds = time.perf_counter() - start
@@ -116,15 +140,15 @@ def measure(name: str, segmenter: Segmenter, train: Any, test: Any, n_turned: in
     }
 
 
-def picture(path: Path, image: Any, segmenters: dict[str, Segmenter], angle: float) -> None:
+def picture(path: Path, image: Any, segmenters: dict[str, BaseSegmenter], angle: float) -> None:
     """Draw the label map of an image and of the turned image, by each method."""
     figure, axes = plt.subplots(len(segmenters), 4, figsize=(11, 2.9 * len(segmenters)))
     turned = turn(image, angle, 3)
     for line, (name, segmenter) in zip(axes, segmenters.items(), strict=True):
-        labels = segmenter.decision_function(image) > segmenter.threshold_
-        expected = turn(segmenter.decision_function(image), angle, 1) > segmenter.threshold_
-        found = segmenter.decision_function(turned) > segmenter.threshold_
-        differs = (found != expected) & inside(labels.shape, segmenter.bank_.halo)
+        decisions = decide(segmenter, image)
+        labels, expected = decisions > 0, turn(decisions, angle, 1) > 0
+        found = decide(segmenter, turned) > 0
+        differs = (found != expected) & inside(labels.shape, halo_of(segmenter))
         panels = ((image, "image"), (labels, f"{name}: labels"), (found, f"turned by {angle:g}°: labels"),
                   (differs, "labels that the turn changed"))  # fmt: skip
         for axis, (panel, title) in zip(line, panels, strict=True):
@@ -143,6 +167,7 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path)
     parser.add_argument("--vgg19", type=Path, help="truncated VGG19 weights (Caffe preprocessing)")
+    parser.add_argument("--squeezenet", type=Path, help="SqueezeNet 1.0 weights (Caffe preprocessing)")
     parser.add_argument("--sets", nargs="+", default=["dsb2018_stained"])
     parser.add_argument("--quick", action="store_true", help="made-up images, a small bank: does it run?")
     parser.add_argument("--out", type=Path, default=RESULT)
@@ -166,7 +191,7 @@ def main() -> None:
             for stems in split(folder, 0, 5)
         )
         test = tuple(part[:N_TEST] for part in test)
-        trained = methods(arguments.vgg19)
+        trained = methods(arguments.vgg19, arguments.squeezenet)
         for method, segmenter in trained.items():
             record = {"set": name} | measure(method, segmenter, train, test, N_TURNED)
             records.append(record)
