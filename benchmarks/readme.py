@@ -41,6 +41,9 @@ def segmentation(results: list[dict[str, Any]]) -> str:
             low, high = bootstrap_interval(list(scores.values()), [image for _, image in scores])
             n_seeds = len({seed for seed, _ in scores})
             seeds = f"{n_seeds} seed{'' if n_seeds == 1 else 's'}"
+            runs = [run for run in result["runs"] if (run["method"], run["n_train"]) == (method, n_train)]
+            if limited := sum(bool(run["budget_limited"]) for run in runs):
+                seeds += ", budget-limited" if limited == n_seeds else f", {limited} budget-limited"
             cells[n_train, method, name] = (
                 f"{np.mean(list(scores.values())):.3f} ({low:.3f} to {high:.3f}; {seeds})"
             )
