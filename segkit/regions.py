@@ -37,8 +37,12 @@ def least_areas(ids: Sequence[NDArray[np.uint8]], n_classes: int, share: float) 
         taken to be no smaller: if no object has a hole, small holes are none. Regions beside unlabelled
         pixels have an unknown size; a class that has no others is given 0.
     """
-    found = [_Regions(mask) for mask in ids]
-    least = np.array([_least_of_class(found, k, share) for k in range(n_classes)])
+    smallest = np.min([_smallest_areas(mask, n_classes) for mask in ids], axis=0)
+    smallest = np.where(np.isinf(smallest), smallest[:, ::-1], smallest)
+    n_holders = np.array([sum((mask == k).any() for mask in ids) for k in range(n_classes)])
+    least = (
+        share * (1 - 1 / np.maximum(n_holders, 1))[:, np.newaxis] * np.where(np.isinf(smallest), 0, smallest)
+    )
     return np.asarray(np.minimum(least, MOST_OF_IMAGE * min(mask.size for mask in ids)))
 
 
@@ -72,20 +76,14 @@ def merge_small_regions(ids: NDArray[np.intp], least: NDArray[np.float64]) -> ND
     return merged
 
 
-def _least_of_class(found: Sequence[_Regions], k: int, share: float) -> list[float]:
-    """Least area of a region of one class, whole and cut by the border."""
-    holders = [regions for regions in found if (regions.classes == k).any()]
-    smallest = []
-    for at_border in (False, True):
-        areas = [
-            regions.areas[(regions.classes == k) & (regions.at_border == at_border) & ~regions.goes_on_unseen]
-            for regions in holders
-        ]
-        smallest.append(float(min((part.min() for part in areas if part.size), default=np.inf)))
-    known = min(smallest)
-    if np.isinf(known):
-        return [0.0, 0.0]
-    return [share * (1 - 1 / len(holders)) * (area if np.isfinite(area) else known) for area in smallest]
+def _smallest_areas(ids: NDArray[np.uint8], n_classes: int) -> NDArray[np.float64]:
+    """Area of the smallest region of each class, whole and cut by the border, whose size is known; else infinite."""
+    regions = _Regions(ids)
+    known = (regions.classes < n_classes) & ~regions.goes_on_unseen
+    smallest = np.full((n_classes, 2), np.inf)
+    kinds = regions.classes[known], regions.at_border[known].astype(np.intp)
+    np.minimum.at(smallest, kinds, regions.areas[known])
+    return smallest
 
 
 class _Regions:
