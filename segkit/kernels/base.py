@@ -44,13 +44,22 @@ class ShiftInvariantKernel(Kernel, Protocol):
         ...
 
 
-class _Radial(ABC):
-    """A function of the squared Euclidean distance that is 1 at distance 0."""
+class _OfDifferences:
+    """A function of x - y with one positive parameter that is 1 where they are equal."""
 
     gamma: float
 
     def __post_init__(self) -> None:
         _set_positive(self, "gamma")
+
+    def diagonal(self, X: ArrayLike) -> FloatArray:
+        """Kernel value of each row with itself: n ones."""
+        X, _ = _as_rows(X)
+        return np.ones(len(X), dtype=X.dtype)
+
+
+class _Radial(_OfDifferences, ABC):
+    """A function of the squared Euclidean distance that is 1 at distance 0."""
 
     @abstractmethod
     def of_squared_distances(self, squared: FloatArray) -> FloatArray:
@@ -59,11 +68,6 @@ class _Radial(ABC):
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
         """Kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
         return self.of_squared_distances(_squared_distances(X, Y))
-
-    def diagonal(self, X: ArrayLike) -> FloatArray:
-        """Kernel value of each row with itself: n ones."""
-        X, _ = _as_rows(X)
-        return np.ones(len(X), dtype=X.dtype)
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,7 @@ class Laplacian(_Radial):
 
 
 @dataclass(frozen=True)
-class L1Laplacian:
+class L1Laplacian(_OfDifferences):
     """Laplacian kernel ``exp(-gamma sum_k |x_k - y_k|)`` of the L1 norm, the one of scikit-learn.
 
     Parameters
@@ -188,18 +192,10 @@ class L1Laplacian:
 
     gamma: float
 
-    def __post_init__(self) -> None:
-        _set_positive(self, "gamma")
-
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
         """Kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
         X, Y = _as_rows(X, Y)
         return np.asarray(laplacian_kernel(X, Y, gamma=self.gamma), dtype=X.dtype)
-
-    def diagonal(self, X: ArrayLike) -> FloatArray:
-        """Kernel value of each row with itself: n ones."""
-        X, _ = _as_rows(X)
-        return np.ones(len(X), dtype=X.dtype)
 
     def frequencies(self, n_features: int, n_draws: int, rng: RandomGenerator) -> FloatArray:
         """Independent draws from the spectral law; (n_features, n_draws), float64."""
