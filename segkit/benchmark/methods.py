@@ -79,7 +79,7 @@ class UNetOptions(_NetOptions):
 
 _KINDS: dict[str, type[_Options]] = {"forest": ForestOptions, "fcn": FCNOptions, "unet": UNetOptions}
 
-VGG19_LAYERS = (
+_VGG19_TO_CONV3_4 = (
     *(f"conv{block}_{n}" for block in (1, 2) for n in (1, 2)),
     *(f"conv3_{n}" for n in (1, 2, 3, 4)),
 )
@@ -91,7 +91,7 @@ DEFAULT_METHODS: dict[str, dict[str, Any]] = {
         "bank": {
             "name": "stacked",
             "banks": [
-                {"name": "vgg19", "layers": list(VGG19_LAYERS), "pyramid": [1, 0.5]},
+                {"name": "vgg19", "layers": list(_VGG19_TO_CONV3_4), "pyramid": [1, 0.5]},
                 {"name": "squeezenet1_0", "pyramid": [1, 0.5]},
                 {"name": "multiscale"},
             ],
