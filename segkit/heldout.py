@@ -26,6 +26,8 @@ from segkit.statistics import bootstrap_interval
 IntArray = NDArray[np.intp]
 # Of penalties whose held-out mean IoU is this close to the best, the largest is taken.
 NO_WORSE = 5e-4
+# Relative duality gap of the classifiers that judge.
+TOL = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,9 +180,17 @@ def hold_out(
             continue
         if kernels.weighs_columns:
             kernels = fit_grouped(clone(kernels), X[others], drawn.label[others], groups[others])
-        for row, penalty in zip(decisions, penalties, strict=True):
-            judge = clone(svm).set_params(C=1 / (np.count_nonzero(others) * penalty), tol=1e-2)
-            judge.fit(X[others], drawn.label[others], drawn.weight[others], feature_map=kernels.transform)
+        judges = (
+            clone(svm)
+            .set_params(tol=TOL)
+            .path(
+                kernels.transform(X[others]),
+                drawn.label[others],
+                [1 / (np.count_nonzero(others) * penalty) for penalty in penalties],
+                drawn.weight[others],
+            )
+        )
+        for row, judge in zip(decisions, judges, strict=True):
             row[held_out] = kernels.dot(X[held_out], judge.coef_) + judge.intercept_
     judged = ~np.isnan(decisions[0, :, 0])
     return HeldOut(penalties, decisions[:, judged], drawn.subset(judged), fold[judged], n_classes)

@@ -14,7 +14,7 @@ handful of steps ends it. What makes a step cheap:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Self, cast
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, qr
-from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_X_y
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -205,6 +205,76 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
             If fewer than two classes have rows of non-zero weight, one row of features exceeds
             ``memory_limit``, or ``feature_map`` returns anything but finite floats of shape (b, n_features).
         """
+        blocks, basis, problems = self._pose(X, y, sample_weight, feature_map)
+        self.n_iter_ = _solve(blocks, problems, self.tol, self.max_iter)
+        self._keep(problems, basis, blocks.dtype)
+        return self
+
+    def path(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        Cs: Sequence[float],
+        sample_weight: ArrayLike | None = None,
+        *,
+        feature_map: FeatureMap | None = None,
+    ) -> list[Self]:
+        """Fit at several values of ``C``, each from where the one before ended.
+
+        A step of the next problem starts from the Hessian of the last: few rows cross the margin when ``C``
+        changes by a factor of three, so that a path of values costs little more than its first.
+
+        Parameters
+        ----------
+        X, y, sample_weight, feature_map
+            As in `fit`.
+        Cs : sequence of float
+            Values of ``C``, positive; best rising.
+
+        Returns
+        -------
+        list of LinearSVM
+            A copy of this estimator for each value, fitted to the same `tol` as `fit` would.
+
+        Raises
+        ------
+        InputError
+            As `fit`, and if no value is given.
+
+        Examples
+        --------
+        >>> from segkit.linear import LinearSVM
+        >>> narrow, wide = LinearSVM().path([[-1.0], [1.0]], [0, 1], [1e-2, 100.0])
+        >>> narrow.coef_.round(2), wide.coef_.round(2)
+        (array([[0.04]]), array([[1.]]))
+        """
+        if not len(Cs):
+            raise InputError("no value of C is given: give one or more")
+        copies = [clone(self).set_params(C=C) for C in Cs]
+        for copy in copies:
+            copy._validate_params()
+        blocks, basis, problems = copies[0]._pose(X, y, sample_weight, feature_map)
+        all_rows = _Sample(np.arange(blocks.n_rows), 1.0)
+        for place, copy in enumerate(copies):
+            if place == 0:
+                copy.n_iter_ = _solve(blocks, problems, self.tol, self.max_iter)
+            else:
+                for problem in problems:
+                    problem.reweigh(copy.C / copies[place - 1].C)
+                copy.n_iter_ = _newton(blocks, problems, all_rows, self.tol, self.max_iter)
+            for name in ("classes_", "n_features_in_"):
+                setattr(copy, name, getattr(copies[0], name))
+            copy._keep(problems, basis, blocks.dtype)
+        return copies
+
+    def _pose(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        feature_map: FeatureMap | None,
+    ) -> tuple[_Blocks, NDArray[Any] | None, list[_Problem]]:
+        """Blocks of features, the basis they are in (None: their own), and a problem for each plane."""
         X, y = self._validate(X, y, is_input=feature_map is not None)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         blocks = _Blocks(X, np.flatnonzero(weight), feature_map, self.memory_limit)
@@ -227,9 +297,7 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
             )
             for k in positive
         ]
-        self.n_iter_ = _solve(blocks, problems, self.tol, self.max_iter)
-        self._keep(problems, basis, blocks.dtype)
-        return self
+        return blocks, basis, problems
 
     def _validate(self, X: ArrayLike, y: ArrayLike, *, is_input: bool) -> tuple[NDArray[Any], NDArray[Any]]:
         """Check rows and labels; what a feature map takes in says nothing of the number of features."""
@@ -452,6 +520,7 @@ class _Problem:
         free_intercept: bool,
     ) -> None:
         self.sign, self.cost, self.loss = sign, cost, loss
+        self.first_loss = loss
         self.constant, self.free_intercept = constant, free_intercept
         self.theta = np.zeros(n_features + 1)
         self.ridge = np.ones(n_features + 1)
@@ -467,6 +536,13 @@ class _Problem:
         """Take in rows with their decisions; what was certified without them no longer holds."""
         self.slack[rows] = 1 - self.sign[rows] * decisions
         self.lower_bound = -np.inf
+
+    def reweigh(self, factor: float) -> None:
+        """Multiply all costs by a factor, and smooth as at first."""
+        self.cost = factor * self.cost
+        self.hessian *= factor
+        self.pull *= factor
+        self.loss, self.lower_bound = self.first_loss, -np.inf
 
     def target_zone(self, sample: _Sample) -> NDArray[np.int8]:
         """Zones that the slacks ask for; forgets the Hessian where building it anew is cheaper."""

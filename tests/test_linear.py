@@ -359,3 +359,53 @@ def test_memory_limit_below_one_row():
     assert str(error.value) == (
         "memory_limit=100 bytes: one row of 5 features takes 120, give room for 1,000 or more"
     )
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+@pytest.mark.parametrize(
+    ("n", "n_classes"), [(300, 2), (300, 3), (6, 2)]
+)  # the last: fewer rows than features
+def test_path_is_each_value_by_itself(loss, n, n_classes):
+    X, y = overlapping(n=n, d=8, n_classes=n_classes)
+    weight = np.random.default_rng(1).uniform(0.5, 2, size=n)
+    svm = LinearSVM(loss=loss, tol=1e-7)
+    Cs = [1e-3, 1e-2, 1.0, 0.1]  # falling too
+    for C, found in zip(Cs, svm.path(X, y, Cs, weight), strict=True):
+        alone = LinearSVM(C=C, loss=loss, tol=1e-7).fit(X, y, weight)
+        np.testing.assert_allclose(found.objective_, alone.objective_, rtol=1e-6)
+        np.testing.assert_allclose(found.coef_, alone.coef_, atol=2e-3)
+        assert found.C == C
+        assert found.dual_gap_.max() <= 1e-7 * found.objective_.max()
+        assert (found.predict(X) == alone.predict(X)).mean() > 0.98
+    assert not hasattr(svm, "coef_")
+
+
+def test_path_looks_at_fewer_rows():
+    X, y = overlapping(n=400, d=30)
+    Cs = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2]
+    seen = []
+
+    def watched(rows):
+        seen.append(len(rows))
+        return rows
+
+    LinearSVM().path(X, y, Cs, feature_map=watched)
+    on_path, seen = sum(seen), []
+    for C in Cs:
+        LinearSVM(C=C).fit(X, y, feature_map=watched)
+    assert on_path < 0.8 * sum(seen)
+
+
+def test_path_with_feature_map():
+    X, y = overlapping(n=900)
+    made = LinearSVM(tol=1e-8).path(X, y, [0.01, 0.1], feature_map=squares)
+    given = LinearSVM(tol=1e-8).path(squares(X), y, [0.01, 0.1])
+    for one, other in zip(made, given, strict=True):
+        np.testing.assert_allclose(one.coef_, other.coef_, atol=1e-6)
+
+
+@pytest.mark.parametrize(("Cs", "error"), [([], InputError), ([1.0, -1.0], ValueError), ([0.0], ValueError)])
+def test_path_refuses_what_is_no_path(Cs, error):
+    X, y = overlapping()
+    with pytest.raises(error, match="C"):
+        LinearSVM().path(X, y, Cs)

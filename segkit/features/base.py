@@ -65,9 +65,13 @@ class FeatureMaps:
         height, width = self.values.shape[1:]
         top, bottom, v = _neighbours(rows, height, self.stride, self.offset)
         left, right, u = _neighbours(cols, width, self.stride, self.offset)
-        on_left = _lerp(self.values[:, top, left], self.values[:, bottom, left], v)
-        on_right = _lerp(self.values[:, top, right], self.values[:, bottom, right], v)
-        return np.ascontiguousarray(_lerp(on_left, on_right, u).T)
+        planes = self.values.reshape(len(self.values), -1)
+        if not (v.any() or u.any()):
+            return np.ascontiguousarray(planes.take(top * width + left, axis=1).T)
+        cells = np.ascontiguousarray(planes.T)
+        on_left = _lerp(cells[top * width + left], cells[bottom * width + left], v[:, None])
+        on_right = _lerp(cells[top * width + right], cells[bottom * width + right], v[:, None])
+        return _lerp(on_left, on_right, u[:, None])
 
     def upsample(self, shape: tuple[int, int], rows: NDArray[Any] | None = None) -> FloatArray:
         """Interpolate bilinearly at every pixel of an image, or of some of its rows.
@@ -217,8 +221,15 @@ def sample_maps(
     column = _columns(stacks, channels)
     out = np.empty((rows.size, len(column)), dtype=np.float32)
     for stack in stacks:
-        out[:, [column[index] for index in stack.indices]] = stack.sample(rows, cols)
+        columns = np.array([column[index] for index in stack.indices])
+        out[:, as_slice(columns)] = stack.sample(rows, cols)
     return out
+
+
+def as_slice(places: NDArray[np.intp]) -> slice | NDArray[np.intp]:
+    """Adjacent rising places as a slice, which copies faster; others as they are."""
+    adjacent = places.size > 0 and (np.diff(places) == 1).all()
+    return slice(places[0], places[-1] + 1) if adjacent else places
 
 
 def _columns(stacks: list[FeatureMaps], channels: NDArray[np.intp] | None) -> dict[int, int]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segkit.errors import ConfigError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, FloatArray, as_image
+from segkit.features.base import Channel, FeatureMaps, FilterBank, FloatArray, as_image, as_slice
 
 
 class StackedBank(FilterBank):
@@ -88,7 +88,7 @@ class StackedBank(FilterBank):
         wanted = self._wanted(channels, image.shape[2])
         out = np.empty((np.size(rows), wanted.size), dtype=np.float32)
         for _, bank, start, mine in self._split(wanted, image.shape[2]):
-            out[:, mine] = bank.sample(image, rows, cols, wanted[mine] - start)
+            out[:, as_slice(np.flatnonzero(mine))] = bank.sample(image, rows, cols, wanted[mine] - start)
         return out
 
     @property
