@@ -14,7 +14,7 @@ from segkit.kernels.base import (
     kernel_to_dict,
     median_gamma,
 )
-from segkit.kernels.fourier import RandomFourierFeatures, fourier_map
+from segkit.kernels.fourier import RandomFourierFeatures, fourier_dot, fourier_map
 from segkit.kernels.linear import LinearMixture, columnwise_mmd_squared
 from segkit.kernels.linear_gaussian import LinearGaussianMixture
 from segkit.kernels.mixture import MixtureRFF
@@ -49,6 +49,7 @@ __all__ = [
     "ShiftInvariantKernel",
     "alignment",
     "columnwise_mmd_squared",
+    "fourier_dot",
     "fourier_map",
     "gram_matrices",
     "kernel_from_dict",

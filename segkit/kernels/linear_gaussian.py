@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from segkit.errors import ConfigError, ModelFileError
 from segkit.kernels.base import FloatArray, Gaussian
-from segkit.kernels.fourier import fourier_map
+from segkit.kernels.fourier import fourier_dot, fourier_map
 from segkit.kernels.linear import LinearMixture, columnwise_mmd_squared
 from segkit.kernels.mmd import mixture_weights
 
@@ -178,7 +178,10 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     def nonlinear_dot(self, X: FloatArray, coef: NDArray[Any]) -> FloatArray:
         """Compute the rest, (n_samples, n_functions), from the columns that the Gaussians see."""
-        return np.asarray(self._gaussian_features(X) @ coef[:, self.n_features_in_ :].T.astype(X.dtype))
+        if not self.columns_.size:
+            return np.zeros((len(X), len(coef)), dtype=X.dtype)
+        own = coef[:, self.n_features_in_ :]
+        return fourier_dot(X, self.frequencies_, own, amplitudes=self.amplitudes_)
 
     def nonlinear_input(self, X: FloatArray) -> FloatArray:
         """Select and scale columns to those between which the Gaussians measure distances."""

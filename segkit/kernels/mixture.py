@@ -31,7 +31,7 @@ from segkit.kernels.base import (
     median_gamma,
     validate_rows,
 )
-from segkit.kernels.fourier import fourier_map
+from segkit.kernels.fourier import fourier_dot, fourier_map
 from segkit.kernels.mmd import alignment, mixture_weights, mmd, power_criterion
 from segkit.kernels.nystrom import NystroemMap, choose_landmarks
 
@@ -41,8 +41,6 @@ _CRITERIA: dict[str, Callable[[FloatArray, NDArray[Any]], float]] = {
     "centered_alignment": partial(alignment, centered=True),
     "power": power_criterion,
 }
-# Random features of so many rows stay in the processor's cache.
-ROWS_AT_ONCE = 2048
 _ARRAYS = ("scores", "weights", "frequencies", "amplitudes")
 _GRID = 2.0 ** np.arange(-6, 7)
 
@@ -224,8 +222,6 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def dot(self, X: ArrayLike, coef: NDArray[Any]) -> FloatArray:
         """Compute linear functions of the features, ``transform(X) @ coef.T``, at less cost.
 
-        Features are made a block at a time in one buffer, and their factors go into `coef`.
-
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
@@ -241,15 +237,10 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         check_is_fitted(self)
         X = validate_rows(self, X, reset=False)
         stop = self._n_fourier_features
-        factors = np.tile(self.amplitudes_, stop // len(self.amplitudes_)) if stop else self.amplitudes_
-        scaled = np.ascontiguousarray((coef[:, :stop] * factors).T.astype(X.dtype))
-        buffer = np.empty((min(ROWS_AT_ONCE, len(X)), stop), dtype=X.dtype)
-        out = np.zeros((len(X), len(coef)), dtype=X.dtype)
-        for start in range(0, len(X) if stop else 0, ROWS_AT_ONCE):
-            rows = X[start : start + ROWS_AT_ONCE]
-            features = buffer[: len(rows)]
-            fourier_map(rows, self.frequencies_, self.phases_, scale=False, out=features)
-            np.matmul(features, scaled, out=out[start : start + len(rows)])
+        if stop:
+            out = fourier_dot(X, self.frequencies_, coef[:, :stop], self.phases_, amplitudes=self.amplitudes_)
+        else:
+            out = np.zeros((len(X), len(coef)), dtype=X.dtype)
         for part in self.nystroem_:
             start, stop = stop, stop + part.projection.shape[1]
             out += part(X) @ coef[:, start:stop].T.astype(X.dtype)

@@ -3,7 +3,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from segkit.errors import InputError
-from segkit.kernels import Gaussian, L1Laplacian, Laplacian, RandomFourierFeatures, fourier_map
+from segkit.kernels import Gaussian, L1Laplacian, Laplacian, RandomFourierFeatures, fourier_dot, fourier_map
 
 
 @pytest.fixture
@@ -55,6 +55,19 @@ def test_inputs_are_neither_changed_nor_need_be_writeable(data):
 
 def test_no_draws_give_no_columns(data):
     assert fourier_map(data[0], np.empty((3, 0)), amplitudes=np.empty(0)).shape == (12, 0)
+
+
+@pytest.mark.parametrize("with_phases", [False, True])
+@pytest.mark.parametrize("n_functions", [1, 3])
+@pytest.mark.parametrize("rows_at_once", [5, 100])
+def test_dot_is_the_product(data, rng, with_phases, n_functions, rows_at_once, monkeypatch):
+    monkeypatch.setattr("segkit.kernels.fourier.ROWS_AT_ONCE", rows_at_once)
+    X, frequencies, phases = data
+    phases, amplitudes = phases if with_phases else None, rng.uniform(size=7)
+    features = fourier_map(X, frequencies, phases, amplitudes=amplitudes)
+    coef = rng.normal(size=(n_functions, features.shape[1]))
+    found = fourier_dot(X, frequencies, coef, phases, amplitudes=amplitudes)
+    np.testing.assert_allclose(found, features @ coef.T, atol=1e-13)
 
 
 def test_pairs_have_unit_norm(data):

@@ -303,12 +303,13 @@ def test_estimator_checks(estimator, check):
     ],
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_dot_is_the_product_with_the_features(options, dtype, rng, monkeypatch):
+@pytest.mark.parametrize("n_functions", [1, 2])
+def test_dot_is_the_product_with_the_features(options, dtype, n_functions, rng, monkeypatch):
     X = rng.normal(size=(70, 3)).astype(dtype)
     mixture = MixtureRFF(n_components=60, random_state=0, **options).fit(X, X[:, 0] > 0)
     Z = mixture.transform(X)
-    coef = rng.normal(size=(2, Z.shape[1])).astype(dtype)
-    monkeypatch.setattr("segkit.kernels.mixture.ROWS_AT_ONCE", 32)
+    coef = rng.normal(size=(n_functions, Z.shape[1])).astype(dtype)
+    monkeypatch.setattr("segkit.kernels.fourier.ROWS_AT_ONCE", 32)
     values = mixture.dot(X, coef)
     assert values.dtype == dtype
     np.testing.assert_allclose(values, Z @ coef.T, atol=1e-4 if dtype == np.float32 else 1e-10)
