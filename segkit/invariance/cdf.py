@@ -322,8 +322,9 @@ def _largest_norm(X: FloatArray) -> float:
 def _checked_templates(templates: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
     checked = np.asarray(templates, dtype=np.float64)
     if checked.shape[1:] != shape or not checked.size:
+        wanted = ", ".join(["m", *map(str, shape)])
         raise InputError(
-            f"templates of shape {checked.shape}: samples have the shape {shape}; give (m, *{shape})"
+            f"templates of shape {checked.shape}: samples have the shape {shape}; give ({wanted})"
         )
     if not np.isfinite(checked).all():
         raise InputError("the templates hold NaN or infinite values: give finite ones")
