@@ -252,7 +252,7 @@ def test_single_precision_stays(rng):
         (
             {"templates": np.ones((2, 3))},
             InputError,
-            r"^templates of shape \(2, 3\): samples have the shape \(4, 4\); give \(m, \*\(4, 4\)\)$",
+            r"^templates of shape \(2, 3\): samples have the shape \(4, 4\); give \(m, 4, 4\)$",
         ),
         (
             {"templates": np.full((1, 4, 4), np.nan)},
