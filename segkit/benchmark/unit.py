@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit.base import BaseSegmenter
-from segkit.benchmark.explain import explain
+from segkit.benchmark.choices import choices
 from segkit.benchmark.machine import machine, peak_memory_mib
 from segkit.benchmark.methods import Method
 from segkit.benchmark.results import FORMAT_VERSION, read_json, write_json
@@ -90,7 +90,7 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
     if isinstance(segmenter, Segmenter):
         training = [(images[stem], label_map.encode(masks[stem])) for stem in job["train"]]
         try:
-            unit["explain"] = explain(segmenter, training if job["pictures"] is not None else None)
+            unit["explain"] = choices(segmenter, training if job["pictures"] is not None else None)
         except Exception as error:  # the scores are good all the same
             unit["notes"].append(f"what was chosen cannot be told: {_one_line(error)}")
     return {"unit": unit, "records": [record | costs for record in records]}

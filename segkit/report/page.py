@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from segkit import __version__
-from segkit.benchmark.explain import CRITERIA
+from segkit.benchmark.choices import CRITERIA
 from segkit.images.write import atomic
 from segkit.report import figures
 from segkit.report.pictures import (

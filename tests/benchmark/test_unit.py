@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from segkit.benchmark import load_methods
-from segkit.benchmark.explain import explain
+from segkit.benchmark.choices import choices
 from segkit.benchmark.machine import machine
 from segkit.benchmark.unit import read_stems, run_unit
 from segkit.errors import InputError
@@ -116,7 +116,7 @@ def test_scores_outlive_what_cannot_be_explained(folder, small_segkit, monkeypat
     def fail(*_):
         raise ZeroDivisionError("two\nlines")
 
-    monkeypatch.setattr("segkit.benchmark.unit.explain", fail)
+    monkeypatch.setattr("segkit.benchmark.unit.choices", fail)
     found = run_unit(job(folder, small_segkit))
     assert len(found["records"]) == 2
     assert found["unit"]["explain"] is None
@@ -134,7 +134,7 @@ def test_embedded_pixels_have_the_features_that_training_saw(folder, small_segki
     decisions = segmenter.kernels_.dot(X, segmenter.svm_.coef_)[:, 0] + segmenter.svm_.intercept_
     expected = segmenter.decision_function(images[0])[drawn.row[part], drawn.col[part]]
     np.testing.assert_allclose(decisions, expected, atol=1e-4)
-    assert explain(segmenter)["embedding"] is None
+    assert choices(segmenter)["embedding"] is None
 
 
 def test_pages_have_names_of_their_own(tmp_path, rng):

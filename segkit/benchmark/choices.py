@@ -24,7 +24,7 @@ CRITERIA = {
 }
 
 
-def explain(
+def choices(
     segmenter: Segmenter, training: Sequence[tuple[NDArray[Any], NDArray[Any]]] | None = None
 ) -> dict[str, Any]:
     """Tell which channels were kept, how kernels scored, and how they spread the classes.
