@@ -226,10 +226,16 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X, y, sample_weight, feature_map
+        X : array-like of shape (n_samples, n_features), or (n_samples, p) with ``feature_map``
             As in `fit`.
+        y : array-like of shape (n_samples,)
+            Class of each row.
         Cs : sequence of float
             Values of ``C``, positive; best rising.
+        sample_weight : array-like of shape (n_samples,), default=None
+            As in `fit`.
+        feature_map : callable, default=None
+            As in `fit`.
 
         Returns
         -------

@@ -112,10 +112,16 @@ def fourier_dot(
 
     Parameters
     ----------
-    X, frequencies, phases, amplitudes
-        As in `fourier_map`.
+    X : ndarray of shape (n_samples, n_features), float32 or float64
+        The rows.
+    frequencies : ndarray of shape (n_features, n_draws)
+        Draws from the spectral law.
     coef : ndarray of shape (n_functions, n_components)
         Coefficients of each function.
+    phases : ndarray of shape (n_draws,), optional
+        As in `fourier_map`.
+    amplitudes : ndarray of shape (n_draws,)
+        Factor of each draw.
 
     Returns
     -------
