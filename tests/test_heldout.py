@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from segkit.calibration import share_threshold
-from segkit.heldout import NO_WORSE, HeldOut, hold_out
+from segkit.heldout import NO_WORSE, TOL, HeldOut, hold_out
 from segkit.kernels import LinearMixture
 from segkit.linear import LinearSVM
 from segkit.metrics import score_masks
@@ -37,7 +37,7 @@ def test_each_image_is_judged_by_the_others():
         others = drawn.image != index
         kernels = LinearMixture().fit(X[others], drawn.label[others], drawn.image[others])
         for row, penalty in zip(found.decisions, found.penalties, strict=True):
-            svm = LinearSVM(C=1 / (others.sum() * penalty), tol=1e-2)
+            svm = LinearSVM(C=1 / (others.sum() * penalty), tol=TOL)
             svm.fit(kernels.transform(X[others]), drawn.label[others], drawn.weight[others])
             expected = svm.decision_function(kernels.transform(X[~others]))
             np.testing.assert_allclose(row[~others, 0], expected, atol=1e-5)

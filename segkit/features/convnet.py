@@ -38,7 +38,9 @@ class Layer:
     Parameters
     ----------
     name : str
-        "conv3_2" in VGG networks, the module's path elsewhere.
+        "conv3_2" in VGG networks, the module's path elsewhere: what channels are stored under.
+    title : str
+        The name in the network's paper, such as "fire4_expand1x1" in SqueezeNet; `name` where there is none.
     node : str
         Its node in the traced graph.
     n_channels : int
@@ -52,6 +54,7 @@ class Layer:
     """
 
     name: str
+    title: str
     node: str
     n_channels: int
     stride: float
@@ -132,7 +135,7 @@ class ConvNetBank(FilterBank):
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
         """Channels of an image with `n_image_channels`, by view, scale and layer, in that order."""
         return tuple(
-            Channel(f"{layer.name}/{index:03d}{suffix}", layer.name + suffix)
+            Channel(f"{layer.name}/{index:03d}{suffix}", layer.title + suffix)
             for _, _, layer, suffix in self._blocks(n_image_channels)
             for index in range(layer.n_channels)
         )
@@ -176,10 +179,9 @@ class ConvNetBank(FilterBank):
 
     def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
         """Weights of the layers that these channels need, by torchvision's names."""
-        names = {
-            self.channels(n_image_channels)[index].group.split("@")[0].split("#")[0] for index in channels
-        }
-        needed = {key for layer in self._trace.layers if layer.name in names for key in layer.parameters}
+        known = self.channels(n_image_channels)
+        titles = {known[index].group.split("@")[0].split("#")[0] for index in channels}
+        needed = {key for layer in self._trace.layers if layer.title in titles for key in layer.parameters}
         return {key: self._trace.state[key].numpy() for key in sorted(needed)}
 
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
@@ -227,11 +229,12 @@ class ConvNetBank(FilterBank):
     def _selected_layers(self) -> list[Layer]:
         if self.layers is None:
             return self._trace.layers
-        missing = [name for name in self.layers if name not in self._trace.names]
+        known = {name for names in self._trace.names for name in names}
+        missing = [name for name in self.layers if name not in known]
         if missing:
-            names = ", ".join(self._trace.names)
-            raise ConfigError(f"layers {', '.join(missing)} are not in {self.network}: it has {names}")
-        return [layer for layer in self._trace.layers if layer.name in self.layers]
+            titles = ", ".join(title for _, title in self._trace.names)
+            raise ConfigError(f"layers {', '.join(missing)} are not in {self.network}: it has {titles}")
+        return [layer for layer in self._trace.layers if {layer.name, layer.title} & set(self.layers)]
 
     def _views(self, image: FloatArray) -> list[FloatArray]:
         """Three-channel images, (3, H, W) and normalised, that the network runs on."""
@@ -289,7 +292,7 @@ class _Trace:
             raise ConfigError(
                 f"{network} has no convolutional layers to take filters from: choose vgg16, resnet18, ..."
             )
-        self.names = [layer.name for layer in self.layers]
+        self.names = [(layer.name, layer.title) for layer in self.layers]
         expected = {
             key: self._graph_module.state_dict()[key] for layer in self.layers for key in layer.parameters
         }
@@ -364,6 +367,7 @@ def _find_layers(module: GraphModule) -> list[Layer]:
     grids: dict[Node, _Grid | None] = {}
     layers: list[Layer] = []
     vgg_name = _VGGNames() if _is_plain(module) else None
+    fire_title = _FireTitles() if _has_fire(module) else None
     for node in module.graph.nodes:
         inputs = [grids[parent] for parent in node.all_input_nodes]
         if node.op == "placeholder":
@@ -378,12 +382,21 @@ def _find_layers(module: GraphModule) -> list[Layer]:
         grid = grids[node]
         if vgg_name is not None:
             vgg_name.pass_by(submodule)
+        if fire_title is not None:
+            fire_title.pass_by(str(node.target), submodule)
         is_activation = isinstance(submodule, activations) or getattr(node.target, "__name__", "") == "relu"
         if grid is not None and is_activation and grid.parameters:
             name = str(vgg_name) if vgg_name is not None else str(node.name).removeprefix("features_")
             layers.append(
                 Layer(
-                    name, node.name, grid.n_channels, grid.stride, grid.offset, grid.radius, grid.parameters
+                    name,
+                    name if fire_title is None else str(fire_title),
+                    node.name,
+                    grid.n_channels,
+                    grid.stride,
+                    grid.offset,
+                    grid.radius,
+                    grid.parameters,
                 )
             )
     return layers
@@ -457,6 +470,32 @@ class _VGGNames:
 
     def __str__(self) -> str:
         return f"conv{self._block}_{self._number}"
+
+
+def _has_fire(module: GraphModule) -> bool:
+    """Whether a network is a SqueezeNet."""
+    return any(name.endswith("expand3x3") for name, _ in module.named_modules())
+
+
+class _FireTitles:
+    """Counts blocks of convolutions to give SqueezeNet's own names: conv1, fire2_squeeze, ..., conv10."""
+
+    def __init__(self) -> None:
+        self._blocks: list[str] = []
+        self._part = ""
+
+    def pass_by(self, target: str, submodule: Any) -> None:
+        from torch import nn
+
+        if isinstance(submodule, nn.Conv2d):
+            # features.3.squeeze is in a fire module, features.0 by itself
+            block, self._part = ".".join(target.split(".")[:2]), "_".join(target.split(".")[2:])
+            if block not in self._blocks:
+                self._blocks.append(block)
+
+    def __str__(self) -> str:
+        number = len(self._blocks)
+        return f"fire{number}_{self._part}" if self._part else f"conv{number}"
 
 
 def _random_state_dict(expected: dict[str, torch.Tensor], random_state: int) -> dict[str, torch.Tensor]:

@@ -83,6 +83,23 @@ def test_an_edge_is_seen_where_it_is(network):
             assert abs(positions.mean() - 64) <= stack.stride
 
 
+@pytest.mark.parametrize("network", ["squeezenet1_0", "squeezenet1_1"])
+def test_squeezenet_layers_have_the_names_of_their_paper(network):
+    titles = [layer.title for layer in ConvNetBank(network, weights="random")._trace.layers]
+    fires = [f"fire{n}_{part}" for n in range(2, 10) for part in ("squeeze", "expand1x1", "expand3x3")]
+    assert titles == ["conv1", *fires, "conv10"]
+
+
+def test_layers_are_chosen_by_either_name():
+    by_title = ConvNetBank("squeezenet1_0", weights="random", layers=["fire2_squeeze"])
+    by_path = ConvNetBank("squeezenet1_0", weights="random", layers=["3_squeeze_activation"])
+    assert by_title.channels() == by_path.channels()
+    assert by_title.channels()[0] == ("3_squeeze_activation/000", "fire2_squeeze")
+    assert set(by_title.weights_used(np.array([0]), 3)) == {
+        "features.0.weight", "features.0.bias", "features.3.squeeze.weight", "features.3.squeeze.bias",
+    }  # fmt: skip
+
+
 def test_only_wanted_channels_are_returned_and_the_network_stops_there(vgg16, image):
     wanted = np.array([3, 70, 200])
     full = vgg16.dense(image, np.arange(256))
