@@ -221,8 +221,8 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
     ) -> list[Self]:
         """Fit at several values of ``C``, each from where the one before ended.
 
-        A step of the next problem starts from the Hessian of the last: few rows cross the margin when ``C``
-        changes by a factor of three, so that a path of values costs little more than its first.
+        Few rows cross the margin when ``C`` changes by a factor of three: one or two steps are enough then, and
+        only the rows inside the margin are looked at.
 
         Parameters
         ----------
@@ -544,11 +544,10 @@ class _Problem:
         self.lower_bound = -np.inf
 
     def reweigh(self, factor: float) -> None:
-        """Multiply all costs by a factor, and smooth as at first."""
+        """Multiply all costs by a factor, smooth as at first, and begin the sums anew, free of rounding."""
         self.cost = factor * self.cost
-        self.hessian *= factor
-        self.pull *= factor
         self.loss, self.lower_bound = self.first_loss, -np.inf
+        self.zone[:], self.hessian[:], self.pull[:] = OUTSIDE, 0, 0
 
     def target_zone(self, sample: _Sample) -> NDArray[np.int8]:
         """Zones that the slacks ask for; forgets the Hessian where building it anew is cheaper."""
@@ -618,11 +617,14 @@ class _Problem:
         diagonal += self.ridge
         if not diagonal[-1]:  # a free intercept that no row bends is at its minimum already
             diagonal[-1] = 1
-        try:
-            factor = cho_factor(matrix, lower=True, check_finite=False)
-        except LinAlgError:  # float32 products are positive definite only up to rounding
-            diagonal += np.sqrt(diagonal.size) * rounding
-            factor = cho_factor(matrix, lower=True, check_finite=False)
+        extra = np.sqrt(diagonal.size) * rounding
+        while True:
+            try:
+                factor = cho_factor(matrix, lower=True, check_finite=False)
+                break
+            except LinAlgError:  # float32 products are positive definite only up to rounding
+                diagonal += extra
+                extra *= 10
         return -cast(Floats, cho_solve(factor, self.gradient(sample), check_finite=False))
 
     def move(self, sample: _Sample, direction: Floats, decisions: Floats) -> None:

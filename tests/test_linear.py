@@ -409,3 +409,17 @@ def test_path_refuses_what_is_no_path(Cs, error):
     X, y = overlapping()
     with pytest.raises(error, match="C"):
         LinearSVM().path(X, y, Cs)
+
+
+def test_float32_sums_that_rounding_spoils_do_not_stop_it():
+    """Far from the origin the Hessian is positive definite only up to rounding, more so for large C."""
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 2
+    offset = 300 * rng.normal(size=60)
+    X = (rng.normal(size=(600, 60)) + offset + np.outer(2 * y - 1, rng.normal(size=60))).astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        path = LinearSVM().path(X, y, [1e-2, 1.0, 100.0, 1e4])
+    for svm in path:
+        assert np.isfinite(svm.coef_).all()
+        assert (svm.predict(X) == y).mean() > 0.99

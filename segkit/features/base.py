@@ -65,9 +65,13 @@ class FeatureMaps:
         height, width = self.values.shape[1:]
         top, bottom, v = _neighbours(rows, height, self.stride, self.offset)
         left, right, u = _neighbours(cols, width, self.stride, self.offset)
-        planes = self.values.reshape(len(self.values), -1)
-        if not (v.any() or u.any()):
-            return np.ascontiguousarray(planes.take(top * width + left, axis=1).T)
+        planes = self.values.reshape(len(self.values), height * width)
+        if not (
+            v.any() or u.any()
+        ):  # cells themselves; planes may lie in memory map by map or pixel by pixel
+            at = top * width + left
+            by_map = planes.flags.c_contiguous
+            return np.ascontiguousarray(planes.take(at, axis=1).T if by_map else planes.T[at])
         cells = np.ascontiguousarray(planes.T)
         on_left = _lerp(cells[top * width + left], cells[bottom * width + left], v[:, None])
         on_right = _lerp(cells[top * width + right], cells[bottom * width + right], v[:, None])
@@ -221,7 +225,7 @@ def sample_maps(
     column = _columns(stacks, channels)
     out = np.empty((rows.size, len(column)), dtype=np.float32)
     for stack in stacks:
-        columns = np.array([column[index] for index in stack.indices])
+        columns = np.array([column[index] for index in stack.indices], dtype=np.intp)
         out[:, as_slice(columns)] = stack.sample(rows, cols)
     return out
 

@@ -171,7 +171,7 @@ class ConvNetBank(FilterBank):
         for (view, scale), layers in tasks.items():
             outputs = self._run(views[view], scale, tuple(layer.node for layer, _, _ in layers))
             for (layer, kept, first), output in zip(layers, outputs, strict=True):
-                values = output if kept.size == layer.n_channels else output[kept - first]
+                values = output if kept.size == layer.n_channels else _take(output, kept - first)
                 # a scaled image's pixel q covers the original's (q + 1/2) / scale - 1/2
                 offset = (layer.offset + 0.5) / scale - 0.5
                 stacks.append(FeatureMaps(values, kept, layer.stride / scale, offset))
@@ -260,6 +260,7 @@ class ConvNetBank(FilterBank):
         with torch.inference_mode():
             if scale != 1:
                 batch = _shrink(batch, scale)
+            batch = batch.contiguous(memory_format=torch.channels_last)
             try:
                 outputs = self._trace.up_to(nodes)(batch)
             except RuntimeError as error:
@@ -269,6 +270,11 @@ class ConvNetBank(FilterBank):
                     f"choose shallower layers (bank.layers), fewer scales (bank.pyramid), or larger images"
                 ) from error
         return [output[0].numpy() for output in outputs]
+
+
+def _take(maps: FloatArray, channels: NDArray[np.intp]) -> FloatArray:
+    """Take channels of maps (C, H, W) that lie in memory pixel by pixel, as the result does."""
+    return maps.transpose(1, 2, 0).take(channels, axis=2).transpose(2, 0, 1)
 
 
 def _shrink(batch: torch.Tensor, scale: float) -> torch.Tensor:
@@ -286,6 +292,8 @@ class _Trace:
     """A network's graph, its weights, and the activations that the weights reach."""
 
     def __init__(self, network: str, state: dict[str, torch.Tensor] | None, *, random_state: int = 0) -> None:
+        import torch
+
         self._graph_module = _trace_network(network)
         self.layers = _find_layers(self._graph_module)
         if not self.layers:
@@ -310,6 +318,10 @@ class _Trace:
             key: state[key].float() if state[key].is_floating_point() else state[key] for key in needed
         }
         self._graph_module.load_state_dict(self.state, strict=False, assign=True)
+        # Pixel by pixel is how processors convolve fastest, and how features are read.
+        for name, parameter in self._graph_module.named_parameters():
+            if name in self.state and parameter.ndim == 4:
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         self._pruned: dict[tuple[str, ...], GraphModule] = {}
 
     def up_to(self, nodes: tuple[str, ...]) -> GraphModule:
