@@ -4,8 +4,8 @@
         [--sets ...] [--methods ...] [--train-sizes ...] [--seeds N] [--quick]
 
 Each variant is the default recipe (VGG19 and SqueezeNet at two scales, and multiscale filters) with one part
-changed. Runs are kept in ablations-SET.json as they are done, in the form of segmentation-SET.json; the table
-with paired intervals is written to ablations.md.
+changed. Runs are kept in ablations-SET.json as they are done, in the form of segmentation-SET.json, where the
+committed ones of the default recipe are; the table with paired intervals is written to ablations.md.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.segmentation import SETS, Results, measure, parser_of, scores_of, stacked_bank, write_made_up
+from benchmarks.tables.common import RESULTS
 from segkit.errors import SegkitError
 from segkit.statistics import compare
 
-BASE = "default"
+BASE = "segkit-vgg"
 TITLES = {
-    BASE: "default recipe",
     "set": "channels centred on the whole set, not on each image",
     "top256": "256 channels instead of 1,024",
     "top4096": "4,096 channels instead of 1,024",
@@ -92,10 +92,17 @@ def table(results: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def with_base(path: Path) -> dict[str, Any]:
+    """Give the runs of a result file of variants, and those of the default recipe on the same set."""
+    name = path.stem.removeprefix("ablations-")
+    files = [RESULTS / f"segmentation-{name}.json", path]
+    runs = [run for file in files for run in Results(file, name).runs]
+    return {"runs": [run for run in runs if run["method"] in (BASE, *TITLES)]}
+
+
 def main() -> None:
     parser = parser_of(__doc__, methods=tuple(TITLES), train_sizes=[1, 5])
     arguments = parser.parse_args()
-    results: dict[str, dict[str, Any]] = {}
     try:
         with tempfile.TemporaryDirectory() as temporary:
             if arguments.quick:
@@ -111,13 +118,13 @@ def main() -> None:
                     for option in ["kind=segkit", *options]
                 ]
                 measure(arguments.data / name, kept, Path(temporary) / "work" / name, arguments, overrides)
-                results[name] = {"runs": kept.runs}
     except SegkitError as error:
         raise SystemExit(str(error)) from error
-    for name in SETS:
-        path = arguments.out / f"ablations-{name}.json"
-        if name not in results and path.exists():
-            results[name] = {"runs": Results(path, name).runs}
+    results = {
+        name: with_base(path)
+        for name in dict.fromkeys([*SETS, *arguments.sets])
+        if (path := arguments.out / f"ablations-{name}.json").exists()
+    }
     (arguments.out / "ablations.md").write_text(table(results), encoding="utf-8")
 
 

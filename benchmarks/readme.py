@@ -129,6 +129,25 @@ def predict_speed(result: dict[str, Any]) -> str:
     )
 
 
+def recipe_speed(result: dict[str, Any]) -> str:
+    lines = [
+        "| method | set (pixels) | training, wall | training, processor | segmenting one image, times the forest |",
+        "|---|---|---|---|---|",
+    ]
+    for record in result["records"]:
+        shape = " x ".join(map(str, record["shape"]))
+        for method, seconds in record["fit"].items():
+            ratios = record["predict_ratio"].get(method)
+            times = (
+                "1" if ratios is None else f"{np.median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
+            )
+            lines.append(
+                f"| {TITLES[method]} | {record['set']} ({shape}) | {seconds['wall']:.0f} s "
+                f"| {seconds['processor']:.0f} s | {times} |"
+            )
+    return "\n".join(lines)
+
+
 def demo(result: dict[str, Any]) -> str:
     low, high = result["interval"]
     return (
@@ -184,6 +203,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "differences": ("segmentation-*.json", differences),
     "cost": ("segmentation-*.json", cost),
     "predict_speed": ("predict_speed.json", predict_speed),
+    "recipe_speed": ("recipe_speed.json", recipe_speed),
     "demo": ("demo.json", demo),
     "few_digits": ("003-table2.json", few_digits),
     "orbit_segmentation": ("orbit_segmentation.json", orbit_segmentation),
