@@ -68,7 +68,8 @@ def expected_iou(held_out: dict[str, Any]) -> str:
         text += f" (95 % interval {held_out['interval'][0]:.3f} to {held_out['interval'][1]:.3f})"
     if where == "blocks":
         return f"{text}, from blocks of the one image held out in turn; other images may differ more"
-    return f"{text}, from {n} training image{'' if n == 1 else 's'} held out in turn" + (
+    images = "1 training image" if n == 1 else f"{n} training images, each"
+    return f"{text}, from {images} judged by classifiers that had not seen it" + (
         "; too few to rely on" if n < FEW_TRAINING_IMAGES else ""
     )
 

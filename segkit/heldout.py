@@ -1,7 +1,7 @@
 """What training images tell about other images: each is held out in turn.
 
 Pixels of one image are alike, so a penalty or a threshold is judged on images (or, of a single image, blocks)
-that the classifier did not see.
+of which nothing was seen: neither by the classifier nor by what was learnt before it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 from sklearn.base import clone
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import has_fit_parameter
 
 from segkit.base import FloatArray, Progress
@@ -21,13 +23,83 @@ from segkit.kernels import KernelMixture
 from segkit.linear import LinearSVM
 from segkit.metrics import iou_of
 from segkit.sampling import PixelSample
-from segkit.statistics import bootstrap_interval
 
 IntArray = NDArray[np.intp]
 # Of penalties whose held-out mean IoU is this close to the best, the largest is taken.
 NO_WORSE = 5e-4
 # Relative duality gap of the classifiers that judge.
 TOL = 1e-3
+# Fewer values have no interval: Student's t of two says nothing.
+FEWEST_FOR_INTERVAL = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """Everything that is learnt from labels, to be learnt anew where an image is held out.
+
+    Parameters
+    ----------
+    selector : estimator
+        Which channels to keep, with ``get_support``.
+    kernels : KernelMixture
+        Kernels of the standardised channels.
+    svm : LinearSVM
+        Its options; ``C`` is set by the penalties.
+    gaussian : ndarray of shape (n_channels,), bool, or None
+        Of all channels those that Gaussians may see, for kernels that ask for ``gaussian_columns``.
+    """
+
+    selector: Any
+    kernels: KernelMixture
+    svm: LinearSVM
+    gaussian: NDArray[np.bool_] | None = None
+
+    def decide(
+        self,
+        X: FloatArray,
+        drawn: PixelSample,
+        groups: IntArray,
+        penalties: Sequence[float],
+        unseen: FloatArray,
+    ) -> FloatArray:
+        """Decide on unseen pixels by classifiers of the drawn ones.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_channels), float32
+            All channels of the drawn pixels, as the bank gives them.
+        drawn : PixelSample
+            The pixels.
+        groups : ndarray of shape (n,), int
+            Image or block of each.
+        penalties : sequence of float
+            Values of lambda (eq. 7.17).
+        unseen : ndarray of shape (m, n_channels), float32
+            Channels of the others.
+
+        Returns
+        -------
+        ndarray of shape (n_penalties, m, n_planes), float32
+            Decisions at each penalty.
+        """
+        kept = fit_grouped(clone(self.selector), X, drawn.label, groups).get_support(indices=True)
+        scaler = StandardScaler().fit(X[:, kept], sample_weight=drawn.weight)
+        rows, others = scaler.transform(X[:, kept]), scaler.transform(unseen[:, kept])
+        kernels = clone(self.kernels)
+        if self.gaussian is not None:
+            kernels.set_params(gaussian_columns=self.gaussian[kept])
+        fit_grouped(kernels, rows, drawn.label, groups)
+        judges = (
+            clone(self.svm)
+            .set_params(tol=TOL)
+            .path(
+                kernels.transform(rows),
+                drawn.label,
+                [1 / (len(rows) * penalty) for penalty in penalties],
+                drawn.weight,
+            )
+        )
+        return np.stack([kernels.dot(others, judge.coef_) + judge.intercept_ for judge in judges])
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,42 +146,52 @@ class HeldOut:
         """
         by_block = np.unique(self.drawn.image).size == 1
         region = np.unique(self.fold if by_block else self.drawn.image, return_inverse=True)[1]
-        thresholds = [self._threshold(plane, region, rule) for plane in self.decisions]
-        scores = np.array(
-            [
-                self._iou(plane, threshold, region)
-                for plane, threshold in zip(self.decisions, thresholds, strict=True)
-            ]
-        )
+        scores = np.array([self._scores(plane, region, rule) for plane in self.decisions])
         means = np.nanmean(scores, axis=1)
         best = int(np.argmax(means >= means.max() - NO_WORSE))
-        interval = bootstrap_interval(scores[best]) if scores.shape[1] > 1 else None
         summary = {
             "regions": "blocks" if by_block else "images",
             "n_regions": scores.shape[1],
             "mean_iou": float(means[best]),
-            "interval": None if interval is None else [float(end) for end in interval],
+            "interval": _interval(scores[best]),
             "by_lambda": {
                 f"{value:g}": float(mean) for value, mean in zip(self.penalties, means, strict=True)
             },
         }
-        return Choice(float(self.penalties[best]), thresholds[best], self.decisions[best], summary)
+        threshold = self._threshold(self.decisions[best], region, rule)
+        return Choice(float(self.penalties[best]), threshold, self.decisions[best], summary)
 
-    def _threshold(self, decisions: FloatArray, region: IntArray, rule: str) -> float:
+    def _scores(self, decisions: FloatArray, region: IntArray, rule: str) -> NDArray[np.float64]:
+        """Mean IoU of each region, at the threshold that the others speak for."""
+        n_regions = region.max() + 1
+        scores = np.empty(n_regions)
+        for index in range(n_regions):
+            mine = region == index
+            others = ~mine if n_regions > 1 else mine
+            threshold = self._threshold(decisions, region, rule, others)
+            scores[index] = self._iou(decisions, threshold, mine)
+        return scores
+
+    def _threshold(
+        self,
+        decisions: FloatArray,
+        region: IntArray,
+        rule: str,
+        rows: NDArray[np.bool_] | slice = slice(None),
+    ) -> float:
         if self.n_classes > 2 or rule == "zero":
             return 0.0
-        label, weight = self.drawn.label, self.drawn.weight
-        if rule == "iou":
-            return best_threshold(decisions[:, 0], label, weight, region)
-        return share_threshold(decisions[:, 0], label, weight, region)
+        rule_of = best_threshold if rule == "iou" else share_threshold
+        return rule_of(decisions[rows, 0], self.drawn.label[rows], self.drawn.weight[rows], region[rows])
 
-    def _iou(self, decisions: FloatArray, threshold: float, region: IntArray) -> NDArray[np.float64]:
-        """Mean IoU of the pixels of each region, weighted to what they stand for."""
-        n = self.n_classes
-        guess = decisions.argmax(axis=1) if n > 2 else (decisions[:, 0] > threshold).astype(np.intp)
-        cells = (region * n + self.drawn.label) * n + guess
-        counts = np.bincount(cells, weights=self.drawn.weight, minlength=(region.max() + 1) * n**2)
-        return np.asarray(np.nanmean(iou_of(counts.reshape(-1, n, n)), axis=1))
+    def _iou(self, decisions: FloatArray, threshold: float, rows: NDArray[np.bool_]) -> float:
+        """Mean IoU of some pixels, weighted to what they stand for."""
+        n, planes = self.n_classes, decisions[rows]
+        guess = planes.argmax(axis=1) if n > 2 else (planes[:, 0] > threshold).astype(np.intp)
+        counts = np.bincount(
+            self.drawn.label[rows] * n + guess, weights=self.drawn.weight[rows], minlength=n**2
+        )
+        return float(np.nanmean(iou_of(counts.reshape(n, n))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +207,8 @@ class Choice:
     decisions : ndarray of shape (n, n_planes), float32
         Held-out decisions at that penalty.
     summary : dict
-        JSON-able: mean IoU over held-out images or blocks, its bootstrap interval, the mean at each penalty.
+        JSON-able: mean IoU over held-out images or blocks, its 95 % interval of Student's t (None of fewer than
+        three), the mean at each penalty.
     """
 
     penalty: float
@@ -139,8 +222,7 @@ def hold_out(
     drawn: PixelSample,
     groups: IntArray,
     fold: IntArray,
-    kernels: KernelMixture,
-    svm: LinearSVM,
+    recipe: Recipe,
     penalties: Sequence[float],
     n_classes: int,
     progress: Progress,
@@ -150,16 +232,13 @@ def hold_out(
     Parameters
     ----------
     X : ndarray of shape (n, n_channels), float32
-        Standardised channels.
+        All channels, as the bank gives them.
     drawn : PixelSample
         The pixels.
     groups, fold : ndarray of shape (n,), int
         Image or block of each pixel, and the fold in which it is held out.
-    kernels : KernelMixture
-        Fitted on all pixels. Weights of channels are learnt anew in each fold; those of the handful of
-        bandwidths of `MixtureRFF` tell nothing of a held-out label.
-    svm : LinearSVM
-        Its options; ``C`` is set by the penalties.
+    recipe : Recipe
+        What is learnt from the others.
     penalties : sequence of float
         Values of lambda (eq. 7.17).
     n_classes : int
@@ -174,24 +253,12 @@ def hold_out(
     """
     n_planes = 1 if n_classes == 2 else n_classes
     decisions = np.full((len(penalties), len(X), n_planes), np.nan, dtype=np.float32)
-    for index in progress(range(fold.max() + 1), "Held-out images"):
+    for index in progress(np.unique(fold), "Held-out images"):
         others, held_out = fold != index, fold == index
-        if np.bincount(drawn.label[others], minlength=n_classes).min() < 2:
-            continue
-        if kernels.weighs_columns:
-            kernels = fit_grouped(clone(kernels), X[others], drawn.label[others], groups[others])
-        judges = (
-            clone(svm)
-            .set_params(tol=TOL)
-            .path(
-                kernels.transform(X[others]),
-                drawn.label[others],
-                [1 / (np.count_nonzero(others) * penalty) for penalty in penalties],
-                drawn.weight[others],
+        if np.bincount(drawn.label[others], minlength=n_classes).min() >= 2:
+            decisions[:, held_out] = recipe.decide(
+                X[others], drawn.subset(others), groups[others], penalties, X[held_out]
             )
-        )
-        for row, judge in zip(decisions, judges, strict=True):
-            row[held_out] = kernels.dot(X[held_out], judge.coef_) + judge.intercept_
     judged = ~np.isnan(decisions[0, :, 0])
     return HeldOut(penalties, decisions[:, judged], drawn.subset(judged), fold[judged], n_classes)
 
@@ -199,3 +266,11 @@ def hold_out(
 def fit_grouped(estimator: Any, X: FloatArray, y: NDArray[Any], groups: IntArray) -> Any:
     """Fit an estimator, with groups if it takes them."""
     return estimator.fit(X, y, groups) if has_fit_parameter(estimator, "groups") else estimator.fit(X, y)
+
+
+def _interval(scores: NDArray[np.float64]) -> list[float] | None:
+    """95 % interval of the mean, by Student's t, within 0 and 1."""
+    if scores.size < FEWEST_FOR_INTERVAL:
+        return None
+    ends = np.mean(scores) + stats.sem(scores) * stats.t.ppf([0.025, 0.975], scores.size - 1)
+    return [float(end) for end in np.clip(ends, 0, 1)]

@@ -268,8 +268,9 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
                 for problem in problems:
                     problem.reweigh(copy.C / copies[place - 1].C)
                 copy.n_iter_ = _newton(blocks, problems, all_rows, self.tol, self.max_iter)
-            for name in ("classes_", "n_features_in_"):
-                setattr(copy, name, getattr(copies[0], name))
+            for name in ("classes_", "n_features_in_", "feature_names_in_"):
+                if hasattr(copies[0], name):
+                    setattr(copy, name, getattr(copies[0], name))
             copy._keep(problems, basis, blocks.dtype)
         return copies
 
@@ -286,7 +287,10 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         blocks = _Blocks(X, np.flatnonzero(weight), feature_map, self.memory_limit)
         self.n_features_in_ = blocks.n_features
         self.classes_, label = _two_or_more_classes(y[blocks.rows])
-        cost = self.C * weight[blocks.rows] * compute_sample_weight(self.class_weight, y[blocks.rows])
+        of_class = compute_sample_weight(self.class_weight, y[blocks.rows])
+        if not (of_class >= 0).all():
+            raise InputError(f"class_weight={self.class_weight}: give no weight below 0")
+        cost = self.C * weight[blocks.rows] * of_class
 
         basis = None
         if blocks.n_rows < blocks.n_features:
@@ -447,14 +451,19 @@ class _Blocks:
             for part, features in self(positions):
                 out[part] = features @ beta
         out += theta[-1]
-        _check_finite(out)
+        self.check_finite(out)
         return out
 
-
-def _check_finite(made: NDArray[Any]) -> None:
-    """Check what was made of features; X itself is finite, so only a feature map can be at fault."""
-    if not np.isfinite(made).all():
-        raise InputError("feature_map returned NaN or infinity: it must return finite floats")
+    def check_finite(self, made: NDArray[Any]) -> None:
+        """Check what was made of features, X itself being finite."""
+        if np.isfinite(made).all():
+            return
+        if self.feature_map is not None:
+            raise InputError("feature_map returned NaN or infinity: it must return finite floats")
+        raise InputError(
+            f"numbers grew beyond the range of {self.dtype}: scale the features, for example with StandardScaler, "
+            f"or choose a smaller C"
+        )
 
 
 def _in_span_of_rows(blocks: _Blocks) -> tuple[_Blocks, NDArray[Any]]:
@@ -465,7 +474,7 @@ def _in_span_of_rows(blocks: _Blocks) -> tuple[_Blocks, NDArray[Any]]:
     features = np.empty((blocks.n_rows, blocks.n_features), dtype=blocks.dtype)
     for part, block in blocks(np.arange(blocks.n_rows)):
         features[part] = block
-    _check_finite(features)
+    blocks.check_finite(features)
     basis, coordinates = qr(features.T, mode="economic", overwrite_a=True)
     rotated = np.ascontiguousarray(coordinates.T)
     return _Blocks(rotated, np.arange(blocks.n_rows), None, blocks.memory_limit), basis
@@ -617,7 +626,7 @@ class _Problem:
         diagonal += self.ridge
         if not diagonal[-1]:  # a free intercept that no row bends is at its minimum already
             diagonal[-1] = 1
-        extra = np.sqrt(diagonal.size) * rounding
+        extra = np.sqrt(diagonal.size) * max(rounding, np.finfo(np.float32).tiny)
         while True:
             try:
                 factor = cho_factor(matrix, lower=True, check_finite=False)

@@ -31,17 +31,18 @@ def least_areas(ids: Sequence[NDArray[np.uint8]], n_classes: int, share: float) 
     -------
     ndarray of shape (n_classes, 2), float64
         Areas in pixels, of regions that are whole and of those that the border of an image cuts:
-        ``share (1 - 1 / n)`` of the smallest one in the n images that hold the class, for what is smallest
-        in a few images is not the smallest there is (so one image tells nothing), and at most a
+        ``share (1 - 1 / n)`` of the smallest one in the n images with a region of known size of the class, for what
+        is smallest in a few images is not the smallest there is (so one image tells nothing), and at most a
         hundredth of an image. Where all regions of a class are whole, or all are cut, the others are
         taken to be no smaller: if no object has a hole, small holes are none. Regions beside unlabelled
         pixels have an unknown size; a class that has no others is given 0.
     """
-    smallest = np.min([_smallest_areas(mask, n_classes) for mask in ids], axis=0)
+    of_images = np.array([_smallest_areas(mask, n_classes) for mask in ids])
+    smallest = of_images.min(axis=0)
     smallest = np.where(np.isinf(smallest), smallest[:, ::-1], smallest)
-    n_holders = np.array([sum((mask == k).any() for mask in ids) for k in range(n_classes)])
+    n_known = np.isfinite(of_images).any(axis=2).sum(axis=0)
     least = (
-        share * (1 - 1 / np.maximum(n_holders, 1))[:, np.newaxis] * np.where(np.isinf(smallest), 0, smallest)
+        share * (1 - 1 / np.maximum(n_known, 1))[:, np.newaxis] * np.where(np.isinf(smallest), 0, smallest)
     )
     return np.asarray(np.minimum(least, MOST_OF_IMAGE * min(mask.size for mask in ids)))
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from segkit.base import BaseSegmenter, FloatArray, IdArray, Progress
@@ -25,7 +26,7 @@ from segkit.features import (
     StackedBank,
     bank_from_dict,
 )
-from segkit.heldout import HeldOut, fit_grouped, hold_out
+from segkit.heldout import HeldOut, Recipe, fit_grouped, hold_out
 from segkit.images import UNLABELLED
 from segkit.kernels import KernelMixture, LinearGaussianMixture
 from segkit.linear import LinearSVM
@@ -37,7 +38,6 @@ from segkit.store import digest_arrays, read_model, write_model
 from segkit.stored import parameters_of, restore, to_stored
 
 N_FOLDS = 5
-CALIBRATION_PIXELS = 6_000
 # Ten times the selector's own tolerance: half the time, and the same channels but for a few.
 SELECTION_TOL = 1e-3
 # Strides of maps are read off a corner of so many rows and columns.
@@ -71,7 +71,8 @@ class Segmenter(BaseSegmenter):
         What is taken for the zero of a channel: its mean over each image, so that staining and lighting
         matter less, or its mean over all training pixels. Its scale is that of the training pixels.
     selection_pixels : int, default=6000
-        Pixels that channels are selected on, as many of each class as there are to be had.
+        Pixels that channels are selected on, as many of each class as there are to be had. On the same
+        ones, penalty, threshold and probabilities are judged, with each image held out in turn.
     training_pixels : int, default=20_000
         Pixels that kernels and classifier learn from, drawn in the same way and weighted back to
         the share each class has among all labelled pixels.
@@ -107,8 +108,9 @@ class Segmenter(BaseSegmenter):
     lambda_ : float or None
         The penalty chosen; None if `lambdas` is None.
     held_out_ : dict or None
-        Mean IoU of training pixels whose image (or block) was held out, its 95 % bootstrap interval over
-        images, and the mean at each penalty; None if no class can be held out.
+        Mean IoU of training pixels whose image (or block) was held out of all that was learnt, threshold
+        included; its 95 % interval over images (Student's t), and the mean at each penalty, of which the
+        best was taken. None if no class can be held out.
     n_image_channels_ : int
         Channels of the training images.
     channels_ : tuple of Channel
@@ -176,30 +178,44 @@ class Segmenter(BaseSegmenter):
         self.bank_ = (clone(self.bank) if self.bank is not None else default_bank()).fit(images)
         self.selector_ = self._seeded(self.selector, MMDSelector)
         self.kernels_ = self._seeded(self.kernels, LinearGaussianMixture)
+        self.svm_ = clone(self.svm) if self.svm is not None else LinearSVM()
 
-        drawn = draw_pixels(ids, n_classes, self.selection_pixels, rng)
+        drawn, training = (
+            draw_pixels(ids, n_classes, n_pixels, rng)
+            for n_pixels in (self.selection_pixels, self.training_pixels)
+        )
         X = self._sample(images, drawn, None, progress, "Filter bank")
-        fit_grouped(self.selector_, X, drawn.label, _groups(drawn, shapes))
-        kept = np.flatnonzero(self.selector_.get_support())
+        groups = _groups(drawn, shapes)
+        fit_grouped(self.selector_, X, drawn.label, groups)
+        self._kept = kept = self.selector_.get_support(indices=True)
         names = self.bank_.channels(self.n_image_channels_)
         self.channels_ = tuple(names[index] for index in kept)
-        self._kept = kept
-        if getattr(self.kernels_, "gaussian_columns", ()) is None:
-            self.kernels_.set_params(gaussian_columns=self._at_every_pixel(images[0]))
+        gaussian = self._choose_gaussian_columns(images[0])
         selected = time.perf_counter()
 
-        drawn = draw_pixels(ids, n_classes, self.training_pixels, rng)
-        X = self._sample(images, drawn, kept, progress, "Kept channels")
-        self._standardise(X, drawn.weight)
-        groups = _groups(drawn, shapes)
-        fit_grouped(self.kernels_, X, drawn.label, groups)
-        self.svm_ = clone(self.svm) if self.svm is not None else LinearSVM()
-        self._calibrate(X, drawn, groups, assign_folds(drawn, shapes, N_FOLDS), progress)
-        self.svm_.fit(X, drawn.label, drawn.weight, feature_map=self.kernels_.transform)
+        n_training = training.label.size
+        own = 1 / (n_training * float(self.svm_.C))
+        penalties = [own] if self.lambdas is None else sorted(self.lambdas, reverse=True)
+        recipe = Recipe(self.selector_, self.kernels_, self.svm_, gaussian)
+        self._calibrate(X, drawn, groups, assign_folds(drawn, shapes, N_FOLDS), recipe, penalties, progress)
+        calibrated = time.perf_counter()
+
+        X = self._sample(images, training, kept, progress, "Kept channels")
+        scaler = StandardScaler(copy=False).fit(X, sample_weight=training.weight)
+        X = scaler.transform(X)
+        self._mean, self._scale = scaler.mean_.astype(np.float32), scaler.scale_.astype(np.float32)
+        fit_grouped(self.kernels_, X, training.label, _groups(training, shapes))
+        if self.lambda_ is not None:
+            self.svm_.set_params(C=1 / (n_training * self.lambda_))
+        self.svm_.fit(X, training.label, training.weight, feature_map=self.kernels_.transform)
         self.least_areas_ = least_areas(ids, n_classes, self.smallest_region)
         trained = time.perf_counter()
-        seconds = {"select": selected - start, "train": trained - selected}
-        self._summarise(images, ids, len(X), progress, seconds)
+        seconds = {
+            "select": selected - start,
+            "calibrate": calibrated - selected,
+            "train": trained - calibrated,
+        }
+        self._summarise(images, ids, n_training, progress, seconds)
 
     def decision_function(self, images: ArrayLike | Sequence[ArrayLike]) -> Any:
         """Signed distances to the separating plane, in units of the margin.
@@ -297,19 +313,20 @@ class Segmenter(BaseSegmenter):
         )
         return np.asarray(X[: len(rows)] - X[len(rows) :].mean(axis=0))
 
-    def _at_every_pixel(self, image: FloatArray) -> NDArray[np.bool_]:
-        """Tell the kept channels whose maps have a value at each pixel."""
-        maps = self.bank_.maps(image[:CORNER, :CORNER], self._kept)
-        fine = [stack.indices for stack in maps if stack.stride == 1]
-        return np.isin(self._kept, np.concatenate([[], *fine]))
-
-    def _standardise(self, X: FloatArray, weight: NDArray[np.float64]) -> None:
-        """Learn mean and scale of each kept channel and apply them to X in place."""
-        self._mean = np.average(X, axis=0, weights=weight).astype(np.float32)
-        X -= self._mean
-        variance = np.average(np.square(X, dtype=np.float64), axis=0, weights=weight)
-        self._scale = np.sqrt(np.where(variance > 0, variance, 1)).astype(np.float32)
-        X /= self._scale
+    def _choose_gaussian_columns(self, image: FloatArray) -> NDArray[np.bool_] | None:
+        """Of all channels those that Gaussians see: if the kernels leave it open, those with a value at each pixel."""
+        if not hasattr(self.kernels_, "gaussian_columns"):
+            return None
+        seen = np.zeros(len(self.bank_.channels(self.n_image_channels_)), dtype=bool)
+        if self.kernels_.gaussian_columns is None:
+            for stack in self.bank_.maps(image[:CORNER, :CORNER]):
+                seen[stack.indices] = stack.stride == 1
+            self.kernels_.set_params(gaussian_columns=seen[self._kept])
+        else:
+            wanted = np.asarray(self.kernels_.gaussian_columns)
+            if wanted.shape == self._kept.shape:  # else the kernels say what is wrong with it
+                seen[self._kept] = wanted
+        return seen
 
     def _calibrate(
         self,
@@ -317,37 +334,26 @@ class Segmenter(BaseSegmenter):
         drawn: PixelSample,
         groups: NDArray[np.intp],
         fold: NDArray[np.intp],
+        recipe: Recipe,
+        penalties: Sequence[float],
         progress: Progress,
     ) -> None:
         """Choose penalty, threshold and Platt's scaling on pixels whose image (or block) was held out."""
         self.threshold_, self.platt_ = 0.0, PlattScaling.identity(self.classes_.size)
         self.held_out_: dict[str, Any] | None = None
         self.lambda_: float | None = None if self.lambdas is None else float(np.median(self.lambdas))
-        if self.lambdas is not None or self.probability == "platt" or self.threshold != "zero":
-            some = np.random.default_rng(self.random_state).permutation(len(X))[:CALIBRATION_PIXELS]
-            own = 1 / (len(X) * float(self.svm_.C))
-            held_out = hold_out(
-                X[some],
-                drawn.subset(some),
-                groups[some],
-                fold[some],
-                self.kernels_,
-                self.svm_,
-                [own] if self.lambdas is None else sorted(self.lambdas, reverse=True),
-                self.classes_.size,
-                progress,
+        if self.lambdas is None and self.probability == "raw" and self.threshold == "zero":
+            return
+        held_out = hold_out(X, drawn, groups, fold, recipe, penalties, self.classes_.size, progress)
+        if held_out.has_all_classes:
+            self._take(held_out)
+        else:
+            warnings.warn(
+                "too few annotated regions to hold any out: probabilities are those of the decision itself "
+                "(probability='raw'); annotate one more image for calibrated ones",
+                UserWarning,
+                stacklevel=3,
             )
-            if held_out.has_all_classes:
-                self._take(held_out)
-            else:
-                warnings.warn(
-                    "too few annotated regions to hold any out: probabilities are those of the decision itself "
-                    "(probability='raw'); annotate one more image for calibrated ones",
-                    UserWarning,
-                    stacklevel=3,
-                )
-        if self.lambda_ is not None:
-            self.svm_.set_params(C=1 / (len(X) * self.lambda_))
 
     def _take(self, held_out: HeldOut) -> None:
         choice = held_out.choose(self.threshold)

@@ -46,7 +46,7 @@ def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, NDAr
 
     path = Path(path)
     text = json.dumps({"format_version": FORMAT_VERSION, **header}, allow_nan=False)
-    data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata={_KEY: text})
+    data = save({name: np.asarray(array, order="C") for name, array in arrays.items()}, metadata={_KEY: text})
     try:
         with atomic(path) as temporary:
             temporary.write_bytes(data)
@@ -103,7 +103,7 @@ def digest_arrays(arrays: dict[str, NDArray[Any]]) -> str:
     """Hexadecimal sha256 of named arrays: names, shapes, types and values, in order of name."""
     sha = hashlib.sha256()
     for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
+        array = np.asarray(arrays[name])
         sha.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
         sha.update(array.tobytes())
     return sha.hexdigest()

@@ -40,7 +40,10 @@ def test_channels_kernels_penalty_threshold_and_score_are_told():
     assert "(0.01: 0.700, 0.001: 0.710)" in penalty
     assert "-0.25 in units of the margin, so more is called lesion" in threshold
     assert "of each of the held-out images, as much is called lesion as is annotated so" in threshold
-    assert "0.710 (95 % interval 0.600 to 0.800), from 5 training images held out in turn." in expected
+    assert (
+        "0.710 (95 % interval 0.600 to 0.800), from 5 training images, each judged by classifiers that had not seen it."
+        in expected
+    )
 
 
 def test_small_regions_are_told():
@@ -109,10 +112,19 @@ def test_what_could_not_be_held_out_is_said():
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, "0.710 (95 % interval 0.600 to 0.800), from 5 training images held out in turn"),
-        ({"n_regions": 4}, "from 4 training images held out in turn; too few to rely on"),
-        ({"n_regions": 2}, "from 2 training images held out in turn; too few to rely on"),
-        ({"n_regions": 1, "interval": None}, "0.710, from 1 training image held out in turn; too few"),
+        ({}, "0.710 (95 % interval 0.600 to 0.800), from 5 training images, each judged by"),
+        (
+            {"n_regions": 4},
+            "from 4 training images, each judged by classifiers that had not seen it; too few to rely on",
+        ),
+        (
+            {"n_regions": 2},
+            "from 2 training images, each judged by classifiers that had not seen it; too few to rely on",
+        ),
+        (
+            {"n_regions": 1, "interval": None},
+            "0.710, from 1 training image judged by classifiers that had not seen it; too few",
+        ),
         (
             {"regions": "blocks"},
             "0.710, from blocks of the one image held out in turn; other images may differ more",

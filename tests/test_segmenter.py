@@ -415,18 +415,33 @@ def test_held_out_score_is_no_training_score():
     assert segmenter.fit(images, masks).held_out_["mean_iou"] < 0.45
 
 
-def test_held_out_images_do_not_weigh_the_kernels(data, monkeypatch):
+@pytest.mark.parametrize("part", [MMDSelector, LinearMixture])
+def test_held_out_images_choose_no_channels_and_weigh_no_kernels(data, monkeypatch, part):
     images, masks = data
     seen = []
-    fit = LinearMixture.fit
+    fit = part.fit
 
     def spy(self, X, y, groups=None):
         seen.append(set(np.unique(groups)))
         return fit(self, X, y, groups)
 
-    monkeypatch.setattr(LinearMixture, "fit", spy)
+    monkeypatch.setattr(part, "fit", spy)
     linear().fit(images[:3], masks[:3])
-    assert seen == [{0, 1, 2}, {1, 2}, {0, 2}, {0, 1}]
+    whole, folds = {0, 1, 2}, [{1, 2}, {0, 2}, {0, 1}]
+    assert seen == ([whole, *folds] if part is MMDSelector else [*folds, whole])
+
+
+def test_an_image_of_two_labelled_pixels_is_no_obstacle(data):
+    """None of them may be among the pixels drawn to be held out."""
+    images, masks = data
+    few = np.full_like(masks[0], 255)
+    few[20:22, 20] = masks[0][20:22, 20]
+    for kernels in (MixtureRFF(n_components=64), LinearMixture()):
+        for seed in range(4):
+            segmenter = quick(
+                kernels=kernels, selector=MMDSelector(6), selection_pixels=40, random_state=seed
+            )
+            assert segmenter.fit(images[:3], [few, *masks[1:3]]).held_out_["n_regions"] in (2, 3)
 
 
 def test_linear_models_are_stored(tmp_path, data):
@@ -492,7 +507,7 @@ def test_held_out_classifiers_keep_lambda(data, monkeypatch):
     segmenter = quick(lambdas=None).fit(images[:3], masks[:3])
     n = segmenter.summary_["n_training_pixels"]
     assert len(held_out) == 3
-    assert sum(other_n for other_n, _ in held_out) == 2 * n
+    assert sum(other_n for other_n, _ in held_out) == 2 * 300
     for other_n, C in held_out:
         assert other_n < n
         assert other_n * C == pytest.approx(n * segmenter.svm_.C)

@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -327,14 +327,24 @@ def _unit_name(method: str, n_train: int, seed: int) -> str:
     return f"{method}-n{n_train:02d}-seed{seed}"
 
 
-def _digest_weights(method: Method) -> str | None:
-    """Hexadecimal sha256 of the file of weights that a method reads, if any; downloaded ones never change."""
-    config = method.to_dict()["config"]
-    source = config.get("weights") or (config.get("bank") or {}).get("weights")
-    if source is None or not Path(source).is_file():
-        return None
-    with Path(source).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _digest_weights(method: Method) -> list[str]:
+    """Hexadecimal sha256 of each file of weights that a method reads; downloaded ones never change."""
+    return [
+        hashlib.sha256(Path(source).read_bytes()).hexdigest()
+        for source in _weights_in(method.to_dict()["config"])
+        if Path(source).is_file()
+    ]
+
+
+def _weights_in(options: Any) -> Iterator[str]:
+    """Give every value of a key ``weights``, however deep, in order."""
+    if isinstance(options, dict):
+        if isinstance(options.get("weights"), str):
+            yield options["weights"]
+        options = list(options.values())
+    if isinstance(options, list):
+        for part in options:
+            yield from _weights_in(part)
 
 
 def _digest_files(images: Path, masks: Path) -> str:

@@ -84,7 +84,7 @@ class ConvNetBank(FilterBank):
     layers : sequence of str, optional
         Only these layers; all by default.
     pyramid : sequence of float, default=(1.0,)
-        The same filters on the image at these scales (1, 1/2, 1/4, ...), to see more context.
+        The same filters on the image at these scales, of 1, 1/2, 1/3 and so on, to see more context.
     random_state : int, default=0
         Seed of random weights.
 
@@ -201,9 +201,9 @@ class ConvNetBank(FilterBank):
             )
         if self.channel_mode not in CHANNEL_MODES:
             raise ConfigError(f"channel_mode {self.channel_mode!r}: choose one of {', '.join(CHANNEL_MODES)}")
-        if not self.pyramid or not all(0 < scale <= 1 for scale in self.pyramid):
+        if not self.pyramid or not all(map(_is_unit_fraction, self.pyramid)):
             raise ConfigError(
-                f"pyramid {list(self.pyramid)}: give scales above 0 and up to 1, such as [1, 0.5, 0.25]"
+                f"pyramid {list(self.pyramid)}: give one or more of 1, 1/2, 1/3 and so on, such as [1, 0.5]"
             )
         cached: _Trace | None = getattr(self, "_trace_cache", None)
         if cached is None:
@@ -258,10 +258,10 @@ class ConvNetBank(FilterBank):
 
         batch = torch.from_numpy(view)[None]
         with torch.inference_mode():
-            if scale != 1:
-                batch = _shrink(batch, scale)
-            batch = batch.contiguous(memory_format=torch.channels_last)
             try:
+                if scale != 1:
+                    batch = _shrink(batch, scale)
+                batch = batch.contiguous(memory_format=torch.channels_last)
                 outputs = self._trace.up_to(nodes)(batch)
             except RuntimeError as error:
                 height, width = batch.shape[2:]
@@ -275,6 +275,10 @@ class ConvNetBank(FilterBank):
 def _take(maps: FloatArray, channels: NDArray[np.intp]) -> FloatArray:
     """Take channels of maps (C, H, W) that lie in memory pixel by pixel, as the result does."""
     return maps.transpose(1, 2, 0).take(channels, axis=2).transpose(2, 0, 1)
+
+
+def _is_unit_fraction(scale: float) -> bool:
+    return 0 < scale <= 1 and math.isclose(1 / scale, round(1 / scale))
 
 
 def _shrink(batch: torch.Tensor, scale: float) -> torch.Tensor:

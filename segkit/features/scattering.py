@@ -19,6 +19,9 @@ from segkit.features.base import Channel, FeatureMaps, FilterBank, FloatArray, a
 
 FRONTENDS = ("numpy", "torch")
 TILES_AT_ONCE = 16
+# Tiles overlap by so many cells of 2**J pixels. The averaging window has a standard deviation of 0.8 cells, and
+# the wavelets before it reach about as far: with 2 cells single values were half a standard deviation off.
+CELLS = 3
 
 
 class ScatteringBank(FilterBank):
@@ -143,7 +146,7 @@ class ScatteringBank(FilterBank):
         tiles = _cut(image[:, :, used], self.tile, _margin(scale))
         transform = _scattering(scale, self.tile + 2 * _margin(scale), self.L, self.max_order, self.frontend)
         side = self.tile >> scale
-        inner = slice(1, side + 1)
+        inner = slice(CELLS - 1, CELLS - 1 + side)
         rows, cols = tiles.shape[:2]
         out = np.empty((view.size, rows, side, cols, side), dtype=np.float32)
         positions = [(row, col) for row in range(rows) for col in range(cols)]
@@ -157,8 +160,8 @@ class ScatteringBank(FilterBank):
 
 
 def _margin(scale: int) -> int:
-    """Overlap of tiles: the averaging window has a standard deviation of 0.8 * 2**J pixels."""
-    return int(2 ** (scale + 1))
+    """Overlap of tiles in pixels."""
+    return int(CELLS * 2**scale)
 
 
 def _cut(image: FloatArray, tile: int, margin: int) -> FloatArray:

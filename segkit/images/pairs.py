@@ -229,12 +229,14 @@ def load_pairs(
     pairs, faults = _match(images, masks)
     messages: list[str] = []
     items = list(_read(pairs, faults, messages))
+    faults += _same_names([item.stem for item in items])
     faults += _uneven_channels([item.image.shape for item in items])
     faults += _unannotated(items, unlabelled)
-    values = {int(value) for item in items for value in np.unique(item.mask)}
-    label_map = _infer(values, labels, unlabelled, faults)
+    values_of = {item.stem: np.unique(item.mask).tolist() for item in items}
+    label_map = _infer(set().union(*values_of.values()), labels, unlabelled, faults)
     _raise(faults)
     assert label_map is not None  # or there was a fault to raise
+    messages += _of_one_class(values_of, label_map)
     return Dataset(
         stems=[item.stem for item in items],
         files=[item.file for item in items],
@@ -271,6 +273,7 @@ def inspect_pairs(
     pairs, faults = _match(images, masks)
     messages: list[str] = []
     stems: list[str] = []
+    values_of: dict[str, list[int]] = {}
     shapes: Counter[tuple[int, ...]] = Counter()
     dtypes: Counter[str] = Counter()
     value_counts: Counter[int] = Counter()
@@ -280,11 +283,13 @@ def inspect_pairs(
         shapes[item.image.shape] += 1
         dtypes[item.dtype] += 1
         values, counts = np.unique(item.mask, return_counts=True)
+        values_of[item.stem] = values.tolist()
         value_counts.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+    faults += _same_names(stems)
     faults += _uneven_channels(list(shapes.elements()))
     label_map = _infer(value_counts, labels, unlabelled, faults)
     if label_map is not None:
-        messages.insert(0, label_map.describe())
+        messages = [label_map.describe(), *messages, *_of_one_class(values_of, label_map)]
     counted = dict(sorted(value_counts.items()))
     return Inspection(stems, dict(shapes), dict(dtypes), counted, label_map, messages, faults)
 
@@ -395,6 +400,22 @@ def _unannotated(items: Sequence[_Item], unlabelled: int | None) -> list[str]:
     ]
 
 
+def _of_one_class(values_of: Mapping[str, Sequence[int]], label_map: LabelMap) -> list[str]:
+    """Tell which masks hold one class only: at times there is nothing to see, at times somebody forgot."""
+    stems: defaultdict[int, list[str]] = defaultdict(list)
+    for stem, values in values_of.items():
+        labelled = [value for value in values if value != label_map.unlabelled]
+        if len(labelled) == 1:
+            stems[labelled[0]].append(stem)
+    names = dict(zip(label_map.values, label_map.names, strict=True))
+    return [
+        f"{_count(found, 'mask')} of {names[value]} only ({_first(found)}): right if there is nothing else to see, "
+        f"else annotate the rest"
+        for value, found in stems.items()
+        if value in names
+    ]
+
+
 def _infer(
     values: Any, labels: Mapping[int, str] | None, unlabelled: int | None, faults: list[str]
 ) -> LabelMap | None:
@@ -405,6 +426,14 @@ def _infer(
     except InputError as fault:
         faults.append(str(fault))
         return None
+
+
+def _same_names(stems: Sequence[str]) -> list[str]:
+    return [
+        f"{stem}: the name of {n_images} images, a page of a file among them: rename a file"
+        for stem, n_images in Counter(stems).items()
+        if n_images > 1
+    ]
 
 
 def _uneven_channels(shapes: Sequence[tuple[int, ...]]) -> list[str]:

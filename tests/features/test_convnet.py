@@ -228,7 +228,7 @@ def test_genuine_weights_see_colour_and_edges(shared):
         ({"network": "vgg61"}, ConfigError, "network 'vgg61' is not one of torchvision's"),
         ({"preprocessing": "keras"}, ConfigError, "preprocessing 'keras': choose one of torchvision, caffe"),
         ({"channel_mode": "hsv"}, ConfigError, "channel_mode 'hsv': choose one of rgb, each, mean"),
-        ({"pyramid": (2,)}, ConfigError, "pyramid [2]: give scales above 0 and up to 1"),
+        ({"pyramid": (2,)}, ConfigError, "pyramid [2]: give one or more of 1, 1/2, 1/3"),
         ({"layers": ["conv9_9"]}, ConfigError, "layers conv9_9 are not in vgg16: it has conv1_1"),
         ({"weights": "nowhere.npz"}, WeightsError, "weights nowhere.npz: no such file"),
     ],
