@@ -58,6 +58,9 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress ba
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
 UnlabelledOption = Annotated[int | None, typer.Option(help="Mask value of pixels nobody annotated.")]
 
+# Exit status after Ctrl-C.
+INTERRUPTED = 130
+
 
 def main() -> None:
     """Run the command line; every error segkit raises is one line and exit status 2."""
@@ -66,6 +69,10 @@ def main() -> None:
     warnings.showwarning = show_warning
     try:
         app(arguments)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            typer.echo("segkit: interrupted", err=True)
+        raise
     except SegkitError as error:
         if debug:
             raise
@@ -265,7 +272,10 @@ def benchmark(
     test: Annotated[
         Path | None, typer.Option(help="Text file of the images to test on, one stem a line.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what an earlier run left.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what the folder holds, or add to it.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Remove the results of the folder.")] = False,
     quiet: QuietOption = False,
 ) -> None:
     """Compare methods on few-shot splits of a folder, and write a report. Exit status 1 if any run failed."""
@@ -289,13 +299,20 @@ def benchmark(
         labels=data.labels,
         unlabelled=data.unlabelled,
     )
-    run.check_output(resume=resume)
     _check_writable(output / "results.json")
+    run.check_output(resume=resume, overwrite=overwrite)
     tell = teller(quiet=quiet)
     for message in [*run.messages, *(f"left out: {entry['reason']}" for entry in run.left_out)]:
         tell(message)
-    with progress_bars(quiet=quiet) as follow:
-        result = run.run(progress=follow, tell=lambda line: typer.echo(line, err=True))
+    try:
+        with progress_bars(quiet=quiet) as follow:
+            result = run.run(progress=follow, tell=lambda line: typer.echo(line, err=True))
+    except KeyboardInterrupt:
+        typer.echo(
+            f"{run.n_done} of {len(run.units)} runs are kept: the same command with --resume goes on",
+            err=True,
+        )
+        raise
     write_report(result, output / "index.html", pictures_of_benchmark(run))
     tell(describe_benchmark(result))
     tell(f"Report: {output / 'index.html'}")

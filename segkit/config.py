@@ -381,7 +381,7 @@ def read_options(
     Parameters
     ----------
     path : Path, optional
-        YAML file.
+        YAML file. Where there is none, its name may be that of a configuration that comes with segkit.
     overrides : iterable of str
         ``key=value`` with a dotted key and a YAML value; they win over the file.
     base : mapping, optional
@@ -397,7 +397,7 @@ def read_options(
     ConfigError
         If the file cannot be read, or an override has no value.
     """
-    options = deepcopy(dict(base or {})) | ({} if path is None else _read_yaml(path))
+    options = deepcopy(dict(base or {})) | ({} if path is None else _read_yaml(_find(path)))
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key:
@@ -406,12 +406,23 @@ def read_options(
     return options
 
 
+def _find(path: Path) -> Path:
+    """Give a file, or else the one of its name that comes with segkit."""
+    own = Path(__file__).parent / "configs"
+    shipped = (
+        own if own.is_dir() else own.parents[1] / "configs"
+    )  # in the package, or beside it in a checkout
+    namesake = shipped / f"{path.stem}.yaml"
+    return namesake if not path.exists() and namesake.exists() else path
+
+
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"configuration {path} cannot be read ({error}): give a YAML file such as configs/vgg16.yaml"
+            f"configuration {path} cannot be read ({error}): give a YAML file, or the name of one that comes with "
+            f"segkit, such as vgg16"
         ) from error
     options = _parse_yaml(text, f"configuration {path}")
     if options is None:

@@ -168,7 +168,7 @@ def read_folders(
         noun = "files"
         notes.append(f"{len(items)} pages of {len(matched)} files: intervals resample files, not pages")
     if len(matched) < FEW_IMAGES:
-        notes.append(f"{len(matched)} {noun} are too few to rank methods by: give {FEW_IMAGES} or more")
+        notes.append(f"{len(matched)} {noun} give no firm estimate: score {FEW_IMAGES} or more")
     return ReadMasks(
         stems=[item.stem for item in items],
         files=[item.file for item in items],

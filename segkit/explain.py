@@ -67,7 +67,7 @@ def expected_iou(held_out: dict[str, Any]) -> str:
     if held_out["interval"] is not None and where == "images":
         text += f" (95 % interval {held_out['interval'][0]:.3f} to {held_out['interval'][1]:.3f})"
     if where == "blocks":
-        return f"{text}, from blocks of the one image held out in turn; other images may differ more"
+        return f"less than {text}, which is what blocks of the one image reached, each held out in turn"
     images = "1 training image" if n == 1 else f"{n} training images, each"
     return f"{text}, from {images} judged by classifiers that had not seen it" + (
         "; too few to rely on" if n < FEW_TRAINING_IMAGES else ""

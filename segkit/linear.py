@@ -460,10 +460,14 @@ class _Blocks:
             return
         if self.feature_map is not None:
             raise InputError("feature_map returned NaN or infinity: it must return finite floats")
-        raise InputError(
-            f"numbers grew beyond the range of {self.dtype}: scale the features, for example with StandardScaler, "
-            f"or choose a smaller C"
-        )
+        raise _out_of_range(made)
+
+
+def _out_of_range(made: NDArray[Any]) -> InputError:
+    return InputError(
+        f"numbers grew beyond the range of {made.dtype}: scale the features, for example with StandardScaler, "
+        f"or choose a smaller C"
+    )
 
 
 def _in_span_of_rows(blocks: _Blocks) -> tuple[_Blocks, NDArray[Any]]:
@@ -588,7 +592,11 @@ class _Problem:
         weighted[:, :-1] = features[index]
         weighted[:, -1] = self.constant
         weighted *= root[:, None].astype(features.dtype)
-        return weighted.T @ weighted
+        with np.errstate(over="ignore"):  # the check below says it in words
+            gram = weighted.T @ weighted
+        if not np.isfinite(gram).all():
+            raise _out_of_range(gram)
+        return gram
 
     def gradient(self, sample: _Sample) -> Floats:
         """Gradient of the smoothed objective."""

@@ -40,7 +40,7 @@ def test_a_benchmark_writes_results_and_a_report(folder, tmp_path, monkeypatch, 
     options = ["--train-sizes", "1", "2", "9", "--seeds", "1", "--set", "forest.n_estimators=4"]
     assert run(monkeypatch, *arguments, *options) == 0
     told = capsys.readouterr().out
-    assert "left out: 9 training images asked for, 4 of 6 are not tested on" in told
+    assert "left out: 9 training images asked for, but of 6 only 4 are left beside the test images" in told
     result = json.loads((tmp_path / "out" / "results.json").read_text())
     mean = np.mean([record["mean_iou"] for record in result["records"] if record["n_train"] == 2])
     assert f"forest, 2 training images: mean IoU {mean:.3f}" in told

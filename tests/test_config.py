@@ -133,6 +133,14 @@ def test_keys_of_a_bank_depend_on_its_name():
         Config.load(None, ["bank.name=vgg16", "bank.wieghts=x"])
 
 
+@pytest.mark.parametrize("name", ["vgg16", "vgg16.yaml", "configs/vgg16.yaml"])
+def test_configurations_that_come_with_segkit_go_by_their_names(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    assert Config.load(Path(name)).bank.name == "vgg16"
+    (tmp_path / "vgg16").write_text("bank: {name: multiscale}")
+    assert Config.load(Path("vgg16")).bank.name == "multiscale"
+
+
 def test_unreadable_files(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         Config.load(tmp_path / "none.yaml")

@@ -28,7 +28,7 @@ def test_folders_are_compared_by_stem(folders):
     assert [entry["name"] for entry in result["classes"]] == ["background", "foreground"]
     assert result["notes"] == [
         "1 predictions have no true mask and were left out",
-        "3 images are too few to rank methods by: give 10 or more",
+        "3 images give no firm estimate: score 10 or more",
     ]
 
 
@@ -70,7 +70,7 @@ def test_pages_of_a_file_are_resampled_together(tmp_path, rng):
     assert result["interval"] == list(bootstrap_interval(scores, found.files))
     assert result["notes"] == [
         "12 pages of 2 files: intervals resample files, not pages",
-        "2 files are too few to rank methods by: give 10 or more",
+        "2 files give no firm estimate: score 10 or more",
     ]
 
 

@@ -188,7 +188,8 @@ def test_interval_holds_the_mean_of_all_images_as_often_as_it_says():
     assert 0.9 < hits / 400 < 0.98
 
 
-def test_pixels_count_by_what_they_stand_for():
+@pytest.mark.parametrize("rule", ["zero", "share", "iou"])
+def test_pixels_count_by_what_they_stand_for(rule):
     _, found = held(penalties=[1e-2])
     drawn = found.drawn
     twice = np.concatenate([np.arange(drawn.label.size), np.flatnonzero(drawn.label == 1)])
@@ -197,10 +198,11 @@ def test_pixels_count_by_what_they_stand_for():
     weighted = PixelSample(drawn.image, drawn.row, drawn.col, drawn.label, ones + (drawn.label == 1))
     repeated = PixelSample(drawn.image, drawn.row, drawn.col, drawn.label, ones).subset(twice)
     scores = [
-        HeldOut(found.penalties, decisions, sample, sample.image, 2).choose("zero").summary["mean_iou"]
+        HeldOut(found.penalties, decisions, sample, sample.image, 2).choose(rule).summary["mean_iou"]
         for decisions, sample in ((found.decisions, weighted), (found.decisions[:, twice], repeated))
     ]
-    assert scores[0] == pytest.approx(scores[1])
+    # candidates of the best threshold are quantiles of the decisions, which repeated ones move a little
+    assert scores[0] == pytest.approx(scores[1], abs=0.01 if rule == "iou" else 1e-9)
 
 
 def test_threshold_calls_as_many_foreground_as_are_annotated():

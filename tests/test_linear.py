@@ -333,6 +333,16 @@ def test_features_must_be_finite(bad):
         LinearSVM().fit(X, y)
 
 
+def test_numbers_out_of_range_are_no_fault_of_a_feature_map():
+    X, y = overlapping()
+    with pytest.raises(InputError, match="beyond the range of float64: scale the features"):
+        LinearSVM().fit(1e160 * X, y)
+    with pytest.raises(InputError, match="beyond the range of float32"):
+        LinearSVM().fit((1e19 * X).astype(np.float32), y)
+    with pytest.raises(InputError, match="give no weight below 0"):
+        LinearSVM(class_weight={0: -1.0, 1: 1.0}).fit(X, y)
+
+
 @pytest.mark.parametrize("n", [4, 300])  # fewer and more rows than features
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_feature_map_must_be_finite(n, bad):
@@ -402,6 +412,15 @@ def test_path_with_feature_map():
     given = LinearSVM(tol=1e-8).path(squares(X), y, [0.01, 0.1])
     for one, other in zip(made, given, strict=True):
         np.testing.assert_allclose(one.coef_, other.coef_, atol=1e-6)
+
+
+def test_every_value_of_a_path_knows_the_features(monkeypatch):
+    X, y = overlapping()
+    monkeypatch.setattr(
+        "sklearn.utils.validation._get_feature_names", lambda _: np.array(list("abcde"), object)
+    )
+    for found in LinearSVM().path(X, y, [0.1, 1.0]):
+        assert list(found.feature_names_in_) == list("abcde")
 
 
 @pytest.mark.parametrize(("Cs", "error"), [([], InputError), ([1.0, -1.0], ValueError), ([0.0], ValueError)])

@@ -52,6 +52,15 @@ def test_scribbles_tell_nothing():
     assert not least_areas([ids, ids], 2, 1.0).any()
 
 
+def test_scribbled_images_make_the_smallest_region_no_surer():
+    ids = np.full((60, 60), 255, dtype=np.uint8)
+    ids[10, 5:45] = 0
+    ids[30, 5:45] = 1
+    whole = mask((10, 10, 4))
+    assert not least_areas([whole, *[ids] * 9], 2, 1.0).any()
+    np.testing.assert_array_equal(least_areas([whole] * 2 + [ids], 2, 1.0), least_areas([whole] * 2, 2, 1.0))
+
+
 def test_the_other_kind_stands_in():
     assert least_areas([mask((0, 0, 4))] * 2, 2, 1.0)[1].tolist() == [8, 8]
     assert least_areas([mask((10, 10, 4))] * 2, 2, 1.0)[1].tolist() == [8, 8]
@@ -104,6 +113,26 @@ def test_an_island_has_the_class_around_it():
     ids[20:23, 10:13] = 1
     expected = np.where(ids == 1, 0, ids)
     np.testing.assert_array_equal(merged(ids, [0, 0], [20, 20], [0, 0]), expected)
+
+
+def test_between_two_classes_as_near_it_goes_to_the_lower():
+    ids = np.zeros((60, 61), dtype=int)
+    ids[:, 31:] = 2
+    ids[10:13, 30] = 1
+    ids[10:13, 31] = 1
+    result = merged(ids, [0, 0], [20, 20], [0, 0])
+    assert (result[10:13, 30] == 0).all()
+    assert (result[10:13, 31] == 2).all()
+    ids[10:13, 29:32] = 1
+    assert (merged(ids, [0, 0], [20, 20], [0, 0])[10:13, 30] == 0).all()
+
+
+def test_no_region_of_more_than_a_hundredth_of_the_image_goes():
+    ids = np.zeros((40, 40), dtype=int)
+    ids[10:14, 10:14] = 1
+    np.testing.assert_array_equal(merged(ids, [0, 0], [500, 500]), ids)
+    ids[13, 13] = 0
+    assert not merged(ids, [0, 0], [500, 500]).any()
 
 
 @pytest.mark.parametrize("size", [1, 8, 40])

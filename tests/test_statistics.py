@@ -63,6 +63,16 @@ def test_a_comparison_is_paired():
     assert not found.too_few
 
 
+def test_ranks_are_of_the_means_of_clusters_however_many_records_they_have():
+    rng = np.random.default_rng(0)
+    image = np.repeat(np.arange(12), rng.integers(1, 6, 12))
+    gain = rng.standard_normal(image.size) + 0.3
+    means = [gain[image == index].mean() for index in range(12)]
+    assert compare(gain, 0 * gain, image).p_value == pytest.approx(wilcoxon(means).pvalue)
+    sums = [gain[image == index].sum() for index in range(12)]
+    assert wilcoxon(sums).pvalue != wilcoxon(means).pvalue
+
+
 def test_equal_methods_do_not_differ():
     found = compare([0.5, 0.6], [0.5, 0.6])
     assert (found.difference, found.interval, found.p_value, found.too_few) == (0, (0, 0), 1, True)

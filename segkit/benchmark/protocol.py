@@ -79,8 +79,8 @@ def few_shot_split(
     candidates = [stem for name in train_names for stem in members[name]]
     if len(candidates) < n_train:
         raise InputError(
-            f"{n_train} training images asked for, {len(candidates)} of {len(stems)} are not tested on: "
-            f"annotate more, or leave that size out"
+            f"{n_train} training images asked for, but of {len(stems)} only {len(candidates)} are left beside the "
+            f"test images: annotate more, or leave that size out"
         )
     tested = test if test is not None else [stem for name in test_names for stem in members[name]]
     return Split(tuple(candidates[:n_train]), tuple(tested))

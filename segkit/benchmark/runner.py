@@ -107,7 +107,12 @@ class Benchmark:
         sizes = sorted({unit.n_train for unit in self.units})
         usual = USUAL_PICTURE_SIZE in sizes
         n_train = USUAL_PICTURE_SIZE if usual else statistics.median_low(sizes)
-        return {"n_train": n_train, "seed": min(self.seeds)}
+        return {"n_train": n_train, "seed": min(unit.seed for unit in self.units)}
+
+    @property
+    def n_done(self) -> int:
+        """How many units are done."""
+        return sum(self._done(unit) is not None for unit in self.units)
 
     def run(
         self, *, progress: Progress = pass_on, tell: Callable[[str], object] = logger.warning
@@ -162,7 +167,7 @@ class Benchmark:
             "label_map": self.label_map.to_dict(),
             "methods": {method.name: method.to_dict() for method in self.methods},
             "train_sizes": sorted({unit.n_train for unit in self.units}),
-            "seeds": sorted(self.seeds),
+            "seeds": sorted({unit.seed for unit in self.units}),
             "tolerance": TOLERANCE,
             "left_out": self.left_out,
             "failures": [
@@ -183,8 +188,8 @@ class Benchmark:
                 "data": {"images": len(self.stems), "sha256": self._data_digest},
                 "machine": machine(),
                 "protocol": {
-                    "train_sizes": sorted(self.train_sizes),
-                    "seeds": sorted(self.seeds),
+                    "train_sizes": sorted({*self.train_sizes, *(unit.n_train for unit in self.units)}),
+                    "seeds": sorted({unit.seed for unit in self.units}),
                     "grouped": self._group_of is not None,
                     "test": self._tested,
                 },
@@ -192,16 +197,42 @@ class Benchmark:
             },
         }
 
-    def check_output(self, *, resume: bool) -> None:
-        """Refuse a folder that holds results unless they are to be gone on with."""
-        left = [name for name in WRITTEN if (self.output / name).exists()]
-        if left and not resume:
+    def check_output(self, *, resume: bool = False, overwrite: bool = False) -> None:
+        """Look at what the folder holds before anything is written.
+
+        Parameters
+        ----------
+        resume : bool, default=False
+            Whether to go on with the runs it holds: those of these images and masks are joined to `units`, whatever
+            their method, size and seed.
+        overwrite : bool, default=False
+            Whether to remove the results it holds.
+
+        Raises
+        ------
+        OutputError
+            If it holds anything, unasked; if its runs are of other images, masks or options than these.
+        InputError
+            If its results are damaged or of another version.
+        """
+        if resume and overwrite:
+            raise OutputError("--resume goes on and --overwrite starts anew: give one of them")
+        entries = [path.name for path in self.output.glob("[!.]*")]
+        left = [name for name in WRITTEN if name in entries]
+        if left and not (resume or overwrite):
             raise OutputError(
-                f"{self.output} holds {', '.join(left)}: add --resume to go on, or choose another folder"
+                f"{self.output} holds {', '.join(left)}: add --resume to go on or --overwrite to start anew, "
+                f"or choose another folder"
             )
-        for path in [self.output / "results.json"] if resume else []:
-            if path.exists():
-                read_json(path)
+        if entries and not left:
+            raise OutputError(f"{self.output} holds other files: choose an empty folder, or a new one")
+        if resume:
+            if "results.json" in left:
+                read_json(self.output / "results.json")
+            self._join()
+        for name in left if overwrite else []:
+            path = self.output / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def picture_files(self, method: str, stem: str) -> tuple[Path, Path]:
         """Files of the predicted mask and of the probability maps that were kept of a test image."""
@@ -224,13 +255,52 @@ class Benchmark:
             )
         return None
 
+    def _split(self, n_train: int, seed: int) -> Split:
+        return few_shot_split(self.stems, n_train, seed, groups=self._group_of, test=self._tested)
+
+    def _join(self) -> None:
+        """Join the finished runs of the folder, of whatever method, size and seed."""
+        methods = {method.name: method for method in self.methods}
+        units = {unit.name: unit for unit in self.units}
+        strange = []
+        for path in sorted((self.output / "units").glob("[!.]*.json")):
+            try:
+                found = read_json(path)
+            except InputError:  # damaged, or of another version: as if it were not there
+                continue
+            if "unit" not in found:  # it failed
+                continue
+            run = found["unit"]
+            name = run["method"]
+            if name not in methods:
+                methods[name] = Method.from_dict(name, found["method"])
+                self._weights_digest[name] = _digest_weights(methods[name])
+            try:
+                unit = Unit(
+                    methods[name], run["n_train"], run["seed"], self._split(run["n_train"], run["seed"])
+                )
+            except InputError:  # there were more images
+                strange.append(path.stem)
+                continue
+            units.setdefault(unit.name, unit)
+            if found["fingerprint"] != self._fingerprint(unit):
+                strange.append(unit.name)
+        if strange:
+            others = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
+            raise OutputError(
+                f"{self.output} holds runs of other images, masks or options, or of another segkit: {strange[0]}{others}; "
+                f"choose another folder, or start anew with --overwrite"
+            )
+        self.methods = list(methods.values())
+        places = list(methods)
+        self.units = sorted(
+            units.values(), key=lambda unit: (unit.n_train, unit.seed, places.index(unit.method.name))
+        )
+
     def _plan(self) -> Iterable[Unit]:
         for n_train in sorted(set(self.train_sizes)):
             try:
-                splits = {
-                    seed: few_shot_split(self.stems, n_train, seed, groups=self._group_of, test=self._tested)
-                    for seed in sorted(set(self.seeds))
-                }
+                splits = {seed: self._split(n_train, seed) for seed in sorted(set(self.seeds))}
             except InputError as error:
                 self.left_out.append({"n_train": n_train, "reason": str(error)})
                 continue
@@ -238,14 +308,14 @@ class Benchmark:
                 for method in self.methods:
                     yield Unit(method, n_train, seed, split)
 
-    def _job(self, unit: Unit) -> dict[str, Any]:
-        method = unit.method.to_dict()
-        job = {
+    def _options(self, unit: Unit) -> dict[str, Any]:
+        """Everything that the scores of a unit depend on, but for images and masks."""
+        return {
             "format_version": FORMAT_VERSION,
             "segkit": __version__,
             "label_map": self.label_map.to_dict(),
             "name": unit.method.name,
-            "method": method,
+            "method": unit.method.to_dict(),
             "weights": self._weights_digest[unit.method.name],
             "n_train": unit.n_train,
             "seed": unit.seed,
@@ -256,19 +326,24 @@ class Benchmark:
             else {stem: self._group_of[stem] for stem in unit.split.test},
             "tolerance": TOLERANCE,
         }
-        fingerprint = hashlib.sha256(json.dumps([job, self._data_digest]).encode()).hexdigest()
+
+    def _fingerprint(self, unit: Unit) -> str:
+        return hashlib.sha256(json.dumps([self._options(unit), self._data_digest]).encode()).hexdigest()
+
+    def _job(self, unit: Unit) -> dict[str, Any]:
+        fingerprint = self._fingerprint(unit)
         # A run with other options or data must not go on from this one's checkpoint.
         checkpoint = self._path(unit).with_name(f".{unit.name}-{fingerprint[:8]}.pt")
         places = {"images": str(self.images), "masks": str(self.masks), "checkpoint": str(checkpoint)}
         pictures = str(self._predictions(unit.name)) if self._keeps(unit) else None
-        return job | places | {"pictures": pictures, "fingerprint": fingerprint}
+        return self._options(unit) | places | {"pictures": pictures, "fingerprint": fingerprint}
 
     def _done(self, unit: Unit) -> dict[str, Any] | None:
         try:
             found = self._read(unit)
         except InputError:  # absent, damaged, or of another version
             return None
-        good = "unit" in found and found.get("fingerprint") == self._job(unit)["fingerprint"]
+        good = "unit" in found and found.get("fingerprint") == self._fingerprint(unit)
         return found if good and self._has_pictures(unit) else None
 
     def _has_pictures(self, unit: Unit) -> bool:

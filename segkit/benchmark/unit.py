@@ -136,9 +136,8 @@ def main(job_file: str, result_file: str) -> None:
         if not isinstance(error, SegkitError):
             traceback.print_exc()
         result = {"error": _one_line(error)}
-    write_json(
-        Path(result_file), {"format_version": FORMAT_VERSION, "fingerprint": job["fingerprint"]} | result
-    )
+    known = {name: job[name] for name in ("fingerprint", "method")}
+    write_json(Path(result_file), {"format_version": FORMAT_VERSION} | known | result)
 
 
 if __name__ == "__main__":

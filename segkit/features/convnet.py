@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from segkit.errors import ConfigError, InputError, WeightsError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, FloatArray, as_image
-from segkit.features.weights import load_weights
+from segkit.features.weights import check_network, load_weights
 
 if TYPE_CHECKING:
     import torch
@@ -348,12 +348,9 @@ class _Trace:
 def _trace_network(network: str) -> GraphModule:
     import torch
     from torch.fx import symbolic_trace
-    from torchvision.models import get_model, list_models
+    from torchvision.models import get_model
 
-    if network not in list_models(module=None):
-        raise ConfigError(
-            f"network {network!r} is not one of torchvision's: vgg16, vgg19, squeezenet1_0, resnet18, ..."
-        )
+    check_network(network)
     try:
         with torch.device("meta"):
             module = symbolic_trace(get_model(network, weights=None).eval())

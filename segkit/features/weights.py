@@ -7,6 +7,7 @@ that could execute code, and a download is only believed if its hash matches its
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.error import URLError
@@ -58,8 +59,22 @@ def imagenet_address(network: str) -> str:
     """Address of torchvision's ImageNet weights of a network."""
     from torchvision.models import get_model_weights
 
+    check_network(network)
     weights = get_model_weights(network)
     return str(weights["IMAGENET1K_V1"].url)
+
+
+def check_network(network: str) -> None:
+    """Refuse the name of a network that torchvision does not have."""
+    from torchvision.models import list_models
+
+    known = list_models(module=None)
+    if network not in known:
+        [near] = get_close_matches(network, known, n=1, cutoff=0)
+        raise ConfigError(
+            f"network {network!r} is not one of torchvision's: the nearest is {near}; there are vgg16, vgg19, "
+            f"squeezenet1_0, resnet18 and more"
+        )
 
 
 def download_weights(address: str) -> dict[str, torch.Tensor]:

@@ -44,7 +44,9 @@ for (const filters of document.querySelectorAll(".filters")) {
       row.hidden = selects.some((select) => select.value && row.dataset[select.dataset.key] !== select.value);
       shown += !row.hidden;
     }
-    told.textContent = `${shown} of ${body.rows.length} rows`;
+    const chosen = selects.filter((select) => select.value);
+    const words = chosen.map((select) => `${select.parentNode.firstChild.data.trim()}: ${select.selectedOptions[0].text}`);
+    told.textContent = [`${shown} of ${body.rows.length} rows`, ...words].join("; ");
   };
   for (const select of selects) select.addEventListener("change", apply);
   filters.hidden = false;

@@ -47,7 +47,9 @@ def test_a_given_test_set_is_kept_with_its_groups():
 
 
 def test_too_few_images():
-    with pytest.raises(InputError, match="14 training images asked for, 13 of 20 are not tested on"):
+    with pytest.raises(
+        InputError, match="14 training images asked for, but of 20 only 13 are left beside the test"
+    ):
         few_shot_split(STEMS, 14, 0)
 
 

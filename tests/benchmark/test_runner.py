@@ -82,7 +82,8 @@ def test_a_size_with_too_few_images_is_left_out_and_named(finished):
     assert result["left_out"] == [
         {
             "n_train": 30,
-            "reason": "30 training images asked for, 6 of 9 are not tested on: annotate more, or leave that size out",
+            "reason": "30 training images asked for, but of 9 only 6 are left beside the test images: "
+            "annotate more, or leave that size out",
         }
     ]
 
@@ -126,6 +127,62 @@ def test_other_options_or_images_are_not_what_was_done(finished, small_forest, f
     write_mask(tmp_path / "data" / "masks" / "0.png", 255 * np.eye(64, dtype=np.uint8))
     changed = benchmark(tmp_path / "data", run.output, [small_forest])
     assert changed._done(changed.units[0]) is None
+
+
+def test_runs_of_other_methods_and_sizes_are_joined(finished, small_forest, folder, tmp_path, monkeypatch):
+    """Who adds a method need not name the ones that are there."""
+    shutil.copytree(finished[0].output, tmp_path / "out")
+    [second] = load_methods(["other"], None, ["other={kind: forest, n_estimators: 3, training_pixels: 500}"])
+    added = benchmark(folder, tmp_path / "out", [second], train_sizes=[3])
+    assert added.n_done == 0
+    added.check_output(resume=True)
+    assert [unit.name for unit in added.units] == ["forest-n01-seed0", "other-n03-seed0"]
+    assert added.n_done == 1
+    result = added.run(progress=quiet, tell=pytest.fail)
+    assert list(result["methods"]) == ["other", "forest"]
+    assert result["train_sizes"] == [1, 3]
+    assert {(record["method"], record["n_train"]) for record in result["records"]} == {
+        ("forest", 1),
+        ("other", 3),
+    }
+    again = benchmark(folder, tmp_path / "out", [small_forest])
+    again.check_output(resume=True)
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("a unit ran again"))
+    assert len(again.run(progress=quiet, tell=pytest.fail)["records"]) == len(result["records"])
+
+
+def test_runs_of_other_options_or_images_are_kept(finished, small_forest, folder, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(finished[0].output, out)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    [changed] = load_methods(["forest"], None, ["forest.n_estimators=6", "forest.training_pixels=500"])
+    [other] = load_methods(["other"], None, ["other.kind=forest"])
+    shutil.copytree(folder, tmp_path / "data")
+    write_mask(tmp_path / "data" / "masks" / "0.png", 255 * np.eye(64, dtype=np.uint8))
+    for path in [*(tmp_path / "data" / "images").iterdir()][3:]:
+        mask = tmp_path / "data" / "masks" / path.name
+        path.rename(path.with_name(f"new{path.name}"))
+        mask.rename(mask.with_name(f"new{mask.name}"))
+    for data, method in ((folder, changed), (tmp_path / "data", small_forest), (tmp_path / "data", other)):
+        with pytest.raises(
+            OutputError, match=r"runs of other images, masks or options.*forest-n01-seed0; choose"
+        ):
+            benchmark(data, out, [method]).check_output(resume=True)
+    assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    benchmark(folder, out, [changed]).check_output(overwrite=True)
+    assert not list(out.iterdir())
+
+
+def test_a_folder_of_other_files_is_refused(small_forest, folder, tmp_path):
+    (tmp_path / ".hidden").touch()
+    benchmark(folder, tmp_path, [small_forest]).check_output()
+    (tmp_path / "0.png").touch()
+    for options in ({}, {"resume": True}, {"overwrite": True}):
+        with pytest.raises(OutputError, match="holds other files: choose an empty folder"):
+            benchmark(folder, tmp_path, [small_forest]).check_output(**options)
+    with pytest.raises(OutputError, match="give one of them"):
+        benchmark(folder, tmp_path, [small_forest]).check_output(resume=True, overwrite=True)
+    assert (tmp_path / "0.png").exists()
 
 
 @pytest.mark.parametrize("content", ["{", '{"format_version": 0}', '{"format_version": 1}'])
@@ -194,7 +251,15 @@ def test_checkpoints_last_until_their_unit_is_done(folder, small_forest, tmp_pat
     assert not own.exists()
 
 
-@pytest.mark.parametrize("option", ["fcn.weights", "segkit-vgg.bank.weights", "forest-vgg.bank.weights"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        "fcn.weights",
+        "segkit-vgg.bank.weights",
+        "forest-vgg.bank.weights",
+        "segkit-networks.bank.banks.1.weights",
+    ],
+)
 def test_fingerprints_see_weights_and_version(folder, tmp_path, monkeypatch, option):
     file = tmp_path / "weights.npz"
 
@@ -259,7 +324,7 @@ def test_pages_of_one_file_only(stacks, small_forest):
 def test_results_are_not_overwritten_unasked(finished):
     run, _, _ = finished
     with pytest.raises(
-        OutputError, match=r"holds units, predictions, results\.json, .* add --resume to go on"
+        OutputError, match=r"holds units, predictions, results\.json, .* add --resume to go on or --overwrite"
     ):
         run.check_output(resume=False)
     run.check_output(resume=True)
@@ -270,7 +335,7 @@ def test_files_of_others_are_not_overwritten_unasked(folder, small_forest, tmp_p
     run = benchmark(folder, tmp_path, [small_forest])
     run.check_output(resume=False)
     (tmp_path / name).write_text("mine")
-    with pytest.raises(OutputError, match=f"holds {name}: add --resume to go on, or choose another folder"):
+    with pytest.raises(OutputError, match=f"holds {name}: add --resume to go on or --overwrite to start"):
         run.check_output(resume=False)
 
 

@@ -148,6 +148,24 @@ def test_pyramid_takes_sizes_that_do_not_divide():
     assert bank.dense(np.random.default_rng(0).random((33, 47, 3))).shape == (128, 33, 47)
 
 
+def test_pyramid_mirrors_the_far_edges_to_a_whole_multiple():
+    bank = ConvNetBank("vgg16", weights="random", layers=["conv1_2"], pyramid=(0.25,))
+    image = np.random.default_rng(0).random((33, 47, 3), dtype=np.float32)
+    whole = np.pad(image, ((0, 3), (0, 1), (0, 0)), mode="reflect")
+    np.testing.assert_array_equal(bank.maps(image)[0].values, bank.maps(whole)[0].values)
+
+
+def test_pyramid_averages_what_it_leaves_out():
+    """Stripes one pixel wide are grey at half the size, whichever columns they are in."""
+    bank = ConvNetBank("vgg16", weights="random", layers=["conv1_1"], pyramid=(1 / 3,))
+    stripes = np.zeros((60, 60, 3), dtype=np.float32)
+    stripes[:, ::3] = 1
+    shifted = [bank.maps(np.roll(stripes, shift, axis=1))[0].values[:, 5:-5, 5:-5] for shift in range(3)]
+    spread = np.ptp(shifted, axis=0).max()
+    grey = np.abs(bank.maps(np.full_like(stripes, 1 / 3))[0].values[:, 5:-5, 5:-5] - shifted[0]).max()
+    assert max(spread, grey) < 0.35 * np.ptp(shifted[0])
+
+
 def test_channel_modes():
     rng = np.random.default_rng(0)
     two = rng.random((16, 16, 2), dtype=np.float32)
@@ -229,6 +247,12 @@ def test_genuine_weights_see_colour_and_edges(shared):
         ({"preprocessing": "keras"}, ConfigError, "preprocessing 'keras': choose one of torchvision, caffe"),
         ({"channel_mode": "hsv"}, ConfigError, "channel_mode 'hsv': choose one of rgb, each, mean"),
         ({"pyramid": (2,)}, ConfigError, "pyramid [2]: give one or more of 1, 1/2, 1/3"),
+        ({"pyramid": (1, 0.6)}, ConfigError, "pyramid [1, 0.6]: give one or more of 1, 1/2, 1/3"),
+        (
+            {"network": "vg16", "weights": "imagenet"},
+            ConfigError,
+            "network 'vg16' is not one of torchvision's: the nearest is vgg16",
+        ),
         ({"layers": ["conv9_9"]}, ConfigError, "layers conv9_9 are not in vgg16: it has conv1_1"),
         ({"weights": "nowhere.npz"}, WeightsError, "weights nowhere.npz: no such file"),
     ],
@@ -243,6 +267,10 @@ def test_bad_options_are_one_line_with_a_cure(options, error, message):
 def test_images_too_small_for_the_network_are_refused():
     with pytest.raises(InputError, match=r"image of 8 x 8 pixels .* too small for vgg16"):
         ConvNetBank("vgg16", weights="random", layers=["conv5_1"]).maps(np.zeros((8, 8, 3), dtype=np.float32))
+    with pytest.raises(InputError, match=r"image of 1 x 40 pixels \(scale 0.5\) is too small for vgg16"):
+        ConvNetBank("vgg16", weights="random", layers=["conv1_1"], pyramid=[0.5]).maps(
+            np.zeros((1, 40, 3), dtype=np.float32)
+        )
 
 
 def test_weights_of_another_network_are_refused(tmp_path):

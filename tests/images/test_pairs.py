@@ -141,6 +141,31 @@ def test_pages_are_items(folders, rng):
     )
 
 
+def test_a_page_and_a_file_of_one_name_are_refused(folders):
+    images, masks = folders
+    images.mkdir()
+    masks.mkdir()
+    for folder, page in ((images, NOISE[:, :, 0]), (masks, MASK)):
+        tifffile.imwrite(folder / "a.tif", np.stack([page, page]), photometric="minisblack")
+        save(folder / "a#1.png", page)
+    assert complaint(load_pairs, images, masks) == (
+        "a#1: the name of 2 images, a page of a file among them: rename a file"
+    )
+    assert inspect_pairs(images, masks).faults == [complaint(load_pairs, images, masks)]
+
+
+def test_masks_of_one_class_are_told(folders):
+    images, masks = folders
+    for stem, mask in (("a", MASK), ("b", 0 * MASK), ("c", 0 * MASK), ("d", np.full_like(MASK, 255))):
+        save(images / f"{stem}.png", NOISE)
+        save(masks / f"{stem}.png", mask)
+    for messages in (load_pairs(images, masks).messages, inspect_pairs(images, masks).messages):
+        assert [message.split(":")[0] for message in messages if " only " in message] == [
+            "2 masks of background only (b, c)",
+            "1 mask of foreground only (d)",
+        ]
+
+
 def test_scribbles_and_named_classes(folders):
     images, masks = folders
     save(images / "a.png", NOISE)

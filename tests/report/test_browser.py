@@ -145,7 +145,8 @@ def test_filters(opened):
     Select(opened.find_element(By.CSS_SELECTOR, "select[data-key='method']")).select_by_visible_text("U-Net")
     assert set(column(opened, 1)) == {"U-Net"}
     shown, total = len(column(opened, 1)), len(opened.find_elements(By.CSS_SELECTOR, "#image-table tbody tr"))
-    assert opened.find_element(By.CSS_SELECTOR, ".filters output").text == f"{shown} of {total} rows"
+    told = opened.find_element(By.CSS_SELECTOR, ".filters output").text
+    assert told == f"{shown} of {total} rows; Method: U-Net; Annotated images: 5"
 
 
 def test_methods_of_one_title_are_told_apart(browser, evaluation, tmp_path):
