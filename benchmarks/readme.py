@@ -129,6 +129,27 @@ def predict_speed(result: dict[str, Any]) -> str:
     )
 
 
+def bandwidths(result: dict[str, Any]) -> str:
+    lines = [
+        "| features | threshold | cross-validation | MMD | mixture by MMD | MMD less cross-validation (95 % interval) "
+        "| times faster |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in result["summary"]:
+        if row["set"] == "all" and row["n_train"] == "all":
+            iou, gap, (least, most) = row["mean_iou"], row["gap_to_cv"]["mmd"], row["time_ratio_range"]
+            lines.append(
+                f"| {row['grid']} | {row['threshold']} | {iou['cv']:.3f} | {iou['mmd']:.3f} | {iou['mixture']:.3f} "
+                f"| {gap['value']:+.3f} ({gap['interval'][0]:+.3f} to {gap['interval'][1]:+.3f}) "
+                f"| {row['time_ratio']:.0f} ({least:.0f} to {most:.0f}) |"
+            )
+    n_seeds = len({record["seed"] for record in result["records"]})
+    sets = sorted({record["set"] for record in result["records"]})
+    return "\n".join(
+        [*lines, "", f"{' and '.join(sets)}, VGG19 and scattering, 5 and 15 images, {n_seeds} seeds."]
+    )
+
+
 def recipe_speed(result: dict[str, Any]) -> str:
     lines = [
         "| method | set (pixels) | training, wall | training, processor | segmenting one image, times the forest |",
@@ -203,6 +224,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "differences": ("segmentation-*.json", differences),
     "cost": ("segmentation-*.json", cost),
     "predict_speed": ("predict_speed.json", predict_speed),
+    "bandwidths": ("bandwidths.json", bandwidths),
     "recipe_speed": ("recipe_speed.json", recipe_speed),
     "demo": ("demo.json", demo),
     "few_digits": ("003-table2.json", few_digits),

@@ -309,6 +309,8 @@ def test_labels_turn_with_the_image():
         selection_pixels=300,
         training_pixels=1500,
         normalization="set",
+        lambdas=None,
+        threshold="zero",
     ).fit([image], [mask])
     assert segmenter.score([image], [mask]) > 0.8
     inside = disc(mask.shape, segmenter.bank_.halo)
