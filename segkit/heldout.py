@@ -83,8 +83,9 @@ class Recipe:
             Decisions at each penalty.
         """
         kept = fit_grouped(clone(self.selector), X, drawn.label, groups).get_support(indices=True)
-        scaler = StandardScaler().fit(X[:, kept], sample_weight=drawn.weight)
-        rows, others = scaler.transform(X[:, kept]), scaler.transform(unseen[:, kept])
+        rows, others = X.take(kept, axis=1), unseen.take(kept, axis=1)
+        scaler = StandardScaler().fit(rows, sample_weight=drawn.weight)
+        rows, others = scaler.transform(rows), scaler.transform(others)
         kernels = clone(self.kernels)
         if self.gaussian is not None:
             kernels.set_params(gaussian_columns=self.gaussian[kept])

@@ -37,8 +37,8 @@ class PixelSample:
         """Rows of the sample that lie in one image."""
         return slice(*np.searchsorted(self.image, [index, index + 1]))
 
-    def subset(self, rows: NDArray[Any]) -> PixelSample:
-        """Take some of the pixels, by index or by a boolean mask."""
+    def subset(self, rows: NDArray[Any] | slice) -> PixelSample:
+        """Take some of the pixels, by index, by a slice or by a boolean mask."""
         return PixelSample(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 

@@ -38,6 +38,8 @@ from segkit.store import digest_arrays, read_model, write_model
 from segkit.stored import parameters_of, restore, to_stored
 
 N_FOLDS = 5
+# Bytes that all channels of all pixels may take.
+MEMORY_LIMIT = 2**28
 # Ten times the selector's own tolerance: half the time, and the same channels but for a few.
 SELECTION_TOL = 1e-3
 # Strides of maps are read off a corner of so many rows and columns.
@@ -184,11 +186,15 @@ class Segmenter(BaseSegmenter):
             draw_pixels(ids, n_classes, n_pixels, rng)
             for n_pixels in (self.selection_pixels, self.training_pixels)
         )
-        X = self._sample(images, drawn, None, progress, "Filter bank")
+        names = self.bank_.channels(self.n_image_channels_)
+        # one pass over the images instead of two, where all channels of all pixels fit
+        at_once = 4 * len(names) * (drawn.label.size + training.label.size) <= MEMORY_LIMIT
+        X, *later = self._sample(
+            images, [drawn, training] if at_once else [drawn], None, progress, "Filter bank"
+        )
         groups = _groups(drawn, shapes)
         fit_grouped(self.selector_, X, drawn.label, groups)
         self._kept = kept = self.selector_.get_support(indices=True)
-        names = self.bank_.channels(self.n_image_channels_)
         self.channels_ = tuple(names[index] for index in kept)
         gaussian = self._choose_gaussian_columns(images[0])
         selected = time.perf_counter()
@@ -200,7 +206,10 @@ class Segmenter(BaseSegmenter):
         self._calibrate(X, drawn, groups, assign_folds(drawn, shapes, N_FOLDS), recipe, penalties, progress)
         calibrated = time.perf_counter()
 
-        X = self._sample(images, training, kept, progress, "Kept channels")
+        if at_once:
+            X = later[0].take(kept, axis=1)
+        else:
+            [X] = self._sample(images, [training], kept, progress, "Kept channels")
         scaler = StandardScaler(copy=False).fit(X, sample_weight=training.weight)
         X = scaler.transform(X)
         self._mean, self._scale = scaler.mean_.astype(np.float32), scaler.scale_.astype(np.float32)
@@ -289,17 +298,21 @@ class Segmenter(BaseSegmenter):
     def _sample(
         self,
         images: Sequence[FloatArray],
-        drawn: PixelSample,
+        draws: Sequence[PixelSample],
         channels: NDArray[np.intp] | None,
         progress: Progress,
         description: str,
-    ) -> FloatArray:
-        """Features of the drawn pixels, (n, n_channels)."""
-        rows = []
+    ) -> list[FloatArray]:
+        """Features of the pixels of each draw, (n, n_channels)."""
+        features: list[list[FloatArray]] = [[] for _ in draws]
         for index, image in enumerate(progress(images, description)):
-            part = drawn.of_image(index)
-            rows.append(self._centred_sample(image, drawn.row[part], drawn.col[part], channels))
-        return np.concatenate(rows)
+            parts = [drawn.subset(drawn.of_image(index)) for drawn in draws]
+            rows, cols = (np.concatenate([getattr(part, axis) for part in parts]) for axis in ("row", "col"))
+            X = self._centred_sample(image, rows, cols, channels)
+            ends = np.cumsum([part.label.size for part in parts])
+            for found, own in zip(features, np.split(X, ends[:-1]), strict=True):
+                found.append(own)
+        return [np.concatenate(found) for found in features]
 
     def _centred_sample(
         self, image: FloatArray, rows: NDArray[Any], cols: NDArray[Any], channels: NDArray[np.intp] | None

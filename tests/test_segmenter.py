@@ -204,16 +204,18 @@ def test_summary_tells_what_was_chosen(fitted):
     assert 0 < summary["training_mean_iou"] <= 1
 
 
-def test_progress_sees_every_stage(data):
+@pytest.mark.parametrize(("memory", "passes"), [(2**28, {}), (0, {"Kept channels": 2})])
+def test_progress_sees_every_stage(data, monkeypatch, memory, passes):
     images, masks = data
     seen = []
+    monkeypatch.setattr("segkit.segmenter.MEMORY_LIMIT", memory)
 
     def follow(items, description):
         seen.append((description, len(list(items))))
         yield from items
 
     quick().fit(images[:2], masks[:2], progress=follow)
-    assert dict(seen) == {"Filter bank": 2, "Kept channels": 2, "Held-out images": 2, "Training IoU": 2}
+    assert dict(seen) == {"Filter bank": 2, "Held-out images": 2, "Training IoU": 2} | passes
 
 
 @pytest.mark.parametrize(
@@ -429,6 +431,15 @@ def test_held_out_images_choose_no_channels_and_weigh_no_kernels(data, monkeypat
     linear().fit(images[:3], masks[:3])
     whole, folds = {0, 1, 2}, [{1, 2}, {0, 2}, {0, 1}]
     assert seen == ([whole, *folds] if part is MMDSelector else [*folds, whole])
+
+
+def test_one_pass_over_the_images_gives_what_two_give(data, monkeypatch):
+    images, masks = data
+    once = linear().fit(images[:3], masks[:3])
+    monkeypatch.setattr("segkit.segmenter.MEMORY_LIMIT", 0)
+    twice = linear().fit(images[:3], masks[:3])
+    np.testing.assert_array_equal(once.decision_function(images[3]), twice.decision_function(images[3]))
+    assert once.held_out_ == twice.held_out_
 
 
 def test_an_image_of_two_labelled_pixels_is_no_obstacle(data):
