@@ -146,7 +146,6 @@ class LinearMixture(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """
 
     criterion = "mmd_squared"
-    weighs_columns = True
     nonlinear_columns = np.empty(0, dtype=np.intp)
 
     def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:

@@ -93,7 +93,6 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         "random_state": ["random_state"],
     }
     criterion = "mmd_squared"
-    weighs_columns = True
 
     def __init__(
         self,

@@ -143,8 +143,6 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         "random_state": ["random_state"],
     }
 
-    weighs_columns = False
-
     def __init__(
         self,
         kernels: Literal["gaussian", "laplacian"] | Sequence[Kernel] = "gaussian",

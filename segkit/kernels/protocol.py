@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,8 +18,6 @@ class KernelMixture(Protocol):
     """
 
     criterion: Any
-    # Whether it learns weights of columns from the labels, and so has to be fitted anew to hold samples out.
-    weighs_columns: ClassVar[bool]
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """Map rows to features; (n_samples, n_features) -> (n_samples, n_features_out)."""

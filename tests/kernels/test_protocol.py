@@ -22,4 +22,3 @@ def test_linear_part_and_the_rest_make_up_the_product(mixture, rng):
     np.testing.assert_allclose(mixture.dot(X, coef), features @ coef.T, atol=1e-4)
     assert mixture.nonlinear_input(X).shape == (200, columns.size)
     assert (np.diff(columns) > 0).all()
-    assert mixture.weighs_columns == (planes is not None)
