@@ -407,13 +407,12 @@ def read_options(
 
 
 def _find(path: Path) -> Path:
-    """Give a file, or else the one of its name that comes with segkit."""
-    own = Path(__file__).parent / "configs"
-    shipped = (
-        own if own.is_dir() else own.parents[1] / "configs"
-    )  # in the package, or beside it in a checkout
-    namesake = shipped / f"{path.stem}.yaml"
-    return namesake if not path.exists() and namesake.exists() else path
+    """Give a file, or else the one that comes with segkit: NAME, NAME.yaml or configs/NAME.yaml."""
+    if path.exists() or path.parent not in (Path(), Path("configs")):
+        return path
+    package = Path(__file__).parent
+    folders = package / "configs", package.parent / "configs"  # of a package, of a checkout
+    return next((found for folder in folders if (found := folder / f"{path.stem}.yaml").exists()), path)
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -139,6 +139,8 @@ def test_configurations_that_come_with_segkit_go_by_their_names(tmp_path, monkey
     assert Config.load(Path(name)).bank.name == "vgg16"
     (tmp_path / "vgg16").write_text("bank: {name: multiscale}")
     assert Config.load(Path("vgg16")).bank.name == "multiscale"
+    with pytest.raises(ConfigError, match=r"mine/vgg16\.yaml cannot be read"):  # somebody's own, misspelt
+        Config.load(Path("mine/vgg16.yaml"))
 
 
 def test_unreadable_files(tmp_path):

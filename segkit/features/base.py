@@ -66,9 +66,8 @@ class FeatureMaps:
         top, bottom, v = _neighbours(rows, height, self.stride, self.offset)
         left, right, u = _neighbours(cols, width, self.stride, self.offset)
         planes = self.values.reshape(len(self.values), height * width)
-        if not (
-            v.any() or u.any()
-        ):  # cells themselves; planes may lie in memory map by map or pixel by pixel
+        if not (v.any() or u.any()):
+            # cells themselves; planes may lie in memory map by map or pixel by pixel
             at = top * width + left
             by_map = planes.flags.c_contiguous
             return np.ascontiguousarray(planes.take(at, axis=1).T if by_map else planes.T[at])
