@@ -207,16 +207,10 @@ class Segmenter(BaseSegmenter):
         calibrated = time.perf_counter()
 
         if at_once:
-            X = later[0].take(kept, axis=1)
+            X = later.pop().take(kept, axis=1)
         else:
             [X] = self._sample(images, [training], kept, progress, "Kept channels")
-        scaler = StandardScaler(copy=False).fit(X, sample_weight=training.weight)
-        X = scaler.transform(X)
-        self._mean, self._scale = scaler.mean_.astype(np.float32), scaler.scale_.astype(np.float32)
-        fit_grouped(self.kernels_, X, training.label, _groups(training, shapes))
-        if self.lambda_ is not None:
-            self.svm_.set_params(C=1 / (n_training * self.lambda_))
-        self.svm_.fit(X, training.label, training.weight, feature_map=self.kernels_.transform)
+        self._train(X, training, _groups(training, shapes))
         self.least_areas_ = least_areas(ids, n_classes, self.smallest_region)
         trained = time.perf_counter()
         seconds = {
@@ -367,6 +361,16 @@ class Segmenter(BaseSegmenter):
                 UserWarning,
                 stacklevel=3,
             )
+
+    def _train(self, X: FloatArray, drawn: PixelSample, groups: NDArray[np.intp]) -> None:
+        """Learn scales, kernels and planes from the kept channels, which are standardised in place."""
+        scaler = StandardScaler(copy=False).fit(X, sample_weight=drawn.weight)
+        X = scaler.transform(X)
+        self._mean, self._scale = scaler.mean_.astype(np.float32), scaler.scale_.astype(np.float32)
+        fit_grouped(self.kernels_, X, drawn.label, groups)
+        if self.lambda_ is not None:
+            self.svm_.set_params(C=1 / (len(X) * self.lambda_))
+        self.svm_.fit(X, drawn.label, drawn.weight, feature_map=self.kernels_.transform)
 
     def _take(self, held_out: HeldOut) -> None:
         choice = held_out.choose(self.threshold)

@@ -1,6 +1,7 @@
 """The commands that compare: `segkit benchmark`, and `segkit evaluate` with a report."""
 
 import json
+import subprocess
 
 import numpy as np
 import pytest
@@ -78,6 +79,33 @@ def test_bad_options_are_one_line(folder, tmp_path, monkeypatch, capsys, options
     assert message in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_an_interruption_tells_what_is_kept(folder, tmp_path, monkeypatch, capsys):
+    arguments = [
+        "benchmark",
+        folder / "images",
+        folder / "masks",
+        "-o",
+        tmp_path / "out",
+        "--methods",
+        "forest",
+    ]
+    arguments += ["--set", "forest.n_estimators=4", "--train-sizes", "1", "--seeds", "2"]
+    start, started = subprocess.run, []
+
+    def interrupted(*args, **options):
+        if started:
+            raise KeyboardInterrupt
+        started.append(args)
+        return start(*args, **options)
+
+    monkeypatch.setattr("subprocess.run", interrupted)
+    assert run(monkeypatch, *arguments) == 130
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        "1 of 2 runs are kept: the same command with --resume goes on",
+        "segkit: interrupted",
+    ]
 
 
 def test_all_that_is_asked_for_reaches_the_runs(tmp_path, monkeypatch, capsys):
