@@ -10,20 +10,21 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from segkit import __version__
 from segkit.base import Progress, pass_on
+from segkit.benchmark.digests import digest_files, digest_weights
 from segkit.benchmark.machine import machine
 from segkit.benchmark.methods import Method
 from segkit.benchmark.protocol import Split, few_shot_split, read_groups, read_stem_list
 from segkit.benchmark.results import FORMAT_VERSION, read_json, write_csv, write_json
 from segkit.errors import InputError, OutputError
 from segkit.evaluate import TOLERANCE
-from segkit.images import LabelMap, load_pairs, pair
+from segkit.images import LabelMap, load_pairs
 
 USUAL_PICTURE_SIZE = 5
 WRITTEN = ("units", "predictions", "results.json", "results.csv", "manifest.json", "index.html")
@@ -98,8 +99,8 @@ class Benchmark:
                 f"{len(self.stems)} annotated images are too few for any of the sizes "
                 f"{', '.join(map(str, self.train_sizes))}: annotate more, or ask for smaller --train-sizes"
             )
-        self._data_digest = _digest_files(self.images, self.masks)
-        self._weights_digest = {method.name: _digest_weights(method) for method in self.methods}
+        self._data_digest = digest_files(self.images, self.masks)
+        self._weights_digest = {method.name: digest_weights(method) for method in self.methods}
 
     @property
     def pictures(self) -> dict[str, int]:
@@ -274,7 +275,7 @@ class Benchmark:
             name = run["method"]
             if name not in methods:
                 methods[name] = Method.from_dict(name, found["method"])
-                self._weights_digest[name] = _digest_weights(methods[name])
+                self._weights_digest[name] = digest_weights(methods[name])
             try:
                 unit = Unit(
                     methods[name], run["n_train"], run["seed"], self._split(run["n_train"], run["seed"])
@@ -400,32 +401,3 @@ class Benchmark:
 
 def _unit_name(method: str, n_train: int, seed: int) -> str:
     return f"{method}-n{n_train:02d}-seed{seed}"
-
-
-def _digest_weights(method: Method) -> list[str]:
-    """Hexadecimal sha256 of each file of weights that a method reads; downloaded ones never change."""
-    return [
-        hashlib.sha256(Path(source).read_bytes()).hexdigest()
-        for source in _weights_in(method.to_dict()["config"])
-        if Path(source).is_file()
-    ]
-
-
-def _weights_in(options: Any) -> Iterator[str]:
-    """Give every value of a key ``weights``, however deep, in order."""
-    if isinstance(options, dict):
-        if isinstance(options.get("weights"), str):
-            yield options["weights"]
-        options = list(options.values())
-    if isinstance(options, list):
-        for part in options:
-            yield from _weights_in(part)
-
-
-def _digest_files(images: Path, masks: Path) -> str:
-    """Hexadecimal sha256 of the files of all annotated images, in order of stem."""
-    sha = hashlib.sha256()
-    for entry in pair(images, masks):
-        for path in (entry.image, entry.mask):
-            sha.update(entry.stem.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
-    return sha.hexdigest()
