@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, log
 from typing import Any
 
-from segkit.heldout import NO_WORSE
+from segkit.heldout import USUAL
 from segkit.images import LabelMap
 
 # Groups of channels or kernels named at most where there may be dozens.
@@ -48,11 +48,7 @@ def explain_training(summary: dict[str, Any], label_map: LabelMap) -> list[str]:
         return lines + small
     what = "image" if held_out["regions"] == "images" else "block of the image"
     if summary["lambda"] is not None:
-        tried = ", ".join(f"{value}: {iou:.3f}" for value, iou in held_out["by_lambda"].items())
-        lines.append(
-            f"Penalty: lambda = {summary['lambda']:g}, the largest whose mean IoU on each {what}, held out in turn, is "
-            f"within {NO_WORSE:g} of the best ({tried})."
-        )
+        lines.append(_penalty(summary["lambda"], held_out, what))
     if label_map.n_classes == 2 and summary["threshold"]:
         lines.append(_threshold(summary, label_map.names[1], held_out["regions"]))
     lines += small
@@ -131,6 +127,18 @@ def _small_regions(least: Sequence[Sequence[float]], names: tuple[str, ...]) -> 
     return [
         f"Small regions: those of less than {told} are given to the class around them; the masks show none so small."
     ]
+
+
+def _penalty(chosen: float, held_out: dict[str, Any], what: str) -> str:
+    tried = ", ".join(f"{value}: {iou:.3f}" for value, iou in held_out["by_lambda"].items())
+    usual = min(held_out["by_lambda"], key=lambda value: abs(log(float(value) / USUAL)))
+    scores = f"mean IoU on each {what}, held out in turn: {tried}"
+    if chosen == float(usual):
+        return f"Penalty: lambda = {chosen:g}, the usual one: none does better beyond chance ({scores})."
+    return (
+        f"Penalty: lambda = {chosen:g} instead of the usual {usual}, which does worse beyond chance: of those that do "
+        f"not, the nearest to it ({scores})."
+    )
 
 
 def _threshold(summary: dict[str, Any], name: str, regions: str) -> str:

@@ -67,8 +67,9 @@ class Segmenter(BaseSegmenter):
         Linear classifier on the features; None is `LinearSVM()`. Its ``C`` multiplies the sum of the losses
         over the training pixels, and is set by `lambdas` unless these are None.
     lambdas : sequence of float or None, default=(3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
-        Penalties (lambda of eq. 7.17, ``C = 1 / (n lambda)``) of which the one with the highest mean IoU on
-        held-out images is taken. None keeps the ``C`` of `svm`.
+        Penalties (lambda of eq. 7.17, ``C = 1 / (n lambda)``). That nearest to 1e-3 is taken, unless its mean IoU on
+        held-out images is below that of the best of them beyond chance: then the nearest of which this cannot be said
+        (one-sided paired t-test, 95 %). None keeps the ``C`` of `svm`.
     normalization : {"image", "set"}, default="image"
         What is taken for the zero of a channel: its mean over each image, so that staining and lighting
         matter less, or its mean over all training pixels. Its scale is that of the training pixels.
@@ -111,8 +112,8 @@ class Segmenter(BaseSegmenter):
         The penalty chosen; None if `lambdas` is None.
     held_out_ : dict or None
         Mean IoU of training pixels whose image (or block) was held out of all that was learnt, threshold
-        included; its 95 % interval over images (Student's t), and the mean at each penalty, of which the
-        best was taken. None if no class can be held out.
+        included; its 95 % interval over images (Student's t), and the mean at each penalty. None if no class
+        can be held out.
     n_image_channels_ : int
         Channels of the training images.
     channels_ : tuple of Channel

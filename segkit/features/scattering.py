@@ -8,10 +8,12 @@ and memory stays bounded.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from joblib import cpu_count
 from numpy.typing import ArrayLike, NDArray
 
 from segkit.errors import ConfigError
@@ -150,11 +152,12 @@ class ScatteringBank(FilterBank):
         rows, cols = tiles.shape[:2]
         out = np.empty((view.size, rows, side, cols, side), dtype=np.float32)
         positions = [(row, col) for row in range(rows) for col in range(cols)]
-        for start in range(0, len(positions), TILES_AT_ONCE):
-            batch = positions[start : start + TILES_AT_ONCE]
-            coefficients = transform(np.stack([tiles[position] for position in batch]))
-            for (row, col), tile in zip(batch, coefficients, strict=True):
-                out[:, row, :, col] = tile[which, path, inner, inner]
+        with ThreadPoolExecutor(cpu_count()) as pool:
+            for start in range(0, len(positions), TILES_AT_ONCE):
+                batch = positions[start : start + TILES_AT_ONCE]
+                found = pool.map(transform, (tiles[position] for position in batch))
+                for (row, col), coefficients in zip(batch, found, strict=True):
+                    out[:, row, :, col] = coefficients[which, path, inner, inner]
         whole = out.reshape(view.size, rows * side, cols * side)
         return np.ascontiguousarray(whole[:, : -(-height >> scale), : -(-width >> scale)])
 
@@ -176,7 +179,7 @@ def _cut(image: FloatArray, tile: int, margin: int) -> FloatArray:
 
 @lru_cache(maxsize=8)
 def _scattering(scale: int, side: int, L: int, max_order: int, frontend: str) -> Any:
-    """Kymatio's transform of a (n, C, side, side) array; returns (n, C, n_paths, side/2^J - 2, side/2^J - 2)."""
+    """Kymatio's transform of a (C, side, side) array; returns (C, n_paths, side/2^J - 2, side/2^J - 2)."""
     from kymatio import Scattering2D
 
     # the tiles already overlap: with pre_pad, kymatio takes them whole and drops one cell at each edge
