@@ -107,12 +107,16 @@ def cost(results: list[dict[str, Any]]) -> str:
             f"| {TITLES[method]} | {result['name'].removeprefix('segmentation-')} "
             f"| {fit:.0f} s | {predict:.1f} s | {memory:.1f} GiB |"
         )
-    machine = results[0]["machine"]
+    machines = {
+        f"{machine['n_cores']} cores of {machine['cpu']}"
+        for result in results
+        for machine in result["machines"]
+    }
     return "\n".join(
         [
             *lines,
             "",
-            f"Medians over runs on {machine['n_cores']} cores ({machine['cpu']}) shared with other work, "
+            f"Medians over runs on {', or '.join(sorted(machines))}, shared with other work, "
             "which differed from run to run: upper bounds, not to be divided by each other.",
         ]
     )

@@ -20,7 +20,6 @@ import numpy as np
 
 from benchmarks.tables.common import RESULTS
 from segkit.benchmark import Benchmark, load_methods
-from segkit.benchmark.machine import machine
 from segkit.errors import SegkitError
 from segkit.images import write_image, write_mask
 from segkit.images.write import atomic
@@ -51,7 +50,9 @@ class Results:
 
     def __init__(self, path: Path, name: str) -> None:
         self.path, self.name = path, name
-        self.runs: list[dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else []
+        known = json.loads(path.read_text()) if path.exists() else {"machines": [], "runs": []}
+        self.machines: list[dict[str, Any]] = known["machines"]
+        self.runs: list[dict[str, Any]] = known["runs"]
 
     def holds(self, method: str, n_train: int, seed: int) -> bool:
         """Tell whether a run is finished."""
@@ -68,7 +69,10 @@ class Results:
             record["image"]: [*np.ravel(record["confusion"]).tolist(), *record["boundary_f"], record["brier"]]
             for record in records
         }
-        self.runs.append({**run, "settings": settings, "images": images})
+        if unit["machine"] not in self.machines:
+            self.machines.append(unit["machine"])
+        machine = self.machines.index(unit["machine"])
+        self.runs.append({**run, "machine": machine, "settings": settings, "images": images})
         self.write()
 
     def write(self) -> None:
@@ -76,7 +80,7 @@ class Results:
         header = {
             "name": self.name,
             "images": "of each test image: pixels by truth and prediction (row by row), outline F of each class, Brier",
-            "machine": machine(),
+            "machines": self.machines,
         }
         lines = ",\n".join(json.dumps(run) for run in self.runs)
         text = json.dumps(header)[:-1] + f', "runs": [\n{lines}\n]}}\n'

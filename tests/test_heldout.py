@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from segkit.calibration import best_threshold, share_threshold
-from segkit.heldout import NO_WORSE, HeldOut, Recipe, hold_out
+from segkit.heldout import HeldOut, Recipe, hold_out
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.linear import LinearSVM
 from segkit.metrics import score_masks
@@ -218,21 +218,59 @@ def test_threshold_calls_as_many_foreground_as_are_annotated():
     assert found.choose("zero").threshold == 0
 
 
-def test_of_penalties_that_do_as_well_the_largest_is_taken():
-    """The second is best by a pixel of many thousands, which is nothing; the first is worse."""
-    n = 20_000
-    label = np.tile([0, 1], n)
-    image = np.repeat([0, 1], n)
-    drawn = PixelSample(image, image, image, label, np.ones(2 * n))
-    right = 2.0 * label - 1
-    decisions = np.stack([right, right, right])[:, :, None].astype(np.float32)
-    decisions[0, :1000] *= -1
-    decisions[1, 0] *= -1
-    choice = HeldOut([1.0, 0.1, 0.01], decisions, drawn, image, 2).choose("zero")
-    scores = [choice.summary["by_lambda"][name] for name in ("1", "0.1", "0.01")]
-    assert scores[0] < scores[1] - NO_WORSE < scores[1] < scores[2] == 1
-    assert choice.penalty == 0.1
-    assert choice.summary["mean_iou"] == scores[1]
+def judged(n_right, n=1000):
+    """Decisions at penalties 1e-1, 1e-2, 1e-3 of which so many of n pixels of each image are right, (penalties, images)."""
+    n_images = np.shape(n_right)[1]
+    image = np.repeat(np.arange(n_images), n)
+    label = np.tile(np.arange(n) % 2, n_images)
+    wrong = np.tile(np.arange(n), n_images) >= np.repeat(n_right, n, axis=1)
+    decisions = np.where(wrong, -1, 1) * (2.0 * label - 1)
+    sample = PixelSample(image, image, image, label, np.ones(image.size))
+    return HeldOut([1e-1, 1e-2, 1e-3], decisions[:, :, None].astype(np.float32), sample, image, 2)
+
+
+@pytest.mark.parametrize(
+    ("n_right", "penalty"),
+    [
+        ([[900, 900, 900], [900, 900, 900], [900, 900, 900]], 1e-3),
+        # better in the mean, by one image
+        ([[900, 900, 900], [900, 900, 980], [900, 900, 900]], 1e-3),
+        # better on every image
+        ([[950, 962, 958], [940, 941, 942], [900, 905, 910]], 1e-1),
+        # both are better, and the nearer is not worse than the best beyond chance
+        ([[960, 962, 958], [950, 962, 959], [900, 905, 910]], 1e-2),
+        # two images say nothing, unless they agree to the pixel
+        ([[900, 900], [950, 940], [900, 920]], 1e-3),
+        ([[900, 900], [950, 950], [900, 900]], 1e-2),
+        ([[900], [950], [900]], 1e-3),
+    ],
+)
+def test_usual_penalty_unless_held_out_images_speak_against_it(n_right, penalty):
+    found = judged(n_right)
+    choice = found.choose("zero")
+    assert choice.penalty == penalty
+    at = found.penalties.index(penalty)
+    assert choice.summary["mean_iou"] == choice.summary["by_lambda"][f"{penalty:g}"]
+    np.testing.assert_array_equal(choice.decisions, found.decisions[at])
+
+
+def test_penalties_are_left_by_a_paired_test():
+    rng = np.random.default_rng(0)
+    n_right = 800 + rng.integers(-150, 150, 6) + np.array([[4], [9], [0]]) + rng.integers(-5, 5, (3, 6))
+    found = judged(n_right)
+    scores = np.array(
+        [
+            [
+                score_masks([label[None]], [(row > 0).astype(int)[None]], 2).mean
+                for row, label in zip(np.split(plane[:, 0], 6), np.split(found.drawn.label, 6), strict=True)
+            ]
+            for plane in found.decisions
+        ]
+    )
+    p = [stats.ttest_rel(scores[1], scores[index], alternative="greater").pvalue for index in (0, 2)]
+    assert scores.mean(axis=1).argmax() == 1
+    assert p[1] < 0.05 < stats.ttest_ind(scores[1], scores[2], alternative="greater").pvalue
+    assert found.choose("zero").penalty == 1e-2
 
 
 def test_blocks_of_a_single_image():
