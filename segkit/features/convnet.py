@@ -1,66 +1,31 @@
 """Pre-trained convolutional networks as filter banks (paper section 7.2.1).
 
-The maps are the outputs of each non-linearity, at their native resolution. A network is traced once
-on weightless tensors; where each layer sits on the pixel grid follows from its kernels, strides
-and paddings, so any torchvision network built of convolutions and poolings will do.
+The maps are the outputs of each non-linearity, at their native resolution.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from segkit.errors import ConfigError, InputError, WeightsError
+from segkit.errors import ConfigError, InputError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, FloatArray, as_image
-from segkit.features.weights import check_network, load_weights
+from segkit.features.tracing import Layer, Trace
+from segkit.features.weights import load_weights
 
 if TYPE_CHECKING:
     import torch
-    from torch.fx import GraphModule, Node
 
 PREPROCESSING = {
     "torchvision": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "caffe": ((123.68 / 255, 116.779 / 255, 103.939 / 255), (1 / 255, 1 / 255, 1 / 255)),
 }
 CHANNEL_MODES = ("rgb", "each", "mean")
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One activation of a network and where its cells sit on the pixel grid.
-
-    Parameters
-    ----------
-    name : str
-        "conv3_2" in VGG networks, the module's path elsewhere: what channels are stored under.
-    title : str
-        The name in the network's paper, such as "fire4_expand1x1" in SqueezeNet; `name` where there is none.
-    node : str
-        Its node in the traced graph.
-    n_channels : int
-        Filters of the layer.
-    stride, offset : float
-        Cell i is centred on pixel ``offset + stride * i``.
-    radius : float
-        Pixels on either side of that centre which the cell sees.
-    parameters : tuple of str
-        Weights it needs, its own and those of all layers below.
-    """
-
-    name: str
-    title: str
-    node: str
-    n_channels: int
-    stride: float
-    offset: float
-    radius: float
-    parameters: tuple[str, ...]
 
 
 class ConvNetBank(FilterBank):
@@ -188,12 +153,12 @@ class ConvNetBank(FilterBank):
         """Take these weights (torchvision's names) instead of loading `self.weights`."""
         import torch
 
-        self._trace_cache = _Trace(
+        self._trace_cache = Trace(
             self.network, {key: torch.from_numpy(value) for key, value in weights.items()}
         )
 
     @property
-    def _trace(self) -> _Trace:
+    def _trace(self) -> Trace:
         """The traced network with its weights, made on first use."""
         if self.preprocessing not in PREPROCESSING:
             raise ConfigError(
@@ -205,10 +170,10 @@ class ConvNetBank(FilterBank):
             raise ConfigError(
                 f"pyramid {list(self.pyramid)}: give one or more of 1, 1/2, 1/3 and so on, such as [1, 0.5]"
             )
-        cached: _Trace | None = getattr(self, "_trace_cache", None)
+        cached: Trace | None = getattr(self, "_trace_cache", None)
         if cached is None:
             state = None if self.weights == "random" else load_weights(self.network, self.weights)
-            cached = _Trace(self.network, state, random_state=self.random_state)
+            cached = Trace(self.network, state, random_state=self.random_state)
             self._trace_cache = cached
         return cached
 
@@ -290,247 +255,3 @@ def _shrink(batch: torch.Tensor, scale: float) -> torch.Tensor:
     batch = functional.pad(batch, (0, padding[0], 0, padding[1]), mode="reflect")
     size = [round(batch.shape[axis] * scale) for axis in (2, 3)]
     return functional.interpolate(batch, size=size, mode="bilinear", antialias=True, align_corners=False)
-
-
-class _Trace:
-    """A network's graph, its weights, and the activations that the weights reach."""
-
-    def __init__(self, network: str, state: dict[str, torch.Tensor] | None, *, random_state: int = 0) -> None:
-        import torch
-
-        self._graph_module = _trace_network(network)
-        self.layers = _find_layers(self._graph_module)
-        if not self.layers:
-            raise ConfigError(
-                f"{network} has no convolutional layers to take filters from: choose vgg16, resnet18, ..."
-            )
-        self.names = [(layer.name, layer.title) for layer in self.layers]
-        expected = {
-            key: self._graph_module.state_dict()[key] for layer in self.layers for key in layer.parameters
-        }
-        if state is None:
-            state = _random_state_dict(expected, random_state)
-        _check_shapes(network, expected, state)
-        self.layers = [layer for layer in self.layers if all(key in state for key in layer.parameters)]
-        if not self.layers:
-            raise WeightsError(
-                f"weights hold {', '.join(list(state)[:3]) or 'nothing'}, ...: none fits the first layer of {network}, "
-                f"which needs {', '.join(list(expected)[:2])}; give that network's weights, by torchvision's names"
-            )
-        needed = {key for layer in self.layers for key in layer.parameters}
-        self.state = {
-            key: state[key].float() if state[key].is_floating_point() else state[key] for key in needed
-        }
-        self._graph_module.load_state_dict(self.state, strict=False, assign=True)
-        # Pixel by pixel is how processors convolve fastest, and how features are read.
-        for name, parameter in self._graph_module.named_parameters():
-            if name in self.state and parameter.ndim == 4:
-                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
-        self._pruned: dict[tuple[str, ...], GraphModule] = {}
-
-    def up_to(self, nodes: tuple[str, ...]) -> GraphModule:
-        """Cut the network to what these nodes need; the result returns their outputs in order."""
-        if nodes not in self._pruned:
-            from torch.fx import Graph, GraphModule
-
-            graph = Graph()
-            copies: dict[Node, Node] = {}
-            graph.graph_copy(self._graph_module.graph, copies)
-            by_name = {original.name: copy for original, copy in copies.items()}
-            graph.output(tuple(by_name[name] for name in nodes))
-            pruned = GraphModule(self._graph_module, graph)
-            pruned.graph.eliminate_dead_code()
-            pruned.recompile()
-            self._pruned[nodes] = pruned.eval()
-        return self._pruned[nodes]
-
-
-def _trace_network(network: str) -> GraphModule:
-    import torch
-    from torch.fx import symbolic_trace
-    from torchvision.models import get_model
-
-    check_network(network)
-    try:
-        with torch.device("meta"):
-            module = symbolic_trace(get_model(network, weights=None).eval())
-    except (torch.fx.proxy.TraceError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"network {network!r} cannot be traced: choose vgg16, vgg19, squeezenet1_0, resnet18, ..."
-        ) from error
-    return module
-
-
-@dataclass(frozen=True)
-class _Grid:
-    """Where a tensor's cells sit on the pixel grid, and the weights behind it."""
-
-    stride: float = 1.0
-    offset: float = 0.0
-    radius: float = 0.0
-    n_channels: int = 3
-    parameters: tuple[str, ...] = ()
-
-
-def _find_layers(module: GraphModule) -> list[Layer]:
-    """Walk the graph and list its spatial activations with their grids."""
-    from torch import nn
-
-    activations = (nn.ReLU, nn.ReLU6, nn.SiLU, nn.GELU, nn.Hardswish, nn.LeakyReLU, nn.ELU)
-    grids: dict[Node, _Grid | None] = {}
-    layers: list[Layer] = []
-    vgg_name = _VGGNames() if _is_plain(module) else None
-    fire_title = _FireTitles() if _has_fire(module) else None
-    for node in module.graph.nodes:
-        inputs = [grids[parent] for parent in node.all_input_nodes]
-        if node.op == "placeholder":
-            grids[node] = _Grid()
-            continue
-        if not inputs or any(grid is None for grid in inputs):
-            grids[node] = None
-            continue
-        known = [grid for grid in inputs if grid is not None]
-        submodule = module.get_submodule(str(node.target)) if node.op == "call_module" else None
-        grids[node] = _next_grid(node, submodule, known)
-        grid = grids[node]
-        if vgg_name is not None:
-            vgg_name.pass_by(submodule)
-        if fire_title is not None:
-            fire_title.pass_by(str(node.target), submodule)
-        is_activation = isinstance(submodule, activations) or getattr(node.target, "__name__", "") == "relu"
-        if grid is not None and is_activation and grid.parameters:
-            name = str(vgg_name) if vgg_name is not None else str(node.name).removeprefix("features_")
-            layers.append(
-                Layer(
-                    name,
-                    name if fire_title is None else str(fire_title),
-                    node.name,
-                    grid.n_channels,
-                    grid.stride,
-                    grid.offset,
-                    grid.radius,
-                    grid.parameters,
-                )
-            )
-    return layers
-
-
-def _next_grid(node: Node, submodule: Any, inputs: list[_Grid]) -> _Grid | None:
-    """Grid of a node's output; None once the image plane is gone (global pooling, flattening)."""
-    from torch import nn
-
-    widest = max(inputs, key=lambda grid: grid.radius)
-    parameters = tuple(dict.fromkeys(key for grid in inputs for key in grid.parameters))
-    if submodule is not None:
-        own = tuple(f"{node.target}.{key}" for key in submodule.state_dict())
-        parameters = tuple(dict.fromkeys(parameters + own))
-    if isinstance(submodule, nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d):
-        kernel, stride, padding, dilation = (
-            _first(getattr(submodule, name, 1)) for name in ("kernel_size", "stride", "padding", "dilation")
-        )
-        reach = dilation * (kernel - 1) / 2
-        n_channels = submodule.out_channels if isinstance(submodule, nn.Conv2d) else widest.n_channels
-        return _Grid(
-            stride=widest.stride * stride,
-            offset=widest.offset + (reach - padding) * widest.stride,
-            radius=widest.radius + reach * widest.stride,
-            n_channels=n_channels,
-            parameters=parameters,
-        )
-    if isinstance(submodule, nn.AdaptiveAvgPool2d | nn.Linear | nn.Flatten):
-        return None
-    if getattr(node.target, "__name__", str(node.target)) in (
-        "flatten",
-        "adaptive_avg_pool2d",
-        "mean",
-        "view",
-        "reshape",
-    ):
-        return None
-    concatenated = getattr(node.target, "__name__", "") == "cat"
-    n_channels = sum(grid.n_channels for grid in inputs) if concatenated else widest.n_channels
-    return _Grid(widest.stride, widest.offset, widest.radius, n_channels, parameters)
-
-
-def _first(value: int | tuple[int, ...]) -> int:
-    return value if isinstance(value, int) else value[0]
-
-
-def _is_plain(module: GraphModule) -> bool:
-    """Whether a network is a plain stack of convolutions and poolings, as VGG is."""
-    from torch import nn
-
-    features = getattr(module, "features", None)
-    return isinstance(features, nn.Module) and all(
-        isinstance(child, nn.Conv2d | nn.ReLU | nn.MaxPool2d | nn.BatchNorm2d) and not list(child.children())
-        for child in features.children()
-    )
-
-
-class _VGGNames:
-    """Counts convolutions and poolings to give VGG's own layer names, conv<block>_<number>."""
-
-    def __init__(self) -> None:
-        self._block, self._number = 1, 0
-
-    def pass_by(self, submodule: Any) -> None:
-        from torch import nn
-
-        if isinstance(submodule, nn.Conv2d):
-            self._number += 1
-        elif isinstance(submodule, nn.MaxPool2d):
-            self._block, self._number = self._block + 1, 0
-
-    def __str__(self) -> str:
-        return f"conv{self._block}_{self._number}"
-
-
-def _has_fire(module: GraphModule) -> bool:
-    """Whether a network is a SqueezeNet."""
-    return any(name.endswith("expand3x3") for name, _ in module.named_modules())
-
-
-class _FireTitles:
-    """Counts blocks of convolutions to give SqueezeNet's own names: conv1, fire2_squeeze, ..., conv10."""
-
-    def __init__(self) -> None:
-        self._blocks: list[str] = []
-        self._part = ""
-
-    def pass_by(self, target: str, submodule: Any) -> None:
-        from torch import nn
-
-        if isinstance(submodule, nn.Conv2d):
-            # features.3.squeeze is in a fire module, features.0 by itself
-            block, self._part = ".".join(target.split(".")[:2]), "_".join(target.split(".")[2:])
-            if block not in self._blocks:
-                self._blocks.append(block)
-
-    def __str__(self) -> str:
-        number = len(self._blocks)
-        return f"fire{number}_{self._part}" if self._part else f"conv{number}"
-
-
-def _random_state_dict(expected: dict[str, torch.Tensor], random_state: int) -> dict[str, torch.Tensor]:
-    """Kaiming-normal convolutions and neutral normalisations, seeded."""
-    import torch
-
-    generator = torch.Generator().manual_seed(random_state)
-    state: dict[str, torch.Tensor] = {}
-    for key, tensor in expected.items():
-        if tensor.ndim == 4:
-            fan_in = math.prod(tensor.shape[1:])
-            state[key] = torch.randn(tensor.shape, generator=generator) * math.sqrt(2 / fan_in)
-        else:
-            fill = 1.0 if key.endswith(("weight", "running_var")) else 0.0
-            state[key] = torch.full(tensor.shape, fill, dtype=tensor.dtype)
-    return state
-
-
-def _check_shapes(network: str, expected: dict[str, torch.Tensor], state: dict[str, torch.Tensor]) -> None:
-    for key, tensor in expected.items():
-        if key in state and state[key].shape != tensor.shape:
-            raise WeightsError(
-                f"weights of {key} have shape {tuple(state[key].shape)}, {network} needs {tuple(tensor.shape)}: "
-                f"give that network's weights"
-            )

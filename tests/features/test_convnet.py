@@ -83,13 +83,6 @@ def test_an_edge_is_seen_where_it_is(network):
             assert abs(positions.mean() - 64) <= stack.stride
 
 
-@pytest.mark.parametrize("network", ["squeezenet1_0", "squeezenet1_1"])
-def test_squeezenet_layers_have_the_names_of_their_paper(network):
-    titles = [layer.title for layer in ConvNetBank(network, weights="random")._trace.layers]
-    fires = [f"fire{n}_{part}" for n in range(2, 10) for part in ("squeeze", "expand1x1", "expand3x3")]
-    assert titles == ["conv1", *fires, "conv10"]
-
-
 def test_layers_are_chosen_by_either_name():
     by_title = ConvNetBank("squeezenet1_0", weights="random", layers=["fire2_squeeze"])
     by_path = ConvNetBank("squeezenet1_0", weights="random", layers=["3_squeeze_activation"])
@@ -100,14 +93,10 @@ def test_layers_are_chosen_by_either_name():
     }  # fmt: skip
 
 
-def test_only_wanted_channels_are_returned_and_the_network_stops_there(vgg16, image):
+def test_only_wanted_channels_are_returned_and_only_their_weights_used(vgg16, image):
     wanted = np.array([3, 70, 200])
     full = vgg16.dense(image, np.arange(256))
     np.testing.assert_allclose(vgg16.dense(image, wanted), full[wanted], atol=1e-5)
-    cut = vgg16._trace.up_to(tuple(layer.node for layer in vgg16._trace.layers[:2]))
-    convolutions = [module for module in cut.modules() if isinstance(module, nn.Conv2d)]
-    assert sum(node.op == "call_module" for node in cut.graph.nodes) == 4
-    assert len(convolutions) <= 13
     assert set(vgg16.weights_used(np.array([70]), 3)) == {
         "features.0.weight", "features.0.bias", "features.2.weight", "features.2.bias",
     }  # fmt: skip
@@ -271,20 +260,6 @@ def test_images_too_small_for_the_network_are_refused():
         ConvNetBank("vgg16", weights="random", layers=["conv1_1"], pyramid=[0.5]).maps(
             np.zeros((1, 40, 3), dtype=np.float32)
         )
-
-
-def test_weights_of_another_network_are_refused(tmp_path):
-    path = tmp_path / "other.npz"
-    np.savez(path, **{"features.0.weight": np.zeros((3, 3, 3, 3), dtype=np.float32)})
-    with pytest.raises(
-        WeightsError, match=r"features.0.weight have shape \(3, 3, 3, 3\), vgg16 needs \(64, 3, 3, 3\)"
-    ):
-        ConvNetBank("vgg16", weights=path).channels()
-    np.savez(path, unrelated=np.zeros(3))
-    with pytest.raises(
-        WeightsError, match=r"weights hold unrelated, \.\.\.: none fits the first layer of vgg16"
-    ):
-        ConvNetBank("vgg16", weights=path).channels()
 
 
 def test_files_that_would_execute_code_are_not_opened(tmp_path):

@@ -1,0 +1,62 @@
+import pytest
+import torch
+
+from segkit.errors import ConfigError, WeightsError
+from segkit.features.tracing import Trace
+
+
+def test_grids_of_vgg_follow_from_its_kernels_and_strides():
+    """Convolutions of 3 see one cell farther, a pooling of 2 half a cell, and doubles the stride."""
+    layers = {layer.name: layer for layer in Trace("vgg16", None).layers}
+    stride, offset, radius = 1.0, 0.0, 0.0
+    for block, n_layers in enumerate((2, 2, 3, 3, 3), 1):
+        for number in range(1, n_layers + 1):
+            radius += stride
+            layer = layers.pop(f"conv{block}_{number}")
+            assert (layer.stride, layer.offset, layer.radius) == (stride, offset, radius)
+        radius, offset, stride = radius + stride / 2, offset + stride / 2, 2 * stride
+    assert not layers
+
+
+@pytest.mark.parametrize("network", ["squeezenet1_0", "squeezenet1_1"])
+def test_squeezenet_layers_have_the_names_of_their_paper(network):
+    fires = [f"fire{n}_{part}" for n in range(2, 10) for part in ("squeeze", "expand1x1", "expand3x3")]
+    assert [layer.title for layer in Trace(network, None).layers] == ["conv1", *fires, "conv10"]
+
+
+def test_layers_of_joined_branches_need_the_weights_of_both():
+    by_title = {layer.title: layer for layer in Trace("squeezenet1_0", None).layers}
+    for part in ("expand1x1", "expand3x3"):
+        assert f"features.3.{part}.weight" in by_title["fire3_squeeze"].parameters
+    assert "features.3.expand3x3.weight" not in by_title["fire2_expand1x1"].parameters
+
+
+def test_network_stops_where_nothing_more_is_needed():
+    trace = Trace("vgg16", None)
+    cut = trace.up_to(tuple(layer.node for layer in trace.layers[:2]))
+    assert sum(node.op == "call_module" for node in cut.graph.nodes) == 4
+    with torch.inference_mode():
+        assert [output.shape[1] for output in cut(torch.zeros(1, 3, 8, 8))] == [64, 64]
+    assert trace.up_to(tuple(layer.node for layer in trace.layers[:2])) is cut
+
+
+def test_weights_end_the_network_where_they_end():
+    full = Trace("vgg16", None)
+    first = {key: full.state[key] for key in full.layers[1].parameters}
+    assert [layer.name for layer in Trace("vgg16", first).layers] == ["conv1_1", "conv1_2"]
+
+
+def test_weights_of_another_network_are_refused():
+    with pytest.raises(
+        WeightsError, match=r"features.0.weight have shape \(3, 3, 3, 3\), vgg16 needs \(64, 3, 3, 3\)"
+    ):
+        Trace("vgg16", {"features.0.weight": torch.zeros(3, 3, 3, 3)})
+    with pytest.raises(
+        WeightsError, match=r"weights hold unrelated, \.\.\.: none fits the first layer of vgg16"
+    ):
+        Trace("vgg16", {"unrelated": torch.zeros(3)})
+
+
+def test_networks_without_convolutions_are_refused():
+    with pytest.raises(ConfigError, match="vit_b_16"):
+        Trace("vit_b_16", None)
