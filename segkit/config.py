@@ -406,13 +406,19 @@ def read_options(
     return options
 
 
+def shipped(name: str) -> Path:
+    """Give the file of a configuration that comes with segkit."""
+    package = Path(__file__).parent
+    folder = package / "configs"  # in a checkout it is beside the package
+    return (folder if folder.exists() else package.parent / "configs") / f"{name}.yaml"
+
+
 def _find(path: Path) -> Path:
     """Give a file, or else the one that comes with segkit: NAME, NAME.yaml or configs/NAME.yaml."""
     if path.exists() or path.parent not in (Path(), Path("configs")):
         return path
-    package = Path(__file__).parent
-    folders = package / "configs", package.parent / "configs"  # of a package, of a checkout
-    return next((found for folder in folders if (found := folder / f"{path.stem}.yaml").exists()), path)
+    found = shipped(path.stem)
+    return found if found.exists() else path
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

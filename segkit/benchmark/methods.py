@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 from pydantic import ValidationError as SchemaError
 
 from segkit.base import BaseSegmenter
-from segkit.config import BankConfig, Config, DataConfig, read_options
+from segkit.config import BankConfig, Config, DataConfig, read_options, shipped
 from segkit.errors import ConfigError
 
 
@@ -79,33 +79,18 @@ class UNetOptions(_NetOptions):
 
 _KINDS: dict[str, type[_Options]] = {"forest": ForestOptions, "fcn": FCNOptions, "unet": UNetOptions}
 
-_VGG19_TO_CONV3_4 = (
-    *(f"conv{block}_{n}" for block in (1, 2) for n in (1, 2)),
-    *(f"conv3_{n}" for n in (1, 2, 3, 4)),
-)
 DEFAULT_METHODS: dict[str, dict[str, Any]] = {
     "segkit-vgg": {"kind": "segkit", "title": "segkit (VGG16)", "bank": {"name": "vgg16"}},
     "segkit-networks": {
         "kind": "segkit",
         "title": "segkit (VGG19 and SqueezeNet)",
-        "bank": {
-            "name": "stacked",
-            "banks": [
-                {"name": "vgg19", "layers": list(_VGG19_TO_CONV3_4), "pyramid": [1, 0.5]},
-                {"name": "squeezenet1_0", "pyramid": [1, 0.5]},
-                {"name": "multiscale"},
-            ],
-        },
+        **read_options(shipped("two-networks")),
     },
     "segkit-scattering": {"kind": "segkit", "title": "segkit (scattering)"},
     "segkit-paper": {
         "kind": "segkit",
         "title": "recipe of the paper (VGG16)",
-        "bank": {"name": "vgg16"},
-        "selection": {"method": "ccm", "n_features": 128, "pixels": 3000},
-        "kernel": {"family": "gaussian", "n_components": 2048},
-        "svm": {"C": 1.0},
-        "training": {"normalization": "set", "threshold": "zero", "smallest_region": 0},
+        **read_options(shipped("paper-004")),
     },
     "segkit-orbit": {"kind": "segkit", "title": "segkit (orbit bank)", "bank": {"name": "orbit"}},
     "fcn": {"kind": "fcn", "title": "FCN-8s (pre-trained)", "weights": "imagenet"},
