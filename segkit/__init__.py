@@ -24,6 +24,7 @@ _PUBLIC = {
     "Segmenter": "segkit.segmenter",
     "StackedBank": "segkit.features",
     "load": "segkit.segmenter",
+    "predict_folder": "segkit.folders",
 }
 
 __all__ = ["__version__", *sorted(_PUBLIC)]

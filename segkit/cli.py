@@ -7,21 +7,19 @@ is imported inside them, so that ``segkit --help`` answers at once.
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import time
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from segkit import __version__
-from segkit.errors import ConfigError, InputError, ModelFileError, OutputError, SegkitError
+from segkit.errors import ConfigError, InputError, ModelFileError, SegkitError
+from segkit.outputs import refuse_existing, refuse_nesting, refuse_unwritable
 from segkit.terminal import (
-    count,
     describe_benchmark,
     describe_model,
     describe_scores,
@@ -32,11 +30,9 @@ from segkit.terminal import (
 )
 
 if TYPE_CHECKING:
-    from segkit.segmenter import Segmenter
+    pass
 
 Item = TypeVar("Item")
-
-EXTRAS = ("probability", "overlay")
 
 app = typer.Typer(
     help="Segment biomedical images from a few annotated ones.",
@@ -136,8 +132,8 @@ def train(
 
     overrides = [*(set_ or []), *([] if seed is None else [f"seed={seed}"])]
     settings = Config.load(config, overrides)
-    _refuse_existing([output], overwrite)
-    _check_writable(output)
+    refuse_existing([output], overwrite=overwrite)
+    refuse_unwritable(output)
     dataset = load_pairs(images, masks, labels=settings.data.labels, unlabelled=settings.data.unlabelled)
     tell = teller(quiet=quiet)
     for message in dataset.messages:
@@ -169,32 +165,26 @@ def predict(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Segment every image of a folder; masks carry the values of the training masks."""
-    from segkit.images import read_image, write_mask, write_overlay, write_probability
+    from segkit.folders import predict_folder
     from segkit.segmenter import load
 
     segmenter = load(model)
-    _refuse_nesting(images, output)
-    jobs = _plan_outputs(images, output, segmenter)
-    extras = [name for name, wanted in zip(EXTRAS, (probability, overlay), strict=True) if wanted]
-    _refuse_existing([target for _, target in jobs] + [output / name for name in extras], overwrite)
     start = time.perf_counter()
     with progress_bars(quiet=quiet) as follow:
-        for source, target in follow(jobs, "Segmenting"):
-            pages = read_image(source)
-            predictions, probabilities = zip(*segmenter.predict(pages, return_proba=True), strict=True)
-            write_mask(target, _stack(predictions))
-            if probability:
-                maps = _stack([_maps_to_store(page) for page in probabilities])
-                write_probability(_extra_path(target, output, "probability"), maps)
-            if overlay:
-                for page, mask, path in zip(
-                    pages, predictions, _overlay_paths(target, output, len(pages)), strict=True
-                ):
-                    write_overlay(path, page, segmenter.label_map_.encode(mask))
+        written = predict_folder(
+            segmenter,
+            images,
+            output,
+            probability=probability,
+            overlay=overlay,
+            overwrite=overwrite,
+            progress=follow,
+        )
     tell = teller(quiet=quiet)
-    tell(f"{len(jobs)} masks in {output} ({(time.perf_counter() - start) / len(jobs):.2f} s an image)")
-    for name in extras:
-        tell(f"{name} in {output / name}")
+    tell(f"{len(written)} masks in {output} ({(time.perf_counter() - start) / len(written):.2f} s an image)")
+    for name, wanted in (("probability", probability), ("overlay", overlay)):
+        if wanted:
+            tell(f"{name} in {output / name}")
 
 
 @app.command()
@@ -216,15 +206,16 @@ def evaluate(
 ) -> None:
     """Score predicted masks: mean IoU with its 95 % interval, IoU and Dice of each class."""
     from segkit.evaluate import compare_folders
+    from segkit.folders import EXTRAS
 
     page = None if output is None else output / "index.html"
     for folder in (predictions, masks, images):
         if output is not None and folder is not None:
-            _refuse_nesting(folder, output)
+            refuse_nesting(folder, output)
     for path in (json_file, page):
         if path is not None:
-            _refuse_existing([path], overwrite)
-            _check_writable(path)
+            refuse_existing([path], overwrite=overwrite)
+            refuse_unwritable(path)
     result = compare_folders(predictions, masks, unlabelled=unlabelled, skip=EXTRAS)
     tell = teller(quiet=quiet)
     if page is not None:
@@ -284,7 +275,7 @@ def benchmark(
     from segkit.report.sources import pictures_of_benchmark
 
     for folder in (images, masks):
-        _refuse_nesting(folder, output)
+        refuse_nesting(folder, output)
     chosen = load_methods(filter(None, re.split(r"[,\s]+", methods)), config, set_ or [])
     data = load_data(config, set_ or [])
     run = Benchmark(
@@ -299,7 +290,7 @@ def benchmark(
         labels=data.labels,
         unlabelled=data.unlabelled,
     )
-    _check_writable(output / "results.json")
+    refuse_unwritable(output / "results.json")
     run.check_output(resume=resume, overwrite=overwrite)
     tell = teller(quiet=quiet)
     for message in [*run.messages, *(f"left out: {entry['reason']}" for entry in run.left_out)]:
@@ -381,7 +372,7 @@ def demo(
     """Make a small set of lifelike images, train on five, segment and score the others. No download."""
     from segkit.demo import run_demo
 
-    _refuse_existing([output], overwrite)
+    refuse_existing([output], overwrite=overwrite)
     tell = teller(quiet=quiet)
     with progress_bars(quiet=quiet) as follow:
         result = run_demo(output, seed=seed, progress=follow)
@@ -407,98 +398,6 @@ def _read_sizes(text: str) -> list[int]:
     if not words or not all(word.isdecimal() and int(word) for word in words):
         raise ConfigError(f"--train-sizes {text}: give numbers of images, 1 or more, such as 1,2,3,5,15")
     return [int(word) for word in words]
-
-
-def _refuse_existing(paths: list[Path], overwrite: bool) -> None:
-    existing = [path for path in paths if path.exists()]
-    if existing and not overwrite:
-        more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
-        raise OutputError(
-            f"{existing[0]}{more} would be overwritten: choose another place, or add --overwrite"
-        )
-
-
-def _check_writable(path: Path) -> None:
-    """Find out before a long run, not after it, that its result could not be written."""
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise OutputError(f"{path} cannot be written: give a file in a folder you may write to")
-
-
-def _refuse_nesting(images: Path, output: Path) -> None:
-    """Keep predictions out of the input folder, where the next run would take them for images."""
-    inside, around = output.resolve(), images.resolve()
-    if inside == around or (around in inside.parents and images.is_dir()):
-        raise OutputError(
-            f"output {output} is the input folder {images} or inside it: choose a folder elsewhere"
-        )
-    if images.is_file() and inside == around.parent:
-        raise OutputError(f"output {output} is the folder of {images}: choose a folder elsewhere")
-
-
-def _plan_outputs(images: Path, output: Path, segmenter: Segmenter) -> list[tuple[Path, Path]]:
-    """Input and output file of every image, once all of them have been read and found fit."""
-    from segkit.images import list_images, read_image
-
-    root = images if images.is_dir() else images.parent
-    jobs: list[tuple[Path, Path]] = []
-    faults: list[str] = []
-    taken: dict[Path, Path] = {}
-    for relative in list_images(images):
-        source = root / relative
-        try:
-            pages = read_image(source)
-        except SegkitError as error:
-            faults.append(str(error))
-            continue
-        shapes = {page.shape for page in pages}
-        n_channels = max(shape[2] for shape in shapes)
-        if n_channels != segmenter.n_image_channels_:
-            faults.append(
-                f"{source} has {count(n_channels, 'channel')}, the model was trained on "
-                f"{segmenter.n_image_channels_}: save it as the training images are"
-            )
-        elif len(shapes) > 1:
-            faults.append(f"{source} has pages of different sizes: save them as separate files")
-        if len(relative.parts) > 1 and relative.parts[0] in EXTRAS:
-            faults.append(
-                f"{source} is in a folder called {relative.parts[0]}, as results are: rename that folder"
-            )
-        fits_png = len(pages) == 1 and segmenter.classes_.dtype in ("uint8", "uint16")
-        target = (output / relative).with_suffix(".png" if fits_png else ".tif")
-        if target in taken:
-            faults.append(f"{source} and {taken[target]} would both become {target}: rename one")
-        taken[target] = source
-        jobs.append((source, target))
-    if faults:
-        more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
-        raise InputError("; ".join(faults[:5]) + more)
-    return jobs
-
-
-def _extra_path(target: Path, output: Path, name: str) -> Path:
-    suffix = ".tif" if name == "probability" else ".png"
-    return (output / name / target.relative_to(output)).with_suffix(suffix)
-
-
-def _overlay_paths(target: Path, output: Path, n_pages: int) -> list[Path]:
-    """One picture, or one for each page: STEM-001.png, STEM-002.png, ..."""
-    path = _extra_path(target, output, "overlay")
-    return (
-        [path] if n_pages == 1 else [path.with_stem(f"{path.stem}-{page + 1:03d}") for page in range(n_pages)]
-    )
-
-
-def _stack(pages: Sequence[Any]) -> Any:
-    """Pages of a file as one array; a single page as it is."""
-    import numpy as np
-
-    return pages[0] if len(pages) == 1 else np.stack(pages)
-
-
-def _maps_to_store(probabilities: Any) -> Any:
-    """Of two classes the foreground's map, (H, W); of more all, (n_classes, H, W)."""
-    return probabilities[:, :, 1] if probabilities.shape[2] == 2 else probabilities.transpose(2, 0, 1)
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

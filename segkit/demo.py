@@ -10,9 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit.base import Progress
+from segkit.base import Progress, pass_on
 from segkit.evaluate import scores_to_dict
-from segkit.images import LabelMap, overlay, write_image, write_mask, write_overlay, write_probability
+from segkit.folders import predict_folder
+from segkit.images import (
+    LabelMap,
+    load_pairs,
+    overlay,
+    read_image,
+    read_mask,
+    write_image,
+    write_mask,
+)
 from segkit.metrics import Scores, score_masks
 from segkit.phantom import make_demo_set
 from segkit.segmenter import Segmenter
@@ -43,7 +52,7 @@ class DemoResult:
     picture: Path
 
 
-def run_demo(output: Path, *, seed: int = 0, progress: Progress | None = None) -> DemoResult:
+def run_demo(output: Path, *, seed: int = 0, progress: Progress = pass_on) -> DemoResult:
     """Draw pictures, train on five, segment the others, score, and write everything down.
 
     Parameters
@@ -71,20 +80,24 @@ def run_demo(output: Path, *, seed: int = 0, progress: Progress | None = None) -
         write_mask(folder / "masks" / f"{stem}.png", mask)
 
     segmenter = Segmenter(random_state=seed)
-    segmenter.fit(images[:N_TRAIN], masks[:N_TRAIN], label_map=label_map, progress=progress)
+    train = load_pairs(output / "train" / "images", output / "train" / "masks")
+    segmenter.fit(train.images, train.masks, label_map=train.label_map, progress=progress)
     segmenter.save(output / "model.segkit")
 
+    folder = output / "predictions"
+    predict_folder(
+        segmenter,
+        output / "test" / "images",
+        folder,
+        probability=True,
+        overlay=True,
+        overwrite=True,
+        progress=progress,
+    )
     images, masks, stems = images[N_TRAIN:], masks[N_TRAIN:], stems[N_TRAIN:]
     truths = [label_map.encode(mask) for mask in masks]
-    guesses: list[NDArray[Any]] = []
-    probabilities: list[FloatArray] = []
-    for stem, image in zip(stems, progress(images, "Segmenting") if progress else images, strict=True):
-        prediction, probability = segmenter.predict(image, return_proba=True)
-        guesses.append(label_map.encode(prediction))
-        probabilities.append(probability[:, :, 1])
-        write_mask(output / "predictions" / f"{stem}.png", prediction)
-        write_overlay(output / "predictions" / "overlay" / f"{stem}.png", image, guesses[-1])
-        write_probability(output / "predictions" / "probability" / f"{stem}.tif", probabilities[-1])
+    guesses = [label_map.encode(read_mask(folder / f"{stem}.png")[0]) for stem in stems]
+    probabilities = [read_image(folder / "probability" / f"{stem}.tif")[0][:, :, 0] for stem in stems]
     scores = score_masks(truths, guesses, label_map.n_classes)
     picture = output / "demo.png"
     _draw_panel(picture, images, truths, probabilities, guesses, stems, scores)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from segkit.words import count
+
 if TYPE_CHECKING:
     from segkit.images import LabelMap
 
@@ -133,11 +135,6 @@ def describe_model(header: dict[str, Any]) -> str:
             f"Training set: sha256 {header['summary']['training_set_sha256']}",
         ]
     )
-
-
-def count(number: int, noun: str) -> str:
-    """Say how many there are."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _score(value: float | None) -> str:

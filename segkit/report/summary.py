@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from segkit.metrics import iou_of
 from segkit.statistics import FEW_IMAGES, Comparison, bootstrap_interval, compare
+from segkit.words import count
 
 Record = Mapping[str, Any]
 PerClass = tuple[float | None, ...]
@@ -290,7 +291,7 @@ def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         Sentences: the foreground by itself, budgets, failures, classes without a score.
     """
     if not result["records"]:
-        failed = _count(len(result["failures"]), "run")
+        failed = count(len(result["failures"]), "run")
         return [f"No run finished, so there is nothing to report ({failed} failed)."], []
     n_train = headline_size(result)
     records = [record for record in result["records"] if record["n_train"] == n_train]
@@ -318,12 +319,12 @@ def _praise(row: MethodScores, result: Mapping[str, Any]) -> str:
     subject = (
         f"The mean IoU of {title} is"
         if row.n_train is None
-        else f"Trained on {_count(row.n_train, 'annotated image')}, {title} reaches a mean IoU of"
+        else f"Trained on {count(row.n_train, 'annotated image')}, {title} reaches a mean IoU of"
     )
     splits = f", averaged over {row.n_seeds} random splits" if row.n_seeds > 1 else ""
     return (
         f"{subject} {row.mean_iou:.3f} (95 % interval {row.interval[0]:.3f} to {row.interval[1]:.3f}) "
-        f"on {_count(row.n_images, 'test image')} of {result['name']}{splits}."
+        f"on {count(row.n_images, 'test image')} of {result['name']}{splits}."
     )
 
 
@@ -333,7 +334,7 @@ def _lead(pair: MethodComparison, result: Mapping[str, Any]) -> str:
     span = f"(95 % interval of the difference {signed(low)} to {signed(high)})"
     if comparison.too_few:
         noun = "test image" if comparison.n_images == pair.n_images else "group"
-        reason = f"{_count(comparison.n_images, noun)} are too few to rank methods"
+        reason = f"{count(comparison.n_images, noun)} are too few to rank methods"
     elif low <= 0 <= high:
         reason = "the interval includes zero, so the two cannot be told apart on these images"
     else:
@@ -361,7 +362,7 @@ def _about_budget(methods: Sequence[str], n_train: int | None, result: Mapping[s
 def _about_failures(n_train: int | None, result: Mapping[str, Any]) -> str:
     failed = sum(failure["n_train"] == n_train for failure in result["failures"])
     return (
-        f"{_count(failed, 'run')} failed and {'is' if failed == 1 else 'are'} missing here." if failed else ""
+        f"{count(failed, 'run')} failed and {'is' if failed == 1 else 'are'} missing here." if failed else ""
     )
 
 
@@ -372,7 +373,7 @@ def _about_empty_classes(row: MethodScores, result: Mapping[str, Any]) -> str:
         return ""
     return (
         f"Where a class is in neither truth nor prediction it has no score "
-        f"({', '.join(empty)} of {_count(row.n_records, 'prediction')})."
+        f"({', '.join(empty)} of {count(row.n_records, 'prediction')})."
     )
 
 
@@ -395,10 +396,6 @@ def signed(value: float) -> str:
 
 def _title(method: str, result: Mapping[str, Any]) -> str:
     return str(result["methods"][method]["title"])
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _gather(records: Iterable[Record], key: Callable[[Record], Any]) -> dict[Any, list[Record]]:

@@ -1,0 +1,140 @@
+"""Folders of images segmented into folders of masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit.base import FloatArray, Progress, pass_on
+from segkit.errors import InputError, SegkitError
+from segkit.images import list_images, read_image, write_mask, write_overlay, write_probability
+from segkit.outputs import refuse_existing, refuse_nesting
+from segkit.segmenter import Segmenter
+from segkit.words import count
+
+# Folders of results beside the masks, and the kind of file in each.
+EXTRAS = {"probability": ".tif", "overlay": ".png"}
+
+
+def predict_folder(
+    segmenter: Segmenter,
+    images: str | Path,
+    output: str | Path,
+    *,
+    probability: bool = False,
+    overlay: bool = False,
+    overwrite: bool = False,
+    progress: Progress = pass_on,
+) -> list[Path]:
+    """Segment every image of a folder.
+
+    Parameters
+    ----------
+    segmenter : Segmenter
+        Fitted.
+    images : str or Path
+        Folder of images (sub-folders too), or one image.
+    output : str or Path
+        Folder for the masks, of the same names and sub-folders, as PNG (TIFF, if there are several pages or PNG cannot
+        hold the values), with the values of the training masks.
+    probability : bool, default=False
+        Whether to write probability maps as TIFF into ``output/probability``: of two classes that of the second, of
+        more a plane for each.
+    overlay : bool, default=False
+        Whether to write images with the contours drawn in as PNG into ``output/overlay``.
+    overwrite : bool, default=False
+        Whether to replace files that are there already.
+    progress : callable, optional
+        As for `Segmenter.fit`.
+
+    Returns
+    -------
+    list of Path
+        The masks.
+
+    Raises
+    ------
+    InputError
+        If an image cannot be read or has other channels than the training images, or two would have the same mask.
+    OutputError
+        If results would lie among the images, replace something, or cannot be written.
+    """
+    images, output = Path(images), Path(output)
+    refuse_nesting(images, output)
+    jobs = _plan(segmenter, images, output)
+    extras = [name for name, wanted in zip(EXTRAS, (probability, overlay), strict=True) if wanted]
+    refuse_existing([target for _, target in jobs] + [output / name for name in extras], overwrite=overwrite)
+    for source, target in progress(jobs, "Segmenting"):
+        pages = read_image(source)
+        masks, probabilities = zip(*segmenter.predict(pages, return_proba=True), strict=True)
+        write_mask(target, _stack(masks))
+        if probability:
+            maps = [_planes(page) for page in probabilities]
+            write_probability(_beside(target, output, "probability"), _stack(maps))
+        if overlay:
+            paths = _page_paths(_beside(target, output, "overlay"), len(pages))
+            for page, mask, path in zip(pages, masks, paths, strict=True):
+                write_overlay(path, page, segmenter.label_map_.encode(mask))
+    return [target for _, target in jobs]
+
+
+def _plan(segmenter: Segmenter, images: Path, output: Path) -> list[tuple[Path, Path]]:
+    """Input and output file of every image, once all of them have been read and found fit."""
+    root = images if images.is_dir() else images.parent
+    jobs: list[tuple[Path, Path]] = []
+    faults: list[str] = []
+    taken: dict[Path, Path] = {}
+    for relative in list_images(images):
+        source = root / relative
+        try:
+            pages = read_image(source)
+        except SegkitError as error:
+            faults.append(str(error))
+            continue
+        shapes = {page.shape for page in pages}
+        n_channels = max(shape[2] for shape in shapes)
+        if n_channels != segmenter.n_image_channels_:
+            faults.append(
+                f"{source} has {count(n_channels, 'channel')}, the model was trained on "
+                f"{segmenter.n_image_channels_}: save it as the training images are"
+            )
+        elif len(shapes) > 1:
+            faults.append(f"{source} has pages of different sizes: save them as separate files")
+        if len(relative.parts) > 1 and relative.parts[0] in EXTRAS:
+            faults.append(
+                f"{source} is in a folder called {relative.parts[0]}, as results are: rename that folder"
+            )
+        fits_png = len(pages) == 1 and segmenter.classes_.dtype in ("uint8", "uint16")
+        target = (output / relative).with_suffix(".png" if fits_png else ".tif")
+        if target in taken:
+            faults.append(f"{source} and {taken[target]} would both become {target}: rename one")
+        taken[target] = source
+        jobs.append((source, target))
+    if faults:
+        more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
+        raise InputError("; ".join(faults[:5]) + more)
+    return jobs
+
+
+def _beside(target: Path, output: Path, extra: str) -> Path:
+    return (output / extra / target.relative_to(output)).with_suffix(EXTRAS[extra])
+
+
+def _page_paths(path: Path, n_pages: int) -> list[Path]:
+    """One picture, or one for each page: STEM-001.png, STEM-002.png, ..."""
+    return (
+        [path] if n_pages == 1 else [path.with_stem(f"{path.stem}-{page + 1:03d}") for page in range(n_pages)]
+    )
+
+
+def _stack(pages: Sequence[NDArray[np.generic]]) -> NDArray[np.generic]:
+    """Pages of a file as one array; a single page as it is."""
+    return pages[0] if len(pages) == 1 else np.stack(pages)
+
+
+def _planes(probabilities: FloatArray) -> FloatArray:
+    """Of two classes the map of the second, (H, W); of more all, (n_classes, H, W)."""
+    return probabilities[:, :, 1] if probabilities.shape[2] == 2 else probabilities.transpose(2, 0, 1)

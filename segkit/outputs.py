@@ -1,0 +1,37 @@
+"""What is refused before a run, not after it: outputs that would replace something or cannot be written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from segkit.errors import OutputError
+
+
+def refuse_existing(paths: Sequence[Path], *, overwrite: bool) -> None:
+    """Refuse to replace files or folders unless asked to."""
+    existing = [path for path in paths if path.exists()]
+    if existing and not overwrite:
+        more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
+        raise OutputError(
+            f"{existing[0]}{more} would be overwritten: choose another place, or add --overwrite"
+        )
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Refuse a file that could not be written."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise OutputError(f"{path} cannot be written: give a file in a folder you may write to")
+
+
+def refuse_nesting(images: Path, output: Path) -> None:
+    """Keep results out of the input folder, where the next run would take them for images."""
+    inside, around = output.resolve(), images.resolve()
+    if inside == around or (around in inside.parents and images.is_dir()):
+        raise OutputError(
+            f"output {output} is the input folder {images} or inside it: choose a folder elsewhere"
+        )
+    if images.is_file() and inside == around.parent:
+        raise OutputError(f"output {output} is the folder of {images}: choose a folder elsewhere")

@@ -1,0 +1,98 @@
+import numpy as np
+import pytest
+import tifffile
+
+from segkit import ModuleBank, Segmenter, predict_folder
+from segkit.errors import InputError, OutputError
+from segkit.features import Module
+from segkit.images import read_image, read_mask, write_image
+
+SHAPE = (24, 32)
+
+
+def picture(seed):
+    rng = np.random.default_rng(seed)
+    mask = np.zeros(SHAPE, dtype=np.uint8)
+    mask[6:18, 8 + seed : 20 + seed] = 1
+    return np.clip(0.3 + 0.4 * mask + 0.05 * rng.standard_normal(SHAPE), 0, 1).astype(np.float32), mask
+
+
+def fit(masks):
+    segmenter = Segmenter(
+        ModuleBank((Module(n_scales=2, n_angles=3),)), selection_pixels=200, training_pixels=400
+    )
+    return segmenter.fit([picture(seed)[0] for seed in range(len(masks))], masks)
+
+
+@pytest.fixture(scope="module")
+def segmenter():
+    return fit([255 * picture(seed)[1] for seed in range(2)])
+
+
+@pytest.fixture
+def images(tmp_path):
+    folder = tmp_path / "images"
+    write_image(folder / "a" / "one.png", picture(2)[0])
+    tifffile.imwrite(folder / "stack.tif", np.stack([picture(seed)[0] for seed in (3, 4)]))
+    return folder
+
+
+def test_files_hold_what_predict_gives(segmenter, images, tmp_path):
+    written = predict_folder(segmenter, images, str(tmp_path / "out"), probability=True, overlay=True)
+    out = tmp_path / "out"
+    assert written == [out / "a" / "one.png", out / "stack.tif"]
+    for source, target in zip((images / "a" / "one.png", images / "stack.tif"), written, strict=True):
+        pages = read_image(source)
+        masks, probabilities = zip(*segmenter.predict(pages, return_proba=True), strict=True)
+        np.testing.assert_array_equal(read_mask(target), masks)
+        maps = tifffile.imread((out / "probability" / target.relative_to(out)).with_suffix(".tif"))
+        np.testing.assert_array_equal(maps.reshape(len(pages), *SHAPE), [p[:, :, 1] for p in probabilities])
+    assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.png")) == [
+        "a/one.png",
+        "overlay/a/one.png",
+        "overlay/stack-001.png",
+        "overlay/stack-002.png",
+    ]
+
+
+def test_of_more_classes_every_probability_is_kept(tmp_path):
+    masks = [picture(seed)[1] for seed in range(2)]
+    for mask in masks:
+        mask[:, -4:] = 2
+    segmenter = fit(masks)
+    write_image(tmp_path / "images" / "x.png", picture(2)[0])
+    predict_folder(segmenter, tmp_path / "images", tmp_path / "out", probability=True)
+    maps = tifffile.imread(tmp_path / "out" / "probability" / "x.tif")
+    assert maps.shape == (3, *SHAPE)
+    np.testing.assert_allclose(maps.sum(axis=0), 1, atol=1e-5)
+
+
+def test_one_image(segmenter, images, tmp_path):
+    assert predict_folder(segmenter, images / "a" / "one.png", tmp_path / "out") == [
+        tmp_path / "out" / "one.png"
+    ]
+
+
+def test_nothing_is_written_unless_all_can_be(segmenter, images, tmp_path):
+    write_image(images / "rgb.png", np.zeros((*SHAPE, 3)))
+    (images / "broken.png").write_bytes(b"no picture")
+    with pytest.raises(
+        InputError, match=r"(?s)broken.png.*rgb.png has 3 channels, the model was trained on 1"
+    ):
+        predict_folder(segmenter, images, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_images_of_one_name_are_refused(segmenter, images, tmp_path):
+    write_image(images / "a" / "one.bmp", picture(2)[0])
+    with pytest.raises(InputError, match=r"would both become .*one.png: rename one"):
+        predict_folder(segmenter, images, tmp_path / "out")
+
+
+def test_what_is_there_is_kept(segmenter, images, tmp_path):
+    predict_folder(segmenter, images, tmp_path / "out")
+    with pytest.raises(OutputError, match="and 1 more would be overwritten"):
+        predict_folder(segmenter, images, tmp_path / "out")
+    predict_folder(segmenter, images, tmp_path / "out", overwrite=True)
+    with pytest.raises(OutputError, match="is the input folder"):
+        predict_folder(segmenter, images, images / "out")
