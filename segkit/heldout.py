@@ -23,6 +23,7 @@ from segkit.kernels import KernelMixture
 from segkit.linear import LinearSVM
 from segkit.metrics import iou_of
 from segkit.sampling import PixelSample
+from segkit.threads import in_threads
 
 IntArray = NDArray[np.intp]
 # The penalty that is taken unless held-out images speak for another, with this confidence.
@@ -258,12 +259,19 @@ def hold_out(
     """
     n_planes = 1 if n_classes == 2 else n_classes
     decisions = np.full((len(penalties), len(X), n_planes), np.nan, dtype=np.float32)
-    for index in progress(np.unique(fold), "Held-out images"):
+
+    def decide(index: int) -> FloatArray | None:
         others, held_out = fold != index, fold == index
-        if np.bincount(drawn.label[others], minlength=n_classes).min() >= 2:
-            decisions[:, held_out] = recipe.decide(
-                X[others], drawn.subset(others), groups[others], penalties, X[held_out]
-            )
+        if np.bincount(drawn.label[others], minlength=n_classes).min() < 2:
+            return None
+        return recipe.decide(X[others], drawn.subset(others), groups[others], penalties, X[held_out])
+
+    folds = np.unique(fold)
+    found = in_threads(decide, folds)
+    for index in progress(folds, "Held-out images"):
+        decided = next(found)
+        if decided is not None:
+            decisions[:, fold == index] = decided
     judged = ~np.isnan(decisions[0, :, 0])
     return HeldOut(penalties, decisions[:, judged], drawn.subset(judged), fold[judged], n_classes)
 

@@ -36,6 +36,7 @@ from segkit.sampling import PixelSample, assign_folds, block_folds, draw_pixels
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 from segkit.store import digest_arrays, read_model, write_model
 from segkit.stored import parameters_of, restore, to_stored
+from segkit.threads import single_threaded_blas
 
 N_FOLDS = 5
 # Bytes that all channels of all pixels may take.
@@ -325,7 +326,7 @@ class Segmenter(BaseSegmenter):
         """Of all channels those that Gaussians see: if the kernels leave it open, those with a value at each pixel."""
         if not hasattr(self.kernels_, "gaussian_columns"):
             return None
-        seen = np.zeros(len(self.bank_.channels(self.n_image_channels_)), dtype=bool)
+        seen = np.zeros(self.bank_.n_channels(self.n_image_channels_), dtype=bool)
         if self.kernels_.gaussian_columns is None:
             for stack in self.bank_.maps(image[:CORNER, :CORNER]):
                 seen[stack.indices] = stack.stride == 1
@@ -399,7 +400,7 @@ class Segmenter(BaseSegmenter):
         self.summary_: dict[str, Any] = {
             "n_images": len(images),
             "n_training_pixels": n_pixels,
-            "n_channels": len(self.bank_.channels(self.n_image_channels_)),
+            "n_channels": self.bank_.n_channels(self.n_image_channels_),
             "selector": type(self.selector_).__name__,
             "kept_channels": groups,
             "criterion": self.kernels_.criterion,
@@ -424,11 +425,12 @@ class Segmenter(BaseSegmenter):
     def _scores(self, image: FloatArray) -> FloatArray:
         """Decisions of an image, (H, W) or (H, W, n_classes)."""
         shape = image.shape[:2]
-        maps = self.bank_.maps(image, self._kept)
-        if self.normalization == "image":
-            maps = [_centred(stack, *_grid(shape)) for stack in maps]
-        stacks = [self._standardised(stack) for stack in maps]
-        decisions = decision_maps(stacks, self._kept, self.kernels_, self.svm_, shape)
+        with single_threaded_blas():
+            maps = self.bank_.maps(image, self._kept)
+            if self.normalization == "image":
+                maps = [_centred(stack, *_grid(shape)) for stack in maps]
+            stacks = [self._standardised(stack) for stack in maps]
+            decisions = decision_maps(stacks, self._kept, self.kernels_, self.svm_, shape)
         return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
 
     def _standardised(self, stack: FeatureMaps) -> FeatureMaps:

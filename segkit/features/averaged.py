@@ -123,7 +123,7 @@ class OrbitAveraged(FilterBank):
         """Features at n pixel positions; see `FilterBank.sample`."""
         image = as_image(image)
         channels = self._wanted(channels, image.shape[2])
-        n_channels = len(self.bank.channels(image.shape[2]))
+        n_channels = self.bank.n_channels(image.shape[2])
         wanted, column = np.unique(channels % n_channels, return_inverse=True)
         positions = np.stack([np.asarray(rows), np.asarray(cols)], axis=1)
         moments = self._moments(image, positions, wanted, n_moments=1 + bool((channels >= n_channels).any()))
@@ -143,7 +143,7 @@ class OrbitAveraged(FilterBank):
 
     def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
         """Weights that the bank needs for these channels."""
-        wanted = np.unique(channels % len(self.bank.channels(n_image_channels)))
+        wanted = np.unique(channels % self.bank.n_channels(n_image_channels))
         return self.bank.weights_used(wanted, n_image_channels)
 
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:

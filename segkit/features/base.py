@@ -131,6 +131,10 @@ class FilterBank(BaseEstimator, ABC):
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
         """Channels computed from an image of `n_image_channels`, in order."""
 
+    def n_channels(self, n_image_channels: int = 3) -> int:
+        """Count the channels; a bank that can do so without naming them overrides this."""
+        return len(self.channels(n_image_channels))
+
     @property
     @abstractmethod
     def halo(self) -> int:
@@ -203,7 +207,7 @@ class FilterBank(BaseEstimator, ABC):
 
     def _wanted(self, channels: ArrayLike | None, n_image_channels: int) -> NDArray[np.intp]:
         """Check which channels are wanted; all by default."""
-        known = np.arange(len(self.channels(n_image_channels)))
+        known = np.arange(self.n_channels(n_image_channels))
         if channels is None:
             return known
         wanted = np.asarray(channels)

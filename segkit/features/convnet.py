@@ -105,6 +105,10 @@ class ConvNetBank(FilterBank):
             for index in range(layer.n_channels)
         )
 
+    def n_channels(self, n_image_channels: int = 3) -> int:
+        """Count the channels."""
+        return sum(layer.n_channels for _, _, layer, _ in self._blocks(n_image_channels))
+
     @property
     def halo(self) -> int:
         """Largest receptive-field radius over layers and scales."""

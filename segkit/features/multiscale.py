@@ -10,6 +10,7 @@ from skimage.feature import multiscale_basic_features
 
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
+from segkit.threads import in_threads
 
 _MEASURES = ("intensity", "edges", "texture 1", "texture 2")
 
@@ -66,8 +67,8 @@ class MultiscaleBank(FilterBank):
         height, width = image.shape[:2]
         # a difference needs two pixels, and beyond its edge an image goes on as it ends
         padded = np.pad(image, ((0, max(0, 2 - height)), (0, max(0, 2 - width)), (0, 0)), mode="edge")
-        stacks = []
-        for view in np.unique(wanted // n_of_view):
+
+        def filter_view(view: int) -> FeatureMaps:
             kept = wanted[wanted // n_of_view == view]
             maps = multiscale_basic_features(  # type: ignore[no-untyped-call]
                 padded[:, :, view],
@@ -78,8 +79,9 @@ class MultiscaleBank(FilterBank):
             )
             inside = maps[:height, :width, kept % n_of_view]
             values = np.ascontiguousarray(inside.transpose(2, 0, 1), dtype=np.float32)
-            stacks.append(FeatureMaps(values, kept))
-        return stacks
+            return FeatureMaps(values, kept)
+
+        return list(in_threads(filter_view, np.unique(wanted // n_of_view)))
 
     def _sigmas(self) -> tuple[float, ...]:
         if not 0 < self.sigma_min <= self.sigma_max < math.inf:

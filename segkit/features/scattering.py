@@ -8,16 +8,15 @@ and memory stays bounded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from joblib import cpu_count
 from numpy.typing import ArrayLike, NDArray
 
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, FloatArray, as_image
+from segkit.threads import in_threads
 
 FRONTENDS = ("numpy", "torch")
 TILES_AT_ONCE = 16
@@ -152,12 +151,11 @@ class ScatteringBank(FilterBank):
         rows, cols = tiles.shape[:2]
         out = np.empty((view.size, rows, side, cols, side), dtype=np.float32)
         positions = [(row, col) for row in range(rows) for col in range(cols)]
-        with ThreadPoolExecutor(cpu_count()) as pool:
-            for start in range(0, len(positions), TILES_AT_ONCE):
-                batch = positions[start : start + TILES_AT_ONCE]
-                found = pool.map(transform, (tiles[position] for position in batch))
-                for (row, col), coefficients in zip(batch, found, strict=True):
-                    out[:, row, :, col] = coefficients[which, path, inner, inner]
+        for start in range(0, len(positions), TILES_AT_ONCE):
+            batch = positions[start : start + TILES_AT_ONCE]
+            found = in_threads(transform, [tiles[position] for position in batch])
+            for (row, col), coefficients in zip(batch, found, strict=True):
+                out[:, row, :, col] = coefficients[which, path, inner, inner]
         whole = out.reshape(view.size, rows * side, cols * side)
         return np.ascontiguousarray(whole[:, : -(-height >> scale), : -(-width >> scale)])
 

@@ -47,6 +47,11 @@ class StackedBank(FilterBank):
             for name, group in part
         )
 
+    def n_channels(self, n_image_channels: int = 3) -> int:
+        """Count the channels."""
+        self._check()
+        return sum(bank.n_channels(n_image_channels) for bank in self.banks)
+
     @property
     def halo(self) -> int:
         """Largest halo of the banks."""
@@ -122,7 +127,7 @@ class StackedBank(FilterBank):
         """Banks that are needed: place, bank, number of its first channel, which of the wanted are its own."""
         start = 0
         for place, bank in enumerate(self.banks):
-            stop = start + len(bank.channels(n_image_channels))
+            stop = start + bank.n_channels(n_image_channels)
             mine = (start <= wanted) & (wanted < stop)
             if mine.any():
                 yield place, bank, start, mine

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,7 +14,6 @@ from numpy.typing import ArrayLike
 from scipy.linalg import eigvalsh
 from scipy.linalg.lapack import dpotrf
 from sklearn.utils import gen_batches
-from threadpoolctl import ThreadpoolController
 
 from segkit.errors import ConfigError, InputError
 from segkit.invariance.correlation import (
@@ -29,6 +27,7 @@ from segkit.invariance.permutations import MatrixPermutation, Permutation
 from segkit.invariance.samples import as_samples, check_values
 from segkit.invariance.spatial import Dihedral, PolarRotation, Translation
 from segkit.kernels.base import FloatArray, Gaussian, Kernel, Laplacian, Normalized, Polynomial
+from segkit.threads import count_threads, in_threads
 
 Block = tuple[slice, slice, FloatArray]
 
@@ -131,8 +130,7 @@ class _FitKernel(ABC):
         shape = X.shape[1:]
         example = maps.left_maps(X[:1])
         correlation = CircularCorrelation(shape[:2], *shifts.shifts(shape), example.dtype)
-        blas = ThreadpoolController().select(user_api="blas")
-        n_samples, n_square = self._block_sizes(example, len(shifts.elements(shape)), _count_threads(blas))
+        n_samples, n_square = self._block_sizes(example, len(shifts.elements(shape)), count_threads())
         for rows in gen_batches(len(X), n_samples):
             left = correlation.left_spectra(maps.left_maps(X[rows]))
             for element in first.elements(shape):
@@ -145,7 +143,7 @@ class _FitKernel(ABC):
                         (i, j, left[:, _within(i, rows)], right)
                         for i, j in _squares(rows, cols, n_square, halved=halved)
                     )
-                    yield from _in_threads(blas, partial(self._correlate, correlation, maps), spectra)
+                    yield from in_threads(partial(self._correlate, correlation, maps), spectra)
 
     def _correlate(
         self, correlation: CircularCorrelation, maps: ImageMaps, square: tuple[slice, slice, Any, Any]
@@ -460,25 +458,6 @@ def _is_whole_group(group: Group, shape: tuple[int, ...]) -> bool:
             for shifts, size in zip(group.shifts(shape), shape[:2], strict=True)
         )
     return isinstance(group, WHOLE_GROUPS)
-
-
-def _count_threads(blas: ThreadpoolController) -> int:
-    return max((library["num_threads"] for library in blas.info()), default=1)
-
-
-def _in_threads(
-    blas: ThreadpoolController, function: Callable[[Any], Block], items: Iterable[Any]
-) -> Iterator[Block]:
-    """Apply a function to items, each on one of the threads that the linear algebra would use.
-
-    Small matrix products gain nothing from threads of their own.
-    """
-    n_threads = _count_threads(blas)
-    if n_threads == 1:
-        yield from map(function, items)
-        return
-    with blas.limit(limits=1), ThreadPoolExecutor(n_threads) as executor:
-        yield from executor.map(function, items)
 
 
 def _squares(rows: slice, cols: slice, size: int, *, halved: bool) -> Iterator[tuple[slice, slice]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Integral
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from segkit.errors import InputError
 from segkit.kernels.base import FloatArray, Gaussian, ShiftInvariantKernel, validate_rows
+
+if TYPE_CHECKING:
+    import torch
 
 # Random features of so many rows stay in the processor's cache.
 ROWS_AT_ONCE = 2048
@@ -71,9 +74,6 @@ def fourier_map(
     M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in
     the feature space, eq. 2.15-2.18.
     """
-    # Imported here: `import segkit` must not pay for torch. Its cos and sin use every core.
-    import torch
-
     n_draws = frequencies.shape[1]
     if X.ndim != 2 or X.shape[1] != len(frequencies):
         raise InputError(
@@ -84,19 +84,21 @@ def fourier_map(
         amplitudes = np.full(n_draws, math.sqrt((1 if phases is None else 2) / n_draws))
     if out is None:
         out = np.empty((len(X), n_draws if phases is not None else 2 * n_draws), dtype=X.dtype)
+    # Imported here: `import segkit` must not pay for torch.
+    import torch
+
+    features = _tensor(out)
     # The projection lands in the last n_draws columns, where sine or cosine then overwrites it.
-    projection = out[:, -n_draws:]
-    np.matmul(X, frequencies.astype(X.dtype, copy=False), out=projection)
-    angles = torch.from_numpy(projection)
+    angles = features[:, -n_draws:]
+    torch.mm(_tensor(X), _tensor(frequencies.astype(X.dtype, copy=False)), out=angles)
     if phases is None:
-        torch.cos(angles, out=torch.from_numpy(out[:, :n_draws]))
+        torch.cos(angles, out=features[:, :n_draws])
         angles.sin_()
         amplitudes = np.tile(amplitudes, 2)
     else:
-        projection += phases.astype(X.dtype, copy=False)
-        angles.cos_()
+        angles.add_(_tensor(phases.astype(X.dtype, copy=False))).cos_()
     if scale:
-        torch.from_numpy(out).mul_(torch.from_numpy(amplitudes.astype(X.dtype)))
+        features.mul_(_tensor(amplitudes.astype(X.dtype)))
     return out
 
 
@@ -146,8 +148,19 @@ def fourier_dot(
         rows = X[start : start + ROWS_AT_ONCE]
         features = buffer[: len(rows)]
         fourier_map(rows, frequencies, phases, scale=False, out=features)
-        np.matmul(features, scaled, out=out[start : start + len(rows)])
+        out[start : start + len(rows)] = _tensor(features) @ _tensor(scaled)
     return out
+
+
+def _tensor(array: NDArray[Any]) -> torch.Tensor:
+    """Share an array with torch, which does all of the work here: NumPy's threads and its own wait for each other.
+
+    Torch takes no array that is read-only or runs backwards: of such it gets a copy.
+    """
+    import torch
+
+    fit = array.flags.writeable and min(array.strides, default=0) >= 0
+    return torch.from_numpy(array if fit else array.copy())
 
 
 class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):

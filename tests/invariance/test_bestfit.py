@@ -175,7 +175,7 @@ def test_blocks_of_correlations_fit_the_memory(correlated, rng):
 def test_threads_share_the_memory(correlated, rng, monkeypatch):
     X, (_, n_pairs), largest = rng.normal(size=(20, 8, 8)), correlated, {}
     for n_threads in (1, 4):
-        monkeypatch.setattr(bestfit, "_count_threads", lambda blas, n_threads=n_threads: n_threads)
+        monkeypatch.setattr(bestfit, "count_threads", lambda n_threads=n_threads: n_threads)
         n_pairs.clear()
         BestFitKernel(SQUARE, Translation(), memory_limit=200_000)(X)
         largest[n_threads] = max(n_pairs)
@@ -298,7 +298,7 @@ class TestErrors:
     @pytest.mark.parametrize("n_threads", [1, 2])
     @pytest.mark.parametrize("kind", KINDS)
     def test_values_that_overflow(self, group, n_threads, kind, rng, monkeypatch):
-        monkeypatch.setattr(bestfit, "_count_threads", lambda blas: n_threads)
+        monkeypatch.setattr("segkit.threads.count_threads", lambda: n_threads)
         X = (1000 * rng.normal(size=(4, 6, 6))).astype(np.float32)
         message = (
             r"^kernel values exceed the largest float32 number: scale the samples to \[0, 1\] or give them in "

@@ -1,0 +1,84 @@
+import threading
+import time
+
+import numpy as np
+import pytest
+import scipy.linalg  # noqa: F401
+from threadpoolctl import ThreadpoolController, threadpool_limits
+
+from segkit.threads import count_threads, in_threads, single_threaded_blas
+
+
+def blas_threads():
+    return {library["num_threads"] for library in ThreadpoolController().select(user_api="blas").info()}
+
+
+@pytest.fixture(params=[1, 3])
+def n_threads(request):
+    with threadpool_limits(request.param, user_api="blas"):
+        yield request.param
+
+
+def test_results_come_in_order(n_threads):
+    def slow_first(item):
+        time.sleep(0.02 * (item == 0))
+        return item**2
+
+    assert list(in_threads(slow_first, range(7))) == [item**2 for item in range(7)]
+
+
+def test_as_many_work_at_once_as_linear_algebra_has_threads(n_threads):
+    """Each waits for the others, which comes to an end only if they all work."""
+    barrier = threading.Barrier(n_threads, timeout=10)
+    seen = list(in_threads(lambda _: (barrier.wait(), blas_threads(), count_threads())[1:], range(n_threads)))
+    assert seen == [({1}, 1)] * n_threads
+    assert blas_threads() == {n_threads}
+
+
+def test_workers_start_no_threads_of_their_own(n_threads):
+    idents = in_threads(
+        lambda _: list(in_threads(lambda _: threading.get_ident(), range(4))), range(2 * n_threads)
+    )
+    assert all(len(set(found)) == 1 for found in idents)
+
+
+def test_one_thread_for_linear_algebra_leaves_ours(n_threads):
+    with single_threaded_blas():
+        assert blas_threads() == {1}
+        with single_threaded_blas():
+            assert count_threads() == n_threads
+        assert blas_threads() == {1}
+    assert blas_threads() == {n_threads}
+
+
+def test_errors_come_out_and_end_the_rest(n_threads):
+    done = []
+
+    def fail(item):
+        if item == 1:
+            raise ValueError("item 1")
+        time.sleep(0.01)
+        done.append(item)
+
+    with pytest.raises(ValueError, match="item 1"):
+        list(in_threads(fail, range(200)))
+    assert len(done) < 150
+    assert blas_threads() == {n_threads}
+
+
+def test_held_out_decisions_do_not_depend_on_threads():
+    from segkit import Segmenter
+    from segkit.features import MultiscaleBank
+
+    rng = np.random.default_rng(0)
+    images = [rng.random((24, 24, 3)).astype(np.float32) for _ in range(3)]
+    masks = [(image[:, :, 0] > 0.5).astype(int) for image in images]
+    found = []
+    for number in (1, 2):
+        with threadpool_limits(number, user_api="blas"):
+            bank = MultiscaleBank(sigma_max=2)
+            found.append(Segmenter(bank, selection_pixels=200, training_pixels=300).fit(images, masks))
+    assert found[0].held_out_ == found[1].held_out_
+    np.testing.assert_allclose(
+        found[0].decision_function(images[0]), found[1].decision_function(images[0]), atol=1e-4
+    )
