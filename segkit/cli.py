@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -28,9 +28,6 @@ from segkit.terminal import (
     show_warning,
     teller,
 )
-
-if TYPE_CHECKING:
-    pass
 
 Item = TypeVar("Item")
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit.base import Progress, pass_on
+from segkit.base import Progress
 from segkit.evaluate import scores_to_dict
 from segkit.folders import predict_folder
 from segkit.images import (
@@ -52,7 +52,7 @@ class DemoResult:
     picture: Path
 
 
-def run_demo(output: Path, *, seed: int = 0, progress: Progress = pass_on) -> DemoResult:
+def run_demo(output: Path, *, seed: int = 0, progress: Progress | None = None) -> DemoResult:
     """Draw pictures, train on five, segment the others, score, and write everything down.
 
     Parameters

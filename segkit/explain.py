@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, log
+from math import ceil
 from typing import Any
 
 from segkit.heldout import USUAL
@@ -130,14 +130,20 @@ def _small_regions(least: Sequence[Sequence[float]], names: tuple[str, ...]) -> 
 
 
 def _penalty(chosen: float, held_out: dict[str, Any], what: str) -> str:
+    start = f"Penalty: lambda = {chosen:g}"
+    if len(held_out["by_lambda"]) == 1:
+        return f"{start}, as given."
+    usual = held_out["usual"]
+    rank = "the usual one" if usual == USUAL else f"of those given the nearest to the usual {USUAL:g}"
     tried = ", ".join(f"{value}: {iou:.3f}" for value, iou in held_out["by_lambda"].items())
-    usual = min(held_out["by_lambda"], key=lambda value: abs(log(float(value) / USUAL)))
     scores = f"mean IoU on each {what}, held out in turn: {tried}"
-    if chosen == float(usual):
-        return f"Penalty: lambda = {chosen:g}, the usual one: none does better beyond chance ({scores})."
+    if held_out["n_regions"] == 1:
+        return f"{start}, {rank}: what a single held-out {what} says may be chance ({scores})."
+    if chosen == usual:
+        return f"{start}, {rank}: none does better beyond chance ({scores})."
     return (
-        f"Penalty: lambda = {chosen:g} instead of the usual {usual}, which does worse beyond chance: of those that do "
-        f"not, the nearest to it ({scores})."
+        f"{start}, because {usual:g}, {rank}, does worse than the best beyond chance; of those that do not, it is the "
+        f"nearest to that ({scores})."
     )
 
 

@@ -3,37 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
-from segkit.base import FloatArray, Progress, pass_on
+from segkit.base import BaseSegmenter, FloatArray, Progress, pass_on
 from segkit.errors import InputError, SegkitError
 from segkit.images import list_images, read_image, write_mask, write_overlay, write_probability
-from segkit.outputs import refuse_existing, refuse_nesting
-from segkit.segmenter import Segmenter
+from segkit.outputs import refuse_existing, refuse_nesting, refuse_unwritable
 from segkit.words import count
 
 # Folders of results beside the masks, and the kind of file in each.
 EXTRAS = {"probability": ".tif", "overlay": ".png"}
 
 
+@dataclass(frozen=True)
+class _Job:
+    """An image file and what is written for it."""
+
+    source: Path
+    mask: Path
+    probability: Path | None
+    overlays: tuple[Path, ...]
+
+    @property
+    def outputs(self) -> list[Path]:
+        return [self.mask, *([] if self.probability is None else [self.probability]), *self.overlays]
+
+
 def predict_folder(
-    segmenter: Segmenter,
+    segmenter: BaseSegmenter,
     images: str | Path,
     output: str | Path,
     *,
     probability: bool = False,
     overlay: bool = False,
     overwrite: bool = False,
-    progress: Progress = pass_on,
+    progress: Progress | None = None,
 ) -> list[Path]:
     """Segment every image of a folder.
 
     Parameters
     ----------
-    segmenter : Segmenter
+    segmenter : BaseSegmenter
         Fitted.
     images : str or Path
         Folder of images (sub-folders too), or one image.
@@ -58,33 +73,37 @@ def predict_folder(
     Raises
     ------
     InputError
-        If an image cannot be read or has other channels than the training images, or two would have the same mask.
+        If an image cannot be read or has other channels than the training images, or the results of two would have
+        one name.
     OutputError
         If results would lie among the images, replace something, or cannot be written.
     """
+    check_is_fitted(segmenter, "classes_")
     images, output = Path(images), Path(output)
     refuse_nesting(images, output)
-    jobs = _plan(segmenter, images, output)
-    extras = [name for name, wanted in zip(EXTRAS, (probability, overlay), strict=True) if wanted]
-    refuse_existing([target for _, target in jobs] + [output / name for name in extras], overwrite=overwrite)
-    for source, target in progress(jobs, "Segmenting"):
-        pages = read_image(source)
+    jobs = _plan(segmenter, images, output, probability=probability, overlay=overlay)
+    written = [path for job in jobs for path in job.outputs]
+    refuse_existing(written, overwrite=overwrite)
+    for path in written:
+        refuse_unwritable(path)
+    for job in (progress or pass_on)(jobs, "Segmenting"):
+        pages = read_image(job.source)
         masks, probabilities = zip(*segmenter.predict(pages, return_proba=True), strict=True)
-        write_mask(target, _stack(masks))
-        if probability:
-            maps = [_planes(page) for page in probabilities]
-            write_probability(_beside(target, output, "probability"), _stack(maps))
-        if overlay:
-            paths = _page_paths(_beside(target, output, "overlay"), len(pages))
-            for page, mask, path in zip(pages, masks, paths, strict=True):
-                write_overlay(path, page, segmenter.label_map_.encode(mask))
-    return [target for _, target in jobs]
+        write_mask(job.mask, _stack(masks))
+        if job.probability is not None:
+            write_probability(job.probability, _stack([_planes(page) for page in probabilities]))
+        # without overlays there is nothing to go through
+        for page, mask, path in zip(pages, masks, job.overlays, strict=False):
+            write_overlay(path, page, segmenter.label_map_.encode(mask))
+    return [job.mask for job in jobs]
 
 
-def _plan(segmenter: Segmenter, images: Path, output: Path) -> list[tuple[Path, Path]]:
-    """Input and output file of every image, once all of them have been read and found fit."""
+def _plan(
+    segmenter: BaseSegmenter, images: Path, output: Path, *, probability: bool, overlay: bool
+) -> list[_Job]:
+    """Plan what is written for every image, once all of them have been read and found fit."""
     root = images if images.is_dir() else images.parent
-    jobs: list[tuple[Path, Path]] = []
+    jobs: list[_Job] = []
     faults: list[str] = []
     taken: dict[Path, Path] = {}
     for relative in list_images(images):
@@ -108,26 +127,33 @@ def _plan(segmenter: Segmenter, images: Path, output: Path) -> list[tuple[Path, 
                 f"{source} is in a folder called {relative.parts[0]}, as results are: rename that folder"
             )
         fits_png = len(pages) == 1 and segmenter.classes_.dtype in ("uint8", "uint16")
-        target = (output / relative).with_suffix(".png" if fits_png else ".tif")
-        if target in taken:
-            faults.append(f"{source} and {taken[target]} would both become {target}: rename one")
-        taken[target] = source
-        jobs.append((source, target))
+        maps, pictures = (
+            (output / name / relative).with_suffix(extension) for name, extension in EXTRAS.items()
+        )
+        job = _Job(
+            source,
+            (output / relative).with_suffix(".png" if fits_png else ".tif"),
+            maps if probability else None,
+            _page_paths(pictures, len(pages)) if overlay else (),
+        )
+        for path in job.outputs:
+            if path in taken:
+                faults.append(f"{source} and {taken[path]} would both become {path}: rename one")
+            elif images.is_dir() and images.resolve() in path.resolve().parents:
+                faults.append(f"{path} would be among the images: choose an output folder elsewhere")
+            taken[path] = source
+        jobs.append(job)
     if faults:
         more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
         raise InputError("; ".join(faults[:5]) + more)
     return jobs
 
 
-def _beside(target: Path, output: Path, extra: str) -> Path:
-    return (output / extra / target.relative_to(output)).with_suffix(EXTRAS[extra])
-
-
-def _page_paths(path: Path, n_pages: int) -> list[Path]:
+def _page_paths(path: Path, n_pages: int) -> tuple[Path, ...]:
     """One picture, or one for each page: STEM-001.png, STEM-002.png, ..."""
-    return (
-        [path] if n_pages == 1 else [path.with_stem(f"{path.stem}-{page + 1:03d}") for page in range(n_pages)]
-    )
+    if n_pages == 1:
+        return (path,)
+    return tuple(path.with_stem(f"{path.stem}-{page + 1:03d}") for page in range(n_pages))
 
 
 def _stack(pages: Sequence[NDArray[np.generic]]) -> NDArray[np.generic]:

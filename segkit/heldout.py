@@ -7,7 +7,9 @@ of which nothing was seen: neither by the classifier nor by what was learnt befo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from math import log10
 from typing import Any
 
 import numpy as np
@@ -153,19 +155,22 @@ class HeldOut:
         region = np.unique(self.fold if by_block else self.drawn.image, return_inverse=True)[1]
         scores = np.array([self._scores(plane, region, rule) for plane in self.decisions])
         means = scores.mean(axis=1)
-        distance = np.abs(np.log(np.divide(self.penalties, USUAL)))
-        best = int(np.argmin(np.where(_not_worse(scores), distance, np.inf)))
+        good = [
+            penalty for penalty, is_good in zip(self.penalties, _not_worse(scores), strict=True) if is_good
+        ]
+        chosen = self.penalties.index(nearest_to_usual(good))
         summary = {
             "regions": "blocks" if by_block else "images",
             "n_regions": scores.shape[1],
-            "mean_iou": float(means[best]),
-            "interval": _interval(scores[best]),
+            "mean_iou": float(means[chosen]),
+            "interval": _interval(scores[chosen]),
+            "usual": float(nearest_to_usual(self.penalties)),
             "by_lambda": {
                 f"{value:g}": float(mean) for value, mean in zip(self.penalties, means, strict=True)
             },
         }
-        threshold = self._threshold(self.decisions[best], region, rule)
-        return Choice(float(self.penalties[best]), threshold, self.decisions[best], summary)
+        threshold = self._threshold(self.decisions[chosen], region, rule)
+        return Choice(float(self.penalties[chosen]), threshold, self.decisions[chosen], summary)
 
     def _scores(self, decisions: FloatArray, region: IntArray, rule: str) -> NDArray[np.float64]:
         """Mean IoU of each region, at the threshold that the others speak for."""
@@ -214,7 +219,7 @@ class Choice:
         Held-out decisions at that penalty.
     summary : dict
         JSON-able: mean IoU over held-out images or blocks, its 95 % interval of Student's t (None of fewer than
-        three), the mean at each penalty.
+        three), the mean at each penalty, and which of them is nearest to the usual one.
     """
 
     penalty: float
@@ -257,23 +262,29 @@ def hold_out(
     HeldOut
         Without the pixels of folds whose others lack a class.
     """
+    import torch  # noqa: F401 -- the kernels will; loaded before the threads, it is kept to one core in each
+
     n_planes = 1 if n_classes == 2 else n_classes
     decisions = np.full((len(penalties), len(X), n_planes), np.nan, dtype=np.float32)
 
-    def decide(index: int) -> FloatArray | None:
+    def decide(index: int) -> None:
         others, held_out = fold != index, fold == index
-        if np.bincount(drawn.label[others], minlength=n_classes).min() < 2:
-            return None
-        return recipe.decide(X[others], drawn.subset(others), groups[others], penalties, X[held_out])
+        if np.bincount(drawn.label[others], minlength=n_classes).min() >= 2:
+            decisions[:, held_out] = recipe.decide(
+                X[others], drawn.subset(others), groups[others], penalties, X[held_out]
+            )
 
     folds = np.unique(fold)
-    found = in_threads(decide, folds)
-    for index in progress(folds, "Held-out images"):
-        decided = next(found)
-        if decided is not None:
-            decisions[:, fold == index] = decided
+    with closing(in_threads(decide, folds)) as done:
+        for _ in progress(folds, "Held-out images"):
+            next(done)
     judged = ~np.isnan(decisions[0, :, 0])
     return HeldOut(penalties, decisions[:, judged], drawn.subset(judged), fold[judged], n_classes)
+
+
+def nearest_to_usual(penalties: Sequence[float]) -> float:
+    """Give the penalty whose ratio to `USUAL` is nearest to 1, the larger of two."""
+    return min(penalties, key=lambda value: (round(abs(log10(value / USUAL)), 9), -value))
 
 
 def fit_grouped(estimator: Any, X: FloatArray, y: NDArray[Any], groups: IntArray) -> Any:

@@ -26,7 +26,7 @@ from segkit.features import (
     StackedBank,
     bank_from_dict,
 )
-from segkit.heldout import HeldOut, Recipe, fit_grouped, hold_out
+from segkit.heldout import HeldOut, Recipe, fit_grouped, hold_out, nearest_to_usual
 from segkit.images import UNLABELLED
 from segkit.kernels import KernelMixture, LinearGaussianMixture
 from segkit.linear import LinearSVM
@@ -350,7 +350,7 @@ class Segmenter(BaseSegmenter):
         """Choose penalty, threshold and Platt's scaling on pixels whose image (or block) was held out."""
         self.threshold_, self.platt_ = 0.0, PlattScaling.identity(self.classes_.size)
         self.held_out_: dict[str, Any] | None = None
-        self.lambda_: float | None = None if self.lambdas is None else float(np.median(self.lambdas))
+        self.lambda_: float | None = None if self.lambdas is None else float(nearest_to_usual(self.lambdas))
         if self.lambdas is None and self.probability == "raw" and self.threshold == "zero":
             return
         held_out = hold_out(X, drawn, groups, fold, recipe, penalties, self.classes_.size, progress)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import local
 from typing import TypeVar
 
+from joblib import cpu_count
 from threadpoolctl import ThreadpoolController
 
 Item = TypeVar("Item")
@@ -19,7 +21,7 @@ _mine = local()
 
 
 def count_threads() -> int:
-    """Count the threads that may work: those of the linear algebra, which the usual variables set."""
+    """Count the threads that may work: those of the linear algebra, which the usual variables set, or every core."""
     n_threads: int | None = getattr(_mine, "n_threads", None)
     return _blas_threads(ThreadpoolController()) if n_threads is None else n_threads
 
@@ -43,7 +45,7 @@ def single_threaded_blas() -> Iterator[None]:
         del _mine.n_threads
 
 
-def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Generator[Result, None, None]:
     """Apply a function to items, each on one thread, and give the results in order.
 
     Parameters
@@ -66,7 +68,10 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Ite
 
     def work_alone() -> None:
         _mine.n_threads = 1
-        controller.limit(limits=1, user_api="openmp")  # torch's threads; they are each thread's own affair
+        # Torch's threads are OpenMP's, which are each thread's own affair once torch has set them up.
+        if "torch" in sys.modules:
+            sys.modules["torch"].get_num_threads()
+        controller.limit(limits=1, user_api="openmp")
 
     with single_threaded_blas(), ThreadPoolExecutor(n_threads, initializer=work_alone) as executor:
         yield from executor.map(function, items)
@@ -74,4 +79,4 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Ite
 
 def _blas_threads(controller: ThreadpoolController) -> int:
     libraries = controller.select(user_api="blas").info()
-    return max((library["num_threads"] for library in libraries), default=1)
+    return int(max((library["num_threads"] for library in libraries), default=cpu_count()))

@@ -4,7 +4,7 @@ from segkit.explain import expected_iou, explain_training
 from segkit.images import LabelMap
 
 LABELS = LabelMap((0, 255), ("background", "lesion"), None)
-IMAGES = {"regions": "images", "n_regions": 5, "mean_iou": 0.71, "interval": [0.6, 0.8]}
+IMAGES = {"regions": "images", "n_regions": 5, "mean_iou": 0.71, "interval": [0.6, 0.8], "usual": 1e-3}
 
 
 def kernel(name, weight, gamma=None):
@@ -48,13 +48,33 @@ def test_channels_kernels_penalty_threshold_and_score_are_told():
     )
 
 
-def test_unusual_penalty_is_told():
-    held_out = IMAGES | {"by_lambda": {"0.1": 0.72, "0.01": 0.71, "0.002": 0.6}}
-    penalty = explain_training(summary(held_out=held_out, **{"lambda": 0.01}), LABELS)[2]
-    assert penalty == (
-        "Penalty: lambda = 0.01 instead of the usual 0.002, which does worse beyond chance: of those that do not, the "
-        "nearest to it (mean IoU on each image, held out in turn: 0.1: 0.720, 0.01: 0.710, 0.002: 0.600)."
-    )
+@pytest.mark.parametrize(
+    ("chosen", "changes", "expected"),
+    [
+        (
+            1e-3,
+            {"n_regions": 1, "by_lambda": {"0.01": 0.7, "0.001": 0.71}},
+            "lambda = 0.001, the usual one: what a single held-out image says may be chance (mean IoU on each image, held "
+            "out in turn: 0.01: 0.700, 0.001: 0.710).",
+        ),
+        (
+            1 / 300,
+            {"usual": 1 / 300, "by_lambda": {"0.0333333": 0.7, "0.00333333": 0.71}},
+            "lambda = 0.00333333, of those given the nearest to the usual 0.001: none does better beyond chance (mean IoU "
+            "on each image, held out in turn: 0.0333333: 0.700, 0.00333333: 0.710).",
+        ),
+        (
+            0.01,
+            {"by_lambda": {"0.1": 0.72, "0.01": 0.71, "0.001": 0.6}},
+            "lambda = 0.01, because 0.001, the usual one, does worse than the best beyond chance; of those that do not, "
+            "it is the nearest to that (mean IoU on each image, held out in turn: 0.1: 0.720, 0.01: 0.710, 0.001: 0.600).",
+        ),
+        (0.01, {"usual": 0.01, "by_lambda": {"0.01": 0.7}}, "lambda = 0.01, as given."),
+    ],
+)
+def test_penalty_is_told(chosen, changes, expected):
+    told = explain_training(summary(held_out=IMAGES | changes, **{"lambda": chosen}), LABELS)[2]
+    assert told == f"Penalty: {expected}"
 
 
 def test_small_regions_are_told():

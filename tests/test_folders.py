@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tifffile
+from sklearn.exceptions import NotFittedError
 
 from segkit import ModuleBank, Segmenter, predict_folder
 from segkit.errors import InputError, OutputError
@@ -96,3 +97,34 @@ def test_what_is_there_is_kept(segmenter, images, tmp_path):
     predict_folder(segmenter, images, tmp_path / "out", overwrite=True)
     with pytest.raises(OutputError, match="is the input folder"):
         predict_folder(segmenter, images, images / "out")
+
+
+def test_results_of_two_images_never_share_a_file(segmenter, images, tmp_path):
+    """A picture and a stack of one name have masks of different formats, but one probability map."""
+    write_image(images / "stack.png", picture(2)[0])
+    assert len(predict_folder(segmenter, images, tmp_path / "masks")) == 3
+    with pytest.raises(InputError, match=r"would both become .*probability/stack.tif"):
+        predict_folder(segmenter, images, tmp_path / "out", probability=True)
+    (images / "stack.png").rename(images / "stack-001.png")
+    with pytest.raises(InputError, match=r"would both become .*overlay/stack-001.png"):
+        predict_folder(segmenter, images, tmp_path / "out", overlay=True)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["overlay", "images/images"])
+def test_no_result_lies_among_the_images(segmenter, tmp_path, name):
+    """Output around the input: overlays of overlay/, or the mask of images/images/x.png as images/x.png."""
+    write_image(tmp_path / name / "x.png", picture(2)[0])
+    before = (tmp_path / name / "x.png").read_bytes()
+    with pytest.raises(InputError, match="would be among the images"):
+        predict_folder(segmenter, tmp_path / name.split("/")[0], tmp_path, overlay=True, overwrite=True)
+    assert (tmp_path / name / "x.png").read_bytes() == before
+    assert len(list(tmp_path.rglob("*.*"))) == 1
+
+
+def test_what_cannot_start_is_told_first(images, tmp_path, segmenter):
+    with pytest.raises(NotFittedError):
+        predict_folder(Segmenter(), images, tmp_path / "out")
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="cannot be written"):
+        predict_folder(segmenter, images, tmp_path / "file")

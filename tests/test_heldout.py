@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from segkit.calibration import best_threshold, share_threshold
-from segkit.heldout import HeldOut, Recipe, hold_out
+from segkit.heldout import USUAL, HeldOut, Recipe, hold_out
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.linear import LinearSVM
 from segkit.metrics import score_masks
@@ -86,10 +86,12 @@ def test_gaussians_see_the_channels_they_may_whichever_are_kept():
     gaussian = np.array([True, False, True])
     recipe = Recipe(MMDSelector(2), Spy(random_state=0), LinearSVM(), gaussian)
     hold_out(X, drawn, drawn.image, drawn.image, recipe, [1e-2], 2, follow)
-    for index, columns in enumerate(seen):
+    expected = []
+    for index in range(3):
         others = drawn.image != index
         kept = MMDSelector(2).fit(X[others], drawn.label[others], drawn.image[others]).get_support()
-        np.testing.assert_array_equal(columns, gaussian[kept])
+        expected.append(gaussian[kept].tolist())
+    assert sorted(columns.tolist() for columns in seen) == sorted(expected)
 
 
 def test_folds_whose_others_lack_a_class_are_left_out():
@@ -218,46 +220,54 @@ def test_threshold_calls_as_many_foreground_as_are_annotated():
     assert found.choose("zero").threshold == 0
 
 
-def judged(n_right, n=1000):
-    """Decisions at penalties 1e-1, 1e-2, 1e-3 of which so many of n pixels of each image are right, (penalties, images)."""
+def judged(n_right, penalties, n=1000):
+    """Decisions of which so many of n pixels of each image are right, (penalties, images)."""
     n_images = np.shape(n_right)[1]
     image = np.repeat(np.arange(n_images), n)
     label = np.tile(np.arange(n) % 2, n_images)
     wrong = np.tile(np.arange(n), n_images) >= np.repeat(n_right, n, axis=1)
     decisions = np.where(wrong, -1, 1) * (2.0 * label - 1)
     sample = PixelSample(image, image, image, label, np.ones(image.size))
-    return HeldOut([1e-1, 1e-2, 1e-3], decisions[:, :, None].astype(np.float32), sample, image, 2)
+    return HeldOut(penalties, decisions[:, :, None].astype(np.float32), sample, image, 2)
+
+
+SAME = [900, 900, 900]
 
 
 @pytest.mark.parametrize(
-    ("n_right", "penalty"),
+    ("penalties", "n_right", "expected"),
     [
-        ([[900, 900, 900], [900, 900, 900], [900, 900, 900]], 1e-3),
+        ((4, 2, 1), [SAME, SAME, SAME], 1),
+        ((2, 1, 0.5), [SAME, SAME, SAME], 1),
         # better in the mean, by one image
-        ([[900, 900, 900], [900, 900, 980], [900, 900, 900]], 1e-3),
+        ((4, 2, 1), [SAME, [900, 900, 980], SAME], 1),
         # better on every image
-        ([[950, 962, 958], [940, 941, 942], [900, 905, 910]], 1e-1),
+        ((4, 2, 1), [[950, 962, 958], [940, 941, 942], [900, 905, 910]], 4),
+        ((1, 0.5, 0.25), [[900, 905, 910], [940, 941, 942], [950, 962, 958]], 0.25),
         # both are better, and the nearer is not worse than the best beyond chance
-        ([[960, 962, 958], [950, 962, 959], [900, 905, 910]], 1e-2),
+        ((4, 2, 1), [[960, 962, 958], [950, 962, 959], [900, 905, 910]], 2),
+        ((1, 0.5, 0.25), [[900, 905, 910], [950, 962, 959], [960, 962, 958]], 0.5),
         # two images say nothing, unless they agree to the pixel
-        ([[900, 900], [950, 940], [900, 920]], 1e-3),
-        ([[900, 900], [950, 950], [900, 900]], 1e-2),
-        ([[900], [950], [900]], 1e-3),
+        ((4, 2, 1), [[900, 900], [950, 940], [900, 920]], 1),
+        ((4, 2, 1), [[900, 900], [950, 950], [900, 900]], 2),
+        ((4, 2, 1), [[900], [950], [900]], 1),
+        # the larger of two that are equally near
+        ((10, 0.1), [SAME, SAME], 10),
+        ((1000, 0.001), [SAME, SAME], 1000),
     ],
 )
-def test_usual_penalty_unless_held_out_images_speak_against_it(n_right, penalty):
-    found = judged(n_right)
+def test_usual_penalty_unless_held_out_images_speak_against_it(penalties, n_right, expected):
+    found = judged(n_right, [USUAL * value for value in penalties])
     choice = found.choose("zero")
-    assert choice.penalty == penalty
-    at = found.penalties.index(penalty)
-    assert choice.summary["mean_iou"] == choice.summary["by_lambda"][f"{penalty:g}"]
-    np.testing.assert_array_equal(choice.decisions, found.decisions[at])
+    assert choice.penalty == USUAL * expected
+    assert choice.summary["mean_iou"] == choice.summary["by_lambda"][f"{choice.penalty:g}"]
+    np.testing.assert_array_equal(choice.decisions, found.decisions[penalties.index(expected)])
 
 
 def test_penalties_are_left_by_a_paired_test():
     rng = np.random.default_rng(0)
     n_right = 800 + rng.integers(-150, 150, 6) + np.array([[4], [9], [0]]) + rng.integers(-5, 5, (3, 6))
-    found = judged(n_right)
+    found = judged(n_right, [4 * USUAL, 2 * USUAL, USUAL])
     scores = np.array(
         [
             [
@@ -270,7 +280,7 @@ def test_penalties_are_left_by_a_paired_test():
     p = [stats.ttest_rel(scores[1], scores[index], alternative="greater").pvalue for index in (0, 2)]
     assert scores.mean(axis=1).argmax() == 1
     assert p[1] < 0.05 < stats.ttest_ind(scores[1], scores[2], alternative="greater").pvalue
-    assert found.choose("zero").penalty == 1e-2
+    assert found.choose("zero").penalty == 2 * USUAL
 
 
 def test_blocks_of_a_single_image():

@@ -93,7 +93,7 @@ def write_probability(path: str | Path, probability: ArrayLike) -> None:
     ----------
     path : str or Path
         A ``.tif`` file; missing folders are made, an existing file is replaced.
-    probability : array-like of shape (H, W) or (n_pages, H, W), float
+    probability : array-like of shape (H, W), (n_classes, H, W), (n_pages, H, W) or (n_pages, n_classes, H, W), float
         Values in [0, 1].
 
     Raises

@@ -27,7 +27,7 @@ from segkit.invariance.permutations import MatrixPermutation, Permutation
 from segkit.invariance.samples import as_samples, check_values
 from segkit.invariance.spatial import Dihedral, PolarRotation, Translation
 from segkit.kernels.base import FloatArray, Gaussian, Kernel, Laplacian, Normalized, Polynomial
-from segkit.threads import count_threads, in_threads
+from segkit.threads import count_threads, in_threads, single_threaded_blas
 
 Block = tuple[slice, slice, FloatArray]
 
@@ -131,19 +131,20 @@ class _FitKernel(ABC):
         example = maps.left_maps(X[:1])
         correlation = CircularCorrelation(shape[:2], *shifts.shifts(shape), example.dtype)
         n_samples, n_square = self._block_sizes(example, len(shifts.elements(shape)), count_threads())
-        for rows in gen_batches(len(X), n_samples):
-            left = correlation.left_spectra(maps.left_maps(X[rows]))
-            for element in first.elements(shape):
-                # One square at a time: products with columns of a wider array are twice as slow.
-                for cols in gen_batches(len(Y), n_square):
-                    transformed = first.act(element, Y[cols])
-                    right = correlation.right_spectra(maps.right_maps(transformed))
+        with single_threaded_blas():
+            for rows in gen_batches(len(X), n_samples):
+                left = correlation.left_spectra(maps.left_maps(X[rows]))
+                for element in first.elements(shape):
+                    # One square at a time: products with columns of a wider array are twice as slow.
+                    for cols in gen_batches(len(Y), n_square):
+                        transformed = first.act(element, Y[cols])
+                        right = correlation.right_spectra(maps.right_maps(transformed))
 
-                    spectra = (
-                        (i, j, left[:, _within(i, rows)], right)
-                        for i, j in _squares(rows, cols, n_square, halved=halved)
-                    )
-                    yield from in_threads(partial(self._correlate, correlation, maps), spectra)
+                        spectra = (
+                            (i, j, left[:, _within(i, rows)], right)
+                            for i, j in _squares(rows, cols, n_square, halved=halved)
+                        )
+                        yield from in_threads(partial(self._correlate, correlation, maps), spectra)
 
     def _correlate(
         self, correlation: CircularCorrelation, maps: ImageMaps, square: tuple[slice, slice, Any, Any]

@@ -59,7 +59,7 @@ def fourier_map(
     Raises
     ------
     InputError
-        If `X` does not have one column for each row of `frequencies`.
+        If `X` does not have one column for each row of `frequencies`, or `out` is read-only.
 
     Notes
     -----
@@ -87,7 +87,9 @@ def fourier_map(
     # Imported here: `import segkit` must not pay for torch.
     import torch
 
-    features = _tensor(out)
+    if not out.flags.writeable:
+        raise InputError("out is read-only: give an array that may be written to")
+    features = torch.from_numpy(out)
     # The projection lands in the last n_draws columns, where sine or cosine then overwrites it.
     angles = features[:, -n_draws:]
     torch.mm(_tensor(X), _tensor(frequencies.astype(X.dtype, copy=False)), out=angles)
@@ -155,12 +157,12 @@ def fourier_dot(
 def _tensor(array: NDArray[Any]) -> torch.Tensor:
     """Share an array with torch, which does all of the work here: NumPy's threads and its own wait for each other.
 
-    Torch takes no array that is read-only or runs backwards: of such it gets a copy.
+    Torch takes no array that is read-only, runs backwards or lies between others: of such it gets a copy.
     """
     import torch
 
-    fit = array.flags.writeable and min(array.strides, default=0) >= 0
-    return torch.from_numpy(array if fit else array.copy())
+    fit = all(stride >= 0 and stride % array.itemsize == 0 for stride in array.strides)
+    return torch.from_numpy(array if fit and array.flags.writeable else array.copy())
 
 
 class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):

@@ -53,6 +53,24 @@ def test_inputs_are_neither_changed_nor_need_be_writeable(data):
         np.testing.assert_array_equal(array, copy)
 
 
+def test_rows_may_lie_in_memory_in_any_way(data):
+    X, frequencies, phases = data
+    expected = fourier_map(X, frequencies, phases)
+    packed = np.zeros(X.shape, dtype=[("flag", "i1"), ("value", "f8")])
+    packed["value"] = X
+    backwards = np.ascontiguousarray(X[::-1])[::-1]
+    for rows in (packed["value"], backwards, np.asfortranarray(X)):
+        np.testing.assert_allclose(fourier_map(rows, frequencies, phases), expected, atol=1e-14)
+
+
+def test_out_must_be_writeable(data):
+    out = np.zeros((12, 14))
+    out.setflags(write=False)
+    with pytest.raises(InputError, match="out is read-only"):
+        fourier_map(*data[:2], out=out)
+    assert not out.any()
+
+
 def test_no_draws_give_no_columns(data):
     assert fourier_map(data[0], np.empty((3, 0)), amplitudes=np.empty(0)).shape == (12, 0)
 
