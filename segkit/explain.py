@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
-from segkit.heldout import USUAL
 from segkit.images import LabelMap
+from segkit.words import count
 
 # Groups of channels or kernels named at most where there may be dozens.
 MOST_NAMES = 6
@@ -48,7 +48,7 @@ def explain_training(summary: dict[str, Any], label_map: LabelMap) -> list[str]:
         return lines + small
     what = "image" if held_out["regions"] == "images" else "block of the image"
     if summary["lambda"] is not None:
-        lines.append(_penalty(summary["lambda"], held_out, what))
+        lines.append(_penalty(summary, what))
     if label_map.n_classes == 2 and summary["threshold"]:
         lines.append(_threshold(summary, label_map.names[1], held_out["regions"]))
     lines += small
@@ -129,12 +129,13 @@ def _small_regions(least: Sequence[Sequence[float]], names: tuple[str, ...]) -> 
     ]
 
 
-def _penalty(chosen: float, held_out: dict[str, Any], what: str) -> str:
+def _penalty(summary: dict[str, Any], what: str) -> str:
+    held_out, chosen = summary["held_out"], summary["lambda"]
     start = f"Penalty: lambda = {chosen:g}"
     if len(held_out["by_lambda"]) == 1:
         return f"{start}, as given."
-    usual = held_out["usual"]
-    rank = "the usual one" if usual == USUAL else f"of those given the nearest to the usual {USUAL:g}"
+    n_images, usual = count(summary["n_images"], "image"), held_out["usual"]
+    rank = f"of those tried the nearest to what is usual for {n_images}"
     tried = ", ".join(f"{value}: {iou:.3f}" for value, iou in held_out["by_lambda"].items())
     scores = f"mean IoU on each {what}, held out in turn: {tried}"
     if held_out["n_regions"] == 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from math import log10
+from math import log10, sqrt
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,11 @@ from segkit.sampling import PixelSample
 from segkit.threads import in_threads
 
 IntArray = NDArray[np.intp]
-# The penalty that is taken unless held-out images speak for another, with this confidence.
-USUAL = 1e-3
+# The penalty of one image; that of n is smaller by sqrt(n). Images, not their pixels, are independent draws, and of n of
+# these a penalty of order 1 / sqrt(n) learns at the optimal rate where nothing is known of the target but that its
+# norm is finite (A. Caponnetto, E. De Vito, Found. Comput. Math. 7, 2007, theorem 1 with b = c = 1).
+USUAL = 1.5e-3
+# How sure it must be that another penalty does better.
 CONFIDENCE = 0.95
 # Relative duality gap of the classifiers that judge.
 TOL = 1e-3
@@ -149,22 +152,23 @@ class HeldOut:
         Choice
             The penalty and what goes with it. A few images say little about penalties, and the best of several is
             often so by luck: of those that are not worse than the best beyond chance (by a one-sided paired t-test
-            over images or blocks) the one nearest to `USUAL`, by their ratio, is taken.
+            over images or blocks) the one nearest to the usual one, by their ratio, is taken.
         """
-        by_block = np.unique(self.drawn.image).size == 1
+        n_images = np.unique(self.drawn.image).size
+        by_block = n_images == 1
         region = np.unique(self.fold if by_block else self.drawn.image, return_inverse=True)[1]
         scores = np.array([self._scores(plane, region, rule) for plane in self.decisions])
         means = scores.mean(axis=1)
         good = [
             penalty for penalty, is_good in zip(self.penalties, _not_worse(scores), strict=True) if is_good
         ]
-        chosen = self.penalties.index(nearest_to_usual(good))
+        chosen = self.penalties.index(usual_penalty(good, n_images))
         summary = {
             "regions": "blocks" if by_block else "images",
             "n_regions": scores.shape[1],
             "mean_iou": float(means[chosen]),
             "interval": _interval(scores[chosen]),
-            "usual": float(nearest_to_usual(self.penalties)),
+            "usual": float(usual_penalty(self.penalties, n_images)),
             "by_lambda": {
                 f"{value:g}": float(mean) for value, mean in zip(self.penalties, means, strict=True)
             },
@@ -282,9 +286,10 @@ def hold_out(
     return HeldOut(penalties, decisions[:, judged], drawn.subset(judged), fold[judged], n_classes)
 
 
-def nearest_to_usual(penalties: Sequence[float]) -> float:
-    """Give the penalty whose ratio to `USUAL` is nearest to 1, the larger of two."""
-    return min(penalties, key=lambda value: (round(abs(log10(value / USUAL)), 9), -value))
+def usual_penalty(penalties: Sequence[float], n_images: int) -> float:
+    """Give the penalty whose ratio to what is usual for so many images is nearest to 1, the larger of two."""
+    usual = USUAL / sqrt(n_images)
+    return min(penalties, key=lambda value: (round(abs(log10(value / usual)), 9), -value))
 
 
 def fit_grouped(estimator: Any, X: FloatArray, y: NDArray[Any], groups: IntArray) -> Any:

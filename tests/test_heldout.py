@@ -5,11 +5,12 @@ import pytest
 from scipy import stats
 
 from segkit.calibration import best_threshold, share_threshold
-from segkit.heldout import USUAL, HeldOut, Recipe, hold_out
+from segkit.heldout import USUAL, HeldOut, Recipe, hold_out, usual_penalty
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.linear import LinearSVM
 from segkit.metrics import score_masks
 from segkit.sampling import PixelSample
+from segkit.segmenter import LAMBDAS
 from segkit.selection import MMDSelector
 
 
@@ -257,17 +258,25 @@ SAME = [900, 900, 900]
     ],
 )
 def test_usual_penalty_unless_held_out_images_speak_against_it(penalties, n_right, expected):
-    found = judged(n_right, [USUAL * value for value in penalties])
+    usual = USUAL / np.sqrt(len(n_right[0]))
+    # a single image is held out in blocks, of which there is one here
+    found = judged(n_right, [usual * value for value in penalties])
     choice = found.choose("zero")
-    assert choice.penalty == USUAL * expected
+    assert choice.penalty == usual * expected
     assert choice.summary["mean_iou"] == choice.summary["by_lambda"][f"{choice.penalty:g}"]
     np.testing.assert_array_equal(choice.decisions, found.decisions[penalties.index(expected)])
+
+
+@pytest.mark.parametrize(("n_images", "expected"), [(1, 1e-3), (2, 1e-3), (5, 1e-3), (15, 3e-4), (100, 1e-4)])
+def test_usual_penalty_falls_with_the_number_of_images(n_images, expected):
+    assert usual_penalty(LAMBDAS, n_images) == expected
+    assert usual_penalty(LAMBDAS[::-1], n_images) == expected
 
 
 def test_penalties_are_left_by_a_paired_test():
     rng = np.random.default_rng(0)
     n_right = 800 + rng.integers(-150, 150, 6) + np.array([[4], [9], [0]]) + rng.integers(-5, 5, (3, 6))
-    found = judged(n_right, [4 * USUAL, 2 * USUAL, USUAL])
+    found = judged(n_right, [4e-3, 2e-3, 1e-3])
     scores = np.array(
         [
             [
@@ -280,7 +289,7 @@ def test_penalties_are_left_by_a_paired_test():
     p = [stats.ttest_rel(scores[1], scores[index], alternative="greater").pvalue for index in (0, 2)]
     assert scores.mean(axis=1).argmax() == 1
     assert p[1] < 0.05 < stats.ttest_ind(scores[1], scores[2], alternative="greater").pvalue
-    assert found.choose("zero").penalty == 2 * USUAL
+    assert found.choose("zero").penalty == 2e-3
 
 
 def test_blocks_of_a_single_image():
