@@ -156,19 +156,23 @@ def bandwidths(result: dict[str, Any]) -> str:
 
 def recipe_speed(result: dict[str, Any]) -> str:
     lines = [
-        "| method | set (pixels) | training, wall | training, processor | segmenting one image, times the forest |",
-        "|---|---|---|---|---|",
+        "| method | set (pixels) | training, wall | training, processor | segmenting one image, wall, times the forest "
+        "| the same, processor |",
+        "|---|---|---|---|---|---|",
     ]
     for record in result["records"]:
         shape = " x ".join(map(str, record["shape"]))
         for method, seconds in record["fit"].items():
-            ratios = record["predict_ratio"].get(method)
-            times = (
-                "1" if ratios is None else f"{np.median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
-            )
+            found = record["predict_ratio"].get(method, {})
+            times = [
+                f"{np.median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
+                if (ratios := found.get(kind))
+                else "1"
+                for kind in ("wall", "processor")
+            ]
             lines.append(
                 f"| {TITLES[method]} | {record['set']} ({shape}) | {seconds['wall']:.0f} s "
-                f"| {seconds['processor']:.0f} s | {times} |"
+                f"| {seconds['processor']:.0f} s | {' | '.join(times)} |"
             )
     return "\n".join(lines)
 

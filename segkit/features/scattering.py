@@ -44,8 +44,8 @@ class ScatteringBank(FilterBank):
     tile : int, default=128
         Side of the tiles in pixels, without their overlap.
     frontend : {"numpy", "torch"}, default="numpy"
-        Kymatio's implementation; both give the same maps, in times within a tenth of each
-        other (``benchmarks/results/scattering_frontend.json``).
+        Kymatio's implementation; both give the same maps, numpy's sooner
+        (``benchmarks/results/scattering_frontend.json``).
 
     References
     ----------
