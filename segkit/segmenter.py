@@ -68,7 +68,7 @@ class Segmenter(BaseSegmenter):
         Linear classifier on the features; None is `LinearSVM()`. Its ``C`` multiplies the sum of the losses
         over the training pixels, and is set by `lambdas` unless these are None.
     lambdas : sequence of float or None, default=(3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
-        Penalties (lambda of eq. 7.17, ``C = 1 / (n lambda)``). That nearest to 0.0015 / sqrt(n_images) is taken, unless
+        Penalties (lambda of eq. 7.17, ``C = 1 / (n lambda)``). That nearest to 0.001 / sqrt(n_images) is taken, unless
         its mean IoU on held-out images is below that of the best of them beyond chance: then the nearest of which this
         cannot be said (one-sided paired t-test, 95 %). None keeps the ``C`` of `svm`.
     normalization : {"image", "set"}, default="image"
