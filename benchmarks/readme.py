@@ -94,30 +94,31 @@ def differences(results: list[dict[str, Any]]) -> str:
 
 def cost(results: list[dict[str, Any]]) -> str:
     lines = [
-        "| method, 5 training images | set | training | one image segmented | peak memory |",
-        "|---|---|---|---|---|",
+        "| method, 5 training images | set | training | one image segmented | peak memory | machine |",
+        "|---|---|---|---|---|---|",
     ]
+    machines: list[str] = []
     for method, result in product(TITLES, results):
         runs = [run for run in result["runs"] if (run["method"], run["n_train"]) == (method, 5)]
         if not runs:
             continue
         fit, predict = (np.median([run[f"{task}_seconds"] for run in runs]) for task in ("fit", "predict"))
         memory = max(run["peak_memory_mib"] for run in runs) / 1024
+        used = [result["machines"][run["machine"]] for run in runs]
+        names = [f"{machine['n_cores']} cores of {machine['cpu']}" for machine in used]
+        machines += [name for name in dict.fromkeys(names) if name not in machines]
+        places = ", ".join(str(1 + machines.index(name)) for name in dict.fromkeys(names))
         lines.append(
             f"| {TITLES[method]} | {result['name'].removeprefix('segmentation-')} "
-            f"| {fit:.0f} s | {predict:.1f} s | {memory:.1f} GiB |"
+            f"| {fit:.0f} s | {predict:.1f} s | {memory:.1f} GiB | {places} |"
         )
-    machines = {
-        f"{machine['n_cores']} cores of {machine['cpu']}"
-        for result in results
-        for machine in result["machines"]
-    }
+    told = ", ".join(f"{place}: {name}" for place, name in enumerate(machines, 1))
     return "\n".join(
         [
             *lines,
             "",
-            f"Medians over runs on {', or '.join(sorted(machines))}, shared with other work, "
-            "which differed from run to run: upper bounds, not to be divided by each other.",
+            f"Medians over runs on a machine ({told}) shared with other work, which differed from run to run: upper bounds, "
+            "not to be divided by each other.",
         ]
     )
 
