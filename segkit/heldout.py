@@ -31,7 +31,7 @@ IntArray = NDArray[np.intp]
 # The penalty of one image; that of n is smaller by sqrt(n). Images, not their pixels, are independent draws, and of n of
 # these a penalty of order 1 / sqrt(n) learns at the optimal rate where nothing is known of the target but that its
 # norm is finite (A. Caponnetto, E. De Vito, Found. Comput. Math. 7, 2007, theorem 1 with b = c = 1).
-USUAL = 1e-3
+PENALTY_OF_ONE_IMAGE = 1e-3
 # How sure it must be that another penalty does better.
 CONFIDENCE = 0.95
 # Relative duality gap of the classifiers that judge.
@@ -288,7 +288,7 @@ def hold_out(
 
 def usual_penalty(penalties: Sequence[float], n_images: int) -> float:
     """Give the penalty whose ratio to what is usual for so many images is nearest to 1, the larger of two."""
-    usual = USUAL / sqrt(n_images)
+    usual = PENALTY_OF_ONE_IMAGE / sqrt(n_images)
     return min(penalties, key=lambda value: (round(abs(log10(value / usual)), 9), -value))
 
 

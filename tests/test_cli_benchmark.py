@@ -28,16 +28,13 @@ def run(monkeypatch, *arguments):
     return ended.value.code
 
 
+def benchmark_of(folder, tmp_path):
+    """Give the command that compares methods on a folder."""
+    return ["benchmark", folder / "images", folder / "masks", "-o", tmp_path / "out"]
+
+
 def test_a_benchmark_writes_results_and_a_report(folder, tmp_path, monkeypatch, capsys):
-    arguments = [
-        "benchmark",
-        folder / "images",
-        folder / "masks",
-        "-o",
-        tmp_path / "out",
-        "--methods",
-        "forest",
-    ]
+    arguments = [*benchmark_of(folder, tmp_path), "--methods", "forest"]
     options = ["--train-sizes", "1", "2", "9", "--seeds", "1", "--set", "forest.n_estimators=4"]
     assert run(monkeypatch, *arguments, *options) == 0
     told = capsys.readouterr().out
@@ -73,8 +70,7 @@ def test_a_benchmark_writes_results_and_a_report(folder, tmp_path, monkeypatch, 
     ],
 )
 def test_bad_options_are_one_line(folder, tmp_path, monkeypatch, capsys, options, message):
-    arguments = ["benchmark", folder / "images", folder / "masks", "-o", tmp_path / "out", *options]
-    assert run(monkeypatch, *arguments) == 2
+    assert run(monkeypatch, *benchmark_of(folder, tmp_path), *options) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
@@ -82,15 +78,7 @@ def test_bad_options_are_one_line(folder, tmp_path, monkeypatch, capsys, options
 
 
 def test_an_interruption_tells_what_is_kept(folder, tmp_path, monkeypatch, capsys):
-    arguments = [
-        "benchmark",
-        folder / "images",
-        folder / "masks",
-        "-o",
-        tmp_path / "out",
-        "--methods",
-        "forest",
-    ]
+    arguments = [*benchmark_of(folder, tmp_path), "--methods", "forest"]
     arguments += ["--set", "forest.n_estimators=4", "--train-sizes", "1", "--seeds", "2"]
     start, started = subprocess.run, []
 

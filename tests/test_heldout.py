@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from segkit.calibration import best_threshold, share_threshold
-from segkit.heldout import USUAL, HeldOut, Recipe, hold_out, usual_penalty
+from segkit.heldout import PENALTY_OF_ONE_IMAGE, HeldOut, Recipe, hold_out, usual_penalty
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.linear import LinearSVM
 from segkit.metrics import score_masks
@@ -258,7 +258,7 @@ SAME = [900, 900, 900]
     ],
 )
 def test_usual_penalty_unless_held_out_images_speak_against_it(penalties, n_right, expected):
-    usual = USUAL / np.sqrt(len(n_right[0]))
+    usual = PENALTY_OF_ONE_IMAGE / np.sqrt(len(n_right[0]))
     # a single image is held out in blocks, of which there is one here
     found = judged(n_right, [usual * value for value in penalties])
     choice = found.choose("zero")
