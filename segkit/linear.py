@@ -1,55 +1,34 @@
-"""A linear support vector machine for many pixels: exact Newton steps, features made block by block.
-
-Both losses are piecewise quadratic in the margin, so between two kinks Newton's method is exact and a
-handful of steps ends it. What makes a step cheap:
-
-* the Hessian is a sum over the rows inside the quadratic piece of the loss (the active rows); from one
-  step to the next it changes only by the rows that entered or left;
-* the first steps run on a random subsample, then on four times as many rows, and so on, so that few rows
-  enter or leave once all rows are in;
-* each row keeps its decision, so a step needs the features once for the change of the decisions and once
-  more for the rows that entered or left, and nothing of size (n_samples, n_features) is ever stored.
-"""
+"""A linear support vector machine for many pixels, whose features are made block by block."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, qr
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array, check_X_y
+from sklearn.utils import check_X_y
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from segkit.errors import InputError
-
-Floats = NDArray[np.float64]
-FLOAT_TYPES = [np.float64, np.float32]
-FeatureMap = Callable[[NDArray[Any]], NDArray[Any]]
-
-# Longer blocks are no faster, and a float32 product over more rows is less exact.
-LONGEST_BLOCK = 8192
-# Features of a block, the copy of its active rows, and what the feature map itself needs meanwhile.
-ARRAYS_PER_BLOCK = 3
-# The first subsample holds this many rows for each feature, each further one GROWTH times as many.
-FIRST_ROWS_PER_FEATURE = 4
-GROWTH = 4
-# A subsample is solved no better than this relative duality gap: its optimum is only near the true one.
-SUBSAMPLE_TOL = 1e-2
-# Hinge loss: width at which all rows start in the quadratic piece, and the factor that narrows it.
-WIDEST = 2.0
-NARROWING = 0.4
-
-OUTSIDE, QUADRATIC, LINEAR = 0, 1, 2
+from segkit.newton import (
+    FLOAT_TYPES,
+    LOSSES,
+    Blocks,
+    FeatureMap,
+    Problem,
+    in_span_of_rows,
+    solve,
+    solve_again,
+)
 
 
 class LinearSVM(ClassifierMixin, BaseEstimator):
@@ -206,7 +185,7 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
             ``memory_limit``, or ``feature_map`` returns anything but finite floats of shape (b, n_features).
         """
         blocks, basis, problems = self._pose(X, y, sample_weight, feature_map)
-        self.n_iter_ = _solve(blocks, problems, self.tol, self.max_iter)
+        self.n_iter_ = solve(blocks, problems, self.tol, self.max_iter)
         self._keep(problems, basis, blocks.dtype)
         return self
 
@@ -260,14 +239,12 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         for copy in copies:
             copy._validate_params()
         blocks, basis, problems = copies[0]._pose(X, y, sample_weight, feature_map)
-        all_rows = _Sample(np.arange(blocks.n_rows), 1.0)
         for place, copy in enumerate(copies):
             if place == 0:
-                copy.n_iter_ = _solve(blocks, problems, self.tol, self.max_iter)
+                copy.n_iter_ = solve(blocks, problems, self.tol, self.max_iter)
             else:
-                for problem in problems:
-                    problem.reweigh(copy.C / copies[place - 1].C)
-                copy.n_iter_ = _newton(blocks, problems, all_rows, self.tol, self.max_iter)
+                factor = copy.C / copies[place - 1].C
+                copy.n_iter_ = solve_again(blocks, problems, factor, self.tol, self.max_iter)
             for name in ("classes_", "n_features_in_", "feature_names_in_"):
                 if hasattr(copies[0], name):
                     setattr(copy, name, getattr(copies[0], name))
@@ -280,11 +257,11 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         y: ArrayLike,
         sample_weight: ArrayLike | None,
         feature_map: FeatureMap | None,
-    ) -> tuple[_Blocks, NDArray[Any] | None, list[_Problem]]:
+    ) -> tuple[Blocks, NDArray[Any] | None, list[Problem]]:
         """Blocks of features, the basis they are in (None: their own), and a problem for each plane."""
         X, y = self._validate(X, y, is_input=feature_map is not None)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        blocks = _Blocks(X, np.flatnonzero(weight), feature_map, self.memory_limit)
+        blocks = Blocks(X, np.flatnonzero(weight), feature_map, self.memory_limit)
         self.n_features_in_ = blocks.n_features
         self.classes_, label = _two_or_more_classes(y[blocks.rows])
         of_class = compute_sample_weight(self.class_weight, y[blocks.rows])
@@ -294,14 +271,14 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
 
         basis = None
         if blocks.n_rows < blocks.n_features:
-            blocks, basis = _in_span_of_rows(blocks)
+            blocks, basis = in_span_of_rows(blocks)
         positive = range(1, 2) if self.classes_.size == 2 else range(self.classes_.size)
         problems = [
-            _Problem(
+            Problem(
                 np.where(label == k, 1.0, -1.0),
                 cost,
                 blocks.n_features,
-                loss=_Loss(np.inf if self.loss == "squared_hinge" else WIDEST),
+                loss=LOSSES[self.loss],
                 constant=float(self.fit_intercept),
                 free_intercept=self.fit_intercept and not self.penalize_intercept,
             )
@@ -316,7 +293,7 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         check_classification_targets(y_checked)
         return X_checked, y_checked
 
-    def _keep(self, problems: list[_Problem], basis: NDArray[Any] | None, dtype: np.dtype[Any]) -> None:
+    def _keep(self, problems: list[Problem], basis: NDArray[Any] | None, dtype: np.dtype[Any]) -> None:
         """Store the solutions as fitted attributes and warn of those that are not certified."""
         theta = np.array([problem.theta for problem in problems])
         coef = theta[:, :-1] if basis is None else theta[:, :-1] @ basis.T
@@ -401,346 +378,3 @@ def _two_or_more_classes(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp
             "a classifier needs at least 2, annotate some of another class"
         )
     return classes, label
-
-
-class _Blocks:
-    """Features of the rows in use, made a block at a time."""
-
-    def __init__(
-        self,
-        X: NDArray[Any],
-        rows: NDArray[np.intp],
-        feature_map: FeatureMap | None,
-        memory_limit: int,
-    ) -> None:
-        self.X, self.rows, self.feature_map = X, rows, feature_map
-        example = check_array(self._features(X[:1]), dtype=FLOAT_TYPES)
-        self.n_rows, self.n_features, self.dtype = rows.size, example.shape[1], example.dtype
-        self.memory_limit = memory_limit
-        self.length = min(LONGEST_BLOCK, memory_limit // (ARRAYS_PER_BLOCK * example.nbytes))
-        if not self.length:
-            raise InputError(
-                f"memory_limit={memory_limit} bytes: one row of {self.n_features} features takes "
-                f"{ARRAYS_PER_BLOCK * example.nbytes}, give room for 1,000 or more"
-            )
-
-    def _features(self, X: NDArray[Any]) -> NDArray[Any]:
-        if self.feature_map is None:
-            return X
-        features = np.asarray(self.feature_map(X))
-        if features.ndim != 2 or len(features) != len(X):
-            raise InputError(
-                f"feature_map turned rows of shape {X.shape} into {features.shape}: "
-                f"it must return ({len(X)}, n_features)"
-            )
-        return features
-
-    def __call__(self, positions: NDArray[np.intp]) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Yield slices of the ascending `positions` among the rows in use, each with its features."""
-        for start in range(0, positions.size, self.length):
-            part = slice(start, start + self.length)
-            rows = self.rows[positions[part]]
-            adjacent = rows[-1] - rows[0] == rows.size - 1
-            yield part, self._features(self.X[rows[0] : rows[-1] + 1] if adjacent else self.X[rows])
-
-    def decisions(self, positions: NDArray[np.intp], theta: Floats) -> Floats:
-        """Decisions (n_positions, K) of K planes, given as the columns (beta, b) of `theta`."""
-        out = np.empty((positions.size, theta.shape[1]))
-        beta = theta[:-1].astype(self.dtype)
-        with np.errstate(invalid="ignore", over="ignore"):  # the check below says it in words
-            for part, features in self(positions):
-                out[part] = features @ beta
-        out += theta[-1]
-        self.check_finite(out)
-        return out
-
-    def check_finite(self, made: NDArray[Any]) -> None:
-        """Check what was made of features, X itself being finite."""
-        if np.isfinite(made).all():
-            return
-        if self.feature_map is not None:
-            raise InputError("feature_map returned NaN or infinity: it must return finite floats")
-        raise _out_of_range(made)
-
-
-def _out_of_range(made: NDArray[Any]) -> InputError:
-    return InputError(
-        f"numbers grew beyond the range of {made.dtype}: scale the features, for example with StandardScaler, "
-        f"or choose a smaller C"
-    )
-
-
-def _in_span_of_rows(blocks: _Blocks) -> tuple[_Blocks, NDArray[Any]]:
-    """Coordinates of fewer rows than features in an orthonormal basis of their span, and the basis.
-
-    The optimal beta lies in that span and the rotation keeps all norms, so it is the same problem.
-    """
-    features = np.empty((blocks.n_rows, blocks.n_features), dtype=blocks.dtype)
-    for part, block in blocks(np.arange(blocks.n_rows)):
-        features[part] = block
-    blocks.check_finite(features)
-    basis, coordinates = qr(features.T, mode="economic", overwrite_a=True)
-    rotated = np.ascontiguousarray(coordinates.T)
-    return _Blocks(rotated, np.arange(blocks.n_rows), None, blocks.memory_limit), basis
-
-
-class _Loss(NamedTuple):
-    """Loss of the slack ``r = 1 - margin``: zero, a parabola over ``0 < r < width``, a line of slope 1.
-
-    An infinite width is the squared hinge ``r**2``, a finite one the hinge smoothed over that width.
-    """
-
-    width: float
-
-    @property
-    def curvature(self) -> float:
-        return 1 / self.width if np.isfinite(self.width) else 2.0
-
-    def zone(self, slack: Floats) -> NDArray[np.int8]:
-        return (slack > 0).astype(np.int8) + (slack >= self.width)
-
-    def slope(self, slack: Floats) -> Floats:
-        return self.curvature * np.clip(slack, 0, self.width)
-
-    def exact(self, slack: Floats) -> Floats:
-        """Evaluate the loss without smoothing."""
-        return np.maximum(slack, 0) ** (1 if np.isfinite(self.width) else 2)
-
-    def smoothing_gap(self, slack: Floats) -> Floats:
-        """Gap of the Fenchel-Young inequality between the exact loss and the dual point ``slope``."""
-        if not np.isfinite(self.width):
-            return np.zeros_like(slack)
-        return self.exact(slack) - self.slope(slack) * slack
-
-
-class _Sample(NamedTuple):
-    """The rows solved for at the moment, and the factor that makes their losses stand for all."""
-
-    rows: NDArray[np.intp]
-    scale: float
-
-
-class _Problem:
-    """One two-class problem: the plane so far and what Newton's method knows around it.
-
-    The plane is ``theta = (beta, b)`` on features with a `constant` appended. `hessian` sums
-    ``cost * phi phi^T`` over the rows in the quadratic zone, the two columns of `pull` sum
-    ``cost * y * phi`` over the quadratic and over the linear zone.
-    """
-
-    def __init__(
-        self,
-        sign: Floats,
-        cost: Floats,
-        n_features: int,
-        *,
-        loss: _Loss,
-        constant: float,
-        free_intercept: bool,
-    ) -> None:
-        self.sign, self.cost, self.loss = sign, cost, loss
-        self.first_loss = loss
-        self.constant, self.free_intercept = constant, free_intercept
-        self.theta = np.zeros(n_features + 1)
-        self.ridge = np.ones(n_features + 1)
-        self.ridge[-1] = not free_intercept
-        self.slack = np.ones(sign.size)
-        self.zone = np.zeros(sign.size, dtype=np.int8)
-        self.hessian = np.zeros((n_features + 1, n_features + 1))
-        self.pull = np.zeros((n_features + 1, 2))
-        self.objective, self.lower_bound = np.inf, -np.inf
-        self.narrowing_due = False
-
-    def add_rows(self, rows: NDArray[np.intp], decisions: Floats) -> None:
-        """Take in rows with their decisions; what was certified without them no longer holds."""
-        self.slack[rows] = 1 - self.sign[rows] * decisions
-        self.lower_bound = -np.inf
-
-    def reweigh(self, factor: float) -> None:
-        """Multiply all costs by a factor, smooth as at first, and begin the sums anew, free of rounding."""
-        self.cost = factor * self.cost
-        self.loss, self.lower_bound = self.first_loss, -np.inf
-        self.zone[:], self.hessian[:], self.pull[:] = OUTSIDE, 0, 0
-
-    def target_zone(self, sample: _Sample) -> NDArray[np.int8]:
-        """Zones that the slacks ask for; forgets the Hessian where building it anew is cheaper."""
-        target = np.zeros_like(self.zone)
-        target[sample.rows] = self.loss.zone(self.slack[sample.rows])
-        was, will = self.zone == QUADRATIC, target == QUADRATIC
-        if np.count_nonzero(was != will) > np.count_nonzero(will):
-            self.zone[was], self.hessian[:], self.pull[:, 0] = OUTSIDE, 0, 0
-        return target
-
-    def absorb(self, features: NDArray[Any], rows: NDArray[np.intp], target: NDArray[np.int8]) -> None:
-        """Move `rows`, whose features are given, to their `target` zones."""
-        cost, old, new = self.cost[rows], self.zone[rows], target[rows]
-        for zone, column in ((QUADRATIC, 0), (LINEAR, 1)):
-            moved = cost * self.sign[rows] * ((new == zone).astype(np.float64) - (old == zone))
-            self.pull[:-1, column] += moved.astype(features.dtype) @ features
-            self.pull[-1, column] += self.constant * moved.sum()
-        self.hessian += self._gram(features, cost, (new == QUADRATIC) & (old != QUADRATIC))
-        self.hessian -= self._gram(features, cost, (new != QUADRATIC) & (old == QUADRATIC))
-        self.zone[rows] = new
-
-    def _gram(self, features: NDArray[Any], cost: Floats, chosen: NDArray[np.bool_]) -> NDArray[Any] | float:
-        """Sum of ``cost * phi phi^T`` over the chosen rows."""
-        index = np.flatnonzero(chosen)
-        if not index.size:
-            return 0.0
-        root = np.sqrt(cost[index])
-        weighted = np.empty((index.size, features.shape[1] + 1), dtype=features.dtype)
-        weighted[:, :-1] = features[index]
-        weighted[:, -1] = self.constant
-        weighted *= root[:, None].astype(features.dtype)
-        with np.errstate(over="ignore"):  # the check below says it in words
-            gram = weighted.T @ weighted
-        if not np.isfinite(gram).all():
-            raise _out_of_range(gram)
-        return gram
-
-    def gradient(self, sample: _Sample) -> Floats:
-        """Gradient of the smoothed objective."""
-        parabola = self.hessian @ self.theta - self.pull[:, 0]
-        return self.ridge * self.theta + sample.scale * (self.loss.curvature * parabola - self.pull[:, 1])
-
-    def assess(self, sample: _Sample) -> None:
-        """Compute the objective and how far it may be above its minimum."""
-        gradient = self.gradient(sample)
-        slack, cost = self.slack[sample.rows], sample.scale * self.cost[sample.rows]
-        self.objective = float(0.5 * self.ridge @ self.theta**2 + cost @ self.loss.exact(slack))
-        newton_gap = float(0.5 * gradient @ gradient)
-        smoothing_gap = float(cost @ self.loss.smoothing_gap(slack))
-        self.narrowing_due = newton_gap < smoothing_gap
-        self.lower_bound = max(self.lower_bound, self.objective - newton_gap - smoothing_gap)
-
-    @property
-    def gap(self) -> float:
-        return self.objective - self.lower_bound
-
-    def narrow(self) -> None:
-        """Smooth less once smoothing is what keeps the gap open.
-
-        At the optimum the slacks inside the parabola are proportional to its width, so the rows there
-        will stay: the next step is taken before any changes zone.
-        """
-        if self.narrowing_due:
-            self.loss = _Loss(NARROWING * self.loss.width)
-
-    def direction(self, sample: _Sample) -> Floats:
-        """Newton's direction."""
-        matrix = sample.scale * self.loss.curvature * self.hessian
-        diagonal = np.einsum("ii->i", matrix)
-        rounding = np.finfo(np.float32).eps * diagonal.max()
-        diagonal += self.ridge
-        if not diagonal[-1]:  # a free intercept that no row bends is at its minimum already
-            diagonal[-1] = 1
-        extra = np.sqrt(diagonal.size) * max(rounding, np.finfo(np.float32).tiny)
-        while True:
-            try:
-                factor = cho_factor(matrix, lower=True, check_finite=False)
-                break
-            except LinAlgError:  # float32 products are positive definite only up to rounding
-                diagonal += extra
-                extra *= 10
-        return -cast(Floats, cho_solve(factor, self.gradient(sample), check_finite=False))
-
-    def move(self, sample: _Sample, direction: Floats, decisions: Floats) -> None:
-        """Go along `direction`, which changes the decisions by `decisions`, to the lowest point."""
-        towards = self.sign[sample.rows] * decisions
-        linear = float(self.ridge * self.theta @ direction)
-        step = self._line_minimum(sample, towards, linear, float(self.ridge @ direction**2))
-        self.theta += step * direction
-        self.slack[sample.rows] -= step * towards
-
-    def centre(self, sample: _Sample) -> None:
-        """Minimise over a free intercept alone; the dual point then satisfies its constraint."""
-        if self.free_intercept:
-            sign, cost = self.sign[sample.rows], self.cost[sample.rows]
-            up = np.sign((cost * sign) @ self.loss.slope(self.slack[sample.rows]))
-            step = up * self._line_minimum(sample, up * sign, 0.0, 0.0)
-            self.theta[-1] += step
-            self.slack[sample.rows] -= step * sign
-
-    def _line_minimum(self, sample: _Sample, towards: Floats, linear: float, quadratic: float) -> float:
-        """Step t >= 0 that minimises ``linear t + quadratic t^2 / 2 + sum cost loss(slack - t towards)``.
-
-        The derivative is piecewise linear and increasing: Newton's method finds its zero in a few
-        evaluations, bisection keeps it from cycling.
-        """
-        slack, cost = self.slack[sample.rows], sample.scale * self.cost[sample.rows] * towards
-        low, high, step, first = 0.0, np.inf, 0.0, 0.0
-        for _ in range(100):
-            rest = slack - step * towards
-            derivative = linear + quadratic * step - float(cost @ self.loss.slope(rest))
-            first = first or abs(derivative)
-            if abs(derivative) <= 1e-10 * first or (derivative > 0 and step == 0):
-                break
-            low, high = (step, high) if derivative < 0 else (low, step)
-            bent = self.loss.zone(rest) == QUADRATIC
-            bend = quadratic + self.loss.curvature * float(cost[bent] @ towards[bent])
-            step = step - derivative / bend if bend > 0 else np.inf
-            if not low < step < high:
-                step = (low + high) / 2 if np.isfinite(high) else 2 * low + 1
-        return step
-
-
-def _solve(blocks: _Blocks, problems: list[_Problem], tol: float, max_iter: int) -> int:
-    """Solve on growing random subsamples, then on all rows; return the steps taken there."""
-    order = np.random.default_rng(0).permutation(blocks.n_rows)
-    size, steps = 0, 0
-    for larger in _sample_sizes(blocks.n_rows, blocks.n_features):
-        added = np.sort(order[size:larger])
-        decisions = blocks.decisions(added, np.column_stack([problem.theta for problem in problems]))
-        for problem, column in zip(problems, decisions.T, strict=True):
-            problem.add_rows(added, column)
-        size = larger
-        sample = _Sample(np.sort(order[:size]), blocks.n_rows / size)
-        steps = _newton(
-            blocks, problems, sample, tol if size == blocks.n_rows else max(tol, SUBSAMPLE_TOL), max_iter
-        )
-    return steps
-
-
-def _sample_sizes(n_rows: int, n_features: int) -> list[int]:
-    sizes = [n_rows]
-    while sizes[-1] > GROWTH * FIRST_ROWS_PER_FEATURE * n_features:
-        sizes.append(sizes[-1] // GROWTH)
-    return sizes[::-1]
-
-
-def _newton(blocks: _Blocks, problems: list[_Problem], sample: _Sample, tol: float, max_iter: int) -> int:
-    """Newton's method on all problems at once until their relative gaps are below `tol`."""
-    for problem in problems:
-        problem.centre(sample)
-    for step in range(max_iter + 1):
-        _update_sums(blocks, problems, sample)
-        for problem in problems:
-            problem.assess(sample)
-        problems = [problem for problem in problems if problem.gap > tol * problem.objective]
-        if not problems:
-            return step
-        if step < max_iter:
-            _take_step(blocks, problems, sample)
-    return max_iter
-
-
-def _take_step(blocks: _Blocks, problems: list[_Problem], sample: _Sample) -> None:
-    for problem in problems:
-        problem.narrow()
-    directions = np.column_stack([problem.direction(sample) for problem in problems])
-    decisions = blocks.decisions(sample.rows, directions)
-    for problem, direction, change in zip(problems, directions.T, decisions.T, strict=True):
-        problem.move(sample, direction, change)
-        problem.centre(sample)
-
-
-def _update_sums(blocks: _Blocks, problems: list[_Problem], sample: _Sample) -> None:
-    """Bring Hessians and gradients up to date; only rows that changed zone are looked at."""
-    targets = [problem.target_zone(sample) for problem in problems]
-    changed = [
-        np.flatnonzero(target != problem.zone) for problem, target in zip(problems, targets, strict=True)
-    ]
-    rows = np.unique(np.concatenate(changed))
-    for part, features in blocks(rows):
-        for problem, target in zip(problems, targets, strict=True):
-            problem.absorb(features, rows[part], target)

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import segkit.linear
+import segkit.newton
 from segkit.errors import InputError
 from segkit.linear import LinearSVM
 
@@ -135,8 +135,8 @@ def test_no_block_exceeds_the_memory_limit():
         return features
 
     LinearSVM(memory_limit=10_000).fit(X, y, feature_map=recorded)
-    assert max(sizes) <= 10_000 / segkit.linear.ARRAYS_PER_BLOCK
-    assert len(sizes) > 900 * 20 * 8 * segkit.linear.ARRAYS_PER_BLOCK / 10_000  # and yet all rows were seen
+    assert max(sizes) <= 10_000 / segkit.newton.ARRAYS_PER_BLOCK
+    assert len(sizes) > 900 * 20 * 8 * segkit.newton.ARRAYS_PER_BLOCK / 10_000  # and yet all rows were seen
 
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])

@@ -12,13 +12,10 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cho_factor, cho_solve
-from scipy.special import ndtri
-from scipy.stats import qmc
+from numpy.typing import ArrayLike
 from sklearn.base import _fit_context, clone
 from sklearn.cluster import kmeans_plusplus
-from sklearn.utils import check_random_state, gen_batches
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from segkit.errors import ConfigError, InputError
@@ -35,15 +32,14 @@ from segkit.kernels.base import (
     median_gamma,
 )
 from segkit.kernels.fourier import RandomFourierFeatures
-from segkit.kernels.nystrom import NystroemMap, choose_landmarks
+from segkit.kernels.frequencies import FREQUENCIES
+from segkit.kernels.nystrom import NystroemMap, choose_landmarks, leverage_scores
 
 if TYPE_CHECKING:
     import torch
 
-# Rows that the bandwidth of the second layer, and leverage scores, are estimated from.
+# Rows that bandwidths are estimated from.
 SUBSAMPLE = 1000
-# Ridge of leverage scores as a fraction of the mean of the kernel's diagonal.
-RIDGE = 1e-3
 
 
 class _OrbitEmbedding(OrbitTransformer):
@@ -241,7 +237,7 @@ class OrbitFourier(_OrbitEmbedding):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **_OrbitEmbedding._parameter_constraints,
         "kernel": [ShiftInvariantKernel, None],
-        "frequencies": [StrOptions({"random", "orthogonal", "qmc"})],
+        "frequencies": [StrOptions(set(FREQUENCIES))],
         "device": [str],
     }
 
@@ -271,9 +267,9 @@ class OrbitFourier(_OrbitEmbedding):
     def _fit_first_layer(self, samples: FloatArray, rng: np.random.RandomState) -> None:
         check_device(self.device)
         self.kernel_ = self._base_kernel(samples, rng)
-        draw = {"random": _independent, "orthogonal": orthogonal_frequencies, "qmc": halton_frequencies}
+        draw = FREQUENCIES[self.frequencies]
         n_draws = math.ceil(self.n_components / 2)
-        columns = draw[self.frequencies](self.kernel_, math.prod(self.shape_in_), n_draws, rng)
+        columns = draw(self.kernel_, math.prod(self.shape_in_), n_draws, rng)
         self.frequencies_ = columns.T.reshape(-1, *self.shape_in_).astype(samples.dtype)
 
     def _first_layer(self, samples: FloatArray) -> FloatArray:
@@ -457,129 +453,6 @@ class OrbitNystroem(_OrbitEmbedding):
         return int(self.map_.projection.shape[1])
 
 
-def orthogonal_frequencies(
-    kernel: ShiftInvariantKernel, n_features: int, n_draws: int, rng: np.random.RandomState
-) -> NDArray[np.float64]:
-    """Draw frequencies that are orthogonal in blocks and each follow the spectral law.
-
-    Parameters
-    ----------
-    kernel : Gaussian or Laplacian
-        A kernel whose spectral law is invariant to rotations.
-    n_features, n_draws : int
-        Number of values of a frequency, and how many to draw.
-    rng : RandomState
-        Where the draws come from.
-
-    Returns
-    -------
-    ndarray of shape (n_features, n_draws), float64
-        Blocks of n_features columns: Haar orthogonal directions, with the norms of independent
-        draws.
-
-    Raises
-    ------
-    ConfigError
-        If the kernel is of another class.
-
-    References
-    ----------
-    F. X. Yu et al., Orthogonal random features, 2016.
-    """
-    norms = np.linalg.norm(_radial(kernel, "orthogonal").frequencies(n_features, n_draws, rng), axis=0)
-    directions = np.empty((n_features, n_draws))
-    for start in range(0, n_draws, n_features):
-        block = directions[:, start : start + n_features]
-        factor, triangle = np.linalg.qr(rng.standard_normal(block.shape))
-        # The law of Q is Haar only with a positive diagonal of R.
-        block[:] = factor * np.sign(np.diag(triangle))
-    directions *= norms
-    return directions
-
-
-def halton_frequencies(
-    kernel: ShiftInvariantKernel, n_features: int, n_draws: int, rng: np.random.RandomState
-) -> NDArray[np.float64]:
-    """Make frequencies that fill the spectral law evenly.
-
-    Parameters
-    ----------
-    kernel : Gaussian or Laplacian
-        A kernel whose spectral law is that of a function of independent normal variables.
-    n_features, n_draws : int
-        Number of values of a frequency, and how many to make.
-    rng : RandomState
-        Where the scrambling comes from.
-
-    Returns
-    -------
-    ndarray of shape (n_features, n_draws), float64
-        A scrambled Halton sequence through the inverse normal distribution function; for the
-        Laplacian, whose law is gamma g / |u|, a further coordinate makes |u|.
-
-    Raises
-    ------
-    ConfigError
-        If the kernel is of another class.
-
-    References
-    ----------
-    J. Yang et al., Quasi-Monte Carlo feature maps for shift-invariant kernels, 2014, section 3.
-    """
-    radial = _radial(kernel, "qmc")
-    is_laplacian = isinstance(radial, Laplacian)
-    sequence = qmc.Halton(n_features + is_laplacian, seed=rng).random(n_draws).T
-    # 0 and 1 would become infinite.
-    eps = np.finfo(np.float64).eps
-    uniform: NDArray[np.float64] = np.clip(sequence, eps, 1 - eps)
-    # The first coordinate, the most even, is that which all others are divided by.
-    scale = radial.gamma / ndtri((1 + uniform[0]) / 2) if is_laplacian else math.sqrt(2 * radial.gamma)
-    frequencies: NDArray[np.float64] = scale * ndtri(uniform[-n_features:])
-    return frequencies
-
-
-def leverage_scores(kernel: Kernel, rows: FloatArray, rng: np.random.RandomState) -> NDArray[np.float64]:
-    """Estimate ridge leverage scores of samples, from a random subsample of them.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel.
-    rows : ndarray of shape (n_samples, n_features) or (n_samples, *shape)
-        Samples in the form that the kernel takes.
-    rng : RandomState
-        Where the subsample comes from.
-
-    Returns
-    -------
-    ndarray of shape (n_samples,), float64
-        Positive scores, up to a common factor.
-
-    Notes
-    -----
-    ``k(x, x) - k(x, B) (K_BB + c I)^-1 k(B, x)`` with b subsampled rows B and c = 0.001 b times
-    the mean of k(x, x). If B holds all rows, this is c times the diagonal of ``K (K + c I)^-1``.
-
-    References
-    ----------
-    A. Alaoui and M. Mahoney, Fast randomized kernel ridge regression with statistical guarantees,
-    2015, section 3.
-    """
-    subsample = choose_landmarks(rows, SUBSAMPLE, rng).astype(np.float64)
-    diagonal = kernel.diagonal(rows).astype(np.float64)
-    # Positive where the kernel vanishes, too: a landmark is drawn, whose map then says so.
-    smallest = np.finfo(np.float64).eps * max(diagonal.max(), 1.0)
-    ridge = RIDGE * len(subsample) * diagonal.mean() + smallest
-    gram = kernel(subsample)
-    gram[np.diag_indices_from(gram)] += ridge
-    factor = cho_factor(gram)
-    scores = diagonal
-    for batch in gen_batches(len(rows), SUBSAMPLE):
-        cross = kernel(subsample, rows[batch])
-        scores[batch] -= np.einsum("ij,ij->j", cross, cho_solve(factor, cross))
-    return np.asarray(np.maximum(scores, smallest))
-
-
 def _median_gaussian(rows: FloatArray, option: str, what: str, cure: str) -> Gaussian:
     """Gaussian of the median heuristic, or words on the option that asked for it."""
     try:
@@ -589,21 +462,6 @@ def _median_gaussian(rows: FloatArray, option: str, what: str, cure: str) -> Gau
             f"{option}: {what} of {len(rows)} samples have no median distance above 0; give more samples that "
             f"differ, or {cure}"
         ) from error
-
-
-def _independent(
-    kernel: ShiftInvariantKernel, n_features: int, n_draws: int, rng: np.random.RandomState
-) -> FloatArray:
-    return kernel.frequencies(n_features, n_draws, rng)
-
-
-def _radial(kernel: ShiftInvariantKernel, frequencies: str) -> Gaussian | Laplacian:
-    if isinstance(kernel, Gaussian | Laplacian):
-        return kernel
-    raise ConfigError(
-        f"frequencies={frequencies!r} are made for Gaussian and Laplacian kernels, not {kernel!r}: "
-        f"take frequencies='random'"
-    )
 
 
 def _add_cosine_and_sine(left: torch.Tensor, right: torch.Tensor, total: torch.Tensor) -> None:

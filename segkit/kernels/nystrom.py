@@ -7,14 +7,20 @@ from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cho_factor, cho_solve
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, gen_batches
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from segkit.errors import InputError
 from segkit.kernels.base import FloatArray, Gaussian, Kernel, validate_rows
+
+# Rows that leverage scores are estimated from.
+SUBSAMPLE = 1000
+# Their ridge as a fraction of the mean of the kernel's diagonal.
+RIDGE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,3 +196,45 @@ class NystroemFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 def choose_landmarks(X: FloatArray, n_landmarks: int, rng: np.random.RandomState) -> FloatArray:
     """Draw at most `n_landmarks` different rows of `X`; (n, n_features) -> (n_landmarks, n_features)."""
     return X[rng.permutation(len(X))[:n_landmarks]]
+
+
+def leverage_scores(kernel: Kernel, rows: FloatArray, rng: np.random.RandomState) -> NDArray[np.float64]:
+    """Estimate ridge leverage scores of samples, from a random subsample of them.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+    rows : ndarray of shape (n_samples, n_features) or (n_samples, *shape)
+        Samples in the form that the kernel takes.
+    rng : RandomState
+        Where the subsample comes from.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,), float64
+        Positive scores, up to a common factor.
+
+    Notes
+    -----
+    ``k(x, x) - k(x, B) (K_BB + c I)^-1 k(B, x)`` with b subsampled rows B and c = 0.001 b times
+    the mean of k(x, x). If B holds all rows, this is c times the diagonal of ``K (K + c I)^-1``.
+
+    References
+    ----------
+    A. Alaoui and M. Mahoney, Fast randomized kernel ridge regression with statistical guarantees,
+    2015, section 3.
+    """
+    subsample = choose_landmarks(rows, SUBSAMPLE, rng).astype(np.float64)
+    diagonal = kernel.diagonal(rows).astype(np.float64)
+    # Positive where the kernel vanishes, too: a landmark is drawn, whose map then says so.
+    smallest = np.finfo(np.float64).eps * max(diagonal.max(), 1.0)
+    ridge = RIDGE * len(subsample) * diagonal.mean() + smallest
+    gram = kernel(subsample)
+    gram[np.diag_indices_from(gram)] += ridge
+    factor = cho_factor(gram)
+    scores = diagonal
+    for batch in gen_batches(len(rows), SUBSAMPLE):
+        cross = kernel(subsample, rows[batch])
+        scores[batch] -= np.einsum("ij,ij->j", cross, cho_solve(factor, cross))
+    return np.asarray(np.maximum(scores, smallest))

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import kstest
 from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -25,9 +24,6 @@ from segkit.invariance.local import LocalPolynomialKernel
 from segkit.invariance.orbit import (
     OrbitFourier,
     OrbitNystroem,
-    halton_frequencies,
-    leverage_scores,
-    orthogonal_frequencies,
 )
 from segkit.kernels import (
     Anova,
@@ -340,44 +336,6 @@ def test_chosen_landmarks_find_what_is_rare(landmarks, rng):
     X = np.concatenate([common, rare])
     embedding = OrbitNystroem(Gaussian(0.1), n_components=8, landmarks=landmarks, random_state=0).fit(X)
     assert all((embedding.map_.landmarks == row).all(axis=1).any() for row in rare)
-
-
-@pytest.mark.parametrize("kernel", [Gaussian(0.1), Polynomial(2)], ids=repr)
-def test_leverage_scores_of_few_samples_are_exact(kernel, rng):
-    rows = rng.normal(size=(40, 3))
-    gram = kernel(rows)
-    ridge = 1e-3 * np.trace(gram) * np.eye(40)
-    exact = np.diag(gram @ np.linalg.inv(gram + ridge))
-    scores = leverage_scores(kernel, rows, np.random.RandomState(0))
-    np.testing.assert_allclose(scores / scores.sum(), exact / exact.sum(), rtol=1e-6)
-
-
-def test_leverage_scores_of_many_samples_are_close(rng):
-    rows = rng.normal(size=(1500, 2))
-    gram = Gaussian(0.2)(rows)
-    exact = np.diag(np.linalg.solve(gram + 1e-3 * 1500 * np.eye(1500), gram))
-    scores = leverage_scores(Gaussian(0.2), rows, np.random.RandomState(0))
-    assert np.corrcoef(scores, exact)[0, 1] > 0.95
-
-
-@pytest.mark.parametrize("draw", [orthogonal_frequencies, halton_frequencies])
-@pytest.mark.parametrize("kernel", [Gaussian(0.7), Laplacian(0.7)], ids=repr)
-def test_each_frequency_follows_the_spectral_law(draw, kernel):
-    rng = np.random.RandomState(0)
-    columns = np.hstack([draw(kernel, 4, 6, rng) for _ in range(300)])
-    independent = kernel.frequencies(4, 20_000, np.random.default_rng(1))
-    for drawn, law in [
-        (columns[0], independent[0]),
-        (np.linalg.norm(columns, axis=0), np.linalg.norm(independent, axis=0)),
-    ]:
-        assert kstest(drawn, law).pvalue > 1e-3
-
-
-def test_orthogonal_frequencies_are_orthogonal_in_blocks():
-    drawn = orthogonal_frequencies(Gaussian(1.0), 5, 12, np.random.RandomState(0))
-    for block in (drawn[:, :5], drawn[:, 5:10], drawn[:, 10:]):
-        gram = block.T @ block
-        np.testing.assert_allclose(gram, np.diag(np.diag(gram)), atol=1e-12)
 
 
 @pytest.mark.parametrize("frequencies", ["orthogonal", "qmc"])

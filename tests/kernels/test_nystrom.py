@@ -4,6 +4,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from segkit.errors import InputError
 from segkit.kernels import Anova, Gaussian, Laplacian, Normalized, NystroemFeatures, NystroemMap, Polynomial
+from segkit.kernels.nystrom import leverage_scores
 
 KERNELS = [Gaussian(0.5), Laplacian(0.5), Anova(0.5), Polynomial(), Normalized(Polynomial(degree=2))]
 
@@ -71,3 +72,21 @@ def test_vanishing_kernel():
 @parametrize_with_checks([NystroemFeatures(random_state=0)])
 def test_estimator_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(0.1), Polynomial(2)], ids=repr)
+def test_leverage_scores_of_few_samples_are_exact(kernel, rng):
+    rows = rng.normal(size=(40, 3))
+    gram = kernel(rows)
+    ridge = 1e-3 * np.trace(gram) * np.eye(40)
+    exact = np.diag(gram @ np.linalg.inv(gram + ridge))
+    scores = leverage_scores(kernel, rows, np.random.RandomState(0))
+    np.testing.assert_allclose(scores / scores.sum(), exact / exact.sum(), rtol=1e-6)
+
+
+def test_leverage_scores_of_many_samples_are_close(rng):
+    rows = rng.normal(size=(1500, 2))
+    gram = Gaussian(0.2)(rows)
+    exact = np.diag(np.linalg.solve(gram + 1e-3 * 1500 * np.eye(1500), gram))
+    scores = leverage_scores(Gaussian(0.2), rows, np.random.RandomState(0))
+    assert np.corrcoef(scores, exact)[0, 1] > 0.95

@@ -1,0 +1,26 @@
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+from segkit.kernels import Gaussian, Laplacian
+from segkit.kernels.frequencies import halton_frequencies, orthogonal_frequencies
+
+
+@pytest.mark.parametrize("draw", [orthogonal_frequencies, halton_frequencies])
+@pytest.mark.parametrize("kernel", [Gaussian(0.7), Laplacian(0.7)], ids=repr)
+def test_each_frequency_follows_the_spectral_law(draw, kernel):
+    rng = np.random.RandomState(0)
+    columns = np.hstack([draw(kernel, 4, 6, rng) for _ in range(300)])
+    independent = kernel.frequencies(4, 20_000, np.random.default_rng(1))
+    for drawn, law in [
+        (columns[0], independent[0]),
+        (np.linalg.norm(columns, axis=0), np.linalg.norm(independent, axis=0)),
+    ]:
+        assert kstest(drawn, law).pvalue > 1e-3
+
+
+def test_orthogonal_frequencies_are_orthogonal_in_blocks():
+    drawn = orthogonal_frequencies(Gaussian(1.0), 5, 12, np.random.RandomState(0))
+    for block in (drawn[:, :5], drawn[:, 5:10], drawn[:, 10:]):
+        gram = block.T @ block
+        np.testing.assert_allclose(gram, np.diag(np.diag(gram)), atol=1e-12)
