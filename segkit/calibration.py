@@ -1,4 +1,4 @@
-"""Probabilities from decisions: Platt's sigmoid, one for each class."""
+"""From decisions to probabilities, by Platt's sigmoid of each class, and to labels, by a threshold."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit, softmax
+from skimage.filters import threshold_otsu
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -14,6 +15,8 @@ from segkit.errors import InputError
 
 Floats = NDArray[np.float64]
 
+# So many training images know as much of an image's threshold as its own decisions do.
+IMAGES_TO_EQUAL_OTSU = 2
 # Newton stops once the mean log-loss is this close to its minimum, by its own quadratic model.
 ENOUGH = 1e-14
 
@@ -273,9 +276,10 @@ def share_threshold(
     Returns
     -------
     float
-        The mean over images of the quantile of the decisions at the share of the first class; the
-        share is then met image by image, not by all pixels together. Unlike the threshold of the highest IoU
-        it does not look at single mistakes, so a handful of images is enough to know it.
+        The mean over images of the quantile of the decisions at the share of the first class; the share is then
+        met image by image, not by all pixels together. A quantile beyond the margins counts as -1 or 1: there
+        the classifier missed the image altogether. Unlike the threshold of the highest IoU it does not look at
+        single mistakes, so a handful of images is enough to know it.
     """
     thresholds = [
         _share_quantile(decision[mine], label[mine], weight[mine])
@@ -285,10 +289,58 @@ def share_threshold(
     return float(np.mean(thresholds)) if thresholds else _share_quantile(decision, label, weight)
 
 
+def otsu_weight(n_images: int) -> float:
+    """Share that Otsu's threshold has in that of an image, after so many training images."""
+    return IMAGES_TO_EQUAL_OTSU / (n_images + IMAGES_TO_EQUAL_OTSU)
+
+
+def image_threshold(
+    decision: NDArray[Any], threshold: float, otsu_weight: float, weight: NDArray[Any] | None = None
+) -> float:
+    """Move the threshold of all images towards that which parts the decisions of one.
+
+    Parameters
+    ----------
+    decision : ndarray, float
+        Decisions of an image.
+    threshold : float
+        What training images, held out in turn, speak for.
+    otsu_weight : float
+        Share in [0, 1] that Otsu's threshold has.
+    weight : ndarray of the same shape, optional
+        Pixels that each decision stands for; one by default.
+
+    Returns
+    -------
+    float
+        The weighted mean of `threshold` and of the threshold of greatest variance between the decisions
+        above and below it. Beyond the margins, below -1 or above 1, decisions count as -1 and 1: how sure
+        the classifier is there says nothing of where the classes part.
+
+    References
+    ----------
+    N. Otsu, A threshold selection method from gray-level histograms, IEEE Trans. Systems, Man, and
+    Cybernetics 9, 1979.
+    """
+    if not otsu_weight:
+        return threshold
+    within = np.clip(decision, -1, 1)
+    low, high = float(within.min()), float(within.max())
+    own = low
+    if low < high:
+        counts, edges = np.histogram(within, bins=256, range=(low, high), weights=weight)
+        centres = (edges[:-1] + edges[1:]) / 2
+        # the first and the last of equally good thresholds: between two separate heaps any is
+        first = threshold_otsu(hist=(counts, centres))  # type: ignore[no-untyped-call]
+        last = -threshold_otsu(hist=(counts[::-1], -centres[::-1]))  # type: ignore[no-untyped-call]
+        own = float(first + last) / 2
+    return (1 - otsu_weight) * threshold + otsu_weight * own
+
+
 def _share_quantile(decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any]) -> float:
     order = np.argsort(decision)
     below = np.cumsum(weight[order]) - weight[order] / 2
-    return float(np.interp(weight @ (label != 1), below, decision[order]))
+    return float(np.clip(np.interp(weight @ (label != 1), below, decision[order]), -1, 1))
 
 
 def _mean_iou_above(

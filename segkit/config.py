@@ -184,7 +184,7 @@ class StackedConfig(_Section):
 
     name: Literal["stacked"] = "stacked"
     banks: Annotated[tuple[Annotated[_SingleBank, Discriminator(_bank_kind)], ...], Field(min_length=1)] = (
-        ScatteringConfig(),
+        ScatteringConfig(name="scattering", J=3),
         MultiscaleConfig(name="multiscale"),
     )
     orbit: Orbit = None
@@ -295,7 +295,7 @@ class TrainingConfig(_Section):
 
     pixels: Annotated[int, Field(ge=20)] = 20_000
     normalization: Literal["image", "set"] = "image"
-    threshold: Literal["share", "iou", "zero"] = "share"
+    threshold: Literal["share+otsu", "share", "iou", "zero"] = "share+otsu"
     smallest_region: Annotated[float, Field(ge=0, le=1)] = 0.5
     probability: Literal["platt", "raw"] = "platt"
 

@@ -49,7 +49,7 @@ def explain_training(summary: dict[str, Any], label_map: LabelMap) -> list[str]:
     what = "image" if held_out["regions"] == "images" else "block of the image"
     if summary["lambda"] is not None:
         lines.append(_penalty(summary, what))
-    if label_map.n_classes == 2 and summary["threshold"]:
+    if label_map.n_classes == 2 and (summary["threshold"] or summary.get("otsu_weight")):
         lines.append(_threshold(summary, label_map.names[1], held_out["regions"]))
     lines += small
     lines.append(f"Mean IoU to expect on other images: {expected_iou(held_out)}.")
@@ -149,14 +149,21 @@ def _penalty(summary: dict[str, Any], what: str) -> str:
 
 
 def _threshold(summary: dict[str, Any], name: str, regions: str) -> str:
-    side = "more" if summary["threshold"] < 0 else "less"
+    threshold, own = summary["threshold"], summary.get("otsu_weight", 0)
+    side = "as much" if threshold == 0 else "more" if threshold < 0 else "less"
     reason = (
         "held-out IoU is higher there"
         if summary.get("threshold_rule") == "iou"
         else f"it is the mean of the thresholds at which, of each of the held-out {regions}, as much is called {name} "
         "as is annotated so"
     )
+    text = (
+        f"Threshold: {threshold:+.2f} in units of the margin, so {side} is called {name} "
+        f"{'as' if threshold == 0 else 'than'} by the sign of the decision: {reason}."
+    )
+    if not own:
+        return text
     return (
-        f"Threshold: {summary['threshold']:+.2f} in units of the margin, so {side} is called {name} than by the "
-        f"sign of the decision: {reason}."
+        f"{text} Each image moves it {100 * own:.0f} % of the way to the value that parts its own decisions best (Otsu's), "
+        f"less the more training images there are."
     )

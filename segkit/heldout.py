@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import has_fit_parameter
 
 from segkit.base import FloatArray, Progress
-from segkit.calibration import best_threshold, share_threshold
+from segkit.calibration import best_threshold, image_threshold, otsu_weight, share_threshold
 from segkit.kernels import KernelMixture
 from segkit.linear import LinearSVM
 from segkit.metrics import iou_of
@@ -144,7 +144,7 @@ class HeldOut:
 
         Parameters
         ----------
-        rule : {"share", "iou", "zero"}
+        rule : {"share+otsu", "share", "iou", "zero"}
             How a threshold is found, see `segkit.Segmenter`.
 
         Returns
@@ -156,8 +156,9 @@ class HeldOut:
         """
         n_images = np.unique(self.drawn.image).size
         by_block = n_images == 1
+        n_others = max(1, n_images - 1)
         region = np.unique(self.fold if by_block else self.drawn.image, return_inverse=True)[1]
-        scores = np.array([self._scores(plane, region, rule) for plane in self.decisions])
+        scores = np.array([self._scores(plane, region, rule, n_others) for plane in self.decisions])
         means = scores.mean(axis=1)
         good = [
             penalty for penalty, is_good in zip(self.penalties, _not_worse(scores), strict=True) if is_good
@@ -174,18 +175,28 @@ class HeldOut:
             },
         }
         threshold = self._threshold(self.decisions[chosen], region, rule)
-        return Choice(float(self.penalties[chosen]), threshold, self.decisions[chosen], summary)
+        own = otsu_weight(n_images) if self._takes_otsu(rule) else 0.0
+        return Choice(float(self.penalties[chosen]), threshold, own, self.decisions[chosen], summary)
 
-    def _scores(self, decisions: FloatArray, region: IntArray, rule: str) -> NDArray[np.float64]:
-        """Mean IoU of each region, at the threshold that the others speak for."""
+    def _scores(
+        self, decisions: FloatArray, region: IntArray, rule: str, n_images: int
+    ) -> NDArray[np.float64]:
+        """Mean IoU of each region, at the threshold that the others, of so many images, speak for."""
         n_regions = region.max() + 1
         scores = np.empty(n_regions)
         for index in range(n_regions):
             mine = region == index
             others = ~mine if n_regions > 1 else mine
             threshold = self._threshold(decisions, region, rule, others)
+            if self._takes_otsu(rule):
+                threshold = image_threshold(
+                    decisions[mine, 0], threshold, otsu_weight(n_images), self.drawn.weight[mine]
+                )
             scores[index] = self._iou(decisions, threshold, mine)
         return scores
+
+    def _takes_otsu(self, rule: str) -> bool:
+        return self.n_classes == 2 and rule == "share+otsu"
 
     def _threshold(
         self,
@@ -219,6 +230,8 @@ class Choice:
         Lambda of eq. 7.17.
     threshold : float
         Decision above which a pixel is of the second of two classes.
+    otsu_weight : float
+        Share that Otsu's threshold of an image has in that of the image, see `segkit.calibration.image_threshold`.
     decisions : ndarray of shape (n, n_planes), float32
         Held-out decisions at that penalty.
     summary : dict
@@ -228,6 +241,7 @@ class Choice:
 
     penalty: float
     threshold: float
+    otsu_weight: float
     decisions: FloatArray
     summary: dict[str, Any]
 

@@ -66,6 +66,7 @@ def to_stored(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], A
         "n_image_channels": segmenter.n_image_channels_,
         "label_map": segmenter.label_map_.to_dict(),
         "threshold": segmenter.threshold_,
+        "otsu_weight": segmenter.otsu_weight_,
         "least_areas": segmenter.least_areas_.tolist(),
         "kernels": {
             "kind": next(kind for kind, cls in KERNELS.items() if type(segmenter.kernels_) is cls),
@@ -136,6 +137,7 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.svm_ = LinearSVM.from_arrays(arrays["svm.coef"], arrays["svm.intercept"])
     segmenter.platt_ = PlattScaling.from_arrays(arrays["platt.slope"], arrays["platt.intercept"])
     segmenter.threshold_ = header["threshold"]
+    segmenter.otsu_weight_ = 0.0 if header["format_version"] < 5 else header["otsu_weight"]
     n_classes = segmenter.classes_.size
     least = np.zeros((n_classes, 2)) if header["format_version"] < 4 else header["least_areas"]
     segmenter.least_areas_ = np.array(least, dtype=np.float64)
@@ -156,7 +158,9 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     wrong = [name for name, shape in shapes.items() if arrays[name].shape != shape]
     least = segmenter.least_areas_
     wrong += ["least_areas"] if least.shape != (n_classes, 2) or not (least >= 0).all() else []
-    if wrong or not (np.diff(segmenter._kept) > 0).all() or not isinstance(segmenter.threshold_, float):
+    wrong += ["threshold"] if not isinstance(segmenter.threshold_, float) else []
+    wrong += ["otsu_weight"] if not 0 <= segmenter.otsu_weight_ <= 1 else []
+    if wrong or not (np.diff(segmenter._kept) > 0).all():
         raise ModelFileError(
             f"{path}: arrays do not fit each other ({', '.join(wrong)}); copy it anew or train again"
         )

@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
-from segkit.calibration import PlattScaling, best_threshold, share_threshold
+from segkit.calibration import PlattScaling, best_threshold, image_threshold, otsu_weight, share_threshold
 from segkit.errors import InputError
 
 
@@ -207,6 +207,56 @@ def test_threshold_of_the_right_share():
     assert 0.1 < threshold < 0.3
     # one of the second class that stands for two: two pixels must lie above
     assert -0.5 < share_threshold(decision, label, np.array([1.0, 1.0, 2.0, 1.0, 1.0]), image) <= 0.3
+
+
+def naive_otsu(decision):
+    """Of all cuts between values that with the greatest variance between its sides."""
+    values = np.unique(decision)
+    cuts = (values[1:] + values[:-1]) / 2
+    sides = [(decision[decision <= cut], decision[decision > cut]) for cut in cuts]
+    return cuts[np.argmax([low.size * high.size * (high.mean() - low.mean()) ** 2 for low, high in sides])]
+
+
+def test_an_image_moves_its_threshold_towards_otsus():
+    rng = np.random.default_rng(0)
+    decision = np.concatenate([rng.normal(-0.6, 0.1, 300), rng.normal(0.3, 0.1, 60)])
+    own = image_threshold(decision, 0.8, 1.0)
+    assert own == pytest.approx(naive_otsu(decision), abs=0.01)
+    assert image_threshold(decision.reshape(20, 18), 0.8, 0.25) == pytest.approx(0.75 * 0.8 + 0.25 * own)
+    assert image_threshold(decision, 0.8, 0.0) == 0.8
+
+
+def test_how_sure_decisions_are_beyond_the_margin_does_not_move_a_threshold():
+    decision = np.repeat([-1.0, -0.2, 0.1, 1.0], [500, 20, 30, 100])
+    farther = np.where(np.abs(decision) == 1, 7 * decision, decision)
+    assert image_threshold(farther, 0.0, 0.5) == image_threshold(decision, 0.0, 0.5)
+
+
+def test_an_image_of_one_decision_has_it_for_its_threshold():
+    assert image_threshold(np.full((4, 5), -3.0), 0.2, 0.5) == pytest.approx((0.2 - 1) / 2)
+    assert not (np.full((4, 5), -3.0) > image_threshold(np.full((4, 5), -3.0), 0.2, 0.5)).any()
+
+
+def test_a_decision_that_stands_for_several_counts_as_often():
+    rng = np.random.default_rng(0)
+    decision = rng.uniform(-1, 1, 200)
+    times = np.where(decision > 0.5, 9, 1)
+    once = image_threshold(decision, 0.0, 1.0, times.astype(float))
+    assert once == pytest.approx(image_threshold(np.repeat(decision, times), 0.0, 1.0))
+    assert once != pytest.approx(image_threshold(decision, 0.0, 1.0))
+
+
+def test_few_training_images_leave_more_to_the_image():
+    assert [otsu_weight(n) for n in (1, 2, 6)] == pytest.approx([2 / 3, 1 / 2, 1 / 4])
+
+
+def test_an_image_that_was_missed_altogether_has_the_margin_for_its_threshold():
+    label = np.tile([0, 0, 0, 1], 100)
+    decision = np.linspace(-4, -2, 400)
+    assert share_threshold(decision, label, np.ones(400), np.zeros(400)) == -1
+    both = np.concatenate([decision, np.linspace(-1, 1, 400)])
+    found = share_threshold(both, np.tile(label, 2), np.ones(800), np.repeat([0, 1], 400))
+    assert found == pytest.approx((-1 + 0.5) / 2, abs=0.01)
 
 
 def test_share_is_matched_whatever_the_weights():

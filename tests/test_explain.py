@@ -129,6 +129,13 @@ def test_a_few_of_many_are_named():
         assert "layer6" not in text
 
 
+def test_what_an_image_adds_to_the_threshold_is_told():
+    lines = explain_training(summary(otsu_weight=2 / 7), LABELS)
+    assert any("Each image moves it 29 % of the way" in line for line in lines)
+    lines = explain_training(summary(threshold=0.0, otsu_weight=2 / 7), LABELS)
+    assert any("as much is called lesion as by the sign" in line for line in lines)
+
+
 def test_threshold_of_the_highest_iou():
     lines = explain_training(summary(threshold=0.1, threshold_rule="iou"), LABELS)
     assert "so less is called lesion" in lines[3]

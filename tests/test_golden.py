@@ -11,6 +11,7 @@ import pytest
 
 import segkit
 from segkit import MMDSelector, ModuleBank, Segmenter
+from segkit.calibration import image_threshold
 from segkit.store import FORMAT_VERSION
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -31,11 +32,13 @@ def test_old_models_predict_what_they_did(version):
     image, _ = picture()
     np.testing.assert_allclose(segmenter.decision_function(image), expected["decisions"], atol=1e-3)
     np.testing.assert_allclose(segmenter.predict_proba(image), expected["probabilities"], atol=1e-3)
-    sure = np.abs(expected["decisions"] - segmenter.threshold_) > 1e-3
+    threshold = image_threshold(expected["decisions"], segmenter.threshold_, segmenter.otsu_weight_)
+    sure = np.abs(expected["decisions"] - threshold) > 1e-3
     np.testing.assert_array_equal(segmenter.predict(image)[sure], expected["labels"][sure])
     assert segmenter.classes_.tolist() == [0, 255]
     assert segmenter.smallest_region == (0 if version < 4 else 0.5)
     assert segmenter.least_areas_.any() == (version >= 4)
+    assert segmenter.otsu_weight_ == (0 if version < 5 else 0.5)
     assert segmenter.label_map_.names == ("background", "foreground")
 
 

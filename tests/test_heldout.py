@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from segkit.calibration import best_threshold, share_threshold
+from segkit.calibration import best_threshold, image_threshold, otsu_weight, share_threshold
 from segkit.heldout import PENALTY_OF_ONE_IMAGE, HeldOut, Recipe, hold_out, usual_penalty
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.linear import LinearSVM
@@ -122,7 +122,7 @@ def test_a_fold_without_pixels_is_no_fold():
     assert found.drawn.label.size == drawn.label.size
 
 
-@pytest.mark.parametrize("rule", ["share", "iou", "zero"])
+@pytest.mark.parametrize("rule", ["share+otsu", "share", "iou", "zero"])
 def test_each_image_is_scored_at_the_threshold_of_the_others(rule):
     _, found = held(penalties=[1e-2])
     drawn = found.drawn
@@ -133,8 +133,10 @@ def test_each_image_is_scored_at_the_threshold_of_the_others(rule):
         mine, others = drawn.image == index, drawn.image != index
         threshold = 0.0
         if rule != "zero":
-            rule_of = share_threshold if rule == "share" else best_threshold
+            rule_of = best_threshold if rule == "iou" else share_threshold
             threshold = rule_of(decision[others], drawn.label[others], weight[others], drawn.image[others])
+        if rule == "share+otsu":
+            threshold = image_threshold(decision[mine], threshold, otsu_weight(2))
         guess = (decision[mine] > threshold).astype(int)
         expected.append(score_masks([drawn.label[mine][None]], [guess[None]], 2).mean)
     summary = whole.choose(rule).summary
@@ -191,7 +193,7 @@ def test_interval_holds_the_mean_of_all_images_as_often_as_it_says():
     assert 0.9 < hits / 400 < 0.98
 
 
-@pytest.mark.parametrize("rule", ["zero", "share", "iou"])
+@pytest.mark.parametrize("rule", ["zero", "share", "share+otsu", "iou"])
 def test_pixels_count_by_what_they_stand_for(rule):
     _, found = held(penalties=[1e-2])
     drawn = found.drawn
@@ -204,8 +206,8 @@ def test_pixels_count_by_what_they_stand_for(rule):
         HeldOut(found.penalties, decisions, sample, sample.image, 2).choose(rule).summary["mean_iou"]
         for decisions, sample in ((found.decisions, weighted), (found.decisions[:, twice], repeated))
     ]
-    # candidates of the best threshold are quantiles of the decisions, which repeated ones move a little
-    assert scores[0] == pytest.approx(scores[1], abs=0.01 if rule == "iou" else 1e-9)
+    # quantiles lie between decisions, and repeated ones move them a little
+    assert scores[0] == pytest.approx(scores[1], abs=0.01 if rule in ("iou", "share+otsu") else 1e-9)
 
 
 def test_threshold_calls_as_many_foreground_as_are_annotated():
@@ -219,6 +221,14 @@ def test_threshold_calls_as_many_foreground_as_are_annotated():
     ]
     assert choice.threshold == pytest.approx(np.mean(own))
     assert found.choose("zero").threshold == 0
+
+
+def test_only_one_rule_looks_at_the_image_itself():
+    _, found = held()
+    weights = {rule: found.choose(rule).otsu_weight for rule in ("share+otsu", "share", "iou", "zero")}
+    assert weights == {"share+otsu": otsu_weight(3), "share": 0, "iou": 0, "zero": 0}
+    assert found.choose("share+otsu").threshold == found.choose("share").threshold
+    assert held(n_classes=3)[1].choose("share+otsu").otsu_weight == 0
 
 
 def judged(n_right, penalties, n=1000):

@@ -18,6 +18,7 @@ from segkit import (
     Segmenter,
     StackedBank,
 )
+from segkit.calibration import image_threshold
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
 from segkit.features import Module, MultiscaleBank, OrbitAveraged
 from segkit.kernels import Gaussian, Polynomial
@@ -138,7 +139,7 @@ def test_class_weights_move_the_border(data):
 def test_labels_follow_decisions_and_probabilities_are_calibrated(fitted, data):
     image = data[0][2]
     decisions, labels = fitted.decision_function(image), fitted.predict(image)
-    ids = (decisions > fitted.threshold_).astype(int)
+    ids = (decisions > image_threshold(decisions, fitted.threshold_, fitted.otsu_weight_)).astype(int)
     assert 0 < (labels != ids).mean() < 0.1
     np.testing.assert_array_equal(labels, merge_small_regions(ids, fitted.least_areas_))
     probabilities = fitted.predict_proba(image)
@@ -495,7 +496,7 @@ def test_bad_input_is_one_line(images, masks, message):
 def test_bad_options_and_images_of_another_kind(fitted):
     with pytest.raises(ConfigError, match="probability='log': choose platt or raw"):
         quick(probability="log").fit([IMAGE], [MASK])
-    with pytest.raises(ConfigError, match="threshold='best': choose share or iou or zero"):
+    with pytest.raises(ConfigError, match="threshold='best': choose share\\+otsu or share or iou or zero"):
         quick(threshold="best").fit([IMAGE], [MASK])
     with pytest.raises(ConfigError, match="smallest_region=2: give a share from 0 to 1"):
         quick(smallest_region=2).fit([IMAGE], [MASK])

@@ -132,11 +132,10 @@ class Benchmark:
         dict
             The content of ``results.json``.
         """
-        start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         for unit in progress(self.units, "Benchmark"):
             if error := self.outcome(unit).get("error"):
                 tell(f"{unit.name} failed: {error}")
-        result = self.collect(start)
+        result = self.collect()
         write_json(self.output / "results.json", result)
         write_json(self.output / "manifest.json", {"format_version": FORMAT_VERSION} | result["manifest"])
         write_csv(self.output / "results.csv", result["records"], self.label_map)
@@ -157,7 +156,7 @@ class Benchmark:
         """
         return self._done(unit) or self._run(unit)
 
-    def collect(self, started: str) -> dict[str, Any]:
+    def collect(self) -> dict[str, Any]:
         """Put the results of all units together."""
         found = [(unit, self._done(unit) or self._read(unit)) for unit in self.units]
         return {
@@ -185,7 +184,7 @@ class Benchmark:
             "records": [record for _, done in found for record in done.get("records", [])],
             "pictures": self.pictures,
             "manifest": {
-                "started": started,
+                "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 "data": {"images": len(self.stems), "sha256": self._data_digest},
                 "machine": machine(),
                 "protocol": {

@@ -161,7 +161,7 @@ def make_result():
         "records": records,
         "pictures": {"n_train": 5, "seed": 0},
         "manifest": {
-            "started": "2025-01-01T12:00:00+00:00",
+            "written": "2025-01-01T12:00:00+00:00",
             "versions": {"segkit": "0.3.0", "numpy": "2.4"},
             "machine": {"processor": "2 cores", "memory_gib": 24},
             "data": {"sha256": "0123456789abcdef"},
