@@ -3,42 +3,59 @@
     python -m benchmarks.ablations --data DATA --vgg19 VGG19.npz --squeezenet SQUEEZENET.npz
         [--sets ...] [--methods ...] [--train-sizes ...] [--seeds N] [--quick]
 
-Each variant is the default recipe (VGG19 and SqueezeNet at two scales, and multiscale filters) with one part
-changed. Runs are kept in ablations-SET.json as they are done, in the form of segmentation-SET.json, where the
-committed ones of the default recipe are; the table with paired intervals is written to ablations.md.
+Each variant is the default recipe with one part changed: on networks (VGG19 and SqueezeNet at two scales, and
+multiscale filters), or on scattering and multiscale filters. Runs are kept in ablations-SET.json as they are
+done, in the form of segmentation-SET.json, where the committed ones of the default recipe are; tables with paired
+intervals, of the sets together and of each, are written to ablations.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.common import markdown_table, signed
 from benchmarks.segmentation import SETS, Results, measure, parser_of, scores_of, stacked_bank, write_made_up
 from benchmarks.tables.common import RESULTS
 from segkit.errors import SegkitError
-from segkit.statistics import compare
+from segkit.statistics import compare, compare_pooled
 
-BASE = "segkit-vgg"
-TITLES = {
-    "set": "channels centred on the whole set, not on each image",
-    "top256": "256 channels instead of 1,024",
-    "top4096": "4,096 channels instead of 1,024",
-    "linear": "no Gaussians, linear kernels only",
-    "ccm": "512 channels chosen by conditional covariance minimisation",
-    "iou": "threshold of the highest held-out IoU",
-    "zero": "threshold at the sign of the decision",
-    "all-regions": "every region kept, however small",
-    "fixed": "penalty fixed at lambda = 1e-3",
-    "vgg": "VGG19 at full size only",
-    "squeezenet": "SqueezeNet at two scales only",
-    "no-half": "networks at full size only",
-    "rff": "Gaussian mixture in random features on the 128 channels of CCM",
-    "d4": "features averaged over the eight symmetries of the square",
+NETWORKS, SCATTERING = "segkit-vgg", "segkit-scattering"
+VARIANTS = {
+    NETWORKS: {
+        "set": "channels centred on the whole set, not on each image",
+        "top256": "256 channels instead of 1,024",
+        "top4096": "4,096 channels instead of 1,024",
+        "linear": "no Gaussians, linear kernels only",
+        "ccm": "512 channels chosen by conditional covariance minimisation",
+        "share": "threshold of the training images, held out in turn, alone",
+        "iou": "threshold of the highest held-out IoU",
+        "zero": "threshold at the sign of the decision",
+        "all-regions": "every region kept, however small",
+        "fixed": "penalty fixed at lambda = 1e-3",
+        "vgg": "VGG19 at full size only",
+        "squeezenet": "SqueezeNet at two scales only",
+        "no-half": "networks at full size only",
+        "rff": "Gaussian mixture in random features on the 128 channels of CCM",
+        "d4": "features averaged over the eight symmetries of the square",
+    },
+    SCATTERING: {
+        "scales": "no networks; scattering at J = 1, 2 and 3 instead of 3 alone",
+        "wide": "no networks; scattering at J = 3 and 4 instead of 3 alone",
+        "first-order": "no networks; scattering of the first order only",
+        "scattering-alone": "no networks; scattering at J = 1, 2 and 3, no multiscale filters",
+        "multiscale-alone": "no networks; multiscale filters, no scattering",
+        "hinge": "no networks; hinge instead of squared hinge",
+        "balanced": "no networks; both classes weigh the same",
+    },
 }
+BASES = {method: base for base, titles in VARIANTS.items() for method in titles}
+TITLES = {method: title for titles in VARIANTS.values() for method, title in titles.items()}
 QUICK_BANK = "bank={name: multiscale, sigma_max: 4}"
 
 
@@ -46,12 +63,13 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, list[str]]:
     """Options of each variant."""
     bank = QUICK_BANK if arguments.quick else stacked_bank(arguments)
     return {
-        BASE: [bank],
+        NETWORKS: [bank],
         "set": [bank, "training.normalization=set"],
         "top256": [bank, "selection.n_features=256"],
         "top4096": [bank, "selection.n_features=4096"],
         "linear": [bank, "kernel.family=linear"],
         "ccm": [bank, "selection={method: ccm, n_features: 512, pixels: 3000}"],
+        "share": [bank, "training.threshold=share"],
         "iou": [bank, "training.threshold=iou"],
         "zero": [bank, "training.threshold=zero"],
         "all-regions": [bank, "training.smallest_region=0"],
@@ -66,38 +84,60 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, list[str]]:
             "svm.lambdas=[1.0e-2, 1.0e-3, 1.0e-4]",
         ],
         "d4": [bank, "bank.orbit=d4"],
+        "scales": [beside_multiscale("J: [1, 2, 3]")],
+        "wide": [beside_multiscale("J: [3, 4]")],
+        "first-order": [beside_multiscale("J: 3, max_order: 1")],
+        "scattering-alone": ["bank={name: scattering, J: [1, 2, 3]}"],
+        "multiscale-alone": ["bank={name: multiscale}"],
+        "hinge": ["svm.loss=hinge"],
+        "balanced": ["svm.class_weight=balanced"],
     }
 
 
-def table(results: dict[str, dict[str, Any]]) -> str:
-    """Difference of each variant to the default, over images, with its paired interval; a row for each."""
-    lines = [
-        "| variant | set | n | mean IoU | default | difference (95 % interval) | images | seeds |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for name, result in results.items():
-        scores = scores_of(result)
-        for (method, n_train), mine in scores.items():
-            base = scores.get((BASE, n_train), {})
+def beside_multiscale(options: str) -> str:
+    """Bank of scattering with these options and multiscale filters, as an option."""
+    return f"bank={{name: stacked, banks: [{{name: scattering, {options}}}, {{name: multiscale}}]}}"
+
+
+def tables(results: dict[str, dict[str, Any]]) -> str:
+    """Difference of each variant to the default with its paired interval: sets pooled, then each set."""
+    scores = {name: scores_of(result) for name, result in results.items()}
+    sizes = sorted({n_train for of_set in scores.values() for _, n_train in of_set})
+    pooled, of_sets = [], []
+    for method, n_train in product(TITLES, sizes):
+        pairs, n_runs = [], 0
+        for name, of_set in scores.items():
+            mine, base = (of_set.get((which, n_train), {}) for which in (method, BASES[method]))
             shared = sorted(set(mine) & set(base))
-            if method == BASE or not shared:
+            if not shared:
                 continue
-            values, others = ([run[key] for key in shared] for run in (mine, base))
-            found = compare(values, others, [image for _, image in shared])
-            lines.append(
-                f"| {TITLES[method]} | {name} | {n_train} | {np.mean(values):.3f} | {np.mean(others):.3f} | "
-                f"{found.difference:+.3f} ({found.interval[0]:+.3f} to {found.interval[1]:+.3f}) | "
-                f"{found.n_images} | {len({seed for seed, _ in shared})} |"
-            )
-    return "\n".join(lines) + "\n"
+            pair = [mine[key] for key in shared], [base[key] for key in shared]
+            images, n_seeds = [image for _, image in shared], len({seed for seed, _ in shared})
+            means = [f"{np.mean(values):.3f}" for values in pair]
+            found = compare(*pair, images)
+            told = signed(found.difference, found.interval)
+            of_sets.append([TITLES[method], name, n_train, *means, told, n_seeds])
+            pairs.append((*pair, images))
+            n_runs += n_seeds
+        if pairs:
+            found = compare_pooled(pairs)
+            told = signed(found.difference, found.interval)
+            pooled.append([TITLES[method], n_train, told, len(pairs), n_runs])
+    return "\n".join(
+        [
+            markdown_table(["variant", "n", "variant less default, mean IoU", "sets", "runs"], pooled),
+            markdown_table(["variant", "set", "n", "mean IoU", "default", "difference", "seeds"], of_sets),
+            "Differences have 95 % bootstrap intervals over images; of sets pooled, each weighs the same.\n",
+        ]
+    )
 
 
 def with_base(path: Path) -> dict[str, Any]:
-    """Give the runs of a result file of variants, and those of the default recipe on the same set."""
+    """Give the runs of a result file of variants, and those of the default recipes on the same set."""
     name = path.stem.removeprefix("ablations-")
     files = [RESULTS / f"segmentation-{name}.json", path]
     runs = [run for file in files for run in Results(file, name).runs]
-    return {"runs": [run for run in runs if run["method"] in (BASE, *TITLES)]}
+    return {"runs": [run for run in runs if run["method"] in (NETWORKS, SCATTERING, *TITLES)]}
 
 
 def main() -> None:
@@ -107,7 +147,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as temporary:
             if arguments.quick:
                 arguments.data, arguments.sets = Path(temporary), ["made-up"]
-                arguments.methods, arguments.train_sizes, arguments.seeds = [BASE, "set", "zero"], [2], 1
+                arguments.methods, arguments.train_sizes, arguments.seeds = [NETWORKS, "set", "zero"], [2], 1
                 write_made_up(Path(temporary) / "made-up")
             for name in arguments.sets:
                 kept = Results(arguments.out / f"ablations-{name}.json", f"ablations-{name}")
@@ -125,7 +165,7 @@ def main() -> None:
         for name in dict.fromkeys([*SETS, *arguments.sets])
         if (path := arguments.out / f"ablations-{name}.json").exists()
     }
-    (arguments.out / "ablations.md").write_text(table(results), encoding="utf-8")
+    (arguments.out / "ablations.md").write_text(tables(results), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from benchmarks.selection_common import Records, markdown_table, result_path, with_interval
+from benchmarks.common import markdown_table, with_interval
+from benchmarks.selection_common import Records, result_path
 from benchmarks.tables.common import DATA, MissingDataError, mean_of_runs
 from segkit.kernels import mixture_weights, mmd
 from segkit.selection import EXACT_UP_TO, ConditionalCovarianceSelector
@@ -159,8 +160,8 @@ def _decisions(K: Floats, positive: NDArray[np.bool_], test_K: Floats, C: float)
 
 
 def summarise(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows for each set, penalty and number of features: accuracies and seconds over splits."""
-    groups: dict[tuple[str, str, int], list[dict[str, Any]]] = defaultdict(list)
+    """Rows for each set, penalty and number of features, and their mean: accuracies and seconds over splits."""
+    groups: dict[tuple[str, str, int | str], list[dict[str, Any]]] = defaultdict(list)
     for record in records:
         for penalty, (_, sizes) in PENALTIES.items():
             rules = record["penalties"][penalty]["rules"]
@@ -171,6 +172,16 @@ def summarise(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
                         for rule, columns in rules.items()
                     }
                 )
+            groups[record["set"], penalty, "all"].append(
+                {
+                    rule: {
+                        "accuracy": np.mean(columns["accuracy"]),
+                        "seconds": np.mean(columns["seconds"]),
+                        "gamma": None if rule == "mixture" else np.median(columns["gamma"]),
+                    }
+                    for rule, columns in rules.items()
+                }
+            )
     return [
         {"set": name, "penalty": penalty, "n_features": m, **_summary(splits)}
         for (name, penalty, m), splits in groups.items()
@@ -223,7 +234,9 @@ def report(
     records: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]], compared: Sequence[dict[str, Any]]
 ) -> str:
     """Write accuracies at some numbers of features, the scores of each gamma at the most, and the oracle's."""
-    shown = {m for record in records for m in (*record["n_features"][::5], record["n_features"][-1])}
+    shown = {m for record in records for m in (*record["n_features"][::5], record["n_features"][-1])} | {
+        "all"
+    }
     header = ["set", "penalty", "features", "splits", "accuracy: CV", "MMD", "mixture", "MMD less CV",
               "mixture less CV", "CV, s", "MMD, s", "times faster"]  # fmt: skip
     accuracies = markdown_table(

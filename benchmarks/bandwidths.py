@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.common import CONFIGS, PAPER_RECIPE, split
-from benchmarks.selection_common import Records, markdown_table, result_path, with_interval
+from benchmarks.common import CONFIGS, PAPER_RECIPE, markdown_table, split, with_interval
+from benchmarks.selection_common import Records, result_path
 from benchmarks.tables.common import DATA, MissingDataError
 from segkit import Segmenter
 from segkit.calibration import best_threshold

@@ -1,10 +1,11 @@
-"""What benchmarks share: splits, the recipe of the paper, speed of the machine, and how results are written."""
+"""What benchmarks share: splits, the recipe of the paper, speed of the machine, and how results and tables are written."""
 
 from __future__ import annotations
 
 import json
 import math
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,26 @@ def write_result(path: Path, result: dict[str, Any]) -> None:
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [header, ["---"] * len(header), *([_cell(value) for value in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def with_interval(value: float, interval: Sequence[float] | None) -> str:
+    """Write a value with its interval, if it has one."""
+    return f"{value:.3f}" + ("" if interval is None else f" ({interval[0]:.3f} to {interval[1]:.3f})")
+
+
+def signed(difference: float, interval: Sequence[float]) -> str:
+    """Write a difference with its interval."""
+    return f"{difference:+.3f} ({interval[0]:+.3f} to {interval[1]:+.3f})"
+
+
 def _seconds(function: Any) -> float:
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

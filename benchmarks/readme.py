@@ -1,7 +1,7 @@
-"""Tables of the README, made from the committed result files.
+"""Tables of README.md and benchmarks/README.md, made from the committed result files.
 
-python -m benchmarks.readme            write them into README.md
-python -m benchmarks.readme --check    fail if README.md says anything else
+python -m benchmarks.readme            write them
+python -m benchmarks.readme --check    fail if they say anything else
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.common import signed
 from benchmarks.segmentation import scores_of
 from segkit.statistics import bootstrap_interval, compare_pooled
 
-ROOT = Path(__file__).parents[1]
-RESULTS = Path(__file__).parent / "results"
+BENCHMARKS = Path(__file__).parent
+PAGES = (BENCHMARKS.parent / "README.md", BENCHMARKS / "README.md")
+RESULTS = BENCHMARKS / "results"
 TITLES = {
     "segkit-vgg": "**segkit**, VGG19 to conv3_4 and SqueezeNet",
     "segkit-scattering": "**segkit**, scattering (no weights)",
@@ -86,8 +88,7 @@ def differences(results: list[dict[str, Any]]) -> str:
             found = compare_pooled(pairs)
             n_runs = sum(len({seed for seed, _ in keys}) for keys in shared.values())
             lines.append(
-                f"| {n_train} | {TITLES[rival]} | {found.difference:+.3f} ({found.interval[0]:+.3f} to "
-                f"{found.interval[1]:+.3f}) | {len(pairs)} | {n_runs} |"
+                f"| {n_train} | {TITLES[rival]} | {signed(found.difference, found.interval)} | {len(pairs)} | {n_runs} |"
             )
     return "\n".join(lines)
 
@@ -145,7 +146,7 @@ def bandwidths(result: dict[str, Any]) -> str:
             iou, gap, (least, most) = row["mean_iou"], row["gap_to_cv"]["mmd"], row["time_ratio_range"]
             lines.append(
                 f"| {row['grid']} | {row['threshold']} | {iou['cv']:.3f} | {iou['mmd']:.3f} | {iou['mixture']:.3f} "
-                f"| {gap['value']:+.3f} ({gap['interval'][0]:+.3f} to {gap['interval'][1]:+.3f}) "
+                f"| {signed(gap['value'], gap['interval'])} "
                 f"| {row['time_ratio']:.0f} ({least:.0f} to {most:.0f}) |"
             )
     n_seeds = len({record["seed"] for record in result["records"]})
@@ -153,6 +154,22 @@ def bandwidths(result: dict[str, Any]) -> str:
     return "\n".join(
         [*lines, "", f"{' and '.join(sets)}, VGG19 and scattering, 5 and 15 images, {n_seeds} seeds."]
     )
+
+
+def asu(result: dict[str, Any]) -> str:
+    lines = [
+        "| set | splits | cross-validation | MMD | mixture by MMD | MMD less cross-validation (95 % interval) "
+        "| mixture less cross-validation | times faster |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in result["summary"]:
+        if (row["penalty"], row["n_features"]) == ("C = 1", "all"):
+            accuracies = " | ".join(f"{found['value']:.3f}" for found in row["accuracy"].values())
+            gaps = " | ".join(signed(gap["value"], gap["interval"]) for gap in row["gap_to_cv"].values())
+            lines.append(
+                f"| {row['set']} | {row['n_splits']} | {accuracies} | {gaps} | {row['time_ratio']:.0f} |"
+            )
+    return "\n".join(lines)
 
 
 def recipe_speed(result: dict[str, Any]) -> str:
@@ -234,6 +251,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "cost": ("segmentation-*.json", cost),
     "predict_speed": ("predict_speed.json", predict_speed),
     "bandwidths": ("bandwidths.json", bandwidths),
+    "asu": ("asu.json", asu),
     "recipe_speed": ("recipe_speed.json", recipe_speed),
     "demo": ("demo.json", demo),
     "few_digits": ("003-table2.json", few_digits),
@@ -241,16 +259,18 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 
 
-def render(text: str) -> str:
-    """Make every table of the README anew."""
+def render(texts: list[str]) -> list[str]:
+    """Make every table anew, each in the page that has a place for it."""
     for name, (file, table) in TABLES.items():
         results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob(file))]
         body = table(results if "*" in file else results[0])
-        pattern = re.compile(rf"(<!-- table {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        if not pattern.search(text):
-            raise SystemExit(f"README.md has no place for table {name}")
-        text = pattern.sub(lambda match, body=body: match[1] + body + "\n" + match[2], text)  # type: ignore[misc]
-    return text
+        place = re.compile(rf"(<!-- table {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        if sum(len(place.findall(text)) for text in texts) != 1:
+            raise SystemExit(f"table {name}: give it one place, in README.md or benchmarks/README.md")
+        texts = [
+            place.sub(lambda match, body=body: match[1] + body + "\n" + match[2], text) for text in texts
+        ]  # type: ignore[misc]
+    return texts
 
 
 def main() -> None:
@@ -259,13 +279,12 @@ def main() -> None:
     )
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
-    path = ROOT / "README.md"
-    text = path.read_text(encoding="utf-8")
-    rendered = render(text)
-    if not arguments.check:
-        path.write_text(rendered, encoding="utf-8")
-    elif rendered != text:
-        raise SystemExit("README.md does not show the committed results: run python -m benchmarks.readme")
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    for page, text, rendered in zip(PAGES, texts, render(texts), strict=True):
+        if not arguments.check:
+            page.write_text(rendered, encoding="utf-8")
+        elif rendered != text:
+            raise SystemExit(f"{page} does not show the committed results: run python -m benchmarks.readme")
 
 
 if __name__ == "__main__":

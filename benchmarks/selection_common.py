@@ -1,10 +1,10 @@
-"""What the benchmarks of kernel selection share: records that outlive a cut, and tables for reading."""
+"""What the benchmarks of kernel selection share: records that outlive a cut."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,17 +72,3 @@ def result_path(name: str, arguments: argparse.Namespace) -> Path:
     """File that the arguments name, or the benchmark's own; a quick run never takes that of a real one."""
     default = RESULTS / f"{name}{'-quick' if arguments.quick else ''}.json"
     return Path(arguments.out or default)
-
-
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = [header, ["---"] * len(header), *([_cell(value) for value in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def with_interval(value: float, interval: Sequence[float] | None) -> str:
-    """Write a value with its interval, if it has one."""
-    return f"{value:.3f}" + ("" if interval is None else f" ({interval[0]:.3f} to {interval[1]:.3f})")
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
