@@ -289,7 +289,7 @@ def share_threshold(
     return float(np.mean(thresholds)) if thresholds else _share_quantile(decision, label, weight)
 
 
-def otsu_weight(n_images: int) -> float:
+def share_of_otsu(n_images: int) -> float:
     """Share that Otsu's threshold has in that of an image, after so many training images."""
     return IMAGES_TO_EQUAL_OTSU / (n_images + IMAGES_TO_EQUAL_OTSU)
 

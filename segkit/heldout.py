@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import has_fit_parameter
 
 from segkit.base import FloatArray, Progress
-from segkit.calibration import best_threshold, image_threshold, otsu_weight, share_threshold
+from segkit.calibration import best_threshold, image_threshold, share_of_otsu, share_threshold
 from segkit.kernels import KernelMixture
 from segkit.linear import LinearSVM
 from segkit.metrics import iou_of
@@ -175,7 +175,7 @@ class HeldOut:
             },
         }
         threshold = self._threshold(self.decisions[chosen], region, rule)
-        own = otsu_weight(n_images) if self._takes_otsu(rule) else 0.0
+        own = share_of_otsu(n_images) if self._takes_otsu(rule) else 0.0
         return Choice(float(self.penalties[chosen]), threshold, own, self.decisions[chosen], summary)
 
     def _scores(
@@ -190,7 +190,7 @@ class HeldOut:
             threshold = self._threshold(decisions, region, rule, others)
             if self._takes_otsu(rule):
                 threshold = image_threshold(
-                    decisions[mine, 0], threshold, otsu_weight(n_images), self.drawn.weight[mine]
+                    decisions[mine, 0], threshold, share_of_otsu(n_images), self.drawn.weight[mine]
                 )
             scores[index] = self._iou(decisions, threshold, mine)
         return scores

@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
-from segkit.calibration import PlattScaling, best_threshold, image_threshold, otsu_weight, share_threshold
+from segkit.calibration import PlattScaling, best_threshold, image_threshold, share_of_otsu, share_threshold
 from segkit.errors import InputError
 
 
@@ -247,7 +247,7 @@ def test_a_decision_that_stands_for_several_counts_as_often():
 
 
 def test_few_training_images_leave_more_to_the_image():
-    assert [otsu_weight(n) for n in (1, 2, 6)] == pytest.approx([2 / 3, 1 / 2, 1 / 4])
+    assert [share_of_otsu(n) for n in (1, 2, 6)] == pytest.approx([2 / 3, 1 / 2, 1 / 4])
 
 
 def test_an_image_that_was_missed_altogether_has_the_margin_for_its_threshold():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from segkit.calibration import best_threshold, image_threshold, otsu_weight, share_threshold
+from segkit.calibration import best_threshold, image_threshold, share_of_otsu, share_threshold
 from segkit.heldout import PENALTY_OF_ONE_IMAGE, HeldOut, Recipe, hold_out, usual_penalty
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.linear import LinearSVM
@@ -136,7 +136,7 @@ def test_each_image_is_scored_at_the_threshold_of_the_others(rule):
             rule_of = best_threshold if rule == "iou" else share_threshold
             threshold = rule_of(decision[others], drawn.label[others], weight[others], drawn.image[others])
         if rule == "share+otsu":
-            threshold = image_threshold(decision[mine], threshold, otsu_weight(2))
+            threshold = image_threshold(decision[mine], threshold, share_of_otsu(2))
         guess = (decision[mine] > threshold).astype(int)
         expected.append(score_masks([drawn.label[mine][None]], [guess[None]], 2).mean)
     summary = whole.choose(rule).summary
@@ -226,7 +226,7 @@ def test_threshold_calls_as_many_foreground_as_are_annotated():
 def test_only_one_rule_looks_at_the_image_itself():
     _, found = held()
     weights = {rule: found.choose(rule).otsu_weight for rule in ("share+otsu", "share", "iou", "zero")}
-    assert weights == {"share+otsu": otsu_weight(3), "share": 0, "iou": 0, "zero": 0}
+    assert weights == {"share+otsu": share_of_otsu(3), "share": 0, "iou": 0, "zero": 0}
     assert found.choose("share+otsu").threshold == found.choose("share").threshold
     assert held(n_classes=3)[1].choose("share+otsu").otsu_weight == 0
 
