@@ -88,7 +88,7 @@ class ScatteringConfig(_Section):
     L: PositiveInt = 8
     max_order: Literal[1, 2] = 2
     pixels: bool = True
-    tile: PositiveInt = 128
+    tile: PositiveInt | None = None
     frontend: Literal["numpy", "torch"] = "numpy"
     orbit: Orbit = None
     orbit_embedding: OrbitEmbedding = "mean"

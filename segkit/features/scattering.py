@@ -1,14 +1,15 @@
 """Scattering networks as filter banks, on kymatio (paper section 7.2.2).
 
 Kymatio builds its filters anew for each image size, which takes longer than using them. The image
-is therefore cut into equal overlapping tiles: filters are built once, images may have any size,
-and memory stays bounded.
+is therefore cut into equal overlapping tiles of one of few shapes: filters are built a few times at
+most, images may have any size, and memory stays bounded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,10 @@ TILES_AT_ONCE = 16
 # Tiles overlap by so many cells of 2**J pixels. The averaging window has a standard deviation of 0.8 cells, and
 # the wavelets before it reach about as far: with 2 cells single values were half a standard deviation off.
 CELLS = 3
+# Sides in pixels, overlap included, whose Fourier transforms are fast at every scale; of equal ones the first.
+SIDES = (320, 256, 192, 128)
+# The largest J whose tiles are worth their overlap at these; they double with each one above.
+WIDEST = 4
 
 
 class ScatteringBank(FilterBank):
@@ -41,8 +46,9 @@ class ScatteringBank(FilterBank):
         Number of wavelet-modulus layers.
     pixels : bool, default=True
         Whether the image itself, the empty path with no averaging, is among the channels.
-    tile : int, default=128
-        Side of the tiles in pixels, without their overlap.
+    tile : int or None, default=None
+        Side of the tiles in pixels, without their overlap. None takes, for each image, those sides among 128, 192,
+        256 and 320 pixels (with the overlap; twice as many for each J above 4) at which the fewest are transformed.
     frontend : {"numpy", "torch"}, default="numpy"
         Kymatio's implementation; both give the same maps, numpy's sooner
         (``benchmarks/results/scattering_frontend.json``).
@@ -74,7 +80,7 @@ class ScatteringBank(FilterBank):
         L: int = 8,
         max_order: int = 2,
         pixels: bool = True,
-        tile: int = 128,
+        tile: int | None = None,
         frontend: str = "numpy",
     ) -> None:
         self.J = J
@@ -102,8 +108,8 @@ class ScatteringBank(FilterBank):
 
     @property
     def alignment(self) -> int:
-        """Side of the tiles: an image cut at its multiples is tiled as the whole image is."""
-        return self.tile
+        """Size of a cell at the largest scale."""
+        return int(2 ** max(self._scales()))
 
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
         """Compute the maps of the wanted channels; see `FilterBank.maps`."""
@@ -128,9 +134,11 @@ class ScatteringBank(FilterBank):
 
     def _scales(self) -> tuple[int, ...]:
         scales = (self.J,) if isinstance(self.J, int) else tuple(self.J)
-        if not scales or min(scales) < 1 or 2 ** max(scales) > self.tile or self.tile % 2 ** max(scales):
+        if not scales or min(scales) < 1:
+            raise ConfigError(f"J={self.J}: give one or more J from 1 up")
+        if self.tile is not None and (self.tile < 1 or self.tile % 2 ** max(scales)):
             raise ConfigError(
-                f"J={self.J} with tiles of {self.tile}: give one or more J from 1 up, with tile a multiple of 2**J"
+                f"J={self.J} with tiles of {self.tile}: give a multiple of {2 ** max(scales)}, or null"
             )
         if self.frontend not in FRONTENDS:
             raise ConfigError(f"frontend {self.frontend!r}: choose one of {', '.join(FRONTENDS)}")
@@ -144,19 +152,21 @@ class ScatteringBank(FilterBank):
         """Coefficients `path[i]` of image channel `view[i]` at one scale, (n, ceil(H/2^J), ceil(W/2^J))."""
         height, width = image.shape[:2]
         used, which = np.unique(view, return_inverse=True)
-        tiles = _cut(image[:, :, used], self.tile, _margin(scale))
-        transform = _scattering(scale, self.tile + 2 * _margin(scale), self.L, self.max_order, self.frontend)
-        side = self.tile >> scale
-        inner = slice(CELLS - 1, CELLS - 1 + side)
+        tile = _least_tile((height, width), scale) if self.tile is None else (self.tile, self.tile)
+        tiles = _cut(image[:, :, used], tile, _margin(scale))
+        transform = _scattering(scale, tiles.shape[-2:], self.L, self.max_order, self.frontend)
+        n_rows, n_cols = (side >> scale for side in tile)
+        inner = (slice(CELLS - 1, CELLS - 1 + n_rows), slice(CELLS - 1, CELLS - 1 + n_cols))
         rows, cols = tiles.shape[:2]
-        out = np.empty((view.size, rows, side, cols, side), dtype=np.float32)
-        positions = [(row, col) for row in range(rows) for col in range(cols)]
-        for start in range(0, len(positions), TILES_AT_ONCE):
-            batch = positions[start : start + TILES_AT_ONCE]
-            found = in_threads(transform, [tiles[position] for position in batch])
-            for (row, col), coefficients in zip(batch, found, strict=True):
-                out[:, row, :, col] = coefficients[which, path, inner, inner]
-        whole = out.reshape(view.size, rows * side, cols * side)
+        out = np.empty((view.size, rows, n_rows, cols, n_cols), dtype=np.float32)
+        places = list(np.ndindex(rows, cols, used.size))
+        for start in range(0, len(places), TILES_AT_ONCE):
+            batch = places[start : start + TILES_AT_ONCE]
+            found = in_threads(transform, [tiles[place] for place in batch])
+            for (row, col, index), coefficients in zip(batch, found, strict=True):
+                mine = which == index
+                out[mine, row, :, col] = coefficients[path[mine], *inner]
+        whole = out.reshape(view.size, rows * n_rows, cols * n_cols)
         return np.ascontiguousarray(whole[:, : -(-height >> scale), : -(-width >> scale)])
 
 
@@ -165,34 +175,47 @@ def _margin(scale: int) -> int:
     return int(CELLS * 2**scale)
 
 
-def _cut(image: FloatArray, tile: int, margin: int) -> FloatArray:
-    """Overlapping tiles (rows, cols, C, side, side) of an image mirrored at its edges."""
-    height, width = image.shape[:2]
-    pads = [(margin, margin + -size % tile) for size in (height, width)]
+def _least_tile(shape: tuple[int, int], scale: int) -> tuple[int, ...]:
+    """Sides of the tiles, without overlap, that transform the fewest pixels of an image."""
+    overlap = 2 * _margin(scale)
+    sides = [side * 2 ** max(0, scale - WIDEST) for side in SIDES]
+    return tuple(
+        min(
+            (side - overlap for side in sides if side > overlap),
+            key=lambda tile: ceil(size / tile) * (tile + overlap),
+        )
+        for size in shape
+    )
+
+
+def _cut(image: FloatArray, tile: tuple[int, ...], margin: int) -> FloatArray:
+    """Overlapping tiles (rows, cols, C, height, width) of an image mirrored at its edges."""
+    pads = [(margin, margin + -size % side) for size, side in zip(image.shape, tile, strict=False)]
     padded = np.pad(image, (*pads, (0, 0)), mode="symmetric")
-    side = tile + 2 * margin
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (side, side), axis=(0, 1))
-    return windows[::tile, ::tile]
+    windows = np.lib.stride_tricks.sliding_window_view(
+        padded, [side + 2 * margin for side in tile], axis=(0, 1)
+    )
+    return windows[:: tile[0], :: tile[1]]
 
 
-@lru_cache(maxsize=8)
-def _scattering(scale: int, side: int, L: int, max_order: int, frontend: str) -> Any:
-    """Kymatio's transform of a (C, side, side) array; returns (C, n_paths, side/2^J - 2, side/2^J - 2)."""
+@lru_cache(maxsize=64)
+def _scattering(scale: int, shape: tuple[int, int], L: int, max_order: int, frontend: str) -> Any:
+    """Kymatio's transform of an (H, W) array; returns (n_paths, H / 2^J - 2, W / 2^J - 2)."""
     from kymatio import Scattering2D
 
     # the tiles already overlap: with pre_pad, kymatio takes them whole and drops one cell at each edge
-    unpadded = side - 2 * 2**scale
+    unpadded = tuple(side - 2 * 2**scale for side in shape)
     scattering = Scattering2D(
-        J=scale, shape=(unpadded, unpadded), L=L, max_order=max_order, frontend=frontend, pre_pad=True
+        J=scale, shape=unpadded, L=L, max_order=max_order, frontend=frontend, pre_pad=True
     )
     if frontend == "numpy":
         return scattering
 
     import torch
 
-    def transform(tiles: FloatArray) -> FloatArray:
+    def transform(tile: FloatArray) -> FloatArray:
         with torch.inference_mode():
-            coefficients: FloatArray = scattering(torch.from_numpy(np.ascontiguousarray(tiles))).numpy()
+            coefficients: FloatArray = scattering(torch.from_numpy(np.ascontiguousarray(tile))).numpy()
         return coefficients
 
     return transform

@@ -36,17 +36,42 @@ def test_number_of_paths(J, n_channels):
     assert len(ScatteringBank(J=J).channels(5)) == 5 * (n_channels + 1)
 
 
-def test_tiles_agree_with_the_whole_image(image):
+@pytest.mark.parametrize("tile", [32, None])
+def test_tiles_agree_with_the_whole_image(image, tile):
     """Kymatio on the whole image mirrors its edges in its own way, so borders are left out."""
     whole = Scattering2D(J=2, shape=(72, 92), L=3, frontend="numpy")(
         np.ascontiguousarray(np.pad(image, ((0, 2), (0, 2), (0, 0)), mode="symmetric").transpose(2, 0, 1))
     )
-    stack = ScatteringBank(J=2, L=3, tile=32, pixels=False).maps(image)[0]
+    stack = ScatteringBank(J=2, L=3, tile=tile, pixels=False).maps(image)[0]
     assert (stack.stride, stack.offset) == (4, 0)
     ours = stack.values.reshape(whole.shape[0], whole.shape[1], 18, 23)
     inner = (slice(None), slice(None), slice(3, -3), slice(3, -3))
     error = np.abs(ours - whole)[inner].max(axis=(2, 3))
     assert (error < 0.05 * whole[inner].std(axis=(2, 3))).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "J", "sides"),
+    [
+        ((60, 80), 3, (128, 128)),  # 1 x 1 tiles of 80 x 80 pixels without overlap
+        ((256, 320), 3, (320, 256)),  # 1 x 2 of 272 x 208, not 2 x 3 of 144 x 144
+        ((584, 565), 3, (256, 256)),  # 3 x 3 of 208 x 208
+        ((100, 300), 4, (256, 256)),  # 1 x 2 of 160 x 160, not 2 x 4 of 96 x 96
+        ((10, 10), 5, (256, 256)),  # 128 and 192 are all overlap: twice as many
+    ],
+)
+def test_tiles_are_those_that_transform_the_fewest_pixels(monkeypatch, shape, J, sides):
+    used = []
+
+    def transform(scale, shape, *options):
+        used.append(shape)
+        n_cells = [(side >> scale) - 2 for side in shape]
+        return lambda tile: np.zeros((1, *n_cells), dtype=np.float32)
+
+    monkeypatch.setattr("segkit.features.scattering._scattering", transform)
+    maps = ScatteringBank(J=J, pixels=False).maps(np.zeros(shape), np.array([0]))[0]
+    assert used == [sides]
+    assert maps.values.shape == (1, -(-shape[0] >> J), -(-shape[1] >> J))
 
 
 def test_an_impulse_is_seen_where_it_is(small):
@@ -88,9 +113,9 @@ def test_moving_an_image_by_a_stride_moves_its_maps(image):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"J": 0}, "J=0 with tiles of 128"),
+        ({"J": 0}, "J=0: give one or more J from 1 up"),
         ({"J": ()}, "give one or more J from 1 up"),
-        ({"J": 3, "tile": 100}, "with tile a multiple of 2**J"),
+        ({"J": 3, "tile": 100}, "J=3 with tiles of 100: give a multiple of 8, or null"),
         ({"max_order": 3}, "max_order 3: choose 1 or 2"),
         ({"frontend": "jax"}, "frontend 'jax': choose one of numpy, torch"),
     ],
