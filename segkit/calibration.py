@@ -17,6 +17,8 @@ Floats = NDArray[np.float64]
 
 # So many training images know as much of an image's threshold as its own decisions do.
 IMAGES_TO_EQUAL_OTSU = 2
+# Decisions that differ by less, in units of the margin, are one.
+SAME = 1e-4
 # Newton stops once the mean log-loss is this close to its minimum, by its own quadratic model.
 ENOUGH = 1e-14
 
@@ -324,10 +326,10 @@ def image_threshold(
     """
     if not otsu_weight:
         return threshold
-    within = np.clip(decision, -1, 1)
+    within = np.clip(np.asarray(decision, dtype=np.float64), -1, 1)
     low, high = float(within.min()), float(within.max())
-    own = low
-    if low < high:
+    own = (low + high) / 2
+    if high - low > SAME:
         counts, edges = np.histogram(within, bins=256, range=(low, high), weights=weight)
         centres = (edges[:-1] + edges[1:]) / 2
         # the first and the last of equally good thresholds: between two separate heaps any is

@@ -126,6 +126,8 @@ class HeldOut:
         Fold in which each was held out.
     n_classes : int
         Number of classes.
+    n_images : int
+        Number of training images, whether they could be judged or not.
     """
 
     penalties: Sequence[float]
@@ -133,6 +135,7 @@ class HeldOut:
     drawn: PixelSample
     fold: IntArray
     n_classes: int
+    n_images: int
 
     @property
     def has_all_classes(self) -> bool:
@@ -154,44 +157,38 @@ class HeldOut:
             often so by luck: of those that are not worse than the best beyond chance (by a one-sided paired t-test
             over images or blocks) the one nearest to the usual one, by their ratio, is taken.
         """
-        n_images = np.unique(self.drawn.image).size
-        by_block = n_images == 1
-        n_others = max(1, n_images - 1)
+        by_block = self.n_images == 1
         region = np.unique(self.fold if by_block else self.drawn.image, return_inverse=True)[1]
-        scores = np.array([self._scores(plane, region, rule, n_others) for plane in self.decisions])
+        scores = np.array([self._scores(plane, region, rule) for plane in self.decisions])
         means = scores.mean(axis=1)
         good = [
             penalty for penalty, is_good in zip(self.penalties, _not_worse(scores), strict=True) if is_good
         ]
-        chosen = self.penalties.index(usual_penalty(good, n_images))
+        chosen = self.penalties.index(usual_penalty(good, self.n_images))
         summary = {
             "regions": "blocks" if by_block else "images",
             "n_regions": scores.shape[1],
             "mean_iou": float(means[chosen]),
             "interval": _interval(scores[chosen]),
-            "usual": float(usual_penalty(self.penalties, n_images)),
+            "usual": float(usual_penalty(self.penalties, self.n_images)),
             "by_lambda": {
                 f"{value:g}": float(mean) for value, mean in zip(self.penalties, means, strict=True)
             },
         }
         threshold = self._threshold(self.decisions[chosen], region, rule)
-        own = share_of_otsu(n_images) if self._takes_otsu(rule) else 0.0
+        own = share_of_otsu(self.n_images) if self._takes_otsu(rule) else 0.0
         return Choice(float(self.penalties[chosen]), threshold, own, self.decisions[chosen], summary)
 
-    def _scores(
-        self, decisions: FloatArray, region: IntArray, rule: str, n_images: int
-    ) -> NDArray[np.float64]:
-        """Mean IoU of each region, at the threshold that the others, of so many images, speak for."""
+    def _scores(self, decisions: FloatArray, region: IntArray, rule: str) -> NDArray[np.float64]:
+        """Mean IoU of each region, at the threshold that the others speak for."""
         n_regions = region.max() + 1
+        own = share_of_otsu(max(1, self.n_images - 1)) if self._takes_otsu(rule) else 0.0
         scores = np.empty(n_regions)
         for index in range(n_regions):
             mine = region == index
             others = ~mine if n_regions > 1 else mine
             threshold = self._threshold(decisions, region, rule, others)
-            if self._takes_otsu(rule):
-                threshold = image_threshold(
-                    decisions[mine, 0], threshold, share_of_otsu(n_images), self.drawn.weight[mine]
-                )
+            threshold = image_threshold(decisions[mine, 0], threshold, own, self.drawn.weight[mine])
             scores[index] = self._iou(decisions, threshold, mine)
         return scores
 
@@ -297,7 +294,8 @@ def hold_out(
         for _ in progress(folds, "Held-out images"):
             next(done)
     judged = ~np.isnan(decisions[0, :, 0])
-    return HeldOut(penalties, decisions[:, judged], drawn.subset(judged), fold[judged], n_classes)
+    n_images = np.unique(drawn.image).size
+    return HeldOut(penalties, decisions[:, judged], drawn.subset(judged), fold[judged], n_classes, n_images)
 
 
 def usual_penalty(penalties: Sequence[float], n_images: int) -> float:

@@ -94,10 +94,15 @@ def _fair_shares(available: Sequence[int], total: int) -> list[int]:
 def assign_folds(sample: PixelSample, shapes: Sequence[tuple[int, int]], n_folds: int) -> IntArray:
     """Fold of each pixel: whole images, or, of a single image, whole blocks of a 4 x 4 grid.
 
-    Pixels next to each other are too alike to be held out one by one.
+    Pixels next to each other are too alike to be held out one by one. Images of many classes are dealt out
+    first, so that those which hold a rare one are in different folds.
     """
     if len(shapes) > 1:
-        return sample.image % min(n_folds, len(shapes))
+        n_classes = [np.unique(sample.label[sample.image == index]).size for index in range(len(shapes))]
+        order = np.argsort(np.negative(n_classes), kind="stable")
+        fold = np.empty_like(order)
+        fold[order] = np.arange(len(shapes)) % n_folds
+        return np.asarray(fold[sample.image])
     return block_folds(sample.row, sample.col, shapes[0])
 
 

@@ -237,6 +237,14 @@ def test_an_image_of_one_decision_has_it_for_its_threshold():
     assert not (np.full((4, 5), -3.0) > image_threshold(np.full((4, 5), -3.0), 0.2, 0.5)).any()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("start", [-0.28, -1.0, 0.0, 0.9])
+def test_an_image_of_decisions_that_rounding_parts_has_them_for_its_threshold(dtype, start):
+    decision = np.full((4, 5), start, dtype=dtype)
+    decision[0, 0] = np.nextafter(decision[0, 0], dtype(2))
+    assert image_threshold(decision, 0.2, 0.5) == pytest.approx((0.2 + start) / 2, abs=1e-6)
+
+
 def test_a_decision_that_stands_for_several_counts_as_often():
     rng = np.random.default_rng(0)
     decision = rng.uniform(-1, 1, 200)

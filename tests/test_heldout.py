@@ -124,10 +124,11 @@ def test_a_fold_without_pixels_is_no_fold():
 
 @pytest.mark.parametrize("rule", ["share+otsu", "share", "iou", "zero"])
 def test_each_image_is_scored_at_the_threshold_of_the_others(rule):
-    _, found = held(penalties=[1e-2])
-    drawn = found.drawn
-    whole = replace(found, drawn=replace(drawn, weight=np.ones(drawn.label.size)))
-    decision, weight = found.decisions[0, :, 0], np.ones(drawn.label.size)
+    _, found = held(penalties=[1e-2], n=1000)
+    drawn, decision = found.drawn, found.decisions[0, :, 0]
+    label = drawn.label == 1
+    weight = np.where(label, 1, 8) * drawn.weight
+    found = replace(found, drawn=replace(drawn, weight=weight))
     expected = []
     for index in range(3):
         mine, others = drawn.image == index, drawn.image != index
@@ -136,10 +137,14 @@ def test_each_image_is_scored_at_the_threshold_of_the_others(rule):
             rule_of = best_threshold if rule == "iou" else share_threshold
             threshold = rule_of(decision[others], drawn.label[others], weight[others], drawn.image[others])
         if rule == "share+otsu":
-            threshold = image_threshold(decision[mine], threshold, share_of_otsu(2))
-        guess = (decision[mine] > threshold).astype(int)
-        expected.append(score_masks([drawn.label[mine][None]], [guess[None]], 2).mean)
-    summary = whole.choose(rule).summary
+            threshold = image_threshold(decision[mine], threshold, share_of_otsu(2), weight[mine])
+        guess = decision > threshold
+        areas = [
+            (weight[mine & both].sum(), weight[mine & either].sum())
+            for both, either in ((label & guess, label | guess), (~label & ~guess, ~label | ~guess))
+        ]
+        expected.append(np.mean([both / either for both, either in areas]))
+    summary = found.choose(rule).summary
     assert summary["mean_iou"] == pytest.approx(np.mean(expected))
     low, high = stats.t.interval(0.95, 2, np.mean(expected), stats.sem(expected))
     assert summary["interval"] == pytest.approx([max(low, 0), min(high, 1)])
@@ -184,7 +189,7 @@ def test_interval_holds_the_mean_of_all_images_as_often_as_it_says():
         decisions = (2 * label - 1) * rng.uniform(0.2, 2, n)[image] + rng.standard_normal(image.size)
         ones = np.ones(image.size)
         sample = PixelSample(image, image, image, label, ones)
-        return HeldOut([1.0], decisions[None, :, None].astype(np.float32), sample, image, 2)
+        return HeldOut([1.0], decisions[None, :, None].astype(np.float32), sample, image, 2, n)
 
     truth = decide(500).choose("zero").summary["mean_iou"]
     for _ in range(400):
@@ -203,7 +208,7 @@ def test_pixels_count_by_what_they_stand_for(rule):
     weighted = PixelSample(drawn.image, drawn.row, drawn.col, drawn.label, ones + (drawn.label == 1))
     repeated = PixelSample(drawn.image, drawn.row, drawn.col, drawn.label, ones).subset(twice)
     scores = [
-        HeldOut(found.penalties, decisions, sample, sample.image, 2).choose(rule).summary["mean_iou"]
+        HeldOut(found.penalties, decisions, sample, sample.image, 2, 3).choose(rule).summary["mean_iou"]
         for decisions, sample in ((found.decisions, weighted), (found.decisions[:, twice], repeated))
     ]
     # quantiles lie between decisions, and repeated ones move them a little
@@ -239,7 +244,7 @@ def judged(n_right, penalties, n=1000):
     wrong = np.tile(np.arange(n), n_images) >= np.repeat(n_right, n, axis=1)
     decisions = np.where(wrong, -1, 1) * (2.0 * label - 1)
     sample = PixelSample(image, image, image, label, np.ones(image.size))
-    return HeldOut(penalties, decisions[:, :, None].astype(np.float32), sample, image, 2)
+    return HeldOut(penalties, decisions[:, :, None].astype(np.float32), sample, image, 2, n_images)
 
 
 SAME = [900, 900, 900]
@@ -300,6 +305,17 @@ def test_penalties_are_left_by_a_paired_test():
     assert scores.mean(axis=1).argmax() == 1
     assert p[1] < 0.05 < stats.ttest_ind(scores[1], scores[2], alternative="greater").pvalue
     assert found.choose("zero").penalty == 2e-3
+
+
+def test_an_image_that_cannot_be_judged_counts_as_a_training_image():
+    """The others of the second lack a class; the first is not taken for a single image."""
+    X, drawn = pixels(n_images=2)
+    label = np.where(drawn.image == 1, drawn.label, 0)
+    label[:1] = 1
+    sample = PixelSample(drawn.image, drawn.row, drawn.col, label, drawn.weight)
+    choice = hold_out(X, sample, drawn.image, drawn.image, RECIPE, [1e-2], 2, follow).choose("share+otsu")
+    assert (choice.summary["regions"], choice.summary["n_regions"]) == ("images", 1)
+    assert choice.otsu_weight == share_of_otsu(2)
 
 
 def test_blocks_of_a_single_image():

@@ -55,6 +55,15 @@ def test_folds_are_whole_images(ids, rng):
     assert len(set(zip(sample.image, fold, strict=True))) == 2
 
 
+def test_images_of_both_classes_are_in_different_folds(rng):
+    ids = [np.zeros((8, 8), dtype=np.uint8) for _ in range(7)]
+    ids[0][:3] = ids[5][:3] = ids[6][:3] = 1
+    sample = draw_pixels(ids, 2, 200, rng)
+    fold = assign_folds(sample, [mask.shape for mask in ids], 5)
+    folds = [set(fold[sample.image == image]) for image in range(7)]
+    assert folds == [{0}, {3}, {4}, {0}, {1}, {1}, {2}]
+
+
 def test_folds_of_one_image_are_spread_blocks(ids, rng):
     sample = draw_pixels(ids[:1], 2, 1200, rng)
     fold = assign_folds(sample, [ids[0].shape], 5)
