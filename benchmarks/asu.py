@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from sklearn import config_context
 from scipy import stats
+from sklearn import config_context
 from sklearn.datasets import make_classification
 from sklearn.metrics import euclidean_distances
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit

@@ -13,6 +13,8 @@ from segkit.words import count
 MOST_NAMES = 6
 # An expected score from fewer images than this is called unreliable.
 FEW_TRAINING_IMAGES = 5
+# Where less of the images is annotated, the rest is likely to be harder.
+WHOLE = 0.9
 WHY_WEIGHTED = {
     "mmd": "the discrepancy (MMD) between the classes",
     "mmd_squared": "the squared discrepancy (MMD) between the classes, over pairs of pixels of different {regions}",
@@ -52,22 +54,26 @@ def explain_training(summary: dict[str, Any], label_map: LabelMap) -> list[str]:
     if label_map.n_classes == 2 and (summary["threshold"] or summary.get("otsu_weight")):
         lines.append(_threshold(summary, label_map.names[1], held_out["regions"]))
     lines += small
-    lines.append(f"Mean IoU to expect on other images: {expected_iou(held_out)}.")
+    lines.append(f"Mean IoU to expect on other images: {expected_iou(summary)}.")
     return lines
 
 
-def expected_iou(held_out: dict[str, Any]) -> str:
+def expected_iou(summary: dict[str, Any]) -> str:
     """Say the mean IoU of held-out images or blocks, with its interval."""
-    n, where = held_out["n_regions"], held_out["regions"]
+    held_out, annotated = summary["held_out"], summary.get("annotated", 1)
+    n, is_whole = held_out["n_regions"], annotated >= WHOLE
     text = f"{held_out['mean_iou']:.3f}"
-    if held_out["interval"] is not None and where == "images":
+    pixels = "" if is_whole else f" (only annotated pixels count, {100 * annotated:.2g} % of all)"
+    if held_out["regions"] == "blocks":
+        return (
+            f"less than {text}, which is what blocks of the one image reached, each held out in turn{pixels}"
+        )
+    if held_out["interval"] is not None:
         text += f" (95 % interval {held_out['interval'][0]:.3f} to {held_out['interval'][1]:.3f})"
-    if where == "blocks":
-        return f"less than {text}, which is what blocks of the one image reached, each held out in turn"
     images = "1 training image" if n == 1 else f"{n} training images, each"
-    return f"{text}, from {images} judged by classifiers that had not seen it" + (
-        "; too few to rely on" if n < FEW_TRAINING_IMAGES else ""
-    )
+    return (
+        f"{text if is_whole else f'less than {text}'}, from {images} judged by classifiers that had not seen it{pixels}"
+    ) + ("; too few to rely on" if n < FEW_TRAINING_IMAGES else "")
 
 
 def _channels(summary: dict[str, Any]) -> str:

@@ -408,6 +408,7 @@ class Segmenter(BaseSegmenter):
         self.summary_: dict[str, Any] = {
             "n_images": len(images),
             "n_training_pixels": n_pixels,
+            "annotated": float(np.mean(np.concatenate([mask.ravel() for mask in ids]) != UNLABELLED)),
             "n_channels": self.bank_.n_channels(self.n_image_channels_),
             "selector": type(self.selector_).__name__,
             "kept_channels": groups,

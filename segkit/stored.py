@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -158,11 +159,13 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     wrong = [name for name, shape in shapes.items() if arrays[name].shape != shape]
     least = segmenter.least_areas_
     wrong += ["least_areas"] if least.shape != (n_classes, 2) or not (least >= 0).all() else []
-    wrong += ["threshold"] if not isinstance(segmenter.threshold_, float) else []
+    wrong += ["channels"] if not (np.diff(segmenter._kept) > 0).all() else []
+    for name, value in (("threshold", segmenter.threshold_), ("otsu_weight", segmenter.otsu_weight_)):
+        wrong += [name] if not isinstance(value, float) or not isfinite(value) else []
     wrong += ["otsu_weight"] if not 0 <= segmenter.otsu_weight_ <= 1 else []
-    if wrong or not (np.diff(segmenter._kept) > 0).all():
+    if wrong:
         raise ModelFileError(
-            f"{path}: arrays do not fit each other ({', '.join(wrong)}); copy it anew or train again"
+            f"{path}: these do not fit the rest: {', '.join(dict.fromkeys(wrong))}; copy it anew or train again"
         )
 
 

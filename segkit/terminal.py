@@ -79,8 +79,8 @@ def describe_training(summary: dict[str, Any], label_map: LabelMap) -> str:
         )
         + "); it flatters, only other images tell",
     ]
-    if held_out := summary.get("held_out"):
-        lines.append(f"Mean IoU to expect: {expected_iou(held_out)}")
+    if summary.get("held_out"):
+        lines.append(f"Mean IoU to expect: {expected_iou(summary)}")
     return "\n".join(lines)
 
 

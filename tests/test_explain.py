@@ -171,4 +171,24 @@ def test_what_could_not_be_held_out_is_said():
     ],
 )
 def test_expected_iou(changes, expected):
-    assert expected in expected_iou(IMAGES | changes)
+    assert expected in expected_iou(summary(held_out=IMAGES | changes))
+
+
+@pytest.mark.parametrize(
+    ("annotated", "expected"),
+    [
+        (1.0, "0.710 (95 % interval 0.600 to 0.800), from 5 training images, each judged by classifiers"),
+        (0.95, "0.710 (95 % interval 0.600 to 0.800), from 5 training images, each judged by classifiers"),
+        (
+            0.0512,
+            "less than 0.710 (95 % interval 0.600 to 0.800), from 5 training images, each judged by classifiers that "
+            "had not seen it (only annotated pixels count, 5.1 % of all)",
+        ),
+    ],
+)
+def test_scores_of_scribbles_are_said_to_be_theirs(annotated, expected):
+    assert expected_iou(summary(annotated=annotated)).startswith(expected)
+
+
+def test_models_that_do_not_know_how_much_was_annotated_say_nothing_of_it():
+    assert "annotated" not in expected_iou(summary())
