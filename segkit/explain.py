@@ -115,9 +115,8 @@ def _regions(summary: dict[str, Any]) -> str:
 
 def _heaviest(kernels: list[dict[str, Any]]) -> str:
     heaviest = sorted(kernels, key=lambda kernel: -kernel["weight"])[:MOST_NAMES]
-    return ", ".join(
-        f"{kernel['name'].removeprefix('linear ')} ({_percent([kernel])})" for kernel in heaviest
-    )
+    shares = {kernel["name"].removeprefix("linear "): _percent([kernel]) for kernel in heaviest}
+    return ", ".join(f"{name} ({share})" for name, share in shares.items() if share != "0 %")
 
 
 def _percent(kernels: list[dict[str, Any]]) -> str:

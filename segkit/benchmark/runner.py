@@ -107,7 +107,7 @@ class Benchmark:
         """The number of training images and the seed whose predictions are kept."""
         sizes = sorted({unit.n_train for unit in self.units})
         usual = USUAL_PICTURE_SIZE in sizes
-        n_train = USUAL_PICTURE_SIZE if usual else statistics.median_low(sizes)
+        n_train = USUAL_PICTURE_SIZE if usual else statistics.median_high(sizes)
         return {"n_train": n_train, "seed": min(unit.seed for unit in self.units)}
 
     @property

@@ -115,7 +115,9 @@ def draw_key(look: Look) -> str:
     return canvas.svg
 
 
-def draw_learning_curve(rows: Sequence[MethodScores], looks: Mapping[str, Look]) -> str:
+def draw_learning_curve(
+    rows: Sequence[MethodScores], looks: Mapping[str, Look], single_class: tuple[str, float]
+) -> str:
     """Draw mean IoU against the number of annotated images, with intervals.
 
     Parameters
@@ -124,6 +126,9 @@ def draw_learning_curve(rows: Sequence[MethodScores], looks: Mapping[str, Look])
         Scores of all methods and sizes.
     looks : mapping of str to Look
         How each method is drawn.
+    single_class : tuple of str and float
+        The class of a map that gives every pixel the same, and its mean IoU: a dotted line, unless it is
+        far below everything else.
 
     Returns
     -------
@@ -144,6 +149,19 @@ def draw_learning_curve(rows: Sequence[MethodScores], looks: Mapping[str, Look])
             low, high = np.array([row.interval for row in curve]).T
             axes.plot(size, mean, color=looks[method].colour, marker=looks[method].marker)
             axes.vlines(size, low, high, color=looks[method].colour, linewidth=1.4, alpha=0.75)
+        name, trivial = single_class
+        low, high = axes.get_ylim()
+        if trivial > low - (high - low):
+            axes.axhline(trivial, color=_INK, alpha=0.6, linewidth=1, linestyle=(0, (1, 3)))
+            told = f"every pixel {_short(name)}"
+            axes.annotate(
+                told,
+                (1, trivial),
+                xycoords=("axes fraction", "data"),
+                xytext=(0, 3),
+                textcoords="offset points",
+                ha="right",
+            )
         axes.set(xscale="log", xlabel="annotated images", ylabel="mean IoU", ylim=(None, _top_limit(axes)))
         axes.set_xticks(sizes, [str(size) for size in sizes])
         axes.minorticks_off()

@@ -35,6 +35,7 @@ from segkit.report.summary import (
     Record,
     add_reliability,
     average_seeds,
+    best_single_class,
     compare_methods,
     headline_size,
     signed,
@@ -42,6 +43,7 @@ from segkit.report.summary import (
     summarise,
 )
 from segkit.statistics import FEW_IMAGES
+from segkit.words import count
 
 _FOLDER = Path(__file__).parent
 _MOST_ROWS = 8000  # of the table of images; a longer one would be slow to sort and many megabytes
@@ -143,10 +145,13 @@ def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str,
     rows = summarise(result["records"])
     headline_rows = [row for row in rows if row.n_train == headline]
     averaged = average_seeds(result["records"])
+    constant, trivial = best_single_class(result["records"])
     return general | {
         "facts": _facts(result, names),
         "headline": headline,
-        "curve": _curve(rows, looks),
+        "curve": _curve(rows, looks, (names[constant], trivial)),
+        "single_class": (names[constant], trivial),
+        "limited": _limited(result["units"], looks),
         "spread": _spread(averaged, looks),
         "comparisons": _comparisons(result["records"], headline),
         "scores": _by_size(rows, headline),
@@ -186,11 +191,25 @@ def _facts(result: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
     return {term: value for term, value in facts.items() if value}
 
 
-def _curve(rows: Sequence[MethodScores], looks: Mapping[str, figures.Look]) -> Markup | None:
+def _curve(
+    rows: Sequence[MethodScores], looks: Mapping[str, figures.Look], single_class: tuple[str, float]
+) -> Markup | None:
     sized = [row for row in rows if row.n_train is not None]
-    return (
-        Markup(figures.draw_learning_curve(sized, looks)) if len({row.n_train for row in sized}) > 1 else None
-    )
+    if len({row.n_train for row in sized}) < 2:
+        return None
+    return Markup(figures.draw_learning_curve(sized, looks, single_class))
+
+
+def _limited(units: Sequence[Mapping[str, Any]], looks: Mapping[str, figures.Look]) -> list[str]:
+    """Name the methods whose training hit its budget, and in how many runs."""
+    runs = {
+        method: [unit["budget_limited"] for unit in units if unit["method"] == method] for method in looks
+    }
+    return [
+        f"{looks[method].title} ({sum(map(bool, limits))} of {count(len(limits), 'run')})"
+        for method, limits in runs.items()
+        if any(limits)
+    ]
 
 
 def _spread(averaged: Sequence[ImageScores], looks: Mapping[str, figures.Look]) -> list[dict[str, Any]]:

@@ -236,6 +236,31 @@ def add_reliability(records: Iterable[Record]) -> dict[str, list[float]] | None:
     return {name: np.sum([entry[name] for entry in known], axis=0).tolist() for name in known[0]}
 
 
+def best_single_class(records: Iterable[Record]) -> tuple[int, float]:
+    """Score a map that gives every pixel the same class, which any method should do better than.
+
+    Parameters
+    ----------
+    records : iterable of dict
+        Records as in results.json, at least one; what was predicted does not matter.
+
+    Returns
+    -------
+    class_index : int
+        The class whose map scores highest.
+    mean_iou : float
+        Mean IoU of that map (eq. 8.1), an image counting once for each split.
+    """
+    truths = {(record["seed"], record["image"]): np.sum(record["confusion"], axis=1) for record in records}
+    pixels = np.array(list(truths.values()))
+    scores = []
+    for index in range(pixels.shape[1]):
+        n_defined = 1 + (np.delete(pixels, index, axis=1) > 0).sum(axis=1)
+        scores.append(float(np.mean(pixels[:, index] / pixels.sum(axis=1) / n_defined)))
+    best = int(np.argmax(scores))
+    return best, scores[best]
+
+
 def headline_size(result: Mapping[str, Any]) -> int | None:
     """Choose the number of annotated images that the report speaks of first.
 
@@ -286,9 +311,10 @@ def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     Returns
     -------
     findings : list of str
-        Sentences: which method is best and how good it is, and how far ahead of the runner-up.
+        Sentences: which method is best and how good it is, how far ahead of the runner-up, on the foreground by
+        itself, and beside a map of one class.
     caveats : list of str
-        Sentences: the foreground by itself, budgets, failures, classes without a score.
+        Sentences: budgets, failures, classes without a score.
     """
     if not result["records"]:
         failed = count(len(result["failures"]), "run")
@@ -305,8 +331,8 @@ def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     elif (n_clusters := len(set(_clusters(records)))) < FEW_IMAGES:
         noun = "images" if n_clusters == rows[0].n_images else "groups"
         findings.append(f"So few {noun} ({n_clusters}) give no firm estimate.")
+    findings += [*_about_foreground(rows[0], result), _about_single_class(records, result)]
     caveats = [
-        _about_foreground(rows[0], result),
         _about_budget(ahead, n_train, result),
         _about_failures(n_train, result),
         _about_empty_classes(rows[0], result),
@@ -342,11 +368,19 @@ def _lead(pair: MethodComparison, result: Mapping[str, Any]) -> str:
     return f"The difference to the runner-up, {rival}, is {signed(comparison.difference)} {span}; {reason}."
 
 
-def _about_foreground(row: MethodScores, result: Mapping[str, Any]) -> str:
+def _about_foreground(row: MethodScores, result: Mapping[str, Any]) -> list[str]:
     names = result["label_map"]["names"]
     if len(names) != 2 or row.present_iou[1] is None:
-        return ""
-    return f"IoU of {names[1]} alone, on the images that have it: {row.present_iou[1]:.3f}."
+        return []
+    title = _title(row.method, result)
+    return [
+        f"On {names[1]} alone, in the images that have it, {title} has an IoU of {row.present_iou[1]:.3f}."
+    ]
+
+
+def _about_single_class(records: Iterable[Record], result: Mapping[str, Any]) -> str:
+    index, score = best_single_class(records)
+    return f"Calling every pixel {result['label_map']['names'][index]} would give a mean IoU of {score:.3f}."
 
 
 def _about_budget(methods: Sequence[str], n_train: int | None, result: Mapping[str, Any]) -> str:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import matplotlib
@@ -23,7 +24,7 @@ def draw_all(result):
     return {
         "key": figures.draw_key(LOOKS["a"]),
         "other key": figures.draw_key(LOOKS["b"]),
-        "curve": figures.draw_learning_curve(rows, looks),
+        "curve": figures.draw_learning_curve(rows, looks, ("background", 0.4)),
         "spread": figures.draw_spread({"a": [0.2, 0.4, 0.9], "b": [0.5]}, LOOKS, low=0.2),
         "other spread": figures.draw_spread({"a": [0.3, 0.4, 0.9], "b": [0.5]}, LOOKS, low=0.2),
         "bars": figures.draw_bars({"conv1": 3, "conv2": 9}, "channels", "Channels"),
@@ -43,6 +44,14 @@ def drawn(result):
 
 def texts(root):
     return [element.text for element in root.iter("text")]
+
+
+@pytest.mark.parametrize(("score", "is_drawn"), [(0.5, True), (0.05, False)])
+def test_a_map_of_one_class_is_a_line_where_it_is_in_reach(result, score, is_drawn):
+    rows = [replace(row, mean_iou=0.8, interval=(0.7, 0.9)) for row in summarise(result["records"])]
+    looks = figures.looks({method: entry["title"] for method, entry in result["methods"].items()})
+    svg = figures.draw_learning_curve(rows, looks, ("sky", score))
+    assert ("every pixel sky" in texts(ElementTree.fromstring(svg))) == is_drawn
 
 
 def test_figures_take_the_ink_of_the_page(drawn):

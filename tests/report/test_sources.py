@@ -128,14 +128,14 @@ def test_a_benchmark_shows_the_run_it_kept_and_no_other(tmp_path):
         seeds=[3, 4],
     )
     picture = pictures_of_benchmark(benchmark)
-    assert picture("forest", 1, 3, "2") is None
+    assert picture("forest", 2, 3, "2") is None
     mask_file, probability_file = benchmark.picture_files("forest", "2")
     write_mask(mask_file, 255 * np.roll(masks[2], 3, axis=0))
     given = np.where(np.roll(masks[2], 3, axis=0), 0.75, 0.25)
     write_probability(probability_file, np.stack([1 - given, given]))
-    shown = picture("forest", 1, 3, "2")
+    shown = picture("forest", 2, 3, "2")
     np.testing.assert_array_equal(shown.truth, masks[2])
     np.testing.assert_array_equal(shown.prediction, np.roll(masks[2], 3, axis=0))
     np.testing.assert_array_equal(shown.probability[:, :, 1], given)
-    assert picture("forest", 2, 3, "2") is None
-    assert picture("forest", 1, 4, "2") is None
+    assert picture("forest", 1, 3, "2") is None
+    assert picture("forest", 2, 4, "2") is None
