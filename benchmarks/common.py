@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import segkit
 from segkit.benchmark.methods import DEFAULT_METHODS
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -35,6 +38,16 @@ def sgemm_rate(n: int = 2048, n_repeats: int = 5) -> float:
     a = np.random.default_rng(0).standard_normal((n, n), dtype=np.float32)
     best = min(_seconds(lambda: a @ a) for _ in range(n_repeats))
     return 2 * n**3 / best
+
+
+@cache
+def digest_sources() -> str:
+    """Digest of segkit's own code: two runs with the same one are of the same version."""
+    folder = Path(segkit.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def write_result(path: Path, result: dict[str, Any]) -> None:

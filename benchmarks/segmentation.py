@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.common import digest_sources
 from benchmarks.tables.common import RESULTS
 from segkit.benchmark import Benchmark, load_methods
 from segkit.errors import SegkitError
@@ -72,7 +73,9 @@ class Results:
         if unit["machine"] not in self.machines:
             self.machines.append(unit["machine"])
         machine = self.machines.index(unit["machine"])
-        self.runs.append({**run, "machine": machine, "settings": settings, "images": images})
+        self.runs.append(
+            {**run, "machine": machine, "sources": digest_sources(), "settings": settings, "images": images}
+        )
         self.write()
 
     def write(self) -> None:

@@ -15,7 +15,8 @@ def refuse_existing(paths: Sequence[Path], *, overwrite: bool) -> None:
     if existing and not overwrite:
         more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
         raise OutputError(
-            f"{existing[0]}{more} would be overwritten: choose another place, or ask for it (--overwrite, in Python overwrite=True)"
+            f"{existing[0]}{more} would be overwritten: choose another place, or ask for it (--overwrite, in Python "
+            "overwrite=True)"
         )
 
 

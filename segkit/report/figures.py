@@ -153,14 +153,13 @@ def draw_learning_curve(
         low, high = axes.get_ylim()
         if trivial > low - (high - low):
             axes.axhline(trivial, color=_INK, alpha=0.6, linewidth=1, linestyle=(0, (1, 3)))
-            told = f"every pixel {_short(name)}"
             axes.annotate(
-                told,
+                f"every pixel\n{_short(name)}",
                 (1, trivial),
                 xycoords=("axes fraction", "data"),
-                xytext=(0, 3),
+                xytext=(4, 0),
                 textcoords="offset points",
-                ha="right",
+                va="center",
             )
         axes.set(xscale="log", xlabel="annotated images", ylabel="mean IoU", ylim=(None, _top_limit(axes)))
         axes.set_xticks(sizes, [str(size) for size in sizes])
