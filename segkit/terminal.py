@@ -60,26 +60,29 @@ def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__:
         typer.echo(f"note: {' '.join(str(message).split())}", err=True)
 
 
-def describe_training(summary: dict[str, Any], label_map: LabelMap) -> str:
-    """Say what training chose; `summary` is `Segmenter.summary_`."""
+def describe_training(summary: dict[str, Any], label_map: LabelMap, *, choices: bool = True) -> str:
+    """Say how training went, and what it chose unless that is said elsewhere; `summary` is `Segmenter.summary_`."""
     from segkit.explain import MOST_NAMES, expected_iou
 
     kept = summary["kept_channels"]
     kernels = sorted(summary["kernels"], key=lambda kernel: -kernel["weight"])
     shown = [f"{kernel['name']} {kernel['weight']:.3f}" for kernel in kernels[:MOST_NAMES]]
     more = [f"and {len(kernels) - MOST_NAMES} more"] if len(kernels) > MOST_NAMES else []
-    lines = [
-        f"Trained on {count(summary['n_images'], 'image')} in {sum(summary['seconds'].values()):.1f} s",
+    chosen = [
         f"Kept {sum(kept.values())} of {summary['n_channels']} channels: "
         + ", ".join(f"{group} {number}" for group, number in kept.items()),
         "Kernel weights: " + ", ".join([*shown, *more]),
+    ]
+    lines = [
+        f"Trained on {count(summary['n_images'], 'image')} in {sum(summary['seconds'].values()):.1f} s",
+        *(chosen if choices else []),
         f"Training IoU: {summary['training_mean_iou']:.3f} ("
         + ", ".join(
             f"{name} {iou:.3f}" for name, iou in zip(label_map.names, summary["training_iou"], strict=True)
         )
         + "); it flatters, only other images tell",
     ]
-    if summary.get("held_out"):
+    if choices and summary.get("held_out"):
         lines.append(f"Mean IoU to expect: {expected_iou(summary)}")
     return "\n".join(lines)
 

@@ -133,6 +133,9 @@ def test_explain_says_in_words_what_was_chosen_and_why(folder, segkit):
     )
     assert status == 0
     words = " ".join(text.split())
+    assert words.startswith("masks hold 0 and 255: read as background and foreground Trained on 3 images in ")
+    assert words.count("Mean IoU to expect") == 1
+    assert "Kernel weights:" not in words
     assert "those that tell the classes apart from image to image" in words
     assert re.search(
         r"Penalty: lambda = \S+ .+ beyond chance.* \(mean IoU on each image, held out in turn", words
