@@ -1,6 +1,6 @@
-"""Tables of README.md and benchmarks/README.md, made from the committed result files.
+"""Tables of README.md and benchmarks/README.md, and learning curves, made from the committed result files.
 
-python -m benchmarks.readme            write them
+python -m benchmarks.readme            write them, and docs/learning_curves.png
 python -m benchmarks.readme --check    fail if they say anything else
 """
 
@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from benchmarks.common import signed
 from benchmarks.segmentation import scores_of
+from segkit.report.figures import COLOURS, MARKERS
 from segkit.statistics import bootstrap_interval, compare_pooled
 
 BENCHMARKS = Path(__file__).parent
 PAGES = (BENCHMARKS.parent / "README.md", BENCHMARKS / "README.md")
 RESULTS = BENCHMARKS / "results"
+CURVES = BENCHMARKS.parent / "docs" / "learning_curves.png"
 TITLES = {
     "segkit-vgg": "**segkit**, VGG19 to conv3_4 and SqueezeNet",
     "segkit-scattering": "**segkit**, scattering (no weights)",
@@ -59,6 +62,45 @@ def segmentation(results: list[dict[str, Any]]) -> str:
         if any((n_train, method, name) in cells for name in sets)
     ]
     return "\n".join(lines)
+
+
+def draw_learning_curves(results: list[dict[str, Any]], path: Path) -> None:
+    """Draw mean IoU against the number of training images, a panel for each set."""
+    figure = Figure(figsize=(10, 7.2), layout="constrained")
+    panels = figure.subplots(2, 2, sharex=True).ravel()
+    sizes = sorted({run["n_train"] for result in results for run in result["runs"]})
+    for axes, result in zip(panels, results, strict=True):
+        scores = scores_of(result)
+        for index, (method, title) in enumerate(TITLES.items()):
+            curve = [(size, scores[method, size]) for size in sizes if (method, size) in scores]
+            if not curve:
+                continue
+            shift = np.exp(
+                0.03 * (index - len(TITLES) / 2)
+            )  # side by side, so that intervals do not hide each other
+            means = [np.mean(list(run.values())) for _, run in curve]
+            intervals = [
+                bootstrap_interval(list(run.values()), [image for _, image in run]) for _, run in curve
+            ]
+            places = [size * shift for size, _ in curve]
+            colour = [*COLOURS, "black"][index]
+            axes.plot(places, means, color=colour, marker=MARKERS[index], label=title.replace("**", ""))
+            axes.vlines(places, *np.transpose(intervals), color=colour, alpha=0.7)
+        axes.set(title=result["name"].removeprefix("segmentation-"), xscale="log", ylabel="mean IoU")
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.minorticks_off()
+        axes.grid(axis="y", alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in panels[2:]:
+        axes.set_xlabel("training images")
+    entries = {
+        label: line for axes in panels for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    titles = [title.replace("**", "") for title in TITLES.values() if title.replace("**", "") in entries]
+    figure.legend(
+        [entries[title] for title in titles], titles, loc="outside lower center", ncols=2, frameon=False
+    )
+    figure.savefig(path, dpi=110)
 
 
 def differences(results: list[dict[str, Any]]) -> str:
@@ -259,10 +301,15 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 
 
+def read(pattern: str) -> list[dict[str, Any]]:
+    """Read the result files of a name, or of a pattern."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob(pattern))]
+
+
 def render(texts: list[str]) -> list[str]:
     """Make every table anew, each in the page that has a place for it."""
     for name, (file, table) in TABLES.items():
-        results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob(file))]
+        results = read(file)
         body = table(results if "*" in file else results[0])
         place = re.compile(rf"(<!-- table {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         if sum(len(place.findall(text)) for text in texts) != 1:
@@ -279,6 +326,8 @@ def main() -> None:
     )
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
+    if not arguments.check:
+        draw_learning_curves(read("segmentation-*.json"), CURVES)
     texts = [page.read_text(encoding="utf-8") for page in PAGES]
     for page, text, rendered in zip(PAGES, texts, render(texts), strict=True):
         if not arguments.check:
