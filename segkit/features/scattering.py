@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import ceil
+from itertools import product
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,8 @@ class ScatteringBank(FilterBank):
         Whether the image itself, the empty path with no averaging, is among the channels.
     tile : int or None, default=None
         Side of the tiles in pixels, without their overlap. None takes, for each image, those sides among 128, 192,
-        256 and 320 pixels (with the overlap; twice as many for each J above 4) at which the fewest are transformed.
+        256 and 320 pixels (with the overlap; twice as many for each J above 4) at which the fewest are transformed,
+        one tile more than the image has: building the filters takes as long as some 25 images.
     frontend : {"numpy", "torch"}, default="numpy"
         Kymatio's implementation; both give the same maps, numpy's sooner
         (``benchmarks/results/scattering_frontend.json``).
@@ -159,13 +161,19 @@ class ScatteringBank(FilterBank):
         inner = (slice(CELLS - 1, CELLS - 1 + n_rows), slice(CELLS - 1, CELLS - 1 + n_cols))
         rows, cols = tiles.shape[:2]
         out = np.empty((view.size, rows, n_rows, cols, n_cols), dtype=np.float32)
-        places = list(np.ndindex(rows, cols, used.size))
+        # each tile to a thread; of a single one, each image channel
+        n_apart = used.size if rows * cols == 1 else 1
+        places = [
+            (row, col, apart)
+            for row, col in np.ndindex(rows, cols)
+            for apart in np.array_split(np.arange(used.size), n_apart)
+        ]
         for start in range(0, len(places), TILES_AT_ONCE):
             batch = places[start : start + TILES_AT_ONCE]
-            found = in_threads(transform, [tiles[place] for place in batch])
-            for (row, col, index), coefficients in zip(batch, found, strict=True):
-                mine = which == index
-                out[mine, row, :, col] = coefficients[path[mine], *inner]
+            found = in_threads(transform, [tiles[row, col, apart] for row, col, apart in batch])
+            for (row, col, apart), coefficients in zip(batch, found, strict=True):
+                mine = np.isin(which, apart)
+                out[mine, row, :, col] = coefficients[which[mine] - apart[0], path[mine], *inner]
         whole = out.reshape(view.size, rows * n_rows, cols * n_cols)
         return np.ascontiguousarray(whole[:, : -(-height >> scale), : -(-width >> scale)])
 
@@ -175,17 +183,17 @@ def _margin(scale: int) -> int:
     return int(CELLS * 2**scale)
 
 
-def _least_tile(shape: tuple[int, int], scale: int) -> tuple[int, ...]:
-    """Sides of the tiles, without overlap, that transform the fewest pixels of an image."""
+def _least_tile(shape: tuple[int, int], scale: int) -> tuple[int, int]:
+    """Sides of the tiles, without overlap, that transform the fewest pixels of an image, one tile more for the filters."""
     overlap = 2 * _margin(scale)
     sides = [side * 2 ** max(0, scale - WIDEST) for side in SIDES]
-    return tuple(
-        min(
-            (side - overlap for side in sides if side > overlap),
-            key=lambda tile: ceil(size / tile) * (tile + overlap),
-        )
-        for size in shape
-    )
+    tiles = [side - overlap for side in sides if side > overlap]
+
+    def n_pixels(tile: tuple[int, int]) -> int:
+        n_tiles = prod(ceil(size / side) for size, side in zip(shape, tile, strict=True))
+        return (n_tiles + 1) * prod(side + overlap for side in tile)
+
+    return min(product(tiles, repeat=2), key=n_pixels)
 
 
 def _cut(image: FloatArray, tile: tuple[int, ...], margin: int) -> FloatArray:
@@ -200,7 +208,7 @@ def _cut(image: FloatArray, tile: tuple[int, ...], margin: int) -> FloatArray:
 
 @lru_cache(maxsize=64)
 def _scattering(scale: int, shape: tuple[int, int], L: int, max_order: int, frontend: str) -> Any:
-    """Kymatio's transform of an (H, W) array; returns (n_paths, H / 2^J - 2, W / 2^J - 2)."""
+    """Kymatio's transform of a (C, H, W) array; returns (C, n_paths, H / 2^J - 2, W / 2^J - 2)."""
     from kymatio import Scattering2D
 
     # the tiles already overlap: with pre_pad, kymatio takes them whole and drops one cell at each edge
@@ -213,9 +221,9 @@ def _scattering(scale: int, shape: tuple[int, int], L: int, max_order: int, fron
 
     import torch
 
-    def transform(tile: FloatArray) -> FloatArray:
+    def transform(tiles: FloatArray) -> FloatArray:
         with torch.inference_mode():
-            coefficients: FloatArray = scattering(torch.from_numpy(np.ascontiguousarray(tile))).numpy()
+            coefficients: FloatArray = scattering(torch.from_numpy(np.ascontiguousarray(tiles))).numpy()
         return coefficients
 
     return transform
