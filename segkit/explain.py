@@ -63,7 +63,7 @@ def expected_iou(summary: dict[str, Any]) -> str:
     held_out, annotated = summary["held_out"], summary.get("annotated", 1)
     n, is_whole = held_out["n_regions"], annotated >= WHOLE
     text = f"{held_out['mean_iou']:.3f}"
-    pixels = "" if is_whole else f" (only annotated pixels count, {100 * annotated:.2g} % of all)"
+    pixels = "" if is_whole else f" (only annotated pixels count, {max(100 * annotated, 0.1):.2g} % of all)"
     if held_out["regions"] == "blocks":
         return (
             f"less than {text}, which is what blocks of the one image reached, each held out in turn{pixels}"
@@ -115,12 +115,14 @@ def _regions(summary: dict[str, Any]) -> str:
 
 def _heaviest(kernels: list[dict[str, Any]]) -> str:
     heaviest = sorted(kernels, key=lambda kernel: -kernel["weight"])[:MOST_NAMES]
-    shares = {kernel["name"].removeprefix("linear "): _percent([kernel]) for kernel in heaviest}
-    return ", ".join(f"{name} ({share})" for name, share in shares.items() if share != "0 %")
+    return ", ".join(
+        f"{kernel['name'].removeprefix('linear ')} ({_percent([kernel])})" for kernel in heaviest
+    )
 
 
 def _percent(kernels: list[dict[str, Any]]) -> str:
-    return f"{100 * sum(kernel['weight'] for kernel in kernels):.0f} %"
+    share = sum(kernel["weight"] for kernel in kernels)
+    return f"{100 * share:.0f} %" if share >= 0.005 else "less than 1 %"
 
 
 def _small_regions(least: Sequence[Sequence[float]], names: tuple[str, ...]) -> list[str]:

@@ -94,16 +94,26 @@ def _fair_shares(available: Sequence[int], total: int) -> list[int]:
 def assign_folds(sample: PixelSample, shapes: Sequence[tuple[int, int]], n_folds: int) -> IntArray:
     """Fold of each pixel: whole images, or, of a single image, whole blocks of a 4 x 4 grid.
 
-    Pixels next to each other are too alike to be held out one by one. Images of many classes are dealt out
-    first, so that those which hold a rare one are in different folds.
+    Pixels next to each other are too alike to be held out one by one. Images of a class that few hold are dealt
+    out first, so that they are in different folds.
     """
     if len(shapes) > 1:
-        n_classes = [np.unique(sample.label[sample.image == index]).size for index in range(len(shapes))]
-        order = np.argsort(np.negative(n_classes), kind="stable")
-        fold = np.empty_like(order)
-        fold[order] = np.arange(len(shapes)) % n_folds
-        return np.asarray(fold[sample.image])
+        return np.asarray(_deal(sample, len(shapes), n_folds)[sample.image])
     return block_folds(sample.row, sample.col, shapes[0])
+
+
+def _deal(sample: PixelSample, n_images: int, n_folds: int) -> IntArray:
+    """Fold of each image: class by class, the rarest first, the fold that has fewest images of it, then fewest at all."""
+    holds = np.zeros((n_images, sample.label.max() + 1), dtype=np.intp)
+    holds[sample.image, sample.label] = 1
+    dealt = np.zeros((n_folds, holds.shape[1]), dtype=np.intp)
+    fold = np.full(n_images, -1)
+    for label in np.argsort(holds.sum(axis=0), kind="stable"):
+        for image in np.flatnonzero(holds[:, label] & (fold < 0)):
+            n_others = np.bincount(fold[fold >= 0], minlength=n_folds)
+            fold[image] = np.lexsort((n_others, dealt[:, label]))[0]
+            dealt[fold[image]] += holds[image]
+    return fold
 
 
 def block_folds(row: IntArray, col: IntArray, shape: tuple[int, ...]) -> IntArray:

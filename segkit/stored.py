@@ -160,12 +160,12 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     least = segmenter.least_areas_
     wrong += ["least_areas"] if least.shape != (n_classes, 2) or not (least >= 0).all() else []
     wrong += ["channels"] if not (np.diff(segmenter._kept) > 0).all() else []
-    for name, value in (("threshold", segmenter.threshold_), ("otsu_weight", segmenter.otsu_weight_)):
-        wrong += [name] if not isinstance(value, float) or not isfinite(value) else []
-    wrong += ["otsu_weight"] if not 0 <= segmenter.otsu_weight_ <= 1 else []
+    threshold, share = segmenter.threshold_, segmenter.otsu_weight_
+    wrong += ["threshold"] if not isinstance(threshold, float) or not isfinite(threshold) else []
+    wrong += ["otsu_weight"] if not isinstance(share, float) or not 0 <= share <= 1 else []
     if wrong:
         raise ModelFileError(
-            f"{path}: these do not fit the rest: {', '.join(dict.fromkeys(wrong))}; copy it anew or train again"
+            f"{path}: these do not fit the rest: {', '.join(wrong)}; copy it anew or train again"
         )
 
 

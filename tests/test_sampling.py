@@ -64,6 +64,17 @@ def test_images_of_both_classes_are_in_different_folds(rng):
     assert folds == [{0}, {3}, {4}, {0}, {1}, {1}, {2}]
 
 
+def test_images_of_the_rarest_class_are_in_different_folds(rng):
+    """Whatever else they hold: those of class 2 have no more classes than the others."""
+    ids = [np.zeros((8, 8), dtype=np.uint8) for _ in range(6)]
+    for index, mask in enumerate(ids):
+        mask[:3] = 2 if index in (0, 5) else 1
+    sample = draw_pixels(ids, 3, 300, rng)
+    fold = assign_folds(sample, [mask.shape for mask in ids], 5)
+    folds = [set(fold[sample.image == image]) for image in range(6)]
+    assert folds == [{0}, {2}, {3}, {4}, {0}, {1}]
+
+
 def test_folds_of_one_image_are_spread_blocks(ids, rng):
     sample = draw_pixels(ids[:1], 2, 1200, rng)
     fold = assign_folds(sample, [ids[0].shape], 5)

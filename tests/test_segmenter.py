@@ -560,6 +560,7 @@ def test_models_whose_parts_do_not_fit_are_refused(tmp_path, fitted):
         {"threshold": "a"},
         {"otsu_weight": 1.5},
         {"otsu_weight": True},
+        {"otsu_weight": "a"},
         {"least_areas": [[1.0, 1.0]]},
         {"least_areas": [[1.0, 1.0], [-1.0, 1.0]]},
         {"channels": header["channels"][::-1]},

@@ -1,15 +1,14 @@
 """Scattering networks as filter banks, on kymatio (paper section 7.2.2).
 
 Kymatio builds its filters anew for each image size, which takes longer than using them. The image
-is therefore cut into equal overlapping tiles of one of few shapes: filters are built a few times at
-most, images may have any size, and memory stays bounded.
+is therefore cut into equal overlapping tiles of one of two sizes: filters are built twice at most,
+images may have any size, and memory stays bounded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import product
 from math import ceil, prod
 from typing import Any
 
@@ -25,8 +24,9 @@ TILES_AT_ONCE = 16
 # Tiles overlap by so many cells of 2**J pixels. The averaging window has a standard deviation of 0.8 cells, and
 # the wavelets before it reach about as far: with 2 cells single values were half a standard deviation off.
 CELLS = 3
-# Sides in pixels, overlap included, whose Fourier transforms are fast at every scale; of equal ones the first.
-SIDES = (320, 256, 192, 128)
+# Sides in pixels, overlap included, whose Fourier transforms are fast at every scale; of equal ones the first. Few
+# and small, for filters of each take as long to build as dozens of images to transform.
+SIDES = (256, 192)
 # The largest J whose tiles are worth their overlap at these; they double with each one above.
 WIDEST = 4
 
@@ -48,9 +48,8 @@ class ScatteringBank(FilterBank):
     pixels : bool, default=True
         Whether the image itself, the empty path with no averaging, is among the channels.
     tile : int or None, default=None
-        Side of the tiles in pixels, without their overlap. None takes, for each image, those sides among 128, 192,
-        256 and 320 pixels (with the overlap; twice as many for each J above 4) at which the fewest are transformed,
-        one tile more than the image has: building the filters takes as long as some 25 images.
+        Side of the tiles in pixels, without their overlap. None takes, for each image, tiles of 256 or of 192 pixels
+        with the overlap (twice as many for each J above 4), whichever transform fewer pixels.
     frontend : {"numpy", "torch"}, default="numpy"
         Kymatio's implementation; both give the same maps, numpy's sooner
         (``benchmarks/results/scattering_frontend.json``).
@@ -154,13 +153,13 @@ class ScatteringBank(FilterBank):
         """Coefficients `path[i]` of image channel `view[i]` at one scale, (n, ceil(H/2^J), ceil(W/2^J))."""
         height, width = image.shape[:2]
         used, which = np.unique(view, return_inverse=True)
-        tile = _least_tile((height, width), scale) if self.tile is None else (self.tile, self.tile)
+        tile = self.tile or _least_tile((height, width), scale)
         tiles = _cut(image[:, :, used], tile, _margin(scale))
-        transform = _scattering(scale, tiles.shape[-2:], self.L, self.max_order, self.frontend)
-        n_rows, n_cols = (side >> scale for side in tile)
-        inner = (slice(CELLS - 1, CELLS - 1 + n_rows), slice(CELLS - 1, CELLS - 1 + n_cols))
+        transform = _scattering(scale, tiles.shape[-1], self.L, self.max_order, self.frontend)
+        side = tile >> scale
+        inner = slice(CELLS - 1, CELLS - 1 + side)
         rows, cols = tiles.shape[:2]
-        out = np.empty((view.size, rows, n_rows, cols, n_cols), dtype=np.float32)
+        out = np.empty((view.size, rows, side, cols, side), dtype=np.float32)
         # each tile to a thread; of a single one, each image channel
         n_apart = used.size if rows * cols == 1 else 1
         places = [
@@ -173,8 +172,8 @@ class ScatteringBank(FilterBank):
             found = in_threads(transform, [tiles[row, col, apart] for row, col, apart in batch])
             for (row, col, apart), coefficients in zip(batch, found, strict=True):
                 mine = np.isin(which, apart)
-                out[mine, row, :, col] = coefficients[which[mine] - apart[0], path[mine], *inner]
-        whole = out.reshape(view.size, rows * n_rows, cols * n_cols)
+                out[mine, row, :, col] = coefficients[which[mine] - apart[0], path[mine], inner, inner]
+        whole = out.reshape(view.size, rows * side, cols * side)
         return np.ascontiguousarray(whole[:, : -(-height >> scale), : -(-width >> scale)])
 
 
@@ -183,38 +182,35 @@ def _margin(scale: int) -> int:
     return int(CELLS * 2**scale)
 
 
-def _least_tile(shape: tuple[int, int], scale: int) -> tuple[int, int]:
-    """Sides of the tiles, without overlap, that transform the fewest pixels of an image, one tile more for the filters."""
+def _least_tile(shape: tuple[int, int], scale: int) -> int:
+    """Side of the tiles, without overlap, that transform the fewest pixels of an image."""
     overlap = 2 * _margin(scale)
-    sides = [side * 2 ** max(0, scale - WIDEST) for side in SIDES]
-    tiles = [side - overlap for side in sides if side > overlap]
-
-    def n_pixels(tile: tuple[int, int]) -> int:
-        n_tiles = prod(ceil(size / side) for size, side in zip(shape, tile, strict=True))
-        return (n_tiles + 1) * prod(side + overlap for side in tile)
-
-    return min(product(tiles, repeat=2), key=n_pixels)
-
-
-def _cut(image: FloatArray, tile: tuple[int, ...], margin: int) -> FloatArray:
-    """Overlapping tiles (rows, cols, C, height, width) of an image mirrored at its edges."""
-    pads = [(margin, margin + -size % side) for size, side in zip(image.shape, tile, strict=False)]
-    padded = np.pad(image, (*pads, (0, 0)), mode="symmetric")
-    windows = np.lib.stride_tricks.sliding_window_view(
-        padded, [side + 2 * margin for side in tile], axis=(0, 1)
+    sides = [side << max(0, scale - WIDEST) for side in SIDES]
+    return min(
+        (side - overlap for side in sides),
+        key=lambda tile: prod(ceil(size / tile) for size in shape) * (tile + overlap) ** 2,
     )
-    return windows[:: tile[0], :: tile[1]]
 
 
-@lru_cache(maxsize=64)
-def _scattering(scale: int, shape: tuple[int, int], L: int, max_order: int, frontend: str) -> Any:
-    """Kymatio's transform of a (C, H, W) array; returns (C, n_paths, H / 2^J - 2, W / 2^J - 2)."""
+def _cut(image: FloatArray, tile: int, margin: int) -> FloatArray:
+    """Overlapping tiles (rows, cols, C, side, side) of an image mirrored at its edges."""
+    height, width = image.shape[:2]
+    pads = [(margin, margin + -size % tile) for size in (height, width)]
+    padded = np.pad(image, (*pads, (0, 0)), mode="symmetric")
+    side = tile + 2 * margin
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (side, side), axis=(0, 1))
+    return windows[::tile, ::tile]
+
+
+@lru_cache(maxsize=12)
+def _scattering(scale: int, side: int, L: int, max_order: int, frontend: str) -> Any:
+    """Kymatio's transform of a (C, side, side) array; returns (C, n_paths, side/2^J - 2, side/2^J - 2)."""
     from kymatio import Scattering2D
 
     # the tiles already overlap: with pre_pad, kymatio takes them whole and drops one cell at each edge
-    unpadded = tuple(side - 2 * 2**scale for side in shape)
+    unpadded = side - 2 * 2**scale
     scattering = Scattering2D(
-        J=scale, shape=unpadded, L=L, max_order=max_order, frontend=frontend, pre_pad=True
+        J=scale, shape=(unpadded, unpadded), L=L, max_order=max_order, frontend=frontend, pre_pad=True
     )
     if frontend == "numpy":
         return scattering

@@ -51,32 +51,27 @@ def test_tiles_agree_with_the_whole_image(image, tile):
 
 
 @pytest.mark.parametrize(
-    ("shape", "J", "sides"),
+    ("shape", "J", "side"),
     [
-        ((60, 80), 3, (128, 128)),  # 1 x 1 tiles of 80 x 80 pixels without overlap
-        ((256, 256), 3, (320, 192)),  # 1 x 2 of 272 x 144, not 1 x 1 of 272 x 272: smaller filters
-        (
-            (256, 320),
-            3,
-            (320, 128),
-        ),  # 1 x 4 of 272 x 80, not 1 x 2 of 272 x 208: as many pixels, smaller filters
-        ((512, 512), 3, (320, 320)),  # 2 x 2 of 272 x 272
-        ((584, 565), 3, (256, 192)),  # 3 x 4 of 208 x 144
-        ((100, 300), 4, (256, 256)),  # 1 x 2 of 160 x 160, not 2 x 4 of 96 x 96
-        ((10, 10), 5, (256, 256)),  # 128 and 192 are all overlap: twice as many
+        ((60, 80), 3, 192),  # 1 x 1 tiles of 144 pixels without overlap
+        ((256, 256), 3, 192),  # 2 x 2, as of 208
+        ((512, 512), 3, 256),  # 3 x 3 of 208 have as many as 4 x 4 of 144, and the fewer tiles are taken
+        ((584, 565), 3, 256),  # 3 x 3, not 5 x 4
+        ((100, 300), 4, 256),  # 1 x 2 of 160, not 2 x 4 of 96
+        ((10, 10), 5, 384),
     ],
 )
-def test_tiles_are_those_that_transform_the_fewest_pixels(monkeypatch, shape, J, sides):
+def test_tiles_are_those_that_transform_the_fewest_pixels(monkeypatch, shape, J, side):
     used = []
 
-    def transform(scale, shape, *options):
-        used.append(shape)
-        n_cells = [(side >> scale) - 2 for side in shape]
-        return lambda tiles: np.zeros((len(tiles), 1, *n_cells), dtype=np.float32)
+    def transform(scale, side, *options):
+        used.append(side)
+        n_cells = (side >> scale) - 2
+        return lambda tiles: np.zeros((len(tiles), 1, n_cells, n_cells), dtype=np.float32)
 
     monkeypatch.setattr("segkit.features.scattering._scattering", transform)
     maps = ScatteringBank(J=J, pixels=False).maps(np.zeros(shape), np.array([0]))[0]
-    assert used == [sides]
+    assert used == [side]
     assert maps.values.shape == (1, -(-shape[0] >> J), -(-shape[1] >> J))
 
 
