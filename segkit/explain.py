@@ -61,19 +61,19 @@ def explain_training(summary: dict[str, Any], label_map: LabelMap) -> list[str]:
 def expected_iou(summary: dict[str, Any]) -> str:
     """Say the mean IoU of held-out images or blocks, with its interval."""
     held_out, annotated = summary["held_out"], summary.get("annotated", 1)
-    n, is_whole = held_out["n_regions"], annotated >= WHOLE
-    text = f"{held_out['mean_iou']:.3f}"
-    pixels = "" if is_whole else f" (only annotated pixels count, {max(100 * annotated, 0.1):.2g} % of all)"
+    n, value, interval = held_out["n_regions"], f"{held_out['mean_iou']:.3f}", held_out["interval"]
+    pixels, bound = "", ""
+    if annotated < WHOLE:
+        pixels = f" (only annotated pixels count, {max(100 * annotated, 0.1):.2g} % of all)"
+        bound = "less than "
     if held_out["regions"] == "blocks":
         return (
-            f"less than {text}, which is what blocks of the one image reached, each held out in turn{pixels}"
+            f"less than {value}, which is what blocks of the one image reached, each held out in turn{pixels}"
         )
-    if held_out["interval"] is not None:
-        text += f" (95 % interval {held_out['interval'][0]:.3f} to {held_out['interval'][1]:.3f})"
+    span = "" if interval is None else f" (95 % interval {interval[0]:.3f} to {interval[1]:.3f})"
     images = "1 training image" if n == 1 else f"{n} training images, each"
-    return (
-        f"{text if is_whole else f'less than {text}'}, from {images} judged by classifiers that had not seen it{pixels}"
-    ) + ("; too few to rely on" if n < FEW_TRAINING_IMAGES else "")
+    few = "; too few to rely on" if n < FEW_TRAINING_IMAGES else ""
+    return f"{bound}{value}{span}, from {images} judged by classifiers that had not seen it{pixels}{few}"
 
 
 def _channels(summary: dict[str, Any]) -> str:

@@ -110,8 +110,8 @@ def _deal(sample: PixelSample, n_images: int, n_folds: int) -> IntArray:
     fold = np.full(n_images, -1)
     for label in np.argsort(holds.sum(axis=0), kind="stable"):
         for image in np.flatnonzero(holds[:, label] & (fold < 0)):
-            n_others = np.bincount(fold[fold >= 0], minlength=n_folds)
-            fold[image] = np.lexsort((n_others, dealt[:, label]))[0]
+            sizes = np.bincount(fold[fold >= 0], minlength=n_folds)
+            fold[image] = np.lexsort((sizes, dealt[:, label]))[0]
             dealt[fold[image]] += holds[image]
     return fold
 

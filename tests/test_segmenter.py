@@ -547,6 +547,18 @@ def test_banks_with_numbers_of_numpy_can_be_saved(tmp_path, data, bank):
     np.testing.assert_array_equal(loaded.decision_function(images[2]), segmenter.decision_function(images[2]))
 
 
+def test_a_threshold_that_is_no_number_is_refused(tmp_path, fitted):
+    """Our writer has no NaN, but JSON of others may."""
+    fitted.save(tmp_path / "m.segkit")
+    header, arrays = read_model(tmp_path / "m.segkit")
+    write_model(tmp_path / "bad.segkit", header | {"threshold": 0.1234567}, arrays)
+    content = (tmp_path / "bad.segkit").read_bytes()
+    assert content.count(b"0.1234567") == 1
+    (tmp_path / "bad.segkit").write_bytes(content.replace(b"0.1234567", b"NaN      "))
+    with pytest.raises(ModelFileError, match="do not fit the rest: threshold; copy"):
+        segkit.load(tmp_path / "bad.segkit")
+
+
 def test_models_whose_parts_do_not_fit_are_refused(tmp_path, fitted):
     fitted.save(tmp_path / "m.segkit")
     header, arrays = read_model(tmp_path / "m.segkit")
