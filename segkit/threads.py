@@ -16,7 +16,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-# Of a thread that keeps linear algebra to itself: how many threads may work.
+# Of a thread that keeps linear algebra to itself: how many threads may work, and the libraries that it found, for
+# looking for them takes milliseconds.
 _mine = local()
 
 
@@ -36,13 +37,13 @@ def single_threaded_blas() -> Iterator[None]:
     if hasattr(_mine, "n_threads"):
         yield
         return
-    controller = ThreadpoolController()
-    _mine.n_threads = _blas_threads(controller)
+    _mine.controller = ThreadpoolController()
+    _mine.n_threads = _blas_threads(_mine.controller)
     try:
-        with controller.limit(limits=1, user_api="blas"):
+        with _mine.controller.limit(limits=1, user_api="blas"):
             yield
     finally:
-        del _mine.n_threads
+        del _mine.n_threads, _mine.controller
 
 
 def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Generator[Result, None, None]:
@@ -64,17 +65,18 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Gen
     if n_threads == 1:
         yield from map(function, items)
         return
-    controller = ThreadpoolController()
+    with single_threaded_blas():
+        controller = _mine.controller
 
-    def work_alone() -> None:
-        _mine.n_threads = 1
-        # Torch's threads are OpenMP's, which are each thread's own affair once torch has set them up.
-        if "torch" in sys.modules:
-            sys.modules["torch"].get_num_threads()
-        controller.limit(limits=1, user_api="openmp")
+        def work_alone() -> None:
+            _mine.n_threads = 1
+            # Torch's threads are OpenMP's, which are each thread's own affair once torch has set them up.
+            if "torch" in sys.modules:
+                sys.modules["torch"].get_num_threads()
+            controller.limit(limits=1, user_api="openmp")
 
-    with single_threaded_blas(), ThreadPoolExecutor(n_threads, initializer=work_alone) as executor:
-        yield from executor.map(function, items)
+        with ThreadPoolExecutor(n_threads, initializer=work_alone) as executor:
+            yield from executor.map(function, items)
 
 
 def _blas_threads(controller: ThreadpoolController) -> int:
