@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -20,11 +20,10 @@ from segkit.features.base import (
     FloatArray,
     as_image,
     rotation_matrices,
-    sample_maps,
 )
 
 EMBEDDINGS = ("mean", "moments")
-# Features averaged at a time, 64 MB in double precision.
+# Features added at a time, 64 MB in double precision.
 BLOCK_SIZE = 2**23
 
 
@@ -47,7 +46,9 @@ class OrbitAveraged(FilterBank):
     -----
     With the features ``F`` of the bank and an embedding e, the feature of image I at pixel p is the
     mean over the group of ``e(F(g I)(g p))``; hence that of h I at h p is the same for each h of the
-    group. All maps are on the pixel grid, and cost as many times the bank's as the group has elements.
+    group, but for rounding. Pixels are those of grids as coarse as the bank's own, with their centre where the image's
+    is, so that the symmetries move cells onto cells; between cells a feature is interpolated, as a bank's own is.
+    Maps cost as many times the bank's as the group has elements.
 
     References
     ----------
@@ -106,35 +107,21 @@ class OrbitAveraged(FilterBank):
         return self
 
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
-        """Compute the maps of the wanted channels on the pixel grid; see `FilterBank.maps`."""
-        image = as_image(image)
-        channels = self._wanted(channels, image.shape[2])
-        rows, cols = np.indices(image.shape[:2]).reshape(2, -1)
-        values = self.sample(image, rows, cols, channels).T.reshape(-1, *image.shape[:2])
-        return [FeatureMaps(np.ascontiguousarray(values), channels)]
-
-    def sample(
-        self,
-        image: ArrayLike,
-        rows: NDArray[Any],
-        cols: NDArray[Any],
-        channels: NDArray[np.intp] | None = None,
-    ) -> FloatArray:
-        """Features at n pixel positions; see `FilterBank.sample`."""
+        """Compute the maps of the wanted channels; see `FilterBank.maps`."""
         image = as_image(image)
         channels = self._wanted(channels, image.shape[2])
         n_channels = self.bank.n_channels(image.shape[2])
-        wanted, column = np.unique(channels % n_channels, return_inverse=True)
-        positions = np.stack([np.asarray(rows), np.asarray(cols)], axis=1)
-        moments = self._moments(image, positions, wanted, n_moments=1 + bool((channels >= n_channels).any()))
-        out = np.empty((len(positions), channels.size), dtype=np.float32)
-        for target, (channel, source) in enumerate(zip(channels, column, strict=True)):
-            mean = moments[0, :, source]
-            if channel < n_channels:
-                out[:, target] = mean
-            else:
-                out[:, target] = np.sqrt(np.maximum(moments[1, :, source] - mean**2, 0))
-        return out
+        wanted = np.unique(channels % n_channels)
+        n_moments = 1 + bool((channels >= n_channels).any())
+        moments: list[_Moments] = []
+        for turn in self._turns:
+            view = _View.of(image, turn)
+            stacks = self.bank.maps(view.image, wanted)
+            moments = moments or [_Moments.of(stack, image.shape[:2], n_moments) for stack in stacks]
+            for moment, stack in zip(moments, stacks, strict=True):
+                moment.add(stack, view)
+        averaged = [maps for moment in moments for maps in moment.maps(len(self._turns), n_channels)]
+        return [stack.only(channels) for stack in averaged if np.isin(stack.indices, channels).any()]
 
     @property
     def learns_weights(self) -> bool:
@@ -167,26 +154,50 @@ class OrbitAveraged(FilterBank):
         turns = rotation_matrices(n_angles)
         return np.concatenate([turns, turns * [1, -1]]) if self.orbit == "d4" else turns
 
-    def _moments(
-        self, image: FloatArray, positions: NDArray[Any], wanted: NDArray[np.intp], *, n_moments: int
-    ) -> NDArray[np.float64]:
-        """Mean over the group of features and of their squares; (n_moments, n, n_wanted).
 
-        In double precision the sums of a few single-precision numbers do not depend on their order.
-        """
-        moments = np.zeros((n_moments, len(positions), wanted.size))
-        n_block = max(1, BLOCK_SIZE // max(1, wanted.size))
-        for turn in self._turns:
-            view = _View.of(image, turn)
-            stacks = self.bank.maps(view.image, wanted)
-            for start in range(0, len(positions), n_block):
-                block = slice(start, start + n_block)
-                rows, cols = view.locate(positions[block])
-                features = sample_maps(stacks, rows, cols, wanted).astype(np.float64)
-                for power, moment in enumerate(moments, start=1):
-                    moment[block] += features**power
-        moments /= len(self._turns)
-        return moments
+@dataclass(frozen=True, eq=False)
+class _Moments:
+    """Sums over the group of some channels and of their squares, at cells that lie evenly about the image's centre.
+
+    In double precision the sums of a few single-precision numbers do not depend on their order.
+    """
+
+    sums: NDArray[np.float64]
+    indices: NDArray[np.intp]
+    stride: float
+    offset: tuple[float, float]
+    cells: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, stack: FeatureMaps, shape: tuple[int, ...], n_moments: int) -> Self:
+        """Begin at zero, with cells as far apart as those of a stack."""
+        stride = stack.stride
+        counts = [int((length - 1) / stride) + 1 for length in shape]
+        row, col = ((length - 1 - stride * (n - 1)) / 2 for length, n in zip(shape, counts, strict=True))
+        cells = np.indices(counts).reshape(2, -1).T * stride + (row, col)
+        sums = np.zeros((n_moments, stack.indices.size, *counts))
+        return cls(sums, stack.indices, stride, (row, col), cells)
+
+    def add(self, stack: FeatureMaps, view: _View) -> None:
+        """Add the channels of a turned image."""
+        rows, cols = view.locate(self.cells)
+        n_block = max(1, BLOCK_SIZE // len(self.cells))
+        for start in range(0, self.indices.size, n_block):
+            block = slice(start, start + n_block)
+            maps = FeatureMaps(stack.values[block], stack.indices[block], stack.stride, stack.offset)
+            features = maps.sample(rows, cols).T.reshape(-1, *self.sums.shape[2:]).astype(np.float64)
+            for power, total in enumerate(self.sums, start=1):
+                total[block] += features**power
+
+    def maps(self, n_turns: int, n_channels: int) -> Iterator[FeatureMaps]:
+        """Give the means and, as channels behind all `n_channels`, the standard deviations."""
+        means = self.sums[0] / n_turns
+        yield FeatureMaps(means.astype(np.float32), self.indices, self.stride, self.offset)
+        for squares in self.sums[1:]:
+            deviations = np.sqrt(np.maximum(squares / n_turns - means**2, 0))
+            yield FeatureMaps(
+                deviations.astype(np.float32), self.indices + n_channels, self.stride, self.offset
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,15 +41,15 @@ class FeatureMaps:
         Position of each map among the channels of its bank.
     stride : float
         Pixels between neighbouring cells.
-    offset : float
-        Pixel coordinate of the centre of cell (0, 0); cell ``(i, j)`` sits at pixel
-        ``(offset + stride * i, offset + stride * j)``.
+    offset : float or (float, float)
+        Row and column, one number if they are the same, of the pixel that the centre of cell (0, 0) is at; cell
+        ``(i, j)`` is ``stride * (i, j)`` pixels from there.
     """
 
     values: FloatArray
     indices: NDArray[np.intp]
     stride: float = 1.0
-    offset: float = 0.0
+    offset: float | tuple[float, float] = 0.0
 
     def only(self, indices: NDArray[np.intp]) -> FeatureMaps:
         """Leave the maps of other channels out."""
@@ -63,8 +63,9 @@ class FeatureMaps:
     def sample(self, rows: NDArray[Any], cols: NDArray[Any]) -> FloatArray:
         """Interpolate bilinearly at n pixel positions; returns (n, n_channels)."""
         height, width = self.values.shape[1:]
-        top, bottom, v = _neighbours(rows, height, self.stride, self.offset)
-        left, right, u = _neighbours(cols, width, self.stride, self.offset)
+        first_row, first_col = np.broadcast_to(self.offset, 2)
+        top, bottom, v = _neighbours(rows, height, self.stride, first_row)
+        left, right, u = _neighbours(cols, width, self.stride, first_col)
         planes = self.values.reshape(len(self.values), height * width)
         if not (v.any() or u.any()):
             # cells themselves; planes may lie in memory map by map or pixel by pixel
@@ -93,10 +94,11 @@ class FeatureMaps:
         """
         height, width = self.values.shape[1:]
         rows = np.arange(shape[0]) if rows is None else rows
-        if self.stride == 1 and self.offset == 0 and (height, width) == shape:
+        first_row, first_col = np.broadcast_to(self.offset, 2)
+        if self.stride == 1 and first_row == first_col == 0 and (height, width) == shape:
             return self.values[:, rows]
-        top, bottom, v = _neighbours(rows, height, self.stride, self.offset)
-        left, right, u = _neighbours(np.arange(shape[1]), width, self.stride, self.offset)
+        top, bottom, v = _neighbours(rows, height, self.stride, first_row)
+        left, right, u = _neighbours(np.arange(shape[1]), width, self.stride, first_col)
         between = _lerp(self.values[:, top], self.values[:, bottom], v[:, None])
         return _lerp(between[:, :, left], between[:, :, right], u)
 

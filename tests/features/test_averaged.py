@@ -53,38 +53,71 @@ def texture(shape, seed=0, sigma=1.5):
 IMAGE = texture((26, 33, 3), sigma=1)
 
 
+def cells_of(stack):
+    """Rows and columns of the cells of a stack, in pixels."""
+    at = np.indices(stack.values.shape[1:]).reshape(2, -1) * stack.stride
+    return at + np.broadcast_to(stack.offset, 2)[:, None]
+
+
+def averaged_naively(elements, stack):
+    """Features of SCATTERING at the cells of a stack, of every moved image."""
+    found = []
+    for turns, mirrored in elements:
+        (rows, cols), (height, width) = cells_of(stack), IMAGE.shape[:2]
+        if mirrored:
+            cols = width - 1 - cols
+        for _ in range(turns):
+            rows, cols, height, width = width - 1 - cols, rows, width, height
+        maps = SCATTERING.sample(moved((turns, mirrored), IMAGE), rows, cols)
+        found.append(maps.T.reshape(-1, *stack.values.shape[1:]))
+    return np.array(found)
+
+
 @pytest.mark.parametrize("embedding", ["mean", "moments"])
 @pytest.mark.parametrize("bank", [SCATTERING, CONVNET], ids=["scattering", "convnet"])
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_symmetries_move_the_maps_exactly(bank, embedding, element):
     averaged = OrbitAveraged(bank, embedding=embedding)
     wanted = np.arange(0, len(averaged.channels(3)), 7)
+    stacks, of_moved = (averaged.maps(image, wanted) for image in (IMAGE, moved(element, IMAGE)))
+    for stack, other in zip(stacks, of_moved, strict=True):
+        np.testing.assert_array_equal(other.values, symmetry(element, stack.values))
+        np.testing.assert_array_equal(other.indices, stack.indices)
     maps = averaged.dense(IMAGE, wanted)
-    np.testing.assert_array_equal(averaged.dense(moved(element, IMAGE), wanted), symmetry(element, maps))
-
-
-def test_mean_and_deviation_over_the_group_equal_a_naive_loop():
-    maps = []
-    for element in ELEMENTS:
-        turns, mirrored = element
-        back = np.rot90(SCATTERING.dense(moved(element, IMAGE)), -turns, axes=(1, 2))
-        maps.append(back[:, :, ::-1] if mirrored else back)
-    mean, moments = (OrbitAveraged(SCATTERING, embedding=name).dense(IMAGE) for name in ("mean", "moments"))
-    np.testing.assert_allclose(mean, np.mean(maps, axis=0), atol=1e-6)
-    np.testing.assert_array_equal(moments[: len(mean)], mean)
-    np.testing.assert_allclose(moments[len(mean) :], np.std(maps, axis=0), atol=1e-5)
-    assert moments[len(mean) :].max() > 0.01
-
-
-def test_four_angles_are_the_quarter_turns():
-    maps = [np.rot90(SCATTERING.dense(np.rot90(IMAGE, turns)), -turns, axes=(1, 2)) for turns in range(4)]
     np.testing.assert_allclose(
-        OrbitAveraged(SCATTERING, orbit=4).dense(IMAGE), np.mean(maps, axis=0), atol=1e-6
+        averaged.dense(moved(element, IMAGE), wanted), symmetry(element, maps), atol=1e-6
     )
 
 
-def test_one_angle_is_the_bank_itself():
-    np.testing.assert_array_equal(OrbitAveraged(SCATTERING, orbit=1).dense(IMAGE), SCATTERING.dense(IMAGE))
+def test_maps_are_as_coarse_as_the_banks_and_lie_evenly_about_the_centre():
+    coarse = OrbitAveraged(SCATTERING).maps(IMAGE)
+    assert [stack.stride for stack in coarse] == [stack.stride for stack in SCATTERING.maps(IMAGE)]
+    for stack in coarse:
+        for axis, length in enumerate(IMAGE.shape[:2]):
+            cells = cells_of(stack)[axis]
+            assert cells.min() == length - 1 - cells.max()
+            assert 0 <= cells.min() < stack.stride / 2
+
+
+def test_mean_and_deviation_over_the_group_equal_a_naive_loop():
+    n = len(SCATTERING.channels(3))
+    means = OrbitAveraged(SCATTERING).maps(IMAGE)
+    both = OrbitAveraged(SCATTERING, embedding="moments").maps(IMAGE)
+    for mean, stack, spread in zip(means, both[::2], both[1::2], strict=True):
+        naive = averaged_naively(ELEMENTS, stack)[:, stack.indices]
+        np.testing.assert_allclose(mean.values, naive.mean(axis=0), atol=1e-6)
+        np.testing.assert_array_equal(stack.values, mean.values)
+        np.testing.assert_array_equal(spread.indices, stack.indices + n)
+        np.testing.assert_allclose(spread.values, naive.std(axis=0), atol=1e-5)
+    assert max(stack.values.max() for stack in both[1::2]) > 0.01
+
+
+@pytest.mark.parametrize("angles", [1, 4])
+def test_one_and_four_angles_are_the_bank_itself_and_the_quarter_turns(angles):
+    turns = [(turns, False) for turns in range(angles)]
+    for stack in OrbitAveraged(SCATTERING, orbit=angles).maps(IMAGE):
+        naive = averaged_naively(turns, stack)[:, stack.indices]
+        np.testing.assert_allclose(stack.values, naive.mean(axis=0), atol=1e-6)
 
 
 def test_turning_by_any_angle_turns_the_maps():
