@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -23,7 +22,7 @@ from segkit.features.base import (
 )
 
 EMBEDDINGS = ("mean", "moments")
-# Features added at a time, 64 MB in double precision.
+# Features read at a time, 32 MB.
 BLOCK_SIZE = 2**23
 
 
@@ -115,11 +114,11 @@ class OrbitAveraged(FilterBank):
         n_moments = 1 + bool((channels >= n_channels).any())
         moments: list[_Moments] = []
         for turn in self._turns:
-            view = _View.of(image, turn)
+            view = _Symmetry(image, turn) if self.orbit == "d4" else _Turned(image, turn)
             stacks = self.bank.maps(view.image, wanted)
-            moments = moments or [_Moments.of(stack, image.shape[:2], n_moments) for stack in stacks]
+            moments = moments or [_Moments(stack, image.shape, n_moments) for stack in stacks]
             for moment, stack in zip(moments, stacks, strict=True):
-                moment.add(stack, view)
+                moment.add(view.read(stack, moment.rows, moment.cols))
         averaged = [maps for moment in moments for maps in moment.maps(len(self._turns), n_channels)]
         return [stack.only(channels) for stack in averaged if np.isin(stack.indices, channels).any()]
 
@@ -155,77 +154,96 @@ class OrbitAveraged(FilterBank):
         return np.concatenate([turns, turns * [1, -1]]) if self.orbit == "d4" else turns
 
 
-@dataclass(frozen=True, eq=False)
 class _Moments:
     """Sums over the group of some channels and of their squares, at cells that lie evenly about the image's centre.
 
     In double precision the sums of a few single-precision numbers do not depend on their order.
     """
 
-    sums: NDArray[np.float64]
-    indices: NDArray[np.intp]
-    stride: float
-    offset: tuple[float, float]
-    cells: NDArray[np.float64]
+    def __init__(self, stack: FeatureMaps, shape: tuple[int, ...], n_moments: int) -> None:
+        self.indices, self.stride = stack.indices, stack.stride
+        self.rows, self.cols = (_cells(length, stack.stride) for length in shape[:2])
+        self.sums = np.zeros((n_moments, self.indices.size, self.rows.size, self.cols.size))
 
-    @classmethod
-    def of(cls, stack: FeatureMaps, shape: tuple[int, ...], n_moments: int) -> Self:
-        """Begin at zero, with cells as far apart as those of a stack."""
-        stride = stack.stride
-        counts = [int((length - 1) / stride) + 1 for length in shape]
-        row, col = ((length - 1 - stride * (n - 1)) / 2 for length, n in zip(shape, counts, strict=True))
-        cells = np.indices(counts).reshape(2, -1).T * stride + (row, col)
-        sums = np.zeros((n_moments, stack.indices.size, *counts))
-        return cls(sums, stack.indices, stride, (row, col), cells)
-
-    def add(self, stack: FeatureMaps, view: _View) -> None:
-        """Add the channels of a turned image."""
-        rows, cols = view.locate(self.cells)
-        n_block = max(1, BLOCK_SIZE // len(self.cells))
-        for start in range(0, self.indices.size, n_block):
-            block = slice(start, start + n_block)
-            maps = FeatureMaps(stack.values[block], stack.indices[block], stack.stride, stack.offset)
-            features = maps.sample(rows, cols).T.reshape(-1, *self.sums.shape[2:]).astype(np.float64)
-            for power, total in enumerate(self.sums, start=1):
-                total[block] += features**power
+    def add(self, features: FloatArray) -> None:
+        """Add the channels of a turned image, (n_channels, n_rows, n_cols)."""
+        self.sums[0] += features
+        for squares in self.sums[1:]:
+            squares += np.square(features, dtype=np.float64)
 
     def maps(self, n_turns: int, n_channels: int) -> Iterator[FeatureMaps]:
         """Give the means and, as channels behind all `n_channels`, the standard deviations."""
+        grid = self.stride, (float(self.rows[0]), float(self.cols[0]))
         means = self.sums[0] / n_turns
-        yield FeatureMaps(means.astype(np.float32), self.indices, self.stride, self.offset)
+        yield FeatureMaps(means.astype(np.float32), self.indices, *grid)
         for squares in self.sums[1:]:
             deviations = np.sqrt(np.maximum(squares / n_turns - means**2, 0))
-            yield FeatureMaps(
-                deviations.astype(np.float32), self.indices + n_channels, self.stride, self.offset
+            yield FeatureMaps(deviations.astype(np.float32), self.indices + n_channels, *grid)
+
+
+def _cells(length: int, stride: float) -> NDArray[np.float64]:
+    """Positions that lie evenly about the centre of so many pixels."""
+    n = int((length - 1) / stride) + 1
+    first = (length - 1 - stride * (n - 1)) / 2
+    return np.asarray(first + stride * np.arange(n), dtype=np.float64)
+
+
+class _Symmetry:
+    """An image moved by a symmetry of the square, pixel onto pixel."""
+
+    def __init__(self, image: FloatArray, turn: NDArray[np.float64]) -> None:
+        self.swaps = turn[0, 0] == 0
+        # of the moved image's rows and columns, which run backwards
+        self.steps = [int(np.sign(sums)) for sums in turn.sum(axis=1)]
+        swapped = image.transpose(1, 0, 2) if self.swaps else image
+        self.image = np.ascontiguousarray(swapped[:: self.steps[0], :: self.steps[1]])
+
+    def read(self, stack: FeatureMaps, rows: NDArray[Any], cols: NDArray[Any]) -> FloatArray:
+        """Read maps of the moved image where rows cross columns of the image; (n_channels, n_rows, n_cols)."""
+        values = stack.values[:, :: self.steps[0], :: self.steps[1]]
+        offsets = [
+            offset if step > 0 else length - 1 - offset - stack.stride * (n - 1)
+            for offset, step, length, n in zip(
+                np.broadcast_to(stack.offset, 2),
+                self.steps,
+                self.image.shape[:2],
+                stack.values.shape[1:],
+                strict=True,
             )
+        ]
+        if self.swaps:
+            values, offsets = values.transpose(0, 2, 1), offsets[::-1]
+        maps = FeatureMaps(values, stack.indices, stack.stride, (offsets[0], offsets[1]))
+        return maps.interpolate(rows, cols)
 
 
-@dataclass(frozen=True, eq=False)
-class _View:
-    """An image turned about its centre, in a frame that holds all of it."""
+class _Turned:
+    """An image turned about its centre by bilinear interpolation, mirrored at its edges, in a frame that holds it."""
 
-    image: FloatArray
-    turn: NDArray[np.float64]
-    centre: NDArray[np.float64]
-    turned_centre: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, image: FloatArray, turn: NDArray[np.float64]) -> Self:
-        """Turn an image, mirrored at its edges, by bilinear interpolation."""
-        centre = (np.array(image.shape[:2]) - 1) / 2
-        shape = [int(length) + 1 for length in np.ceil((2 * np.abs(turn) @ centre).round(9))]
-        turned_centre = (np.array(shape) - 1) / 2
+    def __init__(self, image: FloatArray, turn: NDArray[np.float64]) -> None:
+        self.turn = turn
+        self.centre = (np.array(image.shape[:2]) - 1) / 2
+        shape = [int(length) + 1 for length in np.ceil((2 * np.abs(turn) @ self.centre).round(9))]
+        self.turned_centre = (np.array(shape) - 1) / 2
         grid = np.indices(shape).reshape(2, -1).T
-        sources = _move(grid, turn.T, turned_centre, centre)
+        sources = _move(grid, turn.T, self.turned_centre, self.centre)
         planes = [
             ndimage.map_coordinates(plane, sources, order=1, mode="mirror").reshape(shape)
             for plane in image.transpose(2, 0, 1)
         ]
-        return cls(np.stack(planes, axis=2), turn, centre, turned_centre)
+        self.image = np.stack(planes, axis=2)
 
-    def locate(self, positions: NDArray[Any]) -> NDArray[np.float64]:
-        """Rows and columns in the turned image of n positions (row, column); (2, n)."""
-        return _move(positions, self.turn, self.centre, self.turned_centre)
+    def read(self, stack: FeatureMaps, rows: NDArray[Any], cols: NDArray[Any]) -> FloatArray:
+        """Read maps of the turned image where rows cross columns of the image; (n_channels, n_rows, n_cols)."""
+        positions = np.stack(np.meshgrid(rows, cols, indexing="ij"), axis=-1).reshape(-1, 2)
+        at = _move(positions, self.turn, self.centre, self.turned_centre)
+        out = np.empty((len(stack.values), rows.size, cols.size), dtype=np.float32)
+        n_block = max(1, BLOCK_SIZE // len(positions))
+        for start in range(0, len(out), n_block):
+            block = slice(start, start + n_block)
+            maps = FeatureMaps(stack.values[block], stack.indices[block], stack.stride, stack.offset)
+            out[block] = maps.sample(*at).T.reshape(-1, rows.size, cols.size)
+        return out
 
 
 def _move(

@@ -92,13 +92,17 @@ class FeatureMaps:
         ndarray of shape (n_channels, n_rows, W), float32
             Values at those pixels.
         """
-        height, width = self.values.shape[1:]
         rows = np.arange(shape[0]) if rows is None else rows
-        first_row, first_col = np.broadcast_to(self.offset, 2)
-        if self.stride == 1 and first_row == first_col == 0 and (height, width) == shape:
+        if self.stride == 1 and not np.any(self.offset) and self.values.shape[1:] == shape:
             return self.values[:, rows]
+        return self.interpolate(rows, np.arange(shape[1]))
+
+    def interpolate(self, rows: NDArray[Any], cols: NDArray[Any]) -> FloatArray:
+        """Interpolate bilinearly where rows cross columns, in pixels; returns (n_channels, n_rows, n_cols)."""
+        height, width = self.values.shape[1:]
+        first_row, first_col = np.broadcast_to(self.offset, 2)
         top, bottom, v = _neighbours(rows, height, self.stride, first_row)
-        left, right, u = _neighbours(np.arange(shape[1]), width, self.stride, first_col)
+        left, right, u = _neighbours(cols, width, self.stride, first_col)
         between = _lerp(self.values[:, top], self.values[:, bottom], v[:, None])
         return _lerp(between[:, :, left], between[:, :, right], u)
 

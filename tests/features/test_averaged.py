@@ -76,12 +76,12 @@ def averaged_naively(elements, stack):
 @pytest.mark.parametrize("embedding", ["mean", "moments"])
 @pytest.mark.parametrize("bank", [SCATTERING, CONVNET], ids=["scattering", "convnet"])
 @pytest.mark.parametrize("element", ELEMENTS)
-def test_symmetries_move_the_maps_exactly(bank, embedding, element):
+def test_symmetries_move_the_maps(bank, embedding, element):
     averaged = OrbitAveraged(bank, embedding=embedding)
     wanted = np.arange(0, len(averaged.channels(3)), 7)
     stacks, of_moved = (averaged.maps(image, wanted) for image in (IMAGE, moved(element, IMAGE)))
     for stack, other in zip(stacks, of_moved, strict=True):
-        np.testing.assert_array_equal(other.values, symmetry(element, stack.values))
+        np.testing.assert_allclose(other.values, symmetry(element, stack.values), atol=1e-6)
         np.testing.assert_array_equal(other.indices, stack.indices)
     maps = averaged.dense(IMAGE, wanted)
     np.testing.assert_allclose(
