@@ -3,8 +3,8 @@
     python -m benchmarks.ablations --data DATA --vgg19 VGG19.npz --squeezenet SQUEEZENET.npz
         [--sets ...] [--methods ...] [--train-sizes ...] [--seeds N] [--quick]
 
-Each variant is the default recipe with one part changed: on networks (VGG19 and SqueezeNet at two scales, and
-multiscale filters), or on scattering and multiscale filters. Runs are kept in ablations-SET.json as they are
+Each variant is the default recipe with one part changed: on networks (VGG19, SqueezeNet and multiscale filters),
+or on scattering and multiscale filters. Runs are kept in ablations-SET.json as they are
 done, in the form of segmentation-SET.json, where the committed ones of the default recipe are; tables with paired
 intervals, of the sets together and of each, are written to ablations.md.
 """
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import markdown_table, signed
+from benchmarks.segmentation import NETWORKS as BANKS
 from benchmarks.segmentation import SETS, Results, measure, parser_of, scores_of, stacked_bank, write_made_up
 from benchmarks.tables.common import RESULTS
 from segkit.errors import SegkitError
@@ -39,11 +40,14 @@ VARIANTS = {
         "zero": "threshold at the sign of the decision",
         "all-regions": "every region kept, however small",
         "fixed": "penalty fixed at lambda = 1e-3",
-        "vgg": "VGG19 at full size only",
-        "squeezenet": "SqueezeNet at two scales only",
-        "no-half": "networks at full size only",
+        "vgg": "no SqueezeNet, and VGG19 to conv3_4",
+        "squeezenet": "no VGG19",
+        "deeper": "VGG19 to conv3_4",
+        "no-half": "no SqueezeNet at half size",
+        "upright": "SqueezeNet at half size not averaged over symmetries",
+        "averaged": "SqueezeNet at full size averaged over symmetries too",
+        "quarter": "SqueezeNet at a quarter of the size besides, averaged over symmetries",
         "rff": "Gaussian mixture in random features on the 128 channels of CCM",
-        "d4": "features averaged over the eight symmetries of the square",
     },
     SCATTERING: {
         "scales": "no networks; scattering at J = 1, 2 and 3 instead of 3 alone",
@@ -63,6 +67,7 @@ QUICK_BANK = "bank={name: multiscale, sigma_max: 4}"
 def overrides_of(arguments: argparse.Namespace) -> dict[str, list[str]]:
     """Options of each variant."""
     bank = QUICK_BANK if arguments.quick else stacked_bank(arguments)
+    vgg, full, half = BANKS
     return {
         NETWORKS: [bank],
         "set": [bank, "training.normalization=set"],
@@ -75,16 +80,21 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, list[str]]:
         "zero": [bank, "training.threshold=zero"],
         "all-regions": [bank, "training.smallest_region=0"],
         "fixed": [bank, "svm.lambdas=[1.0e-3]"],
-        "vgg": ["bank.name=vgg19", f"bank.weights={arguments.vgg19}", "bank.preprocessing=caffe"],
-        "squeezenet": [stacked_bank(arguments, networks=("squeezenet1_0",))],
-        "no-half": [stacked_bank(arguments, pyramid="[1]")],
+        "vgg": [stacked_bank(arguments, ["name: vgg19"])],
+        "squeezenet": [stacked_bank(arguments, [full, half])],
+        "deeper": [stacked_bank(arguments, ["name: vgg19", full, half])],
+        "no-half": [stacked_bank(arguments, [vgg, full])],
+        "upright": [stacked_bank(arguments, [vgg, full, "name: squeezenet1_0, pyramid: [0.5]"])],
+        "averaged": [stacked_bank(arguments, [vgg, f"{full}, orbit: d4", half])],
+        "quarter": [
+            stacked_bank(arguments, [vgg, full, "name: squeezenet1_0, pyramid: [0.5, 0.25], orbit: d4"])
+        ],
         "rff": [
             bank,
             "selection={method: ccm, n_features: 128, pixels: 3000}",
             "kernel.family=gaussian",
             "svm.lambdas=[1.0e-2, 1.0e-3, 1.0e-4]",
         ],
-        "d4": [bank, "bank.orbit=d4"],
         "scales": [beside_multiscale("J: [1, 2, 3]")],
         "wide": [beside_multiscale("J: [3, 4]")],
         "first-order": [beside_multiscale("J: 3, max_order: 1")],

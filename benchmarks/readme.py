@@ -27,7 +27,7 @@ PAGES = (BENCHMARKS.parent / "README.md", BENCHMARKS / "README.md")
 RESULTS = BENCHMARKS / "results"
 CURVES = BENCHMARKS.parent / "docs" / "learning_curves.png"
 TITLES = {
-    "segkit-vgg": "**segkit**, VGG19 to conv3_4 and SqueezeNet",
+    "segkit-vgg": "**segkit**, VGG19 and SqueezeNet",
     "segkit-scattering": "**segkit**, scattering (no weights)",
     "segkit-paper": "recipe of the paper, VGG19 to conv3_4",
     "forest": "pixel forest",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,12 @@ from segkit.phantom import make_demo_set
 
 SETS = ("kvasir_seg_256", "dsb2018_stained", "drive", "isbi2012_em")
 METHODS = ("segkit-vgg", "segkit-scattering", "forest")
+# Those of configs/two-networks.yaml.
+NETWORKS = (
+    "name: vgg19, layers: [conv1_1, conv1_2, conv2_1, conv2_2]",
+    "name: squeezenet1_0",
+    "name: squeezenet1_0, pyramid: [0.5], orbit: d4",
+)
 QUICK = [
     "segkit-scattering.bank={name: scattering, J: 2, L: 3, tile: 32}",
     "segkit-scattering.selection={n_features: 16, pixels: 400}",
@@ -144,17 +151,14 @@ def measure(
         print(f"{results.name} {unit.name}: {mean:.3f} ({outcome['unit']['fit_seconds']:.0f} s)", flush=True)
 
 
-def stacked_bank(
-    arguments: argparse.Namespace,
-    *,
-    networks: tuple[str, ...] = ("vgg19", "squeezenet1_0"),
-    pyramid: str = "[1, 0.5]",
-) -> str:
-    """Bank of configs/two-networks.yaml on the weights at hand, as an option."""
+def stacked_bank(arguments: argparse.Namespace, networks: Iterable[str] = NETWORKS) -> str:
+    """Bank of networks on the weights at hand beside multiscale filters, as an option."""
     files = {"vgg19": arguments.vgg19, "squeezenet1_0": arguments.squeezenet}
     banks = [
-        f"{{name: {name}, weights: {files[name]}, preprocessing: caffe, pyramid: {pyramid}}}"
-        for name in networks
+        f"{{{network}, weights: {file}, preprocessing: caffe}}"
+        for network in networks
+        for name, file in files.items()
+        if name in network
     ]
     return f"bank={{name: stacked, banks: [{', '.join([*banks, '{name: multiscale}'])}]}}"
 

@@ -221,6 +221,7 @@ def test_items_of_a_list_are_set_by_number():
     bank = Config.load(path, ["bank.banks.1.weights=s.npz", "bank.banks.0.pyramid=[1]"]).build().bank
     assert [part.weights for part in bank.banks[:2]] == ["imagenet", "s.npz"]
     assert bank.banks[0].pyramid == (1.0,)
-    for key in ("bank.banks.3.weights", "bank.banks.first.weights", "bank.banks.-1"):
-        with pytest.raises(ConfigError, match="list of 3, whose items are numbered from 0"):
+    assert isinstance(bank.banks[2], OrbitAveraged)
+    for key in ("bank.banks.4.weights", "bank.banks.first.weights", "bank.banks.-1"):
+        with pytest.raises(ConfigError, match="list of 4, whose items are numbered from 0"):
             Config.load(path, [f"{key}=x"])
