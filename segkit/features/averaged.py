@@ -43,10 +43,10 @@ class OrbitAveraged(FilterBank):
 
     Notes
     -----
-    With the features ``F`` of the bank and an embedding e, the feature of image I at pixel p is the
-    mean over the group of ``e(F(g I)(g p))``; hence that of h I at h p is the same for each h of the
-    group, but for rounding. Pixels are those of grids as coarse as the bank's own, with their centre where the image's
-    is, so that the symmetries move cells onto cells; between cells a feature is interpolated, as a bank's own is.
+    With the features ``F`` of the bank and an embedding e, the feature of image I at position p is the mean
+    over the group of ``e(F(g I)(g p))``; hence that of h I at h p is the same for each h of the group. Positions
+    are the cells of grids as coarse as the bank's own and centred on the image, so that "d4" moves cells onto
+    cells, and features between them, which are interpolated as the bank's own are, move with them to rounding.
     Maps cost as many times the bank's as the group has elements.
 
     References
@@ -60,7 +60,7 @@ class OrbitAveraged(FilterBank):
     >>> from segkit.features import OrbitAveraged
     >>> bank = OrbitAveraged(ScatteringBank(J=1, L=2, tile=16))
     >>> image = np.random.default_rng(0).random((12, 15))
-    >>> np.array_equal(bank.dense(np.rot90(image)), np.rot90(bank.dense(image), axes=(1, 2)))
+    >>> np.allclose(bank.dense(np.rot90(image)), np.rot90(bank.dense(image), axes=(1, 2)))
     True
     """
 

@@ -103,8 +103,10 @@ class FeatureMaps:
         first_row, first_col = np.broadcast_to(self.offset, 2)
         top, bottom, v = _neighbours(rows, height, self.stride, first_row)
         left, right, u = _neighbours(cols, width, self.stride, first_col)
-        between = _lerp(self.values[:, top], self.values[:, bottom], v[:, None])
-        return _lerp(between[:, :, left], between[:, :, right], u)
+        between = self.values[:, top]
+        if v.any():
+            between = _lerp(between, self.values[:, bottom], v[:, None])
+        return _lerp(between[:, :, left], between[:, :, right], u) if u.any() else between[:, :, left]
 
 
 def _neighbours(
