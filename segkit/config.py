@@ -87,6 +87,7 @@ class ScatteringConfig(_Section):
     J: PositiveInt | tuple[PositiveInt, ...] = (1, 2, 3)
     L: PositiveInt = 8
     max_order: Literal[1, 2] = 2
+    angles: Literal["each", "averaged"] = "each"
     pixels: bool = True
     tile: PositiveInt | None = None
     frontend: Literal["numpy", "torch"] = "numpy"
@@ -184,7 +185,7 @@ class StackedConfig(_Section):
 
     name: Literal["stacked"] = "stacked"
     banks: Annotated[tuple[Annotated[_SingleBank, Discriminator(_bank_kind)], ...], Field(min_length=1)] = (
-        ScatteringConfig(name="scattering", J=3),
+        ScatteringConfig(name="scattering", J=3, angles="averaged"),
         MultiscaleConfig(name="multiscale"),
     )
     orbit: Orbit = None

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from kymatio import Scattering2D
@@ -104,6 +106,46 @@ def test_front_ends_agree(small, image):
     np.testing.assert_allclose(torch.dense(image), small.dense(image), atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("options", "n"), [({"J": 3}, 1 + 3 + 3 * 5), ({"J": 2, "L": 3}, 1 + 2 + 2), ({"J": 1}, 2)]
+)
+def test_averages_have_a_channel_for_each_angle_between_wavelets(options, n):
+    channels = ScatteringBank(**options, angles="averaged", pixels=False).channels(1)
+    assert len({channel.name for channel in channels}) == n
+
+
+def test_averages_are_means_over_the_paths_that_turns_take_to_one_another(small, image):
+    averaged = ScatteringBank(J=(1, 2), L=3, tile=32, angles="averaged")
+    everything, maps = small.dense(image), averaged.dense(image)
+    classes = {}
+    for name, values in zip([channel.name for channel in small.channels(3)], everything, strict=True):
+        kind, *angles = re.split(r" angle=(\d+)", name)
+        turn = abs(int(angles[0]) - int(angles[2])) if len(angles) > 2 else None  # 60 and 120 are one angle
+        classes.setdefault((kind, *angles[1::2], None if turn is None else min(turn, 180 - turn)), []).append(
+            values
+        )
+    assert len(maps) == len(classes) == averaged.n_channels(3)
+    for mine, members in zip(maps, classes.values(), strict=True):
+        np.testing.assert_allclose(mine, np.mean(members, axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_averages_turn_with_the_image(mirrored):
+    """Cells of four pixels lie evenly in 65."""
+    noise = ndimage.gaussian_filter(np.random.default_rng(0).random((65, 65)), 1).astype(np.float32)
+    moved = noise[:, ::-1] if mirrored else np.rot90(noise)
+    inner = (slice(None), slice(4, -4), slice(4, -4))
+
+    def change(angles):
+        bank = ScatteringBank(J=2, L=4, angles=angles, pixels=False)
+        maps, other = (bank.maps(picture)[0].values for picture in (noise, moved))
+        back = other[:, :, ::-1] if mirrored else np.rot90(other, -1, axes=(1, 2))
+        return (np.abs(back - maps)[inner].max(axis=(1, 2)) / maps[inner].std(axis=(1, 2))).max()
+
+    assert change("averaged") < 0.02
+    assert change("each") > 1
+
+
 def test_moving_an_image_by_a_stride_moves_its_maps(image):
     bank = ScatteringBank(J=2, L=3, tile=64, pixels=False)
     whole, moved = bank.maps(image)[0].values, bank.maps(image[4:, 8:])[0].values
@@ -118,6 +160,7 @@ def test_moving_an_image_by_a_stride_moves_its_maps(image):
         ({"J": ()}, "give one or more J from 1 up"),
         ({"J": 3, "tile": 100}, "J=3 with tiles of 100: give a multiple of 8, or null"),
         ({"max_order": 3}, "max_order 3: choose 1 or 2"),
+        ({"angles": "none"}, "angles 'none': choose one of each, averaged"),
         ({"frontend": "jax"}, "frontend 'jax': choose one of numpy, torch"),
     ],
 )
