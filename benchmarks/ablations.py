@@ -69,6 +69,7 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, list[str]]:
     """Options of each variant."""
     bank = QUICK_BANK if arguments.quick else stacked_bank(arguments)
     vgg, full, half = BANKS
+    whole_vgg = {"name": vgg["name"]}
     return {
         NETWORKS: [bank],
         "set": [bank, "training.normalization=set"],
@@ -81,15 +82,13 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, list[str]]:
         "zero": [bank, "training.threshold=zero"],
         "all-regions": [bank, "training.smallest_region=0"],
         "fixed": [bank, "svm.lambdas=[1.0e-3]"],
-        "vgg": [stacked_bank(arguments, ["name: vgg19"])],
+        "vgg": [stacked_bank(arguments, [whole_vgg])],
         "squeezenet": [stacked_bank(arguments, [full, half])],
-        "deeper": [stacked_bank(arguments, ["name: vgg19", full, half])],
+        "deeper": [stacked_bank(arguments, [whole_vgg, full, half])],
         "no-half": [stacked_bank(arguments, [vgg, full])],
-        "upright": [stacked_bank(arguments, [vgg, full, "name: squeezenet1_0, pyramid: [0.5]"])],
-        "averaged": [stacked_bank(arguments, [vgg, f"{full}, orbit: d4", half])],
-        "quarter": [
-            stacked_bank(arguments, [vgg, full, "name: squeezenet1_0, pyramid: [0.5, 0.25], orbit: d4"])
-        ],
+        "upright": [stacked_bank(arguments, [vgg, full, {**full, "pyramid": [0.5]}])],
+        "averaged": [stacked_bank(arguments, [vgg, {**full, "orbit": "d4"}, half])],
+        "quarter": [stacked_bank(arguments, [vgg, full, {**half, "pyramid": [0.5, 0.25]}])],
         "rff": [
             bank,
             "selection={method: ccm, n_features: 128, pixels: 3000}",

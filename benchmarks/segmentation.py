@@ -22,6 +22,7 @@ import numpy as np
 from benchmarks.common import digest_sources
 from benchmarks.tables.common import RESULTS
 from segkit.benchmark import Benchmark, load_methods
+from segkit.config import read_options, shipped
 from segkit.errors import SegkitError
 from segkit.images import write_image, write_mask
 from segkit.images.write import atomic
@@ -30,12 +31,8 @@ from segkit.phantom import make_demo_set
 
 SETS = ("kvasir_seg_256", "dsb2018_stained", "drive", "isbi2012_em")
 METHODS = ("segkit-vgg", "segkit-scattering", "forest")
-# Those of configs/two-networks.yaml.
-NETWORKS = (
-    "name: vgg19, layers: [conv1_1, conv1_2, conv2_1, conv2_2]",
-    "name: squeezenet1_0",
-    "name: squeezenet1_0, pyramid: [0.5], orbit: d4",
-)
+# VGG19, SqueezeNet, and SqueezeNet at half size; behind them, the filters of pixel classifiers.
+*NETWORKS, FILTERS = read_options(shipped("two-networks"))["bank"]["banks"]
 QUICK = [
     "segkit-scattering.bank={name: scattering, J: 2, L: 3, tile: 32}",
     "segkit-scattering.selection={n_features: 16, pixels: 400}",
@@ -151,16 +148,13 @@ def measure(
         print(f"{results.name} {unit.name}: {mean:.3f} ({outcome['unit']['fit_seconds']:.0f} s)", flush=True)
 
 
-def stacked_bank(arguments: argparse.Namespace, networks: Iterable[str] = NETWORKS) -> str:
-    """Bank of networks on the weights at hand beside multiscale filters, as an option."""
+def stacked_bank(arguments: argparse.Namespace, networks: Iterable[dict[str, Any]] = NETWORKS) -> str:
+    """Bank of networks on the weights at hand beside the filters of pixel classifiers, as an option."""
     files = {"vgg19": arguments.vgg19, "squeezenet1_0": arguments.squeezenet}
     banks = [
-        f"{{{network}, weights: {file}, preprocessing: caffe}}"
-        for network in networks
-        for name, file in files.items()
-        if name in network
+        {**network, "weights": str(files[network["name"]]), "preprocessing": "caffe"} for network in networks
     ]
-    return f"bank={{name: stacked, banks: [{', '.join([*banks, '{name: multiscale}'])}]}}"
+    return f"bank={json.dumps({'name': 'stacked', 'banks': [*banks, FILTERS]})}"
 
 
 def overrides_of(arguments: argparse.Namespace) -> list[str]:
