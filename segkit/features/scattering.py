@@ -246,36 +246,34 @@ def _scattering(scale: int, side: int, L: int, max_order: int, frontend: str) ->
 
 
 @lru_cache(maxsize=32)
-def _paths(scale: int, L: int, max_order: int) -> tuple[tuple[int, str, tuple[int, ...]], ...]:
-    """Order, name and class under turns and reflections of each scattering path, in kymatio's order."""
-    wavelets = [(j, angle) for j in range(scale) for angle in range(L)]
-    names = [f"j={j} angle={180 * angle / L:g}" for j, angle in wavelets]
-    first = [(1, f"order 1: {name}", (j,)) for name, (j, _) in zip(names, wavelets, strict=True)]
+def _paths(scale: int, L: int, max_order: int) -> tuple[tuple[int, str, str], ...]:
+    """Order and name of each scattering path, in kymatio's order, and the name of all that turns take it to."""
+    wavelets = [(j, angle, f"j={j} angle={180 * angle / L:g}") for j in range(scale) for angle in range(L)]
+    first = [(1, f"order 1: {name}", f"order 1: j={j}") for j, _, name in wavelets]
+
+    def apart(angle: int, next_angle: int) -> float:
+        return 180 * min((angle - next_angle) % L, (next_angle - angle) % L) / L
+
     second = [
         (
             2,
             f"order 2: {name} > {next_name}",
-            (j, next_j, min((next_angle - angle) % L, (angle - next_angle) % L)),
+            f"order 2: j={j} > j={next_j}, {apart(angle, next_angle):g} degrees apart",
         )
-        for name, (j, angle) in zip(names, wavelets, strict=True)
-        for next_name, (next_j, next_angle) in zip(names, wavelets, strict=True)
+        for j, angle, name in wavelets
+        for next_j, next_angle, next_name in wavelets
         if next_j > j and max_order == 2
     ]
-    return ((0, "order 0", ()), *first, *second)
+    return ((0, "order 0", "order 0"), *first, *second)
 
 
 @lru_cache(maxsize=32)
 def _averages(scale: int, L: int, max_order: int) -> tuple[tuple[tuple[int, str], ...], FloatArray]:
     """Order and name of each class of paths, and the weights (n_classes, n_paths) of their means."""
-    classes = [path[2] for path in _paths(scale, L, max_order)]
-    known = list(dict.fromkeys(classes))
-    members = np.array([[mine == of_path for of_path in classes] for mine in known], dtype=np.float32)
-    names = {0: "order 0", 1: "order 1: j={}", 2: "order 2: j={} > j={}, {:g} degrees apart"}
-    told = tuple(
-        (order, names[order].format(*scales, *(180 * turn / L for turn in turns)))
-        for order, scales, turns in ((min(len(mine), 2), mine[:2], mine[2:]) for mine in known)
-    )
-    return told, members / members.sum(axis=1, keepdims=True)
+    classes = [(order, name) for order, _, name in _paths(scale, L, max_order)]
+    names = tuple(dict.fromkeys(classes))
+    members = np.array([[name == of_path for of_path in classes] for name in names], dtype=np.float32)
+    return names, members / members.sum(axis=1, keepdims=True)
 
 
 def _average(transform: Any, weights: FloatArray, tiles: FloatArray) -> FloatArray:
