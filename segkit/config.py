@@ -185,7 +185,7 @@ class StackedConfig(_Section):
 
     name: Literal["stacked"] = "stacked"
     banks: Annotated[tuple[Annotated[_SingleBank, Discriminator(_bank_kind)], ...], Field(min_length=1)] = (
-        ScatteringConfig(name="scattering", J=3, angles="averaged"),
+        ScatteringConfig(name="scattering", J=3, L=4, angles="averaged"),
         MultiscaleConfig(name="multiscale"),
     )
     orbit: Orbit = None

@@ -81,6 +81,11 @@ class OrbitAveraged(FilterBank):
             for name, group in channels
         )
 
+    def n_channels(self, n_image_channels: int = 3) -> int:
+        """Count the channels."""
+        self._check()
+        return self.bank.n_channels(n_image_channels) * (1 if self.embedding == "mean" else 2)
+
     @property
     def halo(self) -> int:
         """Halo of the bank, as far as the corners of its square reach when they are turned.

@@ -49,7 +49,7 @@ class ScatteringBank(FilterBank):
     angles : {"each", "averaged"}, default="each"
         "each": a channel for each path. "averaged": the mean of the paths that turns by multiples of 180 / L degrees
         and reflections of the image take to one another; the angle between the two wavelets of second order remains.
-        For J = 3 and L = 8 these are 19 channels instead of 217.
+        For J = 3 and L = 4 these are 13 channels instead of 61.
     pixels : bool, default=True
         Whether the image itself, the empty path with no averaging, is among the channels.
     tile : int or None, default=None

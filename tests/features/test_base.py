@@ -100,6 +100,12 @@ def test_channels_that_a_bank_does_not_have_are_refused(bank, rng):
             )
 
 
+@pytest.mark.parametrize("n_image_channels", [1, 3])
+@pytest.mark.parametrize("bank", BANKS, ids=lambda bank: type(bank).__name__)
+def test_as_many_channels_are_counted_as_named(bank, n_image_channels):
+    assert bank.n_channels(n_image_channels) == len(bank.channels(n_image_channels))
+
+
 @pytest.mark.parametrize("bank", BANKS, ids=lambda bank: type(bank).__name__)
 def test_no_channels_are_none(bank, rng):
     image = rng.random((12, 14))
