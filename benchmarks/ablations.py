@@ -4,7 +4,7 @@
         [--sets ...] [--methods ...] [--train-sizes ...] [--seeds N] [--quick]
 
 Each variant is the default recipe with one part changed: on networks (VGG19, SqueezeNet and multiscale filters),
-or on scattering and multiscale filters. Runs are kept in ablations-SET.json as they are
+or on scattering, multiscale filters and the distance from the centre. Runs are kept in ablations-SET.json as they are
 done, in the form of segmentation-SET.json, where the committed ones of the default recipe are; tables with paired
 intervals, of the sets together and of each, are written to ablations.md.
 """
@@ -55,14 +55,16 @@ VARIANTS = {
         "each-angle": "no networks; a channel for each angle, not averaged over turns",
         "eight-angles": "no networks; eight angles instead of four",
         "first-order": "no networks; scattering of the first order only",
-        "scattering-alone": "no networks; scattering alone, no multiscale filters",
-        "multiscale-alone": "no networks; multiscale filters, no scattering",
+        "no-position": "no networks; no distance from the picture's centre",
+        "no-multiscale": "no networks; no multiscale filters",
+        "no-scattering": "no networks; no scattering",
         "hinge": "no networks; hinge instead of squared hinge",
         "balanced": "no networks; both classes weigh the same",
     },
 }
 BASES = {method: base for base, titles in VARIANTS.items() for method in titles}
 TITLES = {method: title for titles in VARIANTS.values() for method, title in titles.items()}
+SCATTERING_OPTIONS = "J: 3, L: 4, angles: averaged"
 QUICK_BANK = "bank={name: multiscale, sigma_max: 4}"
 
 
@@ -96,21 +98,23 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, list[str]]:
             "kernel.family=gaussian",
             "svm.lambdas=[1.0e-2, 1.0e-3, 1.0e-4]",
         ],
-        "scales": [beside_multiscale("J: [1, 2, 3], L: 4, angles: averaged")],
-        "wide": [beside_multiscale("J: [3, 4], L: 4, angles: averaged")],
-        "each-angle": [beside_multiscale("J: 3, L: 4")],
-        "eight-angles": [beside_multiscale("J: 3, L: 8, angles: averaged")],
-        "first-order": [beside_multiscale("J: 3, L: 4, max_order: 1, angles: averaged")],
-        "scattering-alone": ["bank={name: scattering, J: 3, L: 4, angles: averaged}"],
-        "multiscale-alone": ["bank={name: multiscale}"],
+        "scales": [with_scattering("J: [1, 2, 3], L: 4, angles: averaged")],
+        "wide": [with_scattering("J: [3, 4], L: 4, angles: averaged")],
+        "each-angle": [with_scattering("J: 3, L: 4")],
+        "eight-angles": [with_scattering("J: 3, L: 8, angles: averaged")],
+        "first-order": [with_scattering("J: 3, L: 4, max_order: 1, angles: averaged")],
+        "no-position": [with_scattering(SCATTERING_OPTIONS, others=["multiscale"])],
+        "no-multiscale": [with_scattering(SCATTERING_OPTIONS, others=["position"])],
+        "no-scattering": ["bank={name: stacked, banks: [{name: multiscale}, {name: position}]}"],
         "hinge": ["svm.loss=hinge"],
         "balanced": ["svm.class_weight=balanced"],
     }
 
 
-def beside_multiscale(options: str) -> str:
-    """Bank of scattering with these options and multiscale filters, as an option."""
-    return f"bank={{name: stacked, banks: [{{name: scattering, {options}}}, {{name: multiscale}}]}}"
+def with_scattering(options: str, others: Iterable[str] = ("multiscale", "position")) -> str:
+    """Bank of scattering with these options and others, as an option."""
+    banks = [f"scattering, {options}", *others]
+    return f"bank={{name: stacked, banks: [{', '.join(f'{{name: {bank}}}' for bank in banks)}]}}"
 
 
 def tables(results: dict[str, dict[str, Any]]) -> str:

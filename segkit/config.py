@@ -38,6 +38,7 @@ from segkit.features import (
     MultiscaleBank,
     OrbitAveraged,
     OrbitBank,
+    PositionBank,
     ScatteringBank,
     StackedBank,
 )
@@ -130,6 +131,16 @@ class MultiscaleConfig(_Section):
         return _averaged(MultiscaleBank(**options), self)
 
 
+class PositionConfig(_Section):
+    """How far a pixel is from the centre of its picture (`PositionBank`)."""
+
+    name: Literal["position"]
+
+    def build(self, seed: int) -> FilterBank:  # noqa: ARG002
+        """Make the bank; it has nothing random."""
+        return PositionBank()
+
+
 class OrbitConfig(_Section):
     """Rotation-invariant random features of patches (`OrbitBank`)."""
 
@@ -177,6 +188,7 @@ _SingleBank = (
     | Annotated[ModulesConfig, Tag("modules")]
     | Annotated[MultiscaleConfig, Tag("multiscale")]
     | Annotated[OrbitConfig, Tag("orbit")]
+    | Annotated[PositionConfig, Tag("position")]
 )
 
 
@@ -187,6 +199,7 @@ class StackedConfig(_Section):
     banks: Annotated[tuple[Annotated[_SingleBank, Discriminator(_bank_kind)], ...], Field(min_length=1)] = (
         ScatteringConfig(name="scattering", J=3, L=4, angles="averaged"),
         MultiscaleConfig(name="multiscale"),
+        PositionConfig(name="position"),
     )
     orbit: Orbit = None
     orbit_embedding: OrbitEmbedding = "mean"
@@ -211,6 +224,7 @@ _BANK_SCHEMAS: dict[str, type[_Section]] = {
     "modules": ModulesConfig,
     "multiscale": MultiscaleConfig,
     "orbit": OrbitConfig,
+    "position": PositionConfig,
     "stacked": StackedConfig,
 }
 

@@ -22,6 +22,7 @@ from segkit.features import (
     FeatureMaps,
     FilterBank,
     MultiscaleBank,
+    PositionBank,
     ScatteringBank,
     StackedBank,
     bank_from_dict,
@@ -57,8 +58,8 @@ class Segmenter(BaseSegmenter):
     Parameters
     ----------
     bank : FilterBank, default=None
-        Per-pixel features; None stacks ``ScatteringBank(J=3, L=4, angles="averaged")`` and `MultiscaleBank()`, which
-        need no weights.
+        Per-pixel features; None stacks ``ScatteringBank(J=3, L=4, angles="averaged")``, `MultiscaleBank()` and
+        `PositionBank()`, which need no weights.
     selector : MMDSelector or ConditionalCovarianceSelector, default=None
         Which channels to keep; None is `MMDSelector()`. Images are its groups (blocks, of a single image).
     kernels : KernelMixture, default=None
@@ -466,8 +467,8 @@ class Segmenter(BaseSegmenter):
 
 
 def default_bank() -> FilterBank:
-    """Bank that needs no weights: wide scattering for texture, and the filters of pixel classifiers for borders."""
-    return StackedBank([ScatteringBank(J=3, L=4, angles="averaged"), MultiscaleBank()])
+    """Bank that needs no weights: wide scattering for texture, pixel classifiers' filters for borders, and framing."""
+    return StackedBank([ScatteringBank(J=3, L=4, angles="averaged"), MultiscaleBank(), PositionBank()])
 
 
 def _groups(drawn: PixelSample, shapes: Sequence[tuple[int, int]]) -> NDArray[np.intp]:

@@ -6,6 +6,7 @@ from segkit.features.convnet import ConvNetBank
 from segkit.features.modules import Module, ModuleBank
 from segkit.features.multiscale import MultiscaleBank
 from segkit.features.orbit import OrbitBank
+from segkit.features.position import PositionBank
 from segkit.features.registry import BANKS, bank_from_dict, bank_to_dict
 from segkit.features.scattering import ScatteringBank
 from segkit.features.stacked import StackedBank
@@ -21,6 +22,7 @@ __all__ = [
     "MultiscaleBank",
     "OrbitAveraged",
     "OrbitBank",
+    "PositionBank",
     "ScatteringBank",
     "StackedBank",
     "bank_from_dict",

@@ -15,6 +15,7 @@ from segkit.features.convnet import ConvNetBank
 from segkit.features.modules import ModuleBank
 from segkit.features.multiscale import MultiscaleBank
 from segkit.features.orbit import OrbitBank
+from segkit.features.position import PositionBank
 from segkit.features.scattering import ScatteringBank
 from segkit.features.stacked import StackedBank
 
@@ -23,6 +24,7 @@ BANKS: dict[str, type[FilterBank]] = {
     "modules": ModuleBank,
     "multiscale": MultiscaleBank,
     "orbit": OrbitBank,
+    "position": PositionBank,
     "scattering": ScatteringBank,
 }
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from segkit import ConvNetBank, ModuleBank, OrbitBank, ScatteringBank
 from segkit.errors import InputError
-from segkit.features import Module, OrbitAveraged
+from segkit.features import Module, OrbitAveraged, PositionBank
 from segkit.features.base import FeatureMaps, as_image
 
 BANKS = [
@@ -14,6 +14,7 @@ BANKS = [
     OrbitAveraged(ScatteringBank(J=1, L=2, tile=16), embedding="moments"),
     OrbitBank((5,), n_templates=2),
     OrbitBank((5,), n_templates=2, stride=2),
+    PositionBank(),
     ScatteringBank(J=1, L=2, tile=16),
 ]
 
