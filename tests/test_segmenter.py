@@ -20,8 +20,9 @@ from segkit import (
 )
 from segkit.calibration import image_threshold
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
-from segkit.features import Module, MultiscaleBank, OrbitAveraged
+from segkit.features import Module, MultiscaleBank, OrbitAveraged, PositionBank
 from segkit.kernels import Gaussian, Polynomial
+from segkit.metrics import score_masks
 from segkit.regions import merge_small_regions
 from segkit.segmenter import _grid
 from segkit.store import read_model, write_model
@@ -315,10 +316,23 @@ def test_drawn_templates_of_a_file_are_checked(tmp_path, data):
 def test_default_recipe_needs_no_weights(data):
     images, masks = data
     segmenter = Segmenter(selection_pixels=200, training_pixels=300).fit(images[:1], masks[:1])
-    assert [type(bank) for bank in segmenter.bank_.banks] == [ScatteringBank, MultiscaleBank]
+    assert [type(bank) for bank in segmenter.bank_.banks] == [ScatteringBank, MultiscaleBank, PositionBank]
     assert isinstance(segmenter.selector_, MMDSelector)
     assert isinstance(segmenter.kernels_, LinearGaussianMixture)
     assert segmenter.lambda_ in segmenter.lambdas
+
+
+def test_place_in_the_picture_tells_alone_where_pixels_do_not(rng):
+    images = list(rng.random((4, 64, 64), dtype=np.float32))
+    disc = (PositionBank().dense(images[0])[0] < 0.5).astype(np.uint8)
+
+    def score(bank):
+        segmenter = Segmenter(bank, selection_pixels=300, training_pixels=600, random_state=0)
+        predicted = segmenter.fit(images[:2], [disc] * 2).predict(images[2:])
+        return score_masks([disc] * 2, predicted, 2).mean_iou.mean()
+
+    assert score(None) > 0.9
+    assert score(MultiscaleBank()) < 0.7
 
 
 def linear(**options):
