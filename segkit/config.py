@@ -173,13 +173,20 @@ def _averaged(
     return OrbitAveraged(bank, orbit=section.orbit, embedding=section.orbit_embedding)
 
 
-def _bank_kind(value: Any) -> str:
+def _single_kind(value: Any) -> str:
+    """Kind of a bank that is not stacked; without a name it is the scattering bank."""
     name = (
         value.get("name", "scattering")
         if isinstance(value, Mapping)
         else getattr(value, "name", "scattering")
     )
     return name if name in _BANK_SCHEMAS and name != "convnet" else "convnet"
+
+
+def _bank_kind(value: Any) -> str:
+    """Kind of a bank; what any bank understands, without a name, is for the default one, which is stacked."""
+    unnamed = isinstance(value, Mapping) and "name" not in value
+    return "stacked" if unnamed and value.keys() <= StackedConfig.model_fields.keys() else _single_kind(value)
 
 
 _SingleBank = (
@@ -196,7 +203,7 @@ class StackedConfig(_Section):
     """Several banks as one (`StackedBank`); each is a mapping of its bank's options."""
 
     name: Literal["stacked"] = "stacked"
-    banks: Annotated[tuple[Annotated[_SingleBank, Discriminator(_bank_kind)], ...], Field(min_length=1)] = (
+    banks: Annotated[tuple[Annotated[_SingleBank, Discriminator(_single_kind)], ...], Field(min_length=1)] = (
         ScatteringConfig(name="scattering", J=3, L=4, angles="averaged"),
         MultiscaleConfig(name="multiscale"),
         PositionConfig(name="position"),
@@ -481,27 +488,38 @@ def _assign(options: dict[str, Any], key: str, value: Any) -> None:
 
 def _explain(error: Any, options: Mapping[str, Any]) -> str:
     """One sentence for the first fault pydantic found."""
-    # pydantic puts the kind of bank after "bank"
-    location = [str(part) for n, part in enumerate(error["loc"]) if n != 1 or part not in _BANK_SCHEMAS]
+    # where pydantic found it, without the kinds of banks and of values that it puts between the keys
+    location: list[str] = []
+    within: list[Any] = []
+    value: Any = options
+    for part in error["loc"]:
+        if (isinstance(value, Mapping) and part in value) or (
+            isinstance(value, list) and isinstance(part, int)
+        ):
+            location.append(str(part))
+            within.append(value)
+            value = value[part]
     key = ".".join(location)
     if error["type"] == "extra_forbidden":
-        siblings = _siblings(location[:-1], options)
-        if location[0] == "bank" and (
-            owners := [kind for kind, schema in _BANK_SCHEMAS.items() if location[-1] in schema.model_fields]
-        ):
-            name = options["bank"].get("name", "scattering")
-            return f"{key} is no option of bank.name={name}, but of the {' and '.join(owners)} bank: set bank.name too"
-        near = get_close_matches(location[-1], siblings, n=1, cutoff=0) or siblings[:1]
-        nearest = ".".join([*location[:-1], *near])
-        return f"unknown key {key}: the nearest is {nearest}; there are {', '.join(siblings)}"
+        return _explain_unknown(location, within[-1])
+    if error["type"] == "tuple_type":
+        return f"{key}={error['input']!r}: give a list; only items of one given before can be set one by one"
     return f"{key}={error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
 
 
-def _siblings(section: list[str], options: Mapping[str, Any]) -> list[str]:
-    """Keys that exist in a section (the bank's depend on its name)."""
-    if not section:
-        return list(Config.model_fields)
-    if section[0] == "bank":
-        return list(_BANK_SCHEMAS[_bank_kind(options["bank"])].model_fields)
-    default = Config.model_fields[section[0]].default
-    return list(type(default).model_fields) if isinstance(default, BaseModel) else []
+def _explain_unknown(location: list[str], section: Mapping[str, Any]) -> str:
+    """Name what an unknown key may have meant."""
+    *parents, unknown = location
+    key, where = ".".join(location), ".".join(parents)
+    siblings = list(Config.model_fields)
+    if parents and parents[0] == "bank":
+        kind = _bank_kind(section) if parents == ["bank"] else _single_kind(section)
+        siblings = list(_BANK_SCHEMAS[kind].model_fields)
+        if owners := [name for name, schema in _BANK_SCHEMAS.items() if unknown in schema.model_fields]:
+            name = section.get("name", kind)
+            return f"{key} is no option of {where}.name={name}, but of the {' and '.join(owners)} bank: set {where}.name too"
+    elif parents:
+        siblings = list(type(Config.model_fields[parents[0]].default).model_fields)
+    near = get_close_matches(unknown, siblings, n=1, cutoff=0) or siblings[:1]
+    nearest = ".".join([*parents, *near])
+    return f"unknown key {key}: the nearest is {nearest}; there are {', '.join(siblings)}"

@@ -19,8 +19,8 @@ from segkit import __version__
 from segkit.errors import ModelFileError, OutputError
 from segkit.images.write import atomic
 
-FORMAT_VERSION = 5
-READABLE = (1, 2, 3, 4, 5)
+FORMAT_VERSION = 6
+READABLE = (1, 2, 3, 4, 5, 6)
 SUFFIX = ".segkit"
 _KEY = "segkit"
 

@@ -105,6 +105,11 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     ModelFileError
         If the arrays do not fit each other, or the bank's weights are not those of the training.
     """
+    if header["format_version"] < 6 and _is_averaged(header["bank"]):
+        raise ModelFileError(
+            f"{path}: its features are averaged over turns as up to format version 5, no longer known; "
+            f"train it anew, or use the segkit that wrote it ({header['versions']['segkit']})"
+        )
 
     def part(prefix: str) -> Arrays:
         return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
@@ -167,6 +172,11 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
         raise ModelFileError(
             f"{path}: these do not fit the rest: {', '.join(wrong)}; copy it anew or train again"
         )
+
+
+def _is_averaged(bank: dict[str, Any]) -> bool:
+    """Tell whether a stored bank, or one of its banks, is averaged over turns."""
+    return "orbit" in bank or any(map(_is_averaged, bank.get("banks", ())))
 
 
 def parameters_of(header: dict[str, Any]) -> dict[str, Any]:

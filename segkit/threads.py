@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 # Of a thread that keeps linear algebra to itself: how many threads may work, and the libraries that it found, for
-# looking for them takes milliseconds.
+# looking for them takes milliseconds. Torch, which is imported late, brings its own.
 _mine = local()
 
 
@@ -37,13 +37,13 @@ def single_threaded_blas() -> Iterator[None]:
     if hasattr(_mine, "n_threads"):
         yield
         return
-    _mine.controller = ThreadpoolController()
+    _mine.controller, _mine.knows_torch = ThreadpoolController(), "torch" in sys.modules
     _mine.n_threads = _blas_threads(_mine.controller)
     try:
         with _mine.controller.limit(limits=1, user_api="blas"):
             yield
     finally:
-        del _mine.n_threads, _mine.controller
+        del _mine.n_threads, _mine.controller, _mine.knows_torch
 
 
 def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Generator[Result, None, None]:
@@ -66,6 +66,8 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Gen
         yield from map(function, items)
         return
     with single_threaded_blas():
+        if "torch" in sys.modules and not _mine.knows_torch:
+            _mine.controller, _mine.knows_torch = ThreadpoolController(), True
         controller = _mine.controller
 
         def work_alone() -> None:

@@ -84,6 +84,19 @@ def test_an_orbit_averages_any_bank(name, kind, orbit):
     assert (bank.orbit, bank.embedding) == (orbit, "moments")
 
 
+@pytest.mark.parametrize("options", [[], ["bank={}"], ["bank.orbit=d4"]])
+def test_a_bank_without_a_name_is_the_default_one(options):
+    bank = Config.load(None, options).build().bank
+    if options == ["bank.orbit=d4"]:
+        assert type(bank) is OrbitAveraged
+        bank = bank.bank
+    assert repr(bank) == repr(default_bank())
+
+
+def test_options_of_scattering_without_a_name_are_of_scattering_alone():
+    assert Config.load(None, ["bank.J=2", "bank.orbit=d4"]).build().bank.bank.J == 2
+
+
 def test_the_orbit_bank_has_options_of_its_own():
     bank = Config.load(None, ["bank.name=orbit", "bank.patch_sizes=[5]", "seed=7"]).build().bank
     assert bank.get_params() == OrbitBank((5,), random_state=7).get_params()
@@ -118,6 +131,16 @@ def test_the_orbit_bank_has_options_of_its_own():
         ("svm.C", "--set svm.C: needed is key=value"),
         ("svm.C={", "--set svm.C={ is not YAML"),
         ("seed.x=1", "seed={'x': 1}"),
+        ("bank.J=0", "bank.J=0: input should be greater than 0"),
+        (
+            "bank.banks=[{name: squeezenet1_0, orbits: d4}]",
+            "unknown key bank.banks.0.orbits: the nearest is bank.banks.0.orbit; there are name, weights",
+        ),
+        (
+            "bank.banks=[{name: multiscale, J: 2}]",
+            "bank.banks.0.J is no option of bank.banks.0.name=multiscale, but of the scattering bank: set bank.banks.0.name",
+        ),
+        ("bank.banks.0.orbit=d4", "bank.banks={'0': {'orbit': 'd4'}}: give a list"),
         ("bank=vgg16", "bank='vgg16'"),
     ],
 )

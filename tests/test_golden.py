@@ -12,6 +12,7 @@ import pytest
 import segkit
 from segkit import MMDSelector, ModuleBank, Segmenter
 from segkit.calibration import image_threshold
+from segkit.features import OrbitAveraged
 from segkit.store import FORMAT_VERSION
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -45,7 +46,7 @@ def test_old_models_predict_what_they_did(version):
 if __name__ == "__main__":
     image, mask = picture()
     segmenter = Segmenter(
-        ModuleBank(({"n_scales": 2, "n_angles": 4},)),
+        OrbitAveraged(ModuleBank(({"n_scales": 2, "n_angles": 4},)), orbit="d4"),
         selector=MMDSelector(n_features_to_select=5),
         selection_pixels=200,
         training_pixels=600,

@@ -294,6 +294,21 @@ def test_orbit_banks_come_back_from_files(tmp_path, data, bank):
     assert not hasattr(bank, "templates_")
 
 
+@pytest.mark.parametrize("stacked", [False, True])
+def test_averages_of_earlier_formats_are_refused(tmp_path, data, stacked):
+    images, masks = data
+    bank = OrbitAveraged(BANK, orbit="d4")
+    quick(StackedBank([BANK, bank]) if stacked else bank).fit(images[:1], masks[:1]).save(
+        tmp_path / "m.segkit"
+    )
+    header, arrays = read_model(tmp_path / "m.segkit")
+    write_model(tmp_path / "old.segkit", header | {"format_version": 5}, arrays)
+    with pytest.raises(
+        ModelFileError, match=r"old\.segkit: its features are averaged over turns as up to format"
+    ):
+        segkit.load(tmp_path / "old.segkit")
+
+
 def test_drawn_templates_of_a_file_are_checked(tmp_path, data):
     images, masks = data
     bank = OrbitBank((5,), n_templates=4, n_angles=4, templates="patches")

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import threading
 import time
 from contextlib import closing
@@ -98,6 +100,22 @@ def test_workers_keep_torch_to_one_thread(n_threads):
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_workers_keep_torch_to_one_thread_that_was_imported_late():
+    """In a process of its own: here torch may have been imported already."""
+    script = """
+from threadpoolctl import threadpool_limits
+import numpy, sys
+from segkit.threads import in_threads, single_threaded_blas
+with threadpool_limits(2, user_api="blas"), single_threaded_blas():
+    assert "torch" not in sys.modules
+    import torch
+    torch.set_num_threads(2)
+    print(set(in_threads(lambda _: torch.get_num_threads(), range(4))))
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["{1}"]
 
 
 def test_linear_algebra_gets_its_threads_back_if_the_results_are_left(n_threads):

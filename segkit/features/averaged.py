@@ -22,6 +22,8 @@ from segkit.features.base import (
 )
 
 EMBEDDINGS = ("mean", "moments")
+# Deviations below this part of a channel's largest mean are rounding.
+ROUNDING = 1e-6
 # Features read at a time, 32 MB.
 BLOCK_SIZE = 2**23
 
@@ -88,12 +90,14 @@ class OrbitAveraged(FilterBank):
 
     @property
     def halo(self) -> int:
-        """Halo of the bank, as far as the corners of its square reach when they are turned.
+        """Halo of the bank, as far as the corners of its square reach when they are turned, and a cell between grids.
 
         What lies farther away does not matter to a pixel. Yet a tile with this halo has the features of
         the whole image only if `orbit` is "d4" and the bank has an alignment of 1.
         """
-        return self.bank.halo if self.orbit == "d4" else math.ceil(math.sqrt(2) * (self.bank.halo + 1))
+        self._check()
+        halo = self.bank.halo if self.orbit == "d4" else math.ceil(math.sqrt(2) * (self.bank.halo + 1))
+        return halo + (self.alignment if self.alignment > 1 else 0)
 
     @property
     def alignment(self) -> int:
@@ -160,21 +164,25 @@ class OrbitAveraged(FilterBank):
 
 
 class _Moments:
-    """Sums over the group of some channels and of their squares, at cells that lie evenly about the image's centre.
+    """Sums over the group of some channels, and of squares of what they differ by from those of its first element.
 
-    In double precision the sums of a few single-precision numbers do not depend on their order.
+    They are taken at cells that lie evenly about the image's centre, and in double precision, where sums of a few
+    single-precision numbers are exact.
     """
 
     def __init__(self, stack: FeatureMaps, shape: tuple[int, ...], n_moments: int) -> None:
         self.indices, self.stride = stack.indices, stack.stride
         self.rows, self.cols = (_cells(length, stack.stride) for length in shape[:2])
+        self.first: FloatArray | None = None
         self.sums = np.zeros((n_moments, self.indices.size, self.rows.size, self.cols.size))
 
     def add(self, features: FloatArray) -> None:
         """Add the channels of a turned image, (n_channels, n_rows, n_cols)."""
+        if self.first is None:
+            self.first = features
         self.sums[0] += features
         for squares in self.sums[1:]:
-            squares += np.square(features, dtype=np.float64)
+            squares += np.square(np.subtract(features, self.first, dtype=np.float64))
 
     def maps(self, n_turns: int, n_channels: int) -> Iterator[FeatureMaps]:
         """Give the means and, as channels behind all `n_channels`, the standard deviations."""
@@ -182,7 +190,8 @@ class _Moments:
         means = self.sums[0] / n_turns
         yield FeatureMaps(means.astype(np.float32), self.indices, *grid)
         for squares in self.sums[1:]:
-            deviations = np.sqrt(np.maximum(squares / n_turns - means**2, 0))
+            deviations = np.sqrt(np.maximum(squares / n_turns - (means - self.first) ** 2, 0))
+            deviations[deviations < ROUNDING * np.abs(means).max(axis=(1, 2), keepdims=True)] = 0
             yield FeatureMaps(deviations.astype(np.float32), self.indices + n_channels, *grid)
 
 

@@ -174,6 +174,8 @@ class ConvNetBank(FilterBank):
             raise ConfigError(
                 f"pyramid {list(self.pyramid)}: give one or more of 1, 1/2, 1/3 and so on, such as [1, 0.5]"
             )
+        if len(set(self.pyramid)) < len(self.pyramid):
+            raise ConfigError(f"pyramid {list(self.pyramid)}: give each scale once")
         cached: Trace | None = getattr(self, "_trace_cache", None)
         if cached is None:
             state = None if self.weights == "random" else load_weights(self.network, self.weights)

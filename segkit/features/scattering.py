@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from segkit.checks import is_whole
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, FloatArray, as_image
 from segkit.threads import in_threads
@@ -30,6 +31,8 @@ CELLS = 3
 SIDES = (256, 192)
 # The largest J whose tiles are worth their overlap at these; they double with each one above.
 WIDEST = 4
+# The largest J: filters of the next would take minutes and gigabytes.
+LARGEST = 6
 
 
 class ScatteringBank(FilterBank):
@@ -40,7 +43,7 @@ class ScatteringBank(FilterBank):
     Parameters
     ----------
     J : int or sequence of int, default=(1, 2, 3)
-        Averaging scale: maps are averaged over about 2**J pixels and given at that stride. Several
+        Averaging scale, from 1 to 6: maps are averaged over about 2**J pixels and given at that stride. Several
         scales put their maps side by side, small ones to place borders, large ones to tell textures.
     L : int, default=8
         Angles of the wavelets, over half a turn.
@@ -49,6 +52,8 @@ class ScatteringBank(FilterBank):
     angles : {"each", "averaged"}, default="each"
         "each": a channel for each path. "averaged": the mean of the paths that turns by multiples of 180 / L degrees
         and reflections of the image take to one another; the angle between the two wavelets of second order remains.
+        Cells lie at multiples of 2**J from the first row and column, turned or not: maps turn with the image exactly if
+        its sides are one more than such a multiple, else as far as the maps between cells can be told from the cells.
         For J = 3 and L = 4 these are 13 channels instead of 61.
     pixels : bool, default=True
         Whether the image itself, the empty path with no averaging, is among the channels.
@@ -144,9 +149,13 @@ class ScatteringBank(FilterBank):
         return stacks
 
     def _scales(self) -> tuple[int, ...]:
-        scales = (self.J,) if isinstance(self.J, int) else tuple(self.J)
-        if not scales or min(scales) < 1:
-            raise ConfigError(f"J={self.J}: give one or more J from 1 up")
+        scales: tuple[Any, ...] = tuple(self.J) if np.ndim(self.J) else (self.J,)  # type: ignore[arg-type]
+        if not scales or not all(is_whole(scale) and scale <= LARGEST for scale in scales):
+            raise ConfigError(f"J={self.J}: give one or more whole numbers from 1 to {LARGEST}")
+        if len(set(scales)) < len(scales):
+            raise ConfigError(f"J={self.J}: give each scale once")
+        if not is_whole(self.L):
+            raise ConfigError(f"L={self.L}: give a whole number of angles, 1 or more")
         if self.tile is not None and (self.tile < 1 or self.tile % 2 ** max(scales)):
             raise ConfigError(
                 f"J={self.J} with tiles of {self.tile}: give a multiple of {2 ** max(scales)}, or null"

@@ -23,6 +23,7 @@ from segkit.features import (
     FeatureMaps,
     FilterBank,
     Module,
+    MultiscaleBank,
     OrbitAveraged,
     bank_from_dict,
     bank_to_dict,
@@ -57,6 +58,14 @@ def cells_of(stack):
     """Rows and columns of the cells of a stack, in pixels."""
     at = np.indices(stack.values.shape[1:]).reshape(2, -1) * stack.stride
     return at + np.broadcast_to(stack.offset, 2)[:, None]
+
+
+def bilinear(values, row, col):
+    """One value between four others."""
+    top, left = int(row), int(col)
+    upper = values[top, left] * (1 - (col - left)) + values[top, left + 1] * (col - left)
+    lower = values[top + 1, left] * (1 - (col - left)) + values[top + 1, left + 1] * (col - left)
+    return upper * (1 - (row - top)) + lower * (row - top)
 
 
 def averaged_naively(elements, stack):
@@ -110,6 +119,39 @@ def test_mean_and_deviation_over_the_group_equal_a_naive_loop():
         np.testing.assert_array_equal(spread.indices, stack.indices + n)
         np.testing.assert_allclose(spread.values, naive.std(axis=0), atol=1e-5)
     assert max(stack.values.max() for stack in both[1::2]) > 0.01
+
+
+def test_what_does_not_vary_over_the_group_has_no_deviation():
+    """Rounding would be scaled up to the size of a feature."""
+    image = texture((40, 52), seed=3)
+    bank = OrbitAveraged(MultiscaleBank(sigma_max=4), embedding="moments")
+    names = [channel.name for channel in bank.channels(1)]
+    maps = dict(zip(names, bank.dense(image), strict=True))
+    for sigma in (1, 2, 4):
+        assert not maps[f"std sigma={sigma} intensity"].any()
+        assert maps[f"mean sigma={sigma} intensity"].any()
+
+
+@pytest.mark.parametrize("orbit", [1, 3])
+def test_turned_images_are_mirrored_at_their_edges(orbit):
+    seen = []
+
+    class Seeing(Window):
+        def maps(self, image, channels=None):
+            seen.append(image[:, :, 0])
+            return super().maps(image, channels)
+
+    image = texture((9, 12), seed=1)
+    OrbitAveraged(Seeing(), orbit=orbit).maps(image)
+    assert len(seen) == orbit
+    for number, turned in enumerate(seen):
+        angle = 2 * np.pi * number / orbit
+        back = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+        centre, turned_centre = (np.array(image.shape) - 1) / 2, (np.array(turned.shape) - 1) / 2
+        mirrored = np.pad(image, 12, mode="reflect")
+        for pixel in np.ndindex(*turned.shape):
+            row, col = back @ (pixel - turned_centre) + centre + 12
+            assert turned[pixel] == pytest.approx(bilinear(mirrored, row, col), abs=1e-5)
 
 
 @pytest.mark.parametrize("angles", [1, 4])
@@ -176,7 +218,7 @@ def test_channels_are_the_banks_or_their_moments():
 
 def test_halo_alignment_and_weights_are_the_banks():
     averaged = OrbitAveraged(CONVNET, embedding="moments")
-    assert (averaged.halo, averaged.alignment) == (CONVNET.halo, CONVNET.alignment)
+    assert (averaged.halo, averaged.alignment) == (CONVNET.halo + CONVNET.alignment, CONVNET.alignment)
     assert OrbitAveraged(CONVNET, orbit=8).halo >= np.sqrt(2) * CONVNET.halo
     last = len(averaged.channels(3)) - 1
     weights = averaged.weights_used(np.array([0, last]), 3)
@@ -191,21 +233,27 @@ def test_halo_alignment_and_weights_are_the_banks():
 
 
 class Window(FilterBank):
-    """The mean of the square of so many pixels about a pixel."""
+    """The mean of the square of so many pixels about a pixel, at every pixel or at some."""
 
-    def __init__(self, reach=0):
+    def __init__(self, reach=0, stride=1):
         self.reach = reach
+        self.stride = stride
 
     def channels(self, n_image_channels=3):
         return (Channel("mean", "mean"),)
 
     @property
     def halo(self):
-        return self.reach
+        return self.reach + (self.stride if self.stride > 1 else 0)
+
+    @property
+    def alignment(self):
+        return self.stride
 
     def maps(self, image, channels=None):
         mean = ndimage.uniform_filter(as_image(image)[:, :, 0], 2 * self.reach + 1, mode="mirror")
-        return [FeatureMaps(mean[None], np.array([0]))]
+        cells = mean[None, :: self.stride, :: self.stride]
+        return [FeatureMaps(cells, np.array([0]), float(self.stride))]
 
 
 @pytest.mark.parametrize(("orbit", "reach"), [("d4", 0), ("d4", 3), (8, 0), (8, 1), (8, 3), (24, 2)])
@@ -218,6 +266,20 @@ def test_features_depend_on_pixels_up_to_the_halo(orbit, reach):
         response = bank.dense(image)[0]
         farthest = max(farthest, *np.abs(np.argwhere(response > 1e-6) - pixel).max(axis=0))
     assert farthest == bank.halo
+
+
+@pytest.mark.parametrize("orbit", ["d4", 8])
+@pytest.mark.parametrize("stride", [2, 4, 8])
+def test_features_of_coarse_maps_depend_on_pixels_within_the_halo(orbit, stride):
+    bank = OrbitAveraged(Window(1, stride), orbit=orbit)
+    farthest = 0
+    for pixel in np.ndindex(stride, stride):
+        image = np.zeros((61, 64), dtype=np.float32)
+        at = np.add(pixel, 28)
+        image[tuple(at)] = 1
+        seen = np.argwhere(bank.dense(image)[0] > 1e-6)
+        farthest = max(farthest, *np.abs(seen - at).max(axis=0, initial=0))
+    assert bank.bank.halo < farthest <= bank.halo
 
 
 def test_a_tile_with_its_halo_equals_the_whole_under_the_symmetries():

@@ -60,6 +60,13 @@ def test_upsampling_some_rows_gives_those_rows(rng):
     np.testing.assert_array_equal(maps.upsample((20, 16), np.arange(6, 11)), maps.upsample((20, 16))[:, 6:11])
 
 
+def test_maps_as_large_as_the_image_are_its_pixels_only_without_an_offset(rng):
+    values = rng.standard_normal((2, 5, 4)).astype(np.float32)
+    np.testing.assert_array_equal(FeatureMaps(values, np.arange(2)).upsample((5, 4)), values)
+    moved = FeatureMaps(values, np.arange(2), 1.0, (1.0, 0.0)).upsample((5, 4))
+    np.testing.assert_array_equal(moved, values[:, [0, 0, 1, 2, 3]])
+
+
 def test_linear_ramp_is_reproduced_between_cell_centres():
     centres = 1.5 + 4 * np.arange(6, dtype=np.float32)
     maps = FeatureMaps(np.tile(centres, (6, 1))[None], np.array([0]), 4.0, 1.5)

@@ -236,6 +236,7 @@ def test_genuine_weights_see_colour_and_edges(shared):
         ({"preprocessing": "keras"}, ConfigError, "preprocessing 'keras': choose one of torchvision, caffe"),
         ({"channel_mode": "hsv"}, ConfigError, "channel_mode 'hsv': choose one of rgb, each, mean"),
         ({"pyramid": (2,)}, ConfigError, "pyramid [2]: give one or more of 1, 1/2, 1/3"),
+        ({"pyramid": (1, 0.5, 1)}, ConfigError, "pyramid [1, 0.5, 1]: give each scale once"),
         ({"pyramid": (1, 0.6)}, ConfigError, "pyramid [1, 0.6]: give one or more of 1, 1/2, 1/3"),
         (
             {"network": "vg16", "weights": "imagenet"},

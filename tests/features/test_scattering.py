@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from kymatio import Scattering2D
 from scipy import ndimage
+from sklearn.base import clone
 
 from segkit.errors import ConfigError
 from segkit.features import ScatteringBank
@@ -129,6 +130,20 @@ def test_averages_are_means_over_the_paths_that_turns_take_to_one_another(small,
         np.testing.assert_allclose(mine, np.mean(members, axis=0), atol=1e-6)
 
 
+def test_averages_of_the_first_order_are_those_of_both(image):
+    both = ScatteringBank(J=2, L=3, tile=32, angles="averaged")
+    first = clone(both).set_params(max_order=1)
+    wanted = [n for n, channel in enumerate(both.channels(3)) if "order 2" not in channel.name]
+    assert [both.channels(3)[n].name for n in wanted] == [channel.name for channel in first.channels(3)]
+    np.testing.assert_allclose(first.dense(image), both.dense(image)[wanted], atol=1e-6)
+
+
+def test_scales_may_be_of_numpys_types(image):
+    options = {"L": np.int64(2), "tile": 32}
+    found = ScatteringBank(J=np.array([1, 2]), **options).dense(image)
+    np.testing.assert_array_equal(found, ScatteringBank(J=(1, 2), L=2, tile=32).dense(image))
+
+
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_averages_turn_with_the_image(mirrored):
     """Cells of four pixels lie evenly in 65."""
@@ -156,8 +171,14 @@ def test_moving_an_image_by_a_stride_moves_its_maps(image):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"J": 0}, "J=0: give one or more J from 1 up"),
-        ({"J": ()}, "give one or more J from 1 up"),
+        ({"J": 0}, "J=0: give one or more whole numbers from 1 to 6"),
+        ({"J": ()}, "J=(): give one or more whole numbers from 1 to 6"),
+        ({"J": (2, 7)}, "J=(2, 7): give one or more whole numbers from 1 to 6"),
+        ({"J": 2.5}, "J=2.5: give one or more whole numbers from 1 to 6"),
+        ({"J": True}, "J=True: give one or more whole numbers from 1 to 6"),
+        ({"J": (2, 1, 2)}, "J=(2, 1, 2): give each scale once"),
+        ({"L": 0}, "L=0: give a whole number of angles, 1 or more"),
+        ({"L": 2.5}, "L=2.5: give a whole number of angles, 1 or more"),
         ({"J": 3, "tile": 100}, "J=3 with tiles of 100: give a multiple of 8, or null"),
         ({"max_order": 3}, "max_order 3: choose 1 or 2"),
         ({"angles": "none"}, "angles 'none': choose one of each, averaged"),
