@@ -22,7 +22,16 @@ import numpy as np
 
 from benchmarks.common import markdown_table, signed
 from benchmarks.segmentation import NETWORKS as BANKS
-from benchmarks.segmentation import SETS, Results, measure, parser_of, scores_of, stacked_bank, write_made_up
+from benchmarks.segmentation import (
+    SETS,
+    Results,
+    measure,
+    parse,
+    parser_of,
+    scores_of,
+    stacked_bank,
+    write_made_up,
+)
 from benchmarks.tables.common import RESULTS
 from segkit.errors import SegkitError
 from segkit.statistics import compare, compare_pooled
@@ -166,7 +175,7 @@ def with_base(path: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = parser_of(__doc__, methods=tuple(TITLES), train_sizes=[1, 5])
-    arguments = parser.parse_args()
+    arguments = parse(parser)
     try:
         with tempfile.TemporaryDirectory() as temporary:
             if arguments.quick:

@@ -42,11 +42,13 @@ def sgemm_rate(n: int = 2048, n_repeats: int = 5) -> float:
 
 @cache
 def digest_sources() -> str:
-    """Digest of segkit's own code: two runs with the same one are of the same version."""
+    """Digest of segkit's own code and configurations: two runs with the same one are of the same version."""
     folder = Path(segkit.__file__).parent
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.py")}
+    files |= {f"configs/{path.name}": path for path in CONFIGS.glob("*.yaml")}
+    for name, path in sorted(files.items()):
+        digest.update(name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import split, write_result
-from benchmarks.segmentation import METHODS, QUICK, overrides_of, parser_of, write_made_up
+from benchmarks.segmentation import METHODS, QUICK, overrides_of, parse, parser_of, write_made_up
 from segkit.benchmark import Method, load_methods
 from segkit.benchmark.machine import machine
 from segkit.images import Dataset, load_pairs
@@ -61,7 +61,7 @@ def measure(
 def main() -> None:
     parser = parser_of(__doc__, methods=METHODS, train_sizes=[5])
     parser.set_defaults(seeds=1)
-    arguments = parser.parse_args()
+    arguments = parse(parser)
     arguments.methods = list(dict.fromkeys([*arguments.methods, RIVAL]))
     arguments.max_steps, arguments.device = 400, "cpu"
     records = []

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -137,11 +138,11 @@ def measure(
         if "error" in outcome:
             print(f"{results.name} {unit.name} failed: {outcome['error']}", flush=True)
             continue
-        # paths of this machine are nobody's business
+        # folders of this machine are nobody's business
         settings = [
-            option
+            re.sub(r'(weights"?[=:] ?"?)[^",]*/', r"\1", option)
             for option in overrides
-            if option.startswith(f"{unit.method.name}.") and "weights" not in option
+            if option.startswith(f"{unit.method.name}.")
         ]
         results.add(outcome, {"options": settings})
         mean = np.mean([record["mean_iou"] for record in outcome["records"]])
@@ -200,11 +201,20 @@ def parser_of(
     return parser
 
 
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Parse the command line; only the quick form brings its own images and needs no weights."""
+    arguments = parser.parse_args()
+    missing = [f"--{name}" for name in ("data", "vgg19", "squeezenet") if getattr(arguments, name) is None]
+    if missing and not arguments.quick:
+        parser.error(f"{', '.join(missing)}: needed, or --quick")
+    return arguments
+
+
 def main() -> None:
     parser = parser_of(__doc__, methods=METHODS, train_sizes=[1, 2, 3, 5, 15])
     parser.add_argument("--max-steps", type=int, default=400)
     parser.add_argument("--device", default="auto")
-    arguments = parser.parse_args()
+    arguments = parse(parser)
     try:
         with tempfile.TemporaryDirectory() as temporary:
             if arguments.quick:
