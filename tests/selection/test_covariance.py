@@ -43,8 +43,9 @@ def test_recovery_is_no_lower_than_recorded(shared, task, n):
 def test_draws_are_those_the_statistics_were_recorded_on(shared, task):
     fixture = np.load(shared / "oracle" / "ccm_fixture.npz")
     X, y = ccm.TASKS[task].draw(60, np.random.RandomState(7))
-    np.testing.assert_array_equal(X, fixture[f"{task}_X"])
-    np.testing.assert_array_equal(y, fixture[f"{task}_Y"])
+    # logarithms and sines may differ in their last digit from one processor to another
+    np.testing.assert_allclose(X, fixture[f"{task}_X"], rtol=1e-12)
+    np.testing.assert_allclose(y, fixture[f"{task}_Y"], rtol=1e-12)
 
 
 def test_benchmark_compares_both_schemes(capsys):
