@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from segkit.base import FloatArray
 from segkit.features import FeatureMaps
+from segkit.features.base import as_slice
 from segkit.kernels import KernelMixture
 from segkit.linear import LinearSVM
 
@@ -69,10 +70,10 @@ def _add_nonlinear(
     """Add ``dot(X, coef)`` in blocks of rows, X the values of some channels at each pixel."""
     height, width = decisions.shape[:2]
     stacks = [stack.only(channels) for stack in stacks if np.isin(stack.indices, channels).any()]
-    column = np.concatenate([stack.indices for stack in stacks]).argsort()
+    column = as_slice(np.concatenate([stack.indices for stack in stacks]).argsort())
     n_rows = max(1, PIXELS_AT_ONCE // width)
     for top in range(0, height, n_rows):
         rows = np.arange(top, min(top + n_rows, height))
         features = np.concatenate([stack.upsample((height, width), rows) for stack in stacks])[column]
-        values = dot(features.reshape(len(column), -1).T, coef)
+        values = dot(features.reshape(len(features), -1).T, coef)
         decisions[rows] += values.reshape(rows.size, width, -1)

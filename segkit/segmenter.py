@@ -448,7 +448,8 @@ class Segmenter(BaseSegmenter):
     def _standardised(self, stack: FeatureMaps) -> FeatureMaps:
         """Kept channels of one grid, standardised there: interpolation commutes with it."""
         column = np.searchsorted(self._kept, stack.indices)
-        values = (stack.values - self._mean[column, None, None]) / self._scale[column, None, None]
+        values = stack.values - self._mean[column, None, None]
+        values /= self._scale[column, None, None]
         return FeatureMaps(values, stack.indices, stack.stride, stack.offset)
 
     def _labels(self, decisions: FloatArray) -> NDArray[np.intp]:

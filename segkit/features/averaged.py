@@ -20,10 +20,14 @@ from segkit.features.base import (
     as_image,
     rotation_matrices,
 )
+from segkit.threads import in_threads
 
 EMBEDDINGS = ("mean", "moments")
 # Deviations below this part of a channel's largest mean are rounding.
 ROUNDING = 1e-6
+# Views of an image of so many pixels at most are computed side by side; those of a larger one fill the cores, and the
+# memory, one by one.
+PIXELS_SIDE_BY_SIDE = 2**20
 # Features read at a time, 32 MB.
 BLOCK_SIZE = 2**23
 
@@ -121,13 +125,18 @@ class OrbitAveraged(FilterBank):
         n_channels = self.bank.n_channels(image.shape[2])
         wanted = np.unique(channels % n_channels)
         n_moments = 1 + bool((channels >= n_channels).any())
-        moments: list[_Moments] = []
-        for turn in self._turns:
+
+        def look(turn: NDArray[np.float64]) -> list[FeatureMaps]:
+            """Compute maps of the turned image, read at cells that lie evenly about the centre of the image."""
             view = _Symmetry(image, turn) if self.orbit == "d4" else _Turned(image, turn)
-            stacks = self.bank.maps(view.image, wanted)
-            moments = moments or [_Moments(stack, image.shape, n_moments) for stack in stacks]
+            return [_read(view, stack, image.shape) for stack in self.bank.maps(view.image, wanted)]
+
+        side_by_side = image.shape[0] * image.shape[1] <= PIXELS_SIDE_BY_SIDE
+        moments: list[_Moments] = []
+        for stacks in (in_threads if side_by_side else map)(look, self._turns):
+            moments = moments or [_Moments(stack, n_moments) for stack in stacks]
             for moment, stack in zip(moments, stacks, strict=True):
-                moment.add(view.read(stack, moment.rows, moment.cols))
+                moment.add(stack.values)
         averaged = [maps for moment in moments for maps in moment.maps(len(self._turns), n_channels)]
         return [stack.only(channels) for stack in averaged if np.isin(stack.indices, channels).any()]
 
@@ -166,33 +175,35 @@ class OrbitAveraged(FilterBank):
 class _Moments:
     """Sums over the group of some channels, and of squares of what they differ by from those of its first element.
 
-    They are taken at cells that lie evenly about the image's centre, and in double precision, where sums of a few
-    single-precision numbers are exact.
+    They are taken in double precision, where sums of a few single-precision numbers are exact.
     """
 
-    def __init__(self, stack: FeatureMaps, shape: tuple[int, ...], n_moments: int) -> None:
-        self.indices, self.stride = stack.indices, stack.stride
-        self.rows, self.cols = (_cells(length, stack.stride) for length in shape[:2])
-        self.first: FloatArray | None = None
-        self.sums = np.zeros((n_moments, self.indices.size, self.rows.size, self.cols.size))
+    def __init__(self, first: FeatureMaps, n_moments: int) -> None:
+        self.first = first
+        self.sums = np.zeros((n_moments, *first.values.shape))
 
     def add(self, features: FloatArray) -> None:
         """Add the channels of a turned image, (n_channels, n_rows, n_cols)."""
-        if self.first is None:
-            self.first = features
         self.sums[0] += features
         for squares in self.sums[1:]:
-            squares += np.square(np.subtract(features, self.first, dtype=np.float64))
+            squares += np.square(np.subtract(features, self.first.values, dtype=np.float64))
 
     def maps(self, n_turns: int, n_channels: int) -> Iterator[FeatureMaps]:
         """Give the means and, as channels behind all `n_channels`, the standard deviations."""
-        grid = self.stride, (float(self.rows[0]), float(self.cols[0]))
+        indices, grid = self.first.indices, (self.first.stride, self.first.offset)
         means = self.sums[0] / n_turns
-        yield FeatureMaps(means.astype(np.float32), self.indices, *grid)
+        yield FeatureMaps(means.astype(np.float32), indices, *grid)
         for squares in self.sums[1:]:
-            deviations = np.sqrt(np.maximum(squares / n_turns - (means - self.first) ** 2, 0))
+            deviations = np.sqrt(np.maximum(squares / n_turns - (means - self.first.values) ** 2, 0))
             deviations[deviations < ROUNDING * np.abs(means).max(axis=(1, 2), keepdims=True)] = 0
-            yield FeatureMaps(deviations.astype(np.float32), self.indices + n_channels, *grid)
+            yield FeatureMaps(deviations.astype(np.float32), indices + n_channels, *grid)
+
+
+def _read(view: _Symmetry | _Turned, stack: FeatureMaps, shape: tuple[int, ...]) -> FeatureMaps:
+    """Read maps of a turned image at cells as far apart that lie evenly about the centre of the image."""
+    rows, cols = (_cells(length, stack.stride) for length in shape[:2])
+    offset = float(rows[0]), float(cols[0])
+    return FeatureMaps(view.read(stack, rows, cols), stack.indices, stack.stride, offset)
 
 
 def _cells(length: int, stride: float) -> NDArray[np.float64]:

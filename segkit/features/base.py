@@ -94,7 +94,7 @@ class FeatureMaps:
         """
         rows = np.arange(shape[0]) if rows is None else rows
         if self.stride == 1 and not np.any(self.offset) and self.values.shape[1:] == shape:
-            return self.values[:, rows]
+            return self.values[:, as_slice(rows)]
         return self.interpolate(rows, np.arange(shape[1]))
 
     def interpolate(self, rows: NDArray[Any], cols: NDArray[Any]) -> FloatArray:
