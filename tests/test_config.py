@@ -156,26 +156,6 @@ def test_keys_of_a_bank_depend_on_its_name():
         Config.load(None, ["bank.name=vgg16", "bank.wieghts=x"])
 
 
-@pytest.mark.parametrize("name", ["vgg16", "vgg16.yaml", "configs/vgg16.yaml"])
-def test_configurations_that_come_with_segkit_go_by_their_names(tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
-    assert Config.load(Path(name)).bank.name == "vgg16"
-    (tmp_path / "vgg16").write_text("bank: {name: multiscale}")
-    assert Config.load(Path("vgg16")).bank.name == "multiscale"
-    with pytest.raises(ConfigError, match=r"mine/vgg16\.yaml cannot be read"):  # somebody's own, misspelt
-        Config.load(Path("mine/vgg16.yaml"))
-
-
-def test_unreadable_files(tmp_path):
-    with pytest.raises(ConfigError, match="cannot be read"):
-        Config.load(tmp_path / "none.yaml")
-    (tmp_path / "list.yaml").write_text("- 1\n")
-    with pytest.raises(ConfigError, match="holds a list"):
-        Config.load(tmp_path / "list.yaml")
-    (tmp_path / "empty.yaml").write_text("")
-    assert Config.load(tmp_path / "empty.yaml") == Config()
-
-
 def test_recipe_of_the_paper_is_kept():
     segmenter = Config.load(BENCHMARK.with_name("paper-004.yaml")).build()
     assert isinstance(segmenter.selector, ConditionalCovarianceSelector)

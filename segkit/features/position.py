@@ -18,7 +18,7 @@ class PositionBank(FilterBank):
     -----
     Who takes a picture of a polyp, a mole or an organ points the camera at it, and what surrounds it ends at a frame
     or fades towards it. Networks learn as much from the zeros around their convolutions. Where fields of view are chosen
-    blindly, as in most of microscopy, the channel tells no class apart and is given next to no weight. It misleads where
+    blindly, as in most of microscopy, the channel tells no class apart. It misleads where
     the training images are crops about the objects and others are not: leave it out then. Symmetries of the square
     leave it as it is.
 
