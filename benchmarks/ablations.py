@@ -41,7 +41,7 @@ VARIANTS = {
     NETWORKS: {
         "set": "channels centred on the whole set, not on each image",
         "top256": "256 channels instead of 1,024",
-        "top4096": "4,096 channels instead of 1,024",
+        "top2048": "2,048 channels instead of 1,024",
         "linear": "no Gaussians, linear kernels only",
         "ccm": "512 channels chosen by conditional covariance minimisation",
         "share": "threshold of the training images, held out in turn, alone",
@@ -86,7 +86,7 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, list[str]]:
         NETWORKS: [bank],
         "set": [bank, "training.normalization=set"],
         "top256": [bank, "selection.n_features=256"],
-        "top4096": [bank, "selection.n_features=4096"],
+        "top2048": [bank, "selection.n_features=2048"],
         "linear": [bank, "kernel.family=linear"],
         "ccm": [bank, "selection={method: ccm, n_features: 512, pixels: 3000}"],
         "share": [bank, "training.threshold=share"],
