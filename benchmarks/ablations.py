@@ -69,6 +69,11 @@ VARIANTS = {
         "no-scattering": "no networks; no scattering",
         "hinge": "no networks; hinge instead of squared hinge",
         "balanced": "no networks; both classes weigh the same",
+        "ccm64": "no networks; 64 channels chosen by conditional covariance minimisation",
+        "gaussian": "no networks; Gaussian mixture in random features alone, weights by MMD",
+        "power": "no networks; Gaussian mixture alone, weights by the power of the test",
+        "alignment": "no networks; Gaussian mixture alone, weights by centred alignment",
+        "laplacian": "no networks; Laplacian mixture in random features alone, weights by MMD",
     },
 }
 BASES = {method: base for base, titles in VARIANTS.items() for method in titles}
@@ -117,6 +122,11 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, list[str]]:
         "no-scattering": ["bank={name: stacked, banks: [{name: multiscale}, {name: position}]}"],
         "hinge": ["svm.loss=hinge"],
         "balanced": ["svm.class_weight=balanced"],
+        "ccm64": ["selection={method: ccm, n_features: 64, pixels: 3000}"],
+        "gaussian": ["kernel.family=gaussian"],
+        "power": ["kernel={family: gaussian, criterion: power}"],
+        "alignment": ["kernel={family: gaussian, criterion: centered_alignment}"],
+        "laplacian": ["kernel.family=laplacian"],
     }
 
 
