@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,14 +50,24 @@ def decision_maps(
     decisions = np.zeros((*shape, n_planes), dtype=np.float32) + svm.intercept_
     planes = kernels.planes(svm.coef_)
     if planes is not None:
-        for stack in stacks:
-            values = np.tensordot(planes[:, np.searchsorted(kept, stack.indices)], stack.values, axes=1)
-            summed = FeatureMaps(values, np.arange(n_planes), stack.stride, stack.offset)
+        for summed in _sums(stacks, kept, planes):
             decisions += summed.upsample(shape).transpose(1, 2, 0)
     columns = kernels.nonlinear_columns
     if columns.size:
         _add_nonlinear(decisions, stacks, kept[columns], kernels.nonlinear_dot, svm.coef_)
     return np.asarray(decisions)
+
+
+def _sums(stacks: Sequence[FeatureMaps], kept: IntArray, planes: FloatArray) -> Iterable[FeatureMaps]:
+    """Sum what is linear in the channels, (n_planes, n_channels), over the maps of each grid."""
+    sums: dict[tuple[float, ...], FeatureMaps] = {}
+    for stack in stacks:
+        values = np.tensordot(planes[:, np.searchsorted(kept, stack.indices)], stack.values, axes=1)
+        grid = (stack.stride, *np.broadcast_to(stack.offset, 2).tolist(), *stack.values.shape[1:])
+        if grid in sums:
+            values += sums[grid].values
+        sums[grid] = FeatureMaps(values, np.arange(len(planes)), stack.stride, stack.offset)
+    return sums.values()
 
 
 def _add_nonlinear(

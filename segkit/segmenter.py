@@ -438,17 +438,17 @@ class Segmenter(BaseSegmenter):
         """Decisions of an image, (H, W) or (H, W, n_classes)."""
         shape = image.shape[:2]
         with single_threaded_blas():
-            maps = self.bank_.maps(image, self._kept)
-            if self.normalization == "image":
-                maps = [_centred(stack, *_grid(shape)) for stack in maps]
-            stacks = [self._standardised(stack) for stack in maps]
+            stacks = [self._standardised(stack, shape) for stack in self.bank_.maps(image, self._kept)]
             decisions = decision_maps(stacks, self._kept, self.kernels_, self.svm_, shape)
         return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
 
-    def _standardised(self, stack: FeatureMaps) -> FeatureMaps:
-        """Kept channels of one grid, standardised there: interpolation commutes with it."""
+    def _standardised(self, stack: FeatureMaps, shape: tuple[int, ...]) -> FeatureMaps:
+        """Kept channels of one grid, centred and standardised there: interpolation commutes with it."""
         column = np.searchsorted(self._kept, stack.indices)
-        values = stack.values - self._mean[column, None, None]
+        centre = self._mean[column]
+        if self.normalization == "image":
+            centre = centre + stack.sample(*_grid(shape)).mean(axis=0)
+        values = stack.values - centre[:, None, None]
         values /= self._scale[column, None, None]
         return FeatureMaps(values, stack.indices, stack.stride, stack.offset)
 
@@ -481,12 +481,6 @@ def _grid(shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float
     """Rows and columns of pixels spread evenly over an image; turning the image turns the grid."""
     rows, cols = np.meshgrid(*(np.linspace(0, size - 1, GRID) for size in shape[:2]), indexing="ij")
     return rows.ravel(), cols.ravel()
-
-
-def _centred(stack: FeatureMaps, rows: NDArray[Any], cols: NDArray[Any]) -> FeatureMaps:
-    """Subtract from maps their mean over some pixels."""
-    mean = stack.sample(rows, cols).mean(axis=0)
-    return FeatureMaps(stack.values - mean[:, None, None], stack.indices, stack.stride, stack.offset)
 
 
 def load(path: str | Path) -> Segmenter:

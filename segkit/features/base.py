@@ -67,15 +67,20 @@ class FeatureMaps:
         top, bottom, v = _neighbours(rows, height, self.stride, first_row)
         left, right, u = _neighbours(cols, width, self.stride, first_col)
         planes = self.values.reshape(len(self.values), height * width)
-        if not (v.any() or u.any()):
-            # cells themselves; planes may lie in memory map by map or pixel by pixel
-            at = top * width + left
-            by_map = planes.flags.c_contiguous
-            return np.ascontiguousarray(planes.take(at, axis=1).T if by_map else planes.T[at])
-        cells = np.ascontiguousarray(planes.T)
-        on_left = _lerp(cells[top * width + left], cells[bottom * width + left], v[:, None])
-        on_right = _lerp(cells[top * width + right], cells[bottom * width + right], v[:, None])
-        return _lerp(on_left, on_right, u[:, None])
+        by_map = planes.flags.c_contiguous
+
+        def read(row: NDArray[np.intp], col: NDArray[np.intp]) -> FloatArray:
+            """Read cells, (n, n_channels), which lie in memory as the maps do: map by map or pixel by pixel."""
+            at = row * width + col
+            cells: FloatArray = planes.take(at, axis=1).T if by_map else planes.T[at]
+            return cells
+
+        values = read(top, left)
+        if v.any() or u.any():
+            on_left = _lerp(values, read(bottom, left), v[:, None])
+            on_right = _lerp(read(top, right), read(bottom, right), v[:, None])
+            values = _lerp(on_left, on_right, u[:, None])
+        return np.ascontiguousarray(values)
 
     def upsample(self, shape: tuple[int, int], rows: NDArray[Any] | None = None) -> FloatArray:
         """Interpolate bilinearly at every pixel of an image, or of some of its rows.

@@ -127,16 +127,16 @@ class ConvNetBank(FilterBank):
         """Compute the maps of the wanted channels; see `FilterBank.maps`."""
         image = as_image(image)
         views = self._views(image)
-        wanted = self._wanted(channels, image.shape[2])
+        wanted = np.sort(self._wanted(channels, image.shape[2]))
         start = 0
         stacks: list[FeatureMaps] = []
         tasks: dict[tuple[int, float], list[tuple[Layer, NDArray[np.intp], int]]] = {}
         for view, scale, layer, _ in self._blocks(image.shape[2]):
-            block = np.arange(start, start + layer.n_channels)
-            start += layer.n_channels
-            kept = np.intersect1d(block, wanted, assume_unique=True)
+            end = start + layer.n_channels
+            kept = wanted[slice(*np.searchsorted(wanted, [start, end]))]
             if kept.size:
-                tasks.setdefault((view, scale), []).append((layer, kept, int(block[0])))
+                tasks.setdefault((view, scale), []).append((layer, kept, start))
+            start = end
         for (view, scale), layers in tasks.items():
             outputs = self._run(views[view], scale, tuple(layer.node for layer, _, _ in layers))
             for (layer, kept, first), output in zip(layers, outputs, strict=True):

@@ -63,25 +63,31 @@ class MultiscaleBank(FilterBank):
         image = as_image(image)
         wanted = self._wanted(channels, image.shape[2])
         sigmas = self._sigmas()
-        n_of_view = len(sigmas) * len(_MEASURES)
         height, width = image.shape[:2]
         # a difference needs two pixels, and beyond its edge an image goes on as it ends
         padded = np.pad(image, ((0, max(0, 2 - height)), (0, max(0, 2 - width)), (0, 0)), mode="edge")
 
-        def filter_view(view: int) -> FeatureMaps:
-            kept = wanted[wanted // n_of_view == view]
+        def measure(blurred: int) -> FeatureMaps:
+            """Compute what is wanted of one image channel at one blur."""
+            view, scale = divmod(blurred, len(sigmas))
+            kept = wanted[wanted // len(_MEASURES) == blurred]
+            measures = kept % len(_MEASURES)
+            computed = {"intensity": 0 in measures, "edges": 1 in measures, "texture": measures.max() >= 2}
             maps = multiscale_basic_features(  # type: ignore[no-untyped-call]
                 padded[:, :, view],
-                sigma_min=sigmas[0],
-                sigma_max=sigmas[-1],
-                num_sigma=len(sigmas),
+                **computed,
+                sigma_min=sigmas[scale],
+                sigma_max=sigmas[scale],
+                num_sigma=1,
                 workers=1,
             )
-            inside = maps[:height, :width, kept % n_of_view]
+            # those not computed leave no gap
+            places = np.cumsum([0, computed["intensity"], computed["edges"], 1])[measures]
+            inside = maps[:height, :width, places]
             values = np.ascontiguousarray(inside.transpose(2, 0, 1), dtype=np.float32)
             return FeatureMaps(values, kept)
 
-        return list(in_threads(filter_view, np.unique(wanted // n_of_view)))
+        return list(in_threads(measure, np.unique(wanted // len(_MEASURES))))
 
     def _sigmas(self) -> tuple[float, ...]:
         if not 0 < self.sigma_min <= self.sigma_max < math.inf:

@@ -34,6 +34,13 @@ def test_wanted_channels_come_in_the_order_asked_for(image):
     np.testing.assert_array_equal(bank.dense(image, wanted), bank.dense(image)[wanted])
 
 
+@pytest.mark.parametrize("measures", [[0], [1], [2], [3], [0, 3], [1, 2], [0, 1], [0, 1, 2]])
+def test_measures_left_out_leave_the_others_as_they_are(image, measures):
+    bank = MultiscaleBank(sigma_max=2)
+    wanted = np.array([12 + measure for measure in measures] + [20])
+    np.testing.assert_array_equal(bank.dense(image, wanted), bank.dense(image)[wanted])
+
+
 def test_nothing_beyond_the_halo_matters(rng):
     bank = MultiscaleBank(sigma_max=2)
     image = rng.random((41, 41)).astype(np.float32)
