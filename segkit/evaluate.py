@@ -142,7 +142,8 @@ def read_folders(
     Raises
     ------
     InputError
-        If a true mask has no prediction or several, sizes differ, or a file cannot be read.
+        If a true mask has no prediction or several, sizes differ, a file cannot be read, or, without a `label_map`,
+        the two sides share one value at most and each holds others: they do not mean the same classes.
     """
     matched, n_unused = _match_predictions(Path(predictions), Path(masks), skip)
     items = _read_both(matched)
@@ -153,15 +154,21 @@ def read_folders(
                 f"{item.stem}: prediction holds {unlabelled}, the value of unlabelled pixels: "
                 f"every pixel needs a class; give the predictions, not the annotations"
             )
+    true_values, guessed_values = (
+        {int(value) for mask in masks for value in np.unique(mask)} for masks in (truths, guesses)
+    )
+    strange, unseen = guessed_values - true_values, true_values - guessed_values - {unlabelled}
     if label_map is None:
-        values = sorted({int(value) for mask in truths + guesses for value in np.unique(mask)})
+        if strange and unseen and len(true_values & guessed_values) < 2:
+            raise InputError(
+                f"predictions hold {_listed(guessed_values)}, true masks {_listed(true_values)}: save both with the same "
+                "value for each class"
+            )
+        values = sorted(true_values | guessed_values)
         classes = [value for value in values if value != unlabelled]
         names = {value: str(value) for value in classes} if len(classes) > 2 else None
         label_map = LabelMap.infer(values, labels=names, unlabelled=unlabelled)
-    strange = {int(value) for mask in guesses for value in np.unique(mask)} - {
-        int(value) for mask in truths for value in np.unique(mask)
-    }
-    notes = [f"predictions hold {', '.join(map(str, sorted(strange)))}, no true mask does"] if strange else []
+    notes = [f"predictions hold {_listed(strange)}, no true mask does"] if strange else []
     notes += [f"{n_unused} predictions have no true mask and were left out"] if n_unused else []
     noun = "images"
     if len(matched) < len(items):
@@ -312,6 +319,10 @@ def _read_both(files: Sequence[tuple[str, Path, Path]]) -> list[_Item]:
             f"sizes differ: {'; '.join(faults[:10])}; predict the images that the masks belong to"
         )
     return items
+
+
+def _listed(values: Collection[int]) -> str:
+    return ", ".join(map(str, sorted(values)))
 
 
 def _sizes(pages: Sequence[NDArray[Any]]) -> str:

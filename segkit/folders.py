@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from segkit.base import BaseSegmenter, FloatArray, Progress, pass_on
-from segkit.errors import InputError, SegkitError
+from segkit.errors import InputError, OutputError, SegkitError
 from segkit.images import list_images, read_image, write_mask, write_overlay, write_probability
 from segkit.outputs import refuse_existing, refuse_nesting, refuse_unwritable
 from segkit.words import count
@@ -22,12 +22,13 @@ EXTRAS = {"probability": ".tif", "overlay": ".png"}
 
 @dataclass(frozen=True)
 class _Job:
-    """An image file and what is written for it."""
+    """An image file, what is written for it, and results of the kinds that are not."""
 
     source: Path
     mask: Path
     probability: Path | None
     overlays: tuple[Path, ...]
+    others: tuple[Path, ...]
 
     @property
     def outputs(self) -> list[Path]:
@@ -61,7 +62,8 @@ def predict_folder(
     overlay : bool, default=False
         Whether to write images with the contours drawn in as PNG into ``output/overlay``.
     overwrite : bool, default=False
-        Whether to replace files that are there already.
+        Whether to replace files that are there already. Probability maps and overlays of these images that this run
+        would not replace are refused even so: beside the new masks they would be of another model.
     progress : callable, optional
         As for `Segmenter.fit`.
 
@@ -84,6 +86,7 @@ def predict_folder(
     jobs = _plan(segmenter, images, output, probability=probability, overlay=overlay)
     written = [path for job in jobs for path in job.outputs]
     refuse_existing(written, overwrite=overwrite)
+    _refuse_leftovers([path for job in jobs for path in job.others if path.exists()])
     for path in written:
         refuse_unwritable(path)
     for job in (progress or pass_on)(jobs, "Segmenting"):
@@ -130,11 +133,13 @@ def _plan(
         maps, pictures = (
             (output / name / relative).with_suffix(extension) for name, extension in EXTRAS.items()
         )
+        overlays = _page_paths(pictures, len(pages))
         job = _Job(
             source,
             (output / relative).with_suffix(".png" if fits_png else ".tif"),
             maps if probability else None,
-            _page_paths(pictures, len(pages)) if overlay else (),
+            overlays if overlay else (),
+            (*(() if probability else (maps,)), *(() if overlay else overlays)),
         )
         for path in job.outputs:
             if path in taken:
@@ -147,6 +152,16 @@ def _plan(
         more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
         raise InputError("; ".join(faults[:5]) + more)
     return jobs
+
+
+def _refuse_leftovers(paths: Sequence[Path]) -> None:
+    """Refuse to leave results of an earlier run beside new masks."""
+    if paths:
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        raise OutputError(
+            f"{paths[0]}{more} of an earlier run would stay beside the new masks: write them anew too (--probability, "
+            "--overlay; in Python probability=True, overlay=True), or choose another folder"
+        )
 
 
 def _page_paths(path: Path, n_pages: int) -> tuple[Path, ...]:

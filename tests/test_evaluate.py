@@ -42,6 +42,28 @@ def test_every_true_mask_needs_a_prediction_of_its_size(folders):
         compare_folders(predictions, masks)
 
 
+@pytest.mark.parametrize(("guessed", "told"), [([0, 1], "0, 1"), ([0, 1, 2], "0, 1, 2"), ([3], "3")])
+def test_masks_of_other_values_are_refused(folders, guessed, told):
+    predictions, masks = folders
+    for path in (predictions / "a").iterdir():
+        write_mask(path, np.resize(np.array(guessed, dtype=np.uint8), (8, 9)))
+    with pytest.raises(
+        InputError, match=f"predictions hold {told}, true masks 0, 255: save both with the same value"
+    ):
+        compare_folders(predictions, masks)
+
+
+@pytest.mark.parametrize(
+    ("true", "guessed"), [([0, 1, 2], [0, 1, 3]), ([0], [0, 1]), ([0, 1], [0]), ([0, 1, 255], [0, 1])]
+)
+def test_classes_may_be_rare(folders, true, guessed):
+    predictions, masks = folders
+    for folder, values in ((predictions, guessed), (masks, true)):
+        for path in (folder / "a").iterdir():
+            write_mask(path, np.resize(np.array(values, dtype=np.uint8), (8, 9)))
+    compare_folders(predictions, masks)
+
+
 def test_a_prediction_in_two_formats_is_refused(folders):
     predictions, masks = folders
     write_mask(predictions / "a" / "1.png", np.zeros((8, 9), dtype=np.uint8))

@@ -99,6 +99,18 @@ def test_what_is_there_is_kept(segmenter, images, tmp_path):
         predict_folder(segmenter, images, images / "out")
 
 
+@pytest.mark.parametrize(("written", "again"), [("probability", "overlay"), ("overlay", "probability")])
+def test_no_result_of_another_run_stays_beside_new_masks(segmenter, images, tmp_path, written, again):
+    predict_folder(segmenter, images, tmp_path / "out", **{written: True})
+    before = (tmp_path / "out" / "stack.tif").read_bytes()
+    with pytest.raises(
+        OutputError, match=rf"out/{written}/.* and \d more of an earlier run would stay .*--{written}"
+    ):
+        predict_folder(fit([1 - picture(0)[1]]), images, tmp_path / "out", overwrite=True, **{again: True})
+    assert (tmp_path / "out" / "stack.tif").read_bytes() == before
+    predict_folder(segmenter, images, tmp_path / "out", overwrite=True, probability=True, overlay=True)
+
+
 def test_results_of_two_images_never_share_a_file(segmenter, images, tmp_path):
     """A picture and a stack of one name have masks of different formats, but one probability map."""
     write_image(images / "stack.png", picture(2)[0])
