@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import markdown_table, signed
+from benchmarks.common import RESULTS, markdown_table, signed
 from benchmarks.segmentation import NETWORKS as BANKS
 from benchmarks.segmentation import (
     SETS,
@@ -32,7 +32,6 @@ from benchmarks.segmentation import (
     stacked_bank,
     write_made_up,
 )
-from benchmarks.tables.common import RESULTS
 from segkit.errors import SegkitError
 from segkit.statistics import compare, compare_pooled
 

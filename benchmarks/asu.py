@@ -30,8 +30,8 @@ from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from benchmarks.common import markdown_table, with_interval
-from benchmarks.selection_common import Records, result_path
+from benchmarks.common import markdown_table, result_path, with_interval
+from benchmarks.selection_common import Records
 from benchmarks.tables.common import DATA, MissingDataError
 from segkit.kernels import mixture_weights, mmd
 from segkit.selection import EXACT_UP_TO, ConditionalCovarianceSelector
@@ -334,7 +334,9 @@ def main() -> None:
         "exact_up_to": EXACT_UP_TO,
     }
     identity = ("set", "split")
-    records = Records(result_path("asu", arguments), identity, NOTES, settings, resume=not arguments.quick)
+    records = Records(
+        result_path(arguments, "asu.json"), identity, NOTES, settings, resume=not arguments.quick
+    )
     if arguments.quick:
         X, y = make_classification(90, 12, n_informative=4, n_classes=3, random_state=0)
         run("made-up", X, y, range(2), (6, 4, 2), records, arguments.jobs)

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.common import CONFIGS, PAPER_RECIPE, markdown_table, split, with_interval
-from benchmarks.selection_common import Records, result_path
+from benchmarks.common import CONFIGS, PAPER_RECIPE, markdown_table, result_path, split, with_interval
+from benchmarks.selection_common import Records
 from benchmarks.tables.common import DATA, MissingDataError
 from segkit import Segmenter
 from segkit.calibration import best_threshold
@@ -453,7 +453,11 @@ def main() -> None:
         "n_folds": N_FOLDS,
     }
     records = Records(
-        result_path("bandwidths", arguments), identity, notes(sizes), settings, resume=not arguments.quick
+        result_path(arguments, "bandwidths.json"),
+        identity,
+        notes(sizes),
+        settings,
+        resume=not arguments.quick,
     )
     if arguments.quick:
         with tempfile.TemporaryDirectory() as temporary:

@@ -16,13 +16,12 @@ from pathlib import Path
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
-from benchmarks.common import write_result
+from benchmarks.common import result_path, write_result
 from segkit.benchmark.machine import machine
 from segkit.invariance import Translation
 from segkit.invariance.bestfit import BestFitKernel
 
 DATA = Path(__file__).parents[2] / "shared"
-OUT = Path(__file__).parent / "results" / "best_fit.json"
 N_RUNS = 3
 CORNER = 20  # images whose pairs are timed one by one
 
@@ -77,7 +76,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="60 images instead of 500")
     parser.add_argument("--data", type=Path, default=DATA, help="folder with kernel-data/mnist/mnist.npz")
-    parser.add_argument("--out", type=Path, default=OUT, help="JSON file to write")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
     options = parser.parse_args()
     n = 60 if options.quick else 500
     name, X = images(options.data, n)
@@ -106,7 +105,7 @@ def main():
     }
     for rival in ("roll_and_blas_per_shift", "loop_over_pairs"):
         print(f"{rival}: {result[rival]['ratio']:.1f} times slower")
-    write_result(options.out, result)
+    write_result(result_path(options, "best_fit.json"), result)
 
 
 if __name__ == "__main__":

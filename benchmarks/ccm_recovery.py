@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import write_result
+from benchmarks.common import result_path, write_result
 from segkit.benchmark.machine import machine
 from segkit.kernels.covariance import ExactObjective
 from segkit.selection import ConditionalCovarianceSelector
@@ -169,12 +169,12 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="20 seeds, two numbers of samples")
     parser.add_argument("--reference", type=Path, help="JSON of recorded statistics to compare with")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/ccm_recovery.json"))
+    parser.add_argument("--out", type=Path, help="JSON file to write")
     options = parser.parse_args()
     recorded = json.loads(options.reference.read_text()) if options.reference else []
     seeds, sizes = (20, (20, 60)) if options.quick else (100, SIZES)
     rows = run(seeds, sizes, {(row["task"], row["n"]): row for row in recorded})
-    write_result(options.out, {"cells": rows, "machine": machine()})
+    write_result(result_path(options, "ccm_recovery.json"), {"cells": rows, "machine": machine()})
 
 
 if __name__ == "__main__":

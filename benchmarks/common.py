@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import math
@@ -16,6 +17,7 @@ import numpy as np
 import segkit
 from segkit.benchmark.methods import DEFAULT_METHODS
 
+RESULTS = Path(__file__).parent / "results"
 CONFIGS = Path(__file__).parents[1] / "configs"
 # The recipe of the paper, for any bank.
 PAPER_RECIPE = tuple(
@@ -50,6 +52,12 @@ def digest_sources() -> str:
     for name, path in sorted(files.items()):
         digest.update(name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
+
+
+def result_path(arguments: argparse.Namespace, name: str = "") -> Path:
+    """File, or folder, asked for with --out, or the benchmark's own; a quick run never takes that of a real one."""
+    folder = RESULTS / "quick" if arguments.quick else RESULTS
+    return Path(arguments.out or folder / name)
 
 
 def write_result(path: Path, result: dict[str, Any]) -> None:

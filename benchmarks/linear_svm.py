@@ -18,14 +18,13 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
-from benchmarks.common import write_result
+from benchmarks.common import result_path, write_result
 from segkit.benchmark.machine import machine
 from segkit.linear import LinearSVM
 
 WITHIN = 1e-3
 TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4)
 NOISE = {"easy": 0.1, "hard": 1.0}  # standard deviation of the noise on the score whose sign is the label
-OUT = Path(__file__).parent / "results" / "linear_svm.json"
 
 
 def problem(n, n_features, noise, seed=0):
@@ -92,7 +91,7 @@ def compare(X, y, C=1.0):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="5,000 x 256 instead of 100,000 x 2,048")
-    parser.add_argument("--out", type=Path, default=OUT, help="JSON file to write")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
     options = parser.parse_args()
     n, n_features = (5_000, 256) if options.quick else (100_000, 2_048)
     threads = os.environ.get("OMP_NUM_THREADS", "default")
@@ -101,7 +100,7 @@ def main():
         print(name, flush=True)
         result["problems"][name] = row = compare(*problem(n, n_features, noise))
         print(f"  {row['ratio']:.1f} times faster than LinearSVC", flush=True)
-    write_result(options.out, result)
+    write_result(result_path(options, "linear_svm.json"), result)
 
 
 if __name__ == "__main__":

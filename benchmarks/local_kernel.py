@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from scipy.ndimage import gaussian_filter
 
-from benchmarks.common import write_result
+from benchmarks.common import result_path, write_result
 from segkit.benchmark.machine import machine
 from segkit.invariance.local import LocalPolynomialKernel
 
@@ -26,7 +26,6 @@ WINDOW = 7
 N_ROUNDS = 7
 BLOCK = 2**19  # products of pixels held at once: in cache, which halves the time of the convolution
 DATA = Path(__file__).parents[2] / "shared"
-OUT = Path(__file__).parent / "results" / "local_kernel.json"
 
 
 def load_images(folder, n):
@@ -95,7 +94,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="40 x 40 instead of 500 x 500 images")
     parser.add_argument("--data", type=Path, default=DATA, help="folder with kernel-data/mnist/mnist.npz")
-    parser.add_argument("--out", type=Path, default=OUT, help="JSON file to write")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
     options = parser.parse_args()
     n, corner = (40, 20) if options.quick else (500, 100)
     images, name = load_images(options.data, 2 * n)
@@ -103,7 +102,7 @@ def main():
     result = machine() | {"threads": threads, "data": name, "n_images": n, "corner": corner, "window": WINDOW}
     result |= compare(images, corner)
     print(f"{result['ratio']:.1f} times faster than sliding windows")
-    write_result(options.out, result)
+    write_result(result_path(options, "local_kernel.json"), result)
 
 
 if __name__ == "__main__":

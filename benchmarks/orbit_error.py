@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from benchmarks.common import write_result
+from benchmarks.common import RESULTS, result_path, write_result
 from segkit.benchmark.machine import machine
 from segkit.invariance import NormSortedPermutation
 from segkit.invariance.orbit import OrbitFourier
@@ -25,7 +25,6 @@ N_FREQUENCIES = (50, 100, 200, 500, 1000, 2000, 5000)
 NORMS = {"spectral": 2, "frobenius": "fro"}
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared"
-OUT = ROOT / "benchmarks" / "results" / "orbit_error.json"
 PLOT = ROOT / "docs" / "orbit_error.png"
 
 
@@ -114,7 +113,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="20 matrices, 1 seed, few frequencies")
     parser.add_argument("--data", type=Path, default=DATA, help="folder with kernel-data/qm7")
-    parser.add_argument("--out", type=Path, default=OUT, help="JSON file to write")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--plot", type=Path, help="PNG file to write; by default next to --out, or in docs")
     options = parser.parse_args()
     n, n_seeds, sizes = (20, 1, N_FREQUENCIES[:4]) if options.quick else (200, 5, N_FREQUENCIES)
@@ -136,8 +135,9 @@ def main():
                 f"{means['frobenius'][-1]:.4f}, slope {slopes['frobenius']:.2f}",
                 flush=True,
             )
-    write_result(options.out, result)
-    plot(result, options.plot or (PLOT if options.out == OUT else options.out.with_suffix(".png")))
+    out = result_path(options, "orbit_error.json")
+    write_result(out, result)
+    plot(result, options.plot or (PLOT if out.parent == RESULTS else out.with_suffix(".png")))
 
 
 if __name__ == "__main__":

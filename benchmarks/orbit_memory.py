@@ -16,14 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common import sgemm_rate, write_result
+from benchmarks.common import result_path, sgemm_rate, write_result
 from segkit.benchmark.machine import machine
 from segkit.invariance import Rotation
 from segkit.invariance.orbit import OrbitFourier
 from segkit.kernels import Gaussian
 
 SIDE = 28
-OUT = Path(__file__).parent / "results" / "orbit_memory.json"
 
 
 def peak_bytes():
@@ -55,7 +54,7 @@ def measure(n_images, n_templates, n_turns):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="600 images, 500 templates and 10 turns")
-    parser.add_argument("--out", type=Path, default=OUT, help="JSON file to write")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
     options = parser.parse_args()
     n_images, n_templates, n_turns = (600, 500, 10) if options.quick else (12_000, 10_000, 100)
     threads = os.environ.get("OMP_NUM_THREADS", "default")
@@ -70,7 +69,7 @@ def main():
         f"{result['seconds']:.1f} s, {result['ratio']:.2f} times the matrix products; "
         f"at most {result['peak_bytes'] / 2**30:.2f} GiB"
     )
-    write_result(options.out, result)
+    write_result(result_path(options, "orbit_memory.json"), result)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import matplotlib as mpl
 import numpy as np
 from scipy import ndimage
 
-from benchmarks.common import CONFIGS, PAPER_RECIPE, split, write_result
+from benchmarks.common import CONFIGS, PAPER_RECIPE, result_path, split, write_result
 from segkit import OrbitBank, Segmenter
 from segkit.base import BaseSegmenter
 from segkit.baselines import FCN
@@ -33,7 +33,6 @@ from segkit.phantom import make_demo_set
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-RESULT = Path(__file__).parent / "results" / "orbit_segmentation.json"
 PICTURE = Path(__file__).parents[1] / "docs" / "orbit_segmentation.jpg"
 ANGLES = (30.0, 17.0)
 RECIPE = (*PAPER_RECIPE, "training.threshold=iou")
@@ -170,7 +169,7 @@ def main() -> None:
     parser.add_argument("--squeezenet", type=Path, help="SqueezeNet 1.0 weights (Caffe preprocessing)")
     parser.add_argument("--sets", nargs="+", default=["dsb2018_stained"])
     parser.add_argument("--quick", action="store_true", help="made-up images, a small bank: does it run?")
-    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--picture", type=Path, default=PICTURE)
     arguments = parser.parse_args()
     records: list[dict[str, Any]] = []
@@ -180,7 +179,10 @@ def main() -> None:
             OrbitBank((5,), n_templates=4, n_angles=4), selection_pixels=200, training_pixels=500
         )
         record = measure("orbit", small, (images, masks), (images, masks), 1)
-        write_result(arguments.out, {"quick": True, "records": [record], "machine": machine()})
+        write_result(
+            result_path(arguments, "orbit_segmentation.json"),
+            {"quick": True, "records": [record], "machine": machine()},
+        )
         return
     for name in arguments.sets:
         folder = arguments.data / name
@@ -196,7 +198,10 @@ def main() -> None:
             record = {"set": name} | measure(method, segmenter, train, test, N_TURNED)
             records.append(record)
             print(record, flush=True)
-            write_result(arguments.out, {"quick": False, "records": records, "machine": machine()})
+            write_result(
+                result_path(arguments, "orbit_segmentation.json"),
+                {"quick": False, "records": records, "machine": machine()},
+            )
         if name == arguments.sets[0]:
             picture(arguments.picture, test[0][0], trained, ANGLES[1])
 

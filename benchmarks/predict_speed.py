@@ -16,12 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common import sgemm_rate, write_result
+from benchmarks.common import result_path, sgemm_rate, write_result
 from segkit import ConditionalCovarianceSelector, ConvNetBank, MixtureRFF, Segmenter
 from segkit.benchmark.machine import machine
 from segkit.phantom import make_demo_set
 
-RESULT = Path(__file__).parent / "results" / "predict_speed.json"
 SIDE = 256
 
 
@@ -44,7 +43,7 @@ def main() -> None:
     parser.add_argument("--vgg19", type=Path, help="truncated VGG19 weights; seeded random ones if absent")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--quick", action="store_true", help="a small model: does it run?")
-    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--out", type=Path, help="JSON file to write")
     arguments = parser.parse_args()
 
     n_channels, n_components = (8, 64) if arguments.quick else (128, 2048)
@@ -91,7 +90,7 @@ def main() -> None:
         "kept_channels_by_layer": segmenter.summary_["kept_channels"],
         "machine": machine(),
     }
-    write_result(arguments.out, result)
+    write_result(result_path(arguments, "predict_speed.json"), result)
     print(f"{np.round(result['ratio_to_arithmetic'], 2)} x the arithmetic; {result['seconds']:.2f} s")
 
 

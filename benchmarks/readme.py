@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.common import signed
+from benchmarks.common import RESULTS, signed
 from benchmarks.segmentation import scores_of
 from segkit.report.figures import COLOURS, MARKERS
 from segkit.statistics import bootstrap_interval, compare_pooled
 
 BENCHMARKS = Path(__file__).parent
 PAGES = (BENCHMARKS.parent / "README.md", BENCHMARKS / "README.md")
-RESULTS = BENCHMARKS / "results"
 CURVES = BENCHMARKS.parent / "docs" / "learning_curves.png"
 TITLES = {
     "segkit-vgg": "**segkit**, VGG19 and SqueezeNet",

@@ -12,12 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common import write_result
+from benchmarks.common import result_path, write_result
 from segkit import ScatteringBank
 from segkit.benchmark.machine import machine
 from segkit.features.scattering import FRONTENDS
-
-RESULT = Path(__file__).parent / "results" / "scattering_frontend.json"
 
 
 def main() -> None:
@@ -26,7 +24,7 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one small scale: does it run?")
-    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--out", type=Path, help="JSON file to write")
     arguments = parser.parse_args()
     options = {"J": 1, "L": 2, "tile": 32} if arguments.quick else {}
     banks = {name: ScatteringBank(frontend=name, **options) for name in FRONTENDS}
@@ -43,7 +41,10 @@ def main() -> None:
             seconds[name].append(time.perf_counter() - start)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     ratio = medians["torch"] / medians["numpy"]
-    write_result(arguments.out, {"seconds": medians, "torch_to_numpy": ratio, "machine": machine()})
+    write_result(
+        result_path(arguments, "scattering_frontend.json"),
+        {"seconds": medians, "torch_to_numpy": ratio, "machine": machine()},
+    )
     print(f"torch takes {ratio:.2f} times as long as numpy")
 
 

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import digest_sources
-from benchmarks.tables.common import RESULTS
+from benchmarks.common import digest_sources, result_path
 from segkit.benchmark import Benchmark, load_methods
 from segkit.errors import SegkitError
 from segkit.images import write_image, write_mask
@@ -197,13 +196,14 @@ def parser_of(
     parser.add_argument("--train-sizes", type=int, nargs="+", default=train_sizes)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="made-up images, small models: does it run?")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the result files")
+    parser.add_argument("--out", type=Path, help="folder of the result files")
     return parser
 
 
 def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """Parse the command line; only the quick form brings its own images and needs no weights."""
     arguments = parser.parse_args()
+    arguments.out = result_path(arguments)
     missing = [f"--{name}" for name in ("data", "vgg19", "squeezenet") if getattr(arguments, name) is None]
     if missing and not arguments.quick:
         parser.error(f"{', '.join(missing)}: needed, or --quick")

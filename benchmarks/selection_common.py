@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common import write_result
-from benchmarks.tables.common import RESULTS
 from segkit.benchmark.machine import machine
 
 
@@ -66,9 +64,3 @@ class Records:
         notes = "".join(f"- {note}\n" for note in self.notes)
         self.path.with_suffix(".md").write_text(f"{notes}\n{text}\n", encoding="utf-8")
         print(text)
-
-
-def result_path(name: str, arguments: argparse.Namespace) -> Path:
-    """File that the arguments name, or the benchmark's own; a quick run never takes that of a real one."""
-    default = RESULTS / f"{name}{'-quick' if arguments.quick else ''}.json"
-    return Path(arguments.out or default)

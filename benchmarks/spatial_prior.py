@@ -23,8 +23,8 @@ from scipy import ndimage
 from scipy.special import logit
 from skimage.restoration import denoise_tv_chambolle
 
-from benchmarks.common import split, write_result
-from benchmarks.segmentation import QUICK, RESULTS, SETS, write_made_up
+from benchmarks.common import result_path, split, write_result
+from benchmarks.segmentation import QUICK, SETS, write_made_up
 from segkit import Segmenter
 from segkit.benchmark import load_methods
 from segkit.calibration import best_threshold, image_threshold
@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--train-sizes", type=int, nargs="+", default=[5])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="made-up images, small models: does it run?")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the result file")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
     arguments = parser.parse_args()
     if arguments.data is None and not arguments.quick:
         parser.error("--data: needed, or --quick")
@@ -140,7 +140,7 @@ def main() -> None:
                 *split(folder, seed, n_train),
             )
             records.append({"set": name, "n_train": n_train, "seed": seed, "mean_iou": found})
-            write_result(arguments.out / "spatial_prior.json", {"records": records})
+            write_result(result_path(arguments, "spatial_prior.json"), {"records": records})
             means = {
                 way: np.mean([scores[way] for scores in found.values()])
                 for way in [*FILTERS, PRIOR, HINDSIGHT]

@@ -12,7 +12,8 @@ import argparse
 import importlib
 from pathlib import Path
 
-from benchmarks.tables.common import DATA, RESULTS, MissingDataError
+from benchmarks.common import result_path
+from benchmarks.tables.common import DATA, MissingDataError
 
 # Name of a table -> module that measures it.
 TABLES = {
@@ -36,12 +37,12 @@ def main() -> None:
     )
     parser.add_argument("name", choices=TABLES, metavar="NAME", help=", ".join(TABLES))
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    parser.add_argument("--out", type=Path, help="folder of the results")
     parser.add_argument("--data", type=Path, default=DATA, help="folder that holds kernel-data and oracle")
     arguments = parser.parse_args()
     module = importlib.import_module(f"benchmarks.tables.{TABLES[arguments.name]}")
     try:
-        module.run(arguments.name, quick=arguments.quick, out=arguments.out, data=arguments.data)
+        module.run(arguments.name, quick=arguments.quick, out=result_path(arguments), data=arguments.data)
     except MissingDataError as error:
         if not arguments.quick:
             raise SystemExit(str(error)) from error

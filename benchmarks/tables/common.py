@@ -18,7 +18,6 @@ from scipy.stats import t as student
 from benchmarks.common import write_result
 from segkit.benchmark.machine import machine
 
-RESULTS = Path(__file__).parents[1] / "results"
 DATA = Path(__file__).parents[3] / "shared"
 
 
