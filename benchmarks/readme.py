@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.common import RESULTS, signed
+from benchmarks.common import RESULTS, signed, with_interval
 from benchmarks.segmentation import scores_of
 from segkit.report.figures import COLOURS, MARKERS
 from segkit.statistics import bootstrap_interval, compare_pooled
@@ -43,8 +43,11 @@ def segmentation(results: list[dict[str, Any]]) -> str:
     for result, name in zip(results, sets, strict=True):
         for (method, n_train), scores in scores_of(result).items():
             low, high = bootstrap_interval(list(scores.values()), [image for _, image in scores])
-            n_seeds = len({seed for seed, _ in scores})
-            seeds = f"{n_seeds} seed{'' if n_seeds == 1 else 's'}"
+            of_seeds: dict[int, list[float]] = {}
+            for (seed, _), score in scores.items():
+                of_seeds.setdefault(seed, []).append(score)
+            means, n_seeds = [np.mean(found) for found in of_seeds.values()], len(of_seeds)
+            seeds = f"{n_seeds} seeds, {min(means):.2f} to {max(means):.2f}" if n_seeds > 1 else "1 seed"
             runs = [run for run in result["runs"] if (run["method"], run["n_train"]) == (method, n_train)]
             if limited := sum(bool(run["budget_limited"]) for run in runs):
                 seeds += ", budget-limited" if limited == n_seeds else f", {limited} budget-limited"
@@ -268,7 +271,7 @@ def few_digits(result: dict[str, Any]) -> str:
 def orbit_segmentation(result: dict[str, Any]) -> str:
     angles = [turn["angle"] for turn in result["records"][0]["turns"]]
     lines = [
-        "| set | features | mean IoU | "
+        "| set | features | mean IoU (95 % interval) | "
         + " | ".join(f"labels changed by a turn of {angle:g}° | IoU of the two maps" for angle in angles)
         + " | changed by quarter turns and reflections |",
         "|---|---|---|" + "---|---|" * len(angles) + "---|",
@@ -279,7 +282,8 @@ def orbit_segmentation(result: dict[str, Any]) -> str:
         ]
         symmetries = record["symmetries"]
         lines.append(
-            f"| {record['set']} | {record['method']} | {record['mean_iou']:.3f} | {' | '.join(turns)} "
+            f"| {record['set']} | {record['method']} | {with_interval(record['mean_iou'], record['interval'])} "
+            f"| {' | '.join(turns)} "
             f"| {100 * symmetries['changed'] / symmetries['pixels']:.2f} % |"
         )
     return "\n".join(lines)

@@ -115,10 +115,13 @@ def describe_benchmark(result: dict[str, Any]) -> str:
             f"{row.method}, {count(row.n_train or 0, 'training image')}: mean IoU {row.mean_iou:.3f} "
             f"({low:.3f} to {high:.3f}, {count(row.n_images, 'image')}, {count(row.n_seeds, 'seed')})"
         )
-    lines += [
-        f"failed: {fault['method']}, n={fault['n_train']}, seed {fault['seed']}: {fault['error']}"
-        for fault in result["failures"]
-    ]
+    failed: dict[str, list[str]] = {}
+    for fault in result["failures"]:
+        run = f"{fault['method']}, n={fault['n_train']}, seed {fault['seed']}"
+        failed.setdefault(fault["error"], []).append(run)
+    for error, (first, *others) in failed.items():
+        more = f" and {count(len(others), 'more run')}" if others else ""
+        lines.append(f"failed: {first}{more}: {error}")
     return "\n".join(lines)
 
 

@@ -1,5 +1,5 @@
 import segkit.terminal
-from segkit.terminal import progress_bars
+from segkit.terminal import describe_benchmark, progress_bars
 
 
 def test_a_log_has_a_line_now_and_then(capsys, monkeypatch):
@@ -16,3 +16,18 @@ def test_a_log_is_not_filled(capsys):
     with progress_bars(quiet=False) as follow:
         list(follow(range(1000), "Segmenting"))
     assert capsys.readouterr().err == ""
+
+
+def test_runs_that_fail_alike_are_told_once():
+    failures = [
+        {"method": method, "n_train": 1, "seed": seed, "error": error}
+        for method, seed, error in [
+            ("unet", 0, "no albumentations"),
+            ("fcn", 0, "no weights"),
+            ("unet", 1, "no albumentations"),
+        ]
+    ]
+    assert describe_benchmark({"records": [], "failures": failures}).splitlines() == [
+        "failed: unet, n=1, seed 0 and 1 more run: no albumentations",
+        "failed: fcn, n=1, seed 0: no weights",
+    ]

@@ -374,7 +374,7 @@ def _about_foreground(row: MethodScores, result: Mapping[str, Any]) -> list[str]
         return []
     title = _title(row.method, result)
     return [
-        f"On {names[1]} alone, in the images that have it, {title} has an IoU of {row.present_iou[1]:.3f}."
+        f"On {names[1]} alone, in the images that have it, the IoU of {title} is {row.present_iou[1]:.3f}."
     ]
 
 

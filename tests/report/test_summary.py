@@ -203,7 +203,7 @@ def test_sentence_of_a_clear_lead():
         "Trained on 5 annotated images, Method b reaches a mean IoU of 0.800 (95 % interval 0.750 to 0.850) "
         "on 12 test images of cells. That is 0.200 above the runner-up, Method a "
         "(95 % interval of the difference +0.200 to +0.200). "
-        "On cell alone, in the images that have it, Method b has an IoU of 0.833. "
+        "On cell alone, in the images that have it, the IoU of Method b is 0.833. "
         "Calling every pixel background would give a mean IoU of 0.250."
     )
 
