@@ -239,6 +239,35 @@ def recipe_speed(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def spatial_prior(result: dict[str, Any]) -> str:
+    records = result["records"]
+    sets = list(dict.fromkeys(record["set"] for record in records))
+    usual, *ways = next(iter(records[0]["mean_iou"].values()))
+    lines = [
+        "| decisions | " + " | ".join(sets) + " | all, with equal weight (95 % interval) |",
+        "|---|" + "---|" * (len(sets) + 1),
+    ]
+    for way in ways:
+        pairs = [
+            tuple(
+                zip(
+                    *((scores[way], scores[usual], image) for image, scores in _of_set(records, name)),
+                    strict=True,
+                )
+            )
+            for name in sets
+        ]
+        cells = [f"{np.mean(mine) - np.mean(usually):+.3f}" for mine, usually, _ in pairs]
+        pooled = compare_pooled(pairs)
+        lines.append(f"| {way} | {' | '.join(cells)} | {signed(pooled.difference, pooled.interval)} |")
+    n_seeds = len({record["seed"] for record in records})
+    return "\n".join([*lines, "", f"{records[0]['n_train']} training images, {n_seeds} seeds, scattering."])
+
+
+def _of_set(records: list[dict[str, Any]], name: str) -> list[tuple[str, dict[str, float]]]:
+    return [pair for record in records if record["set"] == name for pair in record["mean_iou"].items()]
+
+
 def demo(result: dict[str, Any]) -> str:
     low, high = result["interval"]
     return (
@@ -298,6 +327,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "bandwidths": ("bandwidths.json", bandwidths),
     "asu": ("asu.json", asu),
     "recipe_speed": ("recipe_speed.json", recipe_speed),
+    "spatial_prior": ("spatial_prior.json", spatial_prior),
     "demo": ("demo.json", demo),
     "few_digits": ("003-table2.json", few_digits),
     "orbit_segmentation": ("orbit_segmentation.json", orbit_segmentation),

@@ -65,9 +65,10 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        known = sorted(file.stem for file in shipped("").parent.glob("*.yaml"))
         raise ConfigError(
             f"configuration {path} cannot be read ({error}): give a YAML file, or the name of one that comes with "
-            f"segkit, such as vgg16"
+            f"segkit: {', '.join(known)}"
         ) from error
     options = _parse_yaml(text, f"configuration {path}")
     if options is None:
