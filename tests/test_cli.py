@@ -457,11 +457,11 @@ def test_values_out_of_range_are_one_line(folder, segkit, option):
     refused(segkit, folder, *train_arguments(folder), "--set", option)
 
 
-def test_predictions_in_other_values_than_the_truth_are_told(folder, segkit):
+def test_predictions_in_other_values_than_the_truth_are_refused(folder, segkit):
     for path in (folder / "masks").rglob("*.png"):
         write_mask(folder / "out" / path.relative_to(folder / "masks"), read_mask(path)[0] // 255)
-    _, out, _ = segkit("evaluate", folder / "out", folder / "masks")
-    assert "predictions hold 1, no true mask does" in out
+    err = refused(segkit, folder, "evaluate", folder / "out", folder / "masks")
+    assert "predictions hold 0, 1, true masks 0, 255: save both with the same value for each class" in err
     err = refused(segkit, folder, "evaluate", folder / "out", folder / "masks", "--unlabelled", 1)
     assert "prediction holds 1, the value of unlabelled pixels" in err
 

@@ -61,7 +61,9 @@ def test_classes_may_be_rare(folders, true, guessed):
     for folder, values in ((predictions, guessed), (masks, true)):
         for path in (folder / "a").iterdir():
             write_mask(path, np.resize(np.array(values, dtype=np.uint8), (8, 9)))
-    compare_folders(predictions, masks)
+    strange = set(guessed) - set(true)
+    told = [f"predictions hold {value}, no true mask does" for value in strange]
+    assert compare_folders(predictions, masks)["notes"][:-1] == told
 
 
 def test_a_prediction_in_two_formats_is_refused(folders):
