@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -425,6 +426,10 @@ def _explain_unknown(location: list[str], section: Mapping[str, Any]) -> str:
         if owners := [name for name, schema in _BANK_SCHEMAS.items() if unknown in schema.model_fields]:
             name = section.get("name", kind)
             return f"{key} is no option of {where}.name={name}, but of the {', '.join(owners)} bank: set {where}.name too"
+        if "name" not in section:  # of a bank that is not named the key may be any bank's
+            fields = [list(schema.model_fields) for schema in _BANK_SCHEMAS.values()]
+            [closest] = get_close_matches(unknown, [*siblings, *chain.from_iterable(fields)], n=1, cutoff=0)
+            siblings = next(names for names in [siblings, *fields] if closest in names)
     elif parents:
         siblings = list(type(Config.model_fields[parents[0]].default).model_fields)
     near = get_close_matches(unknown, siblings, n=1, cutoff=0) or siblings[:1]

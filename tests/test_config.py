@@ -118,6 +118,10 @@ def test_the_orbit_bank_has_options_of_its_own():
             "bank.gamma=1",
             "bank.gamma is no option of bank.name=scattering, but of the orbit bank: set bank.name too",
         ),
+        (
+            "bank.weigths=a",
+            "unknown key bank.weigths: the nearest is bank.weights; there are name, weights, pre",
+        ),
         ("bank.tiles=64", "unknown key bank.tiles: the nearest is bank.tile; there are name, J, L"),
         (
             "bank.weights=x",
