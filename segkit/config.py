@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -427,9 +426,9 @@ def _explain_unknown(location: list[str], section: Mapping[str, Any]) -> str:
             name = section.get("name", kind)
             return f"{key} is no option of {where}.name={name}, but of the {', '.join(owners)} bank: set {where}.name too"
         if "name" not in section:  # of a bank that is not named the key may be any bank's
-            fields = [list(schema.model_fields) for schema in _BANK_SCHEMAS.values()]
-            [closest] = get_close_matches(unknown, [*siblings, *chain.from_iterable(fields)], n=1, cutoff=0)
-            siblings = next(names for names in [siblings, *fields] if closest in names)
+            kinds = [siblings, *(list(schema.model_fields) for schema in _BANK_SCHEMAS.values())]
+            [closest] = get_close_matches(unknown, [name for names in kinds for name in names], n=1, cutoff=0)
+            siblings = next(names for names in kinds if closest in names)
     elif parents:
         siblings = list(type(Config.model_fields[parents[0]].default).model_fields)
     near = get_close_matches(unknown, siblings, n=1, cutoff=0) or siblings[:1]

@@ -438,16 +438,19 @@ class Segmenter(BaseSegmenter):
         """Decisions of an image, (H, W) or (H, W, n_classes)."""
         shape = image.shape[:2]
         with single_threaded_blas():
-            stacks = [self._standardised(stack, shape) for stack in self.bank_.maps(image, self._kept)]
+            grid = _grid(shape)
+            stacks = [self._standardised(stack, grid) for stack in self.bank_.maps(image, self._kept)]
             decisions = decision_maps(stacks, self._kept, self.kernels_, self.svm_, shape)
         return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
 
-    def _standardised(self, stack: FeatureMaps, shape: tuple[int, ...]) -> FeatureMaps:
-        """Kept channels of one grid, centred and standardised there: interpolation commutes with it."""
+    def _standardised(
+        self, stack: FeatureMaps, grid: tuple[NDArray[np.float64], NDArray[np.float64]]
+    ) -> FeatureMaps:
+        """Kept channels of a stack of maps, centred and standardised there: interpolation commutes with it."""
         column = np.searchsorted(self._kept, stack.indices)
         centre = self._mean[column]
         if self.normalization == "image":
-            centre = centre + stack.sample(*_grid(shape)).mean(axis=0)
+            centre = centre + stack.sample(*grid).mean(axis=0)
         values = stack.values - centre[:, None, None]
         values /= self._scale[column, None, None]
         return FeatureMaps(values, stack.indices, stack.stride, stack.offset)
