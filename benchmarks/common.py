@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import math
 import time
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import segkit
+from segkit.benchmark import few_shot_split
 from segkit.benchmark.methods import DEFAULT_METHODS
 
 RESULTS = Path(__file__).parent / "results"
@@ -28,11 +28,9 @@ PAPER_RECIPE = tuple(
 
 
 def split(folder: Path, seed: int, n_train: int) -> tuple[list[str], list[str]]:
-    """Stems to train on and stems to test on: a third, drawn by the seed."""
-    stems = sorted(path.stem for path in (folder / "images").iterdir())
-    stems = [stems[index] for index in np.random.default_rng(seed).permutation(len(stems))]
-    n_test = math.ceil(len(stems) / 3)
-    return stems[:-n_test][:n_train], stems[-n_test:]
+    """Stems to train on and stems to test on, as `segkit benchmark` draws them."""
+    found = few_shot_split([path.stem for path in (folder / "images").iterdir()], n_train, seed)
+    return list(found.train), list(found.test)
 
 
 def sgemm_rate(n: int = 2048, n_repeats: int = 5) -> float:
