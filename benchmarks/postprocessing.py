@@ -1,11 +1,11 @@
 """What smoothing of decision maps, or another threshold for each image, would add to the default recipe without weights.
 
-    python -m benchmarks.spatial_prior --data DATA [--sets ...] [--train-sizes ...] [--seeds N] [--quick]
+    python -m benchmarks.postprocessing --data DATA [--sets ...] [--train-sizes ...] [--seeds N] [--quick]
 
 The decisions of one fit are treated in several ways, on the splits of `benchmarks.segmentation`. Smoothing takes
 neighbours for alike; the prior of an image is found by expectation maximisation on its calibrated probabilities
 (M. Saerens, P. Latinne, C. Decaestecker, Neural Computation 14, 2002); the best threshold in hindsight, which looks at
-the truth, says how much any rule for thresholds could add. Written to spatial_prior.json.
+the truth, says how much any rule for thresholds could add. Written to postprocessing.json.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import argparse
 import itertools
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage
+from scipy.ndimage import gaussian_filter, median_filter
 from scipy.special import logit
 from skimage.restoration import denoise_tv_chambolle
 
@@ -34,40 +35,26 @@ from segkit.regions import merge_small_regions
 
 Decisions = NDArray[np.float32]
 FILTERS: dict[str, Callable[[Decisions], Decisions]] = {
-    "as it is": lambda decisions: decisions,
+    "as it is": np.asarray,
     **{
-        f"Gaussian, sigma {sigma:g} pixels": lambda decisions, sigma=sigma: ndimage.gaussian_filter(
-            decisions, sigma
-        )
-        for sigma in (0.5, 1, 2, 4)
+        f"Gaussian, sigma {sigma:g} pixels": partial(gaussian_filter, sigma=sigma) for sigma in (0.5, 1, 2, 4)
     },
+    **{f"median of {size} x {size} pixels": partial(median_filter, size=size) for size in (3, 5)},
     **{
-        f"median of {size} x {size} pixels": lambda decisions, size=size: ndimage.median_filter(
-            decisions, size
-        )
-        for size in (3, 5)
-    },
-    **{
-        f"total variation, weight {weight:g}": lambda decisions, weight=weight: denoise_tv_chambolle(
-            decisions, weight
-        )
+        f"total variation, weight {weight:g}": partial(denoise_tv_chambolle, weight=weight)
         for weight in (0.1, 0.5)
     },
 }
-PRIOR, HINDSIGHT = (
-    "prior of each image by expectation maximisation",
-    "best threshold of each image in hindsight",
-)
+PRIOR = "prior of each image by expectation maximisation"
+HINDSIGHT = "best threshold of each image in hindsight"
 
 
 def prior_shift(probabilities: NDArray[np.float64], trained: float, n_steps: int = 100) -> float:
     """Log-odds by which the prior of an image exceeds that of the training images."""
     prior = trained
     for _ in range(n_steps):
-        positive, negative = (
-            probabilities * prior / trained,
-            (1 - probabilities) * (1 - prior) / (1 - trained),
-        )
+        positive = probabilities * prior / trained
+        negative = (1 - probabilities) * (1 - prior) / (1 - trained)
         prior = float(np.clip((positive / (positive + negative)).mean(), 1e-4, 1 - 1e-4))
     return float(logit(prior) - logit(trained))
 
@@ -83,14 +70,12 @@ def treat(segmenter: Segmenter, image: NDArray[Any], truth: NDArray[Any], traine
     def own(decisions: Decisions) -> float:
         return image_threshold(decisions, segmenter.threshold_, segmenter.otsu_weight_)
 
-    scores = {
-        name: score(smooth, own(smooth))
-        for name, smooth in ((name, function(decisions)) for name, function in FILTERS.items())
-    }
+    smoothed = {name: function(decisions) for name, function in FILTERS.items()}
+    scores = {name: score(smooth, own(smooth)) for name, smooth in smoothed.items()}
     slope = float(segmenter.platt_.slope_[0])
     shift = prior_shift(segmenter.platt_.predict_proba(decisions.ravel())[:, 1], trained)
-    # at the shifted probability of one half as at that of the training images
-    scores[PRIOR] = score(decisions, segmenter.threshold_ - shift / slope) if slope > 0 else float("nan")
+    # probabilities that do not rise with the decision say nothing of a prior
+    scores[PRIOR] = score(decisions, segmenter.threshold_ - (shift / slope if slope > 0 else 0))
     pixels = decisions.ravel()
     alone = np.zeros(pixels.size, dtype=np.intp)
     scores[HINDSIGHT] = score(decisions, best_threshold(pixels, truth.ravel(), np.ones(pixels.size), alone))
@@ -140,7 +125,7 @@ def main() -> None:
                 *split(folder, seed, n_train),
             )
             records.append({"set": name, "n_train": n_train, "seed": seed, "mean_iou": found})
-            write_result(result_path(arguments, "spatial_prior.json"), {"records": records})
+            write_result(result_path(arguments, "postprocessing.json"), {"records": records})
             means = {
                 way: np.mean([scores[way] for scores in found.values()])
                 for way in [*FILTERS, PRIOR, HINDSIGHT]

@@ -239,7 +239,7 @@ def recipe_speed(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def spatial_prior(result: dict[str, Any]) -> str:
+def postprocessing(result: dict[str, Any]) -> str:
     records = result["records"]
     sets = list(dict.fromkeys(record["set"] for record in records))
     usual, *ways = next(iter(records[0]["mean_iou"].values()))
@@ -327,7 +327,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "bandwidths": ("bandwidths.json", bandwidths),
     "asu": ("asu.json", asu),
     "recipe_speed": ("recipe_speed.json", recipe_speed),
-    "spatial_prior": ("spatial_prior.json", spatial_prior),
+    "postprocessing": ("postprocessing.json", postprocessing),
     "demo": ("demo.json", demo),
     "few_digits": ("003-table2.json", few_digits),
     "orbit_segmentation": ("orbit_segmentation.json", orbit_segmentation),
