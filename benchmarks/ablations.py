@@ -3,10 +3,10 @@
     python -m benchmarks.ablations --data DATA --vgg19 VGG19.npz --squeezenet SQUEEZENET.npz
         [--sets ...] [--methods ...] [--train-sizes ...] [--seeds N] [--quick]
 
-Each variant is the default recipe with one part changed: on networks (VGG19, SqueezeNet and multiscale filters),
-or on scattering, multiscale filters and the distance from the centre. Runs are kept in ablations-SET.json as they are
-done, in the form of segmentation-SET.json, where the committed ones of the default recipe are; tables with paired
-intervals, of the sets together and of each, are written to ablations.md.
+Each variant is a recipe with one part changed: that of networks (two banks to choose from), that of the first of these
+banks alone (VGG19, SqueezeNet and multiscale filters), or that of scattering, multiscale filters and the distance from
+the centre. Runs are kept in ablations-SET.json as they are done, in the form of segmentation-SET.json, where the committed
+ones of the default recipes are; tables with paired intervals, of the sets together and of each, are written to ablations.md.
 """
 
 from __future__ import annotations
@@ -21,23 +21,28 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import RESULTS, markdown_table, signed
-from benchmarks.segmentation import NETWORKS as BANKS
 from benchmarks.segmentation import (
+    NETWORKS,
     SETS,
+    TEXTURE,
     Results,
+    bank_option,
     measure,
     parse,
     parser_of,
     scores_of,
-    stacked_bank,
     write_made_up,
 )
 from segkit.errors import SegkitError
 from segkit.statistics import compare, compare_pooled
 
-NETWORKS, SCATTERING = "segkit-vgg", "segkit-scattering"
+CHOICE, FIRST, SCATTERING = "segkit-networks", "first", "segkit-scattering"
 VARIANTS = {
-    NETWORKS: {
+    CHOICE: {
+        FIRST: "the first bank, whatever held-out images say",
+        "vgg": "the second bank: VGG19 to conv3_4, no SqueezeNet",
+    },
+    FIRST: {
         "set": "channels centred on the whole set, not on each image",
         "top256": "256 channels instead of 1,024",
         "top2048": "2,048 channels instead of 1,024",
@@ -48,7 +53,6 @@ VARIANTS = {
         "zero": "threshold at the sign of the decision",
         "all-regions": "every region kept, however small",
         "fixed": "penalty fixed at lambda = 1e-3",
-        "vgg": "no SqueezeNet, and VGG19 to conv3_4",
         "squeezenet": "no VGG19",
         "deeper": "VGG19 to conv3_4",
         "no-half": "no SqueezeNet at half size",
@@ -83,11 +87,11 @@ QUICK_BANK = "bank={name: multiscale, sigma_max: 4}"
 
 def overrides_of(arguments: argparse.Namespace) -> dict[str, list[str]]:
     """Options of each variant."""
-    bank = QUICK_BANK if arguments.quick else stacked_bank(arguments)
-    vgg, full, half = BANKS
-    whole_vgg = {"name": vgg["name"]}
+    bank = QUICK_BANK if arguments.quick else bank_option(arguments, NETWORKS)
+    vgg, full, half = NETWORKS
+    [whole_vgg] = TEXTURE
     return {
-        NETWORKS: [bank],
+        FIRST: [bank],
         "set": [bank, "training.normalization=set"],
         "top256": [bank, "selection.n_features=256"],
         "top2048": [bank, "selection.n_features=2048"],
@@ -98,13 +102,13 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, list[str]]:
         "zero": [bank, "training.threshold=zero"],
         "all-regions": [bank, "training.smallest_region=0"],
         "fixed": [bank, "svm.lambdas=[1.0e-3]"],
-        "vgg": [stacked_bank(arguments, [whole_vgg])],
-        "squeezenet": [stacked_bank(arguments, [full, half])],
-        "deeper": [stacked_bank(arguments, [whole_vgg, full, half])],
-        "no-half": [stacked_bank(arguments, [vgg, full])],
-        "upright": [stacked_bank(arguments, [vgg, full, {**full, "pyramid": [0.5]}])],
-        "averaged": [stacked_bank(arguments, [vgg, {**full, "orbit": "d4"}, half])],
-        "quarter": [stacked_bank(arguments, [vgg, full, {**half, "pyramid": [0.5, 0.25]}])],
+        "vgg": [bank_option(arguments, [whole_vgg])],
+        "squeezenet": [bank_option(arguments, [full, half])],
+        "deeper": [bank_option(arguments, [whole_vgg, full, half])],
+        "no-half": [bank_option(arguments, [vgg, full])],
+        "upright": [bank_option(arguments, [vgg, full, {**full, "pyramid": [0.5]}])],
+        "averaged": [bank_option(arguments, [vgg, {**full, "orbit": "d4"}, half])],
+        "quarter": [bank_option(arguments, [vgg, full, {**half, "pyramid": [0.5, 0.25]}])],
         "rff": [
             bank,
             "selection={method: ccm, n_features: 128, pixels: 3000}",
@@ -179,7 +183,7 @@ def with_base(path: Path) -> dict[str, Any]:
     name = path.stem.removeprefix("ablations-")
     files = [RESULTS / f"segmentation-{name}.json", path]
     runs = [run for file in files for run in Results(file, name).runs]
-    return {"runs": [run for run in runs if run["method"] in (NETWORKS, SCATTERING, *TITLES)]}
+    return {"runs": [run for run in runs if run["method"] in (*VARIANTS, *TITLES)]}
 
 
 def main() -> None:
@@ -189,7 +193,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as temporary:
             if arguments.quick:
                 arguments.data, arguments.sets = Path(temporary), ["quick"]
-                arguments.methods, arguments.train_sizes, arguments.seeds = [NETWORKS, "set", "zero"], [2], 1
+                arguments.methods, arguments.train_sizes, arguments.seeds = [FIRST, "set", "zero"], [2], 1
                 write_made_up(Path(temporary) / "quick")
             for name in arguments.sets:
                 kept = Results(arguments.out / f"ablations-{name}.json", f"ablations-{name}")

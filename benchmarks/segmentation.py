@@ -30,9 +30,11 @@ from segkit.options import read_options, shipped
 from segkit.phantom import make_demo_set
 
 SETS = ("kvasir_seg_256", "dsb2018_stained", "drive", "isbi2012_em")
-METHODS = ("segkit-vgg", "segkit-scattering", "forest")
-# VGG19, SqueezeNet, and SqueezeNet at half size; behind them, the filters of pixel classifiers.
-*NETWORKS, FILTERS = read_options(shipped("two-networks"))["bank"]["banks"]
+METHODS = ("segkit-networks", "segkit-scattering", "forest")
+# The banks to choose from, each of networks and, behind them, the filters of pixel classifiers.
+(*NETWORKS, FILTERS), (*TEXTURE, _) = (
+    bank["banks"] for bank in read_options(shipped("two-networks"))["bank"]
+)
 QUICK = [
     "segkit-scattering.bank={name: scattering, J: 2, L: 3, tile: 32}",
     "segkit-scattering.selection={n_features: 16, pixels: 400}",
@@ -148,13 +150,20 @@ def measure(
         print(f"{results.name} {unit.name}: {mean:.3f} ({outcome['unit']['fit_seconds']:.0f} s)", flush=True)
 
 
-def stacked_bank(arguments: argparse.Namespace, networks: Iterable[dict[str, Any]] = NETWORKS) -> str:
-    """Bank of networks on the weights at hand beside the filters of pixel classifiers, as an option."""
+def bank_option(arguments: argparse.Namespace, *choice: Iterable[dict[str, Any]]) -> str:
+    """Bank of networks on the weights at hand beside the filters of pixel classifiers, or several of them, as an option."""
     files = {"vgg19": arguments.vgg19, "squeezenet1_0": arguments.squeezenet}
     banks = [
-        {**network, "weights": str(files[network["name"]]), "preprocessing": "caffe"} for network in networks
+        {
+            "name": "stacked",
+            "banks": [
+                *({**net, "weights": str(files[net["name"]]), "preprocessing": "caffe"} for net in networks),
+                FILTERS,
+            ],
+        }
+        for networks in choice
     ]
-    return f"bank={json.dumps({'name': 'stacked', 'banks': [*banks, FILTERS]})}"
+    return f"bank={json.dumps(banks[0] if len(banks) == 1 else banks)}"
 
 
 def overrides_of(arguments: argparse.Namespace) -> list[str]:
@@ -164,7 +173,7 @@ def overrides_of(arguments: argparse.Namespace) -> list[str]:
     bank_vgg = ["bank.name=vgg19", f"bank.weights={arguments.vgg19}", "bank.preprocessing=caffe"]
     budget = ["crop=160", f"max_steps={arguments.max_steps}", f"device={arguments.device}"]
     of_methods = {
-        "segkit-vgg": [stacked_bank(arguments), "title=segkit (VGG19 and SqueezeNet)"],
+        "segkit-networks": [bank_option(arguments, NETWORKS, TEXTURE)],
         "segkit-paper": [*bank_vgg, "title=recipe of the paper (VGG19)"],
         "fcn": [*squeezenet, "n_hidden=512", *budget],
         "fcn-vgg19": ["kind=fcn", "title=FCN-8s (VGG19)", *vgg, "n_hidden=512", *budget],

@@ -223,6 +223,11 @@ BankConfig = Annotated[
     _SingleBank | Annotated[StackedConfig, Tag("stacked")],
     Discriminator(_bank_kind),
 ]
+BanksConfig = Annotated[
+    Annotated[BankConfig, Tag("bank")]
+    | Annotated[tuple[BankConfig, ...], Field(min_length=1), Tag("choice")],
+    Discriminator(lambda value: "choice" if isinstance(value, list | tuple) else "bank"),
+]
 _BANK_SCHEMAS: dict[str, type[_Section]] = {
     "convnet": ConvNetConfig,
     "scattering": ScatteringConfig,
@@ -328,9 +333,9 @@ class DataConfig(_Section):
 
 
 class Config(_Section):
-    """All options of a run."""
+    """All options of a run; of several banks in a list, held-out images choose."""
 
-    bank: BankConfig = Field(default_factory=StackedConfig)
+    bank: BanksConfig = Field(default_factory=StackedConfig)
     selection: SelectionConfig = SelectionConfig()
     kernel: KernelConfig = KernelConfig()
     svm: SVMConfig = SVMConfig()
@@ -375,10 +380,17 @@ class Config(_Section):
         except SchemaError as error:
             raise ConfigError(_explain(error.errors()[0], options)) from error
 
+    @property
+    def embed_weights(self) -> bool:
+        """Whether the model file holds the weights of the networks: if all banks say so."""
+        banks = self.bank if isinstance(self.bank, tuple) else [self.bank]
+        return all(getattr(bank, "embed_weights", True) for bank in banks)
+
     def build(self) -> Segmenter:
         """Make the segmenter that these options describe."""
+        bank = self.bank
         return Segmenter(
-            self.bank.build(self.seed),
+            [one.build(self.seed) for one in bank] if isinstance(bank, tuple) else bank.build(self.seed),
             selector=self.selection.build(),
             kernels=self.kernel.build(),
             svm=self.svm.build(),
@@ -420,7 +432,8 @@ def _explain_unknown(location: list[str], section: Mapping[str, Any]) -> str:
     key, where = ".".join(location), ".".join(parents)
     siblings = list(Config.model_fields)
     if parents and parents[0] == "bank":
-        kind = _bank_kind(section) if parents == ["bank"] else _single_kind(section)
+        may_be_stacked = parents == ["bank"] or (len(parents) == 2 and parents[1].isdecimal())
+        kind = _bank_kind(section) if may_be_stacked else _single_kind(section)
         siblings = list(_BANK_SCHEMAS[kind].model_fields)
         if owners := [name for name, schema in _BANK_SCHEMAS.items() if unknown in schema.model_fields]:
             name = section.get("name", kind)

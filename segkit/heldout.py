@@ -23,7 +23,7 @@ from segkit.base import FloatArray, Progress
 from segkit.calibration import best_threshold, image_threshold, share_of_otsu, share_threshold
 from segkit.kernels import KernelMixture
 from segkit.linear import LinearSVM
-from segkit.metrics import iou_of
+from segkit.metrics import confusion, iou_of
 from segkit.sampling import PixelSample
 from segkit.threads import in_threads
 
@@ -177,7 +177,9 @@ class HeldOut:
         }
         threshold = self._threshold(self.decisions[chosen], region, rule)
         own = share_of_otsu(self.n_images) if self._takes_otsu(rule) else 0.0
-        return Choice(float(self.penalties[chosen]), threshold, own, self.decisions[chosen], summary)
+        return Choice(
+            float(self.penalties[chosen]), threshold, own, self.decisions[chosen], self.drawn, summary
+        )
 
     def _scores(self, decisions: FloatArray, region: IntArray, rule: str) -> NDArray[np.float64]:
         """Mean IoU of each region, at the threshold that the others speak for."""
@@ -209,12 +211,10 @@ class HeldOut:
 
     def _iou(self, decisions: FloatArray, threshold: float, rows: NDArray[np.bool_]) -> float:
         """Mean IoU of some pixels, weighted to what they stand for."""
-        n, planes = self.n_classes, decisions[rows]
-        guess = planes.argmax(axis=1) if n > 2 else (planes[:, 0] > threshold).astype(np.intp)
-        counts = np.bincount(
-            self.drawn.label[rows] * n + guess, weights=self.drawn.weight[rows], minlength=n**2
-        )
-        return float(np.nanmean(iou_of(counts.reshape(n, n))))
+        planes = decisions[rows]
+        guess = planes.argmax(axis=1) if self.n_classes > 2 else planes[:, 0] > threshold
+        counts = confusion(self.drawn.label[rows], guess, self.n_classes, weight=self.drawn.weight[rows])
+        return float(np.nanmean(iou_of(counts)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,6 +231,8 @@ class Choice:
         Share that Otsu's threshold of an image has in that of the image, see `segkit.calibration.image_threshold`.
     decisions : ndarray of shape (n, n_planes), float32
         Held-out decisions at that penalty.
+    drawn : PixelSample
+        Their pixels.
     summary : dict
         JSON-able: mean IoU over held-out images or blocks, its 95 % interval of Student's t (None of fewer than
         three), the mean at each penalty, and which of them is nearest to the usual one.
@@ -240,6 +242,7 @@ class Choice:
     threshold: float
     otsu_weight: float
     decisions: FloatArray
+    drawn: PixelSample
     summary: dict[str, Any]
 
 

@@ -125,9 +125,13 @@ def score_masks(
 
 
 def confusion(
-    truth: ArrayLike, prediction: ArrayLike, n_classes: int, unlabelled: int = 255
-) -> NDArray[np.intp]:
-    """Pixels of each true class (rows) given each predicted class (columns).
+    truth: ArrayLike,
+    prediction: ArrayLike,
+    n_classes: int,
+    unlabelled: int = 255,
+    weight: NDArray[Any] | None = None,
+) -> NDArray[Any]:
+    """Pixels of each true class (rows) given each predicted class (columns), or the sum of their weights.
 
     Raises
     ------
@@ -142,7 +146,8 @@ def confusion(
             raise InputError(
                 f"{name} mask holds values {values.min()} to {values.max()}: class ids must lie in 0..{n_classes - 1}"
             )
-    return np.bincount(pairs, minlength=n_classes**2).reshape(n_classes, n_classes)
+    weights = None if weight is None else weight[labelled]
+    return np.bincount(pairs, weights, minlength=n_classes**2).reshape(n_classes, n_classes)
 
 
 def _of_equal_shape(truth: ArrayLike, prediction: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -161,7 +166,7 @@ def _nanmean(values: FloatArray) -> FloatArray:
         return np.asarray(np.where(defined, values, 0).sum(axis=0) / defined.sum(axis=0))
 
 
-def iou_of(counts: NDArray[np.intp]) -> FloatArray:
+def iou_of(counts: NDArray[Any]) -> FloatArray:
     """IoU of each class, TP / (TP + FP + FN), from `confusion` counts (..., n_classes, n_classes)."""
     hits, in_truth, in_prediction = _marginals(counts)
     return _ratio(hits, in_truth + in_prediction - hits)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from segkit.base import BaseSegmenter, FloatArray, IdArray, Progress
 from segkit.calibration import PlattScaling, image_threshold
+from segkit.centred import CentredBank
 from segkit.decisions import decision_maps
 from segkit.errors import ConfigError, ModelFileError, SegkitError
 from segkit.features import (
-    FeatureMaps,
     FilterBank,
     MultiscaleBank,
     PositionBank,
@@ -27,11 +28,11 @@ from segkit.features import (
     StackedBank,
     bank_from_dict,
 )
-from segkit.heldout import HeldOut, Recipe, fit_grouped, hold_out, usual_penalty
+from segkit.heldout import Choice, Recipe, fit_grouped, hold_out, usual_penalty
 from segkit.images import UNLABELLED
 from segkit.kernels import KernelMixture, LinearGaussianMixture
 from segkit.linear import LinearSVM
-from segkit.metrics import score_masks
+from segkit.metrics import confusion, iou_of
 from segkit.regions import least_areas, merge_small_regions
 from segkit.sampling import PixelSample, assign_folds, block_folds, draw_pixels
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
@@ -46,8 +47,6 @@ MEMORY_LIMIT = 2**28
 SELECTION_TOL = 1e-3
 # Strides of maps are read off a corner of so many rows and columns.
 CORNER = 128
-# The mean of a channel over an image is taken over a grid of so many rows and columns.
-GRID = 32
 # Values of lambda (eq. 7.17) to choose from, for kernels whose diagonal is 1 in the mean.
 LAMBDAS = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
 
@@ -57,9 +56,10 @@ class Segmenter(BaseSegmenter):
 
     Parameters
     ----------
-    bank : FilterBank, default=None
+    bank : FilterBank or list of FilterBank, default=None
         Per-pixel features; None stacks ``ScatteringBank(J=3, L=4, angles="averaged")``, `MultiscaleBank()` and
-        `PositionBank()`, which need no weights.
+        `PositionBank()`, which need no weights. Of several, the one of the highest mean IoU on training images (blocks,
+        of a single image), each held out in turn of all that is learnt, is taken; the first, if none can be held out.
     selector : MMDSelector or ConditionalCovarianceSelector, default=None
         Which channels to keep; None is `MMDSelector()`. Images are its groups (blocks, of a single image).
     kernels : KernelMixture, default=None
@@ -119,8 +119,8 @@ class Segmenter(BaseSegmenter):
         The penalty chosen; None if `lambdas` is None.
     held_out_ : dict or None
         Mean IoU of training pixels whose image (or block) was held out of all that was learnt, threshold
-        included; its 95 % interval over images (Student's t), and the mean at each penalty. None if no class
-        can be held out.
+        included; its 95 % interval over images (Student's t), the mean at each penalty, and, of several banks, that of
+        each (which, being that of the best, is a little too high for the one taken). None if no class can be held out.
     n_image_channels_ : int
         Channels of the training images.
     channels_ : tuple of Channel
@@ -128,7 +128,7 @@ class Segmenter(BaseSegmenter):
     bank_, selector_, kernels_, svm_ : estimators
         The fitted parts (a loaded model has no selector).
     summary_ : dict
-        What was chosen and measured: kept channels by group, kernel weights, training IoU, seconds.
+        What was chosen and measured: kept channels by group, kernel weights, IoU on the training pixels, seconds.
 
     References
     ----------
@@ -150,7 +150,7 @@ class Segmenter(BaseSegmenter):
 
     def __init__(
         self,
-        bank: FilterBank | None = None,
+        bank: FilterBank | Sequence[FilterBank] | None = None,
         *,
         selector: MMDSelector | ConditionalCovarianceSelector | None = None,
         kernels: KernelMixture | None = None,
@@ -180,53 +180,36 @@ class Segmenter(BaseSegmenter):
         self.random_state = random_state
 
     def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:
-        start = time.perf_counter()
         self._check_options()
         n_classes = self.classes_.size
         rng = np.random.default_rng(self.random_state)
         shapes = [mask.shape for mask in ids]
-        self.bank_ = (clone(self.bank) if self.bank is not None else default_bank()).fit(images)
-        self.selector_ = self._seeded(self.selector, MMDSelector)
-        self.kernels_ = self._seeded(self.kernels, LinearGaussianMixture)
         self.svm_ = clone(self.svm) if self.svm is not None else LinearSVM()
 
         drawn, training = (
             draw_pixels(ids, n_classes, n_pixels, rng)
             for n_pixels in (self.selection_pixels, self.training_pixels)
         )
-        names = self.bank_.channels(self.n_image_channels_)
-        # one pass over the images instead of two, where all channels of all pixels fit
-        at_once = 4 * len(names) * (drawn.label.size + training.label.size) <= MEMORY_LIMIT
-        X, *later = self._sample(
-            images, [drawn, training] if at_once else [drawn], None, progress, "Filter bank"
-        )
-        groups = _groups(drawn, shapes)
-        fit_grouped(self.selector_, X, drawn.label, groups)
-        self._kept = kept = self.selector_.get_support(indices=True)
-        self.channels_ = tuple(names[index] for index in kept)
-        gaussian = self._choose_gaussian_columns(images[0])
-        selected = time.perf_counter()
+        candidates = [
+            self._consider(bank, images, shapes, drawn, training, follow)
+            for bank, follow in self._banks(progress)
+        ]
+        best = max(candidates, key=lambda candidate: candidate.mean_iou)  # the first of equals
+        seconds = {name: sum(candidate.seconds[name] for candidate in candidates) for name in best.seconds}
+        self._take(best, np.unique(drawn.image).size)
+        if self.held_out_ is not None and len(candidates) > 1:
+            self.held_out_["by_bank"] = [
+                {"bank": candidate.bank.title, "mean_iou": candidate.mean_iou} for candidate in candidates
+            ]
 
-        n_training = training.label.size
-        own = 1 / (n_training * float(self.svm_.C))
-        penalties = [own] if self.lambdas is None else sorted(self.lambdas, reverse=True)
-        recipe = Recipe(self.selector_, self.kernels_, self.svm_, gaussian)
-        self._calibrate(X, drawn, groups, assign_folds(drawn, shapes, N_FOLDS), recipe, penalties, progress)
-        calibrated = time.perf_counter()
-
-        if at_once:
-            X = later.pop().take(kept, axis=1)
-        else:
-            [X] = self._sample(images, [training], kept, progress, "Kept channels")
-        self._train(X, training, _groups(training, shapes))
+        start = time.perf_counter()
+        X = best.X
+        if X is None:
+            [X] = self._centred_bank.sample_draws(images, [training], self._kept, progress, "Kept channels")
+        iou = self._train(X, training, _groups(training, shapes))
         self.least_areas_ = least_areas(ids, n_classes, self.smallest_region)
-        trained = time.perf_counter()
-        seconds = {
-            "select": selected - start,
-            "calibrate": calibrated - selected,
-            "train": trained - calibrated,
-        }
-        self._summarise(images, ids, n_training, progress, seconds)
+        seconds["train"] = time.perf_counter() - start
+        self._summarise(images, ids, training.label.size, iou, seconds)
 
     def decision_function(self, images: ArrayLike | Sequence[ArrayLike]) -> Any:
         """Signed distances to the separating plane, in units of the margin.
@@ -259,7 +242,7 @@ class Segmenter(BaseSegmenter):
             The kept channels, standardised.
         """
         check_is_fitted(self, "svm_")
-        X = self._centred_sample(self._checked(image), np.asarray(rows), np.asarray(cols), self._kept)
+        X = self._centred_bank.sample(self._checked(image), np.asarray(rows), np.asarray(cols), self._kept)
         return np.asarray((X - self._mean) / self._scale)
 
     def save(self, path: str | Path, *, embed_weights: bool = True) -> None:
@@ -297,75 +280,105 @@ class Segmenter(BaseSegmenter):
             copy.set_params(random_state=self.random_state)
         return copy
 
-    def _sample(
-        self,
-        images: Sequence[FloatArray],
-        draws: Sequence[PixelSample],
-        channels: NDArray[np.intp] | None,
-        progress: Progress,
-        description: str,
-    ) -> list[FloatArray]:
-        """Features of the pixels of each draw, (n, n_channels)."""
-        features: list[list[FloatArray]] = [[] for _ in draws]
-        for index, image in enumerate(progress(images, description)):
-            parts = [drawn.subset(drawn.of_image(index)) for drawn in draws]
-            rows, cols = (np.concatenate([getattr(part, axis) for part in parts]) for axis in ("row", "col"))
-            X = self._centred_sample(image, rows, cols, channels)
-            ends = np.cumsum([part.label.size for part in parts])
-            for found, own in zip(features, np.split(X, ends[:-1]), strict=True):
-                found.append(own)
-        return [np.concatenate(found) for found in features]
+    @property
+    def _centred_bank(self) -> CentredBank:
+        return CentredBank(self.bank_, self.normalization)
 
-    def _centred_sample(
-        self, image: FloatArray, rows: NDArray[Any], cols: NDArray[Any], channels: NDArray[np.intp] | None
-    ) -> FloatArray:
-        """Features of some pixels of an image, about their mean over the image if so wanted."""
-        if self.normalization == "set":
-            return self.bank_.sample(image, rows, cols, channels)
-        grid = _grid(image.shape[:2])
-        X = self.bank_.sample(
-            image, np.concatenate([rows, grid[0]]), np.concatenate([cols, grid[1]]), channels
+    def _banks(self, progress: Progress) -> Iterator[tuple[FilterBank, Progress]]:
+        """Copy the banks to choose from; each comes with what follows its progress."""
+        banks = (
+            self.bank
+            if isinstance(self.bank, list | tuple)
+            else [default_bank() if self.bank is None else self.bank]
         )
-        return np.asarray(X[: len(rows)] - X[len(rows) :].mean(axis=0))
+        if not banks or not all(isinstance(bank, FilterBank) for bank in banks):
+            raise ConfigError(f"bank={self.bank!r}: give a filter bank, or a list of some to choose from")
+        for place, bank in enumerate(banks, start=1):
+            prefix = "" if len(banks) == 1 else f"Bank {place} of {len(banks)}: "
 
-    def _choose_gaussian_columns(self, image: FloatArray) -> NDArray[np.bool_] | None:
+            def follow(items: Iterable[Any], description: str, prefix: str = prefix) -> Iterable[Any]:
+                return progress(items, prefix + description)
+
+            yield clone(bank), follow
+
+    def _consider(
+        self,
+        bank: FilterBank,
+        images: Sequence[FloatArray],
+        shapes: Sequence[tuple[int, int]],
+        drawn: PixelSample,
+        training: PixelSample,
+        progress: Progress,
+    ) -> _Candidate:
+        """Select channels of a bank, and judge them on images that are held out."""
+        start = time.perf_counter()
+        centred = CentredBank(bank.fit(images), self.normalization)
+        n_channels = bank.n_channels(self.n_image_channels_)
+        # one pass over the images instead of two, where all channels of all pixels fit
+        at_once = 4 * n_channels * (drawn.label.size + training.label.size) <= MEMORY_LIMIT
+        X, *later = centred.sample_draws(
+            images, [drawn, training] if at_once else [drawn], None, progress, "Filter bank"
+        )
+        groups = _groups(drawn, shapes)
+        selector = fit_grouped(self._seeded(self.selector, MMDSelector), X, drawn.label, groups)
+        kept = selector.get_support(indices=True)
+        kernels = self._seeded(self.kernels, LinearGaussianMixture)
+        gaussian = self._gaussian_columns(kernels, bank, kept, images[0])
+        selected = time.perf_counter()
+
+        choice = None
+        if self._needs_held_out:
+            recipe = Recipe(selector, kernels, self.svm_, gaussian)
+            own = 1 / (training.label.size * float(self.svm_.C))
+            penalties = [own] if self.lambdas is None else sorted(self.lambdas, reverse=True)
+            fold = assign_folds(drawn, shapes, N_FOLDS)
+            held_out = hold_out(X, drawn, groups, fold, recipe, penalties, self.classes_.size, progress)
+            choice = held_out.choose(self.threshold) if held_out.has_all_classes else None
+        if gaussian is not None:
+            kernels.set_params(gaussian_columns=gaussian[kept])
+        seconds = {"select": selected - start, "calibrate": time.perf_counter() - selected}
+        X_training = later[0].take(kept, axis=1) if at_once else None
+        return _Candidate(bank, selector, kernels, kept, choice, X_training, seconds)
+
+    @property
+    def _needs_held_out(self) -> bool:
+        several = isinstance(self.bank, list | tuple) and len(self.bank) > 1
+        return several or self.lambdas is not None or self.probability != "raw" or self.threshold != "zero"
+
+    def _gaussian_columns(
+        self, kernels: KernelMixture, bank: FilterBank, kept: NDArray[np.intp], image: FloatArray
+    ) -> NDArray[np.bool_] | None:
         """Of all channels those that Gaussians see: if the kernels leave it open, those with a value at each pixel."""
-        if not hasattr(self.kernels_, "gaussian_columns"):
+        if not hasattr(kernels, "gaussian_columns"):
             return None
-        seen = np.zeros(self.bank_.n_channels(self.n_image_channels_), dtype=bool)
-        if self.kernels_.gaussian_columns is None:
-            for stack in self.bank_.maps(image[:CORNER, :CORNER]):
+        seen = np.zeros(bank.n_channels(self.n_image_channels_), dtype=bool)
+        if kernels.gaussian_columns is None:
+            for stack in bank.maps(image[:CORNER, :CORNER]):
                 seen[stack.indices] = stack.stride == 1
-            self.kernels_.set_params(gaussian_columns=seen[self._kept])
         else:
-            wanted = np.asarray(self.kernels_.gaussian_columns)
-            if wanted.shape == self._kept.shape:  # else the kernels say what is wrong with it
-                seen[self._kept] = wanted
+            wanted = np.asarray(kernels.gaussian_columns)
+            if wanted.shape == kept.shape:  # else the kernels say what is wrong with it
+                seen[kept] = wanted
         return seen
 
-    def _calibrate(
-        self,
-        X: FloatArray,
-        drawn: PixelSample,
-        groups: NDArray[np.intp],
-        fold: NDArray[np.intp],
-        recipe: Recipe,
-        penalties: Sequence[float],
-        progress: Progress,
-    ) -> None:
-        """Choose penalty, threshold and Platt's scaling on pixels whose image (or block) was held out."""
-        self.threshold_, self.otsu_weight_ = 0.0, 0.0
-        self.platt_ = PlattScaling.identity(self.classes_.size)
-        self.held_out_: dict[str, Any] | None = None
+    def _take(self, best: _Candidate, n_images: int) -> None:
+        """Take over a bank, and what was chosen of it and for it."""
+        self.bank_, self.selector_, self.kernels_ = best.bank, best.selector, best.kernels
+        self._kept = best.kept
+        names = self.bank_.channels(self.n_image_channels_)
+        self.channels_ = tuple(names[index] for index in self._kept)
+        choice = best.choice
+        self.held_out_: dict[str, Any] | None = None if choice is None else choice.summary
+        self.threshold_, self.otsu_weight_ = (
+            (0.0, 0.0) if choice is None else (choice.threshold, choice.otsu_weight)
+        )
         self.lambda_: float | None = None
         if self.lambdas is not None:
-            self.lambda_ = float(usual_penalty(self.lambdas, np.unique(drawn.image).size))
-        if self.lambdas is None and self.probability == "raw" and self.threshold == "zero":
-            return
-        held_out = hold_out(X, drawn, groups, fold, recipe, penalties, self.classes_.size, progress)
-        if held_out.has_all_classes:
-            self._take(held_out)
-        else:
+            self.lambda_ = usual_penalty(self.lambdas, n_images) if choice is None else choice.penalty
+        self.platt_ = PlattScaling.identity(self.classes_.size)
+        if choice is not None and self.probability == "platt":
+            self.platt_.fit(choice.decisions, choice.drawn.label, choice.drawn.weight)
+        if choice is None and self._needs_held_out:
             warnings.warn(
                 "too few annotated regions to hold any out: probabilities are those of the decision itself "
                 "(probability='raw'); annotate one more image for calibrated ones",
@@ -373,8 +386,8 @@ class Segmenter(BaseSegmenter):
                 stacklevel=3,
             )
 
-    def _train(self, X: FloatArray, drawn: PixelSample, groups: NDArray[np.intp]) -> None:
-        """Learn scales, kernels and planes from the kept channels, which are standardised in place."""
+    def _train(self, X: FloatArray, drawn: PixelSample, groups: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Learn scales, kernels and planes from the kept channels; give the IoU of each class on each image's pixels."""
         scaler = StandardScaler(copy=False).fit(X, sample_weight=drawn.weight)
         X = scaler.transform(X)
         self._mean, self._scale = scaler.mean_.astype(np.float32), scaler.scale_.astype(np.float32)
@@ -382,28 +395,36 @@ class Segmenter(BaseSegmenter):
         if self.lambda_ is not None:
             self.svm_.set_params(C=1 / (len(X) * self.lambda_))
         self.svm_.fit(X, drawn.label, drawn.weight, feature_map=self.kernels_.transform)
+        return self._pixel_iou(X, drawn)
 
-    def _take(self, held_out: HeldOut) -> None:
-        choice = held_out.choose(self.threshold)
-        self.threshold_, self.otsu_weight_ = choice.threshold, choice.otsu_weight
-        self.held_out_ = choice.summary
-        if self.lambdas is not None:
-            self.lambda_ = choice.penalty
-        if self.probability == "platt":
-            self.platt_.fit(choice.decisions, held_out.drawn.label, held_out.drawn.weight)
+    def _pixel_iou(self, X: FloatArray, drawn: PixelSample) -> NDArray[np.float64]:
+        """IoU of each class on the pixels of each image, weighted to what they stand for, (n_images, n_classes)."""
+        decisions = self.kernels_.dot(X, self.svm_.coef_) + self.svm_.intercept_
+        if decisions.shape[1] == 1:
+            decisions = decisions[:, 0]
+        parts = [drawn.of_image(image) for image in np.unique(drawn.image)]
+        return iou_of(
+            np.array(
+                [
+                    confusion(
+                        drawn.label[part],
+                        self._guess(decisions[part], drawn.weight[part]),
+                        self.classes_.size,
+                        weight=drawn.weight[part],
+                    )
+                    for part in parts
+                ]
+            )
+        )
 
     def _summarise(
         self,
         images: Sequence[FloatArray],
         ids: Sequence[NDArray[Any]],
         n_pixels: int,
-        progress: Progress,
+        iou: NDArray[np.float64],
         seconds: dict[str, float],
     ) -> None:
-        start = time.perf_counter()
-        guesses = [self._labels(self._scores(image)) for image in progress(images, "Training IoU")]
-        scores = score_masks(ids, guesses, self.classes_.size)
-        seconds["check"] = time.perf_counter() - start
         groups: dict[str, int] = {}
         for channel in self.channels_:
             groups[channel.group] = groups.get(channel.group, 0) + 1
@@ -422,8 +443,8 @@ class Segmenter(BaseSegmenter):
             "otsu_weight": self.otsu_weight_,
             "least_areas": self.least_areas_.tolist(),
             "held_out": self.held_out_,
-            "training_iou": [float(iou) for iou in scores.class_iou],
-            "training_mean_iou": scores.mean,
+            "training_iou": np.nanmean(iou, axis=0).tolist(),
+            "training_mean_iou": float(np.nanmean(iou, axis=1).mean()),
             "seconds": {name: round(value, 2) for name, value in seconds.items()},
             "training_set_sha256": digest_arrays(
                 {
@@ -438,36 +459,44 @@ class Segmenter(BaseSegmenter):
         """Decisions of an image, (H, W) or (H, W, n_classes)."""
         shape = image.shape[:2]
         with single_threaded_blas():
-            grid = _grid(shape)
-            stacks = [self._standardised(stack, grid) for stack in self.bank_.maps(image, self._kept)]
+            stacks = self._centred_bank.standardised_maps(image, self._kept, self._mean, self._scale)
             decisions = decision_maps(stacks, self._kept, self.kernels_, self.svm_, shape)
         return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
 
-    def _standardised(
-        self, stack: FeatureMaps, grid: tuple[NDArray[np.float64], NDArray[np.float64]]
-    ) -> FeatureMaps:
-        """Kept channels of a stack of maps, centred and standardised there: interpolation commutes with it."""
-        column = np.searchsorted(self._kept, stack.indices)
-        centre = self._mean[column]
-        if self.normalization == "image":
-            centre = centre + stack.sample(*grid).mean(axis=0)
-        values = stack.values - centre[:, None, None]
-        values /= self._scale[column, None, None]
-        return FeatureMaps(values, stack.indices, stack.stride, stack.offset)
-
     def _labels(self, decisions: FloatArray) -> NDArray[np.intp]:
         """Class ids of an image's decisions: of two classes by the threshold, of more the largest."""
-        if decisions.ndim == 2:
-            threshold = image_threshold(decisions, self.threshold_, self.otsu_weight_)
-            ids = (decisions > threshold).astype(np.intp)
-        else:
-            ids = decisions.argmax(axis=2)
+        ids = self._guess(decisions)
         return merge_small_regions(ids, self.least_areas_) if self.least_areas_.any() else ids
+
+    def _guess(self, decisions: FloatArray, weight: NDArray[Any] | None = None) -> NDArray[np.intp]:
+        """Class ids by decisions alone, which have a last axis of classes if there are more than two."""
+        if self.classes_.size > 2:
+            return np.asarray(decisions.argmax(axis=-1))
+        threshold = image_threshold(decisions, self.threshold_, self.otsu_weight_, weight)
+        return (decisions > threshold).astype(np.intp)
 
     def _probabilities(self, decisions: FloatArray) -> FloatArray:
         flat = decisions.reshape(-1) if decisions.ndim == 2 else decisions.reshape(-1, decisions.shape[2])
         probabilities = self.platt_.predict_proba(flat).astype(np.float32)
         return probabilities.reshape(*decisions.shape[:2], -1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """A fitted bank, the channels kept of it, and what held-out images speak for (None if there are none)."""
+
+    bank: FilterBank
+    selector: Any
+    kernels: KernelMixture
+    kept: NDArray[np.intp]
+    choice: Choice | None
+    X: FloatArray | None  # kept channels of the training pixels, if they were sampled
+    seconds: dict[str, float]
+
+    @property
+    def mean_iou(self) -> float:
+        """Mean IoU of held-out images or blocks."""
+        return float("nan") if self.choice is None else float(self.choice.summary["mean_iou"])
 
 
 def default_bank() -> FilterBank:
@@ -478,12 +507,6 @@ def default_bank() -> FilterBank:
 def _groups(drawn: PixelSample, shapes: Sequence[tuple[int, int]]) -> NDArray[np.intp]:
     """Image of each pixel, or its block of a single image."""
     return drawn.image if len(shapes) > 1 else block_folds(drawn.row, drawn.col, shapes[0])
-
-
-def _grid(shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Rows and columns of pixels spread evenly over an image; turning the image turns the grid."""
-    rows, cols = np.meshgrid(*(np.linspace(0, size - 1, GRID) for size in shape[:2]), indexing="ij")
-    return rows.ravel(), cols.ravel()
 
 
 def load(path: str | Path) -> Segmenter:

@@ -30,7 +30,7 @@ def test_shipped_configurations_build(path):
         "modules-shearlet": ModuleBank,
         "orbit": OrbitBank,
         "scattering": ScatteringBank,
-        "two-networks": StackedBank,
+        "two-networks": list,
     }
     assert type(segmenter.bank) is kinds.get(path.stem, ConvNetBank)
 

@@ -93,6 +93,11 @@ class OrbitAveraged(FilterBank):
         return self.bank.n_channels(n_image_channels) * (1 if self.embedding == "mean" else 2)
 
     @property
+    def title(self) -> str:
+        """Title of the bank, and that it is averaged."""
+        return f"{self.bank.title} averaged over turns"
+
+    @property
     def halo(self) -> int:
         """Halo of the bank, as far as the corners of its square reach when they are turned, and a cell between grids.
 

@@ -149,6 +149,11 @@ class FilterBank(BaseEstimator, ABC):
         return len(self.channels(n_image_channels))
 
     @property
+    def title(self) -> str:
+        """What the bank is called where one is told from another; not all of its options."""
+        return type(self).__name__.removesuffix("Bank").lower()
+
+    @property
     @abstractmethod
     def halo(self) -> int:
         """Pixels around a pixel that its features may depend on."""

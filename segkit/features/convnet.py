@@ -110,6 +110,11 @@ class ConvNetBank(FilterBank):
         return sum(layer.n_channels for _, _, layer, _ in self._blocks(n_image_channels))
 
     @property
+    def title(self) -> str:
+        """Name of the network."""
+        return self.network
+
+    @property
     def halo(self) -> int:
         """Largest receptive-field radius over layers and scales."""
         return max(

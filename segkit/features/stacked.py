@@ -53,6 +53,12 @@ class StackedBank(FilterBank):
         return sum(bank.n_channels(n_image_channels) for bank in self.banks)
 
     @property
+    def title(self) -> str:
+        """Titles of the banks."""
+        self._check()
+        return " + ".join(bank.title for bank in self.banks)
+
+    @property
     def halo(self) -> int:
         """Largest halo of the banks."""
         self._check()
