@@ -72,6 +72,8 @@ class Results:
         unit, records = outcome["unit"], outcome["records"]
         kept = ("method", "n_train", "seed", "fit_seconds", "predict_seconds", "peak_memory_mib", "device")
         run = {name: unit[name] for name in (*kept, "budget_limited", "notes")}
+        if unit["explain"] is not None:
+            run["bank"] = unit["explain"]["bank"]
         images = {
             record["image"]: [*np.ravel(record["confusion"]).tolist(), *record["boundary_f"], record["brier"]]
             for record in records

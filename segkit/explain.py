@@ -37,20 +37,19 @@ def explain_training(summary: dict[str, Any], label_map: LabelMap) -> list[str]:
     Returns
     -------
     list of str
-        Sentences on channels, kernels, penalty, threshold and the mean IoU to expect.
+        Sentences on the bank (of several), channels, kernels, penalty, threshold and the mean IoU to expect.
     """
-    lines = [_channels(summary), _kernels(summary)]
-    small = _small_regions(summary.get("least_areas", ()), label_map.names)
     held_out = summary.get("held_out")
+    lines = [*chosen_bank(summary), _channels(summary), _kernels(summary)]
+    small = _small_regions(summary.get("least_areas", ()), label_map.names)
     if held_out is None:
         lines.append(
-            "Nothing could be held out: penalty, threshold and probabilities are not adapted to the images, and "
+            "Nothing could be held out: bank, penalty, threshold and probabilities are not adapted to the images, and "
             "how well the model does elsewhere is unknown. Annotate one more image."
         )
         return lines + small
-    what = "image" if held_out["regions"] == "images" else "block of the image"
     if summary["lambda"] is not None:
-        lines.append(_penalty(summary, what))
+        lines.append(_penalty(summary))
     if label_map.n_classes == 2 and (summary["threshold"] or summary.get("otsu_weight")):
         lines.append(_threshold(summary, label_map.names[1], held_out["regions"]))
     lines += small
@@ -74,6 +73,23 @@ def expected_iou(summary: dict[str, Any]) -> str:
     images = "1 training image" if n == 1 else f"{n} training images, each"
     few = "; too few to rely on" if n < FEW_TRAINING_IMAGES else ""
     return f"{bound}{value}{span}, from {images} judged by classifiers that had not seen it{pixels}{few}"
+
+
+def chosen_bank(summary: dict[str, Any]) -> list[str]:
+    """Say in a sentence which of several banks was chosen; nothing of a single one."""
+    held_out = summary.get("held_out") or {}
+    if not (banks := held_out.get("by_bank")):
+        return []
+    [chosen] = [bank["bank"] for bank in banks if bank["chosen"]]
+    scores = "; ".join(f"{bank['bank']}: {bank['mean_iou']:.3f}" for bank in banks)
+    return [
+        f"Bank: {chosen}, which of {len(banks)} has the highest mean IoU on each {_held_out_region(held_out)}, held out in "
+        f"turn ({scores})."
+    ]
+
+
+def _held_out_region(held_out: dict[str, Any]) -> str:
+    return "image" if held_out["regions"] == "images" else "block of the image"
 
 
 def _channels(summary: dict[str, Any]) -> str:
@@ -136,8 +152,9 @@ def _small_regions(least: Sequence[Sequence[float]], names: tuple[str, ...]) -> 
     ]
 
 
-def _penalty(summary: dict[str, Any], what: str) -> str:
+def _penalty(summary: dict[str, Any]) -> str:
     held_out, chosen = summary["held_out"], summary["lambda"]
+    what = _held_out_region(held_out)
     start = f"Penalty: lambda = {chosen:g}"
     if len(held_out["by_lambda"]) == 1:
         return f"{start}, as given."

@@ -199,7 +199,12 @@ class Segmenter(BaseSegmenter):
         self._take(best, np.unique(drawn.image).size)
         if self.held_out_ is not None and len(candidates) > 1:
             self.held_out_["by_bank"] = [
-                {"bank": candidate.bank.title, "mean_iou": candidate.mean_iou} for candidate in candidates
+                {
+                    "bank": candidate.bank.title,
+                    "mean_iou": candidate.mean_iou,
+                    "chosen": candidate is best,
+                }
+                for candidate in candidates
             ]
 
         start = time.perf_counter()

@@ -62,13 +62,14 @@ def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__:
 
 def describe_training(summary: dict[str, Any], label_map: LabelMap, *, choices: bool = True) -> str:
     """Say how training went, and what it chose unless that is said elsewhere; `summary` is `Segmenter.summary_`."""
-    from segkit.explain import MOST_NAMES, expected_iou
+    from segkit.explain import MOST_NAMES, chosen_bank, expected_iou
 
     kept = summary["kept_channels"]
     kernels = sorted(summary["kernels"], key=lambda kernel: -kernel["weight"])
     shown = [f"{kernel['name']} {kernel['weight']:.3f}" for kernel in kernels[:MOST_NAMES]]
     more = [f"and {len(kernels) - MOST_NAMES} more"] if len(kernels) > MOST_NAMES else []
     chosen = [
+        *chosen_bank(summary),
         f"Kept {sum(kept.values())} of {summary['n_channels']} channels: "
         + ", ".join(f"{group} {number}" for group, number in kept.items()),
         "Kernel weights: " + ", ".join([*shown, *more]),

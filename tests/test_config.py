@@ -8,6 +8,7 @@ from segkit.errors import ConfigError
 from segkit.features import (
     ConvNetBank,
     ModuleBank,
+    MultiscaleBank,
     OrbitAveraged,
     OrbitBank,
     ScatteringBank,
@@ -225,10 +226,42 @@ def test_options_of_the_recipe_that_do_not_fit(override, message):
 
 def test_items_of_a_list_are_set_by_number():
     path = BENCHMARK.with_name("two-networks.yaml")
-    bank = Config.load(path, ["bank.banks.1.weights=s.npz", "bank.banks.0.pyramid=[1]"]).build().bank
+    bank, other = (
+        Config.load(path, ["bank.0.banks.1.weights=s.npz", "bank.0.banks.0.pyramid=[1]"]).build().bank
+    )
     assert [part.weights for part in bank.banks[:2]] == ["imagenet", "s.npz"]
     assert bank.banks[0].pyramid == (1.0,)
     assert isinstance(bank.banks[2], OrbitAveraged)
-    for key in ("bank.banks.4.weights", "bank.banks.first.weights", "bank.banks.-1"):
-        with pytest.raises(ConfigError, match="list of 4, whose items are numbered from 0"):
-            Config.load(path, [f"{key}=x"])
+    assert other.banks[0].layers[-1] == "conv3_4"
+    for key in ("4.weights", "first.weights", "-1"):
+        with pytest.raises(ConfigError, match="banks is a list of 4, whose items are numbered from 0"):
+            Config.load(path, [f"bank.0.banks.{key}=x"])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("bank=[]", "bank=[]: "),
+        ("bank=[3]", "bank.0=3: "),
+        ("bank=[{name: multiscale, sigmas: 3}]", "unknown key bank.0.sigmas: the nearest is bank.0.sigma_m"),
+        ("bank=[{orbits: d4}]", "unknown key bank.0.orbits: the nearest is bank.0.orbit"),
+        ("bank=[{name: scattering, J: -1}]", "bank.0.J=-1: input should be greater than 0"),
+        (
+            "bank=[{name: stacked, J: 1}]",
+            "bank.0.J is no option of bank.0.name=stacked, but of the scattering bank",
+        ),
+        ("bank=[[{name: multiscale}]]", "bank.0=[{'name': 'multiscale'}]: "),
+    ],
+)
+def test_banks_to_choose_from_that_do_not_fit(override, message):
+    with pytest.raises(ConfigError) as caught:
+        Config.load(None, [override])
+    assert str(caught.value).startswith(message)
+
+
+def test_banks_to_choose_from_are_a_list():
+    config = Config.load(None, ["bank=[{name: multiscale}, {name: squeezenet1_0, embed_weights: false}, {}]"])
+    assert [type(bank) for bank in config.build().bank] == [MultiscaleBank, ConvNetBank, StackedBank]
+    assert not config.embed_weights
+    assert Config.load(None, ["bank=[{name: multiscale}, {name: squeezenet1_0}]"]).embed_weights
+    assert Config.from_options(config.model_dump(mode="json")) == config

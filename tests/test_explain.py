@@ -48,6 +48,19 @@ def test_channels_kernels_penalty_threshold_and_score_are_told():
     )
 
 
+def test_of_several_banks_the_chosen_one_is_told():
+    banks = [
+        {"bank": "a + b", "mean_iou": 0.7, "chosen": False},
+        {"bank": "c", "mean_iou": 0.71, "chosen": True},
+    ]
+    held_out = summary()["held_out"] | {"by_bank": banks}
+    assert explain_training(summary(held_out=held_out), LABELS)[0] == (
+        "Bank: c, which of 2 has the highest mean IoU on each image, held out in turn (a + b: 0.700; c: 0.710)."
+    )
+    blocks = held_out | {"regions": "blocks"}
+    assert "on each block of the image, held out" in explain_training(summary(held_out=blocks), LABELS)[0]
+
+
 @pytest.mark.parametrize(
     ("chosen", "changes", "expected"),
     [

@@ -217,6 +217,12 @@ def test_progress_sees_every_stage(data, monkeypatch, memory, passes):
 
     quick().fit(images[:2], masks[:2], progress=follow)
     assert dict(seen) == {"Filter bank": 2, "Held-out images": 2} | passes
+    seen.clear()
+    quick([BANK, MultiscaleBank()]).fit(images[:2], masks[:2], progress=follow)
+    stages = [
+        f"Bank {place} of 2: {stage}" for place in (1, 2) for stage in ("Filter bank", "Held-out images")
+    ]
+    assert [description for description, _ in seen] == [*stages, *passes]
 
 
 @pytest.mark.parametrize(
@@ -350,9 +356,9 @@ def test_place_in_the_picture_tells_alone_where_pixels_do_not(rng):
     assert score(MultiscaleBank()) < 0.7
 
 
-def linear(**options):
+def linear(bank=BANK, **options):
     """The default recipe, small."""
-    return quick(selector=MMDSelector(8), kernels=LinearMixture(), **options)
+    return quick(bank, selector=MMDSelector(8), kernels=LinearMixture(), **options)
 
 
 def test_linear_decisions_of_an_image_are_those_of_its_pixels(data):
@@ -433,6 +439,77 @@ def test_penalty_is_chosen_on_held_out_images(data):
     assert segmenter.held_out_["mean_iou"] == scores[segmenter.lambda_]
     low, high = segmenter.held_out_["interval"]
     assert low <= segmenter.held_out_["mean_iou"] <= high
+
+
+def test_of_several_banks_the_best_on_held_out_images_is_taken(data):
+    images, masks = data
+    banks = [PositionBank(), MultiscaleBank(sigma_max=4), MultiscaleBank(sigma_max=1)]
+    alone = [linear(bank).fit(images, masks) for bank in banks]
+    scores = [segmenter.held_out_["mean_iou"] for segmenter in alone]
+    assert np.argmax(scores) == 1
+    chooser = linear(banks).fit(images, masks)
+    told = [(bank["bank"], bank["mean_iou"], bank["chosen"]) for bank in chooser.held_out_["by_bank"]]
+    assert told == [
+        ("position", scores[0], False),
+        ("multiscale", scores[1], True),
+        ("multiscale", scores[2], False),
+    ]
+    assert chooser.bank_.sigma_max == 4
+    np.testing.assert_array_equal(chooser.decision_function(images[0]), alone[1].decision_function(images[0]))
+
+
+def test_what_a_chosen_bank_needs_is_all_that_a_model_holds(data, tmp_path):
+    images, masks = data
+    network = ConvNetBank("squeezenet1_0", weights="random", layers=["conv1"], channel_mode="mean")
+    segmenter = linear([PositionBank(), MultiscaleBank(sigma_max=4), network]).fit(images, masks)
+    assert segmenter.held_out_["by_bank"][1]["chosen"]
+    segmenter.save(tmp_path / "model.segkit")
+    assert not any(name.startswith("weights.") for name in read_model(tmp_path / "model.segkit")[1])
+    loaded = segkit.load(tmp_path / "model.segkit")
+    assert isinstance(loaded.bank, MultiscaleBank)
+    np.testing.assert_array_equal(loaded.predict(images[3]), segmenter.predict(images[3]))
+
+
+def test_of_equal_banks_the_first_is_taken_and_of_one_there_is_no_choice(data):
+    images, masks = data
+    twice = linear([MultiscaleBank(sigma_max=2), MultiscaleBank(sigma_max=2)]).fit(images, masks)
+    assert [bank["chosen"] for bank in twice.held_out_["by_bank"]] == [True, False]
+    assert "by_bank" not in linear([MultiscaleBank(sigma_max=2)]).fit(images, masks).held_out_
+
+
+def test_banks_are_judged_where_nothing_else_asks_for_it(data):
+    images, masks = data
+    options = {"lambdas": None, "probability": "raw", "threshold": "zero"}
+    assert linear(MultiscaleBank(sigma_max=4), **options).fit(images, masks).held_out_ is None
+    segmenter = linear([PositionBank(), MultiscaleBank(sigma_max=4)], **options).fit(images, masks)
+    assert segmenter.held_out_["by_bank"][1]["chosen"]
+
+
+def test_the_first_bank_is_taken_where_none_can_be_judged():
+    """One block holds all of the second class."""
+    image, mask = np.zeros((40, 40), dtype=np.float32), np.zeros((40, 40), dtype=np.uint8)
+    image[2:6, 2:6] = mask[2:6, 2:6] = 1
+    segmenter = linear([MultiscaleBank(sigma_max=1), MultiscaleBank(sigma_max=4)], selection_pixels=24)
+    with pytest.warns(UserWarning, match="too few annotated regions"):
+        segmenter.fit([image], [mask])
+    assert segmenter.bank_.sigma_max == 1
+    assert segmenter.held_out_ is None
+
+
+@pytest.mark.parametrize("bank", [[], ["scattering"], "scattering", [MultiscaleBank(), [PositionBank()]]])
+def test_what_is_no_bank_is_refused(data, bank):
+    images, masks = data
+    with pytest.raises(ConfigError, match="give a filter bank, or a list of some to choose from"):
+        linear(bank).fit(images, masks)
+
+
+def test_training_iou_is_that_of_the_training_pixels(data):
+    """All pixels learnt from, and no region too small: what the masks give."""
+    images, masks = data
+    segmenter = linear(training_pixels=10**6, smallest_region=0).fit(images, masks)
+    scores = score_masks(masks, segmenter.predict(images), 2)
+    np.testing.assert_allclose(segmenter.summary_["training_iou"], scores.class_iou, atol=1e-3)
+    assert segmenter.summary_["training_mean_iou"] == pytest.approx(scores.mean, abs=1e-3)
 
 
 def test_held_out_score_is_no_training_score():

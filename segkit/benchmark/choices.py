@@ -39,7 +39,7 @@ def choices(
     Returns
     -------
     dict
-        JSON-able: ``kept_channels``, ``n_channels``, ``kernels`` (name, gamma, weight, score),
+        JSON-able: ``bank`` (its title), ``kept_channels``, ``n_channels``, ``kernels`` (name, gamma, weight, score),
         ``criterion``, ``threshold``, ``words`` that say what was chosen and why, and ``embedding``:
         pixels in the plane, by t-SNE of the random features of the kernels with the highest and the
         lowest score (figure 7).
@@ -52,6 +52,7 @@ def choices(
     summary = segmenter.summary_
     kernels = summary["kernels"]
     return {
+        "bank": segmenter.bank_.title,
         "kept_channels": summary["kept_channels"],
         "n_channels": summary["n_channels"],
         "kernels": kernels,
