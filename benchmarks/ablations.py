@@ -43,23 +43,23 @@ VARIANTS = {
         "vgg": "the second bank: VGG19 to conv3_4, no SqueezeNet",
     },
     FIRST: {
-        "set": "channels centred on the whole set, not on each image",
-        "top256": "256 channels instead of 1,024",
-        "top2048": "2,048 channels instead of 1,024",
-        "linear": "no Gaussians, linear kernels only",
-        "ccm": "512 channels chosen by conditional covariance minimisation",
-        "share": "threshold of the training images, held out in turn, alone",
-        "iou": "threshold of the highest held-out IoU",
-        "zero": "threshold at the sign of the decision",
-        "all-regions": "every region kept, however small",
-        "fixed": "penalty fixed at lambda = 1e-3",
-        "squeezenet": "no VGG19",
-        "deeper": "VGG19 to conv3_4",
-        "no-half": "no SqueezeNet at half size",
-        "upright": "SqueezeNet at half size not averaged over symmetries",
-        "averaged": "SqueezeNet at full size averaged over symmetries too",
-        "quarter": "SqueezeNet at a quarter of the size besides, averaged over symmetries",
-        "rff": "Gaussian mixture in random features on the 128 channels of CCM",
+        "set": "first bank; channels centred on the whole set, not on each image",
+        "top256": "first bank; 256 channels instead of 1,024",
+        "top2048": "first bank; 2,048 channels instead of 1,024",
+        "linear": "first bank; no Gaussians, linear kernels only",
+        "ccm": "first bank; 512 channels chosen by conditional covariance minimisation",
+        "share": "first bank; threshold of the training images, held out in turn, alone",
+        "iou": "first bank; threshold of the highest held-out IoU",
+        "zero": "first bank; threshold at the sign of the decision",
+        "all-regions": "first bank; every region kept, however small",
+        "fixed": "first bank; penalty fixed at lambda = 1e-3",
+        "squeezenet": "first bank; no VGG19",
+        "deeper": "first bank; VGG19 to conv3_4",
+        "no-half": "first bank; no SqueezeNet at half size",
+        "upright": "first bank; SqueezeNet at half size not averaged over symmetries",
+        "averaged": "first bank; SqueezeNet at full size averaged over symmetries too",
+        "quarter": "first bank; SqueezeNet at a quarter of the size besides, averaged over symmetries",
+        "rff": "first bank; Gaussian mixture in random features on the 128 channels of CCM",
     },
     SCATTERING: {
         "scales": "no networks; scattering at J = 1, 2 and 3 instead of 3 alone",
@@ -140,7 +140,7 @@ def with_scattering(options: str, others: Iterable[str] = ("multiscale", "positi
 
 
 def tables(results: dict[str, dict[str, Any]]) -> str:
-    """Difference of each variant to the default with its paired interval: sets pooled, then each set."""
+    """Difference of each variant to its recipe with its paired interval: sets pooled, then each set."""
     scores = {name: scores_of(result) for name, result in results.items()}
     sizes = sorted({n_train for of_set in scores.values() for _, n_train in of_set})
     pooled, of_sets = [], []
@@ -165,10 +165,10 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
             pooled.append([TITLES[method], n_train, told, len(pairs), n_runs])
     return "\n".join(
         [
-            markdown_table(["variant", "n", "variant less default, mean IoU", "sets", "runs"], pooled),
-            markdown_table(["variant", "set", "n", "mean IoU", "default", "difference", "seeds"], of_sets),
+            markdown_table(["variant", "n", "variant less recipe, mean IoU", "sets", "runs"], pooled),
+            markdown_table(["variant", "set", "n", "mean IoU", "recipe", "difference", "seeds"], of_sets),
             "Differences have 95 % bootstrap intervals over images; of sets pooled, each weighs the same. Digests of the "
-            f"code that made the runs: default {_sources(results, BASES.values())}; variants {_sources(results, TITLES)}.\n",
+            f"code that made the runs: recipes {_sources(results, BASES.values())}; variants {_sources(results, TITLES)}.\n",
         ]
     )
 
@@ -179,7 +179,7 @@ def _sources(results: dict[str, dict[str, Any]], methods: Iterable[str]) -> str:
 
 
 def with_base(path: Path) -> dict[str, Any]:
-    """Give the runs of a result file of variants, and those of the default recipes on the same set."""
+    """Give the runs of a result file of variants, and those of the recipes on the same set."""
     name = path.stem.removeprefix("ablations-")
     files = [RESULTS / f"segmentation-{name}.json", path]
     runs = [run for file in files for run in Results(file, name).runs]

@@ -26,7 +26,7 @@ BENCHMARKS = Path(__file__).parent
 PAGES = (BENCHMARKS.parent / "README.md", BENCHMARKS / "README.md")
 CURVES = BENCHMARKS.parent / "docs" / "learning_curves.png"
 TITLES = {
-    "segkit-vgg": "**segkit**, VGG19 and SqueezeNet",
+    "segkit-networks": "**segkit**, VGG19 and SqueezeNet",
     "segkit-scattering": "**segkit**, scattering (no weights)",
     "segkit-paper": "recipe of the paper, VGG19 to conv3_4",
     "forest": "pixel forest",
@@ -116,7 +116,7 @@ def differences(results: list[dict[str, Any]]) -> str:
     for n_train, rival in product(sizes, list(TITLES)[1:]):
         mine, theirs = (
             {name: scores[method, n_train] for name, scores in by_set.items() if (method, n_train) in scores}
-            for method in ("segkit-vgg", rival)
+            for method in ("segkit-networks", rival)
         )
         shared = {name: sorted(set(mine[name]) & set(theirs[name])) for name in mine if name in theirs}
         pairs = [
@@ -134,6 +134,38 @@ def differences(results: list[dict[str, Any]]) -> str:
             lines.append(
                 f"| {n_train} | {TITLES[rival]} | {signed(found.difference, found.interval)} | {len(pairs)} | {n_runs} |"
             )
+    return "\n".join(lines)
+
+
+def choice(results: list[dict[str, Any]]) -> str:
+    """Of the two banks of networks, and of the one taken, on the splits that have all three."""
+    lines = [
+        "| training images | set | first bank | second bank | taken | better one in hindsight | second taken |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    by_set: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        by_set.setdefault(result["name"].partition("-")[2], []).extend(result["runs"])
+    sizes = sorted({run["n_train"] for runs in by_set.values() for run in runs})
+    for n_train, (name, runs) in product(sizes, by_set.items()):
+        of_size = [run for run in runs if run["n_train"] == n_train]
+        scores = scores_of({"runs": of_size})
+        means: dict[str, dict[int, float]] = {}
+        for (method, _), found in scores.items():
+            seeds = {seed for seed, _ in found}
+            means[method] = {
+                seed: float(np.mean([score for (own, _), score in found.items() if own == seed]))
+                for seed in seeds
+            }
+        first, second, taken = (means.get(method, {}) for method in ("first", "vgg", "segkit-networks"))
+        if not (shared := sorted(set(first) & set(second) & set(taken))):
+            continue
+        titles = {run["seed"]: run["bank"] for run in of_size if run["method"] == "segkit-networks"}
+        n_second = sum("squeezenet" not in titles[seed] for seed in shared)
+        columns = [[found[seed] for seed in shared] for found in (first, second, taken)]
+        columns.append(np.maximum(*columns[:2]).tolist())
+        cells = " | ".join(f"{np.mean(column):.3f}" for column in columns)
+        lines.append(f"| {n_train} | {name} | {cells} | {n_second} of {len(shared)} |")
     return "\n".join(lines)
 
 
@@ -322,6 +354,7 @@ def orbit_segmentation(result: dict[str, Any]) -> str:
 TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "segmentation": ("segmentation-*.json", segmentation),
     "differences": ("segmentation-*.json", differences),
+    "choice": ("*ation*-*.json", choice),
     "cost": ("segmentation-*.json", cost),
     "predict_speed": ("predict_speed.json", predict_speed),
     "bandwidths": ("bandwidths.json", bandwidths),

@@ -58,6 +58,13 @@ def test_unlabelled_pixels_count_nowhere():
     np.testing.assert_array_equal(confusion(truth, [[1, 1, 1, 0]], 2), [[0, 1], [0, 1]])
 
 
+def test_pixels_count_as_many_times_as_they_weigh():
+    truth, guess = np.array([0, 0, 1, 1, 255]), np.array([0, 1, 1, 0, 1])
+    weight = np.array([3, 1, 2, 4, 7])
+    counts = confusion(np.repeat(truth, weight), np.repeat(guess, weight), 2)
+    np.testing.assert_array_equal(confusion(truth, guess, 2, weight=weight.astype(float)), counts)
+
+
 @pytest.mark.parametrize(
     ("truth", "guess", "message"),
     [

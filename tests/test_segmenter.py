@@ -19,7 +19,6 @@ from segkit import (
     StackedBank,
 )
 from segkit.calibration import image_threshold
-from segkit.centred import spread
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
 from segkit.features import Module, MultiscaleBank, OrbitAveraged, PositionBank
 from segkit.kernels import Gaussian, Polynomial
@@ -418,16 +417,6 @@ def test_brightness_of_an_image_does_not_matter(data):
     per_set = clone(segmenter).set_params(normalization="set").fit(images[:3], masks[:3])
     change = per_set.decision_function(brighter) - per_set.decision_function(images[3])
     assert np.abs(change).mean() > 0.05
-
-
-def test_turned_images_have_the_same_mean():
-    image = np.random.default_rng(0).random((31, 44)).astype(np.float32)
-    bank = MultiscaleBank(sigma_max=2)
-    means = [
-        bank.sample(picture, *spread(picture.shape)).mean(axis=0)
-        for picture in (image, np.rot90(image).copy())
-    ]
-    np.testing.assert_allclose(means[0], means[1], atol=1e-5)
 
 
 def test_penalty_is_chosen_on_held_out_images(data):

@@ -134,7 +134,9 @@ def test_embedded_pixels_have_the_features_that_training_saw(folder, small_segki
     decisions = segmenter.kernels_.dot(X, segmenter.svm_.coef_)[:, 0] + segmenter.svm_.intercept_
     expected = segmenter.decision_function(images[0])[drawn.row[part], drawn.col[part]]
     np.testing.assert_allclose(decisions, expected, atol=1e-4)
-    assert choices(segmenter)["embedding"] is None
+    told = choices(segmenter)
+    assert told["embedding"] is None
+    assert told["bank"] == segmenter.bank_.title
 
 
 def test_pages_have_names_of_their_own(tmp_path, rng):

@@ -45,6 +45,11 @@ def test_names_do_not_repeat():
     assert StackedBank([NETWORK, MULTISCALE]).channels(1)[0] == NETWORK.channels(1)[0]
 
 
+def test_titles_tell_networks_and_averages():
+    averaged = StackedBank([NETWORK, OrbitAveraged(NETWORK), MULTISCALE, SCATTERING])
+    assert averaged.title == "vgg16 + vgg16 averaged over turns + multiscale + scattering"
+
+
 def test_reach_is_that_of_the_widest():
     bank = StackedBank([NETWORK, MULTISCALE, SCATTERING])
     assert bank.halo == max(part.halo for part in bank.banks)
