@@ -339,8 +339,6 @@ class Segmenter(BaseSegmenter):
             fold = assign_folds(drawn, shapes, N_FOLDS)
             held_out = hold_out(X, drawn, groups, fold, recipe, penalties, self.classes_.size, progress)
             choice = held_out.choose(self.threshold) if held_out.has_all_classes else None
-        if gaussian is not None:
-            kernels.set_params(gaussian_columns=gaussian[kept])
         seconds = {"select": selected - start, "calibrate": time.perf_counter() - selected}
         X_training = later[0].take(kept, axis=1) if at_once else None
         return _Candidate(bank, selector, kernels, kept, choice, X_training, seconds)
@@ -351,7 +349,7 @@ class Segmenter(BaseSegmenter):
         return several or self.lambdas is not None or self.probability != "raw" or self.threshold != "zero"
 
     def _gaussian_columns(
-        self, kernels: KernelMixture, bank: FilterBank, kept: NDArray[np.intp], image: FloatArray
+        self, kernels: Any, bank: FilterBank, kept: NDArray[np.intp], image: FloatArray
     ) -> NDArray[np.bool_] | None:
         """Of all channels those that Gaussians see: if the kernels leave it open, those with a value at each pixel."""
         if not hasattr(kernels, "gaussian_columns"):
@@ -360,6 +358,7 @@ class Segmenter(BaseSegmenter):
         if kernels.gaussian_columns is None:
             for stack in bank.maps(image[:CORNER, :CORNER]):
                 seen[stack.indices] = stack.stride == 1
+            kernels.set_params(gaussian_columns=seen[kept])
         else:
             wanted = np.asarray(kernels.gaussian_columns)
             if wanted.shape == kept.shape:  # else the kernels say what is wrong with it
@@ -374,9 +373,8 @@ class Segmenter(BaseSegmenter):
         self.channels_ = tuple(names[index] for index in self._kept)
         choice = best.choice
         self.held_out_: dict[str, Any] | None = None if choice is None else choice.summary
-        self.threshold_, self.otsu_weight_ = (
-            (0.0, 0.0) if choice is None else (choice.threshold, choice.otsu_weight)
-        )
+        self.threshold_ = 0.0 if choice is None else choice.threshold
+        self.otsu_weight_ = 0.0 if choice is None else choice.otsu_weight
         self.lambda_: float | None = None
         if self.lambdas is not None:
             self.lambda_ = usual_penalty(self.lambdas, n_images) if choice is None else choice.penalty

@@ -393,6 +393,9 @@ def test_gaussian_columns_may_be_chosen(data):
     segmenter = quick(MultiscaleBank(sigma_max=2), selector=MMDSelector(4), kernels=kernels)
     segmenter.fit(images[:3], masks[:3])
     assert set(segmenter.kernels_.columns_) <= {0, 1}
+    kernels.set_params(gaussian_columns=np.arange(5) < 2)
+    with pytest.raises(ConfigError, match="gaussian_columns"):
+        segmenter.fit(images[:3], masks[:3])
 
 
 def test_linear_decisions_of_several_classes(data):
