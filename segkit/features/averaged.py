@@ -76,11 +76,11 @@ class OrbitAveraged(FilterBank):
         self.embedding = embedding
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
-        """Channels of the bank; with moments, their means and then their standard deviations."""
+        """Channels of the bank, in groups called averaged; with moments, their means, then their standard deviations."""
         self._check()
         channels = self.bank.channels(n_image_channels)
         if self.embedding == "mean":
-            return channels
+            return tuple(Channel(name, f"{group} averaged") for name, group in channels)
         return tuple(
             Channel(f"{moment} {name}", f"{moment} {group}")
             for moment in ("mean", "std")

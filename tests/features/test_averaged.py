@@ -210,7 +210,8 @@ def test_wanted_channels_and_sampled_pixels_equal_parts_of_all(orbit, monkeypatc
 
 
 def test_channels_are_the_banks_or_their_moments():
-    assert OrbitAveraged(SCATTERING).channels(1) == SCATTERING.channels(1)
+    averaged = OrbitAveraged(SCATTERING).channels(1)
+    assert averaged == tuple((name, f"{group} averaged") for name, group in SCATTERING.channels(1))
     moments = OrbitAveraged(SCATTERING, embedding="moments").channels(1)
     assert moments[0] == ("mean pixel", "mean pixels")
     assert moments[len(moments) // 2] == ("std pixel", "std pixels")
