@@ -80,11 +80,11 @@ def chosen_bank(summary: dict[str, Any]) -> list[str]:
     held_out = summary.get("held_out") or {}
     if not (banks := held_out.get("by_bank")):
         return []
-    [chosen] = [bank["bank"] for bank in banks if bank["chosen"]]
-    scores = "; ".join(f"{bank['bank']}: {bank['mean_iou']:.3f}" for bank in banks)
+    [chosen] = [bank for bank in banks if bank["chosen"]]
+    others = [f"{bank['mean_iou']:.3f} of {bank['bank']}" for bank in banks if not bank["chosen"]]
     return [
-        f"Bank: {chosen}, which of {len(banks)} has the highest mean IoU on each {_held_out_region(held_out)}, held out in "
-        f"turn ({scores})."
+        f"Bank: {chosen['bank']}, for of {len(banks)} it has the highest mean IoU on each {_held_out_region(held_out)}, held "
+        f"out in turn: {chosen['mean_iou']:.3f}, against {' and '.join(others)}."
     ]
 
 

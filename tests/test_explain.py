@@ -55,7 +55,7 @@ def test_of_several_banks_the_chosen_one_is_told():
     ]
     held_out = summary()["held_out"] | {"by_bank": banks}
     assert explain_training(summary(held_out=held_out), LABELS)[0] == (
-        "Bank: c, which of 2 has the highest mean IoU on each image, held out in turn (a + b: 0.700; c: 0.710)."
+        "Bank: c, for of 2 it has the highest mean IoU on each image, held out in turn: 0.710, against 0.700 of a + b."
     )
     blocks = held_out | {"regions": "blocks"}
     assert "on each block of the image, held out" in explain_training(summary(held_out=blocks), LABELS)[0]

@@ -111,8 +111,9 @@ class ConvNetBank(FilterBank):
 
     @property
     def title(self) -> str:
-        """Name of the network."""
-        return self.network
+        """Name of the network, and the sizes it sees the image at."""
+        sizes = "" if tuple(self.pyramid) == (1,) else f"@{','.join(f'{size:g}' for size in self.pyramid)}"
+        return f"{self.network}{sizes}"
 
     @property
     def halo(self) -> int:

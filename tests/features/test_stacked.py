@@ -46,8 +46,9 @@ def test_names_do_not_repeat():
 
 
 def test_titles_tell_networks_and_averages():
-    averaged = StackedBank([NETWORK, OrbitAveraged(NETWORK), MULTISCALE, SCATTERING])
-    assert averaged.title == "vgg16 + vgg16 averaged over turns + multiscale + scattering"
+    half = ConvNetBank("vgg16", weights="random", pyramid=[1, 0.5])
+    averaged = StackedBank([NETWORK, OrbitAveraged(half), MULTISCALE, SCATTERING])
+    assert averaged.title == "vgg16 + vgg16@1,0.5 averaged over turns + multiscale + scattering"
 
 
 def test_reach_is_that_of_the_widest():
