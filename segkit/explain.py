@@ -83,8 +83,8 @@ def chosen_bank(summary: dict[str, Any]) -> list[str]:
     [chosen] = [bank for bank in banks if bank["chosen"]]
     others = [f"{bank['mean_iou']:.3f} of {bank['bank']}" for bank in banks if not bank["chosen"]]
     return [
-        f"Bank: {chosen['bank']}, for of {len(banks)} it has the highest mean IoU on each {_held_out_region(held_out)}, held "
-        f"out in turn: {chosen['mean_iou']:.3f}, against {' and '.join(others)}."
+        f"Bank: {chosen['bank']}, for of {len(banks)} it has the highest mean IoU on each {_held_out_region(held_out)}, "
+        f"held out in turn: {chosen['mean_iou']:.3f}, against {' and '.join(others)}."
     ]
 
 
