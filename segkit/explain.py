@@ -77,13 +77,17 @@ def expected_iou(summary: dict[str, Any]) -> str:
 
 def chosen_bank(summary: dict[str, Any]) -> list[str]:
     """Say in a sentence which of several banks was chosen; nothing of a single one."""
-    held_out = summary.get("held_out") or {}
-    if not (banks := held_out.get("by_bank")):
+    if (n_banks := summary.get("n_banks", 1)) == 1:
         return []
+    held_out = summary["held_out"] or {}
+    if not (banks := held_out.get("by_bank")):
+        return [
+            f"Bank: the first of {n_banks}: there are no two images to hold out that would tell which is better."
+        ]
     [chosen] = [bank for bank in banks if bank["chosen"]]
     others = [f"{bank['mean_iou']:.3f} of {bank['bank']}" for bank in banks if not bank["chosen"]]
     return [
-        f"Bank: {chosen['bank']}, for of {len(banks)} it has the highest mean IoU on each {_held_out_region(held_out)}, "
+        f"Bank: {chosen['bank']}, for of {n_banks} it has the highest mean IoU on each {_held_out_region(held_out)}, "
         f"held out in turn: {chosen['mean_iou']:.3f}, against {' and '.join(others)}."
     ]
 

@@ -58,8 +58,9 @@ class Segmenter(BaseSegmenter):
     ----------
     bank : FilterBank or list of FilterBank, default=None
         Per-pixel features; None stacks ``ScatteringBank(J=3, L=4, angles="averaged")``, `MultiscaleBank()` and
-        `PositionBank()`, which need no weights. Of several, the one of the highest mean IoU on training images (blocks,
-        of a single image), each held out in turn of all that is learnt, is taken; the first, if none can be held out.
+        `PositionBank()`, which need no weights. Of several, the one of the highest mean IoU on training images, each
+        held out in turn of all that is learnt, is taken; the first, if there are no two images to hold out: blocks of a
+        single one do not tell which bank is good for others.
     selector : MMDSelector or ConditionalCovarianceSelector, default=None
         Which channels to keep; None is `MMDSelector()`. Images are its groups (blocks, of a single image).
     kernels : KernelMixture, default=None
@@ -192,7 +193,7 @@ class Segmenter(BaseSegmenter):
         )
         candidates = [
             self._consider(bank, images, shapes, drawn, training, follow)
-            for bank, follow in self._banks(progress)
+            for bank, follow in self._banks(len(images), progress)
         ]
         best = max(candidates, key=lambda candidate: candidate.mean_iou)  # the first of equals
         seconds = {name: sum(candidate.seconds[name] for candidate in candidates) for name in best.seconds}
@@ -289,15 +290,14 @@ class Segmenter(BaseSegmenter):
     def _centred_bank(self) -> CentredBank:
         return CentredBank(self.bank_, self.normalization)
 
-    def _banks(self, progress: Progress) -> Iterator[tuple[FilterBank, Progress]]:
+    def _banks(self, n_images: int, progress: Progress) -> Iterator[tuple[FilterBank, Progress]]:
         """Copy the banks to choose from; each comes with what follows its progress."""
-        banks = (
-            self.bank
-            if isinstance(self.bank, list | tuple)
-            else [default_bank() if self.bank is None else self.bank]
-        )
+        several = isinstance(self.bank, list | tuple)
+        banks = self.bank if several else [default_bank() if self.bank is None else self.bank]
         if not banks or not all(isinstance(bank, FilterBank) for bank in banks):
             raise ConfigError(f"bank={self.bank!r}: give a filter bank, or a list of some to choose from")
+        if n_images == 1:
+            banks = banks[:1]
         for place, bank in enumerate(banks, start=1):
             prefix = "" if len(banks) == 1 else f"Bank {place} of {len(banks)}: "
 
@@ -435,6 +435,7 @@ class Segmenter(BaseSegmenter):
             "n_images": len(images),
             "n_training_pixels": n_pixels,
             "annotated": float(np.mean(np.concatenate([mask.ravel() for mask in ids]) != UNLABELLED)),
+            "n_banks": len(self.bank) if isinstance(self.bank, list | tuple) else 1,
             "n_channels": self.bank_.n_channels(self.n_image_channels_),
             "selector": type(self.selector_).__name__,
             "kept_channels": groups,

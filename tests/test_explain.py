@@ -54,11 +54,16 @@ def test_of_several_banks_the_chosen_one_is_told():
         {"bank": "c", "mean_iou": 0.71, "chosen": True},
     ]
     held_out = summary()["held_out"] | {"by_bank": banks}
-    assert explain_training(summary(held_out=held_out), LABELS)[0] == (
+    assert explain_training(summary(held_out=held_out, n_banks=2), LABELS)[0] == (
         "Bank: c, for of 2 it has the highest mean IoU on each image, held out in turn: 0.710, against 0.700 of a + b."
     )
-    blocks = held_out | {"regions": "blocks"}
-    assert "on each block of the image, held out" in explain_training(summary(held_out=blocks), LABELS)[0]
+    assert explain_training(summary(held_out=held_out), LABELS)[0].startswith("Channels")
+
+
+@pytest.mark.parametrize("held_out", [IMAGES | {"regions": "blocks", "by_lambda": {"0.001": 0.71}}, None])
+def test_without_two_images_nothing_told_the_banks_apart(held_out):
+    told = explain_training(summary(held_out=held_out, n_banks=3), LABELS)[0]
+    assert told.startswith("Bank: the first of 3: there are no two images to hold out")
 
 
 @pytest.mark.parametrize(

@@ -477,15 +477,23 @@ def test_banks_are_judged_where_nothing_else_asks_for_it(data):
     assert segmenter.held_out_["by_bank"][1]["chosen"]
 
 
-def test_the_first_bank_is_taken_where_none_can_be_judged():
-    """One block holds all of the second class."""
-    image, mask = np.zeros((40, 40), dtype=np.float32), np.zeros((40, 40), dtype=np.uint8)
-    image[2:6, 2:6] = mask[2:6, 2:6] = 1
-    segmenter = linear([MultiscaleBank(sigma_max=1), MultiscaleBank(sigma_max=4)], selection_pixels=24)
+def test_the_first_bank_is_taken_where_none_can_be_judged(data):
+    """Only one of the images has anything of the second class."""
+    images, masks = data
+    segmenter = linear([MultiscaleBank(sigma_max=1), MultiscaleBank(sigma_max=4)])
     with pytest.warns(UserWarning, match="too few annotated regions"):
-        segmenter.fit([image], [mask])
+        segmenter.fit(images[:2], [masks[0], np.zeros_like(masks[1])])
     assert segmenter.bank_.sigma_max == 1
     assert segmenter.held_out_ is None
+
+
+def test_blocks_of_a_single_image_choose_no_bank(data):
+    images, masks = data
+    segmenter = linear([PositionBank(), MultiscaleBank(sigma_max=4)]).fit(images[:1], masks[:1])
+    assert isinstance(segmenter.bank_, PositionBank)
+    assert segmenter.held_out_["regions"] == "blocks"
+    assert "by_bank" not in segmenter.held_out_
+    assert segmenter.summary_["n_banks"] == 2
 
 
 @pytest.mark.parametrize("bank", [[], ["scattering"], "scattering", [MultiscaleBank(), [PositionBank()]]])
