@@ -59,8 +59,8 @@ class Segmenter(BaseSegmenter):
     bank : FilterBank or list of FilterBank, default=None
         Per-pixel features; None stacks ``ScatteringBank(J=3, L=4, angles="averaged")``, `MultiscaleBank()` and
         `PositionBank()`, which need no weights. Of several, the one of the highest mean IoU on training images, each
-        held out in turn of all that is learnt, is taken; the first, if there are no two images to hold out: blocks of a
-        single one do not tell which bank is good for others.
+        held out in turn of all that is learnt, is taken; the first, if there are no two images that can be held out: one,
+        or blocks of one, does not tell which bank is good for others.
     selector : MMDSelector or ConditionalCovarianceSelector, default=None
         Which channels to keep; None is `MMDSelector()`. Images are its groups (blocks, of a single image).
     kernels : KernelMixture, default=None
@@ -195,17 +195,13 @@ class Segmenter(BaseSegmenter):
             self._consider(bank, images, shapes, drawn, training, follow)
             for bank, follow in self._banks(len(images), progress)
         ]
-        best = max(candidates, key=lambda candidate: candidate.mean_iou)  # the first of equals
+        best = _best(candidates)
         seconds = {name: sum(candidate.seconds[name] for candidate in candidates) for name in best.seconds}
         self._take(best, np.unique(drawn.image).size)
-        if self.held_out_ is not None and len(candidates) > 1:
+        if self.held_out_ is not None and _can_be_compared(candidates):
             self.held_out_["by_bank"] = [
-                {
-                    "bank": candidate.bank.title,
-                    "mean_iou": candidate.mean_iou,
-                    "chosen": candidate is best,
-                }
-                for candidate in candidates
+                {"bank": one.bank.title, "mean_iou": one.mean_iou, "chosen": one is best}
+                for one in candidates
             ]
 
         start = time.perf_counter()
@@ -499,8 +495,21 @@ class _Candidate:
 
     @property
     def mean_iou(self) -> float:
-        """Mean IoU of held-out images or blocks."""
+        """Mean IoU of held-out images or blocks; NaN without any."""
         return float("nan") if self.choice is None else float(self.choice.summary["mean_iou"])
+
+
+def _can_be_compared(candidates: Sequence[_Candidate]) -> bool:
+    """Whether two images or more were held out of several candidates."""
+    choice = candidates[0].choice
+    return len(candidates) > 1 and choice is not None and choice.summary["n_regions"] > 1
+
+
+def _best(candidates: Sequence[_Candidate]) -> _Candidate:
+    """Give the candidate of the highest mean IoU on held-out images; the first of equals, and of those without."""
+    if not _can_be_compared(candidates):
+        return candidates[0]
+    return max(candidates, key=lambda candidate: candidate.mean_iou)
 
 
 def default_bank() -> FilterBank:

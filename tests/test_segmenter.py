@@ -21,6 +21,7 @@ from segkit import (
 from segkit.calibration import image_threshold
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
 from segkit.features import Module, MultiscaleBank, OrbitAveraged, PositionBank
+from segkit.heldout import Choice
 from segkit.kernels import Gaussian, Polynomial
 from segkit.metrics import score_masks
 from segkit.regions import merge_small_regions
@@ -485,6 +486,22 @@ def test_the_first_bank_is_taken_where_none_can_be_judged(data):
         segmenter.fit(images[:2], [masks[0], np.zeros_like(masks[1])])
     assert segmenter.bank_.sigma_max == 1
     assert segmenter.held_out_ is None
+
+
+@pytest.mark.parametrize(("n_regions", "chosen"), [(1, "position"), (2, "multiscale")])
+def test_it_takes_two_judged_images_to_choose(data, monkeypatch, n_regions, chosen):
+    """Of an image with a single pixel of a class nothing can be learnt, but it can be judged."""
+    images, masks = data
+    scores = iter([0.5, 0.6])
+
+    def choose(held_out, rule):
+        summary = {"n_regions": n_regions, "mean_iou": next(scores)}
+        return Choice(1e-3, 0.0, 0.0, held_out.decisions[0], held_out.drawn, summary)
+
+    monkeypatch.setattr("segkit.heldout.HeldOut.choose", choose)
+    segmenter = linear([PositionBank(), MultiscaleBank(sigma_max=4)]).fit(images[:2], masks[:2])
+    assert segmenter.bank_.title == chosen
+    assert ("by_bank" in segmenter.held_out_) == (n_regions > 1)
 
 
 def test_blocks_of_a_single_image_choose_no_bank(data):
