@@ -138,7 +138,7 @@ def train(
     segmenter = settings.build()
     with progress_bars(quiet=quiet) as follow:
         segmenter.fit(dataset.images, dataset.masks, label_map=dataset.label_map, progress=follow)
-    segmenter.save(output, embed_weights=settings.embed_weights)
+    segmenter.save(output, embed_weights=settings.embeds_weights(segmenter.best_index_))
     tell(describe_training(segmenter.summary_, segmenter.label_map_, choices=not explain))
     if explain:
         from segkit.explain import explain_training

@@ -380,11 +380,10 @@ class Config(_Section):
         except SchemaError as error:
             raise ConfigError(_explain(error.errors()[0], options)) from error
 
-    @property
-    def embed_weights(self) -> bool:
-        """Whether the model file holds the weights of the networks: if all banks say so."""
-        banks = self.bank if isinstance(self.bank, tuple) else [self.bank]
-        return all(getattr(bank, "embed_weights", True) for bank in banks)
+    def embeds_weights(self, index: int) -> bool:
+        """Whether the model file holds the weights of the networks: as the bank at a place in the list says."""
+        bank = self.bank[index] if isinstance(self.bank, tuple) else self.bank
+        return bool(getattr(bank, "embed_weights", True))
 
     def build(self) -> Segmenter:
         """Make the segmenter that these options describe."""
@@ -405,9 +404,11 @@ class Config(_Section):
         )
 
 
-def _explain(error: Any, options: Mapping[str, Any]) -> str:
-    """One sentence for the first fault pydantic found."""
-    # where pydantic found it, without the kinds of banks and of values that it puts between the keys
+def locate(error: Any, options: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
+    """Give the keys to where pydantic found a fault, and what each is a key of.
+
+    Left out are the kinds of banks and of values that pydantic puts between the keys.
+    """
     location: list[str] = []
     within: list[Any] = []
     value: Any = options
@@ -418,9 +419,20 @@ def _explain(error: Any, options: Mapping[str, Any]) -> str:
             location.append(str(part))
             within.append(value)
             value = value[part]
+    return location, within
+
+
+def _explain(error: Any, options: Mapping[str, Any]) -> str:
+    """One sentence for the first fault pydantic found."""
+    location, within = locate(error, options)
     key = ".".join(location)
     if error["type"] == "extra_forbidden":
         return _explain_unknown(location, within[-1])
+    if location[0] == "bank" and error["type"] in ("model_type", "too_short", "union_tag_invalid"):
+        stacked = ", none of them stacked already" if "banks" in location else ""
+        return (
+            f"{key}={error['input']!r}: give a bank such as {{name: multiscale}}, or a list of banks{stacked}"
+        )
     if error["type"] == "tuple_type":
         return f"{key}={error['input']!r}: give a list; only items of one given before can be set one by one"
     return f"{key}={error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"

@@ -44,7 +44,7 @@ def explain_training(summary: dict[str, Any], label_map: LabelMap) -> list[str]:
     small = _small_regions(summary.get("least_areas", ()), label_map.names)
     if held_out is None:
         lines.append(
-            "Nothing could be held out: bank, penalty, threshold and probabilities are not adapted to the images, and "
+            "Nothing could be held out: penalty, threshold and probabilities are not adapted to the images, and "
             "how well the model does elsewhere is unknown. Annotate one more image."
         )
         return lines + small
@@ -72,7 +72,14 @@ def expected_iou(summary: dict[str, Any]) -> str:
     span = "" if interval is None else f" (95 % interval {interval[0]:.3f} to {interval[1]:.3f})"
     images = "1 training image" if n == 1 else f"{n} training images, each"
     few = "; too few to rely on" if n < FEW_TRAINING_IMAGES else ""
-    return f"{bound}{value}{span}, from {images} judged by classifiers that had not seen it{pixels}{few}"
+    best = (
+        f"; the best of {len(banks)} banks, so a little too high"
+        if (banks := held_out.get("by_bank"))
+        else ""
+    )
+    return (
+        f"{bound}{value}{span}, from {images} judged by classifiers that had not seen it{pixels}{few}{best}"
+    )
 
 
 def chosen_bank(summary: dict[str, Any]) -> list[str]:
@@ -84,16 +91,14 @@ def chosen_bank(summary: dict[str, Any]) -> list[str]:
         return [
             f"Bank: the first of {n_banks}: there are no two images to hold out that would tell which is better."
         ]
-    [chosen] = [bank for bank in banks if bank["chosen"]]
-    others = [f"{bank['mean_iou']:.3f} of {bank['bank']}" for bank in banks if not bank["chosen"]]
-    return [
-        f"Bank: {chosen['bank']}, for of {n_banks} it has the highest mean IoU on each {_held_out_region(held_out)}, "
-        f"held out in turn: {chosen['mean_iou']:.3f}, against {' and '.join(others)}."
+    told = [
+        f"bank {place}, {bank['bank']}, {bank['mean_iou']:.3f}" for place, bank in enumerate(banks, start=1)
     ]
-
-
-def _held_out_region(held_out: dict[str, Any]) -> str:
-    return "image" if held_out["regions"] == "images" else "block of the image"
+    [chosen] = [place for place, bank in enumerate(banks) if bank["chosen"]]
+    others = " and ".join(told[:chosen] + told[chosen + 1 :])
+    return [
+        f"Bank: of {n_banks} that of the highest mean IoU over held-out images: {told[chosen]}, against {others}."
+    ]
 
 
 def _channels(summary: dict[str, Any]) -> str:
@@ -158,7 +163,7 @@ def _small_regions(least: Sequence[Sequence[float]], names: tuple[str, ...]) -> 
 
 def _penalty(summary: dict[str, Any]) -> str:
     held_out, chosen = summary["held_out"], summary["lambda"]
-    what = _held_out_region(held_out)
+    what = "image" if held_out["regions"] == "images" else "block of the image"
     start = f"Penalty: lambda = {chosen:g}"
     if len(held_out["by_lambda"]) == 1:
         return f"{start}, as given."

@@ -213,7 +213,9 @@ class HeldOut:
         """Mean IoU of some pixels, weighted to what they stand for."""
         planes = decisions[rows]
         guess = planes.argmax(axis=1) if self.n_classes > 2 else planes[:, 0] > threshold
-        counts = confusion(self.drawn.label[rows], guess, self.n_classes, weight=self.drawn.weight[rows])
+        counts = confusion(
+            self.drawn.label[rows], guess, self.n_classes, sample_weight=self.drawn.weight[rows]
+        )
         return float(np.nanmean(iou_of(counts)))
 
 

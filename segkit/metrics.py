@@ -129,9 +129,25 @@ def confusion(
     prediction: ArrayLike,
     n_classes: int,
     unlabelled: int = 255,
-    weight: NDArray[Any] | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> NDArray[Any]:
-    """Pixels of each true class (rows) given each predicted class (columns), or the sum of their weights.
+    """Pixels of each true class (rows) given each predicted class (columns).
+
+    Parameters
+    ----------
+    truth, prediction : array-like of equal shape, int
+        Class ids 0..n_classes - 1.
+    n_classes : int
+        Number of classes.
+    unlabelled : int, default=255
+        True value of pixels that count nowhere.
+    sample_weight : array-like of the same shape, optional
+        Pixels that each one stands for.
+
+    Returns
+    -------
+    ndarray of shape (n_classes, n_classes), int, or float with weights
+        Counts, or sums of weights.
 
     Raises
     ------
@@ -146,8 +162,14 @@ def confusion(
             raise InputError(
                 f"{name} mask holds values {values.min()} to {values.max()}: class ids must lie in 0..{n_classes - 1}"
             )
-    weights = None if weight is None else weight[labelled]
-    return np.bincount(pairs, weights, minlength=n_classes**2).reshape(n_classes, n_classes)
+    if sample_weight is None:
+        return np.bincount(pairs, minlength=n_classes**2).reshape(n_classes, n_classes)
+    weight = np.asarray(sample_weight)
+    if weight.shape != truth.shape:
+        raise InputError(
+            f"sample_weight of shape {weight.shape}: give one weight to each of {truth.shape} pixels"
+        )
+    return np.bincount(pairs, weight[labelled], minlength=n_classes**2).reshape(n_classes, n_classes)
 
 
 def _of_equal_shape(truth: ArrayLike, prediction: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,6 +128,8 @@ class Segmenter(BaseSegmenter):
         The channels kept, in the order of the classifier's input.
     bank_, selector_, kernels_, svm_ : estimators
         The fitted parts (a loaded model has no selector).
+    best_index_ : int
+        Place of ``bank_`` among the banks given (a loaded model has that one only).
     summary_ : dict
         What was chosen and measured: kept channels by group, kernel weights, IoU on the training pixels, seconds.
 
@@ -191,11 +193,17 @@ class Segmenter(BaseSegmenter):
             draw_pixels(ids, n_classes, n_pixels, rng)
             for n_pixels in (self.selection_pixels, self.training_pixels)
         )
-        candidates = [
-            self._consider(bank, images, shapes, drawn, training, follow)
-            for bank, follow in self._banks(len(images), progress)
-        ]
-        best = _best(candidates)
+        banks = self._checked_banks()
+        if len(images) == 1:
+            banks = banks[:1]
+        candidates = []
+        for place, bank in enumerate(banks, start=1):
+            follow = progress if len(banks) == 1 else _prefixed(progress, f"Bank {place} of {len(banks)}: ")
+            candidates.append(
+                self._consider(bank, images, shapes, drawn, training, follow, several=len(banks) > 1)
+            )
+        self.best_index_ = _best_index(candidates)
+        best = candidates[self.best_index_]
         seconds = {name: sum(candidate.seconds[name] for candidate in candidates) for name in best.seconds}
         self._take(best, np.unique(drawn.image).size)
         if self.held_out_ is not None and _can_be_compared(candidates):
@@ -286,21 +294,15 @@ class Segmenter(BaseSegmenter):
     def _centred_bank(self) -> CentredBank:
         return CentredBank(self.bank_, self.normalization)
 
-    def _banks(self, n_images: int, progress: Progress) -> Iterator[tuple[FilterBank, Progress]]:
-        """Copy the banks to choose from; each comes with what follows its progress."""
-        several = isinstance(self.bank, list | tuple)
-        banks = self.bank if several else [default_bank() if self.bank is None else self.bank]
+    def _checked_banks(self) -> list[FilterBank]:
+        """Copy the banks to choose from; what is wrong with any of them is found here."""
+        given = self.bank if isinstance(self.bank, list | tuple) else [self.bank]
+        banks = [default_bank()] if self.bank is None else [clone(bank, safe=False) for bank in given]
         if not banks or not all(isinstance(bank, FilterBank) for bank in banks):
             raise ConfigError(f"bank={self.bank!r}: give a filter bank, or a list of some to choose from")
-        if n_images == 1:
-            banks = banks[:1]
-        for place, bank in enumerate(banks, start=1):
-            prefix = "" if len(banks) == 1 else f"Bank {place} of {len(banks)}: "
-
-            def follow(items: Iterable[Any], description: str, prefix: str = prefix) -> Iterable[Any]:
-                return progress(items, prefix + description)
-
-            yield clone(bank), follow
+        for bank in banks:
+            bank.n_channels(self.n_image_channels_)
+        return banks
 
     def _consider(
         self,
@@ -310,6 +312,8 @@ class Segmenter(BaseSegmenter):
         drawn: PixelSample,
         training: PixelSample,
         progress: Progress,
+        *,
+        several: bool,
     ) -> _Candidate:
         """Select channels of a bank, and judge them on images that are held out."""
         start = time.perf_counter()
@@ -328,7 +332,7 @@ class Segmenter(BaseSegmenter):
         selected = time.perf_counter()
 
         choice = None
-        if self._needs_held_out:
+        if several or self._calibrates:
             recipe = Recipe(selector, kernels, self.svm_, gaussian)
             own = 1 / (training.label.size * float(self.svm_.C))
             penalties = [own] if self.lambdas is None else sorted(self.lambdas, reverse=True)
@@ -340,9 +344,8 @@ class Segmenter(BaseSegmenter):
         return _Candidate(bank, selector, kernels, kept, choice, X_training, seconds)
 
     @property
-    def _needs_held_out(self) -> bool:
-        several = isinstance(self.bank, list | tuple) and len(self.bank) > 1
-        return several or self.lambdas is not None or self.probability != "raw" or self.threshold != "zero"
+    def _calibrates(self) -> bool:
+        return self.lambdas is not None or self.probability != "raw" or self.threshold != "zero"
 
     def _gaussian_columns(
         self, kernels: Any, bank: FilterBank, kept: NDArray[np.intp], image: FloatArray
@@ -377,7 +380,7 @@ class Segmenter(BaseSegmenter):
         self.platt_ = PlattScaling.identity(self.classes_.size)
         if choice is not None and self.probability == "platt":
             self.platt_.fit(choice.decisions, choice.drawn.label, choice.drawn.weight)
-        if choice is None and self._needs_held_out:
+        if choice is None and self._calibrates:
             warnings.warn(
                 "too few annotated regions to hold any out: probabilities are those of the decision itself "
                 "(probability='raw'); annotate one more image for calibrated ones",
@@ -409,7 +412,7 @@ class Segmenter(BaseSegmenter):
                         drawn.label[part],
                         self._guess(decisions[part], drawn.weight[part]),
                         self.classes_.size,
-                        weight=drawn.weight[part],
+                        sample_weight=drawn.weight[part],
                     )
                     for part in parts
                 ]
@@ -505,11 +508,19 @@ def _can_be_compared(candidates: Sequence[_Candidate]) -> bool:
     return len(candidates) > 1 and choice is not None and choice.summary["n_regions"] > 1
 
 
-def _best(candidates: Sequence[_Candidate]) -> _Candidate:
-    """Give the candidate of the highest mean IoU on held-out images; the first of equals, and of those without."""
+def _best_index(candidates: Sequence[_Candidate]) -> int:
+    """Give the place of the highest mean IoU on held-out images; the first of equals, and where none can be compared.
+
+    Chance is not asked about, as it is for penalties: all banks are good guesses, and none is the usual one.
+    """
     if not _can_be_compared(candidates):
-        return candidates[0]
-    return max(candidates, key=lambda candidate: candidate.mean_iou)
+        return 0
+    return int(np.argmax([candidate.mean_iou for candidate in candidates]))
+
+
+def _prefixed(progress: Progress, prefix: str) -> Progress:
+    """Follow progress under longer descriptions."""
+    return lambda items, description: progress(items, prefix + description)
 
 
 def default_bank() -> FilterBank:

@@ -81,7 +81,7 @@ def describe_training(summary: dict[str, Any], label_map: LabelMap, *, choices: 
         + ", ".join(
             f"{name} {iou:.3f}" for name, iou in zip(label_map.names, summary["training_iou"], strict=True)
         )
-        + "); it flatters, only other images tell",
+        + ") on the pixels learnt from; it flatters, only other images tell",
     ]
     if choices and summary.get("held_out"):
         lines.append(f"Mean IoU to expect: {expected_iou(summary)}")

@@ -85,6 +85,25 @@ def test_train_tells_what_was_chosen(folder, segkit):
         assert text in out
 
 
+@pytest.mark.parametrize("embed", [True, False])
+def test_the_chosen_bank_says_whether_its_weights_are_stored(folder, segkit, embed):
+    """Of two equal banks the first is chosen."""
+    banks = [
+        {"name": "squeezenet1_0", "weights": "random", "layers": ["conv1"], "embed_weights": first}
+        for first in (embed, not embed)
+    ]
+    code, out, err = segkit(
+        *("train", folder / "images", folder / "masks", "-o", folder / "m.segkit"),
+        *("--set", f"bank={json.dumps(banks)}", *FAST[4:]),
+    )
+    assert code == 0, err
+    assert (
+        "Bank: of 2 that of the highest mean IoU over held-out images: bank 1, squeezenet1_0 to conv1, "
+        in out
+    )
+    assert any(name.startswith("weights.") for name in read_model(folder / "m.segkit")[1]) == embed
+
+
 def test_main_job_from_train_to_scores(folder, model, segkit):
     code, out, _ = segkit(
         "predict", model, folder / "images", "-o", folder / "out", "--probability", "--overlay"

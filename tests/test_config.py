@@ -241,7 +241,7 @@ def test_items_of_a_list_are_set_by_number():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("bank=[]", "bank=[]: "),
+        ("bank=[]", "bank=[]: give a bank such as {name: multiscale}, or a list of banks"),
         ("bank=[3]", "bank.0=3: "),
         ("bank=[{name: multiscale, sigmas: 3}]", "unknown key bank.0.sigmas: the nearest is bank.0.sigma_m"),
         ("bank=[{orbits: d4}]", "unknown key bank.0.orbits: the nearest is bank.0.orbit"),
@@ -250,7 +250,15 @@ def test_items_of_a_list_are_set_by_number():
             "bank=[{name: stacked, J: 1}]",
             "bank.0.J is no option of bank.0.name=stacked, but of the scattering bank",
         ),
-        ("bank=[[{name: multiscale}]]", "bank.0=[{'name': 'multiscale'}]: "),
+        (
+            "bank=[[{name: multiscale}]]",
+            "bank.0=[{'name': 'multiscale'}]: give a bank such as {name: multiscale}",
+        ),
+        ("bank=multiscale", "bank='multiscale': give a bank such as {name: multiscale}, or a list of banks"),
+        (
+            "bank=[{name: stacked, banks: [{name: stacked}]}]",
+            "bank.0.banks.0={'name': 'stacked'}: give a bank such as {name: multiscale}, or a list of banks, none of them",
+        ),
     ],
 )
 def test_banks_to_choose_from_that_do_not_fit(override, message):
@@ -262,6 +270,6 @@ def test_banks_to_choose_from_that_do_not_fit(override, message):
 def test_banks_to_choose_from_are_a_list():
     config = Config.load(None, ["bank=[{name: multiscale}, {name: squeezenet1_0, embed_weights: false}, {}]"])
     assert [type(bank) for bank in config.build().bank] == [MultiscaleBank, ConvNetBank, StackedBank]
-    assert not config.embed_weights
-    assert Config.load(None, ["bank=[{name: multiscale}, {name: squeezenet1_0}]"]).embed_weights
+    assert [config.embeds_weights(index) for index in range(3)] == [True, False, True]
+    assert not Config.load(None, ["bank={name: vgg16, embed_weights: false}"]).embeds_weights(0)
     assert Config.from_options(config.model_dump(mode="json")) == config

@@ -54,9 +54,11 @@ def test_of_several_banks_the_chosen_one_is_told():
         {"bank": "c", "mean_iou": 0.71, "chosen": True},
     ]
     held_out = summary()["held_out"] | {"by_bank": banks}
-    assert explain_training(summary(held_out=held_out, n_banks=2), LABELS)[0] == (
-        "Bank: c, for of 2 it has the highest mean IoU on each image, held out in turn: 0.710, against 0.700 of a + b."
+    lines = explain_training(summary(held_out=held_out, n_banks=2), LABELS)
+    assert lines[0] == (
+        "Bank: of 2 that of the highest mean IoU over held-out images: bank 2, c, 0.710, against bank 1, a + b, 0.700."
     )
+    assert lines[-1].endswith("that had not seen it; the best of 2 banks, so a little too high.")
     assert explain_training(summary(held_out=held_out), LABELS)[0].startswith("Channels")
 
 

@@ -62,7 +62,11 @@ def test_pixels_count_as_many_times_as_they_weigh():
     truth, guess = np.array([0, 0, 1, 1, 255]), np.array([0, 1, 1, 0, 1])
     weight = np.array([3, 1, 2, 4, 7])
     counts = confusion(np.repeat(truth, weight), np.repeat(guess, weight), 2)
-    np.testing.assert_array_equal(confusion(truth, guess, 2, weight=weight.astype(float)), counts)
+    np.testing.assert_array_equal(confusion(truth, guess, 2, sample_weight=weight.tolist()), counts)
+    with pytest.raises(
+        InputError, match=r"sample_weight of shape \(3,\): give one weight to each of \(5,\) pixels"
+    ):
+        confusion(truth, guess, 2, sample_weight=[1, 2, 3])
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,14 @@ from segkit import (
     Segmenter,
     StackedBank,
 )
-from segkit.calibration import image_threshold
+from segkit.calibration import PlattScaling, image_threshold
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
 from segkit.features import Module, MultiscaleBank, OrbitAveraged, PositionBank
-from segkit.heldout import Choice
+from segkit.heldout import Choice, HeldOut
 from segkit.kernels import Gaussian, Polynomial
 from segkit.metrics import score_masks
 from segkit.regions import merge_small_regions
+from segkit.sampling import draw_pixels
 from segkit.store import read_model, write_model
 
 BANK = ModuleBank((Module(n_scales=2, n_angles=3),))
@@ -456,6 +457,7 @@ def test_what_a_chosen_bank_needs_is_all_that_a_model_holds(data, tmp_path):
     network = ConvNetBank("squeezenet1_0", weights="random", layers=["conv1"], channel_mode="mean")
     segmenter = linear([PositionBank(), MultiscaleBank(sigma_max=4), network]).fit(images, masks)
     assert segmenter.held_out_["by_bank"][1]["chosen"]
+    assert segmenter.best_index_ == 1
     segmenter.save(tmp_path / "model.segkit")
     assert not any(name.startswith("weights.") for name in read_model(tmp_path / "model.segkit")[1])
     loaded = segkit.load(tmp_path / "model.segkit")
@@ -518,6 +520,82 @@ def test_what_is_no_bank_is_refused(data, bank):
     images, masks = data
     with pytest.raises(ConfigError, match="give a filter bank, or a list of some to choose from"):
         linear(bank).fit(images, masks)
+
+
+def test_all_banks_are_looked_at_before_the_first_runs(data):
+    images, masks = data
+    banks = [MultiscaleBank(sigma_max=2), ConvNetBank("vgg16", weights="nowhere.npz")]
+    for n_images in (1, 3):
+        with pytest.raises(WeightsError, match=r"nowhere\.npz"):
+            linear(banks).fit(images[:n_images], masks[:n_images], progress=lambda *_: pytest.fail("it ran"))
+
+
+def test_seconds_of_all_banks_count(data, monkeypatch):
+    images, masks = data
+    clock = iter(range(100))
+    monkeypatch.setattr("segkit.segmenter.time.perf_counter", lambda: float(next(clock)))
+    one, two = (
+        linear([MultiscaleBank(sigma_max=2)] * n_banks).fit(images[:2], masks[:2]).summary_["seconds"]
+        for n_banks in (1, 2)
+    )
+    assert two == {"select": 2 * one["select"], "calibrate": 2 * one["calibrate"], "train": one["train"]}
+
+
+def test_probabilities_are_fitted_to_held_out_decisions(data, monkeypatch):
+    images, masks = data
+    seen = []
+
+    def choose(held_out, rule, original=HeldOut.choose):
+        seen.append(original(held_out, rule))
+        return seen[-1]
+
+    monkeypatch.setattr("segkit.heldout.HeldOut.choose", choose)
+    segmenter = linear().fit(images, masks)
+    [choice] = seen
+    pixels = choice.drawn
+    expected = PlattScaling.identity(2).fit(choice.decisions, pixels.label, pixels.weight)
+    np.testing.assert_array_equal(segmenter.platt_.slope_, expected.slope_)
+    labels = [
+        masks[image][row, col] for image, row, col in zip(pixels.image, pixels.row, pixels.col, strict=True)
+    ]
+    np.testing.assert_array_equal(pixels.label, labels)
+    assert np.corrcoef(choice.decisions[:, 0], labels)[0, 1] > 0.7
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_training_iou_weighs_pixels_and_images(n_classes, monkeypatch):
+    """Few pixels of rare classes, in images of unequal difficulty."""
+    rng = np.random.default_rng(0)
+    images, masks = map(list, zip(*(picture(seed, n_classes=n_classes) for seed in range(3)), strict=True))
+    images[0] = np.clip(images[0] + 0.4 * rng.standard_normal(images[0].shape), 0, 1).astype(np.float32)
+    seen = []
+
+    def draw(*arguments):
+        seen.append(draw_pixels(*arguments))
+        return seen[-1]
+
+    monkeypatch.setattr("segkit.segmenter.draw_pixels", draw)
+    segmenter = linear(training_pixels=400).fit(images, masks)
+    drawn = seen[1]
+    assert np.unique(drawn.weight).size == n_classes
+    scores = []
+    for index, image in enumerate(images):
+        mine = drawn.of_image(index)
+        weight, label = drawn.weight[mine], drawn.label[mine]
+        decision = segmenter.decision_function(image)[drawn.row[mine], drawn.col[mine]]
+        if n_classes == 2:
+            threshold = image_threshold(decision, segmenter.threshold_, segmenter.otsu_weight_, weight)
+            guess = (decision > threshold).astype(int)
+        else:
+            guess = decision.argmax(axis=1)
+        scores.append(
+            [
+                weight[(label == c) & (guess == c)].sum() / weight[(label == c) | (guess == c)].sum()
+                for c in range(n_classes)
+            ]
+        )
+    np.testing.assert_allclose(segmenter.summary_["training_iou"], np.mean(scores, axis=0), atol=1e-6)
+    assert segmenter.summary_["training_mean_iou"] == pytest.approx(np.mean(scores), abs=1e-6)
 
 
 def test_training_iou_is_that_of_the_training_pixels(data):

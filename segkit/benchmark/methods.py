@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 from pydantic import ValidationError as SchemaError
 
 from segkit.base import BaseSegmenter
-from segkit.config import BankConfig, Config, DataConfig
+from segkit.config import BankConfig, Config, DataConfig, locate
 from segkit.errors import ConfigError
 from segkit.options import read_options, shipped
 
@@ -257,7 +257,7 @@ def _check(name: str, kind: str, options: Mapping[str, Any]) -> Any:
         return schema.model_validate(options)
     except SchemaError as error:
         fault = error.errors()[0]
-        key = ".".join(map(str, fault["loc"]))
+        key = ".".join(locate(fault, options)[0])
         if fault["type"] == "extra_forbidden":
             near = get_close_matches(str(fault["loc"][-1]), list(schema.model_fields), n=1, cutoff=0)
             message = (

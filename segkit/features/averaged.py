@@ -94,8 +94,10 @@ class OrbitAveraged(FilterBank):
 
     @property
     def title(self) -> str:
-        """Title of the bank, and that it is averaged."""
-        return f"{self.bank.title} averaged over turns"
+        """Title of the bank, and what it is averaged over."""
+        inner = f"({self.bank.title})" if " + " in self.bank.title else self.bank.title
+        turns = "turns and reflections" if self.orbit == "d4" else f"{self.orbit} turns"
+        return f"{inner} averaged over {turns}"
 
     @property
     def halo(self) -> int:

@@ -111,9 +111,12 @@ class ConvNetBank(FilterBank):
 
     @property
     def title(self) -> str:
-        """Name of the network, and the sizes it sees the image at."""
-        sizes = "" if tuple(self.pyramid) == (1,) else f"@{','.join(f'{size:g}' for size in self.pyramid)}"
-        return f"{self.network}{sizes}"
+        """Name of the network, its deepest layer if layers were chosen, and the sizes it sees the image at."""
+        depth = "" if self.layers is None else f" to {self.layers[-1]}"
+        sizes = (
+            "" if tuple(self.pyramid) == (1,) else f" at {', '.join(f'{size:g}' for size in self.pyramid)}"
+        )
+        return f"{self.network}{depth}{sizes}"
 
     @property
     def halo(self) -> int:

@@ -47,8 +47,13 @@ def test_names_do_not_repeat():
 
 def test_titles_tell_networks_and_averages():
     half = ConvNetBank("vgg16", weights="random", pyramid=[1, 0.5])
-    averaged = StackedBank([NETWORK, OrbitAveraged(half), MULTISCALE, SCATTERING])
-    assert averaged.title == "vgg16 + vgg16@1,0.5 averaged over turns + multiscale + scattering"
+    stacked = StackedBank([NETWORK, OrbitAveraged(half), MULTISCALE, SCATTERING])
+    assert stacked.title == (
+        "vgg16 to conv2_1 + vgg16 at 1, 0.5 averaged over turns and reflections + multiscale + scattering"
+    )
+    assert OrbitAveraged(StackedBank([SCATTERING, MULTISCALE]), orbit=8).title == (
+        "(scattering + multiscale) averaged over 8 turns"
+    )
 
 
 def test_reach_is_that_of_the_widest():
