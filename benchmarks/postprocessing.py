@@ -1,11 +1,13 @@
-"""What smoothing of decision maps, or another threshold for each image, would add to the default recipe without weights.
+"""What smoothing of decision maps, another threshold for each image, or a second stage would add without weights.
 
     python -m benchmarks.postprocessing --data DATA [--sets ...] [--train-sizes ...] [--seeds N] [--quick]
 
 The decisions of one fit are treated in several ways, on the splits of `benchmarks.segmentation`. Smoothing takes
 neighbours for alike; the prior of an image is found by expectation maximisation on its calibrated probabilities
-(M. Saerens, P. Latinne, C. Decaestecker, Neural Computation 14, 2002); the best threshold in hindsight, which looks at
-the truth, says how much any rule for thresholds could add. Written to postprocessing.json.
+(M. Saerens, P. Latinne, C. Decaestecker, Neural Computation 14, 2002); the expected IoU takes these probabilities at
+their word; the best threshold in hindsight, which looks at the truth, says how much any rule for thresholds could add.
+Auto-context (Z. Tu, X. Bai, IEEE Trans. Pattern Analysis and Machine Intelligence 32, 2010) learns a second stage from the
+decisions alone, those on each training image by classifiers of the others. Written to postprocessing.json.
 """
 
 from __future__ import annotations
@@ -23,12 +25,14 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter, median_filter
 from scipy.special import logit
 from skimage.restoration import denoise_tv_chambolle
+from sklearn.base import clone
 
 from benchmarks.common import result_path, split, write_result
 from benchmarks.segmentation import QUICK, SETS, write_made_up
-from segkit import Segmenter
+from segkit import LinearSVM, Segmenter
 from segkit.benchmark import load_methods
 from segkit.calibration import best_threshold, image_threshold
+from segkit.features import MultiscaleBank
 from segkit.images import Dataset, LabelMap, load_pairs
 from segkit.metrics import score_masks
 from segkit.regions import merge_small_regions
@@ -46,6 +50,8 @@ FILTERS: dict[str, Callable[[Decisions], Decisions]] = {
     },
 }
 PRIOR = "prior of each image by expectation maximisation"
+EXPECTED = "threshold of the highest expected IoU of each image"
+CONTEXT = "auto-context: multiscale filters of the decisions, a second stage"
 HINDSIGHT = "best threshold of each image in hindsight"
 
 
@@ -59,7 +65,49 @@ def prior_shift(probabilities: NDArray[np.float64], trained: float, n_steps: int
     return float(logit(prior) - logit(trained))
 
 
-def treat(segmenter: Segmenter, image: NDArray[Any], truth: NDArray[Any], trained: float) -> dict[str, float]:
+def expected_iou_threshold(decisions: Decisions, probabilities: NDArray[np.float64]) -> float:
+    """Decision above which pixels are the object if the ratio of expected counts is to be highest, mean of both classes."""
+    order = np.argsort(-decisions.ravel())
+    inside = np.cumsum(probabilities[order])
+    n_pixels, n_inside = inside.size, np.arange(1, inside.size + 1)
+    outside = (n_pixels - inside[-1]) - (n_inside - inside)  # background left outside
+    iou = inside / (n_inside + inside[-1] - inside) + outside / (n_pixels - inside)
+    best = int(np.argmax(iou[:-1]))
+    return float(decisions.ravel()[order[best : best + 2]].mean())
+
+
+class SecondStage:
+    """Auto-context: a segmenter of decisions, taught by those of classifiers that had not seen the image."""
+
+    def __init__(
+        self, first: Segmenter, images: list[NDArray[Any]], masks: list[NDArray[Any]], label_map: LabelMap
+    ) -> None:
+        self.first = first
+        C = 1 / (first.training_pixels * first.lambda_)
+        blind = clone(first).set_params(svm=LinearSVM(C=C), lambdas=None, threshold="zero", probability="raw")
+        decisions = []
+        for place, image in enumerate(images):
+            others = [index for index in range(len(images)) if index != place]
+            blind.fit(
+                [images[index] for index in others], [masks[index] for index in others], label_map=label_map
+            )
+            decisions.append(blind.decision_function(image))
+        self.scale = float(np.mean([np.abs(found).mean() for found in decisions]))
+        self.segmenter = Segmenter(MultiscaleBank(sigma_min=0.5), normalization="set")
+        self.segmenter.fit([self._picture(found) for found in decisions], masks, label_map=label_map)
+
+    def predict(self, decisions: Decisions) -> NDArray[Any]:
+        """Class ids that the decisions of the first stage on an image lead to."""
+        label_map: LabelMap = self.segmenter.label_map_
+        return label_map.encode(self.segmenter.predict(self._picture(decisions)))
+
+    def _picture(self, decisions: Decisions) -> Decisions:
+        return np.clip(decisions / self.scale, -2, 2) / 4 + 0.5
+
+
+def treat(
+    segmenter: Segmenter, second: SecondStage, image: NDArray[Any], truth: NDArray[Any], trained: float
+) -> dict[str, float]:
     """Mean IoU of an image, its decisions treated in each way."""
     decisions = segmenter.decision_function(image)
 
@@ -72,11 +120,14 @@ def treat(segmenter: Segmenter, image: NDArray[Any], truth: NDArray[Any], traine
 
     smoothed = {name: function(decisions) for name, function in FILTERS.items()}
     scores = {name: score(smooth, own(smooth)) for name, smooth in smoothed.items()}
-    slope = float(segmenter.platt_.slope_[0])
-    shift = prior_shift(segmenter.platt_.predict_proba(decisions.ravel())[:, 1], trained)
-    # probabilities that do not rise with the decision say nothing of a prior
-    scores[PRIOR] = score(decisions, segmenter.threshold_ - (shift / slope if slope > 0 else 0))
-    pixels = decisions.ravel()
+    slope, pixels = float(segmenter.platt_.slope_[0]), decisions.ravel()
+    probabilities = segmenter.platt_.predict_proba(pixels)[:, 1]
+    # probabilities that do not rise with the decision say nothing of a prior, nor of a threshold
+    shift = prior_shift(probabilities, trained) / slope if slope > 0 else 0.0
+    scores[PRIOR] = score(decisions, segmenter.threshold_ - shift)
+    threshold = expected_iou_threshold(decisions, probabilities) if slope > 0 else own(decisions)
+    scores[EXPECTED] = score(decisions, threshold)
+    scores[CONTEXT] = score_masks([truth], [second.predict(decisions)], 2).mean
     alone = np.zeros(pixels.size, dtype=np.intp)
     scores[HINDSIGHT] = score(decisions, best_threshold(pixels, truth.ravel(), np.ones(pixels.size), alone))
     return scores
@@ -87,10 +138,12 @@ def measure(dataset: Dataset, segmenter: Segmenter, train: list[str], test: list
     images = dict(zip(dataset.stems, dataset.images, strict=True))
     masks = dict(zip(dataset.stems, dataset.masks, strict=True))
     label_map: LabelMap = dataset.label_map
-    segmenter.fit([images[stem] for stem in train], [masks[stem] for stem in train], label_map=label_map)
+    learnt = [images[stem] for stem in train], [masks[stem] for stem in train]
+    segmenter.fit(*learnt, label_map=label_map)
+    second = SecondStage(segmenter, *learnt, label_map)
     truth = {stem: label_map.encode(masks[stem]) for stem in [*train, *test]}
     trained = float(np.clip(np.mean([np.mean(truth[stem] == 1) for stem in train]), 1e-4, 1 - 1e-4))
-    return {stem: treat(segmenter, images[stem], truth[stem], trained) for stem in test}
+    return {stem: treat(segmenter, second, images[stem], truth[stem], trained) for stem in test}
 
 
 def main() -> None:
@@ -128,7 +181,7 @@ def main() -> None:
             write_result(result_path(arguments, "postprocessing.json"), {"records": records})
             means = {
                 way: np.mean([scores[way] for scores in found.values()])
-                for way in [*FILTERS, PRIOR, HINDSIGHT]
+                for way in [*FILTERS, PRIOR, EXPECTED, CONTEXT, HINDSIGHT]
             }
             print(
                 f"{name} {n_train} {seed}: " + ", ".join(f"{way} {mean:.3f}" for way, mean in means.items()),

@@ -257,7 +257,7 @@ def test_checkpoints_last_until_their_unit_is_done(folder, small_forest, tmp_pat
         "fcn.weights",
         "segkit-vgg.bank.weights",
         "forest-vgg.bank.weights",
-        "segkit-networks.bank.banks.1.weights",
+        "segkit-networks.bank.1.banks.0.weights",
     ],
 )
 def test_fingerprints_see_weights_and_version(folder, tmp_path, monkeypatch, option):
