@@ -131,7 +131,7 @@ def confusion(
     unlabelled: int = 255,
     sample_weight: ArrayLike | None = None,
 ) -> NDArray[Any]:
-    """Pixels of each true class (rows) given each predicted class (columns).
+    """Count the pixels of each true class (rows) given each predicted class (columns).
 
     Parameters
     ----------
