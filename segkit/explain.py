@@ -91,13 +91,15 @@ def chosen_bank(summary: dict[str, Any]) -> list[str]:
         return [
             f"Bank: the first of {n_banks}: there are no two images to hold out that would tell which is better."
         ]
-    told = [
-        f"bank {place}, {bank['bank']}, {bank['mean_iou']:.3f}" for place, bank in enumerate(banks, start=1)
+    others = [
+        f"{bank['mean_iou']:.3f} of bank {place}, {bank['bank']}"
+        for place, bank in enumerate(banks, start=1)
+        if not bank["chosen"]
     ]
-    [chosen] = [place for place, bank in enumerate(banks) if bank["chosen"]]
-    others = " and ".join(told[:chosen] + told[chosen + 1 :])
+    [(place, best)] = [(place, bank) for place, bank in enumerate(banks, start=1) if bank["chosen"]]
     return [
-        f"Bank: of {n_banks} that of the highest mean IoU over held-out images: {told[chosen]}, against {others}."
+        f"Bank: {best['bank']} (bank {place} of {n_banks}), for its mean IoU over held-out images is the highest: "
+        f"{best['mean_iou']:.3f}, against {' and '.join(others)}."
     ]
 
 

@@ -56,7 +56,7 @@ def test_of_several_banks_the_chosen_one_is_told():
     held_out = summary()["held_out"] | {"by_bank": banks}
     lines = explain_training(summary(held_out=held_out, n_banks=2), LABELS)
     assert lines[0] == (
-        "Bank: of 2 that of the highest mean IoU over held-out images: bank 2, c, 0.710, against bank 1, a + b, 0.700."
+        "Bank: c (bank 2 of 2), for its mean IoU over held-out images is the highest: 0.710, against 0.700 of bank 1, a + b."
     )
     assert lines[-1].endswith("that had not seen it; the best of 2 banks, so a little too high.")
     assert explain_training(summary(held_out=held_out), LABELS)[0].startswith("Channels")

@@ -168,6 +168,11 @@ class ModuleBank(FilterBank):
         )
 
     @property
+    def title(self) -> str:
+        """What configurations call the bank."""
+        return "modules"
+
+    @property
     def halo(self) -> int:
         """Pixels around a pixel that its features may depend on."""
         layers, paths = self._network()
