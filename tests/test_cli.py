@@ -98,7 +98,7 @@ def test_the_chosen_bank_says_whether_its_weights_are_stored(folder, segkit, emb
     )
     assert code == 0, err
     assert (
-        "Bank: of 2 that of the highest mean IoU over held-out images: bank 1, squeezenet1_0 to conv1, "
+        "Bank: squeezenet1_0 to conv1 (bank 1 of 2), for its mean IoU over held-out images is the highest: "
         in out
     )
     assert any(name.startswith("weights.") for name in read_model(folder / "m.segkit")[1]) == embed
