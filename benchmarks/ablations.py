@@ -24,7 +24,7 @@ from benchmarks.common import RESULTS, markdown_table, signed
 from benchmarks.segmentation import (
     NETWORKS,
     SETS,
-    TEXTURE,
+    VGG_ALONE,
     Results,
     bank_option,
     measure,
@@ -89,7 +89,7 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, list[str]]:
     """Options of each variant."""
     bank = QUICK_BANK if arguments.quick else bank_option(arguments, NETWORKS)
     vgg, full, half = NETWORKS
-    [whole_vgg] = TEXTURE
+    [whole_vgg] = VGG_ALONE
     return {
         FIRST: [bank],
         "set": [bank, "training.normalization=set"],

@@ -82,7 +82,6 @@ class SecondStage:
     def __init__(
         self, first: Segmenter, images: list[NDArray[Any]], masks: list[NDArray[Any]], label_map: LabelMap
     ) -> None:
-        self.first = first
         C = 1 / (first.training_pixels * first.lambda_)
         blind = clone(first).set_params(svm=LinearSVM(C=C), lambdas=None, threshold="zero", probability="raw")
         decisions = []

@@ -32,7 +32,7 @@ from segkit.phantom import make_demo_set
 SETS = ("kvasir_seg_256", "dsb2018_stained", "drive", "isbi2012_em")
 METHODS = ("segkit-networks", "segkit-scattering", "forest")
 # The banks to choose from, each of networks and, behind them, the filters of pixel classifiers.
-(*NETWORKS, FILTERS), (*TEXTURE, _) = (
+(*NETWORKS, FILTERS), (*VGG_ALONE, _) = (
     bank["banks"] for bank in read_options(shipped("two-networks"))["bank"]
 )
 QUICK = [
@@ -175,7 +175,7 @@ def overrides_of(arguments: argparse.Namespace) -> list[str]:
     bank_vgg = ["bank.name=vgg19", f"bank.weights={arguments.vgg19}", "bank.preprocessing=caffe"]
     budget = ["crop=160", f"max_steps={arguments.max_steps}", f"device={arguments.device}"]
     of_methods = {
-        "segkit-networks": [bank_option(arguments, NETWORKS, TEXTURE)],
+        "segkit-networks": [bank_option(arguments, NETWORKS, VGG_ALONE)],
         "segkit-paper": [*bank_vgg, "title=recipe of the paper (VGG19)"],
         "fcn": [*squeezenet, "n_hidden=512", *budget],
         "fcn-vgg19": ["kind=fcn", "title=FCN-8s (VGG19)", *vgg, "n_hidden=512", *budget],

@@ -38,7 +38,7 @@ class CentredBank:
         """Features of some pixels of an image, (n, n_channels)."""
         if self.normalization == "set":
             return self.bank.sample(image, rows, cols, channels)
-        grid = spread(image.shape[:2])
+        grid = even_grid(image.shape[:2])
         X = self.bank.sample(
             image, np.concatenate([rows, grid[0]]), np.concatenate([cols, grid[1]]), channels
         )
@@ -82,7 +82,7 @@ class CentredBank:
         list of FeatureMaps
             A stack for each grid.
         """
-        grid = spread(image.shape[:2])
+        grid = even_grid(image.shape[:2])
         return [
             self._standardised(stack, grid, mean[column], scale[column])
             for stack in self.bank.maps(image, channels)
@@ -103,7 +103,7 @@ class CentredBank:
         return FeatureMaps(values, stack.indices, stack.stride, stack.offset)
 
 
-def spread(shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def even_grid(shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Rows and columns of pixels spread evenly over an image; turning the image turns the grid."""
     rows, cols = np.meshgrid(*(np.linspace(0, size - 1, GRID) for size in shape[:2]), indexing="ij")
     return rows.ravel(), cols.ravel()

@@ -41,7 +41,7 @@ from segkit.features import (
 )
 from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.linear import LinearSVM
-from segkit.options import read_options
+from segkit.options import locate, read_options
 from segkit.segmenter import LAMBDAS, SELECTION_TOL, Segmenter
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
@@ -402,24 +402,6 @@ class Config(_Section):
             probability=self.training.probability,
             random_state=self.seed,
         )
-
-
-def locate(error: Any, options: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
-    """Give the keys to where pydantic found a fault, and what each is a key of.
-
-    Left out are the kinds of banks and of values that pydantic puts between the keys.
-    """
-    location: list[str] = []
-    within: list[Any] = []
-    value: Any = options
-    for part in error["loc"]:
-        if (isinstance(value, Mapping) and part in value) or (
-            isinstance(value, list) and isinstance(part, int)
-        ):
-            location.append(str(part))
-            within.append(value)
-            value = value[part]
-    return location, within
 
 
 def _explain(error: Any, options: Mapping[str, Any]) -> str:

@@ -46,6 +46,24 @@ def read_options(
     return options
 
 
+def locate(error: Any, options: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
+    """Give the keys to where pydantic found a fault, and what each is a key of.
+
+    Left out are the kinds of banks and of values that pydantic puts between the keys.
+    """
+    location: list[str] = []
+    within: list[Any] = []
+    value: Any = options
+    for part in error["loc"]:
+        if (isinstance(value, Mapping) and part in value) or (
+            isinstance(value, list) and isinstance(part, int)
+        ):
+            location.append(str(part))
+            within.append(value)
+            value = value[part]
+    return location, within
+
+
 def shipped(name: str) -> Path:
     """Give the file of a configuration that comes with segkit."""
     package = Path(__file__).parent

@@ -129,7 +129,7 @@ class Segmenter(BaseSegmenter):
     bank_, selector_, kernels_, svm_ : estimators
         The fitted parts (a loaded model has no selector).
     best_index_ : int
-        Place of ``bank_`` among the banks given (a loaded model has that one only).
+        Place of ``bank_`` among the banks given (a loaded model has no other, and no index).
     summary_ : dict
         What was chosen and measured: kept channels by group, kernel weights, IoU on the training pixels, seconds.
 

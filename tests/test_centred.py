@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from segkit.centred import GRID, CentredBank, spread
+from segkit.centred import GRID, CentredBank, even_grid
 from segkit.features import MultiscaleBank, ScatteringBank, StackedBank
 from segkit.sampling import draw_pixels
 
@@ -14,7 +14,7 @@ def image():
 
 
 def test_pixels_spread_evenly_from_corner_to_corner():
-    rows, cols = spread((31, 44))
+    rows, cols = even_grid((31, 44))
     assert rows.size == cols.size == GRID**2
     assert (rows.min(), rows.max(), cols.min(), cols.max()) == (0, 30, 0, 43)
     np.testing.assert_allclose(np.diff(np.unique(rows)), 30 / (GRID - 1))
@@ -24,7 +24,7 @@ def test_turned_images_have_the_same_mean():
     image = np.random.default_rng(0).random((31, 44)).astype(np.float32)
     bank = MultiscaleBank(sigma_max=2)
     means = [
-        bank.sample(picture, *spread(picture.shape)).mean(axis=0)
+        bank.sample(picture, *even_grid(picture.shape)).mean(axis=0)
         for picture in (image, np.rot90(image).copy())
     ]
     np.testing.assert_allclose(means[0], means[1], atol=1e-5)
@@ -34,7 +34,7 @@ def test_features_are_about_their_mean_over_the_image(image):
     rows, cols = np.array([3, 20, 43]), np.array([0, 31, 59])
     X = BANK.sample(image, rows, cols)
     np.testing.assert_array_equal(CentredBank(BANK, "set").sample(image, rows, cols, None), X)
-    mean = BANK.sample(image, *spread((44, 60))).mean(axis=0)
+    mean = BANK.sample(image, *even_grid((44, 60))).mean(axis=0)
     np.testing.assert_allclose(
         CentredBank(BANK, "image").sample(image, rows, cols, None), X - mean, atol=1e-5
     )

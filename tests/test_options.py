@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from segkit.errors import ConfigError
-from segkit.options import read_options, shipped
+from segkit.options import locate, read_options, shipped
 
 
 @pytest.mark.parametrize("name", ["vgg16", "vgg16.yaml", "configs/vgg16.yaml"])
@@ -35,3 +35,12 @@ def test_overrides_win_over_the_file_and_the_file_over_the_base(tmp_path):
     found = read_options(tmp_path / "mine.yaml", ["svm.C=2", "kernel.gammas=[1, 2]"], base=base)
     assert found == {"svm": {"C": 2, "loss": "hinge"}, "seed": 3, "kernel": {"gammas": [1, 2]}}
     assert base == {"svm": {"C": 9}, "seed": 3}
+
+
+def test_a_fault_is_located_without_the_kinds_that_pydantic_names():
+    options = {"bank": [{"name": "stacked", "banks": [{"J": -1}]}]}
+    error = {"loc": ("bank", "choice", 0, "stacked", "banks", 0, "scattering", "J", "int")}
+    location, within = locate(error, options)
+    assert location == ["bank", "0", "banks", "0", "J"]
+    assert within[-1] == {"J": -1}
+    assert locate({"loc": ("bank", "choice", 7)}, {"bank": {}})[0] == ["bank"]

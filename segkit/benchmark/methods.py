@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 from pydantic import ValidationError as SchemaError
 
 from segkit.base import BaseSegmenter
-from segkit.config import BankConfig, Config, DataConfig, locate
+from segkit.config import BankConfig, Config, DataConfig
 from segkit.errors import ConfigError
-from segkit.options import read_options, shipped
+from segkit.options import locate, read_options, shipped
 
 
 class _Options(BaseModel):
