@@ -424,6 +424,8 @@ def _explain_unknown(location: list[str], section: Mapping[str, Any]) -> str:
     """Name what an unknown key may have meant."""
     *parents, unknown = location
     key, where = ".".join(location), ".".join(parents)
+    if parents and unknown.isdecimal():
+        return f"{key}: {where} is no list, whose items have numbers: leave the number out, or give {where} as a list"
     siblings = list(Config.model_fields)
     if parents and parents[0] == "bank":
         may_be_stacked = parents == ["bank"] or (len(parents) == 2 and parents[1].isdecimal())

@@ -130,6 +130,10 @@ def test_the_orbit_bank_has_options_of_its_own():
         ),
         ("selection.n_feature=3", "unknown key selection.n_feature: the nearest is selection.n_features"),
         ("kernle.gammas=[1]", "unknown key kernle: the nearest is kernel"),
+        (
+            "bank.0.J=2",
+            "bank.0: bank is no list, whose items have numbers: leave the number out, or give bank as",
+        ),
         ("svm.C=-1", "svm.C=-1: input should be greater than 0"),
         ("svm.loss=log", "svm.loss='log': input should be 'squared_hinge' or 'hinge'"),
         ("seed=now", "seed='now': input should be a valid integer"),
