@@ -30,6 +30,7 @@ TITLES = {
     "segkit-scattering": "**segkit**, scattering (no weights)",
     "segkit-paper": "recipe of the paper, VGG19 to conv3_4",
     "forest": "pixel forest",
+    "convpaint": "pixel forest on convpaint's filters (VGG19)",
     "fcn": "FCN-8s on SqueezeNet, pre-trained",
     "fcn-vgg19": "FCN-8s on VGG19 to conv3_4, pre-trained",
     "fcn-scratch": "FCN-8s on SqueezeNet, from scratch",

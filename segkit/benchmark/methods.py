@@ -99,6 +99,11 @@ DEFAULT_METHODS: dict[str, dict[str, Any]] = {
     "unet": {"kind": "unet", "title": "U-Net"},
     "forest": {"kind": "forest", "title": "pixel forest"},
     "forest-vgg": {"kind": "forest", "title": "pixel forest (VGG16)", "bank": {"name": "vgg16"}},
+    "convpaint": {
+        "kind": "forest",
+        "title": "pixel forest on convpaint's filters (VGG16)",
+        "bank": {"name": "vgg16", "layers": ["conv1_1"], "pyramid": [1.0, 0.5, 0.25]},
+    },
     "forest-scattering": {
         "kind": "forest",
         "title": "pixel forest (scattering)",

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Told apart by colour-blind eyes, and with a contrast of 3 to 1 at least on white and on near-black
-COLOURS = ("#2b7fc4", "#d55e00", "#009e73", "#b8589c", "#a07d00", "#7a7a7a", "#7b61c9")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+COLOURS = ("#2b7fc4", "#d55e00", "#009e73", "#b8589c", "#a07d00", "#7a7a7a", "#7b61c9", "#a0603f")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "*")
 _INK = "#010203"  # stands for the colour of the surrounding text, and is used for nothing else
 _STYLE: dict[str, Any] = {
     "axes.edgecolor": _INK,

@@ -79,6 +79,11 @@ def test_a_forest_takes_any_bank():
     assert isinstance(method.build(0).bank, ScatteringBank)
 
 
+def test_filters_of_convpaint():
+    bank = load_methods(["convpaint"])[0].build(0).bank.set_params(weights="random")
+    assert {channel.group for channel in bank.channels()} == {"conv1_1", "conv1_1@0.5", "conv1_1@0.25"}
+
+
 def test_networks_go_on_from_a_checkpoint():
     [method] = load_methods(["fcn-scratch"])
     assert method.build(0, "file.pt").checkpoint == "file.pt"
