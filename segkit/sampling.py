@@ -97,9 +97,13 @@ def assign_folds(sample: PixelSample, shapes: Sequence[tuple[int, int]], n_folds
     Pixels next to each other are too alike to be held out one by one. Images of a class that few hold are dealt
     out first, so that they are in different folds.
     """
-    if len(shapes) > 1:
-        return np.asarray(_deal(sample, len(shapes), n_folds)[sample.image])
-    return block_folds(sample.row, sample.col, shapes[0])
+    groups = pixel_groups(sample, shapes)
+    return np.asarray(_deal(sample, len(shapes), n_folds)[groups]) if len(shapes) > 1 else groups
+
+
+def pixel_groups(sample: PixelSample, shapes: Sequence[tuple[int, int]]) -> IntArray:
+    """Image of each pixel, or, of a single image, the fold of its block: pixels that are alike."""
+    return sample.image if len(shapes) > 1 else block_folds(sample.row, sample.col, shapes[0])
 
 
 def _deal(sample: PixelSample, n_images: int, n_folds: int) -> IntArray:

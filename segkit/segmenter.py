@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from segkit.base import BaseSegmenter, FloatArray, IdArray, Progress
 from segkit.calibration import PlattScaling, image_threshold
+from segkit.candidates import Candidate, Trial, best_index, can_be_compared
 from segkit.centred import CentredBank
 from segkit.decisions import decision_maps
 from segkit.errors import ConfigError, ModelFileError, SegkitError
@@ -28,25 +28,20 @@ from segkit.features import (
     StackedBank,
     bank_from_dict,
 )
-from segkit.heldout import Choice, Recipe, fit_grouped, hold_out, usual_penalty
+from segkit.heldout import Recipe, fit_grouped, usual_penalty
 from segkit.images import UNLABELLED
 from segkit.kernels import KernelMixture, LinearGaussianMixture
 from segkit.linear import LinearSVM
 from segkit.metrics import confusion, iou_of
 from segkit.regions import least_areas, merge_small_regions
-from segkit.sampling import PixelSample, assign_folds, block_folds, draw_pixels
+from segkit.sampling import PixelSample, draw_pixels, pixel_groups
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 from segkit.store import digest_arrays, read_model, write_model
 from segkit.stored import parameters_of, restore, to_stored
 from segkit.threads import single_threaded_blas
 
-N_FOLDS = 5
-# Bytes that all channels of all pixels may take.
-MEMORY_LIMIT = 2**28
 # Ten times the selector's own tolerance: half the time, and the same channels but for a few.
 SELECTION_TOL = 1e-3
-# Strides of maps are read off a corner of so many rows and columns.
-CORNER = 128
 # Values of lambda (eq. 7.17) to choose from, for kernels whose diagonal is 1 in the mean.
 LAMBDAS = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
 
@@ -185,28 +180,36 @@ class Segmenter(BaseSegmenter):
     def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:
         self._check_options()
         n_classes = self.classes_.size
+        banks = self._checked_banks()
+        if len(images) == 1:
+            banks = banks[:1]
         rng = np.random.default_rng(self.random_state)
-        shapes = [mask.shape for mask in ids]
         self.svm_ = clone(self.svm) if self.svm is not None else LinearSVM()
 
         drawn, training = (
             draw_pixels(ids, n_classes, n_pixels, rng)
             for n_pixels in (self.selection_pixels, self.training_pixels)
         )
-        banks = self._checked_banks()
-        if len(images) == 1:
-            banks = banks[:1]
-        candidates = []
-        for place, bank in enumerate(banks, start=1):
-            follow = progress if len(banks) == 1 else _prefixed(progress, f"Bank {place} of {len(banks)}: ")
-            candidates.append(
-                self._consider(bank, images, shapes, drawn, training, follow, several=len(banks) > 1)
-            )
-        self.best_index_ = _best_index(candidates)
+        trial = Trial(
+            images,
+            drawn,
+            training,
+            recipe=self._recipe(),
+            normalization=self.normalization,
+            penalties=self._penalties(training.label.size),
+            threshold=self.threshold,
+            n_classes=n_classes,
+            judges=len(banks) > 1 or self._calibrates,
+        )
+        candidates = [
+            trial.of(bank, _prefixed(progress, f"Bank {place} of {len(banks)}: " if len(banks) > 1 else ""))
+            for place, bank in enumerate(banks, start=1)
+        ]
+        self.best_index_ = best_index(candidates)
         best = candidates[self.best_index_]
         seconds = {name: sum(candidate.seconds[name] for candidate in candidates) for name in best.seconds}
         self._take(best, np.unique(drawn.image).size)
-        if self.held_out_ is not None and _can_be_compared(candidates):
+        if self.held_out_ is not None and can_be_compared(candidates):
             self.held_out_["by_bank"] = [
                 {"bank": one.bank.title, "mean_iou": one.mean_iou, "chosen": one is best}
                 for one in candidates
@@ -216,7 +219,7 @@ class Segmenter(BaseSegmenter):
         X = best.X
         if X is None:
             [X] = self._centred_bank.sample_draws(images, [training], self._kept, progress, "Kept channels")
-        iou = self._train(X, training, _groups(training, shapes))
+        iou = self._train(X, training, pixel_groups(training, [mask.shape for mask in ids]))
         self.least_areas_ = least_areas(ids, n_classes, self.smallest_region)
         seconds["train"] = time.perf_counter() - start
         self._summarise(images, ids, training.label.size, iou, seconds)
@@ -283,6 +286,16 @@ class Segmenter(BaseSegmenter):
         if lambdas is not None and not (len(lambdas) and all(0 < value < np.inf for value in lambdas)):
             raise ConfigError(f"lambdas={lambdas!r}: give one or more numbers above 0, or None")
 
+    def _recipe(self) -> Recipe:
+        selector = self._seeded(self.selector, MMDSelector)
+        return Recipe(selector, self._seeded(self.kernels, LinearGaussianMixture), self.svm_)
+
+    def _penalties(self, n_pixels: int) -> list[float]:
+        """Values of lambda to judge, falling: those to choose from, or that of the classifier's own C."""
+        if self.lambdas is None:
+            return [1 / (n_pixels * float(self.svm_.C))]
+        return sorted(self.lambdas, reverse=True)
+
     def _seeded(self, part: Any, default: Callable[..., Any]) -> Any:
         """Copy a part, seeded by us unless it brings its own seed or draws nothing."""
         copy = clone(part) if part is not None else default()
@@ -304,67 +317,11 @@ class Segmenter(BaseSegmenter):
             bank.n_channels(self.n_image_channels_)
         return banks
 
-    def _consider(
-        self,
-        bank: FilterBank,
-        images: Sequence[FloatArray],
-        shapes: Sequence[tuple[int, int]],
-        drawn: PixelSample,
-        training: PixelSample,
-        progress: Progress,
-        *,
-        several: bool,
-    ) -> _Candidate:
-        """Select channels of a bank, and judge them on images that are held out."""
-        start = time.perf_counter()
-        centred = CentredBank(bank.fit(images), self.normalization)
-        n_channels = bank.n_channels(self.n_image_channels_)
-        # one pass over the images instead of two, where all channels of all pixels fit
-        at_once = 4 * n_channels * (drawn.label.size + training.label.size) <= MEMORY_LIMIT
-        X, *later = centred.sample_draws(
-            images, [drawn, training] if at_once else [drawn], None, progress, "Filter bank"
-        )
-        groups = _groups(drawn, shapes)
-        selector = fit_grouped(self._seeded(self.selector, MMDSelector), X, drawn.label, groups)
-        kept = selector.get_support(indices=True)
-        kernels = self._seeded(self.kernels, LinearGaussianMixture)
-        gaussian = self._gaussian_columns(kernels, bank, kept, images[0])
-        selected = time.perf_counter()
-
-        choice = None
-        if several or self._calibrates:
-            recipe = Recipe(selector, kernels, self.svm_, gaussian)
-            own = 1 / (training.label.size * float(self.svm_.C))
-            penalties = [own] if self.lambdas is None else sorted(self.lambdas, reverse=True)
-            fold = assign_folds(drawn, shapes, N_FOLDS)
-            held_out = hold_out(X, drawn, groups, fold, recipe, penalties, self.classes_.size, progress)
-            choice = held_out.choose(self.threshold) if held_out.has_all_classes else None
-        seconds = {"select": selected - start, "calibrate": time.perf_counter() - selected}
-        X_training = later[0].take(kept, axis=1) if at_once else None
-        return _Candidate(bank, selector, kernels, kept, choice, X_training, seconds)
-
     @property
     def _calibrates(self) -> bool:
         return self.lambdas is not None or self.probability != "raw" or self.threshold != "zero"
 
-    def _gaussian_columns(
-        self, kernels: Any, bank: FilterBank, kept: NDArray[np.intp], image: FloatArray
-    ) -> NDArray[np.bool_] | None:
-        """Of all channels those that Gaussians see: if the kernels leave it open, those with a value at each pixel."""
-        if not hasattr(kernels, "gaussian_columns"):
-            return None
-        seen = np.zeros(bank.n_channels(self.n_image_channels_), dtype=bool)
-        if kernels.gaussian_columns is None:
-            for stack in bank.maps(image[:CORNER, :CORNER]):
-                seen[stack.indices] = stack.stride == 1
-            kernels.set_params(gaussian_columns=seen[kept])
-        else:
-            wanted = np.asarray(kernels.gaussian_columns)
-            if wanted.shape == kept.shape:  # else the kernels say what is wrong with it
-                seen[kept] = wanted
-        return seen
-
-    def _take(self, best: _Candidate, n_images: int) -> None:
+    def _take(self, best: Candidate, n_images: int) -> None:
         """Take over a bank, and what was chosen of it and for it."""
         self.bank_, self.selector_, self.kernels_ = best.bank, best.selector, best.kernels
         self._kept = best.kept
@@ -484,40 +441,6 @@ class Segmenter(BaseSegmenter):
         return probabilities.reshape(*decisions.shape[:2], -1)
 
 
-@dataclass(frozen=True, eq=False)
-class _Candidate:
-    """A fitted bank, the channels kept of it, and what held-out images speak for (None if there are none)."""
-
-    bank: FilterBank
-    selector: Any
-    kernels: KernelMixture
-    kept: NDArray[np.intp]
-    choice: Choice | None
-    X: FloatArray | None  # kept channels of the training pixels, if they were sampled
-    seconds: dict[str, float]
-
-    @property
-    def mean_iou(self) -> float:
-        """Mean IoU of held-out images or blocks; NaN without any."""
-        return float("nan") if self.choice is None else float(self.choice.summary["mean_iou"])
-
-
-def _can_be_compared(candidates: Sequence[_Candidate]) -> bool:
-    """Whether two images or more were held out of several candidates."""
-    choice = candidates[0].choice
-    return len(candidates) > 1 and choice is not None and choice.summary["n_regions"] > 1
-
-
-def _best_index(candidates: Sequence[_Candidate]) -> int:
-    """Give the place of the highest mean IoU on held-out images; the first of equals, and where none can be compared.
-
-    Chance is not asked about, as it is for penalties: all banks are good guesses, and none is the usual one.
-    """
-    if not _can_be_compared(candidates):
-        return 0
-    return int(np.argmax([candidate.mean_iou for candidate in candidates]))
-
-
 def _prefixed(progress: Progress, prefix: str) -> Progress:
     """Follow progress under longer descriptions."""
     return lambda items, description: progress(items, prefix + description)
@@ -526,11 +449,6 @@ def _prefixed(progress: Progress, prefix: str) -> Progress:
 def default_bank() -> FilterBank:
     """Bank that needs no weights: wide scattering for texture, pixel classifiers' filters for borders, and framing."""
     return StackedBank([ScatteringBank(J=3, L=4, angles="averaged"), MultiscaleBank(), PositionBank()])
-
-
-def _groups(drawn: PixelSample, shapes: Sequence[tuple[int, int]]) -> NDArray[np.intp]:
-    """Image of each pixel, or its block of a single image."""
-    return drawn.image if len(shapes) > 1 else block_folds(drawn.row, drawn.col, shapes[0])
 
 
 def load(path: str | Path) -> Segmenter:

@@ -210,7 +210,7 @@ def test_summary_tells_what_was_chosen(fitted):
 def test_progress_sees_every_stage(data, monkeypatch, memory, passes):
     images, masks = data
     seen = []
-    monkeypatch.setattr("segkit.segmenter.MEMORY_LIMIT", memory)
+    monkeypatch.setattr("segkit.candidates.MEMORY_LIMIT", memory)
 
     def follow(items, description):
         seen.append((description, len(list(items))))
@@ -635,7 +635,7 @@ def test_held_out_images_choose_no_channels_and_weigh_no_kernels(data, monkeypat
 def test_one_pass_over_the_images_gives_what_two_give(data, monkeypatch):
     images, masks = data
     once = linear().fit(images[:3], masks[:3])
-    monkeypatch.setattr("segkit.segmenter.MEMORY_LIMIT", 0)
+    monkeypatch.setattr("segkit.candidates.MEMORY_LIMIT", 0)
     twice = linear().fit(images[:3], masks[:3])
     np.testing.assert_array_equal(once.decision_function(images[3]), twice.decision_function(images[3]))
     assert once.held_out_ == twice.held_out_
