@@ -170,6 +170,29 @@ def choice(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def block(results: list[dict[str, Any]]) -> str:
+    """Of test images drawn at random, and of those in a block of their own."""
+    lines = ["| set | training images | method | at random | in a block |", "|---|---|---|---|---|"]
+    by_set: dict[str, dict[str, Any]] = {}
+    for result in results:
+        kind, _, name = result["name"].partition("-")
+        by_set.setdefault(name, {})[kind] = scores_of(result)
+    for name, found in by_set.items():
+        for method, n_train in sorted(
+            found.get("block", {}), key=lambda key: (key[1], list(TITLES).index(key[0]))
+        ):
+            cells = []
+            for kind in ("segmentation", "block"):
+                scores = found[kind].get((method, n_train), {})
+                told = with_interval(
+                    float(np.mean(list(scores.values()))),
+                    bootstrap_interval(list(scores.values()), [image for _, image in scores]),
+                )
+                cells.append(f"{told}, {len({seed for seed, _ in scores})} seeds")
+            lines.append(f"| {name} | {n_train} | {TITLES[method]} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def cost(results: list[dict[str, Any]]) -> str:
     lines = [
         "| method, 5 training images | set | training | one image segmented | peak memory | machine |",
@@ -356,6 +379,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "segmentation": ("segmentation-*.json", segmentation),
     "differences": ("segmentation-*.json", differences),
     "choice": ("*ation*-*.json", choice),
+    "block": ("[bs]*-*.json", block),
     "cost": ("segmentation-*.json", cost),
     "predict_speed": ("predict_speed.json", predict_speed),
     "bandwidths": ("bandwidths.json", bandwidths),

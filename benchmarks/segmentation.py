@@ -1,11 +1,14 @@
 """segkit against the pixel forest, FCN and U-Net, trained on 1 to 15 images of real sets.
 
     python -m benchmarks.segmentation --data DATA --vgg19 VGG19.npz --squeezenet SQUEEZENET.npz
-        [--sets ...] [--methods ...] [--train-sizes ...] [--seeds N] [--quick]
+        [--sets ...] [--methods ...] [--train-sizes ...] [--seeds N] [--last N] [--quick]
 
 DATA holds a folder for each set with images/ and masks/. The runs are those of `segkit benchmark`; each
 is kept in segmentation-SET.json when it is done, so that a cut run goes on where it stopped. Networks train
 on crops of 160 pixels for at most --max-steps steps; a run that was stopped by this budget is marked.
+
+With --last N the last N images of a set are tested on, instead of a third drawn at random: slices of one volume are
+like their neighbours, and those of a block have few among the training images. Kept in block-SET.json.
 """
 
 from __future__ import annotations
@@ -122,9 +125,14 @@ def scores_of(result: dict[str, Any]) -> dict[tuple[str, int], dict[tuple[int, s
 
 
 def measure(
-    folder: Path, results: Results, work: Path, arguments: argparse.Namespace, overrides: list[str]
+    folder: Path,
+    results: Results,
+    work: Path,
+    arguments: argparse.Namespace,
+    overrides: list[str],
+    test: Path | None = None,
 ) -> None:
-    """Run what is missing of one set."""
+    """Run what is missing of one set, on test images drawn or listed."""
     methods = load_methods(arguments.methods, None, overrides)
     benchmark = Benchmark(
         folder / "images",
@@ -133,6 +141,7 @@ def measure(
         methods,
         arguments.train_sizes,
         range(arguments.seeds),
+        test=test,
     )
     for unit in benchmark.units:
         if results.holds(unit.method.name, unit.n_train, unit.seed):
@@ -186,6 +195,13 @@ def overrides_of(arguments: argparse.Namespace) -> list[str]:
     return [f"{method}.{option}" for method in arguments.methods for option in of_methods.get(method, [])]
 
 
+def list_last(folder: Path, n_images: int, path: Path) -> Path:
+    """Write the names of the last images of a folder, a line each."""
+    stems = sorted(file.stem for file in (folder / "images").iterdir())
+    path.write_text("\n".join(stems[-n_images:]), encoding="utf-8")
+    return path
+
+
 def write_made_up(folder: Path) -> None:
     """Write four pictures and their masks, for a quick run."""
     for index, (image, mask) in enumerate(zip(*make_demo_set(4, shape=(64, 96)), strict=True)):
@@ -226,6 +242,7 @@ def main() -> None:
     parser = parser_of(__doc__, methods=METHODS, train_sizes=[1, 2, 3, 5, 15])
     parser.add_argument("--max-steps", type=int, default=400)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--last", type=int, metavar="N", help="test on the last N images of each set")
     arguments = parse(parser)
     try:
         with tempfile.TemporaryDirectory() as temporary:
@@ -238,9 +255,12 @@ def main() -> None:
                 measure(folder, results, Path(temporary) / "work", arguments, QUICK)
             else:
                 for name in arguments.sets:
-                    results = Results(arguments.out / f"segmentation-{name}.json", f"segmentation-{name}")
-                    work = Path(temporary) / name
-                    measure(arguments.data / name, results, work, arguments, overrides_of(arguments))
+                    folder, title, test = arguments.data / name, f"segmentation-{name}", None
+                    if arguments.last:
+                        title = f"block-{name}"
+                        test = list_last(folder, arguments.last, Path(temporary) / f"{title}.txt")
+                    results = Results(arguments.out / f"{title}.json", title)
+                    measure(folder, results, Path(temporary) / name, arguments, overrides_of(arguments), test)
     except SegkitError as error:
         raise SystemExit(str(error)) from error
 
