@@ -6,7 +6,7 @@
 Each variant is a recipe with one part changed: that of networks (two banks to choose from), that of the first of these
 banks alone (VGG19, SqueezeNet and multiscale filters), or that of scattering, multiscale filters and the distance from
 the centre. Runs are kept in ablations-SET.json as they are done, in the form of segmentation-SET.json, where the committed
-ones of the default recipes are; tables with paired intervals, of the sets together and of each, are written to ablations.md.
+ones of the default recipes are; tables with paired intervals, of each set and of all together, are written to ablations.md.
 """
 
 from __future__ import annotations
@@ -14,11 +14,8 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Iterable
-from itertools import product
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from benchmarks.common import RESULTS, markdown_table, signed
 from benchmarks.segmentation import (
@@ -140,37 +137,43 @@ def with_scattering(options: str, others: Iterable[str] = ("multiscale", "positi
 
 
 def tables(results: dict[str, dict[str, Any]]) -> str:
-    """Difference of each variant to its recipe with its paired interval: sets pooled, then each set."""
+    """Difference of each variant to its recipe with its paired interval, on each set and on all: a table for each size."""
     scores = {name: scores_of(result) for name, result in results.items()}
     sizes = sorted({n_train for of_set in scores.values() for _, n_train in of_set})
-    pooled, of_sets = [], []
-    for method, n_train in product(TITLES, sizes):
-        pairs, n_runs = [], 0
-        for name, of_set in scores.items():
-            mine, base = (of_set.get((which, n_train), {}) for which in (method, BASES[method]))
-            shared = sorted(set(mine) & set(base))
-            if not shared:
-                continue
-            pair = [mine[key] for key in shared], [base[key] for key in shared]
-            images, n_seeds = [image for _, image in shared], len({seed for seed, _ in shared})
-            means = [f"{np.mean(values):.3f}" for values in pair]
-            found = compare(*pair, images)
-            told = signed(found.difference, found.interval)
-            of_sets.append([TITLES[method], name, n_train, *means, told, n_seeds])
-            pairs.append((*pair, images))
-            n_runs += n_seeds
-        if pairs:
-            found = compare_pooled(pairs)
-            told = signed(found.difference, found.interval)
-            pooled.append([TITLES[method], n_train, told, len(pairs), n_runs])
-    return "\n".join(
-        [
-            markdown_table(["variant", "n", "variant less recipe, mean IoU", "sets", "runs"], pooled),
-            markdown_table(["variant", "set", "n", "mean IoU", "recipe", "difference", "seeds"], of_sets),
-            "Differences have 95 % bootstrap intervals over images; of sets pooled, each weighs the same. Digests of the "
-            f"code that made the runs: recipes {_sources(results, BASES.values())}; variants {_sources(results, TITLES)}.\n",
-        ]
+    parts = []
+    for n_train in sizes:
+        rows = []
+        for method, title in TITLES.items():
+            cells, pairs = [], []
+            for of_set in scores.values():
+                mine, base = (of_set.get((which, n_train), {}) for which in (method, BASES[method]))
+                shared = sorted(set(mine) & set(base))
+                if not shared:
+                    cells.append("")
+                    continue
+                pairs.append(
+                    (
+                        [mine[key] for key in shared],
+                        [base[key] for key in shared],
+                        [image for _, image in shared],
+                    )
+                )
+                found = compare(*pairs[-1])
+                n_seeds = len({seed for seed, _ in shared})
+                cells.append(f"{signed(found.difference, found.interval)}; {n_seeds}")
+            if pairs:
+                found = compare_pooled(pairs)
+                rows.append([title, *cells, signed(found.difference, found.interval)])
+        header = ["variant less recipe, mean IoU", *scores, "sets with equal weight"]
+        parts.append(
+            f"## {n_train} training image{'s' if n_train > 1 else ''}\n\n{markdown_table(header, rows)}"
+        )
+    parts.append(
+        "Differences with 95 % bootstrap intervals over images, and numbers of seeds, each the same splits for variant and "
+        f"recipe. Digests of the code that made the runs: recipes {_sources(results, BASES.values())}; variants "
+        f"{_sources(results, TITLES)}.\n"
     )
+    return "\n".join(parts)
 
 
 def _sources(results: dict[str, dict[str, Any]], methods: Iterable[str]) -> str:
