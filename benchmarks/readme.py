@@ -171,26 +171,25 @@ def choice(results: list[dict[str, Any]]) -> str:
 
 
 def block(results: list[dict[str, Any]]) -> str:
-    """Of test images drawn at random, and of those in a block of their own."""
-    lines = ["| set | training images | method | at random | in a block |", "|---|---|---|---|---|"]
-    by_set: dict[str, dict[str, Any]] = {}
-    for result in results:
-        kind, _, name = result["name"].partition("-")
-        by_set.setdefault(name, {})[kind] = scores_of(result)
-    for name, found in by_set.items():
-        for method, n_train in sorted(
-            found.get("block", {}), key=lambda key: (key[1], list(TITLES).index(key[0]))
-        ):
-            cells = []
-            for kind in ("segmentation", "block"):
-                scores = found[kind].get((method, n_train), {})
-                told = with_interval(
-                    float(np.mean(list(scores.values()))),
-                    bootstrap_interval(list(scores.values()), [image for _, image in scores]),
-                )
-                cells.append(f"{told}, {len({seed for seed, _ in scores})} seeds")
-            lines.append(f"| {name} | {n_train} | {TITLES[method]} | {' | '.join(cells)} |")
+    """Of test images drawn at random, and of the last ones of a volume."""
+    lines = ["| set | training images | method | at random | the last ten |", "|---|---|---|---|---|"]
+    by_name = {result["name"]: scores_of(result) for result in results}
+    for name, block in by_name.items():
+        if not name.startswith("last10-"):
+            continue
+        at_random = by_name[name.replace("last10", "segmentation")]
+        for n_train, method in product(sorted({size for _, size in block}), TITLES):
+            if (method, n_train) in block:
+                cells = " | ".join(_cell(scores[method, n_train]) for scores in (at_random, block))
+                lines.append(f"| {name.partition('-')[2]} | {n_train} | {TITLES[method]} | {cells} |")
     return "\n".join(lines)
+
+
+def _cell(scores: dict[tuple[int, str], float]) -> str:
+    """Mean with its interval, and the number of seeds."""
+    values, images = list(scores.values()), [image for _, image in scores]
+    told = with_interval(float(np.mean(values)), bootstrap_interval(values, images))
+    return f"{told}, {len({seed for seed, _ in scores})} seeds"
 
 
 def cost(results: list[dict[str, Any]]) -> str:
@@ -379,7 +378,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "segmentation": ("segmentation-*.json", segmentation),
     "differences": ("segmentation-*.json", differences),
     "choice": ("*ation*-*.json", choice),
-    "block": ("[bs]*-*.json", block),
+    "block": ("[ls]*-*.json", block),
     "cost": ("segmentation-*.json", cost),
     "predict_speed": ("predict_speed.json", predict_speed),
     "bandwidths": ("bandwidths.json", bandwidths),

@@ -8,7 +8,7 @@ is kept in segmentation-SET.json when it is done, so that a cut run goes on wher
 on crops of 160 pixels for at most --max-steps steps; a run that was stopped by this budget is marked.
 
 With --last N the last N images of a set are tested on, instead of a third drawn at random: slices of one volume are
-like their neighbours, and those of a block have few among the training images. Kept in block-SET.json.
+like their neighbours, and those of a block have few among the training images. Kept in lastN-SET.json.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def main() -> None:
                 for name in arguments.sets:
                     folder, title, test = arguments.data / name, f"segmentation-{name}", None
                     if arguments.last:
-                        title = f"block-{name}"
+                        title = f"last{arguments.last}-{name}"
                         test = list_last(folder, arguments.last, Path(temporary) / f"{title}.txt")
                     results = Results(arguments.out / f"{title}.json", title)
                     measure(folder, results, Path(temporary) / name, arguments, overrides_of(arguments), test)
