@@ -187,6 +187,13 @@ def overrides_of(arguments: argparse.Namespace) -> list[str]:
         "segkit-networks": [bank_option(arguments, NETWORKS, VGG_ALONE)],
         "segkit-paper": [*bank_vgg, "title=recipe of the paper (VGG19)"],
         "convpaint": [*bank_vgg, "title=pixel forest on convpaint's filters (VGG19)"],
+        "convpaint-default": [
+            "kind=forest",
+            *bank_vgg,
+            "bank.layers=[conv1_1]",
+            "bank.pyramid=[1.0, 0.5, 0.25]",
+            "title=pixel forest on convpaint's default filters (VGG19)",
+        ],
         "fcn": [*squeezenet, "n_hidden=512", *budget],
         "fcn-vgg19": ["kind=fcn", "title=FCN-8s (VGG19)", *vgg, "n_hidden=512", *budget],
         "fcn-scratch": ["backbone=squeezenet1_0", "n_hidden=512", *budget],

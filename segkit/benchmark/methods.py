@@ -102,7 +102,7 @@ DEFAULT_METHODS: dict[str, dict[str, Any]] = {
     "convpaint": {
         "kind": "forest",
         "title": "pixel forest on convpaint's filters (VGG16)",
-        "bank": {"name": "vgg16", "layers": ["conv1_1"], "pyramid": [1.0, 0.5, 0.25]},
+        "bank": {"name": "vgg16", "layers": ["conv1_1", "conv1_2", "conv2_1"], "pyramid": [1.0, 0.5, 0.25]},
     },
     "forest-scattering": {
         "kind": "forest",

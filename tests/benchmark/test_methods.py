@@ -81,7 +81,10 @@ def test_a_forest_takes_any_bank():
 
 def test_filters_of_convpaint():
     bank = load_methods(["convpaint"])[0].build(0).bank.set_params(weights="random")
-    assert {channel.group for channel in bank.channels()} == {"conv1_1", "conv1_1@0.5", "conv1_1@0.25"}
+    layers, scales = ("conv1_1", "conv1_2", "conv2_1"), ("", "@0.5", "@0.25")
+    assert {channel.group for channel in bank.channels()} == {
+        layer + scale for layer in layers for scale in scales
+    }
 
 
 def test_networks_go_on_from_a_checkpoint():
