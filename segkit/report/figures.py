@@ -51,6 +51,10 @@ _STYLE: dict[str, Any] = {
 }
 _LONGEST_LABEL = 24
 _WIDTH, _PANEL = 5.8, 4.5  # inches; narrow, so that text stays readable where a phone shrinks the figure
+_MARKER_AREAS = (
+    6,
+    90,
+)  # square points, of a bin that holds next to nothing and of one that holds every pixel
 _CROWD = 2000  # more points than this become pixels, lest the page grow large
 
 
@@ -323,6 +327,8 @@ def draw_embedding(panel: Mapping[str, Any], names: Sequence[str], label: str) -
 def draw_reliability(sums: Mapping[str, Mapping[str, Sequence[float]]], looks: Mapping[str, Look]) -> str:
     """Draw how often pixels are what they were said to be, against the probability given.
 
+    The more pixels a bin holds, the larger its marker.
+
     Parameters
     ----------
     sums : mapping of str to dict
@@ -342,12 +348,11 @@ def draw_reliability(sums: Mapping[str, Mapping[str, Sequence[float]]], looks: M
         for method, entry in sums.items():
             count = np.array(entry["count"])
             filled = count > 0
-            axes.plot(
-                np.array(entry["probability"])[filled] / count[filled],
-                np.array(entry["hits"])[filled] / count[filled],
-                color=looks[method].colour,
-                marker=looks[method].marker,
-            )
+            given, found = (np.array(entry[key])[filled] / count[filled] for key in ("probability", "hits"))
+            look = looks[method]
+            axes.plot(given, found, color=look.colour, linewidth=1, alpha=0.5)
+            areas = np.interp(np.sqrt(count[filled] / count.sum()), (0, 1), _MARKER_AREAS)
+            axes.scatter(given, found, areas, color=look.colour, marker=look.marker, linewidth=0, zorder=3)
         axes.set(
             xlim=(-0.02, 1.02),
             ylim=(-0.02, 1.02),

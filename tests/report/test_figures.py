@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -91,10 +92,14 @@ def test_ticks_are_plain_numbers(drawn):
     assert {"0.01", "1"} <= set(texts(drawn["bandwidths"][1]))
 
 
-def test_empty_bins_have_no_point(drawn):
+def test_empty_bins_have_no_marker_and_full_ones_the_largest(drawn):
     _, root = drawn["reliability"]
-    markers = [use for use in root.iter("use") if f"fill: {figures.COLOURS[0]}" in use.get("style", "")]
-    assert len(markers) == 2
+    style = f"fill: {figures.COLOURS[0]}"
+    outlines = [path.get("d") for path in root.iter("path") if style in path.get("style", "")]
+    of_ten, of_four = (np.ptp([float(x) for x in re.findall(r"[\d.]+", line)[::2]]) for line in outlines)
+    low, high = figures._MARKER_AREAS
+    areas = [low + np.sqrt(n / 14) * (high - low) for n in (10, 4)]
+    assert of_ten / of_four == pytest.approx(np.sqrt(areas[0] / areas[1]), rel=1e-4)
 
 
 def test_figures_are_the_same_every_time():
