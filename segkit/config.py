@@ -30,6 +30,7 @@ from segkit.checks import is_whole
 from segkit.errors import ConfigError
 from segkit.features import (
     ConvNetBank,
+    ElongatedBank,
     FilterBank,
     ModuleBank,
     MultiscaleBank,
@@ -129,6 +130,23 @@ class MultiscaleConfig(_Section):
         return _averaged(MultiscaleBank(**options), self)
 
 
+class ElongatedConfig(_Section):
+    """Lines and edges of any direction (`ElongatedBank`)."""
+
+    name: Literal["elongated"]
+    sigmas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (1.0, 2.0, 4.0)
+    elongation: Annotated[float, Field(ge=1)] = 3.0
+    n_angles: Annotated[int, Field(ge=2)] = 8
+    channel_mode: Literal["mean", "each"] = "mean"
+    orbit: Orbit = None
+    orbit_embedding: OrbitEmbedding = "mean"
+
+    def build(self, seed: int) -> FilterBank:  # noqa: ARG002
+        """Make the bank; it has nothing random."""
+        options = self.model_dump(exclude={"name", "orbit", "orbit_embedding"})
+        return _averaged(ElongatedBank(**options), self)
+
+
 class PositionConfig(_Section):
     """How far a pixel is from the centre of its picture (`PositionBank`)."""
 
@@ -163,7 +181,12 @@ class OrbitConfig(_Section):
 
 def _averaged(
     bank: FilterBank,
-    section: ConvNetConfig | ScatteringConfig | ModulesConfig | MultiscaleConfig | StackedConfig,
+    section: ConvNetConfig
+    | ScatteringConfig
+    | ModulesConfig
+    | MultiscaleConfig
+    | ElongatedConfig
+    | StackedConfig,
 ) -> FilterBank:
     """Average a bank over the orbit that its section asks for, if any."""
     if section.orbit is None:
@@ -192,6 +215,7 @@ _SingleBank = (
     | Annotated[ScatteringConfig, Tag("scattering")]
     | Annotated[ModulesConfig, Tag("modules")]
     | Annotated[MultiscaleConfig, Tag("multiscale")]
+    | Annotated[ElongatedConfig, Tag("elongated")]
     | Annotated[OrbitConfig, Tag("orbit")]
     | Annotated[PositionConfig, Tag("position")]
 )
@@ -233,6 +257,7 @@ _BANK_SCHEMAS: dict[str, type[_Section]] = {
     "scattering": ScatteringConfig,
     "modules": ModulesConfig,
     "multiscale": MultiscaleConfig,
+    "elongated": ElongatedConfig,
     "orbit": OrbitConfig,
     "position": PositionConfig,
     "stacked": StackedConfig,

@@ -247,7 +247,7 @@ def test_items_of_a_list_are_set_by_number():
     [
         ("bank=[]", "bank=[]: give a bank such as {name: multiscale}, or a list of banks"),
         ("bank=[3]", "bank.0=3: "),
-        ("bank=[{name: multiscale, sigmas: 3}]", "unknown key bank.0.sigmas: the nearest is bank.0.sigma_m"),
+        ("bank=[{name: multiscale, sigma: 3}]", "unknown key bank.0.sigma: the nearest is bank.0.sigma_m"),
         ("bank=[{orbits: d4}]", "unknown key bank.0.orbits: the nearest is bank.0.orbit"),
         ("bank=[{name: scattering, J: -1}]", "bank.0.J=-1: input should be greater than 0"),
         (

@@ -3,6 +3,7 @@
 from segkit.features.averaged import OrbitAveraged
 from segkit.features.base import Channel, FeatureMaps, FilterBank
 from segkit.features.convnet import ConvNetBank
+from segkit.features.elongated import ElongatedBank
 from segkit.features.modules import Module, ModuleBank
 from segkit.features.multiscale import MultiscaleBank
 from segkit.features.orbit import OrbitBank
@@ -15,6 +16,7 @@ __all__ = [
     "BANKS",
     "Channel",
     "ConvNetBank",
+    "ElongatedBank",
     "FeatureMaps",
     "FilterBank",
     "Module",

@@ -12,6 +12,7 @@ from segkit.errors import ConfigError
 from segkit.features.averaged import OrbitAveraged
 from segkit.features.base import FilterBank
 from segkit.features.convnet import ConvNetBank
+from segkit.features.elongated import ElongatedBank
 from segkit.features.modules import ModuleBank
 from segkit.features.multiscale import MultiscaleBank
 from segkit.features.orbit import OrbitBank
@@ -21,6 +22,7 @@ from segkit.features.stacked import StackedBank
 
 BANKS: dict[str, type[FilterBank]] = {
     "convnet": ConvNetBank,
+    "elongated": ElongatedBank,
     "modules": ModuleBank,
     "multiscale": MultiscaleBank,
     "orbit": OrbitBank,

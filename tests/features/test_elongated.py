@@ -1,0 +1,144 @@
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from segkit.errors import ConfigError, InputError
+from segkit.features import ElongatedBank, bank_from_dict, bank_to_dict
+
+
+@pytest.fixture
+def image(rng):
+    return ndimage.gaussian_filter(rng.random((40, 50, 3)), (1, 1, 0)).astype(np.float32)
+
+
+def naive(image, sigma, elongation, angle):
+    """Line and edge responses to kernels sampled in space; `angle` turns rows towards columns."""
+    reach = int(4 * sigma * elongation)
+    rows, cols = np.mgrid[-reach : reach + 1, -reach : reach + 1]
+    across = np.cos(angle) * cols - np.sin(angle) * rows
+    along = np.sin(angle) * cols + np.cos(angle) * rows
+    gaussian = np.exp(-0.5 * (across**2 + (along / elongation) ** 2) / sigma**2)
+    gaussian /= 2 * np.pi * sigma**2 * elongation
+    kernels = (across**2 / sigma**2 - 1) * gaussian, -across / sigma * gaussian
+    return [ndimage.convolve(image.astype(float), kernel, mode="reflect") for kernel in kernels]
+
+
+@pytest.mark.parametrize("channel_mode", ["mean", "each"])
+def test_measures_are_those_of_kernels_in_space(image, channel_mode):
+    bank = ElongatedBank(sigmas=[1.5, 2], elongation=2, n_angles=5, channel_mode=channel_mode)
+    planes = image.transpose(2, 0, 1) if channel_mode == "each" else [image.mean(axis=2)]
+    expected = []
+    for plane in planes:
+        for sigma in (1.5, 2):
+            lines, edges = zip(*(naive(plane, sigma, 2, np.pi * k / 5) for k in range(5)), strict=True)
+            expected += [
+                np.max(np.negative(lines), axis=0),
+                np.max(lines, axis=0),
+                np.max(np.abs(edges), axis=0),
+                np.std(lines, axis=0),
+            ]
+    np.testing.assert_allclose(bank.dense(image), expected, atol=1e-4)
+    assert np.ptp(expected, axis=(1, 2)).min() > 0.005
+
+
+def test_names_and_groups():
+    bank = ElongatedBank(sigmas=[1, 2])
+    assert [channel.name for channel in bank.channels(3)][4:6] == ["sigma=2 bright line", "sigma=2 dark line"]
+    assert {channel.group for channel in bank.channels()} == {"lines sigma=1", "lines sigma=2"}
+    names = [channel.name for channel in ElongatedBank(channel_mode="each").channels(3)]
+    assert len(set(names)) == len(names) == 3 * 3 * 4
+    assert names[12] == "c1 sigma=1 bright line"
+
+
+@pytest.mark.parametrize("angle", [0, 30, 67, 90])
+def test_a_line_of_any_direction_answers_at_its_width(angle):
+    """A Gaussian ridge of standard deviation s, of an endless line: sigma^2 s / (sigma^2 + s^2)^(3/2)."""
+    rows, cols = np.indices((81, 81)) - 40
+    across = np.cos(np.deg2rad(angle)) * cols - np.sin(np.deg2rad(angle)) * rows
+    image = np.exp(-0.5 * (across / 2) ** 2)
+    bank = ElongatedBank(sigmas=[2], elongation=2, n_angles=180)
+    bright, dark, edge, _ = bank.dense(image)[:, 40, 40]
+    assert bright == pytest.approx(4 * 2 / 8**1.5, rel=1e-3)
+    assert abs(dark) < 1e-3
+    assert edge < 1e-3
+    np.testing.assert_allclose(bank.dense(1 - image)[[1, 0, 2, 3]], bank.dense(image), atol=1e-5)
+
+
+def test_round_things_have_no_spread():
+    rows, cols = np.indices((61, 61)) - 30
+    blob = np.exp(-(rows**2 + cols**2) / (2 * 3**2))
+    line = np.exp(-(rows**2) / (2 * 3**2)) + 0 * cols
+    of_blob, of_line = (ElongatedBank(sigmas=[2]).dense(image)[:, 30, 30] for image in (blob, line))
+    assert of_blob[3] < 1e-3 * of_blob[0]
+    assert of_line[3] > 0.2 * of_line[0]
+
+
+@pytest.mark.parametrize("shape", [(40, 50), (41, 50), (33, 27)])
+def test_maps_turn_with_the_image(rng, shape):
+    image, bank = rng.random((*shape, 3), dtype=np.float32), ElongatedBank()
+    maps = bank.dense(image)
+    np.testing.assert_allclose(bank.dense(np.rot90(image)), np.rot90(maps, axes=(1, 2)), atol=1e-6)
+    np.testing.assert_allclose(bank.dense(image[::-1]), maps[:, ::-1], atol=1e-6)
+
+
+def test_wanted_channels_come_in_the_order_asked_for(image):
+    bank = ElongatedBank(channel_mode="each")
+    for wanted in ([17, 2, 9], [3], [2], [35, 0], []):
+        found = bank.dense(image, np.array(wanted, dtype=int))
+        np.testing.assert_array_equal(found, bank.dense(image)[wanted])
+
+
+def test_next_to_nothing_beyond_the_halo_matters(rng):
+    bank = ElongatedBank(sigmas=[1], elongation=2)
+    image = ndimage.gaussian_filter(rng.random((41, 41)), 1)
+    changed = image.copy()
+    far = np.maximum(*np.abs(np.indices(image.shape) - 20)) > bank.halo
+    changed[far] = 0
+    maps = bank.dense(image)
+    difference = np.abs(bank.dense(changed) - maps)[:, 20, 20]
+    assert (difference < 0.03 * maps.std(axis=(1, 2))).all()
+    near = image.copy()
+    near[20, 20 + 5] += 1
+    assert not np.allclose(bank.dense(near)[:, 20, 20], maps[:, 20, 20], atol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(1, 30), (30, 1), (1, 1)])
+def test_one_pixel_wide_is_as_if_it_went_on(rng, shape):
+    image = ndimage.gaussian_filter(rng.random((*shape, 2)), (1, 1, 0))
+    wide = np.tile(image, [9 if side == 1 else 1 for side in shape] + [1])
+    middle = (
+        wide.shape[0] // 2 if shape[0] == 1 else slice(None),
+        wide.shape[1] // 2 if shape[1] == 1 else slice(None),
+    )
+    found = ElongatedBank().dense(image)
+    assert found.shape == (12, *shape)
+    np.testing.assert_allclose(
+        found.squeeze(), ElongatedBank().dense(wide)[:, middle[0], middle[1]], atol=5e-5
+    )
+
+
+def test_it_is_stored_as_a_dictionary():
+    bank = ElongatedBank(sigmas=(0.5, 3), elongation=2, n_angles=6, channel_mode="each")
+    again = bank_from_dict(bank_to_dict(bank))
+    assert [again.sigmas, again.elongation, again.n_angles, again.channel_mode] == [[0.5, 3], 2, 6, "each"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sigmas": []}, r"sigmas=\[\]: give standard deviations above 0"),
+        ({"sigmas": [1, 0]}, r"sigmas=\[1, 0\]: give"),
+        ({"sigmas": 2}, "sigmas=2: give"),
+        ({"elongation": 0.5}, "elongation=0.5: give a number of 1 or more"),
+        ({"n_angles": 1}, "n_angles=1: give a number of directions, 2 or more"),
+        ({"channel_mode": "rgb"}, "channel_mode='rgb': choose mean or each"),
+    ],
+)
+def test_options_must_make_sense(image, options, message):
+    with pytest.raises(ConfigError, match=message):
+        ElongatedBank(**options).maps(image)
+
+
+def test_channels_must_exist(image):
+    with pytest.raises(InputError, match="give indices from 0 to 3"):
+        ElongatedBank(sigmas=[1]).maps(image, np.array([4]))
