@@ -228,6 +228,7 @@ class StackedConfig(_Section):
     banks: Annotated[tuple[Annotated[_SingleBank, Discriminator(_single_kind)], ...], Field(min_length=1)] = (
         ScatteringConfig(name="scattering", J=3, L=4, angles="averaged"),
         MultiscaleConfig(name="multiscale"),
+        ElongatedConfig(name="elongated"),
         PositionConfig(name="position"),
     )
     orbit: Orbit = None

@@ -22,6 +22,7 @@ from segkit.decisions import decision_maps
 from segkit.errors import ConfigError, ModelFileError, SegkitError
 from segkit.features import (
     FilterBank,
+    ElongatedBank,
     MultiscaleBank,
     PositionBank,
     ScatteringBank,
@@ -52,8 +53,8 @@ class Segmenter(BaseSegmenter):
     Parameters
     ----------
     bank : FilterBank or list of FilterBank, default=None
-        Per-pixel features; None stacks ``ScatteringBank(J=3, L=4, angles="averaged")``, `MultiscaleBank()` and
-        `PositionBank()`, which need no weights. Of several, the one of the highest mean IoU on training images, each
+        Per-pixel features; None stacks ``ScatteringBank(J=3, L=4, angles="averaged")``, `MultiscaleBank()`,
+        `ElongatedBank()` and `PositionBank()`, which need no weights. Of several, the one of the highest mean IoU on training images, each
         held out in turn of all that is learnt, is taken; the first, if there are no two images that can be held out: one,
         or blocks of one, does not tell which bank is good for others.
     selector : MMDSelector or ConditionalCovarianceSelector, default=None
@@ -447,8 +448,9 @@ def _prefixed(progress: Progress, prefix: str) -> Progress:
 
 
 def default_bank() -> FilterBank:
-    """Bank that needs no weights: wide scattering for texture, pixel classifiers' filters for borders, and framing."""
-    return StackedBank([ScatteringBank(J=3, L=4, angles="averaged"), MultiscaleBank(), PositionBank()])
+    """Bank that needs no weights: wide scattering for texture, round and long filters for borders and lines, and framing."""
+    banks = [ScatteringBank(J=3, L=4, angles="averaged"), MultiscaleBank(), ElongatedBank(), PositionBank()]
+    return StackedBank(banks)
 
 
 def load(path: str | Path) -> Segmenter:

@@ -20,7 +20,7 @@ from segkit import (
 )
 from segkit.calibration import PlattScaling, image_threshold
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
-from segkit.features import Module, MultiscaleBank, OrbitAveraged, PositionBank
+from segkit.features import ElongatedBank, Module, MultiscaleBank, OrbitAveraged, PositionBank
 from segkit.heldout import Choice, HeldOut
 from segkit.kernels import Gaussian, Polynomial
 from segkit.metrics import score_masks
@@ -338,7 +338,12 @@ def test_drawn_templates_of_a_file_are_checked(tmp_path, data):
 def test_default_recipe_needs_no_weights(data):
     images, masks = data
     segmenter = Segmenter(selection_pixels=200, training_pixels=300).fit(images[:1], masks[:1])
-    assert [type(bank) for bank in segmenter.bank_.banks] == [ScatteringBank, MultiscaleBank, PositionBank]
+    assert [type(bank) for bank in segmenter.bank_.banks] == [
+        ScatteringBank,
+        MultiscaleBank,
+        ElongatedBank,
+        PositionBank,
+    ]
     assert isinstance(segmenter.selector_, MMDSelector)
     assert isinstance(segmenter.kernels_, LinearGaussianMixture)
     assert segmenter.lambda_ in segmenter.lambdas
