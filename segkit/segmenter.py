@@ -21,8 +21,8 @@ from segkit.centred import CentredBank
 from segkit.decisions import decision_maps
 from segkit.errors import ConfigError, ModelFileError, SegkitError
 from segkit.features import (
-    FilterBank,
     ElongatedBank,
+    FilterBank,
     MultiscaleBank,
     PositionBank,
     ScatteringBank,
@@ -54,9 +54,9 @@ class Segmenter(BaseSegmenter):
     ----------
     bank : FilterBank or list of FilterBank, default=None
         Per-pixel features; None stacks ``ScatteringBank(J=3, L=4, angles="averaged")``, `MultiscaleBank()`,
-        `ElongatedBank()` and `PositionBank()`, which need no weights. Of several, the one of the highest mean IoU on training images, each
-        held out in turn of all that is learnt, is taken; the first, if there are no two images that can be held out: one,
-        or blocks of one, does not tell which bank is good for others.
+        `ElongatedBank()` and `PositionBank()`, which need no weights. Of several, the one of the highest mean IoU on
+        training images, each held out in turn of all that is learnt, is taken; the first, if there are no two images that
+        can be held out: one, or blocks of one, does not tell which bank is good for others.
     selector : MMDSelector or ConditionalCovarianceSelector, default=None
         Which channels to keep; None is `MMDSelector()`. Images are its groups (blocks, of a single image).
     kernels : KernelMixture, default=None
