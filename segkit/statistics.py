@@ -69,8 +69,13 @@ def bootstrap_means(
     -------
     ndarray of shape (n_resamples,)
         Mean over the records of each resample of the clusters.
+
+    Raises
+    ------
+    InputError
+        If there is no score, one is not finite, or the clusters are of another number of records.
     """
-    values = np.asarray(values, dtype=np.float64)
+    values = _as_scores(values)
     rng = np.random.default_rng(random_state)
     sums, counts = _cluster_sums(values, clusters)
     at_once = max(1, _DRAWN_AT_ONCE // sums.size)
@@ -99,7 +104,7 @@ def bootstrap_interval(
     clusters : array-like of shape (n,), optional
         As for `bootstrap_means`.
     level : float, default=0.95
-        Coverage asked for.
+        Coverage asked for; of 95 %, ten clusters cover some 90, five some 85.
     n_resamples : int, default=10_000
         Number of resamples.
     random_state : int, default=0
@@ -109,6 +114,11 @@ def bootstrap_interval(
     -------
     tuple of float
         Lower and upper end.
+
+    Raises
+    ------
+    InputError
+        As `bootstrap_means`.
 
     Examples
     --------
@@ -143,7 +153,7 @@ def compare(
     Raises
     ------
     InputError
-        If the numbers of scores differ, or there is none.
+        If the numbers of scores differ, there is none, or one is not finite, or the clusters are of another number.
     """
     return compare_pooled([(first, second, clusters)], random_state=random_state)
 
@@ -164,6 +174,11 @@ def compare_pooled(
     -------
     Comparison
         Of first minus second; images are resampled within their own set.
+
+    Raises
+    ------
+    InputError
+        If there is no set, or one is as `compare` cannot take it.
     """
     if not sets:
         raise InputError("no data set to compare on: give at least one")
@@ -175,7 +190,7 @@ def compare_pooled(
                 f"{values.size} scores of one method and {others.size} of the other: give the scores of both "
                 f"on the same images, at least one"
             )
-        differences = values - others
+        differences = _as_scores(values - others)
         sums, counts = _cluster_sums(differences, clusters)
         means.append(float(differences.mean()))
         per_cluster.append(sums / counts)
@@ -186,11 +201,23 @@ def compare_pooled(
     return Comparison(float(np.mean(means)), interval, p_value, pooled.size)
 
 
+def _as_scores(values: ArrayLike) -> FloatArray:
+    """Check that there are scores, all of them numbers."""
+    scores = np.asarray(values, dtype=np.float64)
+    if scores.ndim != 1 or not scores.size or not np.isfinite(scores).all():
+        raise InputError(
+            f"scores of shape {scores.shape}: give one number for each record, at least one, none of them NaN"
+        )
+    return scores
+
+
 def _cluster_sums(values: FloatArray, clusters: ArrayLike | None) -> tuple[FloatArray, FloatArray]:
     """Sum of the values of each cluster, and how many they are."""
     if clusters is None:
         return values, np.ones(values.size)
     _, cluster = np.unique(np.asarray(clusters), return_inverse=True)
+    if cluster.shape != values.shape:
+        raise InputError(f"{values.size} scores in {cluster.size} clusters: give the cluster of each score")
     return np.bincount(cluster, values).astype(np.float64), np.bincount(cluster).astype(np.float64)
 
 

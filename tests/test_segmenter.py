@@ -603,6 +603,38 @@ def test_training_iou_weighs_pixels_and_images(n_classes, monkeypatch):
     assert segmenter.summary_["training_mean_iou"] == pytest.approx(np.mean(scores), abs=1e-6)
 
 
+def test_scales_and_planes_are_fitted_to_what_pixels_stand_for(monkeypatch):
+    """A class of few pixels is drawn more often, and weighs no more than it has pixels."""
+    images, masks = map(list, zip(*(picture(seed) for seed in range(3)), strict=True))
+    masks = [mask * (np.indices(mask.shape)[1] < 24) for mask in masks]
+    seen = []
+
+    def draw(*arguments):
+        seen.append(draw_pixels(*arguments))
+        return seen[-1]
+
+    monkeypatch.setattr("segkit.segmenter.draw_pixels", draw)
+    segmenter = linear(training_pixels=400).fit(images, masks)
+    drawn = seen[1]
+    X = np.empty((drawn.label.size, len(segmenter.channels_)), dtype=np.float32)
+    for index, image in enumerate(images):
+        mine = drawn.of_image(index)
+        X[mine] = segmenter.pixel_features(image, drawn.row[mine], drawn.col[mine])
+    mean, weight = np.average(X, axis=0, weights=drawn.weight), drawn.weight
+    np.testing.assert_allclose(mean, 0, atol=1e-4)
+    np.testing.assert_allclose(np.average((X - mean) ** 2, axis=0, weights=weight), 1, atol=1e-4)
+    assert np.abs(X.mean(axis=0)).max() > 0.1
+
+    features = segmenter.kernels_.transform(X)
+    weighted, alike = (
+        LinearSVM(C=segmenter.svm_.C, tol=1e-8).fit(features, drawn.label, sample_weight=given).coef_
+        for given in (weight, None)
+    )
+    size = np.abs(weighted).max()
+    np.testing.assert_allclose(segmenter.svm_.coef_, weighted, atol=0.02 * size)
+    assert np.abs(segmenter.svm_.coef_ - alike).max() > 0.1 * size
+
+
 def test_training_iou_is_that_of_the_training_pixels(data):
     """All pixels learnt from, and no region too small: what the masks give."""
     images, masks = data

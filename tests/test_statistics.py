@@ -103,3 +103,41 @@ def test_scores_must_pair_up(first, second):
 def test_there_must_be_a_set():
     with pytest.raises(InputError, match="no data set to compare on"):
         compare_pooled([])
+
+
+def test_the_mean_of_a_resample_is_over_its_records():
+    """Clusters of unequal size, as where splits test on different images."""
+    values, clusters = np.array([0.0, 0.3, 0.5, 0.2, 0.9, 1.0]), np.array(["a", "b", "b", "c", "c", "c"])
+    drawn = np.random.default_rng(5).integers(3, size=(50, 3))
+    of_cluster = [values[clusters == name] for name in "abc"]
+    expected = [np.concatenate([of_cluster[index] for index in row]).mean() for row in drawn]
+    np.testing.assert_allclose(bootstrap_means(values, clusters, n_resamples=50, random_state=5), expected)
+
+
+def test_a_comparison_counts_records_and_resamples_clusters():
+    rng = np.random.default_rng(0)
+    image = np.repeat(np.arange(9), rng.integers(1, 6, 9))
+    gain = rng.standard_normal(9)[image] + 0.1 * rng.standard_normal(image.size)
+    found = compare(gain, 0 * gain, image)
+    means = bootstrap_means(gain, image)
+    assert found.difference == pytest.approx(gain.mean())
+    assert found.interval == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])))
+    low, high = bootstrap_interval(gain)
+    assert high - low < 0.8 * (found.interval[1] - found.interval[0])
+    by_image = np.mean([gain[image == index].mean() for index in range(9)])
+    assert abs(by_image - gain.mean()) > 0.01
+
+
+@pytest.mark.parametrize("scores", [[], [0.5, float("nan")], [[0.5]]])
+def test_scores_must_be_numbers(scores):
+    with pytest.raises(InputError, match="give one number for each record"):
+        bootstrap_interval(scores)
+
+
+def test_each_score_has_a_cluster():
+    with pytest.raises(InputError, match="3 scores in 2 clusters: give the cluster of each score"):
+        bootstrap_interval([0.1, 0.2, 0.3], [0, 1])
+    with pytest.raises(InputError, match="3 scores in 2 clusters"):
+        compare([0.1, 0.2, 0.3], [0.1, 0.2, 0.3], [0, 1])
+    with pytest.raises(InputError, match="none of them NaN"):
+        compare([0.1, float("nan")], [0.1, 0.2])
