@@ -1,7 +1,9 @@
-"""What training images tell about other images: each is held out in turn.
+"""What training images tell about other images: each is held out in turn, several at once where there are many.
 
 Pixels of one image are alike, so a penalty or a threshold is judged on images (or, of a single image, blocks)
-of which nothing was seen: neither by the classifier nor by what was learnt before it.
+of which nothing was seen by the classifier, nor by the scales, channels and kernels learnt before it. Two things are not
+apart: a class weighs as much as it has pixels in all images, and the threshold of an image comes from decisions on the
+others, some by classifiers that learnt from it.
 """
 
 from __future__ import annotations

@@ -115,8 +115,8 @@ class Segmenter(BaseSegmenter):
     lambda_ : float or None
         The penalty chosen; None if `lambdas` is None.
     held_out_ : dict or None
-        Mean IoU of training pixels whose image (or block) was held out of all that was learnt, threshold
-        included; its 95 % interval over images (Student's t), the mean at each penalty, and, of several banks, that of
+        Mean IoU of training pixels whose image (or block) was held out (see `segkit.heldout`), its threshold being that
+        of the others; its 95 % interval over images (Student's t), the mean at each penalty, and, of several banks, that of
         each (which, being that of the best, is a little too high for the one taken). None if no class can be held out.
     n_image_channels_ : int
         Channels of the training images.

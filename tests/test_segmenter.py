@@ -21,7 +21,7 @@ from segkit import (
 from segkit.calibration import PlattScaling, image_threshold
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
 from segkit.features import ElongatedBank, Module, MultiscaleBank, OrbitAveraged, PositionBank
-from segkit.heldout import Choice, HeldOut
+from segkit.heldout import Choice, HeldOut, Recipe
 from segkit.kernels import Gaussian, Polynomial
 from segkit.metrics import score_masks
 from segkit.regions import merge_small_regions
@@ -740,6 +740,20 @@ def test_bad_options_and_images_of_another_kind(fitted):
         quick(smallest_region=2).fit([IMAGE], [MASK])
     with pytest.raises(InputError, match="image with 3 channels, the model was trained on 1"):
         fitted.predict(np.stack([IMAGE] * 3, axis=2))
+
+
+def test_many_images_are_held_out_in_five_parts(monkeypatch):
+    images, masks = map(list, zip(*(picture(seed, shape=(30, 36)) for seed in range(7)), strict=True))
+    seen = []
+
+    def decide(self, X, drawn, groups, *others, original=Recipe.decide):
+        seen.append(set(range(7)) - set(np.unique(drawn.image).tolist()))
+        return original(self, X, drawn, groups, *others)
+
+    monkeypatch.setattr(Recipe, "decide", decide)
+    linear(MultiscaleBank(sigma_max=2), training_pixels=1400).fit(images, masks)
+    assert sorted(map(len, seen)) == [1, 1, 1, 2, 2]
+    assert set.union(*seen) == set(range(7))
 
 
 def test_held_out_classifiers_keep_lambda(data, monkeypatch):
