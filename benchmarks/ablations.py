@@ -4,9 +4,10 @@
         [--sets ...] [--methods ...] [--train-sizes ...] [--seeds N] [--quick]
 
 Each variant is a recipe with one part changed: that of networks (two banks to choose from), that of the first of these
-banks alone (VGG19, SqueezeNet and multiscale filters), or that of scattering, multiscale filters and the distance from
-the centre. Runs are kept in ablations-SET.json as they are done, in the form of segmentation-SET.json, where the committed
-ones of the default recipes are; tables with paired intervals, of each set and of all together, are written to ablations.md.
+banks alone (VGG19, SqueezeNet and multiscale filters), that without networks, or this one without its elongated filters:
+scattering, round (multiscale) filters and the distance from the centre. Runs are kept in ablations-SET.json as they are
+done, in the form of segmentation-SET.json, where the committed ones of the default recipes are; tables with paired
+intervals, of each set and of all together, are written to ablations.md.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from benchmarks.segmentation import (
 from segkit.errors import SegkitError
 from segkit.statistics import compare, compare_pooled
 
-CHOICE, FIRST, SCATTERING = "segkit-networks", "first", "segkit-scattering"
+CHOICE, FIRST, SCATTERING, ROUND = "segkit-networks", "first", "segkit-scattering", "round"
 VARIANTS = {
     CHOICE: {
         FIRST: "the first bank, whatever held-out images say",
@@ -59,21 +60,25 @@ VARIANTS = {
         "rff": "first bank; Gaussian mixture in random features on the 128 channels of CCM",
     },
     SCATTERING: {
-        "scales": "no networks; scattering at J = 1, 2 and 3 instead of 3 alone",
-        "wide": "no networks; scattering at J = 3 and 4 instead of 3 alone",
-        "each-angle": "no networks; a channel for each angle, not averaged over turns",
-        "eight-angles": "no networks; eight angles instead of four",
-        "first-order": "no networks; scattering of the first order only",
-        "no-position": "no networks; no distance from the picture's centre",
-        "no-multiscale": "no networks; no multiscale filters",
-        "no-scattering": "no networks; no scattering",
-        "hinge": "no networks; hinge instead of squared hinge",
-        "balanced": "no networks; both classes weigh the same",
-        "ccm64": "no networks; 64 channels chosen by conditional covariance minimisation",
-        "gaussian": "no networks; Gaussian mixture in random features alone, weights by MMD",
-        "power": "no networks; Gaussian mixture alone, weights by the power of the test",
-        "alignment": "no networks; Gaussian mixture alone, weights by centred alignment",
-        "laplacian": "no networks; Laplacian mixture in random features alone, weights by MMD",
+        ROUND: "no networks; no elongated filters, round ones only",
+        "no-round": "no networks; no round filters, elongated ones only",
+    },
+    ROUND: {
+        "scales": "round filters; scattering at J = 1, 2 and 3 instead of 3 alone",
+        "wide": "round filters; scattering at J = 3 and 4 instead of 3 alone",
+        "each-angle": "round filters; a channel for each angle, not averaged over turns",
+        "eight-angles": "round filters; eight angles instead of four",
+        "first-order": "round filters; scattering of the first order only",
+        "no-position": "round filters; no distance from the picture's centre",
+        "no-multiscale": "no multiscale filters, round or elongated",
+        "no-scattering": "round filters; no scattering",
+        "hinge": "round filters; hinge instead of squared hinge",
+        "balanced": "round filters; both classes weigh the same",
+        "ccm64": "round filters; 64 channels chosen by conditional covariance minimisation",
+        "gaussian": "round filters; Gaussian mixture in random features alone, weights by MMD",
+        "power": "round filters; Gaussian mixture alone, weights by the power of the test",
+        "alignment": "round filters; Gaussian mixture alone, weights by centred alignment",
+        "laplacian": "round filters; Laplacian mixture in random features alone, weights by MMD",
     },
 }
 BASES = {method: base for base, titles in VARIANTS.items() for method in titles}
@@ -87,6 +92,7 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, list[str]]:
     bank = QUICK_BANK if arguments.quick else bank_option(arguments, NETWORKS)
     vgg, full, half = NETWORKS
     [whole_vgg] = VGG_ALONE
+    round_bank = with_scattering(SCATTERING_OPTIONS)
     return {
         FIRST: [bank],
         "set": [bank, "training.normalization=set"],
@@ -112,6 +118,8 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, list[str]]:
             "kernel.family=gaussian",
             "svm.lambdas=[1.0e-2, 1.0e-3, 1.0e-4]",
         ],
+        ROUND: [round_bank],
+        "no-round": [with_scattering(SCATTERING_OPTIONS, others=["elongated", "position"])],
         "scales": [with_scattering("J: [1, 2, 3], L: 4, angles: averaged")],
         "wide": [with_scattering("J: [3, 4], L: 4, angles: averaged")],
         "each-angle": [with_scattering("J: 3, L: 4")],
@@ -120,13 +128,13 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, list[str]]:
         "no-position": [with_scattering(SCATTERING_OPTIONS, others=["multiscale"])],
         "no-multiscale": [with_scattering(SCATTERING_OPTIONS, others=["position"])],
         "no-scattering": ["bank={name: stacked, banks: [{name: multiscale}, {name: position}]}"],
-        "hinge": ["svm.loss=hinge"],
-        "balanced": ["svm.class_weight=balanced"],
-        "ccm64": ["selection={method: ccm, n_features: 64, pixels: 3000}"],
-        "gaussian": ["kernel.family=gaussian"],
-        "power": ["kernel={family: gaussian, criterion: power}"],
-        "alignment": ["kernel={family: gaussian, criterion: centered_alignment}"],
-        "laplacian": ["kernel.family=laplacian"],
+        "hinge": [round_bank, "svm.loss=hinge"],
+        "balanced": [round_bank, "svm.class_weight=balanced"],
+        "ccm64": [round_bank, "selection={method: ccm, n_features: 64, pixels: 3000}"],
+        "gaussian": [round_bank, "kernel.family=gaussian"],
+        "power": [round_bank, "kernel={family: gaussian, criterion: power}"],
+        "alignment": [round_bank, "kernel={family: gaussian, criterion: centered_alignment}"],
+        "laplacian": [round_bank, "kernel.family=laplacian"],
     }
 
 

@@ -288,8 +288,15 @@ def brier_score(truth: ArrayLike, probability: ArrayLike, *, unlabelled: int = 2
     -------
     float
         0 for certain and right; 0.25 for two classes and probability 1/2 everywhere.
+
+    Raises
+    ------
+    InputError
+        If no pixel is labelled.
     """
     outcome, given = _outcomes(truth, probability, unlabelled)
+    if not given.size:
+        raise InputError("true mask has no labelled pixel: leave that image out")
     return float(np.mean((given - outcome) ** 2))
 
 

@@ -59,7 +59,8 @@ def few_shot_split(
     Raises
     ------
     InputError
-        If too few images are left to train on.
+        If none is to be trained on, too few images are left to train on, one has no group, or a test image is not
+        among those annotated.
 
     Examples
     --------
@@ -67,6 +68,15 @@ def few_shot_split(
     >>> few_shot_split(["a", "b", "c", "d"], 2, seed=0)
     Split(train=('c', 'a'), test=('b', 'd'))
     """
+    if n_train < 1:
+        raise InputError(f"{n_train} training images asked for: give 1 or more")
+    unknown = sorted(set(test or ()) - set(stems)) + sorted(
+        set(stems) - set(stems if groups is None else groups)
+    )
+    if unknown:
+        raise InputError(
+            f"image {unknown[0]}: it is tested on but not annotated, or has no group: name it, or leave it out"
+        )
     group_of = {stem: stem if groups is None else groups[stem] for stem in stems}
     members: dict[str, list[str]] = {}
     for stem in sorted(stems):

@@ -53,6 +53,20 @@ def test_too_few_images():
         few_shot_split(STEMS, 14, 0)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_train": 0}, "0 training images asked for: give 1 or more"),
+        ({"n_train": -1}, "-1 training images asked for"),
+        ({"test": ["00", "nowhere"]}, "image nowhere: it is tested on but not annotated, or has no group"),
+        ({"groups": {"00": "a"}}, "image 01: it is tested on but not annotated, or has no group"),
+    ],
+)
+def test_a_split_needs_images_that_are_there(arguments, message):
+    with pytest.raises(InputError, match=message):
+        few_shot_split(**{"stems": STEMS, "n_train": 2, "seed": 0} | arguments)
+
+
 def test_groups_are_read_with_or_without_a_header(tmp_path):
     path = tmp_path / "groups.csv"
     path.write_text('stem,group\na,1\n"b, c",2\n', encoding="utf-8")
