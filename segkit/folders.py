@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from segkit.images import list_images, read_image, write_mask, write_overlay, wr
 from segkit.outputs import refuse_existing, refuse_nesting, refuse_unwritable
 from segkit.words import count
 
+# Images whose brightest pixel is so many times darker, or brighter, than those of the training images are told of.
+OTHER_SCALE = 8
 # Folders of results beside the masks, and the kind of file in each.
 EXTRAS = {"probability": ".tif", "overlay": ".png"}
 
@@ -79,6 +82,11 @@ def predict_folder(
         one name.
     OutputError
         If results would lie among the images, replace something, or cannot be written.
+
+    Warns
+    -----
+    UserWarning
+        If the brightest pixel of an image is eight times darker, or brighter, than those of the training images.
     """
     check_is_fitted(segmenter, "classes_")
     images, output = Path(images), Path(output)
@@ -109,6 +117,7 @@ def _plan(
     jobs: list[_Job] = []
     faults: list[str] = []
     taken: dict[Path, Path] = {}
+    peaks: dict[Path, float] = {}
     for relative in list_images(images):
         source = root / relative
         try:
@@ -116,6 +125,7 @@ def _plan(
         except SegkitError as error:
             faults.append(str(error))
             continue
+        peaks[source] = max(float(page.max()) for page in pages)
         shapes = {page.shape for page in pages}
         n_channels = max(shape[2] for shape in shapes)
         if n_channels != segmenter.n_image_channels_:
@@ -151,7 +161,24 @@ def _plan(
     if faults:
         more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
         raise InputError("; ".join(faults[:5]) + more)
+    _warn_of_other_scale(peaks, getattr(segmenter, "summary_", {}).get("peaks"))
     return jobs
+
+
+def _warn_of_other_scale(peaks: Mapping[Path, float], trained: Sequence[float] | None) -> None:
+    """Warn of images whose values are probably scaled otherwise than those the model was trained on."""
+    if trained is None:
+        return
+    low, high = trained
+    odd = [path for path, peak in peaks.items() if 0 < peak < low / OTHER_SCALE or peak > high * OTHER_SCALE]
+    if odd:
+        warnings.warn(
+            f"{odd[0]} has no pixel above {peaks[odd[0]]:.1%} of full scale, training images have up to {low:.1%} to "
+            f"{high:.1%} ({count(len(odd), 'such image')}): if values are scaled otherwise (16 bits are read as 0 to "
+            "65535, 8 bits as 0 to 255), save them as the training images are",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _refuse_leftovers(paths: Sequence[Path]) -> None:

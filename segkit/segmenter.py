@@ -391,6 +391,7 @@ class Segmenter(BaseSegmenter):
         self.summary_: dict[str, Any] = {
             "n_images": len(images),
             "n_training_pixels": n_pixels,
+            "peaks": [float(pick(image.max() for image in images)) for pick in (min, max)],
             "annotated": float(np.mean(np.concatenate([mask.ravel() for mask in ids]) != UNLABELLED)),
             "n_banks": len(self.bank) if isinstance(self.bank, list | tuple) else 1,
             "n_channels": self.bank_.n_channels(self.n_image_channels_),

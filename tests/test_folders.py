@@ -140,3 +140,27 @@ def test_what_cannot_start_is_told_first(images, tmp_path, segmenter):
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="cannot be written"):
         predict_folder(segmenter, images, tmp_path / "file")
+
+
+@pytest.mark.parametrize(("factor", "warns"), [(1, False), (1 / 4, False), (1 / 16, True), (0, False)])
+def test_images_of_another_scale_are_told_of(segmenter, tmp_path, factor, warns, recwarn):
+    folder = tmp_path / "images"
+    for name in ("a", "b"):
+        write_image(folder / f"{name}.tif", (factor * picture(2)[0]).astype(np.float32))
+    assert len(predict_folder(segmenter, folder, tmp_path / "out")) == 2
+    told = [str(warning.message) for warning in recwarn if warning.category is UserWarning]
+    assert len(told) == warns
+    if warns:
+        assert told[0].startswith(f"{folder / 'a.tif'} has no pixel above ")
+        assert "(2 such images): if values are scaled otherwise" in told[0]
+
+
+def test_brighter_images_are_told_of(images, tmp_path):
+    dark = [picture(seed)[0] / 20 for seed in range(2)]
+    segmenter = fit([picture(seed)[1] for seed in range(2)])
+    segmenter.fit(dark, [picture(seed)[1] for seed in range(2)])
+    assert segmenter.summary_["peaks"] == [
+        pytest.approx(pick(image.max() for image in dark)) for pick in (min, max)
+    ]
+    with pytest.warns(UserWarning, match="has no pixel above"):
+        predict_folder(segmenter, images, tmp_path / "out")
