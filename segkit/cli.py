@@ -50,6 +50,10 @@ SetOption = Annotated[
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, nothing but errors.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
 UnlabelledOption = Annotated[int | None, typer.Option(help="Mask value of pixels nobody annotated.")]
+LabelsOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="data.labels or data.unlabelled, as for training."),
+]
 
 # Exit status after Ctrl-C.
 INTERRUPTED = 130
@@ -197,6 +201,7 @@ def evaluate(
     images: Annotated[
         Path | None, typer.Option("--images", help="Folder of the images, to show them in the report.")
     ] = None,
+    set_: LabelsOption = None,
     unlabelled: UnlabelledOption = None,
     quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
@@ -213,13 +218,14 @@ def evaluate(
         if path is not None:
             refuse_existing([path], overwrite=overwrite)
             refuse_unwritable(path)
-    result = compare_folders(predictions, masks, unlabelled=unlabelled, skip=EXTRAS)
+    meanings = _meanings(set_, unlabelled)
+    result = compare_folders(predictions, masks, **meanings, skip=EXTRAS)
     tell = teller(quiet=quiet)
     if page is not None:
         from segkit.report import write_report
         from segkit.report.sources import result_of_folders
 
-        scored, pictures = result_of_folders(predictions, masks, images, unlabelled=unlabelled, skip=EXTRAS)
+        scored, pictures = result_of_folders(predictions, masks, images, **meanings, skip=EXTRAS)
         write_report(scored, page, pictures)
     if json_file is not None:
         _write_json(json_file, result)
@@ -314,24 +320,14 @@ def inspect(
         Path, typer.Argument(metavar="MODEL | IMAGES", help="A model file, or a folder of images.")
     ],
     masks: Annotated[Path | None, typer.Argument(help="With a folder of images: its masks.")] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="data.labels or data.unlabelled, as for training."),
-    ] = None,
+    set_: LabelsOption = None,
     unlabelled: UnlabelledOption = None,
 ) -> None:
     """Tell what a model is, or what is right and wrong with images and masks."""
     if masks is not None:
-        from segkit.config import Config
         from segkit.images import inspect_pairs
 
-        data = Config.load(None, set_ or []).data
-        report = inspect_pairs(
-            path,
-            masks,
-            labels=data.labels,
-            unlabelled=data.unlabelled if unlabelled is None else unlabelled,
-        )
+        report = inspect_pairs(path, masks, **_meanings(set_, unlabelled))
         typer.echo(report.describe())
         if report.faults:
             raise InputError(
@@ -376,6 +372,14 @@ def demo(
     tell(describe_training(result.summary, result.label_map))
     tell(describe_scores(result.scores))
     tell(f"Pictures: {result.picture}")
+
+
+def _meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, Any]:
+    """Names of mask values, and the value of unlabelled pixels, which has an option of its own too."""
+    from segkit.config import Config
+
+    data = Config.load(None, overrides or []).data
+    return {"labels": data.labels, "unlabelled": data.unlabelled if unlabelled is None else unlabelled}
 
 
 def _join_sizes(arguments: list[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,8 +116,8 @@ def read_folders(
     predictions: str | Path,
     masks: str | Path,
     *,
+    labels: Mapping[int, str] | None = None,
     unlabelled: int | None = None,
-    label_map: LabelMap | None = None,
     skip: Collection[str] = (),
 ) -> ReadMasks:
     """Read a folder of predicted masks and a folder of true ones.
@@ -127,10 +127,11 @@ def read_folders(
     predictions, masks : str or Path
         Folders whose masks have equal stems. Every true mask needs a prediction; predictions
         without a true mask are counted and left out.
+    labels : mapping of int to str, optional
+        Names of the mask values; by default every value that occurs is a class, called by its value if there are more
+        than two.
     unlabelled : int, optional
         Value of unlabelled pixels in the true masks.
-    label_map : LabelMap, optional
-        Values and names of the classes; by default every value that occurs is a class.
     skip : collection of str
         Sub-folders of `predictions` that hold other things than masks.
 
@@ -142,8 +143,9 @@ def read_folders(
     Raises
     ------
     InputError
-        If a true mask has no prediction or several, sizes differ, a file cannot be read, or, without a `label_map`,
-        the two sides share one value at most and each holds others: they do not mean the same classes.
+        If a true mask has no prediction or several, sizes differ, a file cannot be read, a value has no name among
+        `labels`, or, without them, the two sides share one value at most and each holds others: they do not mean the
+        same classes.
     """
     matched, n_unused = _match_predictions(Path(predictions), Path(masks), skip)
     items = _read_both(matched)
@@ -158,16 +160,16 @@ def read_folders(
         {int(value) for mask in masks for value in np.unique(mask)} for masks in (truths, guesses)
     )
     strange, unseen = guessed_values - true_values, true_values - guessed_values - {unlabelled}
-    if label_map is None:
+    values = sorted(true_values | guessed_values)
+    if labels is None:
         if strange and unseen and len(true_values & guessed_values) < 2:
             raise InputError(
                 f"predictions hold {_listed(guessed_values)}, true masks {_listed(true_values)}: save both with the same "
                 "value for each class"
             )
-        values = sorted(true_values | guessed_values)
         classes = [value for value in values if value != unlabelled]
-        names = {value: str(value) for value in classes} if len(classes) > 2 else None
-        label_map = LabelMap.infer(values, labels=names, unlabelled=unlabelled)
+        labels = {value: str(value) for value in classes} if len(classes) > 2 else None
+    label_map = LabelMap.infer(values, labels=labels, unlabelled=unlabelled)
     notes = [f"predictions hold {_listed(strange)}, no true mask does"] if strange else []
     notes += [f"{n_unused} predictions have no true mask and were left out"] if n_unused else []
     noun = "images"
@@ -191,8 +193,8 @@ def compare_folders(
     predictions: str | Path,
     masks: str | Path,
     *,
+    labels: Mapping[int, str] | None = None,
     unlabelled: int | None = None,
-    label_map: LabelMap | None = None,
     skip: Collection[str] = (),
 ) -> dict[str, Any]:
     """Score a folder of predicted masks against a folder of true ones.
@@ -201,10 +203,10 @@ def compare_folders(
     ----------
     predictions, masks : str or Path
         Folders whose masks have equal stems, as for `read_folders`.
+    labels : mapping of int to str, optional
+        Names of the mask values, as for `read_folders`.
     unlabelled : int, optional
         Value of unlabelled pixels in the true masks.
-    label_map : LabelMap, optional
-        Values and names of the classes.
     skip : collection of str
         Sub-folders of `predictions` that hold other things than masks.
 
@@ -219,7 +221,7 @@ def compare_folders(
     InputError
         As `read_folders`.
     """
-    found = read_folders(predictions, masks, unlabelled=unlabelled, label_map=label_map, skip=skip)
+    found = read_folders(predictions, masks, labels=labels, unlabelled=unlabelled, skip=skip)
     scores = score_masks(found.truths, found.predictions, found.label_map.n_classes, clusters=found.files)
     return scores_to_dict(scores, found.stems, found.label_map) | {"notes": found.notes}
 

@@ -91,9 +91,9 @@ def describe_training(summary: dict[str, Any], label_map: LabelMap, *, choices: 
 def describe_scores(result: dict[str, Any]) -> str:
     """Say the scores that `segkit.evaluate.compare_folders` gave."""
     low, high = result["interval"]
-    lines = [
-        f"Mean IoU {result['mean_iou']:.3f} (95 % interval {low:.3f} to {high:.3f}, {count(result['n_images'], 'image')})"
-    ]
+    # of one file there is none
+    interval = f"95 % interval {low:.3f} to {high:.3f}, " if low < high else ""
+    lines = [f"Mean IoU {result['mean_iou']:.3f} ({interval}{count(result['n_images'], 'image')})"]
     for entry in result["classes"]:
         undefined = (
             f", in neither mask of {count(entry['n_undefined'], 'image')}" if entry["n_undefined"] else ""

@@ -125,7 +125,7 @@ def test_main_job_from_train_to_scores(folder, model, segkit):
     code, out, _ = segkit("evaluate", folder / "out", folder / "masks", "--json", folder / "s.json")
     assert code == 0
     scores = json.loads((folder / "s.json").read_text())
-    assert f"Mean IoU {scores['mean_iou']:.3f} (95 % interval" in out
+    assert f"Mean IoU {scores['mean_iou']:.3f} (" in out
     assert "no firm estimate" in out
     assert scores["mean_iou"] > 0.8
 
@@ -248,6 +248,16 @@ def test_three_classes_and_scribbles_by_label_map(tmp_path, segkit):
     code, out, _ = segkit("evaluate", tmp_path / "out", tmp_path / "masks", "--unlabelled", 0)
     assert code == 0
     assert "200: IoU" in out
+    report = ["-o", tmp_path / "report", "--images", tmp_path / "images"]
+    code, out, err = segkit("evaluate", tmp_path / "out", tmp_path / "masks", *labels, *report)
+    assert code == 0, err
+    assert "  edge: IoU" in out
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert all(f"</span>{name}</li>" in page for name in ("cell", "edge"))
+    wrong = ["--set", "data.labels={3: ground, 7: cell}", "--unlabelled", 0]
+    code, _, err = segkit("evaluate", tmp_path / "out", tmp_path / "masks", *wrong)
+    assert code == 2
+    assert "200" in err
 
 
 def refused(segkit, folder, *arguments):

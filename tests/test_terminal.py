@@ -1,5 +1,5 @@
 import segkit.terminal
-from segkit.terminal import describe_benchmark, progress_bars
+from segkit.terminal import describe_benchmark, describe_scores, progress_bars
 
 
 def test_a_log_has_a_line_now_and_then(capsys, monkeypatch):
@@ -31,3 +31,9 @@ def test_runs_that_fail_alike_are_told_once():
         "failed: unet, n=1, seed 0 and 1 more run: no albumentations",
         "failed: fcn, n=1, seed 0: no weights",
     ]
+
+
+def test_one_file_gives_no_interval():
+    scores = {"mean_iou": 0.5, "interval": [0.4, 0.6], "n_images": 3, "classes": [], "notes": []}
+    assert describe_scores(scores) == "Mean IoU 0.500 (95 % interval 0.400 to 0.600, 3 images)"
+    assert describe_scores(scores | {"interval": [0.5, 0.5]}) == "Mean IoU 0.500 (3 images)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from markupsafe import Markup
 
 from segkit import __version__
 from segkit.benchmark.choices import CRITERIA
-from segkit.images.write import atomic
+from segkit.images.write import CLASS_COLOURS, atomic
 from segkit.report import figures
 from segkit.report.pictures import (
     Picture,
@@ -130,6 +131,7 @@ def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str,
         "findings": findings,
         "caveats": caveats,
         "class_names": names,
+        "class_colours": _class_colours(names),
         "looks": looks,
         "keys": {method: Markup(figures.draw_key(look)) for method, look in looks.items()},
         "tolerance": result["tolerance"],
@@ -167,6 +169,12 @@ def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str,
         "n_image_rows": len(averaged),
         "definitions": headline_rows,
     }
+
+
+def _class_colours(names: Sequence[str]) -> dict[str, str]:
+    """Colour of each class's outlines, where there are several to tell apart."""
+    colours = dict(zip(names[1:], itertools.cycle(CLASS_COLOURS.tolist()), strict=False))
+    return {name: f"rgb{tuple(colour)}" for name, colour in colours.items()} if len(colours) > 1 else {}
 
 
 def _gaps(result: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ def result_of_folders(
     masks: Path,
     images: Path | None = None,
     *,
+    labels: Mapping[int, str] | None = None,
     unlabelled: int | None = None,
     skip: Collection[str] = (),
 ) -> tuple[dict[str, Any], Pictures]:
@@ -66,6 +67,8 @@ def result_of_folders(
         one map for each class, or one of the foreground; those of a multi-page file page after page.
     images : Path, optional
         Folder of the images themselves, to show beside the masks.
+    labels : mapping of int to str, optional
+        Names of the mask values.
     unlabelled : int, optional
         Value of unlabelled pixels in the true masks.
     skip : collection of str
@@ -83,7 +86,7 @@ def result_of_folders(
     InputError
         If a file is missing or does not fit.
     """
-    found = read_folders(predictions, masks, unlabelled=unlabelled, skip=skip)
+    found = read_folders(predictions, masks, labels=labels, unlabelled=unlabelled, skip=skip)
     maps = _kept_probabilities(predictions, found)
     n_pages = Counter(found.files)
     own = {"method": METHOD, "n_train": None, "seed": None}
