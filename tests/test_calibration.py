@@ -199,6 +199,17 @@ def test_best_threshold_does_not_fall_between_two_peaks():
     assert naive_mean_iou(chosen, decision, label, np.ones(200), image) == pytest.approx(0.625, abs=0.02)
 
 
+def test_best_threshold_is_the_middle_of_those_as_good():
+    """Between -0.6 and 1 lie pixels that stand for next to nothing: the highest IoU is above the last of them."""
+    decision = np.concatenate(
+        [np.linspace(-2, -0.6, 500), np.linspace(-0.5, 0.9, 20), np.linspace(1, 2, 480)]
+    )
+    label, weight = np.repeat([0, 1], 500), np.ones(1000)
+    label[500:520], weight[500:520] = 0, 1e-4
+    chosen = best_threshold(decision, label, weight, np.zeros(1000, dtype=int))
+    assert chosen == pytest.approx(0.2, abs=0.02)
+
+
 def test_threshold_of_the_right_share():
     decision = np.array([0.3, -1.0, 2.0, 0.1, -0.5])
     label = np.array([1, 0, 1, 0, 0])

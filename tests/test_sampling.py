@@ -75,6 +75,14 @@ def test_images_of_the_rarest_class_are_in_different_folds(rng):
     assert folds == [{0}, {2}, {3}, {4}, {0}, {1}]
 
 
+def test_a_fold_that_lacks_a_class_comes_before_a_smaller_one(rng):
+    ids = [np.full((8, 8), label, dtype=np.uint8) for label in (1, 1, 1, 0, 0, 0)]
+    ids[1][:3] = 0
+    sample = draw_pixels(ids, 2, 300, rng)
+    fold = assign_folds(sample, [mask.shape for mask in ids], 2)
+    assert [set(fold[sample.image == image]) for image in range(6)] == [{0}, {1}, {0}, {0}, {1}, {0}]
+
+
 def test_folds_of_one_image_are_spread_blocks(ids, rng):
     sample = draw_pixels(ids[:1], 2, 1200, rng)
     fold = assign_folds(sample, [ids[0].shape], 5)

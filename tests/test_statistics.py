@@ -73,6 +73,11 @@ def test_ranks_are_of_the_means_of_clusters_however_many_records_they_have():
     assert wilcoxon(sums).pvalue != wilcoxon(means).pvalue
 
 
+@pytest.mark.parametrize(("n_images", "few"), [(9, True), (10, False)])
+def test_ten_images_are_enough_to_rank_by(n_images, few):
+    assert compare(np.arange(n_images), np.zeros(n_images)).too_few == few
+
+
 def test_equal_methods_do_not_differ():
     found = compare([0.5, 0.6], [0.5, 0.6])
     assert (found.difference, found.interval, found.p_value, found.too_few) == (0, (0, 0), 1, True)
