@@ -2,7 +2,7 @@
 
     python -m benchmarks.postprocessing --data DATA [--sets ...] [--train-sizes ...] [--seeds N] [--quick]
 
-The decisions of one fit are treated in several ways, on the splits of `benchmarks.segmentation`. Smoothing takes
+The decisions of one fit, of the recipe without networks and without elongated filters, are treated in several ways, on the splits of `benchmarks.segmentation`. Smoothing takes
 neighbours for alike; the prior of an image is found by expectation maximisation on its calibrated probabilities
 (M. Saerens, P. Latinne, C. Decaestecker, Neural Computation 14, 2002); the expected IoU takes these probabilities at
 their word; the best threshold in hindsight, which looks at the truth, says how much any rule for thresholds could add.
@@ -27,6 +27,7 @@ from scipy.special import logit
 from skimage.restoration import denoise_tv_chambolle
 from sklearn.base import clone
 
+from benchmarks.ablations import SCATTERING_OPTIONS, with_scattering
 from benchmarks.common import result_path, split, write_result
 from benchmarks.segmentation import QUICK, SETS, write_made_up
 from segkit import LinearSVM, Segmenter
@@ -158,7 +159,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.data is None and not arguments.quick:
         parser.error("--data: needed, or --quick")
-    options: list[str] = []
+    options = [f"segkit-scattering.{with_scattering(SCATTERING_OPTIONS)}"]
     records = []
     with tempfile.TemporaryDirectory() as temporary:
         if arguments.quick:
