@@ -2,12 +2,13 @@
 
     python -m benchmarks.postprocessing --data DATA [--sets ...] [--train-sizes ...] [--seeds N] [--quick]
 
-The decisions of one fit, of the recipe without networks and without elongated filters, are treated in several ways, on the splits of `benchmarks.segmentation`. Smoothing takes
-neighbours for alike; the prior of an image is found by expectation maximisation on its calibrated probabilities
-(M. Saerens, P. Latinne, C. Decaestecker, Neural Computation 14, 2002); the expected IoU takes these probabilities at
-their word; the best threshold in hindsight, which looks at the truth, says how much any rule for thresholds could add.
-Auto-context (Z. Tu, X. Bai, IEEE Trans. Pattern Analysis and Machine Intelligence 32, 2010) learns a second stage from the
-decisions alone, those on each training image by classifiers of the others. Written to postprocessing.json.
+The decisions of one fit, of the recipe without networks and without elongated filters, are treated in several ways,
+on the splits of `benchmarks.segmentation`. Smoothing takes neighbours for alike; the prior of an image is found by
+expectation maximisation on its calibrated probabilities (M. Saerens, P. Latinne, C. Decaestecker, Neural Computation
+14, 2002); the expected IoU takes these probabilities at their word; the best threshold in hindsight, which looks at
+the truth, says how much any rule for thresholds could add. Auto-context (Z. Tu, X. Bai, IEEE Trans. Pattern Analysis
+and Machine Intelligence 32, 2010) learns a second stage from the decisions alone, those on each training image by
+classifiers of the others. Written to postprocessing.json.
 """
 
 from __future__ import annotations
