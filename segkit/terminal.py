@@ -41,12 +41,15 @@ class progress_bars:  # noqa: N801
     def _follow(self, items: Iterable[Item], description: str) -> Iterator[Item]:
         items = list(items)
         task = self._bars.add_task(description, total=len(items))
+        began = False
         for done, item in enumerate(items, start=1):
             yield item
             self._bars.advance(task)
-            if self._logs and time.monotonic() - self._told > SECONDS_BETWEEN_LINES:
+            due = time.monotonic() - self._told > SECONDS_BETWEEN_LINES
+            # what began in the log ends there
+            if self._logs and (due or (began and done == len(items))):
                 typer.echo(f"{description}: {done} of {len(items)}", err=True)
-                self._told = time.monotonic()
+                self._told, began = time.monotonic(), True
 
 
 def teller(*, quiet: bool) -> Callable[[str], None]:

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import segkit.terminal
 from segkit.terminal import describe_benchmark, describe_scores, progress_bars
 
@@ -10,6 +12,14 @@ def test_a_log_has_a_line_now_and_then(capsys, monkeypatch):
     with progress_bars(quiet=True) as follow:
         list(follow("ab", "Segmenting"))
     assert capsys.readouterr().err == ""
+
+
+def test_what_begins_in_a_log_ends_there(capsys, monkeypatch):
+    seconds = iter([0, 31, 32, 33, 34, 35, 36])
+    monkeypatch.setattr(segkit.terminal, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    with progress_bars(quiet=False) as follow:
+        list(follow("abcd", "Segmenting"))
+    assert capsys.readouterr().err == "Segmenting: 1 of 4\nSegmenting: 4 of 4\n"
 
 
 def test_a_log_is_not_filled(capsys):
