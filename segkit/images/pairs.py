@@ -173,8 +173,8 @@ def pair(images: str | Path, masks: str | Path) -> list[Pair]:
     Parameters
     ----------
     images, masks : str or Path
-        Two folders, or two files. Sub-folders must match too: ``images/a/1.png`` belongs to
-        ``masks/a/1.tif``.
+        Two folders, two files, or one image file and a folder. Sub-folders must match too: ``images/a/1.png``
+        belongs to ``masks/a/1.tif``. The mask of one image file lies at the top of the folder, or in one place below.
 
     Returns
     -------
@@ -185,7 +185,7 @@ def pair(images: str | Path, masks: str | Path) -> list[Pair]:
     ------
     InputError
         If a folder holds no images, an image lacks its mask or a mask its image, or two files of one
-        folder share a stem; every such stem is in the message.
+        folder share a stem; every such stem is in the message. If one mask file is given for a folder of images.
     """
     pairs, faults = _match(images, masks)
     _raise(faults)
@@ -210,7 +210,7 @@ def load_pairs(
     Parameters
     ----------
     images, masks : str or Path
-        Two folders, or two files, as `pair` matches them.
+        Folders or files, as `pair` matches them.
     labels : mapping of int to str, optional
         The class name of each mask value, as in `LabelMap.infer`.
     unlabelled : int, optional
@@ -259,7 +259,7 @@ def inspect_pairs(
     Parameters
     ----------
     images, masks : str or Path
-        Two folders, or two files, as `pair` matches them.
+        Folders or files, as `pair` matches them.
     labels : mapping of int to str, optional
         The class name of each mask value, as in `LabelMap.infer`.
     unlabelled : int, optional
@@ -295,16 +295,63 @@ def inspect_pairs(
 
 
 def _match(images: str | Path, masks: str | Path) -> tuple[list[Pair], list[str]]:
+    images, masks = Path(images), Path(masks)
+    if images.is_dir() and masks.is_file():
+        return [], [
+            f"{masks}: one mask for the folder {images}, expected a folder of masks: give that folder, or one image"
+        ]
     faults: list[str] = []
-    image_of, mask_of = by_stem(images, faults), by_stem(masks, faults)
+    image_of = by_stem(images, faults)
+    if images.is_file() and masks.exists():
+        return [entry for image in image_of.values() for entry in _pair_file(image, masks, faults)], faults
+    mask_of = by_stem(masks, faults)
     if image_of and mask_of:
         faults += _unpaired(image_of, mask_of)
     both = sorted(image_of.keys() & mask_of.keys())
     return [Pair(stem, image_of[stem], mask_of[stem]) for stem in both], faults
 
 
+def _pair_file(image: Path, masks: Path, faults: list[str]) -> list[Pair]:
+    """Match one image with a mask file, or with that of its stem in a folder: at its top, or in one place below."""
+    paths = _paths_by_stem(masks, faults)
+    if masks.is_file():
+        return [Pair("", image, path) for [path] in paths.values()]
+    if not paths:
+        return []
+    stem = unicodedata.normalize("NFC", image.stem)
+    own = [
+        (name, path)
+        for name, same in paths.items()
+        for path in same
+        if name.rpartition("/")[2] == stem and not path.samefile(image)
+    ]
+    found = [path for name, path in own if name == stem] or [path for _, path in own]
+    if len(found) == 1:
+        return [Pair(stem, image, found[0])]
+    if found:
+        told = _first([str(path) for path in found])
+        faults.append(
+            f"{image}: {len(found)} masks of the stem {stem} ({told}), expected one: give that file"
+        )
+    else:
+        faults.append(
+            f"{image}: no mask of the stem {stem} in {masks}: add or rename it, or give the mask file"
+        )
+    return []
+
+
 def by_stem(folder: str | Path, faults: list[str]) -> dict[str, Path]:
     """Give the image file of each stem of a folder; a stem of several files is added to the faults."""
+    paths = _paths_by_stem(folder, faults)
+    faults += [
+        f"{same[0]}: same stem as {same[1].name}, expected one file: remove one"
+        for same in paths.values()
+        if len(same) > 1
+    ]
+    return {stem: same[0] for stem, same in paths.items()}
+
+
+def _paths_by_stem(folder: str | Path, faults: list[str]) -> dict[str, list[Path]]:
     root = _root(Path(folder))
     paths: defaultdict[str, list[Path]] = defaultdict(list)
     try:
@@ -315,14 +362,7 @@ def by_stem(folder: str | Path, faults: list[str]) -> dict[str, Path]:
     for path in listed:
         # one name may be spelled in two ways: macOS splits accents from letters, other systems do not
         paths[unicodedata.normalize("NFC", path.with_suffix("").as_posix())].append(root / path)
-    if Path(folder).is_file():
-        return {"": root / listed[0]}
-    faults += [
-        f"{same[0]}: same stem as {same[1].name}, expected one file: remove one"
-        for same in paths.values()
-        if len(same) > 1
-    ]
-    return {stem: same[0] for stem, same in paths.items()}
+    return paths
 
 
 def _root(folder: Path) -> Path:

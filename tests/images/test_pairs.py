@@ -9,6 +9,7 @@ from PIL import Image
 
 from segkit.errors import InputError
 from segkit.images import IMAGE_EXTENSIONS, inspect_pairs, list_images, load_pairs, pair
+from segkit.images.pairs import by_stem
 
 NOISE = np.random.default_rng(0).integers(0, 255, (6, 8, 3)).astype(np.uint8)
 MASK = np.where(NOISE[:, :, 0] > 120, 255, 0).astype(np.uint8)
@@ -88,6 +89,40 @@ def test_two_files_make_a_pair_whatever_their_names(tmp_path):
     image, mask = save(tmp_path / "picture.png", NOISE), save(tmp_path / "truth.png", MASK)
     dataset = load_pairs(image, mask)
     assert dataset.stems == ["picture"]
+
+
+def test_one_image_finds_its_mask_in_a_folder(complete, tmp_path):
+    images, masks = complete
+    assert pair(images / "b.png", masks) == [("b", images / "b.png", masks / "b.tif")]
+    below = pair(images / "süß" / "ñ.png", masks)
+    assert below == [("ñ", images / "süß" / "ñ.png", masks / "süß" / "ñ.tif")]
+    save(masks / "süß" / "b.png", MASK)
+    assert pair(images / "b.png", masks)[0].mask == masks / "b.tif"
+    beside = save(images / "masks" / "b.png", MASK)
+    assert pair(images / "b.png", images) == [("b", images / "b.png", beside)]
+    assert by_stem(images / "b.png", []) == {"b": images / "b.png"}
+    assert load_pairs(images / "b.png", masks).stems == inspect_pairs(images / "b.png", masks).stems == ["b"]
+
+
+def test_one_image_without_a_mask_of_its_own(complete):
+    images, masks = complete
+    lonely = save(images / "lonely.png", NOISE)
+    for folder in (masks, images):
+        assert complaint(pair, lonely, folder) == (
+            f"{lonely}: no mask of the stem lonely in {folder}: add or rename it, or give the mask file"
+        )
+    two = [save(masks / name / "lonely.png", MASK) for name in "xy"]
+    assert complaint(pair, lonely, masks) == (
+        f"{lonely}: 2 masks of the stem lonely ({two[0]}, {two[1]}), expected one: give that file"
+    )
+    assert inspect_pairs(lonely, masks).faults == [complaint(load_pairs, lonely, masks)]
+
+
+def test_one_mask_for_a_folder_of_images(complete):
+    images, masks = complete
+    assert complaint(load_pairs, images, masks / "b.tif") == (
+        f"{masks / 'b.tif'}: one mask for the folder {images}, expected a folder of masks: give that folder, or one image"
+    )
 
 
 def test_every_unpaired_stem_is_counted_and_ten_are_named(folders):
