@@ -66,7 +66,7 @@ def test_a_benchmark_writes_results_and_a_report(folder, tmp_path, monkeypatch, 
         (["--methods", "magic"], "method magic: choose among"),
         (["--groups", "none.csv"], "groups none.csv cannot be read"),
         (["--test", "none.txt"], "list none.txt cannot be read"),
-        (["--train-sizes", "7"], "6 annotated images are too few for any of the sizes 7"),
+        (["--train-sizes", "7"], "6 annotated images, too few for any of the sizes 7"),
     ],
 )
 def test_bad_options_are_one_line(folder, tmp_path, monkeypatch, capsys, options, message):
@@ -91,7 +91,7 @@ def test_an_interruption_tells_what_is_kept(folder, tmp_path, monkeypatch, capsy
     monkeypatch.setattr("subprocess.run", interrupted)
     assert run(monkeypatch, *arguments) == 130
     assert capsys.readouterr().err.splitlines()[-2:] == [
-        "1 of 2 runs are kept: the same command with --resume goes on",
+        "1 of 2 runs kept: the same command with --resume goes on",
         "segkit: interrupted",
     ]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from segkit.errors import InputError
+from segkit.words import count
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def few_shot_split(
     Split(train=('c', 'a'), test=('b', 'd'))
     """
     if n_train < 1:
-        raise InputError(f"{n_train} training images asked for: give 1 or more")
+        raise InputError(f"{count(n_train, 'training image')} asked for: give 1 or more")
     unknown = sorted(set(test or ()) - set(stems)) + sorted(
         set(stems) - set(stems if groups is None else groups)
     )
@@ -89,7 +90,7 @@ def few_shot_split(
     candidates = [stem for name in train_names for stem in members[name]]
     if len(candidates) < n_train:
         raise InputError(
-            f"{n_train} training images asked for, but of {len(stems)} only {len(candidates)} are left beside the "
+            f"{count(n_train, 'training image')} asked for, but of {len(stems)} only {len(candidates)} are left beside the "
             f"test images: annotate more, or leave that size out"
         )
     tested = test if test is not None else [stem for name in test_names for stem in members[name]]
@@ -127,7 +128,9 @@ def read_groups(path: Path, stems: Sequence[str], *, files: Sequence[str] | None
     listed: dict[str, str] = {}
     for number, row in enumerate(rows, 1):
         if len(row) != 2:
-            raise InputError(f"groups {path}, line {number} has {len(row)} columns: give two, stem,group")
+            raise InputError(
+                f"groups {path}, line {number} has {count(len(row), 'column')}: give two, stem,group"
+            )
         stem, group = (cell.strip() for cell in row)
         if not group:
             raise InputError(f"groups {path}, line {number} gives {stem} no group: give it one")

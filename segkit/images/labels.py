@@ -53,7 +53,7 @@ class LabelMap:
     def __post_init__(self) -> None:
         if not 2 <= len(self.values) <= UNLABELLED:
             raise InputError(
-                f"label map of {len(self.values)} classes, expected 2 to {UNLABELLED}: "
+                f"label map of {len(self.values)} class{'' if len(self.values) == 1 else 'es'}, expected 2 to {UNLABELLED}: "
                 f"name each class once in data.labels"
             )
         known = [*self.values, *([] if self.unlabelled is None else [self.unlabelled])]

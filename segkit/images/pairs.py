@@ -24,6 +24,7 @@ from segkit.images.read import (
     read_mask_with_notes,
     read_pages,
 )
+from segkit.words import count
 
 _N_SPELLED_OUT = 10
 
@@ -104,12 +105,12 @@ class Inspection:
 
     def describe(self) -> str:
         """Tell all of it in a few lines: counts, shapes, mask values, how they are read, faults."""
-        lines = [_count(self.stems, "annotated image")]
+        lines = [count(len(self.stems), "annotated image")]
         if self.stems:
             n_pixels = sum(self.value_counts.values())
-            shapes = [f"{' x '.join(map(str, shape))} ({count})" for shape, count in self.shapes.items()]
-            dtypes = [f"{dtype} ({count})" for dtype, count in self.dtypes.items()]
-            values = [f"{value} ({count / n_pixels:.2%})" for value, count in self.value_counts.items()]
+            shapes = [f"{' x '.join(map(str, shape))} ({number})" for shape, number in self.shapes.items()]
+            dtypes = [f"{dtype} ({number})" for dtype, number in self.dtypes.items()]
+            values = [f"{value} ({number / n_pixels:.2%})" for value, number in self.value_counts.items()]
             lines += [
                 f"shapes: {_first(shapes)}",
                 f"dtypes: {_first(dtypes)}",
@@ -159,7 +160,7 @@ def list_images(folder: str | Path, extensions: Sequence[str] = IMAGE_EXTENSIONS
     found = sorted(path for path in relative if not any(part.startswith(".") for part in path.parts))
     if not found:
         others = Counter(path.suffix.lower() or "no extension" for path in candidates if path.is_file())
-        there = ", ".join(f"{count} of {suffix}" for suffix, count in others.most_common(3))
+        there = ", ".join(f"{number} of {suffix}" for suffix, number in others.most_common(3))
         raise InputError(
             f"{folder}: no images, expected files that end in {', '.join(extensions)}"
             + (f", found {there}: save them in one of these formats" if there else ": check the folder")
@@ -375,7 +376,7 @@ def _unpaired(image_of: Mapping[str, Path], mask_of: Mapping[str, Path]) -> list
         (sorted(mask_of.keys() - image_of.keys()), "mask", "image"),
     ]
     faults = [
-        f"{_count(stems, have)} without {lack} of the same stem ({_first(stems)}): add or rename the {lack}"
+        f"{count(len(stems), have)} without {lack} of the same stem ({_first(stems)}): add or rename the {lack}"
         for stems, have, lack in sides
         if stems
     ]
@@ -408,7 +409,7 @@ def _items(
 ) -> Iterator[_Item]:
     if masks and len(masks) != len(pages):
         faults.append(
-            f"{entry.mask}: {_count(masks, 'page')} for {_count(pages, 'page')} of {entry.image}, "
+            f"{entry.mask}: {count(len(masks), 'page')} for {count(len(pages), 'page')} of {entry.image}, "
             f"expected a mask for each: annotate or remove pages"
         )
         return
@@ -449,7 +450,7 @@ def _of_one_class(values_of: Mapping[str, Sequence[int]], label_map: LabelMap) -
             stems[labelled[0]].append(stem)
     names = dict(zip(label_map.values, label_map.names, strict=True))
     return [
-        f"{_count(found, 'mask')} of {names[value]} only ({_first(found)}): right if there is nothing else to see, "
+        f"{count(len(found), 'mask')} of {names[value]} only ({_first(found)}): right if there is nothing else to see, "
         f"else annotate the rest"
         for value, found in stems.items()
         if value in names
@@ -507,10 +508,6 @@ def _first(items: Sequence[str], *, separator: str = ", ") -> str:
     if len(items) > len(told):
         told.append(f"and {len(items) - len(told)} more")
     return separator.join(told)
-
-
-def _count(items: Sequence[Any], noun: str) -> str:
-    return f"{len(items)} {noun}{'s' if len(items) != 1 else ''}"
 
 
 def _size(array: NDArray[Any]) -> str:

@@ -113,7 +113,7 @@ def test_ids_outside_the_map():
 
 def test_maps_that_are_none():
     assert complaint(LabelMap, (0,), ("a",)) == (
-        "label map of 1 classes, expected 2 to 255: name each class once in data.labels"
+        "label map of 1 class, expected 2 to 255: name each class once in data.labels"
     )
     assert complaint(LabelMap, (0, 1), ("a", "a")) == (
         "label map with values 0 and 1 and names a and a, expected each once: "
