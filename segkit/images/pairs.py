@@ -27,6 +27,7 @@ from segkit.images.read import (
 from segkit.words import count
 
 _N_SPELLED_OUT = 10
+_N_ODD_NAMED = 3
 
 
 class Pair(NamedTuple):
@@ -234,7 +235,7 @@ def load_pairs(
     faults += _uneven_channels([item.image.shape for item in items])
     faults += _unannotated(items, unlabelled)
     values_of = {item.stem: np.unique(item.mask).tolist() for item in items}
-    label_map = _infer(set().union(*values_of.values()), labels, unlabelled, faults)
+    label_map = _infer(values_of, labels, unlabelled, faults)
     _raise(faults)
     assert label_map is not None  # or there was a fault to raise
     messages += _of_one_class(values_of, label_map)
@@ -288,7 +289,7 @@ def inspect_pairs(
         value_counts.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
     faults += _same_names(stems)
     faults += _uneven_channels(list(shapes.elements()))
-    label_map = _infer(value_counts, labels, unlabelled, faults)
+    label_map = _infer(values_of, labels, unlabelled, faults)
     if label_map is not None:
         messages = [label_map.describe(), *messages, *_of_one_class(values_of, label_map)]
     counted = dict(sorted(value_counts.items()))
@@ -458,15 +459,42 @@ def _of_one_class(values_of: Mapping[str, Sequence[int]], label_map: LabelMap) -
 
 
 def _infer(
-    values: Any, labels: Mapping[int, str] | None, unlabelled: int | None, faults: list[str]
+    values_of: Mapping[str, Sequence[int]],
+    labels: Mapping[int, str] | None,
+    unlabelled: int | None,
+    faults: list[str],
 ) -> LabelMap | None:
-    if not values and faults:  # no mask could be read, which is a fault told already
+    if not values_of and faults:  # no mask could be read, which is a fault told already
         return None
     try:
-        return LabelMap.infer(values, labels=labels, unlabelled=unlabelled)
+        return LabelMap.infer(set().union(*values_of.values()), labels=labels, unlabelled=unlabelled)
     except InputError as fault:
-        faults.append(str(fault))
+        odd = _of_other_values(values_of, unlabelled) if labels is None else None
+        faults.append(odd or str(fault))
         return None
+
+
+def _of_other_values(values_of: Mapping[str, Sequence[int]], unlabelled: int | None) -> str | None:
+    """Tell which masks hold other values than the same two that most hold, if there are such."""
+    sets = {stem: frozenset(values) - {unlabelled} for stem, values in values_of.items()}
+    twos = Counter(found for found in sets.values() if len(found) == 2)
+    if not twos:
+        return None
+    [(usual, _)] = twos.most_common(1)
+    odd = [stem for stem, found in sets.items() if not found <= usual]
+    # a mask of these two and others speaks for classes that are rare
+    if not 0 < len(odd) <= len(sets) / 2 or any(usual < found for found in sets.values()):
+        return None
+    values = [str(value) for value in sorted(set().union(*sets.values()))]
+    more = f" and {len(odd) - _N_ODD_NAMED} more" if len(odd) > _N_ODD_NAMED else ""
+    one = len(odd) == 1
+    return (
+        f"masks hold {len(values)} values ({_first(values)}), without the {'mask' if one else 'masks'} of "
+        f"{', '.join(odd[:_N_ODD_NAMED])}{more} only {' and '.join(map(str, sorted(usual)))}: save "
+        f"{'it' if one else 'them'} with these two, or name every value, for example "
+        f"--set data.labels='{{0: background, 1: cell, 2: border}}', or "
+        f"--set data.unlabelled=VALUE if one of them marks unlabelled pixels"
+    )
 
 
 def _same_names(stems: Sequence[str]) -> list[str]:

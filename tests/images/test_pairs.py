@@ -201,6 +201,57 @@ def test_masks_of_one_class_are_told(folders):
         ]
 
 
+def save_masks(folders, values_of):
+    images, masks = folders
+    for stem, values in values_of.items():
+        save(images / f"{stem}.png", NOISE)
+        save(masks / f"{stem}.png", np.resize(np.array(values, dtype=np.uint8), (6, 8)))
+    return folders
+
+
+@pytest.mark.parametrize(
+    ("values_of", "told"),
+    [
+        (
+            {"a": [0, 255], "b": [0, 1], "c": [0, 255], "d": [0]},
+            "3 values (0, 1, 255), without the mask of b only 0 and 255: save it",
+        ),
+        ({"a": [0, 1], "b": [0, 255]}, "3 values (0, 1, 255), without the mask of b only 0 and 1: save it"),
+        (
+            {"a": range(40), "b": [0, 255]},
+            "41 values (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, and 31 more), without the mask of a only 0 and 255: save it",
+        ),
+        (
+            {**{stem: [0, 255] for stem in "abcd"}, "e": [0, 1], "f": [0, 2], "g": [3], "h": [0, 3]},
+            "5 values (0, 1, 2, 3, 255), without the masks of e, f, g and 1 more only 0 and 255: save them",
+        ),
+    ],
+)
+def test_masks_of_other_values_than_most_are_named(folders, values_of, told):
+    save_masks(folders, values_of)
+    message = complaint(load_pairs, *folders)
+    assert message.startswith(
+        f"masks hold {told} with these two, or name every value, for example --set data.labels="
+    )
+    assert inspect_pairs(*folders).faults == [message]
+
+
+@pytest.mark.parametrize(
+    "values_of",
+    [
+        {"a": [0, 1, 2], "b": [0, 1]},
+        {"a": [0, 1, 2], "b": [0, 1], "c": [0, 1]},
+        {"a": [0, 1], "b": [0, 2], "c": [1, 2]},
+        {"a": [0], "b": [1], "c": [2]},
+    ],
+)
+def test_no_mask_is_named_where_all_may_be_right(folders, values_of):
+    save_masks(folders, values_of)
+    assert complaint(load_pairs, *folders).startswith(
+        "masks hold 3 values (0, 1 and 2), and which class each is cannot be known: name them"
+    )
+
+
 def test_scribbles_and_named_classes(folders):
     images, masks = folders
     save(images / "a.png", NOISE)
@@ -257,7 +308,9 @@ def test_every_fault_in_one_message(faulty):
         "images differ in their number of channels (1 with 1, 3 with 3), expected one: "
         "convert all to grey or all to RGB"
     )
-    assert rest[5].startswith("masks hold 3 values (0, 7 and 255), and which class each is cannot be known")
+    assert rest[5].startswith(
+        "masks hold 3 values (0, 7, 255), without the mask of grey only 0 and 255: save it with these two"
+    )
 
 
 def test_ten_files_of_one_fault_are_named(folders):
