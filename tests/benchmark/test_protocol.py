@@ -88,13 +88,14 @@ def test_groups_of_pages_are_read_by_file_or_by_page(tmp_path):
         ("a\n", "line 1 has 1 column:"),
         ("a,1\nb,2\na,3\n", "line 3 puts a into 3, an earlier one into 1: keep one"),
         ("a,1\nb, \n", "line 2 gives b no group"),
-        (None, "cannot be read"),
+        ("\xe9,1\n", "cannot be read"),
+        (None, r"groups .*groups.csv: no such file: check its name$"),
     ],
 )
 def test_bad_group_files(tmp_path, text, message):
     path = tmp_path / "groups.csv"
     if text is not None:
-        path.write_text(text)
+        path.write_text(text, encoding="latin-1")
     with pytest.raises(InputError, match=message):
         read_groups(path, ["a", "b"])
 
@@ -107,5 +108,8 @@ def test_stem_lists(tmp_path):
         path.write_text(text)
         with pytest.raises(InputError, match=message):
             read_stem_list(path, ["a", "b", "c"])
+    path.write_bytes(b"\xe9")
     with pytest.raises(InputError, match="cannot be read"):
+        read_stem_list(path, ["a"])
+    with pytest.raises(InputError, match=r"list .*none.txt: no such file: check its name$"):
         read_stem_list(tmp_path / "none.txt", ["a"])
