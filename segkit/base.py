@@ -15,6 +15,7 @@ from segkit.errors import InputError
 from segkit.features.base import as_image
 from segkit.images import UNLABELLED, LabelMap
 from segkit.metrics import score_masks
+from segkit.words import count
 
 FloatArray = NDArray[np.float32]
 IdArray = NDArray[np.uint8]
@@ -155,7 +156,7 @@ class BaseSegmenter(BaseEstimator, ABC):
         array = as_image(image)
         if array.shape[2] != self.n_image_channels_:
             raise InputError(
-                f"image with {array.shape[2]} channels, the model was trained on {self.n_image_channels_}: "
+                f"image with {count(array.shape[2], 'channel')}, the model was trained on {self.n_image_channels_}: "
                 f"give images of the same kind"
             )
         return array
@@ -198,7 +199,7 @@ def _check_classes(ids: Sequence[NDArray[np.uint8]], label_map: LabelMap) -> Non
         if (mask == UNLABELLED).all():
             raise InputError(f"mask {index} has no labelled pixel: annotate some, or leave that image out")
     counts = np.bincount(np.concatenate([mask.ravel() for mask in ids]), minlength=UNLABELLED + 1)
-    absent = [name for name, count in zip(label_map.names, counts, strict=False) if not count]
+    absent = [name for name, number in zip(label_map.names, counts, strict=False) if not number]
     if absent:
         raise InputError(
             f"no mask holds class {', '.join(absent)}: leave it out of the label map, or annotate some"
@@ -209,7 +210,7 @@ def _check_pairs(images: Sequence[FloatArray], masks: Sequence[NDArray[Any]]) ->
     """Check that images and masks fit together and that there is something to see."""
     if len(images) != len(masks) or not images:
         raise InputError(
-            f"{len(images)} images and {len(masks)} masks: give one mask for each image, at least one"
+            f"{count(len(images), 'image')} and {count(len(masks), 'mask')}: give one mask for each image, at least one"
         )
     for index, (image, mask) in enumerate(zip(images, masks, strict=True)):
         if image.shape[:2] != mask.shape:
@@ -219,7 +220,8 @@ def _check_pairs(images: Sequence[FloatArray], masks: Sequence[NDArray[Any]]) ->
             )
         if image.shape[2] != images[0].shape[2]:
             raise InputError(
-                f"image {index} has {image.shape[2]} channels, image 0 has {images[0].shape[2]}: give images of one kind"
+                f"image {index} has {count(image.shape[2], 'channel')}, image 0 has {images[0].shape[2]}: "
+                f"give images of one kind"
             )
         if np.ptp(image) == 0:
             raise InputError(f"image {index} is constant: there is nothing to learn from it, leave it out")

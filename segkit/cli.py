@@ -28,6 +28,7 @@ from segkit.terminal import (
     show_warning,
     teller,
 )
+from segkit.words import count
 
 Item = TypeVar("Item")
 
@@ -182,7 +183,8 @@ def predict(
             progress=follow,
         )
     tell = teller(quiet=quiet)
-    tell(f"{len(written)} masks in {output} ({(time.perf_counter() - start) / len(written):.2f} s an image)")
+    seconds = (time.perf_counter() - start) / len(written)
+    tell(f"{count(len(written), 'mask file')} in {output} ({seconds:.2f} s a file)")
     for name, wanted in (("probability", probability), ("overlay", overlay)):
         if wanted:
             tell(f"{name} in {output / name}")
@@ -303,7 +305,7 @@ def benchmark(
             result = run.run(progress=follow, tell=lambda line: typer.echo(line, err=True))
     except KeyboardInterrupt:
         typer.echo(
-            f"{run.n_done} of {len(run.units)} runs are kept: the same command with --resume goes on",
+            f"{run.n_done} of {count(len(run.units), 'run')} kept: the same command with --resume goes on",
             err=True,
         )
         raise
@@ -330,9 +332,7 @@ def inspect(
         report = inspect_pairs(path, masks, **_meanings(set_, unlabelled))
         typer.echo(report.describe())
         if report.faults:
-            raise InputError(
-                f"{len(report.faults)} fault{'s' if len(report.faults) > 1 else ''} above: mend them before training"
-            )
+            raise InputError(f"{count(len(report.faults), 'fault')} above: to be mended before training")
         return
     if not path.exists():
         raise InputError(

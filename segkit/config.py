@@ -57,6 +57,22 @@ def _known_orbit(orbit: Any) -> Any:
     raise PydanticCustomError("orbit", "input should be d4 or a number of angles, 1 or more")
 
 
+def _known_network(name: str) -> str:
+    from torchvision.models import list_models
+
+    networks = list_models()
+    if name in networks:
+        return name
+    banks = [kind for kind in _BANK_SCHEMAS if kind != "convnet"]
+    [near] = get_close_matches(name, [*banks, *networks], n=1, cutoff=0)
+    raise PydanticCustomError(
+        "network",
+        "neither one of segkit's banks ({banks}) nor a network of torchvision (vgg16, vgg19, squeezenet1_0, resnet18 "
+        "and more): the nearest is {near}",
+        {"banks": ", ".join(banks), "near": near},
+    )
+
+
 Orbit = Annotated[Any, AfterValidator(_known_orbit)]
 OrbitEmbedding = Literal["mean", "moments"]
 
@@ -64,7 +80,7 @@ OrbitEmbedding = Literal["mean", "moments"]
 class ConvNetConfig(_Section):
     """A pre-trained network (`ConvNetBank`); `name` is torchvision's."""
 
-    name: str
+    name: Annotated[str, AfterValidator(_known_network)]
     weights: str = "imagenet"
     preprocessing: Literal["torchvision", "caffe"] = "torchvision"
     channel_mode: Literal["rgb", "each", "mean"] = "rgb"

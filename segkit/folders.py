@@ -19,6 +19,7 @@ from segkit.words import count
 
 # Images whose brightest pixel is so many times darker, or brighter, than those of the training images are told of.
 OTHER_SCALE = 8
+_N_NAMED = 3
 # Folders of results beside the masks, and the kind of file in each.
 EXTRAS = {"probability": ".tif", "overlay": ".png"}
 
@@ -118,6 +119,7 @@ def _plan(
     faults: list[str] = []
     taken: dict[Path, Path] = {}
     peaks: dict[Path, float] = {}
+    other_channels: dict[int, list[Path]] = {}
     for relative in list_images(images):
         source = root / relative
         try:
@@ -129,10 +131,7 @@ def _plan(
         shapes = {page.shape for page in pages}
         n_channels = max(shape[2] for shape in shapes)
         if n_channels != segmenter.n_image_channels_:
-            faults.append(
-                f"{source} has {count(n_channels, 'channel')}, the model was trained on "
-                f"{segmenter.n_image_channels_}: save it as the training images are"
-            )
+            other_channels.setdefault(n_channels, []).append(source)
         elif len(shapes) > 1:
             faults.append(f"{source} has pages of different sizes: save them as separate files")
         if len(relative.parts) > 1 and relative.parts[0] in EXTRAS:
@@ -158,11 +157,25 @@ def _plan(
                 faults.append(f"{path} would be among the images: choose an output folder elsewhere")
             taken[path] = source
         jobs.append(job)
+    faults += [
+        f"{_named(sources)} {count(n_channels, 'channel')}, the model was trained on {segmenter.n_image_channels_}: "
+        f"save {'it' if len(sources) == 1 else 'them'} as the training images are"
+        for n_channels, sources in other_channels.items()
+    ]
     if faults:
         more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
         raise InputError("; ".join(faults[:5]) + more)
     _warn_of_other_scale(peaks, getattr(segmenter, "summary_", {}).get("peaks"))
     return jobs
+
+
+def _named(sources: Sequence[Path]) -> str:
+    """Say of one file, or of so many of which the first are named, that it has, or they have."""
+    if len(sources) == 1:
+        return f"{sources[0]} has"
+    names = [str(source) for source in sources[:_N_NAMED]]
+    more = [f"and {len(sources) - _N_NAMED} more"] if len(sources) > _N_NAMED else []
+    return f"{count(len(sources), 'file')} ({', '.join([*names, *more])}) have"
 
 
 def _warn_of_other_scale(peaks: Mapping[Path, float], trained: Sequence[float] | None) -> None:

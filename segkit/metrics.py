@@ -16,6 +16,7 @@ from scipy.ndimage import binary_erosion, distance_transform_edt
 
 from segkit.errors import InputError
 from segkit.statistics import bootstrap_interval
+from segkit.words import count
 
 FloatArray = NDArray[np.float64]
 
@@ -107,7 +108,8 @@ def score_masks(
     """
     if len(truths) != len(predictions) or not len(truths):
         raise InputError(
-            f"{len(truths)} true masks and {len(predictions)} predictions: give as many of each, at least one"
+            f"{count(len(truths), 'true mask')} and {count(len(predictions), 'prediction')}: "
+            f"give as many of each, at least one"
         )
     counts = np.array(
         [

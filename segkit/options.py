@@ -80,10 +80,15 @@ def _find(path: Path) -> Path:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
+    known = sorted(file.stem for file in shipped("").parent.glob("*.yaml"))
     try:
         text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise ConfigError(
+            f"configuration {path}: no such file: check its name, or give that of one that comes with segkit: "
+            f"{', '.join(known)}"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
-        known = sorted(file.stem for file in shipped("").parent.glob("*.yaml"))
         raise ConfigError(
             f"configuration {path} cannot be read ({error}): give a YAML file, or the name of one that comes with "
             f"segkit: {', '.join(known)}"

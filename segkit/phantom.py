@@ -16,6 +16,7 @@ from scipy import ndimage
 from skimage.draw import line_aa
 
 from segkit.errors import InputError
+from segkit.words import count
 
 FloatArray = NDArray[np.float64]
 
@@ -74,7 +75,7 @@ def make_demo_set(
     """
     if n_images < 1 or min(shape) < 64:
         raise InputError(
-            f"{n_images} pictures of {shape[0]} x {shape[1]} pixels, "
+            f"{count(n_images, 'picture')} of {shape[0]} x {shape[1]} pixels, "
             f"expected at least 1 of 64 x 64: ask for more"
         )
     seeds = np.random.SeedSequence(random_state).spawn(n_images)

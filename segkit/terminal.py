@@ -73,7 +73,7 @@ def describe_training(summary: dict[str, Any], label_map: LabelMap, *, choices: 
     more = [f"and {len(kernels) - MOST_NAMES} more"] if len(kernels) > MOST_NAMES else []
     chosen = [
         *chosen_bank(summary),
-        f"Kept {sum(kept.values())} of {summary['n_channels']} channels: "
+        f"Kept {sum(kept.values())} of {count(summary['n_channels'], 'channel')}: "
         + ", ".join(f"{group} {number}" for group, number in kept.items()),
         "Kernel weights: " + ", ".join([*shown, *more]),
     ]

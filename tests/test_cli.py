@@ -109,7 +109,7 @@ def test_main_job_from_train_to_scores(folder, model, segkit):
         "predict", model, folder / "images", "-o", folder / "out", "--probability", "--overlay"
     )
     assert code == 0
-    assert "3 masks in" in out
+    assert "3 mask files in" in out
     assert files_below(folder / "out") == sorted(
         [f"{name}.png" for name in ("a/one", "a/two words", "b/drei-ü")]
         + [f"overlay/{name}.png" for name in ("a/one", "a/two words", "b/drei-ü")]
@@ -198,9 +198,10 @@ def test_inspect_model_and_folders(folder, model, segkit):
     assert "cell" in out
     assert "no such file or folder" in refused(segkit, folder, "inspect", folder / "gone")
     (folder / "masks" / "a" / "one.png").unlink()
-    code, out, _ = segkit("inspect", folder / "images", folder / "masks")
+    code, out, err = segkit("inspect", folder / "images", folder / "masks")
     assert code == 2
     assert "fault: 1 image without mask of the same stem (a/one)" in out
+    assert err == "segkit: 1 fault above: to be mended before training\n"
 
 
 def test_pages_of_a_tiff_are_images(tmp_path, segkit):
@@ -213,10 +214,11 @@ def test_pages_of_a_tiff_are_images(tmp_path, segkit):
     assert (
         segkit("train", tmp_path / "images", tmp_path / "masks", "-o", tmp_path / "m.segkit", *FAST)[0] == 0
     )
-    code, _, err = segkit(
+    code, out, err = segkit(
         "predict", tmp_path / "m.segkit", tmp_path / "images", "-o", tmp_path / "out", "--overlay"
     )
     assert code == 0, err
+    assert re.match(r"1 mask file in \S+ \(\d+\.\d\d s a file\)\n", out)
     assert files_below(tmp_path / "out") == [
         "overlay/z-001.png",
         "overlay/z-002.png",

@@ -64,9 +64,9 @@ def test_a_benchmark_writes_results_and_a_report(folder, tmp_path, monkeypatch, 
         (["--set", "forset.n_estimators=4"], "there is no method forset: the nearest is forest"),
         (["--train-sizes", "two"], "--train-sizes two: give numbers of images"),
         (["--methods", "magic"], "method magic: choose among"),
-        (["--groups", "none.csv"], "groups none.csv cannot be read"),
-        (["--test", "none.txt"], "list none.txt cannot be read"),
-        (["--train-sizes", "7"], "6 annotated images are too few for any of the sizes 7"),
+        (["--groups", "none.csv"], "groups none.csv: no such file: check its name"),
+        (["--test", "none.txt"], "list none.txt: no such file: check its name"),
+        (["--train-sizes", "7"], "6 annotated images, too few for any of the sizes 7"),
     ],
 )
 def test_bad_options_are_one_line(folder, tmp_path, monkeypatch, capsys, options, message):
@@ -91,7 +91,7 @@ def test_an_interruption_tells_what_is_kept(folder, tmp_path, monkeypatch, capsy
     monkeypatch.setattr("subprocess.run", interrupted)
     assert run(monkeypatch, *arguments) == 130
     assert capsys.readouterr().err.splitlines()[-2:] == [
-        "1 of 2 runs are kept: the same command with --resume goes on",
+        "1 of 2 runs kept: the same command with --resume goes on",
         "segkit: interrupted",
     ]
 

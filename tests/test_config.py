@@ -110,6 +110,16 @@ def test_the_orbit_bank_has_options_of_its_own():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
+        (
+            "bank.name=vgg17",
+            "bank.name='vgg17': neither one of segkit's banks (scattering, modules, multiscale, elongated, orbit, position, "
+            "stacked) nor a network of torchvision (vgg16, vgg19, squeezenet1_0, resnet18 and more): the nearest is vgg19",
+        ),
+        (
+            "bank.name=scatering",
+            "nor a network of torchvision (vgg16, vgg19, squeezenet1_0, resnet18 and more): the nearest is scattering",
+        ),
+        ("bank=[{name: multi}, {name: vgg16}]", "bank.0.name='multi': neither one of segkit's banks"),
         ("bank.orbit=d8", "bank.orbit='d8': input should be d4 or a number of angles, 1 or more"),
         ("bank.orbit=0", "bank.orbit=0: input should be d4 or a number of angles, 1 or more"),
         ("bank.orbit=2.5", "bank.orbit=2.5: input should be d4 or a number of angles, 1 or more"),

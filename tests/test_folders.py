@@ -84,6 +84,20 @@ def test_nothing_is_written_unless_all_can_be(segmenter, images, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_images_of_other_channels_are_told_of_together(segmenter, images, tmp_path):
+    for index in range(5):
+        write_image(images / f"rgb{index}.png", np.zeros((*SHAPE, 3)))
+    tifffile.imwrite(images / "five.tif", np.zeros((5, *SHAPE), dtype=np.uint8), metadata={"axes": "CYX"})
+    with pytest.raises(InputError) as error:
+        predict_folder(segmenter, images, tmp_path / "out")
+    first = ", ".join(str(images / f"rgb{index}.png") for index in range(3))
+    assert str(error.value) == (
+        f"{images / 'five.tif'} has 5 channels, the model was trained on 1: save it as the training images are; "
+        f"5 files ({first}, and 2 more) have 3 channels, the model was trained on 1: "
+        "save them as the training images are"
+    )
+
+
 def test_two_images_of_one_name_are_refused(segmenter, images, tmp_path):
     write_image(images / "a" / "one.bmp", picture(2)[0])
     with pytest.raises(InputError, match=r"would both become .*one.png: rename one"):

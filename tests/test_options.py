@@ -13,15 +13,24 @@ def test_configurations_that_come_with_segkit_go_by_their_names(tmp_path, monkey
     assert read_options(Path(name))["bank"]["name"] == "vgg16"
     (tmp_path / "vgg16").write_text("bank: {name: multiscale}")
     assert read_options(Path("vgg16")) == {"bank": {"name": "multiscale"}}
-    with pytest.raises(ConfigError, match=r"mine/vgg16\.yaml cannot be read"):  # somebody's own, misspelt
+    with pytest.raises(
+        ConfigError, match=r"mine/vgg16\.yaml: no such file: check its name"
+    ):  # somebody's own, misspelt
         read_options(Path("mine/vgg16.yaml"))
 
 
 def test_unreadable_files(tmp_path):
+    for path in (tmp_path / "none.yaml", tmp_path):
+        with pytest.raises(ConfigError) as error:
+            read_options(path)
+        assert str(error.value).startswith(
+            f"configuration {path}: no such file: check its name, or give that of one that comes with segkit: benchmark, "
+        )
+    (tmp_path / "latin.yaml").write_bytes(b"\xe9")
     with pytest.raises(
         ConfigError, match=r"cannot be read .* that comes with segkit: .*scattering, .*two-networks"
     ):
-        read_options(tmp_path / "none.yaml")
+        read_options(tmp_path / "latin.yaml")
     (tmp_path / "list.yaml").write_text("- 1\n")
     with pytest.raises(ConfigError, match="holds a list"):
         read_options(tmp_path / "list.yaml")

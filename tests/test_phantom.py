@@ -59,5 +59,5 @@ def test_too_small_requests():
     with pytest.raises(InputError) as error:
         make_demo_set(0)
     assert str(error.value) == "0 pictures of 192 x 256 pixels, expected at least 1 of 64 x 64: ask for more"
-    with pytest.raises(InputError, match="1 pictures of 63 x 64 pixels"):
+    with pytest.raises(InputError, match="1 picture of 63 x 64 pixels"):
         make_demo_set(1, shape=(63, 64))

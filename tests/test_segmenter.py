@@ -707,7 +707,7 @@ IMAGE, MASK = picture(0)
 @pytest.mark.parametrize(
     ("images", "masks", "message"),
     [
-        ([IMAGE, IMAGE], [MASK], "2 images and 1 masks: give one mask for each image"),
+        ([IMAGE, IMAGE], [MASK], "2 images and 1 mask: give one mask for each image"),
         ([], [], "0 images and 0 masks"),
         ([IMAGE], [MASK[:-1]], "image 0 is 44 x 52, its mask 43 x 52"),
         ([IMAGE], [np.zeros_like(MASK)], "masks hold 0, expected at least two classes"),

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from segkit.errors import InputError
+from segkit.words import count
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def few_shot_split(
     Split(train=('c', 'a'), test=('b', 'd'))
     """
     if n_train < 1:
-        raise InputError(f"{n_train} training images asked for: give 1 or more")
+        raise InputError(f"{count(n_train, 'training image')} asked for: give 1 or more")
     unknown = sorted(set(test or ()) - set(stems)) + sorted(
         set(stems) - set(stems if groups is None else groups)
     )
@@ -89,7 +90,7 @@ def few_shot_split(
     candidates = [stem for name in train_names for stem in members[name]]
     if len(candidates) < n_train:
         raise InputError(
-            f"{n_train} training images asked for, but of {len(stems)} only {len(candidates)} are left beside the "
+            f"{count(n_train, 'training image')} asked for, but of {len(stems)} only {len(candidates)} are left beside the "
             f"test images: annotate more, or leave that size out"
         )
     tested = test if test is not None else [stem for name in test_names for stem in members[name]]
@@ -122,12 +123,16 @@ def read_groups(path: Path, stems: Sequence[str], *, files: Sequence[str] | None
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise InputError(f"groups {path}: no such file: check its name") from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"groups {path} cannot be read ({error}): give a CSV file of stem,group") from error
     listed: dict[str, str] = {}
     for number, row in enumerate(rows, 1):
         if len(row) != 2:
-            raise InputError(f"groups {path}, line {number} has {len(row)} columns: give two, stem,group")
+            raise InputError(
+                f"groups {path}, line {number} has {count(len(row), 'column')}: give two, stem,group"
+            )
         stem, group = (cell.strip() for cell in row)
         if not group:
             raise InputError(f"groups {path}, line {number} gives {stem} no group: give it one")
@@ -168,6 +173,8 @@ def read_stem_list(path: Path, stems: Sequence[str]) -> list[str]:
     """
     try:
         lines = {line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()} - {""}
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise InputError(f"list {path}: no such file: check its name") from error
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"list {path} cannot be read ({error}): give a text file of one stem a line"

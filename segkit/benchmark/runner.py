@@ -25,6 +25,7 @@ from segkit.benchmark.results import FORMAT_VERSION, read_json, write_csv, write
 from segkit.errors import InputError, OutputError
 from segkit.evaluate import TOLERANCE
 from segkit.images import LabelMap, load_pairs
+from segkit.words import count
 
 USUAL_PICTURE_SIZE = 5
 WRITTEN = ("units", "predictions", "results.json", "results.csv", "manifest.json", "index.html")
@@ -96,7 +97,7 @@ class Benchmark:
         self.units = list(self._plan())
         if not self.units:
             raise InputError(
-                f"{len(self.stems)} annotated images are too few for any of the sizes "
+                f"{count(len(self.stems), 'annotated image')}, too few for any of the sizes "
                 f"{', '.join(map(str, self.train_sizes))}: annotate more, or ask for smaller --train-sizes"
             )
         self._data_digest = digest_files(self.images, self.masks)

@@ -13,6 +13,8 @@ from segkit.errors import InputError
 
 UNLABELLED = 255
 _N_SPELLED_OUT = 10
+# Masks of more values rarely hold a class for each.
+_MOST_CLASSES = 10
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class LabelMap:
     def __post_init__(self) -> None:
         if not 2 <= len(self.values) <= UNLABELLED:
             raise InputError(
-                f"label map of {len(self.values)} classes, expected 2 to {UNLABELLED}: "
+                f"label map of {len(self.values)} class{'' if len(self.values) == 1 else 'es'}, expected 2 to {UNLABELLED}: "
                 f"name each class once in data.labels"
             )
         known = [*self.values, *([] if self.unlabelled is None else [self.unlabelled])]
@@ -105,6 +107,12 @@ class LabelMap:
             )
             label_map._check(found)
             return label_map
+        if len(found) > _MOST_CLASSES:
+            raise InputError(
+                f"masks hold {len(found)} values ({_and(found)}), expected one for each class: if they number objects, "
+                f"set every value above 0 to one value; if edges are blurred (by JPEG or resizing), threshold them; "
+                f"if they are classes, name them, --set data.labels='{{0: background, 1: cell, ...}}'"
+            )
         if len(found) > 2:
             raise InputError(
                 f"masks hold {len(found)} values ({_and(found)}), and which class each is cannot be known: "

@@ -24,8 +24,10 @@ from segkit.images.read import (
     read_mask_with_notes,
     read_pages,
 )
+from segkit.words import count
 
 _N_SPELLED_OUT = 10
+_N_ODD_NAMED = 3
 
 
 class Pair(NamedTuple):
@@ -104,12 +106,12 @@ class Inspection:
 
     def describe(self) -> str:
         """Tell all of it in a few lines: counts, shapes, mask values, how they are read, faults."""
-        lines = [_count(self.stems, "annotated image")]
+        lines = [count(len(self.stems), "annotated image")]
         if self.stems:
             n_pixels = sum(self.value_counts.values())
-            shapes = [f"{' x '.join(map(str, shape))} ({count})" for shape, count in self.shapes.items()]
-            dtypes = [f"{dtype} ({count})" for dtype, count in self.dtypes.items()]
-            values = [f"{value} ({count / n_pixels:.2%})" for value, count in self.value_counts.items()]
+            shapes = [f"{' x '.join(map(str, shape))} ({number})" for shape, number in self.shapes.items()]
+            dtypes = [f"{dtype} ({number})" for dtype, number in self.dtypes.items()]
+            values = [f"{value} ({number / n_pixels:.2%})" for value, number in self.value_counts.items()]
             lines += [
                 f"shapes: {_first(shapes)}",
                 f"dtypes: {_first(dtypes)}",
@@ -159,7 +161,7 @@ def list_images(folder: str | Path, extensions: Sequence[str] = IMAGE_EXTENSIONS
     found = sorted(path for path in relative if not any(part.startswith(".") for part in path.parts))
     if not found:
         others = Counter(path.suffix.lower() or "no extension" for path in candidates if path.is_file())
-        there = ", ".join(f"{count} of {suffix}" for suffix, count in others.most_common(3))
+        there = ", ".join(f"{number} of {suffix}" for suffix, number in others.most_common(3))
         raise InputError(
             f"{folder}: no images, expected files that end in {', '.join(extensions)}"
             + (f", found {there}: save them in one of these formats" if there else ": check the folder")
@@ -173,8 +175,8 @@ def pair(images: str | Path, masks: str | Path) -> list[Pair]:
     Parameters
     ----------
     images, masks : str or Path
-        Two folders, or two files. Sub-folders must match too: ``images/a/1.png`` belongs to
-        ``masks/a/1.tif``.
+        Two folders, two files, or one image file and a folder. Sub-folders must match too: ``images/a/1.png``
+        belongs to ``masks/a/1.tif``. The mask of one image file lies at the top of the folder, or in one place below.
 
     Returns
     -------
@@ -185,7 +187,7 @@ def pair(images: str | Path, masks: str | Path) -> list[Pair]:
     ------
     InputError
         If a folder holds no images, an image lacks its mask or a mask its image, or two files of one
-        folder share a stem; every such stem is in the message.
+        folder share a stem; every such stem is in the message. If one mask file is given for a folder of images.
     """
     pairs, faults = _match(images, masks)
     _raise(faults)
@@ -210,7 +212,7 @@ def load_pairs(
     Parameters
     ----------
     images, masks : str or Path
-        Two folders, or two files, as `pair` matches them.
+        Folders or files, as `pair` matches them.
     labels : mapping of int to str, optional
         The class name of each mask value, as in `LabelMap.infer`.
     unlabelled : int, optional
@@ -233,7 +235,7 @@ def load_pairs(
     faults += _uneven_channels([item.image.shape for item in items])
     faults += _unannotated(items, unlabelled)
     values_of = {item.stem: np.unique(item.mask).tolist() for item in items}
-    label_map = _infer(set().union(*values_of.values()), labels, unlabelled, faults)
+    label_map = _infer(values_of, labels, unlabelled, faults)
     _raise(faults)
     assert label_map is not None  # or there was a fault to raise
     messages += _of_one_class(values_of, label_map)
@@ -259,7 +261,7 @@ def inspect_pairs(
     Parameters
     ----------
     images, masks : str or Path
-        Two folders, or two files, as `pair` matches them.
+        Folders or files, as `pair` matches them.
     labels : mapping of int to str, optional
         The class name of each mask value, as in `LabelMap.infer`.
     unlabelled : int, optional
@@ -287,7 +289,7 @@ def inspect_pairs(
         value_counts.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
     faults += _same_names(stems)
     faults += _uneven_channels(list(shapes.elements()))
-    label_map = _infer(value_counts, labels, unlabelled, faults)
+    label_map = _infer(values_of, labels, unlabelled, faults)
     if label_map is not None:
         messages = [label_map.describe(), *messages, *_of_one_class(values_of, label_map)]
     counted = dict(sorted(value_counts.items()))
@@ -295,16 +297,63 @@ def inspect_pairs(
 
 
 def _match(images: str | Path, masks: str | Path) -> tuple[list[Pair], list[str]]:
+    images, masks = Path(images), Path(masks)
+    if images.is_dir() and masks.is_file():
+        return [], [
+            f"{masks}: one mask for the folder {images}, expected a folder of masks: give that folder, or one image"
+        ]
     faults: list[str] = []
-    image_of, mask_of = by_stem(images, faults), by_stem(masks, faults)
+    image_of = by_stem(images, faults)
+    if images.is_file() and masks.exists():
+        return [entry for image in image_of.values() for entry in _pair_file(image, masks, faults)], faults
+    mask_of = by_stem(masks, faults)
     if image_of and mask_of:
         faults += _unpaired(image_of, mask_of)
     both = sorted(image_of.keys() & mask_of.keys())
     return [Pair(stem, image_of[stem], mask_of[stem]) for stem in both], faults
 
 
+def _pair_file(image: Path, masks: Path, faults: list[str]) -> list[Pair]:
+    """Match one image with a mask file, or with that of its stem in a folder: at its top, or in one place below."""
+    paths = _paths_by_stem(masks, faults)
+    if masks.is_file():
+        return [Pair("", image, path) for [path] in paths.values()]
+    if not paths:
+        return []
+    stem = unicodedata.normalize("NFC", image.stem)
+    own = [
+        (name, path)
+        for name, same in paths.items()
+        for path in same
+        if name.rpartition("/")[2] == stem and not path.samefile(image)
+    ]
+    found = [path for name, path in own if name == stem] or [path for _, path in own]
+    if len(found) == 1:
+        return [Pair(stem, image, found[0])]
+    if found:
+        told = _first([str(path) for path in found])
+        faults.append(
+            f"{image}: {len(found)} masks of the stem {stem} ({told}), expected one: give that file"
+        )
+    else:
+        faults.append(
+            f"{image}: no mask of the stem {stem} in {masks}: add or rename it, or give the mask file"
+        )
+    return []
+
+
 def by_stem(folder: str | Path, faults: list[str]) -> dict[str, Path]:
     """Give the image file of each stem of a folder; a stem of several files is added to the faults."""
+    paths = _paths_by_stem(folder, faults)
+    faults += [
+        f"{same[0]}: same stem as {same[1].name}, expected one file: remove one"
+        for same in paths.values()
+        if len(same) > 1
+    ]
+    return {stem: same[0] for stem, same in paths.items()}
+
+
+def _paths_by_stem(folder: str | Path, faults: list[str]) -> dict[str, list[Path]]:
     root = _root(Path(folder))
     paths: defaultdict[str, list[Path]] = defaultdict(list)
     try:
@@ -315,14 +364,7 @@ def by_stem(folder: str | Path, faults: list[str]) -> dict[str, Path]:
     for path in listed:
         # one name may be spelled in two ways: macOS splits accents from letters, other systems do not
         paths[unicodedata.normalize("NFC", path.with_suffix("").as_posix())].append(root / path)
-    if Path(folder).is_file():
-        return {"": root / listed[0]}
-    faults += [
-        f"{same[0]}: same stem as {same[1].name}, expected one file: remove one"
-        for same in paths.values()
-        if len(same) > 1
-    ]
-    return {stem: same[0] for stem, same in paths.items()}
+    return paths
 
 
 def _root(folder: Path) -> Path:
@@ -335,7 +377,7 @@ def _unpaired(image_of: Mapping[str, Path], mask_of: Mapping[str, Path]) -> list
         (sorted(mask_of.keys() - image_of.keys()), "mask", "image"),
     ]
     faults = [
-        f"{_count(stems, have)} without {lack} of the same stem ({_first(stems)}): add or rename the {lack}"
+        f"{count(len(stems), have)} without {lack} of the same stem ({_first(stems)}): add or rename the {lack}"
         for stems, have, lack in sides
         if stems
     ]
@@ -368,7 +410,7 @@ def _items(
 ) -> Iterator[_Item]:
     if masks and len(masks) != len(pages):
         faults.append(
-            f"{entry.mask}: {_count(masks, 'page')} for {_count(pages, 'page')} of {entry.image}, "
+            f"{entry.mask}: {count(len(masks), 'page')} for {count(len(pages), 'page')} of {entry.image}, "
             f"expected a mask for each: annotate or remove pages"
         )
         return
@@ -409,7 +451,7 @@ def _of_one_class(values_of: Mapping[str, Sequence[int]], label_map: LabelMap) -
             stems[labelled[0]].append(stem)
     names = dict(zip(label_map.values, label_map.names, strict=True))
     return [
-        f"{_count(found, 'mask')} of {names[value]} only ({_first(found)}): right if there is nothing else to see, "
+        f"{count(len(found), 'mask')} of {names[value]} only ({_first(found)}): right if there is nothing else to see, "
         f"else annotate the rest"
         for value, found in stems.items()
         if value in names
@@ -417,15 +459,42 @@ def _of_one_class(values_of: Mapping[str, Sequence[int]], label_map: LabelMap) -
 
 
 def _infer(
-    values: Any, labels: Mapping[int, str] | None, unlabelled: int | None, faults: list[str]
+    values_of: Mapping[str, Sequence[int]],
+    labels: Mapping[int, str] | None,
+    unlabelled: int | None,
+    faults: list[str],
 ) -> LabelMap | None:
-    if not values and faults:  # no mask could be read, which is a fault told already
+    if not values_of and faults:  # no mask could be read, which is a fault told already
         return None
     try:
-        return LabelMap.infer(values, labels=labels, unlabelled=unlabelled)
+        return LabelMap.infer(set().union(*values_of.values()), labels=labels, unlabelled=unlabelled)
     except InputError as fault:
-        faults.append(str(fault))
+        odd = _of_other_values(values_of, unlabelled) if labels is None else None
+        faults.append(odd or str(fault))
         return None
+
+
+def _of_other_values(values_of: Mapping[str, Sequence[int]], unlabelled: int | None) -> str | None:
+    """Tell which masks hold other values than the same two that most hold, if there are such."""
+    sets = {stem: frozenset(values) - {unlabelled} for stem, values in values_of.items()}
+    twos = Counter(found for found in sets.values() if len(found) == 2)
+    if not twos:
+        return None
+    [(usual, _)] = twos.most_common(1)
+    odd = [stem for stem, found in sets.items() if not found <= usual]
+    # a mask of these two and others speaks for classes that are rare
+    if not 0 < len(odd) <= len(sets) / 2 or any(usual < found for found in sets.values()):
+        return None
+    values = [str(value) for value in sorted(set().union(*sets.values()))]
+    more = f" and {len(odd) - _N_ODD_NAMED} more" if len(odd) > _N_ODD_NAMED else ""
+    one = len(odd) == 1
+    return (
+        f"masks hold {len(values)} values ({_first(values)}), without the {'mask' if one else 'masks'} of "
+        f"{', '.join(odd[:_N_ODD_NAMED])}{more} only {' and '.join(map(str, sorted(usual)))}: save "
+        f"{'it' if one else 'them'} with these two, or name every value, for example "
+        f"--set data.labels='{{0: background, 1: cell, 2: border}}', or "
+        f"--set data.unlabelled=VALUE if one of them marks unlabelled pixels"
+    )
 
 
 def _same_names(stems: Sequence[str]) -> list[str]:
@@ -467,10 +536,6 @@ def _first(items: Sequence[str], *, separator: str = ", ") -> str:
     if len(items) > len(told):
         told.append(f"and {len(items) - len(told)} more")
     return separator.join(told)
-
-
-def _count(items: Sequence[Any], noun: str) -> str:
-    return f"{len(items)} {noun}{'s' if len(items) != 1 else ''}"
 
 
 def _size(array: NDArray[Any]) -> str:

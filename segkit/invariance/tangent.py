@@ -25,6 +25,7 @@ from sklearn.utils.validation import validate_data
 
 from segkit.errors import ConfigError, InputError
 from segkit.invariance.samples import validate_samples
+from segkit.words import count
 
 Floats = NDArray[np.float64]
 
@@ -289,7 +290,7 @@ class TangentDistanceClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         if self.n_neighbors > len(images):
             raise InputError(
-                f"n_neighbors={self.n_neighbors} with {len(images)} training images: take at most {len(images)}"
+                f"n_neighbors={self.n_neighbors} with {count(len(images), 'training image')}: take at most {len(images)}"
             )
         if self.n_candidates is not None and self.n_candidates < self.n_neighbors:
             raise ConfigError(

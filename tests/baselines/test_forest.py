@@ -72,5 +72,5 @@ def test_any_bank_serves(pairs):
 
 
 def test_images_must_be_of_the_kind_trained_on(forest):
-    with pytest.raises(InputError, match="image with 1 channels, the model was trained on 3"):
+    with pytest.raises(InputError, match="image with 1 channel, the model was trained on 3"):
         forest.predict(np.zeros((8, 8)))

@@ -57,6 +57,7 @@ def test_too_few_images():
     ("arguments", "message"),
     [
         ({"n_train": 0}, "0 training images asked for: give 1 or more"),
+        ({"n_train": 1, "stems": ["00"]}, "1 training image asked for, but of 1 only 0 are left"),
         ({"n_train": -1}, "-1 training images asked for"),
         ({"test": ["00", "nowhere"]}, "image nowhere: it is tested on but not annotated, or has no group"),
         ({"groups": {"00": "a"}}, "image 01: it is tested on but not annotated, or has no group"),
@@ -84,16 +85,17 @@ def test_groups_of_pages_are_read_by_file_or_by_page(tmp_path):
     ("text", "message"),
     [
         ("a,1\n", "lacks b: give a line"),
-        ("a\n", "line 1 has 1 columns"),
+        ("a\n", "line 1 has 1 column:"),
         ("a,1\nb,2\na,3\n", "line 3 puts a into 3, an earlier one into 1: keep one"),
         ("a,1\nb, \n", "line 2 gives b no group"),
-        (None, "cannot be read"),
+        ("\xe9,1\n", "cannot be read"),
+        (None, r"groups .*groups.csv: no such file: check its name$"),
     ],
 )
 def test_bad_group_files(tmp_path, text, message):
     path = tmp_path / "groups.csv"
     if text is not None:
-        path.write_text(text)
+        path.write_text(text, encoding="latin-1")
     with pytest.raises(InputError, match=message):
         read_groups(path, ["a", "b"])
 
@@ -106,5 +108,8 @@ def test_stem_lists(tmp_path):
         path.write_text(text)
         with pytest.raises(InputError, match=message):
             read_stem_list(path, ["a", "b", "c"])
+    path.write_bytes(b"\xe9")
     with pytest.raises(InputError, match="cannot be read"):
+        read_stem_list(path, ["a"])
+    with pytest.raises(InputError, match=r"list .*none.txt: no such file: check its name$"):
         read_stem_list(tmp_path / "none.txt", ["a"])

@@ -353,7 +353,7 @@ def test_results_of_another_version_are_refused(tmp_path, folder, small_forest):
 
 
 def test_no_size_is_possible(folder, small_forest, tmp_path):
-    with pytest.raises(InputError, match="9 annotated images are too few for any of the sizes 7, 8"):
+    with pytest.raises(InputError, match="9 annotated images, too few for any of the sizes 7, 8"):
         benchmark(folder, tmp_path, [small_forest], train_sizes=[7, 8])
 
 

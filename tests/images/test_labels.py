@@ -82,9 +82,13 @@ def test_what_cannot_be_inferred():
         "name them, for example --set data.labels='{0: background, 1: cell, 2: border}', "
         "or --set data.unlabelled=VALUE if one of them marks unlabelled pixels"
     )
-    assert "masks hold 40 values (0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 30 more)" in complaint(
-        LabelMap.infer, range(40)
+    assert complaint(LabelMap.infer, range(40)) == (
+        "masks hold 40 values (0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 30 more), expected one for each class: "
+        "if they number objects, set every value above 0 to one value; "
+        "if edges are blurred (by JPEG or resizing), threshold them; "
+        "if they are classes, name them, --set data.labels='{0: background, 1: cell, ...}'"
     )
+    assert "if they number objects" not in complaint(LabelMap.infer, range(10))
     assert complaint(LabelMap.infer, [7]) == (
         "masks hold 7, expected at least two classes: add an image in which another class is annotated"
     )
@@ -113,7 +117,7 @@ def test_ids_outside_the_map():
 
 def test_maps_that_are_none():
     assert complaint(LabelMap, (0,), ("a",)) == (
-        "label map of 1 classes, expected 2 to 255: name each class once in data.labels"
+        "label map of 1 class, expected 2 to 255: name each class once in data.labels"
     )
     assert complaint(LabelMap, (0, 1), ("a", "a")) == (
         "label map with values 0 and 1 and names a and a, expected each once: "

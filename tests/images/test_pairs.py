@@ -9,6 +9,7 @@ from PIL import Image
 
 from segkit.errors import InputError
 from segkit.images import IMAGE_EXTENSIONS, inspect_pairs, list_images, load_pairs, pair
+from segkit.images.pairs import by_stem
 
 NOISE = np.random.default_rng(0).integers(0, 255, (6, 8, 3)).astype(np.uint8)
 MASK = np.where(NOISE[:, :, 0] > 120, 255, 0).astype(np.uint8)
@@ -90,6 +91,40 @@ def test_two_files_make_a_pair_whatever_their_names(tmp_path):
     assert dataset.stems == ["picture"]
 
 
+def test_one_image_finds_its_mask_in_a_folder(complete, tmp_path):
+    images, masks = complete
+    assert pair(images / "b.png", masks) == [("b", images / "b.png", masks / "b.tif")]
+    below = pair(images / "süß" / "ñ.png", masks)
+    assert below == [("ñ", images / "süß" / "ñ.png", masks / "süß" / "ñ.tif")]
+    save(masks / "süß" / "b.png", MASK)
+    assert pair(images / "b.png", masks)[0].mask == masks / "b.tif"
+    beside = save(images / "masks" / "b.png", MASK)
+    assert pair(images / "b.png", images) == [("b", images / "b.png", beside)]
+    assert by_stem(images / "b.png", []) == {"b": images / "b.png"}
+    assert load_pairs(images / "b.png", masks).stems == inspect_pairs(images / "b.png", masks).stems == ["b"]
+
+
+def test_one_image_without_a_mask_of_its_own(complete):
+    images, masks = complete
+    lonely = save(images / "lonely.png", NOISE)
+    for folder in (masks, images):
+        assert complaint(pair, lonely, folder) == (
+            f"{lonely}: no mask of the stem lonely in {folder}: add or rename it, or give the mask file"
+        )
+    two = [save(masks / name / "lonely.png", MASK) for name in "xy"]
+    assert complaint(pair, lonely, masks) == (
+        f"{lonely}: 2 masks of the stem lonely ({two[0]}, {two[1]}), expected one: give that file"
+    )
+    assert inspect_pairs(lonely, masks).faults == [complaint(load_pairs, lonely, masks)]
+
+
+def test_one_mask_for_a_folder_of_images(complete):
+    images, masks = complete
+    assert complaint(load_pairs, images, masks / "b.tif") == (
+        f"{masks / 'b.tif'}: one mask for the folder {images}, expected a folder of masks: give that folder, or one image"
+    )
+
+
 def test_every_unpaired_stem_is_counted_and_ten_are_named(folders):
     images, masks = folders
     for index in range(12):
@@ -166,6 +201,57 @@ def test_masks_of_one_class_are_told(folders):
         ]
 
 
+def save_masks(folders, values_of):
+    images, masks = folders
+    for stem, values in values_of.items():
+        save(images / f"{stem}.png", NOISE)
+        save(masks / f"{stem}.png", np.resize(np.array(values, dtype=np.uint8), (6, 8)))
+    return folders
+
+
+@pytest.mark.parametrize(
+    ("values_of", "told"),
+    [
+        (
+            {"a": [0, 255], "b": [0, 1], "c": [0, 255], "d": [0]},
+            "3 values (0, 1, 255), without the mask of b only 0 and 255: save it",
+        ),
+        ({"a": [0, 1], "b": [0, 255]}, "3 values (0, 1, 255), without the mask of b only 0 and 1: save it"),
+        (
+            {"a": range(40), "b": [0, 255]},
+            "41 values (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, and 31 more), without the mask of a only 0 and 255: save it",
+        ),
+        (
+            {**{stem: [0, 255] for stem in "abcd"}, "e": [0, 1], "f": [0, 2], "g": [3], "h": [0, 3]},
+            "5 values (0, 1, 2, 3, 255), without the masks of e, f, g and 1 more only 0 and 255: save them",
+        ),
+    ],
+)
+def test_masks_of_other_values_than_most_are_named(folders, values_of, told):
+    save_masks(folders, values_of)
+    message = complaint(load_pairs, *folders)
+    assert message.startswith(
+        f"masks hold {told} with these two, or name every value, for example --set data.labels="
+    )
+    assert inspect_pairs(*folders).faults == [message]
+
+
+@pytest.mark.parametrize(
+    "values_of",
+    [
+        {"a": [0, 1, 2], "b": [0, 1]},
+        {"a": [0, 1, 2], "b": [0, 1], "c": [0, 1]},
+        {"a": [0, 1], "b": [0, 2], "c": [1, 2]},
+        {"a": [0], "b": [1], "c": [2]},
+    ],
+)
+def test_no_mask_is_named_where_all_may_be_right(folders, values_of):
+    save_masks(folders, values_of)
+    assert complaint(load_pairs, *folders).startswith(
+        "masks hold 3 values (0, 1 and 2), and which class each is cannot be known: name them"
+    )
+
+
 def test_scribbles_and_named_classes(folders):
     images, masks = folders
     save(images / "a.png", NOISE)
@@ -222,7 +308,9 @@ def test_every_fault_in_one_message(faulty):
         "images differ in their number of channels (1 with 1, 3 with 3), expected one: "
         "convert all to grey or all to RGB"
     )
-    assert rest[5].startswith("masks hold 3 values (0, 7 and 255), and which class each is cannot be known")
+    assert rest[5].startswith(
+        "masks hold 3 values (0, 7, 255), without the mask of grey only 0 and 255: save it with these two"
+    )
 
 
 def test_ten_files_of_one_fault_are_named(folders):
