@@ -26,6 +26,7 @@ from segkit.metrics import (
     score_masks,
 )
 from segkit.statistics import FEW_IMAGES
+from segkit.words import count
 
 TOLERANCE = 2.0
 
@@ -171,13 +172,15 @@ def read_folders(
         labels = {value: str(value) for value in classes} if len(classes) > 2 else None
     label_map = LabelMap.infer(values, labels=labels, unlabelled=unlabelled)
     notes = [f"predictions hold {_listed(strange)}, no true mask does"] if strange else []
-    notes += [f"{n_unused} predictions have no true mask and were left out"] if n_unused else []
-    noun = "images"
+    notes += [f"{count(n_unused, 'prediction')} without a true mask left out"] if n_unused else []
+    noun = "image"
     if len(matched) < len(items):
-        noun = "files"
-        notes.append(f"{len(items)} pages of {len(matched)} files: intervals resample files, not pages")
+        noun = "file"
+        notes.append(
+            f"{len(items)} pages of {count(len(matched), 'file')}: intervals resample files, not pages"
+        )
     if len(matched) < FEW_IMAGES:
-        notes.append(f"{len(matched)} {noun} give no firm estimate: score {FEW_IMAGES} or more")
+        notes.append(f"no firm estimate from {count(len(matched), noun)}: score {FEW_IMAGES} or more")
     return ReadMasks(
         stems=[item.stem for item in items],
         files=[item.file for item in items],

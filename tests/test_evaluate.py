@@ -27,8 +27,8 @@ def test_folders_are_compared_by_stem(folders):
     assert [image["stem"] for image in result["images"]] == ["a/0", "a/1", "a/2"]
     assert [entry["name"] for entry in result["classes"]] == ["background", "foreground"]
     assert result["notes"] == [
-        "1 predictions have no true mask and were left out",
-        "3 images give no firm estimate: score 10 or more",
+        "1 prediction without a true mask left out",
+        "no firm estimate from 3 images: score 10 or more",
     ]
 
 
@@ -94,7 +94,7 @@ def test_pages_of_a_file_are_resampled_together(tmp_path, rng):
     assert result["interval"] == list(bootstrap_interval(scores, found.files))
     assert result["notes"] == [
         "12 pages of 2 files: intervals resample files, not pages",
-        "2 files give no firm estimate: score 10 or more",
+        "no firm estimate from 2 files: score 10 or more",
     ]
 
 
