@@ -58,9 +58,10 @@ def _known_orbit(orbit: Any) -> Any:
 
 
 def _known_network(name: str) -> str:
+    from torchvision import models
     from torchvision.models import list_models
 
-    networks = list_models()
+    networks = list_models(module=models)
     if name in networks:
         return name
     banks = [kind for kind in _BANK_SCHEMAS if kind != "convnet"]
@@ -150,7 +151,7 @@ class ElongatedConfig(_Section):
     """Lines and edges of any direction (`ElongatedBank`)."""
 
     name: Literal["elongated"]
-    sigmas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (1.0, 2.0, 4.0)
+    sigmas: tuple[PositiveFloat, ...] = (1.0, 2.0, 4.0)
     elongation: Annotated[float, Field(ge=1)] = 3.0
     n_angles: Annotated[int, Field(ge=2)] = 8
     channel_mode: Literal["mean", "each"] = "mean"

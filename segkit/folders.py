@@ -185,12 +185,13 @@ def _warn_of_other_scale(peaks: Mapping[Path, float], trained: Sequence[float] |
     low, high = trained
     odd = [path for path, peak in peaks.items() if 0 < peak < low / OTHER_SCALE or peak > high * OTHER_SCALE]
     if odd:
+        trained_at = " to ".join(dict.fromkeys(f"{peak:.1%}" for peak in trained))
         warnings.warn(
-            f"{odd[0]} has no pixel above {peaks[odd[0]]:.1%} of full scale, training images have up to {low:.1%} to "
-            f"{high:.1%} ({count(len(odd), 'such image')}): if values are scaled otherwise (16 bits are read as 0 to "
+            f"{odd[0]}: the brightest pixel is at {peaks[odd[0]]:.1%} of full scale, of the training images at "
+            f"{trained_at} ({count(len(odd), 'such image')}): if values are scaled otherwise (16 bits are read as 0 to "
             "65535, 8 bits as 0 to 255), save them as the training images are",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

@@ -165,8 +165,25 @@ def test_images_of_another_scale_are_told_of(segmenter, tmp_path, factor, warns,
     told = [str(warning.message) for warning in recwarn if warning.category is UserWarning]
     assert len(told) == warns
     if warns:
-        assert told[0].startswith(f"{folder / 'a.tif'} has no pixel above ")
+        assert told[0].startswith(f"{folder / 'a.tif'}: the brightest pixel is at ")
         assert "(2 such images): if values are scaled otherwise" in told[0]
+
+
+def test_images_between_dark_and_bright_training_images_are_as_they_were(tmp_path, recwarn):
+    images = [picture(0)[0], picture(1)[0] / 40]
+    segmenter = fit([picture(seed)[1] for seed in range(2)])
+    segmenter.fit(images, [picture(seed)[1] for seed in range(2)])
+    low, high = segmenter.summary_["peaks"]
+    assert high / low > 30
+    folder, shown = tmp_path / "images", picture(2)[0] / picture(2)[0].max()
+    folder.mkdir()
+    for number, peak in enumerate((low / 7, 0.9 * low, low * 9, high / 9, high)):
+        tifffile.imwrite(folder / f"{number}.tif", peak * shown)
+    predict_folder(segmenter, folder, tmp_path / "out")
+    assert not [warning for warning in recwarn if warning.category is UserWarning]
+    tifffile.imwrite(folder / "dark.tif", low / 9 * shown)
+    with pytest.warns(UserWarning, match=r"dark.tif: .*\(1 such image\)"):
+        predict_folder(segmenter, folder, tmp_path / "out", overwrite=True)
 
 
 def test_brighter_images_are_told_of(images, tmp_path):
@@ -176,5 +193,5 @@ def test_brighter_images_are_told_of(images, tmp_path):
     assert segmenter.summary_["peaks"] == [
         pytest.approx(pick(image.max() for image in dark)) for pick in (min, max)
     ]
-    with pytest.warns(UserWarning, match="has no pixel above"):
+    with pytest.warns(UserWarning, match="brightest pixel is at 8.* scale, of the training images at 4."):
         predict_folder(segmenter, images, tmp_path / "out")

@@ -47,10 +47,11 @@ class ElongatedBank(FilterBank):
     - edge, :math:`\max_\theta |E_\theta|`,
     - line spread, the standard deviation of :math:`L_\theta` over directions: little where nothing has one.
 
-    Along a vessel, a membrane or the outline of a cell such a filter averages the noise that round filters, as those
-    of `MultiscaleBank`, see in full. The image goes on beyond its edges as in a mirror. The filters
-    are built in the Fourier domain and have no sharp end: `halo` leaves out what lies beyond four standard deviations,
-    so a feature of a tile may differ by some hundredths of its standard deviation from that of the whole image.
+    Along a vessel, a membrane or the outline of a cell such a filter averages the noise that round filters, as
+    those of `MultiscaleBank`, see in full. The image goes on beyond its edges as in a mirror. The filters are built
+    in the Fourier domain and have no sharp end: `halo` leaves out what lies beyond four standard deviations, so (of
+    standard deviations of 1 and more; finer ones ring) a feature of a tile may differ by some hundredths of its
+    standard deviation from that of the whole image.
 
     References
     ----------
@@ -165,10 +166,13 @@ class _Spectrum:
     """Fourier transform of a plane, mirrored so far beyond its edges that what is filtered with it sees no end."""
 
     def __init__(self, plane: FloatArray, margin: int) -> None:
-        self.shape, self.margin = plane.shape, margin
-        padded = np.pad(plane, margin, mode="symmetric")
-        self.size = tuple(fft.next_fast_len(length, real=True) for length in padded.shape)
-        self.values = fft.rfft2(padded, self.size)
+        self.shape = plane.shape
+        self.size = tuple(_fast_length(length, margin) for length in plane.shape)
+        beyond = [(size - length) // 2 for size, length in zip(self.size, plane.shape, strict=True)]
+        self.inside = tuple(
+            slice(width, width + length) for width, length in zip(beyond, plane.shape, strict=True)
+        )
+        self.values = fft.rfft2(np.pad(plane, [(width, width) for width in beyond], mode="symmetric"))
         # The sign of the highest frequency of an even length is open: it would not turn with the image.
         for axis, length in enumerate(self.size):
             if length % 2 == 0:
@@ -184,8 +188,15 @@ class _Spectrum:
 
     def respond(self, transfer: NDArray[Any]) -> FloatArray:
         """Filter the plane by a transfer function; (H, W)."""
-        inside = tuple(slice(self.margin, self.margin + length) for length in self.shape)
         response: FloatArray = fft.irfft2(
             self.values * transfer.astype(np.result_type(transfer, np.float32)), self.size
-        )[inside]
+        )[self.inside]
         return response
+
+
+def _fast_length(length: int, margin: int) -> int:
+    """Length that is fast to transform, with as much on either side of `length` as `margin` or more."""
+    size = int(fft.next_fast_len(length + 2 * margin, real=True))
+    while (size - length) % 2:
+        size = int(fft.next_fast_len(size + 1, real=True))
+    return size

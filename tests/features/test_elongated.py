@@ -81,6 +81,21 @@ def test_maps_turn_with_the_image(rng, shape):
     np.testing.assert_allclose(bank.dense(image[::-1]), maps[:, ::-1], atol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(40, 50), (41, 37)])
+def test_nothing_is_seen_in_a_constant_image(shape):
+    """Not its frame either."""
+    maps = ElongatedBank(sigmas=[0.7, 1, 3]).dense(np.full(shape, 0.8))
+    np.testing.assert_allclose(maps, 0, atol=1e-6)
+
+
+def test_sigmas_may_come_in_any_order(image):
+    names = [channel.name for channel in ElongatedBank(sigmas=[4, 1]).channels(3)]
+    assert ElongatedBank(sigmas=[4, 1]).halo == ElongatedBank(sigmas=[1, 4]).halo == 48
+    wanted = np.array([names.index(channel.name) for channel in ElongatedBank(sigmas=[1, 4]).channels(3)])
+    found = ElongatedBank(sigmas=[4, 1]).dense(image)[wanted]
+    np.testing.assert_array_equal(found, ElongatedBank(sigmas=[1, 4]).dense(image))
+
+
 def test_wanted_channels_come_in_the_order_asked_for(image):
     bank = ElongatedBank(channel_mode="each")
     for wanted in ([17, 2, 9], [3], [2], [35, 0], []):
