@@ -378,6 +378,11 @@ def _meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, 
     """Names of mask values, and the value of unlabelled pixels, which has an option of its own too."""
     from segkit.config import Config
 
+    for override in overrides or []:
+        if not override.strip().startswith("data."):
+            raise ConfigError(
+                f"--set {override}: only data.labels and data.unlabelled are known here: leave it out"
+            )
     data = Config.load(None, overrides or []).data
     return {"labels": data.labels, "unlabelled": data.unlabelled if unlabelled is None else unlabelled}
 

@@ -83,7 +83,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     known = sorted(file.stem for file in shipped("").parent.glob("*.yaml"))
     try:
         text = path.read_text(encoding="utf-8")
-    except (FileNotFoundError, IsADirectoryError) as error:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise ConfigError(
             f"configuration {path}: no such file: check its name, or give that of one that comes with segkit: "
             f"{', '.join(known)}"

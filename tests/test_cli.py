@@ -260,6 +260,9 @@ def test_three_classes_and_scribbles_by_label_map(tmp_path, segkit):
     code, _, err = segkit("evaluate", tmp_path / "out", tmp_path / "masks", *wrong)
     assert code == 2
     assert "200" in err
+    code, _, err = segkit("evaluate", tmp_path / "out", tmp_path / "masks", "--set", "seed=3")
+    assert code == 2
+    assert "--set seed=3: only data.labels and data.unlabelled are known here" in err
 
 
 def refused(segkit, folder, *arguments):

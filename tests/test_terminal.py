@@ -1,7 +1,15 @@
 from types import SimpleNamespace
 
+import pytest
+
 import segkit.terminal
 from segkit.terminal import describe_benchmark, describe_scores, progress_bars
+
+
+@pytest.fixture(autouse=True)
+def _no_colours(monkeypatch):
+    """With them rich takes any stream for a terminal."""
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
 
 
 def test_a_log_has_a_line_now_and_then(capsys, monkeypatch):

@@ -123,7 +123,7 @@ def read_groups(path: Path, stems: Sequence[str], *, files: Sequence[str] | None
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
-    except (FileNotFoundError, IsADirectoryError) as error:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise InputError(f"groups {path}: no such file: check its name") from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"groups {path} cannot be read ({error}): give a CSV file of stem,group") from error
@@ -173,7 +173,7 @@ def read_stem_list(path: Path, stems: Sequence[str]) -> list[str]:
     """
     try:
         lines = {line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()} - {""}
-    except (FileNotFoundError, IsADirectoryError) as error:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise InputError(f"list {path}: no such file: check its name") from error
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(

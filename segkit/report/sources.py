@@ -119,7 +119,8 @@ def result_of_folders(
         "manifest": {"machine": machine(), "notes": found.notes},
     }
     pairs = [] if images is None else pair(images, masks)
-    shown = {entry.stem or entry.mask.stem: entry.image for entry in pairs}
+    root = masks if masks.is_dir() else masks.parent
+    shown = {entry.mask.relative_to(root).with_suffix("").as_posix(): entry.image for entry in pairs}
 
     def picture(method: str, n_train: int | None, seed: int | None, stem: str) -> Picture | None:  # noqa: ARG001
         index = found.stems.index(stem)

@@ -114,6 +114,17 @@ def test_single_files_show_their_image(tmp_path):
     np.testing.assert_array_equal(shown.image[:, :, 0], np.eye(3, 4))
 
 
+def test_one_image_is_shown_beside_masks_in_sub_folders(tmp_path):
+    write_image(tmp_path / "a.png", np.eye(3, 4))
+    for folder in ("masks", "guesses"):
+        for name in ("a", "b"):
+            write_mask(tmp_path / folder / "day1" / f"{name}.png", TRUTH)
+    _, picture = result_of_folders(tmp_path / "guesses", tmp_path / "masks", tmp_path / "a.png")
+    images = [picture("predictions", None, None, f"day1/{name}").image for name in ("a", "b")]
+    np.testing.assert_array_equal(images[0][:, :, 0], np.eye(3, 4))
+    assert (images[1] == 0.5).all()
+
+
 def test_a_benchmark_shows_the_run_it_kept_and_no_other(tmp_path):
     images, masks = make_demo_set(4, shape=(64, 64))
     for index, (image, mask) in enumerate(zip(images, masks, strict=True)):
