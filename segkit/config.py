@@ -59,9 +59,9 @@ def _known_orbit(orbit: Any) -> Any:
 
 def _known_network(name: str) -> str:
     from torchvision import models
-    from torchvision.models import list_models
 
-    networks = list_models(module=models)
+    classifiers = models.list_models(module=models)
+    networks = [name for name in classifiers if hasattr(models.get_model_weights(name), "IMAGENET1K_V1")]
     if name in networks:
         return name
     banks = [kind for kind in _BANK_SCHEMAS if kind != "convnet"]

@@ -119,6 +119,10 @@ def test_the_orbit_bank_has_options_of_its_own():
             "bank.name=scatering",
             "nor a network of torchvision (vgg16, vgg19, squeezenet1_0, resnet18 and more): the nearest is scattering",
         ),
+        (
+            "bank.name=maskrcnn_resnet50_fpn",
+            "bank.name='maskrcnn_resnet50_fpn': neither one of segkit's banks",
+        ),
         ("bank=[{name: multi}, {name: vgg16}]", "bank.0.name='multi': neither one of segkit's banks"),
         ("bank.orbit=d8", "bank.orbit='d8': input should be d4 or a number of angles, 1 or more"),
         ("bank.orbit=0", "bank.orbit=0: input should be d4 or a number of angles, 1 or more"),
