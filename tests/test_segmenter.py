@@ -567,12 +567,9 @@ def test_probabilities_are_fitted_to_held_out_decisions(data, monkeypatch):
     assert np.corrcoef(choice.decisions[:, 0], labels)[0, 1] > 0.7
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_training_iou_weighs_pixels_and_images(n_classes, monkeypatch):
-    """Few pixels of rare classes, in images of unequal difficulty."""
-    rng = np.random.default_rng(0)
-    images, masks = map(list, zip(*(picture(seed, n_classes=n_classes) for seed in range(3)), strict=True))
-    images[0] = np.clip(images[0] + 0.4 * rng.standard_normal(images[0].shape), 0, 1).astype(np.float32)
+@pytest.fixture
+def draws(monkeypatch):
+    """Pixels that a fit draws: those it selects channels on, those it trains on."""
     seen = []
 
     def draw(*arguments):
@@ -580,8 +577,17 @@ def test_training_iou_weighs_pixels_and_images(n_classes, monkeypatch):
         return seen[-1]
 
     monkeypatch.setattr("segkit.segmenter.draw_pixels", draw)
+    return seen
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_training_iou_weighs_pixels_and_images(n_classes, draws):
+    """Few pixels of rare classes, in images of unequal difficulty."""
+    rng = np.random.default_rng(0)
+    images, masks = map(list, zip(*(picture(seed, n_classes=n_classes) for seed in range(3)), strict=True))
+    images[0] = np.clip(images[0] + 0.4 * rng.standard_normal(images[0].shape), 0, 1).astype(np.float32)
     segmenter = linear(training_pixels=400).fit(images, masks)
-    drawn = seen[1]
+    _, drawn = draws
     assert np.unique(drawn.weight).size == n_classes
     scores = []
     for index, image in enumerate(images):
@@ -603,19 +609,12 @@ def test_training_iou_weighs_pixels_and_images(n_classes, monkeypatch):
     assert segmenter.summary_["training_mean_iou"] == pytest.approx(np.mean(scores), abs=1e-6)
 
 
-def test_scales_and_planes_are_fitted_to_what_pixels_stand_for(monkeypatch):
+def test_scales_and_planes_are_fitted_to_what_pixels_stand_for(draws):
     """A class of few pixels is drawn more often, and weighs no more than it has pixels."""
     images, masks = map(list, zip(*(picture(seed) for seed in range(3)), strict=True))
     masks = [mask * (np.indices(mask.shape)[1] < 24) for mask in masks]
-    seen = []
-
-    def draw(*arguments):
-        seen.append(draw_pixels(*arguments))
-        return seen[-1]
-
-    monkeypatch.setattr("segkit.segmenter.draw_pixels", draw)
     segmenter = linear(training_pixels=400).fit(images, masks)
-    drawn = seen[1]
+    _, drawn = draws
     X = np.empty((drawn.label.size, len(segmenter.channels_)), dtype=np.float32)
     for index, image in enumerate(images):
         mine = drawn.of_image(index)
