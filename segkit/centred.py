@@ -63,44 +63,25 @@ class CentredBank:
                 found.append(own)
         return [np.concatenate(found) for found in features]
 
-    def standardised_maps(
-        self, image: FloatArray, channels: NDArray[np.intp], mean: FloatArray, scale: FloatArray
-    ) -> list[FeatureMaps]:
-        """Compute maps of some channels, centred and standardised on their own grids: interpolation commutes with it.
+    def centre(self, stack: FeatureMaps, shape: tuple[int, ...]) -> FeatureMaps:
+        """Centre maps of an image on their own grid: interpolation, and sums of maps, commute with it.
 
         Parameters
         ----------
-        image : ndarray of shape (H, W, C)
-            The image.
-        channels : ndarray of shape (n,), int
-            The channels, rising.
-        mean, scale : ndarray of shape (n,), float32
-            What is taken off each, after its mean over the image, and what it is divided by.
+        stack : FeatureMaps
+            Channels of the bank, or weighted sums of them.
+        shape : tuple of int
+            Height and width of the image.
 
         Returns
         -------
-        list of FeatureMaps
-            A stack for each grid.
+        FeatureMaps
+            The maps less their means over the image, or as they are.
         """
-        grid = even_grid(image.shape[:2])
-        return [
-            self._standardised(stack, grid, mean[column], scale[column])
-            for stack in self.bank.maps(image, channels)
-            for column in [np.searchsorted(channels, stack.indices)]
-        ]
-
-    def _standardised(
-        self,
-        stack: FeatureMaps,
-        grid: tuple[NDArray[np.float64], NDArray[np.float64]],
-        centre: FloatArray,
-        scale: FloatArray,
-    ) -> FeatureMaps:
-        if self.normalization == "image":
-            centre = centre + stack.sample(*grid).mean(axis=0)
-        values = stack.values - centre[:, None, None]
-        values /= scale[:, None, None]
-        return FeatureMaps(values, stack.indices, stack.stride, stack.offset)
+        if self.normalization == "set":
+            return stack
+        mean = stack.sample(*even_grid(shape)).mean(axis=0)
+        return FeatureMaps(stack.values - mean[:, None, None], stack.indices, stack.stride, stack.offset)
 
 
 def even_grid(shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,37 @@ IntArray = NDArray[np.intp]
 PIXELS_AT_ONCE = 32_768
 
 
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Kept channels as the kernels see them: centred, less `mean`, divided by `scale`.
+
+    Parameters
+    ----------
+    channels : ndarray of shape (n_channels,), int
+        Their positions in the bank, rising.
+    centre : callable
+        Centres maps of channels, or of weighted sums of them, on an image.
+    mean, scale : ndarray of shape (n_channels,), float32
+        Those of the centred channels over the training pixels.
+    """
+
+    channels: IntArray
+    centre: Callable[[FeatureMaps], FeatureMaps]
+    mean: FloatArray
+    scale: FloatArray
+
+    def standardise(self, stack: FeatureMaps) -> FeatureMaps:
+        """Centre and standardise maps of channels."""
+        column = np.searchsorted(self.channels, stack.indices)
+        stack = self.centre(stack)
+        values = stack.values - self.mean[column, None, None]
+        values /= self.scale[column, None, None]
+        return FeatureMaps(values, stack.indices, stack.stride, stack.offset)
+
+
 def decision_maps(
     stacks: Sequence[FeatureMaps],
-    kept: IntArray,
+    columns: Columns,
     kernels: KernelMixture,
     svm: LinearSVM,
     shape: tuple[int, int],
@@ -30,9 +59,9 @@ def decision_maps(
     Parameters
     ----------
     stacks : sequence of FeatureMaps
-        Maps of the kept channels, standardised.
-    kept : ndarray of shape (n_channels,), int
-        Positions of the kept channels in their bank, rising: the columns of the kernels.
+        Maps of the kept channels.
+    columns : Columns
+        What becomes of them.
     kernels : KernelMixture
         Fitted.
     svm : LinearSVM
@@ -43,43 +72,45 @@ def decision_maps(
     Returns
     -------
     ndarray of shape (H, W, n_planes), float32
-        What is linear in the channels is summed on each grid and then interpolated; the channels
-        that the rest sees are interpolated first.
+        What is linear in the channels is summed on each grid, then centred and interpolated; the
+        channels that the rest sees are standardised and interpolated first.
     """
-    n_planes = len(svm.coef_)
-    decisions = np.zeros((*shape, n_planes), dtype=np.float32) + svm.intercept_
+    decisions = np.zeros((*shape, len(svm.coef_)), dtype=np.float32) + svm.intercept_
     planes = kernels.planes(svm.coef_)
     if planes is not None:
-        for summed in _sums(stacks, kept, planes):
-            decisions += summed.upsample(shape).transpose(1, 2, 0)
-    columns = kernels.nonlinear_columns
-    if columns.size:
-        _add_nonlinear(decisions, stacks, kept[columns], kernels.nonlinear_dot, svm.coef_)
+        slopes = planes / columns.scale
+        decisions -= slopes @ columns.mean
+        for summed in _sums(stacks, columns.channels, slopes):
+            decisions += columns.centre(summed).upsample(shape).transpose(1, 2, 0)
+    seen = columns.channels[kernels.nonlinear_columns]
+    if seen.size:
+        of_rest = [
+            columns.standardise(stack.only(seen)) for stack in stacks if np.isin(stack.indices, seen).any()
+        ]
+        _add_nonlinear(decisions, of_rest, kernels.nonlinear_dot, svm.coef_)
     return np.asarray(decisions)
 
 
-def _sums(stacks: Sequence[FeatureMaps], kept: IntArray, planes: FloatArray) -> Iterable[FeatureMaps]:
-    """Sum what is linear in the channels, (n_planes, n_channels), over the maps of each grid."""
+def _sums(stacks: Sequence[FeatureMaps], channels: IntArray, slopes: FloatArray) -> Iterable[FeatureMaps]:
+    """Sum the channels with their slopes, (n_planes, n_channels), over the maps of each grid."""
     sums: dict[tuple[float, ...], FeatureMaps] = {}
     for stack in stacks:
-        values = np.tensordot(planes[:, np.searchsorted(kept, stack.indices)], stack.values, axes=1)
+        values = np.tensordot(slopes[:, np.searchsorted(channels, stack.indices)], stack.values, axes=1)
         grid = (stack.stride, *np.broadcast_to(stack.offset, 2).tolist(), *stack.values.shape[1:])
         if grid in sums:
             values += sums[grid].values
-        sums[grid] = FeatureMaps(values, np.arange(len(planes)), stack.stride, stack.offset)
+        sums[grid] = FeatureMaps(values, np.arange(len(slopes)), stack.stride, stack.offset)
     return sums.values()
 
 
 def _add_nonlinear(
     decisions: FloatArray,
     stacks: Sequence[FeatureMaps],
-    channels: IntArray,
     dot: Callable[[FloatArray, FloatArray], FloatArray],
     coef: FloatArray,
 ) -> None:
-    """Add ``dot(X, coef)`` in blocks of rows, X the values of some channels at each pixel."""
+    """Add ``dot(X, coef)`` in blocks of rows, X the values of the channels at each pixel."""
     height, width = decisions.shape[:2]
-    stacks = [stack.only(channels) for stack in stacks if np.isin(stack.indices, channels).any()]
     column = as_slice(np.concatenate([stack.indices for stack in stacks]).argsort())
     n_rows = max(1, PIXELS_AT_ONCE // width)
     for top in range(0, height, n_rows):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from segkit.base import BaseSegmenter, FloatArray, IdArray, Progress
 from segkit.calibration import PlattScaling, image_threshold
 from segkit.candidates import Candidate, Trial, best_index, can_be_compared
 from segkit.centred import CentredBank
-from segkit.decisions import decision_maps
+from segkit.decisions import Columns, decision_maps
 from segkit.errors import ConfigError, ModelFileError, SegkitError
 from segkit.features import (
     ElongatedBank,
@@ -421,8 +422,10 @@ class Segmenter(BaseSegmenter):
         """Decisions of an image, (H, W) or (H, W, n_classes)."""
         shape = image.shape[:2]
         with single_threaded_blas():
-            stacks = self._centred_bank.standardised_maps(image, self._kept, self._mean, self._scale)
-            decisions = decision_maps(stacks, self._kept, self.kernels_, self.svm_, shape)
+            stacks = self.bank_.maps(image, self._kept)
+            centre = partial(self._centred_bank.centre, shape=shape)
+            columns = Columns(self._kept, centre, self._mean, self._scale)
+            decisions = decision_maps(stacks, columns, self.kernels_, self.svm_, shape)
         return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
 
     def _labels(self, decisions: FloatArray) -> NDArray[np.intp]:

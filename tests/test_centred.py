@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from segkit.centred import GRID, CentredBank, even_grid
-from segkit.features import MultiscaleBank, ScatteringBank, StackedBank
+from segkit.features import FeatureMaps, MultiscaleBank, ScatteringBank, StackedBank
 from segkit.sampling import draw_pixels
 
 BANK = StackedBank([ScatteringBank(J=2, L=2, angles="averaged"), MultiscaleBank(sigma_max=2)])
@@ -62,14 +62,25 @@ def test_draws_are_read_in_one_pass(image):
 
 
 @pytest.mark.parametrize("normalization", ["image", "set"])
-def test_maps_hold_the_standardised_features_of_pixels(image, normalization):
+def test_centred_maps_hold_the_centred_features_of_pixels(image, normalization):
     bank, channels = CentredBank(BANK, normalization), np.array([0, 2, 5, 9, 12])
-    rng = np.random.default_rng(3)
-    mean, scale = rng.random((2, 5)).astype(np.float32) + 0.5
     rows, cols = np.indices((44, 60)).reshape(2, -1)
-    stacks = bank.standardised_maps(image, channels, mean, scale)
-    assert sorted(np.concatenate([stack.indices for stack in stacks])) == channels.tolist()
-    expected = (bank.sample(image, rows, cols, channels) - mean) / scale
-    for stack in stacks:
+    expected = bank.sample(image, rows, cols, channels)
+    found = 0
+    for stack in BANK.maps(image, channels):
         columns = np.searchsorted(channels, stack.indices)
-        np.testing.assert_allclose(stack.sample(rows, cols), expected[:, columns], atol=1e-4)
+        centred = bank.centre(stack, (44, 60))
+        assert centred.indices is stack.indices
+        np.testing.assert_allclose(centred.sample(rows, cols), expected[:, columns], atol=1e-5)
+        found += columns.size
+    assert found == channels.size
+
+
+def test_the_sum_of_centred_maps_is_the_centred_sum(image):
+    bank = CentredBank(BANK, "image")
+    stack = max(BANK.maps(image), key=lambda stack: len(stack.values))
+    weights = np.random.default_rng(3).standard_normal((2, len(stack.values))).astype(np.float32)
+    expected = np.tensordot(weights, bank.centre(stack, (44, 60)).values, axes=1)
+    summed = np.tensordot(weights, stack.values, axes=1)
+    found = bank.centre(FeatureMaps(summed, np.arange(2), stack.stride, stack.offset), (44, 60))
+    np.testing.assert_allclose(found.values, expected, atol=1e-4)
