@@ -9,25 +9,18 @@ included.
 
 import argparse
 import os
-import resource
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common import result_path, sgemm_rate, write_result
+from benchmarks.common import peak_bytes, result_path, sgemm_rate, write_result
 from segkit.benchmark.machine import machine
 from segkit.invariance import Rotation
 from segkit.invariance.orbit import OrbitFourier
 from segkit.kernels import Gaussian
 
 SIDE = 28
-
-
-def peak_bytes():
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def measure(n_images, n_templates, n_turns):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit.base import FloatArray, Progress
-from segkit.features import FeatureMaps, FilterBank
+from segkit.features import FilterBank
 from segkit.sampling import PixelSample
 
 # The mean of a channel over an image is taken over a grid of so many rows and columns.
@@ -36,13 +36,11 @@ class CentredBank:
         self, image: FloatArray, rows: NDArray[Any], cols: NDArray[Any], channels: NDArray[np.intp] | None
     ) -> FloatArray:
         """Features of some pixels of an image, (n, n_channels)."""
-        if self.normalization == "set":
-            return self.bank.sample(image, rows, cols, channels)
-        grid = even_grid(image.shape[:2])
+        grid = self.grid(image.shape)
         X = self.bank.sample(
             image, np.concatenate([rows, grid[0]]), np.concatenate([cols, grid[1]]), channels
         )
-        return np.asarray(X[: len(rows)] - X[len(rows) :].mean(axis=0))
+        return X[: len(rows)] - mean_over(X[len(rows) :])
 
     def sample_draws(
         self,
@@ -63,28 +61,18 @@ class CentredBank:
                 found.append(own)
         return [np.concatenate(found) for found in features]
 
-    def centre(self, stack: FeatureMaps, shape: tuple[int, ...]) -> FeatureMaps:
-        """Centre maps of an image on their own grid: interpolation, and sums of maps, commute with it.
-
-        Parameters
-        ----------
-        stack : FeatureMaps
-            Channels of the bank, or weighted sums of them.
-        shape : tuple of int
-            Height and width of the image.
-
-        Returns
-        -------
-        FeatureMaps
-            The maps less their means over the image, or as they are.
-        """
-        if self.normalization == "set":
-            return stack
-        mean = stack.sample(*even_grid(shape)).mean(axis=0)
-        return FeatureMaps(stack.values - mean[:, None, None], stack.indices, stack.stride, stack.offset)
+    def grid(self, shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Rows and columns of the pixels over which channels of an image are averaged; none if they stay as they are."""
+        rows, cols = even_grid(shape)
+        return (rows, cols) if self.normalization == "image" else (rows[:0], cols[:0])
 
 
 def even_grid(shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Rows and columns of pixels spread evenly over an image; turning the image turns the grid."""
     rows, cols = np.meshgrid(*(np.linspace(0, size - 1, GRID) for size in shape[:2]), indexing="ij")
     return rows.ravel(), cols.ravel()
+
+
+def mean_over(X: FloatArray) -> FloatArray:
+    """Average rows; zeros, if there are none."""
+    return np.asarray(X.mean(axis=0) if len(X) else np.zeros(X.shape[1], dtype=X.dtype))

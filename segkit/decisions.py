@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segkit.base import FloatArray
-from segkit.features import FeatureMaps
-from segkit.features.base import as_slice
+from segkit.centred import CentredBank, mean_over
+from segkit.features import FeatureMaps, FilterBank, StackedBank
+from segkit.features.base import as_slice, sample_maps
+from segkit.features.tiles import Tile, is_small, whole
 from segkit.kernels import KernelMixture
 from segkit.linear import LinearSVM
+from segkit.threads import in_threads
 
 IntArray = NDArray[np.intp]
-# Upsampled channels of so many pixels are held at a time.
-PIXELS_AT_ONCE = 32_768
+# A thread holds the upsampled channels of so many pixels at a time.
+PIXELS_PER_BLOCK = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,47 +31,56 @@ class Columns:
     ----------
     channels : ndarray of shape (n_channels,), int
         Their positions in the bank, rising.
-    centre : callable
-        Centres maps of channels, or of weighted sums of them, on an image.
     mean, scale : ndarray of shape (n_channels,), float32
         Those of the centred channels over the training pixels.
     """
 
     channels: IntArray
-    centre: Callable[[FeatureMaps], FeatureMaps]
     mean: FloatArray
     scale: FloatArray
 
-    def standardise(self, stack: FeatureMaps) -> FeatureMaps:
-        """Centre and standardise maps of channels."""
-        column = np.searchsorted(self.channels, stack.indices)
-        stack = self.centre(stack)
-        values = stack.values - self.mean[column, None, None]
-        values /= self.scale[column, None, None]
-        return FeatureMaps(values, stack.indices, stack.stride, stack.offset)
+    def take(self, places: IntArray) -> Columns:
+        """Leave the other columns out."""
+        return Columns(self.channels[places], self.mean[places], self.scale[places])
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """What a bank sees of an image in a tile."""
+
+    tile: Tile
+    stacks: Sequence[FeatureMaps]
+
+    def only(self, channels: IntArray) -> _View:
+        """Leave the maps of other channels out."""
+        stacks = [stack for stack in self.stacks if np.isin(stack.indices, channels).any()]
+        return _View(self.tile, [stack.only(channels) for stack in stacks])
+
+    def upsample(self, stack: FeatureMaps, rows: IntArray | None = None) -> FloatArray:
+        """Values at the pixels of the core, or of some of its rows; (n_channels, n_rows, n_cols)."""
+        own_rows, own_cols = self.tile.inner
+        if rows is None:
+            rows = np.arange(own_rows.start, own_rows.stop)
+        return stack.upsample(self.tile.shape, rows)[:, :, own_cols]
 
 
 def decision_maps(
-    stacks: Sequence[FeatureMaps],
-    columns: Columns,
-    kernels: KernelMixture,
-    svm: LinearSVM,
-    shape: tuple[int, int],
+    image: FloatArray, bank: CentredBank, columns: Columns, kernels: KernelMixture, svm: LinearSVM
 ) -> FloatArray:
     """Decide at every pixel.
 
     Parameters
     ----------
-    stacks : sequence of FeatureMaps
-        Maps of the kept channels.
+    image : ndarray of shape (H, W, C), float32 in [0, 1]
+        The image; a large one is looked at tile by tile.
+    bank : CentredBank
+        Fitted.
     columns : Columns
-        What becomes of them.
+        What the kernels see of its channels.
     kernels : KernelMixture
         Fitted.
     svm : LinearSVM
         Fitted on the features of `kernels`.
-    shape : tuple of int
-        Height and width of the image.
 
     Returns
     -------
@@ -75,20 +88,82 @@ def decision_maps(
         What is linear in the channels is summed on each grid, then centred and interpolated; the
         channels that the rest sees are standardised and interpolated first.
     """
-    decisions = np.zeros((*shape, len(svm.coef_)), dtype=np.float32) + svm.intercept_
+    rest = columns.take(kernels.nonlinear_columns)
+    grid = bank.grid(image.shape)
+    views, views_of_rest, mean = _look(image, bank.bank, columns.channels, rest.channels, grid)
+    decisions = np.zeros((*image.shape[:2], len(svm.coef_)), dtype=np.float32) + svm.intercept_
     planes = kernels.planes(svm.coef_)
     if planes is not None:
-        slopes = planes / columns.scale
-        decisions -= slopes @ columns.mean
-        for summed in _sums(stacks, columns.channels, slopes):
-            decisions += columns.centre(summed).upsample(shape).transpose(1, 2, 0)
-    seen = columns.channels[kernels.nonlinear_columns]
-    if seen.size:
-        of_rest = [
-            columns.standardise(stack.only(seen)) for stack in stacks if np.isin(stack.indices, seen).any()
-        ]
-        _add_nonlinear(decisions, of_rest, kernels.nonlinear_dot, svm.coef_)
+        _add_linear(decisions, views, columns, planes, grid)
+    if rest.channels.size:
+        centred = Columns(rest.channels, rest.mean + mean, rest.scale)
+        for view in views_of_rest:
+            _add_nonlinear(decisions, view, centred, kernels.nonlinear_dot, svm.coef_)
     return np.asarray(decisions)
+
+
+def _look(
+    image: FloatArray,
+    bank: FilterBank,
+    channels: IntArray,
+    rest: IntArray,
+    grid: tuple[NDArray[np.float64], NDArray[np.float64]],
+) -> tuple[Iterable[_View], Iterable[_View], FloatArray]:
+    """Look at all channels, at the rest by itself, and at the means of the rest over a grid of pixels.
+
+    What is seen of a small image serves for all three. Of a large one each bank has tiles of its own first, and no map
+    is kept; the rest, of which pixels need all channels at once, is seen once more for the means, and once for itself.
+    """
+    if is_small(image.shape):
+        view = _View(whole(image.shape), bank.maps(image, channels))
+        view_of_rest = view.only(rest)
+        return [view], [view_of_rest], mean_over(sample_maps(list(view_of_rest.stacks), *grid, rest))
+    parts = bank.parts(channels, image.shape[2])
+    views = (
+        _View(tile, bank.maps(image[tile.seen], own))
+        for part, own in parts
+        for tile in part.tiles(image.shape)
+    )
+    mean = mean_over(bank.sample(image, *grid, rest)) if rest.size else np.zeros(0, dtype=np.float32)
+    return views, _look_together(image, bank, rest), mean
+
+
+def _look_together(image: FloatArray, bank: FilterBank, channels: IntArray) -> Iterator[_View]:
+    """Look at tiles of which each shows all channels; what stays whole is looked at once, for all of them."""
+    parts = [(part, own, part.tiles(image.shape)) for part, own in bank.parts(channels, image.shape[2])]
+    kept = [stack for _, own, tiles in parts if len(tiles) == 1 for stack in bank.maps(image, own)]
+    cut = [(part, own) for part, own, tiles in parts if len(tiles) > 1]
+    if not cut:
+        yield _View(whole(image.shape), kept)
+        return
+    own = np.concatenate([own for _, own in cut])
+    for tile in StackedBank([part for part, _ in cut]).tiles(image.shape):
+        corner = np.array([seen.start for seen in tile.seen])
+        moved = [
+            FeatureMaps(stack.values, stack.indices, stack.stride, tuple(stack.offset - corner))
+            for stack in kept
+        ]
+        yield _View(tile, [*bank.maps(image[tile.seen], own), *moved])
+
+
+def _add_linear(
+    decisions: FloatArray,
+    views: Iterable[_View],
+    columns: Columns,
+    planes: FloatArray,
+    grid: tuple[NDArray[np.float64], NDArray[np.float64]],
+) -> None:
+    """Add what is linear in the columns, ``planes`` (n_planes, n_channels) times them."""
+    slopes = planes / columns.scale
+    total = np.zeros(len(slopes))
+    for view in views:
+        mine = view.tile.holds(*grid)
+        rows, cols = (at[mine] - seen.start for at, seen in zip(grid, view.tile.seen, strict=True))
+        for summed in _sums(view.stacks, columns.channels, slopes):
+            decisions[view.tile.core] += view.upsample(summed).transpose(1, 2, 0)
+            total += summed.sample(rows, cols).sum(axis=0)
+    # the mean of sums is the sum of means, so that no channel is centred by itself
+    decisions -= (slopes @ columns.mean + total / max(1, grid[0].size)).astype(np.float32)
 
 
 def _sums(stacks: Sequence[FeatureMaps], channels: IntArray, slopes: FloatArray) -> Iterable[FeatureMaps]:
@@ -105,16 +180,24 @@ def _sums(stacks: Sequence[FeatureMaps], channels: IntArray, slopes: FloatArray)
 
 def _add_nonlinear(
     decisions: FloatArray,
-    stacks: Sequence[FeatureMaps],
+    view: _View,
+    columns: Columns,
     dot: Callable[[FloatArray, FloatArray], FloatArray],
     coef: FloatArray,
 ) -> None:
-    """Add ``dot(X, coef)`` in blocks of rows, X the values of the channels at each pixel."""
-    height, width = decisions.shape[:2]
-    column = as_slice(np.concatenate([stack.indices for stack in stacks]).argsort())
-    n_rows = max(1, PIXELS_AT_ONCE // width)
-    for top in range(0, height, n_rows):
-        rows = np.arange(top, min(top + n_rows, height))
-        features = np.concatenate([stack.upsample((height, width), rows) for stack in stacks])[column]
-        values = dot(features.reshape(len(features), -1).T, coef)
-        decisions[rows] += values.reshape(rows.size, width, -1)
+    """Add ``dot(X, coef)`` in the core of a tile, X the columns at each pixel."""
+    core = decisions[view.tile.core]
+    height, width = core.shape[:2]
+    order = as_slice(np.concatenate([stack.indices for stack in view.stacks]).argsort())
+    mean, scale = columns.mean[:, None, None], columns.scale[:, None, None]
+
+    def decide(rows: IntArray) -> FloatArray:
+        X = np.concatenate([view.upsample(stack, rows) for stack in view.stacks])[order]
+        X -= mean
+        X /= scale
+        return dot(X.reshape(len(X), -1).T, coef).reshape(rows.size, width, -1)
+
+    own_rows = np.arange(height) + view.tile.inner[0].start
+    blocks = np.array_split(own_rows, min(height, math.ceil(height * width / PIXELS_PER_BLOCK)))
+    done = np.concatenate(list(in_threads(decide, blocks)))
+    core += done

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -420,12 +419,9 @@ class Segmenter(BaseSegmenter):
 
     def _scores(self, image: FloatArray) -> FloatArray:
         """Decisions of an image, (H, W) or (H, W, n_classes)."""
-        shape = image.shape[:2]
+        columns = Columns(self._kept, self._mean, self._scale)
         with single_threaded_blas():
-            stacks = self.bank_.maps(image, self._kept)
-            centre = partial(self._centred_bank.centre, shape=shape)
-            columns = Columns(self._kept, centre, self._mean, self._scale)
-            decisions = decision_maps(stacks, columns, self.kernels_, self.svm_, shape)
+            decisions = decision_maps(image, self._centred_bank, columns, self.kernels_, self.svm_)
         return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
 
     def _labels(self, decisions: FloatArray) -> NDArray[np.intp]:

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from segkit.centred import GRID, CentredBank, even_grid
-from segkit.features import FeatureMaps, MultiscaleBank, ScatteringBank, StackedBank
+from segkit.centred import GRID, CentredBank, even_grid, mean_over
+from segkit.features import MultiscaleBank, ScatteringBank, StackedBank
 from segkit.sampling import draw_pixels
 
 BANK = StackedBank([ScatteringBank(J=2, L=2, angles="averaged"), MultiscaleBank(sigma_max=2)])
@@ -61,26 +61,9 @@ def test_draws_are_read_in_one_pass(image):
             np.testing.assert_allclose(X[mine], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("normalization", ["image", "set"])
-def test_centred_maps_hold_the_centred_features_of_pixels(image, normalization):
-    bank, channels = CentredBank(BANK, normalization), np.array([0, 2, 5, 9, 12])
-    rows, cols = np.indices((44, 60)).reshape(2, -1)
-    expected = bank.sample(image, rows, cols, channels)
-    found = 0
-    for stack in BANK.maps(image, channels):
-        columns = np.searchsorted(channels, stack.indices)
-        centred = bank.centre(stack, (44, 60))
-        assert centred.indices is stack.indices
-        np.testing.assert_allclose(centred.sample(rows, cols), expected[:, columns], atol=1e-5)
-        found += columns.size
-    assert found == channels.size
-
-
-def test_the_sum_of_centred_maps_is_the_centred_sum(image):
-    bank = CentredBank(BANK, "image")
-    stack = max(BANK.maps(image), key=lambda stack: len(stack.values))
-    weights = np.random.default_rng(3).standard_normal((2, len(stack.values))).astype(np.float32)
-    expected = np.tensordot(weights, bank.centre(stack, (44, 60)).values, axes=1)
-    summed = np.tensordot(weights, stack.values, axes=1)
-    found = bank.centre(FeatureMaps(summed, np.arange(2), stack.stride, stack.offset), (44, 60))
-    np.testing.assert_allclose(found.values, expected, atol=1e-4)
+def test_channels_that_stay_as_they_are_are_averaged_over_no_pixel():
+    for normalization, n_pixels in [("image", GRID**2), ("set", 0)]:
+        rows, cols = CentredBank(BANK, normalization).grid((44, 60))
+        assert rows.size == cols.size == n_pixels
+    np.testing.assert_array_equal(mean_over(np.zeros((0, 3), dtype=np.float32)), np.zeros(3))
+    np.testing.assert_array_equal(mean_over(np.array([[1.0, 2.0], [3.0, 6.0]])), [2, 4])

@@ -1,16 +1,40 @@
-from functools import partial
-
 import numpy as np
 import pytest
 
-from segkit.centred import CentredBank, even_grid
+from segkit.centred import CentredBank
 from segkit.decisions import Columns, decision_maps
-from segkit.features import FeatureMaps
-from segkit.kernels import LinearGaussianMixture, LinearMixture
+from segkit.features import (
+    Channel,
+    FeatureMaps,
+    FilterBank,
+    MultiscaleBank,
+    OrbitAveraged,
+    PositionBank,
+    ScatteringBank,
+    StackedBank,
+)
+from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.linear import LinearSVM
 
 SHAPE = (21, 30)
 KEPT = np.array([2, 3, 5, 8, 13, 21, 34, 55])
+
+
+class GivenBank(FilterBank):
+    """Gives the same maps whatever the image."""
+
+    def __init__(self, stacks):
+        self.stacks = stacks
+
+    def channels(self, n_image_channels=3):
+        return tuple(Channel(str(index), "given") for index in range(60))
+
+    @property
+    def halo(self):
+        return 0
+
+    def maps(self, image, channels=None):
+        return [stack.only(channels) for stack in self.stacks if np.isin(stack.indices, channels).any()]
 
 
 @pytest.fixture
@@ -28,29 +52,52 @@ def stacks(rng):
     ]
 
 
+def learn(rng, bank, image, kept, kernels, n_classes):
+    """Learn planes from the features of each pixel; what `decision_maps` takes, and their decisions."""
+    columns = Columns(kept, *rng.uniform(0.5, 2, (2, kept.size)).astype(np.float32))
+    rows, cols = np.indices(image.shape[:2]).reshape(2, -1)
+    X = (bank.sample(image, rows, cols, kept) - columns.mean) / columns.scale
+    order = X[:, 0] + X[:, 2]
+    labels = np.digitize(order, np.quantile(order, np.arange(1, n_classes) / n_classes))
+    features = kernels.fit(X, labels).transform(X)
+    svm = LinearSVM(C=0.01).fit(features, labels)
+    expected = (features @ svm.coef_.T + svm.intercept_).reshape(*image.shape[:2], -1)
+    assert np.ptp(expected) > 0.01
+    return (image, bank, columns, kernels, svm), expected
+
+
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize(
     "kernels",
-    [LinearMixture(), LinearGaussianMixture(n_components=60, random_state=0)],
+    [
+        LinearMixture(),
+        LinearGaussianMixture(n_components=60, gaussian_columns=np.isin(KEPT, [5, 8, 34]), random_state=0),
+        MixtureRFF(n_components=60, random_state=0),
+    ],
     ids=lambda k: type(k).__name__,
 )
 @pytest.mark.parametrize("normalization", ["image", "set"])
 def test_maps_decide_as_the_features_of_each_pixel(rng, stacks, kernels, n_classes, normalization):
-    rows, cols = (positions.ravel() for positions in np.indices(SHAPE))
-    X = np.hstack([stack.sample(rows, cols) for stack in stacks])
-    if normalization == "image":
-        X -= np.hstack([stack.sample(*even_grid(SHAPE)) for stack in stacks]).mean(axis=0)
-    X = X[:, np.concatenate([stack.indices for stack in stacks]).argsort()]
-    mean, scale = rng.uniform(0.5, 2, (2, KEPT.size)).astype(np.float32)
-    X = (X - mean) / scale
-    order = X[:, 0] + X[:, 2]
-    labels = np.digitize(order, np.quantile(order, np.arange(1, n_classes) / n_classes))
-    if isinstance(kernels, LinearGaussianMixture):
-        kernels.set_params(gaussian_columns=np.isin(KEPT, [5, 8, 34]))
-    features = kernels.fit(X, labels).transform(X)
-    svm = LinearSVM(C=0.01).fit(features, labels)
-    expected = features @ svm.coef_.T + svm.intercept_
-    centre = partial(CentredBank(None, normalization).centre, shape=SHAPE)
-    found = decision_maps(stacks, Columns(KEPT, centre, mean, scale), kernels, svm, SHAPE)
-    assert np.ptp(expected) > 0.01
-    np.testing.assert_allclose(found, expected.reshape(*SHAPE, -1), atol=1e-5)
+    bank = CentredBank(GivenBank(stacks), normalization)
+    image = np.zeros((*SHAPE, 1), dtype=np.float32)
+    before = [stack.values.copy() for stack in stacks]
+    given, expected = learn(rng, bank, image, KEPT, kernels, n_classes)
+    np.testing.assert_allclose(decision_maps(*given), expected, atol=1e-5)
+    for stack, values in zip(stacks, before, strict=True):
+        np.testing.assert_array_equal(stack.values, values)
+
+
+@pytest.mark.parametrize(
+    "seen", [[], [0, 3, 9], [9, 11], range(15)], ids=["none", "some", "of the frame", "all"]
+)
+@pytest.mark.parametrize("normalization", ["image", "set"])
+def test_tiles_do_not_show(rng, monkeypatch, seen, normalization):
+    scattering = ScatteringBank(J=2, L=2, tile=32, angles="averaged", pixels=False)
+    banks = [scattering, MultiscaleBank(sigma_max=1), PositionBank(), OrbitAveraged(scattering)]
+    bank, kept = CentredBank(StackedBank(banks), normalization), np.arange(15)
+    kernels = LinearGaussianMixture(n_components=60, gaussian_columns=np.isin(kept, seen), random_state=0)
+    image = rng.random((93, 80, 1), dtype=np.float32)
+    given, expected = learn(rng, bank, image, kept, kernels, 2)
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 50**2)
+    assert [len(part.tiles(image.shape)) for part, _ in bank.bank.parts(kept, 1)] == [4, 9, 1, 1]
+    np.testing.assert_allclose(decision_maps(*given), expected, atol=1e-4)

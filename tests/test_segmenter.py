@@ -194,7 +194,7 @@ def test_strips_do_not_show(fitted, data, monkeypatch):
     """However many pixels are classified at once, decisions are the same."""
     image = data[0][2]
     whole = fitted.decision_function(image)
-    monkeypatch.setattr("segkit.decisions.PIXELS_AT_ONCE", 37)
+    monkeypatch.setattr("segkit.decisions.PIXELS_PER_BLOCK", 37)
     np.testing.assert_allclose(fitted.decision_function(image), whole, atol=2e-4)
 
 

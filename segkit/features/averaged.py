@@ -20,6 +20,7 @@ from segkit.features.base import (
     as_image,
     rotation_matrices,
 )
+from segkit.features.tiles import Tile, whole
 from segkit.threads import in_threads
 
 EMBEDDINGS = ("mean", "moments")
@@ -118,6 +119,10 @@ class OrbitAveraged(FilterBank):
         the image's size, and the grid of the bank and the pixels of the frame with it.
         """
         return self.bank.alignment
+
+    def tiles(self, shape: tuple[int, ...]) -> list[Tile]:
+        """Leave the image whole, about whose centre it is turned."""
+        return [whole(shape)]
 
     def fit(self, images: Sequence[ArrayLike]) -> Self:
         """Let the bank learn from the images."""

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from segkit.errors import InputError
+from segkit.features.tiles import Tile, cut
 
 FloatArray = NDArray[np.float32]
 
@@ -163,6 +164,29 @@ class FilterBank(BaseEstimator, ABC):
         """Tiles must start at multiples of this many pixels to see the same grid as the image."""
         return 1
 
+    def tiles(self, shape: tuple[int, ...]) -> list[Tile]:
+        """Cut an image into tiles whose maps are, in their cores, those of the image.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Height and width of the image, and what follows.
+
+        Returns
+        -------
+        list of Tile
+            The tiles; one, the whole image, if it is small, or if the features depend on all of it.
+        """
+        return cut(shape, self.halo, self.alignment)
+
+    def parts(
+        self,
+        channels: NDArray[np.intp],
+        n_image_channels: int = 3,  # noqa: ARG002
+    ) -> list[tuple[FilterBank, NDArray[np.intp]]]:
+        """Banks that channels come from, each with those that are its own, which may be cut into tiles of its own."""
+        return [(self, channels)]
+
     @abstractmethod
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
         """Compute feature maps at their native resolution.
@@ -193,7 +217,18 @@ class FilterBank(BaseEstimator, ABC):
         channels: NDArray[np.intp] | None = None,
     ) -> FloatArray:
         """Features at n pixel positions, bilinear between map cells; returns (n, n_channels)."""
-        return sample_maps(self.maps(image, channels), np.asarray(rows), np.asarray(cols), channels)
+        image, rows, cols = as_image(image), np.asarray(rows), np.asarray(cols)
+        tiles = self.tiles(image.shape)
+        if len(tiles) == 1:
+            return sample_maps(self.maps(image, channels), rows, cols, channels)
+        out = np.empty((rows.size, self._wanted(channels, image.shape[2]).size), dtype=np.float32)
+        for tile in tiles:
+            mine = tile.holds(rows, cols)
+            if mine.any():
+                top, left = (seen.start for seen in tile.seen)
+                stacks = self.maps(image[tile.seen], channels)
+                out[mine] = sample_maps(stacks, rows[mine] - top, cols[mine] - left, channels)
+        return out
 
     def dense(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> FloatArray:
         """Features at every pixel; returns (n_channels, H, W)."""

@@ -123,14 +123,14 @@ class ConvNetBank(FilterBank):
         """Largest receptive-field radius over layers and scales."""
         return max(
             math.ceil((layer.radius + 1) / scale + layer.stride / scale)
-            for layer in self._trace.layers
+            for layer in self._selected_layers()
             for scale in self.pyramid
         )
 
     @property
     def alignment(self) -> int:
         """Stride of the deepest layer at the smallest scale."""
-        return math.ceil(max(layer.stride for layer in self._trace.layers) / min(self.pyramid))
+        return math.ceil(max(layer.stride for layer in self._selected_layers()) / min(self.pyramid))
 
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
         """Compute the maps of the wanted channels; see `FilterBank.maps`."""

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
+from segkit.features.tiles import Tile, whole
 
 
 class PositionBank(FilterBank):
@@ -43,6 +44,10 @@ class PositionBank(FilterBank):
     def halo(self) -> int:
         """None: what the pixels hold does not matter. A tile's own frame is not that of the image, though."""
         return 0
+
+    def tiles(self, shape: tuple[int, ...]) -> list[Tile]:
+        """Leave the image whole, for its frame is what the channel tells of."""
+        return [whole(shape)]
 
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
         """Compute the map, if it is wanted; see `FilterBank.maps`."""

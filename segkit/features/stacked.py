@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, FloatArray, as_image, as_slice
+from segkit.features.tiles import Tile, whole
 
 
 class StackedBank(FilterBank):
@@ -69,6 +70,19 @@ class StackedBank(FilterBank):
         """Least common multiple of the banks' alignments."""
         self._check()
         return math.lcm(*(bank.alignment for bank in self.banks))
+
+    def tiles(self, shape: tuple[int, ...]) -> list[Tile]:
+        """Cut an image into tiles that suit all banks; see `FilterBank.tiles`."""
+        self._check()
+        if any(len(bank.tiles(shape)) == 1 for bank in self.banks):
+            return [whole(shape)]
+        return super().tiles(shape)
+
+    def parts(
+        self, channels: NDArray[np.intp], n_image_channels: int = 3
+    ) -> list[tuple[FilterBank, NDArray[np.intp]]]:
+        """Banks that channels come from, each with those that are its own, numbered as here."""
+        return [(bank, channels[mine]) for _, bank, _, mine in self._split(channels, n_image_channels)]
 
     def fit(self, images: Sequence[ArrayLike]) -> Self:
         """Let each bank learn from the images."""

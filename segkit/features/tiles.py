@@ -1,0 +1,101 @@
+"""Tiles of a large image: what a filter bank looks at, and where its features are those of the image."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# A larger image is looked at tile by tile: VGG19 to conv3_4 takes 2 GiB for so many pixels.
+PIXELS_AT_ONCE = 2**20
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A part of an image.
+
+    Parameters
+    ----------
+    core : (slice, slice)
+        Rows and columns whose features are wanted. The cores of an image's tiles share it out.
+    seen : (slice, slice)
+        Rows and columns that those features depend on.
+    """
+
+    core: tuple[slice, slice]
+    seen: tuple[slice, slice]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of what is seen."""
+        height, width = (seen.stop - seen.start for seen in self.seen)
+        return height, width
+
+    @property
+    def inner(self) -> tuple[slice, slice]:
+        """The core, counted from the first row and column that are seen."""
+        rows, cols = (
+            slice(core.start - seen.start, core.stop - seen.start)
+            for core, seen in zip(self.core, self.seen, strict=True)
+        )
+        return rows, cols
+
+    def holds(self, rows: NDArray[Any], cols: NDArray[Any]) -> NDArray[np.bool_]:
+        """Tell which pixel positions of the image lie in the core."""
+        inside = [
+            (core.start <= positions) & (positions < core.stop)
+            for core, positions in zip(self.core, (rows, cols), strict=True)
+        ]
+        return np.asarray(inside[0] & inside[1])
+
+
+def cut(shape: tuple[int, ...], halo: int, alignment: int) -> list[Tile]:
+    """Cut an image into tiles; an image of `PIXELS_AT_ONCE` and less stays whole.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Height and width of the image, and what follows.
+    halo, alignment : int
+        Those of the filter bank. Tiles whose halo would be most of them are made larger.
+
+    Returns
+    -------
+    list of Tile
+        The tiles, row by row.
+    """
+    if is_small(shape):
+        return [whole(shape)]
+    # a cell more, between whose centre and the last one's features are interpolated
+    margin = alignment * (math.ceil(halo / alignment) + 1)
+    longest = max(math.isqrt(PIXELS_AT_ONCE) - 2 * margin, 4 * margin)
+    sides = [_stretches(length, longest, margin, alignment) for length in shape[:2]]
+    return [
+        Tile((row_core, col_core), (row_seen, col_seen))
+        for (row_core, row_seen), (col_core, col_seen) in product(*sides)
+    ]
+
+
+def is_small(shape: tuple[int, ...]) -> bool:
+    """Tell whether an image is looked at as a whole."""
+    return shape[0] * shape[1] <= PIXELS_AT_ONCE
+
+
+def whole(shape: tuple[int, ...]) -> Tile:
+    """Take the whole image as one tile."""
+    rows, cols = (slice(0, length) for length in shape[:2])
+    return Tile((rows, cols), (rows, cols))
+
+
+def _stretches(length: int, longest: int, margin: int, alignment: int) -> list[tuple[slice, slice]]:
+    """Cut a side of the image into stretches about as long as each other, each with what is seen about it."""
+    step = alignment * math.ceil(length / math.ceil(length / longest) / alignment)
+    ends = [*range(0, length, step), length]
+    return [
+        (slice(start, stop), slice(max(0, start - margin), min(length, stop + margin)))
+        for start, stop in pairwise(ends)
+    ]

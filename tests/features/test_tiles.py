@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from segkit import ConvNetBank, ModuleBank, OrbitBank, ScatteringBank
+from segkit.features import (
+    ElongatedBank,
+    Module,
+    MultiscaleBank,
+    OrbitAveraged,
+    PositionBank,
+    StackedBank,
+)
+from segkit.features import tiles as tiles_module
+from segkit.features.tiles import cut, whole
+
+CONVNET = ConvNetBank("squeezenet1_0", weights="random", layers=["conv1", "fire2_expand3x3", "fire4_squeeze"])
+VGG = ConvNetBank("vgg11", weights="random", layers=["conv1_1", "conv2_1"])
+MULTISCALE = MultiscaleBank(sigma_max=2)
+BANKS = [
+    CONVNET,
+    VGG,
+    MULTISCALE,
+    ElongatedBank(sigmas=[1, 2]),
+    ModuleBank((Module(n_scales=2, n_angles=3),)),
+    OrbitBank((5,), n_templates=2),
+    OrbitBank((5,), n_templates=2, stride=2),
+    ScatteringBank(J=2, L=2, tile=16),
+    StackedBank([VGG, MULTISCALE]),
+    StackedBank([MULTISCALE, PositionBank(), OrbitAveraged(VGG)]),
+]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    shape=st.tuples(st.integers(1, 400), st.integers(1, 400)),
+    halo=st.integers(0, 60),
+    alignment=st.sampled_from([1, 2, 6, 16]),
+    limit=st.integers(30**2, 150**2),
+)
+def test_cores_share_out_the_image_and_see_what_they_depend_on(shape, halo, alignment, limit):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiles_module, "PIXELS_AT_ONCE", limit)
+        tiles = cut(shape, halo, alignment)
+    count = np.zeros(shape, dtype=int)
+    for tile in tiles:
+        count[tile.core] += 1
+        for core, seen, inner, length in zip(tile.core, tile.seen, tile.inner, shape, strict=True):
+            assert 0 <= seen.start <= core.start < core.stop <= seen.stop <= length
+            assert seen.start == 0 or core.start - seen.start >= halo + alignment
+            assert seen.stop == length or seen.stop - core.stop >= halo + alignment
+            assert seen.start % alignment == 0
+            assert range(length)[seen][inner] == range(length)[core]
+        assert tile.shape == np.zeros(shape)[tile.seen].shape
+    assert (count == 1).all()
+    if shape[0] * shape[1] <= limit:
+        assert tiles == [whole(shape)]
+    elif 6 * (halo + 2 * alignment) < limit**0.5:
+        assert max(np.prod(tile.shape) for tile in tiles) <= (limit**0.5 + alignment) ** 2
+
+
+def test_positions_between_pixels_are_held_once(monkeypatch, rng):
+    monkeypatch.setattr(tiles_module, "PIXELS_AT_ONCE", 20**2)
+    rows, cols = rng.uniform(0, 49, 200), rng.uniform(0, 69, 200)
+    tiles = cut((50, 70), 2, 1)
+    assert len(tiles) > 4
+    assert (sum(tile.holds(rows, cols).astype(int) for tile in tiles) == 1).all()
+
+
+@pytest.mark.parametrize("bank", BANKS, ids=lambda bank: bank.title)
+def test_features_by_tiles_are_those_of_the_image(bank, rng, monkeypatch):
+    image = rng.random((150, 171, 3), dtype=np.float32)
+    rows, cols = rng.uniform(0, 149, 500), rng.uniform(0, 170, 500)
+    channels = np.sort(rng.permutation(bank.n_channels(3))[:40])
+    expected = bank.sample(image, rows, cols, channels)
+    monkeypatch.setattr(tiles_module, "PIXELS_AT_ONCE", 60**2)
+    assert all(len(part.tiles(image.shape)) > 1 for part, _ in bank.parts(channels) if is_local(part))
+    found = bank.sample(image, rows, cols, channels)
+    # filters of Fourier's domain have no sharp end
+    share = 0.05 if isinstance(bank, ElongatedBank | ScatteringBank) else 1e-4
+    assert (abs(found - expected).max(axis=0) <= share * expected.std(axis=0) + 1e-6).all()
+
+
+def is_local(bank):
+    return not isinstance(bank, PositionBank | OrbitAveraged)
+
+
+def test_what_depends_on_the_frame_stays_whole():
+    shape = (5000, 4000, 3)
+    for bank in (PositionBank(), OrbitAveraged(CONVNET), StackedBank([MULTISCALE, PositionBank()])):
+        assert bank.tiles(shape) == [whole(shape)]
+    assert len(StackedBank([MULTISCALE, CONVNET]).tiles(shape)) > 20
+
+
+def test_channels_come_from_their_parts():
+    bank = StackedBank([MULTISCALE, PositionBank(), CONVNET])
+    n_first = MULTISCALE.n_channels(3)
+    parts = bank.parts(np.array([1, 4, n_first + 1, n_first + 3]))
+    assert [part for part, _ in parts] == [MULTISCALE, CONVNET]
+    assert [own.tolist() for _, own in parts] == [[1, 4], [n_first + 1, n_first + 3]]
+    [(part, own)] = MULTISCALE.parts(np.array([3]))
+    assert part is MULTISCALE
+    assert own.tolist() == [3]
