@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import resource
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -79,12 +77,6 @@ def with_interval(value: float, interval: Sequence[float] | None) -> str:
 def signed(difference: float, interval: Sequence[float]) -> str:
     """Write a difference with its interval."""
     return f"{difference:+.3f} ({interval[0]:+.3f} to {interval[1]:+.3f})"
-
-
-def peak_bytes() -> int:
-    """Largest memory this process has held so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def _seconds(function: Any) -> float:

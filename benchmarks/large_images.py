@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import peak_bytes, result_path, write_result
+from benchmarks.common import result_path, write_result
 from benchmarks.segmentation import NETWORKS, VGG_ALONE, bank_option
 from segkit import Segmenter, load
-from segkit.benchmark.machine import machine
+from segkit.benchmark.machine import machine, peak_memory_mib
 from segkit.config import Config
 from segkit.features import tiles
 from segkit.phantom import make_demo_set
@@ -53,7 +53,7 @@ def measure(model: Path, side: int) -> dict[str, Any]:
         segmenter.predict(image)
         seconds.append(time.perf_counter() - start)
     ratio = seconds[-1] / (np.median(seconds[:-1]) * (side / SMALL) ** 2)
-    return {"side": side, "seconds": seconds[-1], "ratio": ratio, "peak_bytes": peak_bytes()}
+    return {"side": side, "seconds": seconds[-1], "ratio": ratio, "peak_memory_mib": peak_memory_mib()}
 
 
 def compare(segmenter: Segmenter, side: int) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def main() -> None:
                 squares.append(json.loads(found.stdout))
                 print(
                     f"{title}, {side} x {side}: {squares[-1]['seconds']:.0f} s, {squares[-1]['ratio']:.2f} times small "
-                    f"pictures; at most {squares[-1]['peak_bytes'] / 2**30:.1f} GiB",
+                    f"pictures; at most {squares[-1]['peak_memory_mib'] / 1024:.1f} GiB",
                     flush=True,
                 )
         records.append({"recipe": title, "squares": squares, "tiles": compared})

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common import peak_bytes, result_path, sgemm_rate, write_result
-from segkit.benchmark.machine import machine
+from benchmarks.common import result_path, sgemm_rate, write_result
+from segkit.benchmark.machine import machine, peak_memory_mib
 from segkit.invariance import Rotation
 from segkit.invariance.orbit import OrbitFourier
 from segkit.kernels import Gaussian
@@ -37,7 +37,7 @@ def measure(n_images, n_templates, n_turns):
         "seconds": seconds,
         "seconds_of_products": products,
         "ratio": seconds / products,
-        "peak_bytes": peak_bytes(),
+        "peak_bytes": 2**20 * (peak_memory_mib() or 0),
         "features_bytes": features.nbytes,
         "memory_limit": embedding.memory_limit,
         "sgemm_flops": rate,

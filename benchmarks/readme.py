@@ -246,6 +246,30 @@ def predict_speed(result: dict[str, Any]) -> str:
     )
 
 
+def large_images(result: dict[str, Any]) -> str:
+    sides = [square["side"] for square in result["records"][0]["squares"]]
+    lines = [
+        "| recipe | " + " | ".join(f"{side:,} x {side:,}" for side in sides) + " | labels changed by tiles |",
+        "|---|" + "---|" * (len(sides) + 1),
+    ]
+    for record in result["records"]:
+        cells = [
+            f"{square['peak_memory_mib'] / 1024:.1f} GiB, {square['ratio']:.1f}"
+            for square in record["squares"]
+        ]
+        changed = record["tiles"]["share_of_labels_changed"]
+        lines.append(f"| {record['recipe']} | {' | '.join(cells)} | {100 * changed:.4f} % |")
+    side = result["records"][0]["tiles"]["side"]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "Most memory that the process held, libraries included, and time, as a multiple of what as many pixels take in "
+            f"pictures of 256 x 256. Labels with tiles and without are compared on {side:,} x {side:,} pixels.",
+        ]
+    )
+
+
 def bandwidths(result: dict[str, Any]) -> str:
     lines = [
         "| features | threshold | cross-validation | MMD | mixture by MMD | MMD less cross-validation (95 % interval) "
@@ -393,6 +417,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "block": ("[ls]*-*.json", block),
     "cost": ("segmentation-*.json", cost),
     "predict_speed": ("predict_speed.json", predict_speed),
+    "large_images": ("large_images.json", large_images),
     "bandwidths": ("bandwidths.json", bandwidths),
     "asu": ("asu.json", asu),
     "recipe_speed": ("recipe_speed.json", recipe_speed),

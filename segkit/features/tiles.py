@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# A larger image is looked at tile by tile: VGG19 to conv3_4 takes 2 GiB for so many pixels.
+# A larger image is looked at tile by tile: the maps that a network makes of so many pixels fill some gigabytes.
 PIXELS_AT_ONCE = 2**20
 
 
