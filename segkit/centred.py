@@ -36,11 +36,13 @@ class CentredBank:
         self, image: FloatArray, rows: NDArray[Any], cols: NDArray[Any], channels: NDArray[np.intp] | None
     ) -> FloatArray:
         """Features of some pixels of an image, (n, n_channels)."""
+        if self.normalization == "set":
+            return self.bank.sample(image, rows, cols, channels)
         grid = self.grid(image.shape)
         X = self.bank.sample(
             image, np.concatenate([rows, grid[0]]), np.concatenate([cols, grid[1]]), channels
         )
-        return X[: len(rows)] - mean_over(X[len(rows) :])
+        return np.asarray(X[: len(rows)] - X[len(rows) :].mean(axis=0))
 
     def sample_draws(
         self,
@@ -71,8 +73,3 @@ def even_grid(shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.f
     """Rows and columns of pixels spread evenly over an image; turning the image turns the grid."""
     rows, cols = np.meshgrid(*(np.linspace(0, size - 1, GRID) for size in shape[:2]), indexing="ij")
     return rows.ravel(), cols.ravel()
-
-
-def mean_over(X: FloatArray) -> FloatArray:
-    """Average rows; zeros, if there are none."""
-    return np.asarray(X.mean(axis=0) if len(X) else np.zeros(X.shape[1], dtype=X.dtype))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit.base import FloatArray
-from segkit.centred import CentredBank, mean_over
+from segkit.centred import CentredBank
 from segkit.features import FeatureMaps, FilterBank, StackedBank
 from segkit.features.base import as_slice, sample_maps
 from segkit.features.tiles import Tile, is_small, whole
@@ -19,6 +19,8 @@ from segkit.linear import LinearSVM
 from segkit.threads import in_threads
 
 IntArray = NDArray[np.intp]
+# Cells of so many pixels stay in the processor's cache; so few tell about what a channel is.
+CELLS_AT_ONCE, FEW = 4096, 64
 # A thread holds the upsampled channels of so many pixels at a time.
 PIXELS_PER_BLOCK = 8192
 
@@ -117,15 +119,21 @@ def _look(
     if is_small(image.shape):
         view = _View(whole(image.shape), bank.maps(image, channels))
         view_of_rest = view.only(rest)
-        return [view], [view_of_rest], mean_over(sample_maps(list(view_of_rest.stacks), *grid, rest))
+        return [view], [view_of_rest], _mean_over(sample_maps(list(view_of_rest.stacks), *grid, rest))
     parts = bank.parts(channels, image.shape[2])
     views = (
         _View(tile, bank.maps(image[tile.seen], own))
         for part, own in parts
         for tile in part.tiles(image.shape)
     )
-    mean = mean_over(bank.sample(image, *grid, rest)) if rest.size else np.zeros(0, dtype=np.float32)
-    return views, _look_together(image, bank, rest), mean
+    is_needed = rest.size > 0 and grid[0].size > 0
+    at_grid = bank.sample(image, *grid, rest) if is_needed else np.empty((0, rest.size), dtype=np.float32)
+    return views, _look_together(image, bank, rest), _mean_over(at_grid)
+
+
+def _mean_over(X: FloatArray) -> FloatArray:
+    """Average rows; zeros, if there are none."""
+    return np.asarray(X.mean(axis=0) if len(X) else np.zeros(X.shape[1], dtype=X.dtype))
 
 
 def _look_together(image: FloatArray, bank: FilterBank, channels: IntArray) -> Iterator[_View]:
@@ -155,22 +163,38 @@ def _add_linear(
 ) -> None:
     """Add what is linear in the columns, ``planes`` (n_planes, n_channels) times them."""
     slopes = planes / columns.scale
+    # about what a channel is anyway: numbers much larger than what they differ by would be summed inexactly
+    level = np.full(columns.channels.size, np.nan, dtype=np.float32)
     total = np.zeros(len(slopes))
     for view in views:
         mine = view.tile.holds(*grid)
         rows, cols = (at[mine] - seen.start for at, seen in zip(grid, view.tile.seen, strict=True))
-        for summed in _sums(view.stacks, columns.channels, slopes):
+        for summed in _sums(view.stacks, columns.channels, slopes, level):
             decisions[view.tile.core] += view.upsample(summed).transpose(1, 2, 0)
             total += summed.sample(rows, cols).sum(axis=0)
     # the mean of sums is the sum of means, so that no channel is centred by itself
-    decisions -= (slopes @ columns.mean + total / max(1, grid[0].size)).astype(np.float32)
+    mean = total / grid[0].size if grid[0].size else -slopes @ level.astype(np.float64)
+    decisions -= (slopes @ columns.mean + mean).astype(np.float32)
 
 
-def _sums(stacks: Sequence[FeatureMaps], channels: IntArray, slopes: FloatArray) -> Iterable[FeatureMaps]:
-    """Sum the channels with their slopes, (n_planes, n_channels), over the maps of each grid."""
+def _sums(
+    stacks: Sequence[FeatureMaps], channels: IntArray, slopes: FloatArray, level: FloatArray
+) -> Iterable[FeatureMaps]:
+    """Sum the channels less their levels with their slopes, (n_planes, n_channels), over the maps of each grid.
+
+    A level that is not known yet is read from a few cells, and kept for the tiles that follow.
+    """
     sums: dict[tuple[float, ...], FeatureMaps] = {}
     for stack in stacks:
-        values = np.tensordot(slopes[:, np.searchsorted(channels, stack.indices)], stack.values, axes=1)
+        column = np.searchsorted(channels, stack.indices)
+        cells = stack.values.reshape(len(stack.values), -1)
+        if np.isnan(level[column]).any():
+            level[column] = cells[:, :: max(1, cells.shape[1] // FEW)].mean(axis=1)
+        values = np.empty((len(slopes), cells.shape[1]), dtype=np.float32)
+        for start in range(0, cells.shape[1], CELLS_AT_ONCE):
+            block = slice(start, start + CELLS_AT_ONCE)
+            np.matmul(slopes[:, column], cells[:, block] - level[column, None], out=values[:, block])
+        values = values.reshape(len(slopes), *stack.values.shape[1:])
         grid = (stack.stride, *np.broadcast_to(stack.offset, 2).tolist(), *stack.values.shape[1:])
         if grid in sums:
             values += sums[grid].values

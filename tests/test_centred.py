@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from segkit.centred import GRID, CentredBank, even_grid, mean_over
+from segkit.centred import GRID, CentredBank, even_grid
 from segkit.features import MultiscaleBank, ScatteringBank, StackedBank
 from segkit.sampling import draw_pixels
 
@@ -65,5 +65,17 @@ def test_channels_that_stay_as_they_are_are_averaged_over_no_pixel():
     for normalization, n_pixels in [("image", GRID**2), ("set", 0)]:
         rows, cols = CentredBank(BANK, normalization).grid((44, 60))
         assert rows.size == cols.size == n_pixels
-    np.testing.assert_array_equal(mean_over(np.zeros((0, 3), dtype=np.float32)), np.zeros(3))
-    np.testing.assert_array_equal(mean_over(np.array([[1.0, 2.0], [3.0, 6.0]])), [2, 4])
+
+
+def test_positions_stay_whole_numbers_where_nothing_is_centred(image, monkeypatch):
+    """Banks that are dear at each pixel look at those only which they are asked for, if they are pixels."""
+    kinds = []
+
+    def sample(image, rows, cols, channels=None):
+        kinds.append((rows.dtype.kind, rows.size))
+        return np.zeros((rows.size, 2), dtype=np.float32)
+
+    bank = MultiscaleBank()
+    monkeypatch.setattr(bank, "sample", sample)
+    CentredBank(bank, "set").sample(image, np.arange(3), np.arange(3), None)
+    assert kinds == [("i", 3)]

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
+from sklearn.base import clone
 
-from segkit.centred import CentredBank
+from segkit.centred import CentredBank, even_grid
 from segkit.decisions import Columns, decision_maps
 from segkit.features import (
     Channel,
@@ -93,11 +94,42 @@ def test_maps_decide_as_the_features_of_each_pixel(rng, stacks, kernels, n_class
 @pytest.mark.parametrize("normalization", ["image", "set"])
 def test_tiles_do_not_show(rng, monkeypatch, seen, normalization):
     scattering = ScatteringBank(J=2, L=2, tile=32, angles="averaged", pixels=False)
-    banks = [scattering, MultiscaleBank(sigma_max=1), PositionBank(), OrbitAveraged(scattering)]
+    banks = [scattering, MultiscaleBank(sigma_max=1), PositionBank(), OrbitAveraged(clone(scattering))]
     bank, kept = CentredBank(StackedBank(banks), normalization), np.arange(15)
     kernels = LinearGaussianMixture(n_components=60, gaussian_columns=np.isin(kept, seen), random_state=0)
     image = rng.random((93, 80, 1), dtype=np.float32)
     given, expected = learn(rng, bank, image, kept, kernels, 2)
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 50**2)
     assert [len(part.tiles(image.shape)) for part, _ in bank.bank.parts(kept, 1)] == [4, 9, 1, 1]
+    shapes = []
+    for part in banks[:2]:
+
+        def maps(image, channels=None, original=part.maps):
+            shapes.append(image.shape)
+            return original(image, channels)
+
+        monkeypatch.setattr(part, "maps", maps)
     np.testing.assert_allclose(decision_maps(*given), expected, atol=1e-4)
+    assert max(height * width for height, width, _ in shapes) < 93 * 80 / 1.5
+
+
+@pytest.mark.parametrize(("normalization", "n_columns"), [("image", 0), ("image", 3), ("set", 0), ("set", 3)])
+def test_faint_patterns_on_bright_ground_are_decided_exactly(rng, normalization, n_columns):
+    stack = FeatureMaps((0.9 + 1e-4 * rng.standard_normal((60, *SHAPE))).astype(np.float32), np.arange(60))
+    bank, kept = CentredBank(GivenBank([stack]), normalization), np.arange(60)
+    values = stack.values.reshape(60, -1).T.astype(np.float64)
+    if normalization == "image":
+        values -= stack.sample(*even_grid(SHAPE)).mean(axis=0, dtype=np.float64)
+    mean, scale = values.mean(axis=0), values.std(axis=0)
+    X = (values - mean) / scale
+    labels = (X[:, 0] + X[:, 1] > 0).astype(int)
+    kernels = LinearGaussianMixture(n_components=20, gaussian_columns=kept < n_columns, random_state=0).fit(
+        X.astype(np.float32), labels
+    )
+    features = kernels.transform(X.astype(np.float32))
+    svm = LinearSVM(C=0.01).fit(features, labels)
+    expected = (features @ svm.coef_.T + svm.intercept_).reshape(*SHAPE, 1)
+    columns = Columns(kept, mean.astype(np.float32), scale.astype(np.float32))
+    image = np.zeros((*SHAPE, 1), dtype=np.float32)
+    # 0.9 is known to 3e-8, which is 3e-4 standard deviations
+    np.testing.assert_allclose(decision_maps(image, bank, columns, kernels, svm), expected, atol=4e-3)

@@ -138,7 +138,8 @@ class FilterBank(BaseEstimator, ABC):
     Subclasses implement `channels`, `halo` and `maps`. Constructor arguments are stored as given
     (the scikit-learn convention), so `get_params` is the bank's whole configuration. A bank whose
     filters are weights rather than formulas also overrides `weights_used` and `use_weights`; one that
-    learns them from the training images overrides `fit` and `learns_weights`.
+    learns them from the training images overrides `fit` and `learns_weights`. Large images are looked at tile by
+    tile: a bank whose features depend on more than what lies within `halo` overrides `tiles`.
     """
 
     @abstractmethod
@@ -222,8 +223,11 @@ class FilterBank(BaseEstimator, ABC):
         if len(tiles) == 1:
             return sample_maps(self.maps(image, channels), rows, cols, channels)
         out = np.empty((rows.size, self._wanted(channels, image.shape[2]).size), dtype=np.float32)
+        inside = [
+            np.clip(at, 0, length - 1) for at, length in zip((rows, cols), image.shape[:2], strict=True)
+        ]
         for tile in tiles:
-            mine = tile.holds(rows, cols)
+            mine = tile.holds(*inside)
             if mine.any():
                 top, left = (seen.start for seen in tile.seen)
                 stacks = self.maps(image[tile.seen], channels)

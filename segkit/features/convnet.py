@@ -129,8 +129,14 @@ class ConvNetBank(FilterBank):
 
     @property
     def alignment(self) -> int:
-        """Stride of the deepest layer at the smallest scale."""
-        return math.ceil(max(layer.stride for layer in self._selected_layers()) / min(self.pyramid))
+        """Least common multiple of the strides of the layers at each scale, in pixels of the image."""
+        return math.lcm(
+            *(
+                round(layer.stride * round(1 / scale))
+                for layer in self._selected_layers()
+                for scale in self.pyramid
+            )
+        )
 
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
         """Compute the maps of the wanted channels; see `FilterBank.maps`."""

@@ -13,6 +13,7 @@ from scipy import fft
 from segkit.checks import is_whole
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, FloatArray, as_image
+from segkit.features.tiles import Tile, whole
 from segkit.threads import in_threads
 
 _MEASURES = ("bright line", "dark line", "edge", "line spread")
@@ -102,6 +103,11 @@ class ElongatedBank(FilterBank):
         """Reach of the longest filter."""
         self._check()
         return math.ceil(_REACH * self.elongation * max(self.sigmas))
+
+    def tiles(self, shape: tuple[int, ...]) -> list[Tile]:
+        """Cut an image into tiles, unless a filter is so fine that it rings far; see `FilterBank.tiles`."""
+        self._check()
+        return [whole(shape)] if min(self.sigmas) < 1 else super().tiles(shape)
 
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
         """Compute the maps of the wanted channels; see `FilterBank.maps`."""

@@ -92,7 +92,7 @@ def whole(shape: tuple[int, ...]) -> Tile:
 
 
 def _stretches(length: int, longest: int, margin: int, alignment: int) -> list[tuple[slice, slice]]:
-    """Cut a side of the image into stretches about as long as each other, each with what is seen about it."""
+    """Cut a side of the image into stretches of one length, but for the last, each with what is seen about it."""
     step = alignment * math.ceil(length / math.ceil(length / longest) / alignment)
     ends = [*range(0, length, step), length]
     return [

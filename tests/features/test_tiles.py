@@ -1,3 +1,5 @@
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,11 +18,15 @@ from segkit.features import tiles as tiles_module
 from segkit.features.tiles import cut, whole
 
 CONVNET = ConvNetBank("squeezenet1_0", weights="random", layers=["conv1", "fire2_expand3x3", "fire4_squeeze"])
+PYRAMID = ConvNetBank(
+    "vgg11", weights="random", layers=["conv1_1", "conv2_1"], pyramid=[1, 0.5, 0.3333333333]
+)
 VGG = ConvNetBank("vgg11", weights="random", layers=["conv1_1", "conv2_1"])
 MULTISCALE = MultiscaleBank(sigma_max=2)
 BANKS = [
     CONVNET,
     VGG,
+    PYRAMID,
     MULTISCALE,
     ElongatedBank(sigmas=[1, 2]),
     ModuleBank((Module(n_scales=2, n_angles=3),)),
@@ -60,9 +66,10 @@ def test_cores_share_out_the_image_and_see_what_they_depend_on(shape, halo, alig
         assert max(np.prod(tile.shape) for tile in tiles) <= (limit**0.5 + alignment) ** 2
 
 
-def test_positions_between_pixels_are_held_once(monkeypatch, rng):
+def test_positions_on_and_between_pixels_are_held_once(monkeypatch, rng):
     monkeypatch.setattr(tiles_module, "PIXELS_AT_ONCE", 20**2)
-    rows, cols = rng.uniform(0, 49, 200), rng.uniform(0, 69, 200)
+    rows = np.concatenate([rng.uniform(0, 49, 200), np.arange(50)])
+    cols = np.concatenate([rng.uniform(0, 69, 200), np.arange(50)])
     tiles = cut((50, 70), 2, 1)
     assert len(tiles) > 4
     assert (sum(tile.holds(rows, cols).astype(int) for tile in tiles) == 1).all()
@@ -70,27 +77,51 @@ def test_positions_between_pixels_are_held_once(monkeypatch, rng):
 
 @pytest.mark.parametrize("bank", BANKS, ids=lambda bank: bank.title)
 def test_features_by_tiles_are_those_of_the_image(bank, rng, monkeypatch):
-    image = rng.random((150, 171, 3), dtype=np.float32)
-    rows, cols = rng.uniform(0, 149, 500), rng.uniform(0, 170, 500)
+    image = rng.random((150, 221, 3), dtype=np.float32)
+    rows, cols = rng.uniform(-3, 152, 500), rng.uniform(-3, 223, 500)
     channels = np.sort(rng.permutation(bank.n_channels(3))[:40])
     expected = bank.sample(image, rows, cols, channels)
     monkeypatch.setattr(tiles_module, "PIXELS_AT_ONCE", 60**2)
     assert all(len(part.tiles(image.shape)) > 1 for part, _ in bank.parts(channels) if is_local(part))
-    found = bank.sample(image, rows, cols, channels)
+    with record_shapes(bank) as shapes:
+        found = bank.sample(image, rows, cols, channels)
+    assert all(np.prod(shape[:2]) < 150 * 221 for part, shape in shapes if is_local(part))
     # filters of Fourier's domain have no sharp end
     share = 0.05 if isinstance(bank, ElongatedBank | ScatteringBank) else 1e-4
     assert (abs(found - expected).max(axis=0) <= share * expected.std(axis=0) + 1e-6).all()
 
 
 def is_local(bank):
-    return not isinstance(bank, PositionBank | OrbitAveraged)
+    return not isinstance(bank, PositionBank | OrbitAveraged | StackedBank)
 
 
-def test_what_depends_on_the_frame_stays_whole():
+@contextmanager
+def record_shapes(bank):
+    """Shapes of the images that a bank, or the banks it is made of, see."""
+    shapes = []
+    with pytest.MonkeyPatch.context() as patch:
+        for part in getattr(bank, "banks", [bank]):
+
+            def maps(image, channels=None, part=part, original=part.maps):
+                shapes.append((part, image.shape))
+                return original(image, channels)
+
+            patch.setattr(part, "maps", maps)
+        yield shapes
+    assert shapes
+
+
+def test_what_depends_on_the_frame_or_rings_stays_whole():
     shape = (5000, 4000, 3)
-    for bank in (PositionBank(), OrbitAveraged(CONVNET), StackedBank([MULTISCALE, PositionBank()])):
+    stack = StackedBank([MULTISCALE, PositionBank()])
+    for bank in (PositionBank(), OrbitAveraged(CONVNET), stack, ElongatedBank(sigmas=[0.5, 1])):
         assert bank.tiles(shape) == [whole(shape)]
     assert len(StackedBank([MULTISCALE, CONVNET]).tiles(shape)) > 20
+
+
+def test_tiles_suit_every_layer_at_every_scale():
+    assert PYRAMID.alignment == 12  # strides 1 and 2 at sizes 1, 1/2 and 1/3
+    assert VGG.alignment == 2
 
 
 def test_channels_come_from_their_parts():
