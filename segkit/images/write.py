@@ -31,7 +31,7 @@ CLASS_COLOURS = np.array(
     ]
 )
 _TINT = 0.15
-_PIXELS_PER_LINE_WIDTH = 400
+_PIXELS_PER_LINE_WIDTH = 800
 
 
 def write_mask(path: str | Path, mask: ArrayLike) -> None:
@@ -130,7 +130,7 @@ def write_overlay(path: str | Path, image: ArrayLike, ids: ArrayLike) -> None:
     _write(Path(path), picture.save)
 
 
-def overlay(image: ArrayLike, ids: ArrayLike) -> NDArray[np.uint8]:
+def overlay(image: ArrayLike, ids: ArrayLike, *, line_width: int | None = None) -> NDArray[np.uint8]:
     """Draw class contours and a light tint over an image.
 
     Parameters
@@ -140,6 +140,8 @@ def overlay(image: ArrayLike, ids: ArrayLike) -> NDArray[np.uint8]:
         between its 0.5th and 99.5th percentile.
     ids : array-like of shape (H, W), int
         Class ids. Class 0 (the background) and unlabelled pixels (255) stay as they are.
+    line_width : int, optional
+        Width of contours in pixels, 1 or more; by default one for each 800 pixels of the longer side.
 
     Returns
     -------
@@ -158,7 +160,7 @@ def overlay(image: ArrayLike, ids: ArrayLike) -> NDArray[np.uint8]:
             f"draw the ids over the image they belong to"
         )
     picture = 255 * _to_rgb(image)
-    width = max(1, round(max(ids.shape) / _PIXELS_PER_LINE_WIDTH))
+    width = line_width or max(1, round(max(ids.shape) / _PIXELS_PER_LINE_WIDTH))
     for class_id in np.setdiff1d(ids, (0, UNLABELLED)):
         colour = CLASS_COLOURS[(class_id - 1) % len(CLASS_COLOURS)]
         inside = ids == class_id

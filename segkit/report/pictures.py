@@ -80,17 +80,17 @@ def draw_image(picture: Picture) -> str:
     str
         A data URI of at most `WIDTH` pixels' width, as of every function here.
     """
-    return _encode(overlay(picture.image, np.zeros_like(picture.truth)))
+    return _encode(_overlay(picture.image, np.zeros_like(picture.truth)))
 
 
 def draw_truth(picture: Picture) -> str:
     """Draw the outlines of the true classes over the image; see `draw_image`."""
-    return _encode(overlay(picture.image, picture.truth))
+    return _encode(_overlay(picture.image, picture.truth))
 
 
 def draw_overlay(picture: Picture) -> str:
     """Draw the outlines of the predicted classes over the image; see `draw_image`."""
-    return _encode(overlay(picture.image, picture.prediction))
+    return _encode(_overlay(picture.image, picture.prediction))
 
 
 def draw_heat_map(picture: Picture) -> str | None:
@@ -157,6 +157,11 @@ def heat_colours(n_stops: int = 9) -> list[str]:
 def _heat(values: NDArray[Any]) -> NDArray[np.uint8]:
     colours = matplotlib.colormaps[_HEAT](np.clip(values, 0, 1), bytes=True)
     return np.array(colours[..., :3], dtype=np.uint8)
+
+
+def _overlay(image: NDArray[np.float32], ids: NDArray[Any]) -> NDArray[np.uint8]:
+    """Draw contours that are still seen when the picture is as small as it will be."""
+    return overlay(image, ids, line_width=max(1, ids.shape[1] // WIDTH))
 
 
 def _encode(pixels: NDArray[np.uint8]) -> str:

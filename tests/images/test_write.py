@@ -122,6 +122,17 @@ def test_overlay_draws_contour_tint_and_nothing_else():
     np.testing.assert_array_equal(picture[:, 38:], np.full((40, 2, 3), 128))
 
 
+@pytest.mark.parametrize(
+    ("shape", "given", "width"), [((40, 40), None, 1), ((40, 2400), None, 3), ((40, 40), 5, 5)]
+)
+def test_contours_are_as_wide_as_asked_for_or_as_the_image_needs(shape, given, width):
+    ids = np.zeros(shape, dtype=np.uint8)
+    ids[12:28] = 1
+    picture = overlay(np.full((*shape, 3), 0.5), ids, line_width=given)
+    coloured = (picture[:, 20] == CLASS_COLOURS[0]).all(axis=1)
+    assert coloured.tolist() == [12 <= row < 12 + width or 28 - width <= row < 28 for row in range(40)]
+
+
 def test_overlay_leaves_its_input_alone():
     image, ids = np.full((9, 9, 3), 0.5), np.eye(9, dtype=np.uint8)
     overlay(image, ids)

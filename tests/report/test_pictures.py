@@ -73,6 +73,15 @@ def test_outlines_are_drawn_over_the_image():
     assert np.abs(decode(draw_truth(drawn))[10:30, 10] - CLASS_COLOURS[0]).max() <= 60
 
 
+@pytest.mark.parametrize("side", [300, 1000, 2400])
+def test_outlines_of_large_images_are_still_seen(side):
+    truth = np.zeros((side, side), int)
+    truth[side // 2 :] = 1
+    rows = decode(draw_truth(Picture(np.full((side, side, 3), 0.5, np.float32), truth, truth, None)))[:, 20]
+    tinted = rows[-5]
+    assert np.abs(rows - tinted)[side // 2 * len(rows) // side :][:2].max() > 45
+
+
 @pytest.mark.parametrize(
     ("shape", "size"), [((100, 200), (100, 200)), ((90, 720), (45, 360)), ((3, 4000), (1, 360))]
 )
