@@ -37,7 +37,7 @@ def measure(n_images, n_templates, n_turns):
         "seconds": seconds,
         "seconds_of_products": products,
         "ratio": seconds / products,
-        "peak_bytes": 2**20 * (peak_memory_mib() or 0),
+        "peak_bytes": int(2**20 * peak_memory_mib()),
         "features_bytes": features.nbytes,
         "memory_limit": embedding.memory_limit,
         "sgemm_flops": rate,

@@ -265,7 +265,9 @@ def large_images(result: dict[str, Any]) -> str:
             *lines,
             "",
             "Most memory that the process held, libraries included, and time, as a multiple of what as many pixels take in "
-            f"pictures of 256 x 256. Labels with tiles and without are compared on {side:,} x {side:,} pixels.",
+            "pictures of 256 x 256 (scattering builds its filters when it first meets a size of tile, which tells most on "
+            f"the smallest). Labels with tiles and without, at the threshold of training, are compared on {side:,} x {side:,} "
+            "pixels.",
         ]
     )
 

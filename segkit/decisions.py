@@ -19,8 +19,10 @@ from segkit.linear import LinearSVM
 from segkit.threads import in_threads
 
 IntArray = NDArray[np.intp]
-# Cells of so many pixels stay in the processor's cache; so few tell about what a channel is.
-CELLS_AT_ONCE, FEW = 4096, 64
+# Maps of so many cells stay in the processor's cache.
+CELLS_AT_ONCE = 4096
+# So many cells tell about what a channel is.
+CELLS_FOR_LEVEL = 64
 # A thread holds the upsampled channels of so many pixels at a time.
 PIXELS_PER_BLOCK = 8192
 
@@ -88,18 +90,18 @@ def decision_maps(
     -------
     ndarray of shape (H, W, n_planes), float32
         What is linear in the channels is summed on each grid, then centred and interpolated; the
-        channels that the rest sees are standardised and interpolated first.
+        channels that the nonlinear part sees are standardised and interpolated first.
     """
-    rest = columns.take(kernels.nonlinear_columns)
+    nonlinear = columns.take(kernels.nonlinear_columns)
     grid = bank.grid(image.shape)
-    views, views_of_rest, mean = _look(image, bank.bank, columns.channels, rest.channels, grid)
+    views, nonlinear_views, mean = _look(image, bank.bank, columns.channels, nonlinear.channels, grid)
     decisions = np.zeros((*image.shape[:2], len(svm.coef_)), dtype=np.float32) + svm.intercept_
     planes = kernels.planes(svm.coef_)
     if planes is not None:
         _add_linear(decisions, views, columns, planes, grid)
-    if rest.channels.size:
-        centred = Columns(rest.channels, rest.mean + mean, rest.scale)
-        for view in views_of_rest:
+    if nonlinear.channels.size:
+        centred = Columns(nonlinear.channels, nonlinear.mean + mean, nonlinear.scale)
+        for view in nonlinear_views:
             _add_nonlinear(decisions, view, centred, kernels.nonlinear_dot, svm.coef_)
     return np.asarray(decisions)
 
@@ -108,27 +110,33 @@ def _look(
     image: FloatArray,
     bank: FilterBank,
     channels: IntArray,
-    rest: IntArray,
+    nonlinear: IntArray,
     grid: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> tuple[Iterable[_View], Iterable[_View], FloatArray]:
-    """Look at all channels, at the rest by itself, and at the means of the rest over a grid of pixels.
+    """Look at all channels, at those that are not only summed, and at the means of the latter over a grid of pixels.
 
-    What is seen of a small image serves for all three. Of a large one each bank has tiles of its own first, and no map
-    is kept; the rest, of which pixels need all channels at once, is seen once more for the means, and once for itself.
+    What is seen of a small image serves for all three. Of a large one each bank has tiles of its own, and no map is
+    kept; what a pixel needs at once is seen once more for the means, and once more for itself.
     """
     if is_small(image.shape):
         view = _View(whole(image.shape), bank.maps(image, channels))
-        view_of_rest = view.only(rest)
-        return [view], [view_of_rest], _mean_over(sample_maps(list(view_of_rest.stacks), *grid, rest))
+        nonlinear_view = view.only(nonlinear)
+        return (
+            [view],
+            [nonlinear_view],
+            _mean_over(sample_maps(list(nonlinear_view.stacks), *grid, nonlinear)),
+        )
     parts = bank.parts(channels, image.shape[2])
     views = (
         _View(tile, bank.maps(image[tile.seen], own))
         for part, own in parts
         for tile in part.tiles(image.shape)
     )
-    is_needed = rest.size > 0 and grid[0].size > 0
-    at_grid = bank.sample(image, *grid, rest) if is_needed else np.empty((0, rest.size), dtype=np.float32)
-    return views, _look_together(image, bank, rest), _mean_over(at_grid)
+    is_needed = nonlinear.size > 0 and grid[0].size > 0
+    at_grid = (
+        bank.sample(image, *grid, nonlinear) if is_needed else np.empty((0, nonlinear.size), dtype=np.float32)
+    )
+    return views, _look_together(image, bank, nonlinear), _mean_over(at_grid)
 
 
 def _mean_over(X: FloatArray) -> FloatArray:
@@ -189,7 +197,7 @@ def _sums(
         column = np.searchsorted(channels, stack.indices)
         cells = stack.values.reshape(len(stack.values), -1)
         if np.isnan(level[column]).any():
-            level[column] = cells[:, :: max(1, cells.shape[1] // FEW)].mean(axis=1)
+            level[column] = cells[:, :: max(1, cells.shape[1] // CELLS_FOR_LEVEL)].mean(axis=1)
         values = np.empty((len(slopes), cells.shape[1]), dtype=np.float32)
         for start in range(0, cells.shape[1], CELLS_AT_ONCE):
             block = slice(start, start + CELLS_AT_ONCE)

@@ -160,7 +160,7 @@ def overlay(image: ArrayLike, ids: ArrayLike, *, line_width: int | None = None) 
             f"draw the ids over the image they belong to"
         )
     picture = 255 * _to_rgb(image)
-    width = line_width or max(1, round(max(ids.shape) / _PIXELS_PER_LINE_WIDTH))
+    width = max(1, round(max(ids.shape) / _PIXELS_PER_LINE_WIDTH)) if line_width is None else line_width
     for class_id in np.setdiff1d(ids, (0, UNLABELLED)):
         colour = CLASS_COLOURS[(class_id - 1) % len(CLASS_COLOURS)]
         inside = ids == class_id
