@@ -266,8 +266,8 @@ def large_images(result: dict[str, Any]) -> str:
             "",
             "Most memory that the process held, libraries included, and time, as a multiple of what as many pixels take in "
             "pictures of 256 x 256 (scattering builds its filters when it first meets a size of tile, which tells most on "
-            f"the smallest). Labels with tiles and without, at the threshold of training, are compared on {side:,} x {side:,} "
-            "pixels.",
+            "the smallest). Labels with tiles and without, at the threshold of training, are compared on "
+            f"{side:,} x {side:,} pixels.",
         ]
     )
 
