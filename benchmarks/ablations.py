@@ -32,7 +32,7 @@ from benchmarks.segmentation import (
     write_made_up,
 )
 from segkit.errors import SegkitError
-from segkit.statistics import compare, compare_pooled
+from segkit.evaluation.statistics import compare, compare_pooled
 
 CHOICE, FIRST, SCATTERING, ROUND = "segkit-networks", "first", "segkit-scattering", "round"
 VARIANTS = {

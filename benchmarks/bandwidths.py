@@ -31,11 +31,15 @@ from benchmarks.common import CONFIGS, PAPER_RECIPE, markdown_table, result_path
 from benchmarks.selection_common import Records
 from benchmarks.tables.common import DATA, MissingDataError
 from segkit import Segmenter
-from segkit.calibration import best_threshold
-from segkit.config import Config
+from segkit.classifier.svm import LinearSVM
+from segkit.cli.phantom import make_demo_set
+from segkit.config.schema import Config
+from segkit.evaluation.metrics import iou_of
+from segkit.evaluation.statistics import compare_pooled
 from segkit.features import FilterBank
 from segkit.features.base import sample_maps
 from segkit.images import UNLABELLED, Dataset, load_pairs, write_image, write_mask
+from segkit.images.sampling import PixelSample, assign_folds, draw_pixels
 from segkit.kernels import (
     Gaussian,
     MixtureRFF,
@@ -47,11 +51,7 @@ from segkit.kernels import (
     mmd_squared,
     power_criterion,
 )
-from segkit.linear import LinearSVM
-from segkit.metrics import iou_of
-from segkit.phantom import make_demo_set
-from segkit.sampling import PixelSample, assign_folds, draw_pixels
-from segkit.statistics import compare_pooled
+from segkit.segmentation.threshold import best_threshold
 
 # The paper's grid, for maps as they are, and the library's, in units of the median heuristic.
 RAW_GAMMAS = np.logspace(-10, 6, 9)

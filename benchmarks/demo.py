@@ -13,7 +13,7 @@ from PIL import Image
 
 from benchmarks.common import write_result
 from segkit.benchmark.machine import machine
-from segkit.demo import run_demo
+from segkit.cli.demo import run_demo
 
 RESULT = Path(__file__).parent / "results" / "demo.json"
 PICTURE = Path(__file__).parents[1] / "docs" / "demo.jpg"

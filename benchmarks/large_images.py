@@ -26,9 +26,9 @@ from benchmarks.common import result_path, write_result
 from benchmarks.segmentation import NETWORKS, VGG_ALONE, bank_option
 from segkit import Segmenter, load
 from segkit.benchmark.machine import machine, peak_memory_mib
-from segkit.config import Config
+from segkit.cli.phantom import make_demo_set
+from segkit.config.schema import Config
 from segkit.features import tiles
-from segkit.phantom import make_demo_set
 
 SMALL = 256
 SIDES = [512, 1024, 2048, 4096]

@@ -20,7 +20,7 @@ from sklearn.svm import LinearSVC
 
 from benchmarks.common import result_path, write_result
 from segkit.benchmark.machine import machine
-from segkit.linear import LinearSVM
+from segkit.classifier.svm import LinearSVM
 
 WITHIN = 1e-3
 TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4)

@@ -21,14 +21,14 @@ from scipy import ndimage
 
 from benchmarks.common import CONFIGS, PAPER_RECIPE, result_path, split, write_result
 from segkit import OrbitBank, Segmenter
-from segkit.base import BaseSegmenter
 from segkit.baselines import FCN
 from segkit.benchmark.machine import machine
-from segkit.config import Config
+from segkit.cli.phantom import make_demo_set
+from segkit.config.schema import Config
+from segkit.evaluation.metrics import score_masks
 from segkit.images import load_pairs
 from segkit.invariance import Dihedral
-from segkit.metrics import score_masks
-from segkit.phantom import make_demo_set
+from segkit.segmentation.base import BaseSegmenter
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

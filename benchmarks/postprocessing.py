@@ -33,11 +33,11 @@ from benchmarks.common import result_path, split, write_result
 from benchmarks.segmentation import QUICK, SETS, write_made_up
 from segkit import LinearSVM, Segmenter
 from segkit.benchmark import load_methods
-from segkit.calibration import best_threshold, image_threshold
+from segkit.evaluation.metrics import score_masks
 from segkit.features import MultiscaleBank
 from segkit.images import Dataset, LabelMap, load_pairs
-from segkit.metrics import score_masks
-from segkit.regions import merge_small_regions
+from segkit.segmentation.regions import merge_small_regions
+from segkit.segmentation.threshold import best_threshold, image_threshold
 
 Decisions = NDArray[np.float32]
 FILTERS: dict[str, Callable[[Decisions], Decisions]] = {

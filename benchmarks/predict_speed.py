@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.common import result_path, sgemm_rate, write_result
 from segkit import ConditionalCovarianceSelector, ConvNetBank, MixtureRFF, Segmenter
 from segkit.benchmark.machine import machine
-from segkit.phantom import make_demo_set
+from segkit.cli.phantom import make_demo_set
 
 SIDE = 256
 

@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 
 from benchmarks.common import RESULTS, signed, with_interval
 from benchmarks.segmentation import scores_of
+from segkit.evaluation.statistics import bootstrap_interval, compare_pooled
 from segkit.report.figures import COLOURS, MARKERS
-from segkit.statistics import bootstrap_interval, compare_pooled
 
 BENCHMARKS = Path(__file__).parent
 PAGES = (BENCHMARKS.parent / "README.md", BENCHMARKS / "README.md")

@@ -25,12 +25,12 @@ import numpy as np
 
 from benchmarks.common import digest_sources, result_path
 from segkit.benchmark import Benchmark, load_methods
+from segkit.cli.phantom import make_demo_set
+from segkit.config.read import read_options, shipped
 from segkit.errors import SegkitError
+from segkit.evaluation.metrics import iou_of
 from segkit.images import write_image, write_mask
 from segkit.images.write import atomic
-from segkit.metrics import iou_of
-from segkit.options import read_options, shipped
-from segkit.phantom import make_demo_set
 
 SETS = ("kvasir_seg_256", "dsb2018_stained", "drive", "isbi2012_em")
 METHODS = ("segkit-networks", "segkit-scattering", "forest")

@@ -15,16 +15,16 @@ _PUBLIC = {
     "ConvNetBank": "segkit.features",
     "LinearGaussianMixture": "segkit.kernels",
     "LinearMixture": "segkit.kernels",
-    "LinearSVM": "segkit.linear",
+    "LinearSVM": "segkit.classifier.svm",
     "MMDSelector": "segkit.selection",
     "MixtureRFF": "segkit.kernels",
     "ModuleBank": "segkit.features",
     "OrbitBank": "segkit.features",
     "ScatteringBank": "segkit.features",
-    "Segmenter": "segkit.segmenter",
+    "Segmenter": "segkit.segmentation.segmenter",
     "StackedBank": "segkit.features",
-    "load": "segkit.segmenter",
-    "predict_folder": "segkit.folders",
+    "load": "segkit.segmentation.segmenter",
+    "predict_folder": "segkit.segmentation.folders",
 }
 
 __all__ = ["__version__", *sorted(_PUBLIC)]

@@ -1,5 +1,5 @@
 """``python -m segkit`` is the command ``segkit``."""
 
-from segkit.cli import main
+from segkit.cli.commands import main
 
 main()

@@ -9,7 +9,7 @@ import pytest
 import scipy.linalg  # noqa: F401
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from segkit.threads import count_threads, in_threads, single_threaded_blas
+from segkit._threads import count_threads, in_threads, single_threaded_blas
 
 
 def blas_threads():
@@ -107,7 +107,7 @@ def test_workers_keep_torch_to_one_thread_that_was_imported_late():
     script = """
 from threadpoolctl import threadpool_limits
 import numpy, sys
-from segkit.threads import in_threads, single_threaded_blas
+from segkit._threads import in_threads, single_threaded_blas
 with threadpool_limits(2, user_api="blas"), single_threaded_blas():
     assert "torch" not in sys.modules
     import torch

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from segkit.base import FloatArray, IdArray
+from segkit._common import FloatArray
 from segkit.errors import ConfigError
 from segkit.images import UNLABELLED
+from segkit.segmentation.base import IdArray
 
 Augmentation = Callable[[FloatArray, IdArray, np.random.Generator], tuple[FloatArray, IdArray]]
 _DISPLACEMENT, _SMOOTHNESS = 3, 12

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from segkit.base import FloatArray
+from segkit._common import FloatArray, is_whole
 from segkit.baselines.training import NetSegmenter
-from segkit.checks import is_whole
 from segkit.errors import ConfigError, InputError, WeightsError
 from segkit.features.convnet import PREPROCESSING
 from segkit.features.weights import load_weights

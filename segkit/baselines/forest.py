@@ -7,10 +7,11 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 
-from segkit.base import BaseSegmenter, FloatArray, IdArray, Progress
+from segkit._common import FloatArray, Progress
 from segkit.features import FilterBank, MultiscaleBank
 from segkit.images import UNLABELLED
-from segkit.sampling import draw_pixels
+from segkit.images.sampling import draw_pixels
+from segkit.segmentation.base import BaseSegmenter, IdArray
 
 # Pixels whose features are held at a time.
 PIXELS_AT_ONCE = 65_536

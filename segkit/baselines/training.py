@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit.base import BaseSegmenter, FloatArray, IdArray, Progress
+from segkit._common import FloatArray, Progress, is_whole
 from segkit.baselines.augment import CropSampler
-from segkit.checks import is_whole
 from segkit.errors import ConfigError, OutputError
+from segkit.evaluation.metrics import score_masks
 from segkit.images import UNLABELLED
+from segkit.images.sampling import BLOCKS, block_folds
 from segkit.images.write import atomic
-from segkit.metrics import score_masks
-from segkit.sampling import BLOCKS, block_folds
-from segkit.store import digest_arrays
+from segkit.segmentation.base import BaseSegmenter, IdArray
+from segkit.segmentation.model_file import digest_arrays
 
 if TYPE_CHECKING:
     import torch

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from segkit._common import is_whole
 from segkit.baselines.training import NetSegmenter
-from segkit.checks import is_whole
 from segkit.errors import ConfigError
 from segkit.images import UNLABELLED
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit.explain import explain_training
+from segkit.images.sampling import draw_pixels
 from segkit.kernels import MixtureRFF
-from segkit.sampling import draw_pixels
-from segkit.segmenter import Segmenter
+from segkit.segmentation.explain import explain_training
+from segkit.segmentation.segmenter import Segmenter
 
 N_EMBEDDED = 400
 N_COMPONENTS = 512

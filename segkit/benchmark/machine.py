@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from segkit.store import package_versions
+from segkit.segmentation.model_file import package_versions
 
 
 def machine(device: str = "cpu") -> dict[str, Any]:

@@ -12,10 +12,10 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 from pydantic import ValidationError as SchemaError
 
-from segkit.base import BaseSegmenter
-from segkit.config import BankConfig, Config, DataConfig
+from segkit.config.read import locate, read_options, shipped
+from segkit.config.schema import BankConfig, Config, DataConfig
 from segkit.errors import ConfigError
-from segkit.options import locate, read_options, shipped
+from segkit.segmentation.base import BaseSegmenter
 
 
 class _Options(BaseModel):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from segkit._common import count
 from segkit.errors import InputError
-from segkit.words import count
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from segkit import __version__
-from segkit.base import Progress, pass_on
+from segkit._common import Progress, count, pass_on
 from segkit.benchmark.digests import digest_files, digest_weights
 from segkit.benchmark.machine import machine
 from segkit.benchmark.methods import Method
 from segkit.benchmark.protocol import Split, few_shot_split, read_groups, read_stem_list
 from segkit.benchmark.results import FORMAT_VERSION, read_json, write_csv, write_json
 from segkit.errors import InputError, OutputError
-from segkit.evaluate import TOLERANCE
+from segkit.evaluation.folders import TOLERANCE
 from segkit.images import LabelMap, load_pairs
-from segkit.words import count
 
 USUAL_PICTURE_SIZE = 5
 WRITTEN = ("units", "predictions", "results.json", "results.csv", "manifest.json", "index.html")

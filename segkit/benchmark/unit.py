@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit.base import BaseSegmenter
 from segkit.benchmark.choices import choices
 from segkit.benchmark.machine import machine, peak_memory_mib
 from segkit.benchmark.methods import Method
 from segkit.benchmark.results import FORMAT_VERSION, read_json, write_json
 from segkit.errors import InputError, SegkitError
-from segkit.evaluate import score_image
+from segkit.evaluation.folders import score_image
 from segkit.images import LabelMap, pair, read_image, read_mask, write_mask, write_probability
 from segkit.images.pairs import page_names
-from segkit.segmenter import Segmenter
+from segkit.segmentation.base import BaseSegmenter
+from segkit.segmentation.segmenter import Segmenter
 
 
 def run_unit(job: dict[str, Any]) -> dict[str, Any]:

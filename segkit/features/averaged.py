@@ -10,18 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
-from segkit.checks import is_whole
+from segkit._common import FloatArray, is_whole
+from segkit._threads import in_threads
 from segkit.errors import ConfigError
-from segkit.features.base import (
-    Channel,
-    FeatureMaps,
-    FilterBank,
-    FloatArray,
-    as_image,
-    rotation_matrices,
-)
+from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, rotation_matrices
 from segkit.features.tiles import Tile, whole
-from segkit.threads import in_threads
 
 EMBEDDINGS = ("mean", "moments")
 # Deviations below this part of a channel's largest mean are rounding.

@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
+from segkit._common import FloatArray
 from segkit.errors import InputError
 from segkit.features.tiles import Tile, cut
-
-FloatArray = NDArray[np.float32]
 
 
 class Channel(NamedTuple):

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from segkit._common import FloatArray
 from segkit.errors import ConfigError, InputError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, FloatArray, as_image
+from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 from segkit.features.tracing import Layer, Trace
 from segkit.features.weights import load_weights
 

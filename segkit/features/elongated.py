@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import fft
 
-from segkit.checks import is_whole
+from segkit._common import FloatArray, is_whole
+from segkit._threads import in_threads
 from segkit.errors import ConfigError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, FloatArray, as_image
+from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 from segkit.features.tiles import Tile, whole
-from segkit.threads import in_threads
 
 _MEASURES = ("bright line", "dark line", "edge", "line spread")
 # Standard deviations after which a Gaussian has ended.

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.fft import next_fast_len
 
+from segkit._common import FloatArray
 from segkit.errors import ConfigError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, FloatArray, as_image
+from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 from segkit.features.wavelets import FAMILIES, bessel_bound, check_family_size
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from skimage.feature import multiscale_basic_features
 
+from segkit._threads import in_threads
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
-from segkit.threads import in_threads
 
 _MEASURES = ("intensity", "edges", "texture 1", "texture 2")
 

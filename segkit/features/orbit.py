@@ -18,16 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 from sklearn.utils import check_random_state
 
-from segkit.checks import is_whole
+from segkit._common import FloatArray, is_whole
 from segkit.errors import ConfigError, InputError
-from segkit.features.base import (
-    Channel,
-    FeatureMaps,
-    FilterBank,
-    FloatArray,
-    as_image,
-    rotation_matrices,
-)
+from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, rotation_matrices
 from segkit.features.patches import (
     Disc,
     Embedding,

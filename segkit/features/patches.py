@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit.features.base import FloatArray
+from segkit._common import FloatArray
 from segkit.kernels import Gaussian
 from segkit.kernels.fourier import fourier_map
 

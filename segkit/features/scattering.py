@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from segkit.checks import is_whole
+from segkit._common import FloatArray, is_whole
+from segkit._threads import in_threads
 from segkit.errors import ConfigError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, FloatArray, as_image
-from segkit.threads import in_threads
+from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 
 FRONTENDS = ("numpy", "torch")
 ANGLES = ("each", "averaged")

@@ -9,8 +9,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from segkit._common import FloatArray
 from segkit.errors import ConfigError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, FloatArray, as_image, as_slice
+from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, as_slice
 from segkit.features.tiles import Tile, whole
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from segkit._common import FloatArray
 from segkit.errors import ConfigError
-from segkit.features.base import FloatArray
 
 Float64Array = NDArray[np.float64]
 

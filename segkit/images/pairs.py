@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from segkit._common import count
 from segkit.errors import InputError
 from segkit.images.labels import LabelMap
 from segkit.images.read import (
@@ -24,7 +25,6 @@ from segkit.images.read import (
     read_mask_with_notes,
     read_pages,
 )
-from segkit.words import count
 
 _N_SPELLED_OUT = 10
 _N_ODD_NAMED = 3

@@ -15,6 +15,7 @@ from scipy.linalg import eigvalsh
 from scipy.linalg.lapack import dpotrf
 from sklearn.utils import gen_batches
 
+from segkit._threads import count_threads, in_threads, single_threaded_blas
 from segkit.errors import ConfigError, InputError
 from segkit.invariance.correlation import (
     CircularCorrelation,
@@ -27,7 +28,6 @@ from segkit.invariance.permutations import MatrixPermutation, Permutation
 from segkit.invariance.samples import as_samples, check_values
 from segkit.invariance.spatial import Dihedral, PolarRotation, Translation
 from segkit.kernels.base import FloatArray, Gaussian, Kernel, Laplacian, Normalized, Polynomial
-from segkit.threads import count_threads, in_threads, single_threaded_blas
 
 Block = tuple[slice, slice, FloatArray]
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage, sparse
 
-from segkit.checks import is_whole
+from segkit._common import is_whole
 from segkit.errors import ConfigError, InputError
 from segkit.invariance.groups import (
     Array,

@@ -23,9 +23,9 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from segkit._common import count
 from segkit.errors import ConfigError, InputError
 from segkit.invariance.samples import validate_samples
-from segkit.words import count
 
 Floats = NDArray[np.float64]
 

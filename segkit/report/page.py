@@ -16,7 +16,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from segkit import __version__
+from segkit._common import count
 from segkit.benchmark.choices import CRITERIA
+from segkit.evaluation.statistics import FEW_IMAGES
 from segkit.images.write import CLASS_COLOURS, atomic
 from segkit.report import figures
 from segkit.report.pictures import (
@@ -43,8 +45,6 @@ from segkit.report.summary import (
     statements,
     summarise,
 )
-from segkit.statistics import FEW_IMAGES
-from segkit.words import count
 
 _FOLDER = Path(__file__).parent
 _MOST_ROWS = 8000  # of the table of images; a longer one would be slow to sort and many megabytes

@@ -14,7 +14,7 @@ from segkit.benchmark import FORMAT_VERSION, Benchmark
 from segkit.benchmark.machine import machine
 from segkit.benchmark.unit import read_stems
 from segkit.errors import InputError
-from segkit.evaluate import TOLERANCE, ReadMasks, files_by_stem, read_folders, score_image
+from segkit.evaluation.folders import TOLERANCE, ReadMasks, files_by_stem, read_folders, score_image
 from segkit.images import LabelMap, pair, read_image, read_pages
 from segkit.report.pictures import Picture, Pictures
 
@@ -63,8 +63,8 @@ def result_of_folders(
     Parameters
     ----------
     predictions, masks : Path
-        As for `segkit.evaluate.read_folders`. Probability maps are looked for in ``probability/`` of `predictions`:
-        one map for each class, or one of the foreground; those of a multi-page file page after page.
+        As for `segkit.evaluation.folders.read_folders`. Probability maps are looked for in ``probability/`` of
+        `predictions`: one map for each class, or one of the foreground; those of a multi-page file page after page.
     images : Path, optional
         Folder of the images themselves, to show beside the masks.
     labels : mapping of int to str, optional

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit.metrics import iou_of
-from segkit.statistics import FEW_IMAGES, Comparison, bootstrap_interval, compare
-from segkit.words import count
+from segkit._common import count
+from segkit.evaluation.metrics import iou_of
+from segkit.evaluation.statistics import FEW_IMAGES, Comparison, bootstrap_interval, compare
 
 Record = Mapping[str, Any]
 PerClass = tuple[float | None, ...]
@@ -228,7 +228,7 @@ def add_reliability(records: Iterable[Record]) -> dict[str, list[float]] | None:
     Returns
     -------
     dict of list of float, or None
-        ``count``, summed ``probability`` and ``hits`` of each bin, as `segkit.metrics.reliability` gives.
+        ``count``, summed ``probability`` and ``hits`` of each bin, as `segkit.evaluation.metrics.reliability` gives.
     """
     known = [record["reliability"] for record in records if record["reliability"] is not None]
     if not known:

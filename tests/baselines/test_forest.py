@@ -3,9 +3,9 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier
 
 from segkit.baselines.forest import PixelForest
+from segkit.cli.phantom import make_demo_set
 from segkit.errors import InputError
 from segkit.features import MultiscaleBank, ScatteringBank
-from segkit.phantom import make_demo_set
 
 
 @pytest.fixture(scope="module")

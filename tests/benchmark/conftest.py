@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from segkit.benchmark import load_methods
+from segkit.cli.phantom import make_demo_set
 from segkit.images import write_image, write_mask
-from segkit.phantom import make_demo_set
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,10 @@ import pytest
 
 from segkit.baselines import FCN, PixelForest, UNet
 from segkit.benchmark import DEFAULT_METHODS, Method, load_data, load_methods
-from segkit.config import Config
+from segkit.config.schema import Config
 from segkit.errors import ConfigError
 from segkit.features import ScatteringBank, bank_to_dict
-from segkit.segmenter import Segmenter
+from segkit.segmentation.segmenter import Segmenter
 
 
 def test_every_default_method_can_be_made():

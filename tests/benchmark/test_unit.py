@@ -8,9 +8,9 @@ from segkit.benchmark.choices import choices
 from segkit.benchmark.machine import machine
 from segkit.benchmark.unit import read_stems, run_unit
 from segkit.errors import InputError
-from segkit.evaluate import score_image
+from segkit.evaluation.folders import score_image
 from segkit.images import LabelMap, load_pairs, read_image, read_mask, write_mask
-from segkit.sampling import draw_pixels
+from segkit.images.sampling import draw_pixels
 
 
 def job(folder, method, **changes):

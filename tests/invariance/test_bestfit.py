@@ -298,7 +298,7 @@ class TestErrors:
     @pytest.mark.parametrize("n_threads", [1, 2])
     @pytest.mark.parametrize("kind", KINDS)
     def test_values_that_overflow(self, group, n_threads, kind, rng, monkeypatch):
-        monkeypatch.setattr("segkit.threads.count_threads", lambda: n_threads)
+        monkeypatch.setattr("segkit._threads.count_threads", lambda: n_threads)
         X = (1000 * rng.normal(size=(4, 6, 6))).astype(np.float32)
         message = (
             r"^kernel values exceed the largest float32 number: scale the samples to \[0, 1\] or give them in "

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from segkit.metrics import dice_of, iou_of, precision_of, recall_of
-from segkit.phantom import make_demo_set
+from segkit.cli.phantom import make_demo_set
+from segkit.evaluation.metrics import dice_of, iou_of, precision_of, recall_of
 from segkit.report import Picture, write_report
 
 SIZES, SEEDS, N_IMAGES = (1, 2, 3, 5, 15), range(5), 20

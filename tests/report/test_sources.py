@@ -5,9 +5,9 @@ import pytest
 import tifffile
 
 from segkit.benchmark import Benchmark, load_methods
+from segkit.cli.phantom import make_demo_set
 from segkit.errors import InputError
 from segkit.images import write_image, write_mask, write_probability
-from segkit.phantom import make_demo_set
 from segkit.report.sources import pictures_of_benchmark, result_of_folders
 
 TRUTH = np.array([[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, 1, 1]], dtype=np.uint8)

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from segkit.metrics import dice_of, iou_of, precision_of, recall_of, score_masks
+from segkit.evaluation.metrics import dice_of, iou_of, precision_of, recall_of, score_masks
+from segkit.evaluation.statistics import bootstrap_interval, compare
 from segkit.report.summary import (
     _holm,
     add_reliability,
@@ -13,7 +14,6 @@ from segkit.report.summary import (
     signed,
     summarise,
 )
-from segkit.statistics import bootstrap_interval, compare
 
 
 def record(method="a", image="x", seed=0, n_train=5, counts=((8, 2), (0, 10)), **more):

@@ -1,0 +1,6 @@
+"""The classifier of pixels: a linear support vector machine and its probabilities."""
+
+from segkit.classifier.platt import PlattScaling
+from segkit.classifier.svm import LinearSVM
+
+__all__ = ["LinearSVM", "PlattScaling"]

@@ -1,0 +1,416 @@
+"""The command ``segkit``: train, predict, evaluate, benchmark, inspect, demo.
+
+Commands only read arguments, call the library and tell what came of it. What takes time to import
+is imported inside them, so that ``segkit --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from segkit import __version__
+from segkit._common import count
+from segkit.cli.terminal import (
+    describe_benchmark,
+    describe_model,
+    describe_scores,
+    describe_training,
+    progress_bars,
+    show_warning,
+    teller,
+)
+from segkit.errors import ConfigError, InputError, ModelFileError, SegkitError
+
+Item = TypeVar("Item")
+
+app = typer.Typer(
+    help="Segment biomedical images from a few annotated ones.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+ImagesArgument = Annotated[Path, typer.Argument(help="Folder of images (sub-folders too), or one image.")]
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="YAML file of options; see configs/.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="One option, for example bank.name=vgg16. May be repeated."
+    ),
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, nothing but errors.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
+UnlabelledOption = Annotated[int | None, typer.Option(help="Mask value of pixels nobody annotated.")]
+LabelsOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="data.labels or data.unlabelled, as for training."),
+]
+
+# Exit status after Ctrl-C.
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line; every error segkit raises is one line and exit status 2."""
+    debug = "--debug" in sys.argv
+    arguments = _join_sizes([argument for argument in sys.argv[1:] if argument != "--debug"])
+    warnings.showwarning = show_warning
+    try:
+        app(arguments)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            typer.echo("segkit: interrupted", err=True)
+        raise
+    except SegkitError as error:
+        if debug:
+            raise
+        _fail(" ".join(str(error).split()))
+    except OSError as error:
+        if debug:
+            raise
+        _fail(
+            f"{error.filename or 'file'}: {error.strerror or error}; check the path, its permissions and free space"
+        )
+    except (ValueError, TypeError) as error:  # what a library refuses, for example an option out of its range
+        if debug:
+            raise
+        _fail(f"{' '.join(str(error).split())} (--debug shows where this came from)")
+    except MemoryError:
+        _fail(
+            "out of memory: use smaller images, fewer training.pixels or kernel.n_components, or a smaller bank"
+        )
+
+
+def _fail(message: str) -> None:
+    typer.echo(f"segkit: {message}", err=True)
+    sys.exit(2)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"segkit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+) -> None:
+    """Segment biomedical images from a few annotated ones."""
+
+
+@app.command()
+def train(
+    images: ImagesArgument,
+    masks: Annotated[Path, typer.Argument(help="Folder of masks with the images' names.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write, NAME.segkit.")],
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of every draw; the same seed gives the same model.")
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say in words what was chosen, why, and what IoU to expect.")
+    ] = False,
+    quiet: QuietOption = False,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Learn a model from annotated images."""
+    from segkit.config.schema import Config
+    from segkit.images import load_pairs
+    from segkit.images.outputs import refuse_existing, refuse_unwritable
+
+    overrides = [*(set_ or []), *([] if seed is None else [f"seed={seed}"])]
+    settings = Config.load(config, overrides)
+    refuse_existing([output], overwrite=overwrite)
+    refuse_unwritable(output)
+    dataset = load_pairs(images, masks, labels=settings.data.labels, unlabelled=settings.data.unlabelled)
+    tell = teller(quiet=quiet)
+    for message in dataset.messages:
+        tell(message)
+    segmenter = settings.build()
+    with progress_bars(quiet=quiet) as follow:
+        segmenter.fit(dataset.images, dataset.masks, label_map=dataset.label_map, progress=follow)
+    segmenter.save(output, embed_weights=settings.embeds_weights(segmenter.best_index_))
+    tell(describe_training(segmenter.summary_, segmenter.label_map_, choices=not explain))
+    if explain:
+        from segkit.segmentation.explain import explain_training
+
+        typer.echo("\n".join(explain_training(segmenter.summary_, segmenter.label_map_)))
+    tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="Model file written by segkit train.")],
+    images: ImagesArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the predicted masks.")],
+    probability: Annotated[
+        bool, typer.Option("--probability", help="Also write probability maps (TIFF).")
+    ] = False,
+    overlay: Annotated[
+        bool, typer.Option("--overlay", help="Also write images with the contours drawn in.")
+    ] = False,
+    quiet: QuietOption = False,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Segment every image of a folder; masks carry the values of the training masks."""
+    from segkit.segmentation.folders import predict_folder
+    from segkit.segmentation.segmenter import load
+
+    segmenter = load(model)
+    start = time.perf_counter()
+    with progress_bars(quiet=quiet) as follow:
+        written = predict_folder(
+            segmenter,
+            images,
+            output,
+            probability=probability,
+            overlay=overlay,
+            overwrite=overwrite,
+            progress=follow,
+        )
+    tell = teller(quiet=quiet)
+    seconds = (time.perf_counter() - start) / len(written)
+    tell(f"{count(len(written), 'mask file')} in {output} ({seconds:.2f} s a file)")
+    for name, wanted in (("probability", probability), ("overlay", overlay)):
+        if wanted:
+            tell(f"{name} in {output / name}")
+
+
+@app.command()
+def evaluate(
+    predictions: Annotated[Path, typer.Argument(help="Folder of predicted masks.")],
+    masks: Annotated[Path, typer.Argument(help="Folder of true masks with the same names.")],
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the scores to this file.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Also write a report, index.html, into this folder.")
+    ] = None,
+    images: Annotated[
+        Path | None, typer.Option("--images", help="Folder of the images, to show them in the report.")
+    ] = None,
+    set_: LabelsOption = None,
+    unlabelled: UnlabelledOption = None,
+    quiet: QuietOption = False,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Score predicted masks: mean IoU with its 95 % interval, IoU and Dice of each class."""
+    from segkit.evaluation.folders import compare_folders
+    from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
+    from segkit.segmentation.folders import EXTRAS
+
+    page = None if output is None else output / "index.html"
+    for folder in (predictions, masks, images):
+        if output is not None and folder is not None:
+            refuse_nesting(folder, output)
+    for path in (json_file, page):
+        if path is not None:
+            refuse_existing([path], overwrite=overwrite)
+            refuse_unwritable(path)
+    meanings = _meanings(set_, unlabelled)
+    result = compare_folders(predictions, masks, **meanings, skip=EXTRAS)
+    tell = teller(quiet=quiet)
+    if page is not None:
+        from segkit.report import write_report
+        from segkit.report.sources import result_of_folders
+
+        scored, pictures = result_of_folders(predictions, masks, images, **meanings, skip=EXTRAS)
+        write_report(scored, page, pictures)
+    if json_file is not None:
+        _write_json(json_file, result)
+    tell(describe_scores(result))
+    if page is not None:
+        tell(f"Report: {page}")
+
+
+@app.command()
+def benchmark(
+    images: Annotated[Path, typer.Argument(help="Folder of annotated images.")],
+    masks: Annotated[Path, typer.Argument(help="Folder of masks with the images' names.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for results and report.")],
+    methods: Annotated[
+        str, typer.Option(help="Methods to compare, separated by commas.")
+    ] = "segkit-vgg,segkit-scattering,fcn,unet,forest",
+    train_sizes: Annotated[
+        str, typer.Option(help="Numbers of training images, separated by commas or spaces.")
+    ] = "1,2,3,5,15",
+    seeds: Annotated[int, typer.Option(min=1, help="How many splits of each size.")] = 5,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="YAML file of methods; see configs/benchmark.yaml.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="METHOD.KEY=VALUE",
+            help="One option of a method, or data.labels, data.unlabelled. May be repeated.",
+        ),
+    ] = None,
+    groups: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV file of stem,group: groups (patients, videos, pages of a file) are never split."
+        ),
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option(help="Text file of the images to test on, one stem a line.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what the folder holds, or add to it.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Remove the results of the folder.")] = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Compare methods on few-shot splits of a folder, and write a report. Exit status 1 if any run failed."""
+    from segkit.benchmark import Benchmark, load_data, load_methods
+    from segkit.images.outputs import refuse_nesting, refuse_unwritable
+    from segkit.report import write_report
+    from segkit.report.sources import pictures_of_benchmark
+
+    for folder in (images, masks):
+        refuse_nesting(folder, output)
+    chosen = load_methods(filter(None, re.split(r"[,\s]+", methods)), config, set_ or [])
+    data = load_data(config, set_ or [])
+    run = Benchmark(
+        images,
+        masks,
+        output,
+        methods=chosen,
+        train_sizes=_read_sizes(train_sizes),
+        seeds=range(seeds),
+        groups=groups,
+        test=test,
+        labels=data.labels,
+        unlabelled=data.unlabelled,
+    )
+    refuse_unwritable(output / "results.json")
+    run.check_output(resume=resume, overwrite=overwrite)
+    tell = teller(quiet=quiet)
+    for message in [*run.messages, *(f"left out: {entry['reason']}" for entry in run.left_out)]:
+        tell(message)
+    try:
+        with progress_bars(quiet=quiet) as follow:
+            result = run.run(progress=follow, tell=lambda line: typer.echo(line, err=True))
+    except KeyboardInterrupt:
+        typer.echo(
+            f"{run.n_done} of {count(len(run.units), 'run')} kept: the same command with --resume goes on",
+            err=True,
+        )
+        raise
+    write_report(result, output / "index.html", pictures_of_benchmark(run))
+    tell(describe_benchmark(result))
+    tell(f"Report: {output / 'index.html'}")
+    if result["failures"]:
+        raise typer.Exit(1)
+
+
+@app.command()
+def inspect(
+    path: Annotated[
+        Path, typer.Argument(metavar="MODEL | IMAGES", help="A model file, or a folder of images.")
+    ],
+    masks: Annotated[Path | None, typer.Argument(help="With a folder of images: its masks.")] = None,
+    set_: LabelsOption = None,
+    unlabelled: UnlabelledOption = None,
+) -> None:
+    """Tell what a model is, or what is right and wrong with images and masks."""
+    if masks is not None:
+        from segkit.images import inspect_pairs
+
+        report = inspect_pairs(path, masks, **_meanings(set_, unlabelled))
+        typer.echo(report.describe())
+        if report.faults:
+            raise InputError(f"{count(len(report.faults), 'fault')} above: to be mended before training")
+        return
+    if not path.exists():
+        raise InputError(
+            f"{path}: no such file or folder: give a model file, or a folder of images and one of masks"
+        )
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder: give its masks too, segkit inspect IMAGES MASKS")
+    from segkit.segmentation.model_file import read_model
+
+    header, _ = read_model(path)
+    try:
+        typer.echo(describe_model(header))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, SegkitError):
+            raise
+        raise ModelFileError(f"{path}: incomplete model ({error!r}); copy it anew or train again") from error
+
+
+@app.command()
+def demo(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for images, model and pictures.")
+    ] = Path("segkit-demo"),
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="Seed of the made-up images and of training.")
+    ] = 0,
+    quiet: QuietOption = False,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Make a small set of lifelike images, train on five, segment and score the others. No download."""
+    from segkit.cli.demo import run_demo
+    from segkit.images.outputs import refuse_existing
+
+    refuse_existing([output], overwrite=overwrite)
+    tell = teller(quiet=quiet)
+    with progress_bars(quiet=quiet) as follow:
+        result = run_demo(output, seed=seed, progress=follow)
+    tell(describe_training(result.summary, result.label_map))
+    tell(describe_scores(result.scores))
+    tell(f"Pictures: {result.picture}")
+
+
+def _meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, Any]:
+    """Names of mask values, and the value of unlabelled pixels, which has an option of its own too."""
+    from segkit.config.schema import Config
+
+    for override in overrides or []:
+        if not override.strip().startswith("data."):
+            raise ConfigError(
+                f"--set {override}: only data.labels and data.unlabelled are known here: leave it out"
+            )
+    data = Config.load(None, overrides or []).data
+    return {"labels": data.labels, "unlabelled": data.unlabelled if unlabelled is None else unlabelled}
+
+
+def _join_sizes(arguments: list[str]) -> list[str]:
+    """Make one word of the numbers after --train-sizes: the parser gives an option one word only."""
+    joined: list[str] = []
+    for argument in arguments:
+        follows = len(joined) > 1 and joined[-2] == "--train-sizes"
+        if follows and argument.isdigit() and not joined[-1].startswith("-"):
+            joined[-1] += f",{argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
+def _read_sizes(text: str) -> list[int]:
+    words = [word for word in re.split(r"[,\s]+", text) if word]
+    if not words or not all(word.isdecimal() and int(word) for word in words):
+        raise ConfigError(f"--train-sizes {text}: give numbers of images, 1 or more, such as 1,2,3,5,15")
+    return [int(word) for word in words]
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    from segkit.images.write import atomic
+
+    with atomic(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")

@@ -1,0 +1,128 @@
+"""Nested options, not yet checked: from YAML files, those that come with segkit among them, and ``--set key=value``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from segkit.errors import ConfigError
+
+
+def read_options(
+    path: Path | None, overrides: Iterable[str] = (), *, base: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Read nested options that are not yet checked.
+
+    Parameters
+    ----------
+    path : Path, optional
+        YAML file. Where there is none, its name may be that of a configuration that comes with segkit.
+    overrides : iterable of str
+        ``key=value`` with a dotted key and a YAML value; they win over the file.
+    base : mapping, optional
+        Sections that the file may replace and the overrides may change.
+
+    Returns
+    -------
+    dict
+        Sections and their options.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, or an override has no value.
+    """
+    options = deepcopy(dict(base or {})) | ({} if path is None else _read_yaml(_find(path)))
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"--set {override}: needed is key=value, for example --set bank.name=vgg16")
+        _assign(options, key.strip(), _parse_yaml(text, f"--set {override}"))
+    return options
+
+
+def locate(error: Any, options: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
+    """Give the keys to where pydantic found a fault, and what each is a key of.
+
+    Left out are the kinds of banks and of values that pydantic puts between the keys.
+    """
+    location: list[str] = []
+    within: list[Any] = []
+    value: Any = options
+    for part in error["loc"]:
+        if (isinstance(value, Mapping) and part in value) or (
+            isinstance(value, list) and isinstance(part, int)
+        ):
+            location.append(str(part))
+            within.append(value)
+            value = value[part]
+    return location, within
+
+
+def shipped(name: str) -> Path:
+    """Give the file of a configuration that comes with segkit."""
+    package = Path(__file__).parents[1]
+    folder = package / "configs"  # in a checkout it is beside the package
+    return (folder if folder.exists() else package.parent / "configs") / f"{name}.yaml"
+
+
+def _find(path: Path) -> Path:
+    """Give a file, or else the one that comes with segkit: NAME, NAME.yaml or configs/NAME.yaml."""
+    if path.exists() or path.parent not in (Path(), Path("configs")):
+        return path
+    found = shipped(path.stem)
+    return found if found.exists() else path
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    known = sorted(file.stem for file in shipped("").parent.glob("*.yaml"))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise ConfigError(
+            f"configuration {path}: no such file: check its name, or give that of one that comes with segkit: "
+            f"{', '.join(known)}"
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"configuration {path} cannot be read ({error}): give a YAML file, or the name of one that comes with "
+            f"segkit: {', '.join(known)}"
+        ) from error
+    options = _parse_yaml(text, f"configuration {path}")
+    if options is None:
+        return {}
+    if not isinstance(options, dict):
+        raise ConfigError(
+            f"configuration {path} holds a {type(options).__name__}: needed are keys such as bank, selection"
+        )
+    return options
+
+
+def _parse_yaml(text: str, source: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        cause = " ".join(str(error).split())
+        raise ConfigError(
+            f"{source} is not YAML ({cause}): quote text that holds any of : {{ }} [ ]"
+        ) from error
+
+
+def _assign(options: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key in nested dictionaries and lists, whose items go by number from 0."""
+    keys = key.split(".")
+    inner: Any = options
+    for parent, child in pairwise(keys):
+        inner = inner[int(parent)] if isinstance(inner, list) else inner.setdefault(parent, {})
+        if isinstance(inner, list) and not (child.isdecimal() and int(child) < len(inner)):
+            raise ConfigError(
+                f"--set {key}: {parent} is a list of {len(inner)}, whose items are numbered from 0: {child} is none of them"
+            )
+        if not isinstance(inner, dict | list):
+            raise ConfigError(f"--set {key}: {parent} is a value, not a section")
+    inner[int(keys[-1]) if isinstance(inner, list) else keys[-1]] = value

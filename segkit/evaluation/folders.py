@@ -1,0 +1,339 @@
+"""Predicted masks scored against true ones: one image in every way, folders in the ways most asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from segkit._common import count
+from segkit.errors import InputError
+from segkit.evaluation.metrics import (
+    Scores,
+    boundary_f,
+    brier_score,
+    confusion,
+    dice_of,
+    iou_of,
+    precision_of,
+    recall_of,
+    reliability,
+    score_masks,
+)
+from segkit.evaluation.statistics import FEW_IMAGES
+from segkit.images import LabelMap, read_mask
+from segkit.images.pairs import by_stem
+
+TOLERANCE = 2.0
+
+
+def score_image(
+    truth: ArrayLike,
+    prediction: ArrayLike,
+    probability: ArrayLike | None,
+    n_classes: int,
+    *,
+    tolerance: float = TOLERANCE,
+) -> dict[str, Any]:
+    """Score one predicted mask in every way that reports need.
+
+    Parameters
+    ----------
+    truth, prediction : array-like of shape (H, W), int
+        Class ids; `segkit.images.UNLABELLED` in the truth marks pixels that count nowhere.
+    probability : array-like of shape (H, W, n_classes) or None
+        Probability of each class, where the method gives any.
+    n_classes : int
+        Number of classes.
+    tolerance : float, default=2.0
+        Of `segkit.evaluation.metrics.boundary_f`, in pixels.
+
+    Returns
+    -------
+    dict
+        JSON-able: ``confusion``, ``iou``, ``mean_iou`` (eq. 8.1), ``dice``, ``precision``, ``recall``,
+        ``boundary_f``, ``brier``, ``reliability``; None where a score is undefined.
+
+    Raises
+    ------
+    InputError
+        If shapes differ, an id is no class, nothing is labelled, or probabilities are not of these classes.
+    """
+    counts = confusion(truth, prediction, n_classes)
+    if not counts.any():
+        raise InputError("true mask has no labelled pixel: leave that image out")
+    if probability is not None and np.shape(probability)[2:] != (n_classes,):
+        raise InputError(
+            f"probabilities of shape {np.shape(probability)} for {n_classes} classes: give (H, W, {n_classes})"
+        )
+    iou = iou_of(counts)
+    return {
+        "confusion": counts.tolist(),
+        "iou": _plain(iou),
+        "mean_iou": float(np.nanmean(iou)),
+        "dice": _plain(dice_of(counts)),
+        "precision": _plain(precision_of(counts)),
+        "recall": _plain(recall_of(counts)),
+        "boundary_f": _plain(boundary_f(truth, prediction, n_classes, tolerance=tolerance)),
+        "brier": None if probability is None else brier_score(truth, probability),
+        "reliability": None if probability is None else reliability(truth, probability),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class ReadMasks:
+    """Predicted masks beside true ones.
+
+    Parameters
+    ----------
+    stems : list of str
+        Name of each pair; pages of a multi-page file are "stem#1", "stem#2", ...
+    files : list of str
+        Stem of the file that each pair is from.
+    pages : list of int
+        Its page in that file, from 0.
+    truths, predictions : list of ndarray of shape (H, W), uint8
+        Class ids; `segkit.images.UNLABELLED` in truths.
+    label_map : LabelMap
+        Values and names of the classes.
+    notes : list of str
+        What a reader of the scores ought to know.
+    """
+
+    stems: list[str]
+    files: list[str]
+    pages: list[int]
+    truths: list[NDArray[np.uint8]]
+    predictions: list[NDArray[np.uint8]]
+    label_map: LabelMap
+    notes: list[str]
+
+
+def read_folders(
+    predictions: str | Path,
+    masks: str | Path,
+    *,
+    labels: Mapping[int, str] | None = None,
+    unlabelled: int | None = None,
+    skip: Collection[str] = (),
+) -> ReadMasks:
+    """Read a folder of predicted masks and a folder of true ones.
+
+    Parameters
+    ----------
+    predictions, masks : str or Path
+        Folders whose masks have equal stems. Every true mask needs a prediction; predictions
+        without a true mask are counted and left out.
+    labels : mapping of int to str, optional
+        Names of the mask values; by default every value that occurs is a class, called by its value if there are more
+        than two.
+    unlabelled : int, optional
+        Value of unlabelled pixels in the true masks.
+    skip : collection of str
+        Sub-folders of `predictions` that hold other things than masks.
+
+    Returns
+    -------
+    ReadMasks
+        Stems, class ids, label map and notes.
+
+    Raises
+    ------
+    InputError
+        If a true mask has no prediction or several, sizes differ, a file cannot be read, a value has no name among
+        `labels`, or, without them, the two sides share one value at most and each holds others: they do not mean the
+        same classes.
+    """
+    matched, n_unused = _match_predictions(Path(predictions), Path(masks), skip)
+    items = _read_both(matched)
+    truths, guesses = [item.truth for item in items], [item.guess for item in items]
+    for item in items:
+        if unlabelled is not None and (item.guess == unlabelled).any():
+            raise InputError(
+                f"{item.stem}: prediction holds {unlabelled}, the value of unlabelled pixels: "
+                f"every pixel needs a class; give the predictions, not the annotations"
+            )
+    true_values, guessed_values = (
+        {int(value) for mask in masks for value in np.unique(mask)} for masks in (truths, guesses)
+    )
+    strange, unseen = guessed_values - true_values, true_values - guessed_values - {unlabelled}
+    values = sorted(true_values | guessed_values)
+    if labels is None:
+        if strange and unseen and len(true_values & guessed_values) < 2:
+            raise InputError(
+                f"predictions hold {_listed(guessed_values)}, true masks {_listed(true_values)}: save both with the same "
+                "value for each class"
+            )
+        classes = [value for value in values if value != unlabelled]
+        labels = {value: str(value) for value in classes} if len(classes) > 2 else None
+    label_map = LabelMap.infer(values, labels=labels, unlabelled=unlabelled)
+    notes = [f"predictions hold {_listed(strange)}, no true mask does"] if strange else []
+    notes += [f"{count(n_unused, 'prediction')} without a true mask left out"] if n_unused else []
+    noun = "image"
+    if len(matched) < len(items):
+        noun = "file"
+        notes.append(
+            f"{len(items)} pages of {count(len(matched), 'file')}: intervals resample files, not pages"
+        )
+    if len(matched) < FEW_IMAGES:
+        notes.append(f"no firm estimate from {count(len(matched), noun)}: score {FEW_IMAGES} or more")
+    return ReadMasks(
+        stems=[item.stem for item in items],
+        files=[item.file for item in items],
+        pages=[item.page for item in items],
+        truths=[label_map.encode(mask) for mask in truths],
+        predictions=[label_map.encode(mask) for mask in guesses],
+        label_map=label_map,
+        notes=notes,
+    )
+
+
+def compare_folders(
+    predictions: str | Path,
+    masks: str | Path,
+    *,
+    labels: Mapping[int, str] | None = None,
+    unlabelled: int | None = None,
+    skip: Collection[str] = (),
+) -> dict[str, Any]:
+    """Score a folder of predicted masks against a folder of true ones.
+
+    Parameters
+    ----------
+    predictions, masks : str or Path
+        Folders whose masks have equal stems, as for `read_folders`.
+    labels : mapping of int to str, optional
+        Names of the mask values, as for `read_folders`.
+    unlabelled : int, optional
+        Value of unlabelled pixels in the true masks.
+    skip : collection of str
+        Sub-folders of `predictions` that hold other things than masks.
+
+    Returns
+    -------
+    dict
+        JSON-able: ``mean_iou``, its ``interval`` over files, ``classes`` (``iou``, ``dice``, ``n_undefined``; None where
+        undefined), ``images`` (the same for each), and ``notes`` in words.
+
+    Raises
+    ------
+    InputError
+        As `read_folders`.
+    """
+    found = read_folders(predictions, masks, labels=labels, unlabelled=unlabelled, skip=skip)
+    scores = score_masks(found.truths, found.predictions, found.label_map.n_classes, clusters=found.files)
+    return scores_to_dict(scores, found.stems, found.label_map) | {"notes": found.notes}
+
+
+def scores_to_dict(scores: Scores, stems: Sequence[str], label_map: LabelMap) -> dict[str, Any]:
+    """Scores as JSON-able numbers; None where a class is in neither truth nor prediction."""
+    return {
+        "n_images": len(stems),
+        "mean_iou": scores.mean,
+        "interval": list(scores.interval),
+        "classes": [
+            {
+                "value": value,
+                "name": name,
+                "iou": _or_none(iou),
+                "dice": _or_none(dice),
+                "n_undefined": int(undefined),
+            }
+            for value, name, iou, dice, undefined in zip(
+                label_map.values,
+                label_map.names,
+                scores.class_iou,
+                scores.class_dice,
+                scores.n_undefined,
+                strict=True,
+            )
+        ],
+        "images": [
+            {
+                "stem": stem,
+                "mean_iou": float(scores.mean_iou[index]),
+                "iou": [_or_none(value) for value in scores.iou[index]],
+                "dice": [_or_none(value) for value in scores.dice[index]],
+            }
+            for index, stem in enumerate(stems)
+        ],
+    }
+
+
+def files_by_stem(folder: Path) -> dict[str, Path]:
+    """Give the file of each stem of a folder; two of one stem are refused."""
+    faults: list[str] = []
+    found = by_stem(folder, faults)
+    if faults:
+        raise InputError("; ".join(faults[:10]))
+    return found
+
+
+def _or_none(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _match_predictions(
+    predictions: Path, masks: Path, skip: Collection[str]
+) -> tuple[list[tuple[str, Path, Path]], int]:
+    """Stem, true file and predicted file of each true mask, and how many predictions are left over."""
+    if predictions.is_file() and masks.is_file():
+        return [(masks.stem, masks, predictions)], 0
+    found, truth_of = files_by_stem(predictions), files_by_stem(masks)
+    skipped = tuple(f"{name}/" for name in skip)
+    guess_of = {stem: path for stem, path in found.items() if not stem.startswith(skipped)}
+    missing = sorted(truth_of.keys() - guess_of.keys())
+    if missing:
+        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+        raise InputError(
+            f"{len(missing)} of {len(truth_of)} true masks have no prediction ({', '.join(missing[:10])}{more}): "
+            f"predict those images too, or leave their masks out"
+        )
+    files = [(stem, truth_of[stem], guess_of[stem]) for stem in sorted(truth_of)]
+    return files, len(guess_of) - len(files)
+
+
+class _Item(NamedTuple):
+    """One page of a true and a predicted mask, in the files' own values."""
+
+    stem: str
+    file: str
+    page: int
+    truth: NDArray[Any]
+    guess: NDArray[Any]
+
+
+def _read_both(files: Sequence[tuple[str, Path, Path]]) -> list[_Item]:
+    """Every page of true and predicted masks; all that do not fit are named at once."""
+    items: list[_Item] = []
+    faults: list[str] = []
+    for file, truth_file, guess_file in files:
+        truths, guesses = read_mask(truth_file), read_mask(guess_file)
+        if [page.shape for page in truths] != [page.shape for page in guesses]:
+            faults.append(f"{file}: true mask {_sizes(truths)}, prediction {_sizes(guesses)}")
+            continue
+        for page, (truth, guess) in enumerate(zip(truths, guesses, strict=True)):
+            stem = file if len(truths) == 1 else f"{file}#{page + 1}"
+            items.append(_Item(stem, file, page, truth, guess))
+    if faults:
+        raise InputError(
+            f"sizes differ: {'; '.join(faults[:10])}; predict the images that the masks belong to"
+        )
+    return items
+
+
+def _listed(values: Collection[int]) -> str:
+    return ", ".join(map(str, sorted(values)))
+
+
+def _sizes(pages: Sequence[NDArray[Any]]) -> str:
+    height, width = pages[0].shape
+    return f"{height} x {width}" + (f" ({len(pages)} pages)" if len(pages) > 1 else "")
+
+
+def _plain(values: NDArray[np.float64]) -> list[float | None]:
+    return [None if np.isnan(value) else float(value) for value in values]

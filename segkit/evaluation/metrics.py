@@ -1,0 +1,370 @@
+"""Scores of predicted masks against true ones: counts first, then every score from the counts.
+
+A class that is in neither truth nor prediction has no score (NaN) and is left out of an image's
+mean; a class in one of them only scores 0. Unlabelled pixels count nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.ndimage import binary_erosion, distance_transform_edt
+
+from segkit._common import count
+from segkit.errors import InputError
+from segkit.evaluation.statistics import bootstrap_interval
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores of a set of images.
+
+    Parameters
+    ----------
+    iou, dice : ndarray of shape (n_images, n_classes)
+        Per image and class; NaN where the class is in neither truth nor prediction.
+    mean_iou : ndarray of shape (n_images,)
+        Mean over the classes of each image (eq. 8.1).
+    interval : tuple of float
+        95 % bootstrap interval, over images or clusters of them, of the mean of `mean_iou`.
+    """
+
+    iou: FloatArray
+    dice: FloatArray
+    mean_iou: FloatArray
+    interval: tuple[float, float]
+
+    @property
+    def mean(self) -> float:
+        """Mean over images of their mean IoU."""
+        return float(self.mean_iou.mean())
+
+    @property
+    def n_undefined(self) -> NDArray[np.intp]:
+        """Images in which each class is in neither truth nor prediction, (n_classes,)."""
+        return np.asarray(np.isnan(self.iou).sum(axis=0))
+
+    @property
+    def class_iou(self) -> FloatArray:
+        """Mean IoU of each class over the images that contain it or predict it, (n_classes,)."""
+        return _nanmean(self.iou)
+
+    @property
+    def class_dice(self) -> FloatArray:
+        """Mean Dice of each class over the images that contain it or predict it, (n_classes,)."""
+        return _nanmean(self.dice)
+
+
+def score_masks(
+    truths: Sequence[ArrayLike],
+    predictions: Sequence[ArrayLike],
+    n_classes: int,
+    *,
+    clusters: ArrayLike | None = None,
+    unlabelled: int = 255,
+    random_state: int = 0,
+) -> Scores:
+    """Score predicted masks against true ones.
+
+    Parameters
+    ----------
+    truths, predictions : sequence of array-like of shape (H, W), int
+        Class ids 0..n_classes - 1; `unlabelled` in a truth marks pixels that count nowhere.
+    n_classes : int
+        Number of classes.
+    clusters : array-like of shape (n_images,), optional
+        What each image belongs to, such as a stack: its images are resampled together.
+    unlabelled : int, default=255
+        Value of unlabelled pixels.
+    random_state : int, default=0
+        Seed of the bootstrap.
+
+    Returns
+    -------
+    Scores
+        IoU and Dice per image and class, mean IoU per image, its interval over images.
+
+    Raises
+    ------
+    InputError
+        If numbers or shapes differ, or a truth has no labelled pixel.
+
+    References
+    ----------
+    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in
+    the feature space, eq. 8.1.
+
+    Examples
+    --------
+    >>> from segkit.evaluation.metrics import score_masks
+    >>> score_masks([[[0, 0, 1, 1]]], [[[0, 1, 1, 1]]], 2).iou.round(2).tolist()
+    [[0.5, 0.67]]
+    """
+    if len(truths) != len(predictions) or not len(truths):
+        raise InputError(
+            f"{count(len(truths), 'true mask')} and {count(len(predictions), 'prediction')}: "
+            f"give as many of each, at least one"
+        )
+    counts = np.array(
+        [
+            confusion(truth, guess, n_classes, unlabelled)
+            for truth, guess in zip(truths, predictions, strict=True)
+        ]
+    )
+    if not counts.sum(axis=(1, 2)).all():
+        empty = int(np.flatnonzero(counts.sum(axis=(1, 2)) == 0)[0])
+        raise InputError(f"true mask {empty} has no labelled pixel: leave it out")
+    iou, dice = iou_of(counts), dice_of(counts)
+    mean_iou = np.nanmean(iou, axis=1)
+    interval = bootstrap_interval(mean_iou, clusters, random_state=random_state)
+    return Scores(iou, dice, mean_iou, interval)
+
+
+def confusion(
+    truth: ArrayLike,
+    prediction: ArrayLike,
+    n_classes: int,
+    unlabelled: int = 255,
+    sample_weight: ArrayLike | None = None,
+) -> NDArray[Any]:
+    """Count the pixels of each true class (rows) given each predicted class (columns).
+
+    Parameters
+    ----------
+    truth, prediction : array-like of equal shape, int
+        Class ids 0..n_classes - 1.
+    n_classes : int
+        Number of classes.
+    unlabelled : int, default=255
+        True value of pixels that count nowhere.
+    sample_weight : array-like of the same shape, optional
+        Pixels that each one stands for.
+
+    Returns
+    -------
+    ndarray of shape (n_classes, n_classes), int, or float with weights
+        Counts, or sums of weights.
+
+    Raises
+    ------
+    InputError
+        If the shapes differ or a value is not a class id.
+    """
+    truth, prediction = _of_equal_shape(truth, prediction)
+    labelled = truth != unlabelled
+    pairs = truth[labelled].astype(np.intp) * n_classes + prediction[labelled].astype(np.intp)
+    for name, values in (("true", truth[labelled]), ("predicted", prediction[labelled])):
+        if values.size and not 0 <= values.min() <= values.max() < n_classes:
+            raise InputError(
+                f"{name} mask holds values {values.min()} to {values.max()}: class ids must lie in 0..{n_classes - 1}"
+            )
+    if sample_weight is None:
+        return np.bincount(pairs, minlength=n_classes**2).reshape(n_classes, n_classes)
+    weight = np.asarray(sample_weight)
+    if weight.shape != truth.shape:
+        raise InputError(
+            f"sample_weight of shape {weight.shape}: give one weight to each of {truth.shape} pixels"
+        )
+    return np.bincount(pairs, weight[labelled], minlength=n_classes**2).reshape(n_classes, n_classes)
+
+
+def _of_equal_shape(truth: ArrayLike, prediction: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    truth, prediction = np.asarray(truth), np.asarray(prediction)
+    if truth.shape != prediction.shape:
+        raise InputError(
+            f"true mask of shape {truth.shape}, prediction of shape {prediction.shape}: give equal shapes"
+        )
+    return truth, prediction
+
+
+def _nanmean(values: FloatArray) -> FloatArray:
+    """Mean over images; NaN for a class that no image has."""
+    defined = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(defined, values, 0).sum(axis=0) / defined.sum(axis=0))
+
+
+def iou_of(counts: NDArray[Any]) -> FloatArray:
+    """IoU of each class, TP / (TP + FP + FN), from `confusion` counts (..., n_classes, n_classes)."""
+    hits, in_truth, in_prediction = _marginals(counts)
+    return _ratio(hits, in_truth + in_prediction - hits)
+
+
+def dice_of(counts: NDArray[np.intp]) -> FloatArray:
+    """Dice of each class, 2 TP / (2 TP + FP + FN), from `confusion` counts (..., n_classes, n_classes)."""
+    hits, in_truth, in_prediction = _marginals(counts)
+    return _ratio(2 * hits, in_truth + in_prediction)
+
+
+def precision_of(counts: NDArray[np.intp]) -> FloatArray:
+    """Share of the pixels predicted as each class that are of it; NaN where none is predicted."""
+    hits, _, in_prediction = _marginals(counts)
+    return _ratio(hits, in_prediction)
+
+
+def recall_of(counts: NDArray[np.intp]) -> FloatArray:
+    """Share of the pixels of each class that are predicted as such; NaN where there is none."""
+    hits, in_truth, _ = _marginals(counts)
+    return _ratio(hits, in_truth)
+
+
+def boundary_f(
+    truth: ArrayLike,
+    prediction: ArrayLike,
+    n_classes: int,
+    *,
+    tolerance: float = 2.0,
+    unlabelled: int = 255,
+) -> FloatArray:
+    """Agreement of the outlines of each class.
+
+    Parameters
+    ----------
+    truth, prediction : array-like of shape (H, W), int
+        Class ids.
+    n_classes : int
+        Number of classes.
+    tolerance : float, default=2.0
+        Pixels that two outlines may lie apart and still agree.
+    unlabelled : int, default=255
+        Value of unlabelled pixels in the truth; outlines there count nowhere.
+
+    Returns
+    -------
+    ndarray of shape (n_classes,)
+        Harmonic mean of the share of the predicted outline near the true one and the share of the true
+        outline near the predicted one; 0 where only one has an outline, NaN where neither has.
+
+    Raises
+    ------
+    InputError
+        If the shapes differ.
+
+    References
+    ----------
+    G. Csurka, D. Larlus, F. Perronnin, What is a good evaluation measure for semantic segmentation?, 2013.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.evaluation.metrics import boundary_f
+    >>> truth = np.zeros((20, 20), dtype=int)
+    >>> truth[5:15, 5:15] = 1
+    >>> boundary_f(truth, np.roll(truth, 1, axis=0), 2).tolist()
+    [1.0, 1.0]
+    """
+    truth, prediction = _of_equal_shape(truth, prediction)
+    labelled = truth != unlabelled
+    scores = np.full(n_classes, np.nan)
+    for label in range(n_classes):
+        true_edge = _outline((truth == label) | ~labelled) & labelled
+        found_edge = _outline((prediction == label) | ~labelled) & labelled
+        if true_edge.any() and found_edge.any():
+            precision = np.mean(distance_transform_edt(~true_edge)[found_edge] <= tolerance)
+            recall = np.mean(distance_transform_edt(~found_edge)[true_edge] <= tolerance)
+            scores[label] = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+        elif true_edge.any() or found_edge.any():
+            scores[label] = 0.0
+    return scores
+
+
+def brier_score(truth: ArrayLike, probability: ArrayLike, *, unlabelled: int = 255) -> float:
+    """Mean squared difference of probability and outcome, over labelled pixels and classes.
+
+    Parameters
+    ----------
+    truth : array-like of shape (H, W), int
+        Class ids; `unlabelled` marks pixels that do not count.
+    probability : array-like of shape (H, W, n_classes)
+        Probability of each class.
+    unlabelled : int, default=255
+        Value of unlabelled pixels.
+
+    Returns
+    -------
+    float
+        0 for certain and right; 0.25 for two classes and probability 1/2 everywhere.
+
+    Raises
+    ------
+    InputError
+        If no pixel is labelled.
+    """
+    outcome, given = _outcomes(truth, probability, unlabelled)
+    if not given.size:
+        raise InputError("true mask has no labelled pixel: leave that image out")
+    return float(np.mean((given - outcome) ** 2))
+
+
+def reliability(
+    truth: ArrayLike, probability: ArrayLike, *, n_bins: int = 10, unlabelled: int = 255
+) -> dict[str, list[float]]:
+    """Add up what a reliability curve of the classes other than the first needs.
+
+    Parameters
+    ----------
+    truth : array-like of shape (H, W), int
+        Class ids; `unlabelled` marks pixels that do not count.
+    probability : array-like of shape (H, W, n_classes)
+        Probability of each class.
+    n_bins : int, default=10
+        Equal bins of probability.
+    unlabelled : int, default=255
+        Value of unlabelled pixels.
+
+    Returns
+    -------
+    dict of list of float
+        ``count``, summed ``probability`` and number of ``hits`` in each bin; sums of several images add up.
+    """
+    outcome, given = (values[:, 1:].ravel() for values in _outcomes(truth, probability, unlabelled))
+    inside = np.minimum((given * n_bins).astype(np.intp), n_bins - 1)
+    return {
+        "count": np.bincount(inside, minlength=n_bins).astype(float).tolist(),
+        "probability": np.bincount(inside, given, minlength=n_bins).tolist(),
+        "hits": np.bincount(inside, outcome, minlength=n_bins).tolist(),
+    }
+
+
+def _marginals(counts: NDArray[np.intp]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    counts = np.asarray(counts)
+    return (
+        np.diagonal(counts, axis1=-2, axis2=-1).astype(float),
+        counts.sum(axis=-1).astype(float),
+        counts.sum(axis=-2).astype(float),
+    )
+
+
+def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
+    """Quotient, NaN where nothing is divided by nothing."""
+    quotient: FloatArray = np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
+    return quotient
+
+
+def _outline(inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Pixels of a region that touch what is outside it; the image's edge is no outline."""
+    return np.asarray(inside & ~binary_erosion(inside, border_value=1))
+
+
+def _outcomes(truth: ArrayLike, probability: ArrayLike, unlabelled: int) -> tuple[FloatArray, FloatArray]:
+    """Of labelled pixels, (n, n_classes): which class they are, and the probabilities they were given."""
+    truth, given = np.asarray(truth), np.asarray(probability, dtype=np.float64)
+    if given.ndim != 3 or given.shape[:2] != truth.shape:
+        raise InputError(
+            f"true mask of shape {truth.shape}, probabilities of shape {given.shape}: "
+            f"give one probability for each pixel and class, (H, W, n_classes)"
+        )
+    labelled = truth != unlabelled
+    if labelled.any() and truth[labelled].max() >= given.shape[2]:
+        raise InputError(
+            f"true mask holds class {truth[labelled].max()}, probabilities are of {given.shape[2]} classes: "
+            f"give those of every class"
+        )
+    outcome = truth[labelled][:, None] == np.arange(given.shape[2])
+    return outcome.astype(np.float64), given[labelled]

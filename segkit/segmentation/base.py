@@ -1,0 +1,224 @@
+"""What every way of segmenting images has in common: how it is fitted, asked and scored."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from segkit._common import FloatArray, Progress, count, pass_on
+from segkit.errors import InputError
+from segkit.evaluation.metrics import score_masks
+from segkit.features.base import as_image
+from segkit.images import UNLABELLED, LabelMap
+
+IdArray = NDArray[np.uint8]
+
+
+class BaseSegmenter(BaseEstimator, ABC):
+    """A model that gives every pixel of an image a class.
+
+    Subclasses implement `_fit` and `_scores`; images and masks reach them checked, masks as class ids.
+    """
+
+    unlabelled: int | None
+
+    @abstractmethod
+    def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:
+        """Learn from images (H, W, C) and class ids (H, W), `segkit.images.UNLABELLED` where not annotated."""
+
+    @abstractmethod
+    def _scores(self, image: FloatArray) -> FloatArray:
+        """Scores of the classes at each pixel of an image that was checked."""
+
+    @abstractmethod
+    def _labels(self, scores: FloatArray) -> NDArray[np.intp]:
+        """Class ids (H, W) that scores stand for."""
+
+    @abstractmethod
+    def _probabilities(self, scores: FloatArray) -> FloatArray:
+        """Probabilities (H, W, n_classes) that scores stand for."""
+
+    def fit(
+        self,
+        images: ArrayLike | Sequence[ArrayLike],
+        masks: ArrayLike | Sequence[ArrayLike],
+        *,
+        label_map: LabelMap | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Learn from annotated images.
+
+        Parameters
+        ----------
+        images : sequence of array-like of shape (H, W) or (H, W, C), float in [0, 1]
+            One image or several; sizes may differ, the number of channels may not.
+        masks : sequence of array-like of shape (H, W), int or bool
+            Class of each pixel, or `unlabelled`.
+        label_map : LabelMap, optional
+            What the mask values stand for, instead of `unlabelled` and the values that occur.
+        progress : callable, optional
+            ``progress(iterable, description)`` passes the items on and shows how far they are.
+
+        Returns
+        -------
+        BaseSegmenter
+            Itself.
+
+        Raises
+        ------
+        InputError
+            If images and masks do not fit together, hold NaN, are constant, or have one class only.
+        """
+        arrays = [as_image(image) for image in _as_list(images)]
+        masks = [_as_mask(mask, index) for index, mask in enumerate(_as_list(masks))]
+        _check_pairs(arrays, masks)
+        self.label_map_ = label_map if label_map is not None else _infer_label_map(masks, self.unlabelled)
+        self.classes_ = mask_values(self.label_map_)
+        ids = [self.label_map_.encode(mask) for mask in masks]
+        _check_classes(ids, self.label_map_)
+        self.n_image_channels_ = arrays[0].shape[2]
+        self._fit(arrays, ids, progress or pass_on)
+        return self
+
+    def predict_proba(self, images: ArrayLike | Sequence[ArrayLike]) -> Any:
+        """Probability of each class at each pixel.
+
+        Parameters
+        ----------
+        images : array-like of shape (H, W) or (H, W, C), or sequence of them
+            One image or several, floats in [0, 1], with the channels of the training images.
+
+        Returns
+        -------
+        ndarray of shape (H, W, n_classes), float32, or list of them
+            Probabilities in the order of `classes_`. A list if a list was given.
+        """
+        return self._each(images, lambda image: self._probabilities(self._scores(image)))
+
+    def predict(self, images: ArrayLike | Sequence[ArrayLike], *, return_proba: bool = False) -> Any:
+        """Class of each pixel.
+
+        Parameters
+        ----------
+        images : array-like of shape (H, W) or (H, W, C), or sequence of them
+            As for `predict_proba`.
+        return_proba : bool, default=False
+            Whether to return the probabilities too, at no further cost.
+
+        Returns
+        -------
+        ndarray of shape (H, W), or list of them
+            Mask values, those of `classes_`; with `return_proba`, pairs of that and of what
+            `predict_proba` returns.
+        """
+
+        def classify(image: FloatArray) -> Any:
+            scores = self._scores(image)
+            labels = self.classes_[self._labels(scores)]
+            return (labels, self._probabilities(scores)) if return_proba else labels
+
+        return self._each(images, classify)
+
+    def score(self, images: ArrayLike | Sequence[ArrayLike], masks: ArrayLike | Sequence[ArrayLike]) -> float:
+        """Mean over images of the mean IoU over classes (eq. 8.1).
+
+        Parameters
+        ----------
+        images, masks : sequences
+            As for `fit`.
+
+        Returns
+        -------
+        float
+            Between 0 and 1.
+        """
+        check_is_fitted(self, "classes_")
+        ids = [self.label_map_.encode(mask) for mask in _as_list(masks)]
+        guesses = [self._labels(self._scores(self._checked(image))) for image in _as_list(images)]
+        return score_masks(ids, guesses, self.classes_.size).mean
+
+    def _each(self, images: Any, function: Callable[[FloatArray], Any]) -> Any:
+        check_is_fitted(self, "classes_")
+        if isinstance(images, np.ndarray) and images.ndim <= 3:
+            return function(self._checked(images))
+        return [function(self._checked(image)) for image in images]
+
+    def _checked(self, image: ArrayLike) -> FloatArray:
+        array = as_image(image)
+        if array.shape[2] != self.n_image_channels_:
+            raise InputError(
+                f"image with {count(array.shape[2], 'channel')}, the model was trained on {self.n_image_channels_}: "
+                f"give images of the same kind"
+            )
+        return array
+
+
+def _as_list(values: Any) -> list[Any]:
+    """Several images or masks as a list; a single array counts as one image."""
+    if isinstance(values, np.ndarray) and values.ndim <= 3 and values.dtype != object:
+        return [values]
+    return list(values)
+
+
+def _as_mask(mask: ArrayLike, index: int) -> NDArray[Any]:
+    array = np.asarray(mask)
+    if array.ndim != 2 or not (np.issubdtype(array.dtype, np.integer) or array.dtype == bool):
+        raise InputError(
+            f"mask {index} of shape {array.shape} and dtype {array.dtype}: expected (H, W) of integers"
+        )
+    return array.astype(np.uint8) if array.dtype == bool else array
+
+
+def _infer_label_map(masks: Sequence[NDArray[Any]], unlabelled: int | None) -> LabelMap:
+    """Label map of the values that occur; two are background and foreground, more are called by number."""
+    values = np.unique(np.concatenate([np.unique(mask) for mask in masks])).tolist()
+    if values == [0, UNLABELLED]:
+        return LabelMap.infer(values)
+    classes = [value for value in values if value != unlabelled]
+    labels = {value: str(value) for value in classes} if len(classes) > 2 else None
+    return LabelMap.infer(values, labels=labels, unlabelled=unlabelled)
+
+
+def _check_classes(ids: Sequence[NDArray[np.uint8]], label_map: LabelMap) -> None:
+    """Check that every mask has labelled pixels and every class has some."""
+    for index, mask in enumerate(ids):
+        if (mask == UNLABELLED).all():
+            raise InputError(f"mask {index} has no labelled pixel: annotate some, or leave that image out")
+    counts = np.bincount(np.concatenate([mask.ravel() for mask in ids]), minlength=UNLABELLED + 1)
+    absent = [name for name, number in zip(label_map.names, counts, strict=False) if not number]
+    if absent:
+        raise InputError(
+            f"no mask holds class {', '.join(absent)}: leave it out of the label map, or annotate some"
+        )
+
+
+def _check_pairs(images: Sequence[FloatArray], masks: Sequence[NDArray[Any]]) -> None:
+    """Check that images and masks fit together and that there is something to see."""
+    if len(images) != len(masks) or not images:
+        raise InputError(
+            f"{count(len(images), 'image')} and {count(len(masks), 'mask')}: give one mask for each image, at least one"
+        )
+    for index, (image, mask) in enumerate(zip(images, masks, strict=True)):
+        if image.shape[:2] != mask.shape:
+            raise InputError(
+                f"image {index} is {image.shape[0]} x {image.shape[1]}, its mask {mask.shape[0]} x {mask.shape[1]}: "
+                f"give masks of the images' own size"
+            )
+        if image.shape[2] != images[0].shape[2]:
+            raise InputError(
+                f"image {index} has {count(image.shape[2], 'channel')}, image 0 has {images[0].shape[2]}: "
+                f"give images of one kind"
+            )
+        if np.ptp(image) == 0:
+            raise InputError(f"image {index} is constant: there is nothing to learn from it, leave it out")
+
+
+def mask_values(label_map: LabelMap) -> NDArray[Any]:
+    """Mask value of each class, in the smallest type that holds them all."""
+    return label_map.decode(np.arange(label_map.n_classes))

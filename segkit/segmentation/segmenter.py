@@ -1,0 +1,493 @@
+"""The pipeline: filter bank, feature selection, learnt kernel, linear SVM, label map."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.validation import check_is_fitted
+
+from segkit._common import FloatArray, Progress
+from segkit._threads import single_threaded_blas
+from segkit.classifier.platt import PlattScaling
+from segkit.classifier.svm import LinearSVM
+from segkit.errors import ConfigError, ModelFileError, SegkitError
+from segkit.evaluation.metrics import confusion, iou_of
+from segkit.features import (
+    ElongatedBank,
+    FilterBank,
+    MultiscaleBank,
+    PositionBank,
+    ScatteringBank,
+    StackedBank,
+    bank_from_dict,
+)
+from segkit.features.normalised import CentredBank
+from segkit.images import UNLABELLED
+from segkit.images.sampling import PixelSample, draw_pixels, pixel_groups
+from segkit.kernels import KernelMixture, LinearGaussianMixture
+from segkit.segmentation.base import BaseSegmenter, IdArray
+from segkit.segmentation.candidates import Candidate, Trial, best_index, can_be_compared
+from segkit.segmentation.dense import Columns, decision_maps
+from segkit.segmentation.held_out import Recipe, fit_grouped, usual_penalty
+from segkit.segmentation.model_file import (
+    digest_arrays,
+    parameters_of,
+    read_model,
+    restore,
+    to_stored,
+    write_model,
+)
+from segkit.segmentation.regions import least_areas, merge_small_regions
+from segkit.segmentation.threshold import image_threshold
+from segkit.selection import ConditionalCovarianceSelector, MMDSelector
+
+# Ten times the selector's own tolerance: half the time, and the same channels but for a few.
+SELECTION_TOL = 1e-3
+# Values of lambda (eq. 7.17) to choose from, for kernels whose diagonal is 1 in the mean.
+LAMBDAS = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
+
+
+class Segmenter(BaseSegmenter):
+    """Learn to segment images from a few annotated ones.
+
+    Parameters
+    ----------
+    bank : FilterBank or list of FilterBank, default=None
+        Per-pixel features; None stacks ``ScatteringBank(J=3, L=4, angles="averaged")``, `MultiscaleBank()`,
+        `ElongatedBank()` and `PositionBank()`, which need no weights. Of several, the one of the highest mean IoU on
+        training images, each held out in turn of all that is learnt, is taken; the first, if there are no two images that
+        can be held out: one, or blocks of one, does not tell which bank is good for others.
+    selector : MMDSelector or ConditionalCovarianceSelector, default=None
+        Which channels to keep; None is `MMDSelector()`. Images are its groups (blocks, of a single image).
+    kernels : KernelMixture, default=None
+        Mixture of kernels and its features. None is `LinearGaussianMixture()`, a linear kernel for each channel, and
+        Gaussians of the channels that have a value at each pixel (unless its ``gaussian_columns`` say
+        otherwise); `LinearMixture` leaves these out; `MixtureRFF` is the paper's, Gaussians of all channels.
+    svm : LinearSVM, default=None
+        Linear classifier on the features; None is `LinearSVM()`. Its ``C`` multiplies the sum of the losses
+        over the training pixels, and is set by `lambdas` unless these are None.
+    lambdas : sequence of float or None, default=(3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
+        Penalties (lambda of eq. 7.17, ``C = 1 / (n lambda)``). That nearest to 0.001 / sqrt(n_images) is taken, unless
+        its mean IoU on held-out images is below that of the best of them beyond chance: then the nearest of which this
+        cannot be said (one-sided paired t-test, 95 %). None keeps the ``C`` of `svm`.
+    normalization : {"image", "set"}, default="image"
+        What is taken for the zero of a channel: its mean over each image, so that staining and lighting
+        matter less, or its mean over all training pixels. Its scale is that of the training pixels.
+    selection_pixels : int, default=6000
+        Pixels that channels are selected on, as many of each class as there are to be had. On the same
+        ones, penalty, threshold and probabilities are judged, with each image held out in turn.
+    training_pixels : int, default=20_000
+        Pixels that kernels and classifier learn from, drawn in the same way and weighted back to
+        the share each class has among all labelled pixels.
+    threshold : {"share+otsu", "share", "iou", "zero"}, default="share+otsu"
+        Decision above which a pixel of two classes is of the second. "share": the mean over images (blocks, of a
+        single image), each held out in turn, of the decision above which as many of its pixels lie as are of the
+        second class. "share+otsu": that of each image is moved towards the decision which parts its own decisions
+        best (Otsu's threshold), by 2 / (n + 2) of the way after n training images, for few of them tell little of
+        another image; where many images have nothing of the second class, "share" finds less in them. "iou": the
+        mean IoU of held-out pixels is highest, which on few images is a matter of luck. "zero": the sign (eq. 7.18).
+    smallest_region : float, default=0.5
+        Share in [0, 1] of the smallest annotated region of a class, times 1 - 1 / n of n images, below which a
+        predicted region of that class is given to the class around it: small objects are dropped, and holes
+        filled where annotated objects have none as small. 0 leaves all regions, and so does a single image.
+        Decisions and probabilities know nothing of it.
+    probability : {"platt", "raw"}, default="platt"
+        "platt": Platt's scaling, fitted on decisions of pixels held out by image (by block, of a
+        single image). "raw": the logistic function of the decision (eq. 8.2).
+    unlabelled : int or None, default=255
+        Mask value of pixels without annotation. Masks that hold 0 and 255 and nothing else are
+        binary, and 255 is the foreground.
+    random_state : int, default=0
+        Seed of every draw. It also seeds the selector and the kernels where they have none.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Mask values learnt, in the order of class ids.
+    label_map_ : LabelMap
+        What the classes are called, their mask values, and the value of unlabelled pixels.
+    threshold_ : float
+        Decision above which a pixel is of the second class, before an image moves it; 0 with more than two.
+    otsu_weight_ : float
+        How far an image moves it towards Otsu's threshold of its own decisions, 0 to 1.
+    least_areas_ : ndarray of shape (n_classes, 2), float64
+        Area in pixels below which a region of each class is too small, whole and cut by the border of an image.
+    lambda_ : float or None
+        The penalty chosen; None if `lambdas` is None.
+    held_out_ : dict or None
+        Mean IoU of training pixels whose image (or block) was held out, its threshold being that of the others; its 95 %
+        interval over images (Student's t), the mean at each penalty, and, of several banks, that of each (which, being
+        that of the best, is a little too high for the one taken). None if no class can be held out.
+    n_image_channels_ : int
+        Channels of the training images.
+    channels_ : tuple of Channel
+        The channels kept, in the order of the classifier's input.
+    bank_, selector_, kernels_, svm_ : estimators
+        The fitted parts (a loaded model has no selector).
+    best_index_ : int
+        Place of ``bank_`` among the banks given (a loaded model has no other, and no index).
+    summary_ : dict
+        What was chosen and measured: kept channels by group, kernel weights, IoU on the training pixels, seconds.
+
+    References
+    ----------
+    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in
+    the feature space, section 7 and figure 6.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit import ModuleBank, Segmenter
+    >>> rng = np.random.default_rng(0)
+    >>> mask = np.zeros((40, 40), dtype=int)
+    >>> mask[10:30, 10:30] = 1
+    >>> image = 0.4 + 0.2 * mask + 0.05 * rng.standard_normal(mask.shape)
+    >>> segmenter = Segmenter(ModuleBank(), training_pixels=500).fit([image], [mask])
+    >>> segmenter.score([image], [mask]) > 0.8
+    True
+    """
+
+    def __init__(
+        self,
+        bank: FilterBank | Sequence[FilterBank] | None = None,
+        *,
+        selector: MMDSelector | ConditionalCovarianceSelector | None = None,
+        kernels: KernelMixture | None = None,
+        svm: LinearSVM | None = None,
+        lambdas: Sequence[float] | None = LAMBDAS,
+        normalization: str = "image",
+        selection_pixels: int = 6000,
+        training_pixels: int = 20_000,
+        threshold: str = "share+otsu",
+        smallest_region: float = 0.5,
+        probability: str = "platt",
+        unlabelled: int | None = UNLABELLED,
+        random_state: int = 0,
+    ) -> None:
+        self.bank = bank
+        self.selector = selector
+        self.kernels = kernels
+        self.svm = svm
+        self.lambdas = lambdas
+        self.normalization = normalization
+        self.selection_pixels = selection_pixels
+        self.training_pixels = training_pixels
+        self.threshold = threshold
+        self.smallest_region = smallest_region
+        self.probability = probability
+        self.unlabelled = unlabelled
+        self.random_state = random_state
+
+    def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:
+        self._check_options()
+        n_classes = self.classes_.size
+        banks = self._checked_banks()
+        if len(images) == 1:
+            banks = banks[:1]
+        rng = np.random.default_rng(self.random_state)
+        self.svm_ = clone(self.svm) if self.svm is not None else LinearSVM()
+
+        drawn, training = (
+            draw_pixels(ids, n_classes, n_pixels, rng)
+            for n_pixels in (self.selection_pixels, self.training_pixels)
+        )
+        trial = Trial(
+            images,
+            drawn,
+            training,
+            recipe=self._recipe(),
+            normalization=self.normalization,
+            penalties=self._penalties(training.label.size),
+            threshold=self.threshold,
+            n_classes=n_classes,
+            judges=len(banks) > 1 or self._calibrates,
+        )
+        candidates = [
+            trial.of(bank, _prefixed(progress, f"Bank {place} of {len(banks)}: " if len(banks) > 1 else ""))
+            for place, bank in enumerate(banks, start=1)
+        ]
+        self.best_index_ = best_index(candidates)
+        best = candidates[self.best_index_]
+        seconds = {name: sum(candidate.seconds[name] for candidate in candidates) for name in best.seconds}
+        self._take(best, np.unique(drawn.image).size)
+        if self.held_out_ is not None and can_be_compared(candidates):
+            self.held_out_["by_bank"] = [
+                {"bank": one.bank.title, "mean_iou": one.mean_iou, "chosen": one is best}
+                for one in candidates
+            ]
+
+        start = time.perf_counter()
+        X = best.X
+        if X is None:
+            [X] = self._centred_bank.sample_draws(images, [training], self._kept, progress, "Kept channels")
+        iou = self._train(X, training, pixel_groups(training, [mask.shape for mask in ids]))
+        self.least_areas_ = least_areas(ids, n_classes, self.smallest_region)
+        seconds["train"] = time.perf_counter() - start
+        self._summarise(images, ids, training.label.size, iou, seconds)
+
+    def decision_function(self, images: ArrayLike | Sequence[ArrayLike]) -> Any:
+        """Signed distances to the separating plane, in units of the margin.
+
+        Parameters
+        ----------
+        images : array-like of shape (H, W) or (H, W, C), or sequence of them
+            One image or several, floats in [0, 1], with the channels of the training images.
+
+        Returns
+        -------
+        ndarray of shape (H, W) or (H, W, n_classes), float32, or list of them
+            Binary: positive means ``classes_[1]``. A list if a list was given.
+        """
+        return self._each(images, self._scores)
+
+    def pixel_features(self, image: ArrayLike, rows: ArrayLike, cols: ArrayLike) -> FloatArray:
+        """Features of some pixels, as the kernels see them.
+
+        Parameters
+        ----------
+        image : array-like of shape (H, W) or (H, W, C), float in [0, 1]
+            The image.
+        rows, cols : array-like of shape (n,), int
+            Positions of the pixels.
+
+        Returns
+        -------
+        ndarray of shape (n, n_channels), float32
+            The kept channels, standardised.
+        """
+        check_is_fitted(self, "svm_")
+        X = self._centred_bank.sample(self._checked(image), np.asarray(rows), np.asarray(cols), self._kept)
+        return np.asarray((X - self._mean) / self._scale)
+
+    def save(self, path: str | Path, *, embed_weights: bool = True) -> None:
+        """Write the model as one ``.segkit`` file of arrays and JSON.
+
+        Parameters
+        ----------
+        path : str or Path
+            File to write.
+        embed_weights : bool, default=True
+            Whether the file holds the network weights it needs. Without them it is smaller, and
+            loading looks for them where training found them. (What a bank learnt is always stored.)
+        """
+        check_is_fitted(self, "svm_")
+        write_model(path, *to_stored(self, embed_weights=embed_weights))
+
+    def _check_options(self) -> None:
+        for name, choices in (
+            ("probability", ("platt", "raw")),
+            ("threshold", ("share+otsu", "share", "iou", "zero")),
+            ("normalization", ("image", "set")),
+        ):
+            if getattr(self, name) not in choices:
+                raise ConfigError(f"{name}={getattr(self, name)!r}: choose {' or '.join(choices)}")
+        if not 0 <= self.smallest_region <= 1:
+            raise ConfigError(f"smallest_region={self.smallest_region!r}: give a share from 0 to 1")
+        lambdas = self.lambdas
+        if lambdas is not None and not (len(lambdas) and all(0 < value < np.inf for value in lambdas)):
+            raise ConfigError(f"lambdas={lambdas!r}: give one or more numbers above 0, or None")
+
+    def _recipe(self) -> Recipe:
+        selector = self._seeded(self.selector, MMDSelector)
+        return Recipe(selector, self._seeded(self.kernels, LinearGaussianMixture), self.svm_)
+
+    def _penalties(self, n_pixels: int) -> list[float]:
+        """Values of lambda to judge, falling: those to choose from, or that of the classifier's own C."""
+        if self.lambdas is None:
+            return [1 / (n_pixels * float(self.svm_.C))]
+        return sorted(self.lambdas, reverse=True)
+
+    def _seeded(self, part: Any, default: Callable[..., Any]) -> Any:
+        """Copy a part, seeded by us unless it brings its own seed or draws nothing."""
+        copy = clone(part) if part is not None else default()
+        if getattr(copy, "random_state", 0) is None:
+            copy.set_params(random_state=self.random_state)
+        return copy
+
+    @property
+    def _centred_bank(self) -> CentredBank:
+        return CentredBank(self.bank_, self.normalization)
+
+    def _checked_banks(self) -> list[FilterBank]:
+        """Copy the banks to choose from; what is wrong with any of them is found here."""
+        given = self.bank if isinstance(self.bank, list | tuple) else [self.bank]
+        banks = [default_bank()] if self.bank is None else [clone(bank, safe=False) for bank in given]
+        if not banks or not all(isinstance(bank, FilterBank) for bank in banks):
+            raise ConfigError(f"bank={self.bank!r}: give a filter bank, or a list of some to choose from")
+        for bank in banks:
+            bank.n_channels(self.n_image_channels_)
+        return banks
+
+    @property
+    def _calibrates(self) -> bool:
+        return self.lambdas is not None or self.probability != "raw" or self.threshold != "zero"
+
+    def _take(self, best: Candidate, n_images: int) -> None:
+        """Take over a bank, and what was chosen of it and for it."""
+        self.bank_, self.selector_, self.kernels_ = best.bank, best.selector, best.kernels
+        self._kept = best.kept
+        names = self.bank_.channels(self.n_image_channels_)
+        self.channels_ = tuple(names[index] for index in self._kept)
+        choice = best.choice
+        self.held_out_: dict[str, Any] | None = None if choice is None else choice.summary
+        self.threshold_ = 0.0 if choice is None else choice.threshold
+        self.otsu_weight_ = 0.0 if choice is None else choice.otsu_weight
+        self.lambda_: float | None = None
+        if self.lambdas is not None:
+            self.lambda_ = usual_penalty(self.lambdas, n_images) if choice is None else choice.penalty
+        self.platt_ = PlattScaling.identity(self.classes_.size)
+        if choice is not None and self.probability == "platt":
+            self.platt_.fit(choice.decisions, choice.drawn.label, choice.drawn.weight)
+        if choice is None and self._calibrates:
+            warnings.warn(
+                "too few annotated regions to hold any out: probabilities are those of the decision itself "
+                "(probability='raw'); annotate one more image for calibrated ones",
+                UserWarning,
+                stacklevel=3,
+            )
+
+    def _train(self, X: FloatArray, drawn: PixelSample, groups: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Learn scales, kernels and planes from the kept channels; give the IoU of each class on each image's pixels."""
+        scaler = StandardScaler(copy=False).fit(X, sample_weight=drawn.weight)
+        X = scaler.transform(X)
+        self._mean, self._scale = scaler.mean_.astype(np.float32), scaler.scale_.astype(np.float32)
+        fit_grouped(self.kernels_, X, drawn.label, groups)
+        if self.lambda_ is not None:
+            self.svm_.set_params(C=1 / (len(X) * self.lambda_))
+        self.svm_.fit(X, drawn.label, drawn.weight, feature_map=self.kernels_.transform)
+        return self._pixel_iou(X, drawn)
+
+    def _pixel_iou(self, X: FloatArray, drawn: PixelSample) -> NDArray[np.float64]:
+        """IoU of each class on the pixels of each image, weighted to what they stand for, (n_images, n_classes)."""
+        decisions = self.kernels_.dot(X, self.svm_.coef_) + self.svm_.intercept_
+        if decisions.shape[1] == 1:
+            decisions = decisions[:, 0]
+        parts = [drawn.of_image(image) for image in np.unique(drawn.image)]
+        return iou_of(
+            np.array(
+                [
+                    confusion(
+                        drawn.label[part],
+                        self._guess(decisions[part], drawn.weight[part]),
+                        self.classes_.size,
+                        sample_weight=drawn.weight[part],
+                    )
+                    for part in parts
+                ]
+            )
+        )
+
+    def _summarise(
+        self,
+        images: Sequence[FloatArray],
+        ids: Sequence[NDArray[Any]],
+        n_pixels: int,
+        iou: NDArray[np.float64],
+        seconds: dict[str, float],
+    ) -> None:
+        groups: dict[str, int] = {}
+        for channel in self.channels_:
+            groups[channel.group] = groups.get(channel.group, 0) + 1
+        self.summary_: dict[str, Any] = {
+            "n_images": len(images),
+            "n_training_pixels": n_pixels,
+            "peaks": [float(pick(image.max() for image in images)) for pick in (min, max)],
+            "annotated": float(np.mean(np.concatenate([mask.ravel() for mask in ids]) != UNLABELLED)),
+            "n_banks": len(self.bank) if isinstance(self.bank, list | tuple) else 1,
+            "n_channels": self.bank_.n_channels(self.n_image_channels_),
+            "selector": type(self.selector_).__name__,
+            "kept_channels": groups,
+            "criterion": self.kernels_.criterion,
+            "kernels": self.kernels_.describe([channel.group for channel in self.channels_]),
+            "lambda": self.lambda_,
+            "threshold": self.threshold_,
+            "threshold_rule": self.threshold,
+            "otsu_weight": self.otsu_weight_,
+            "least_areas": self.least_areas_.tolist(),
+            "held_out": self.held_out_,
+            "training_iou": np.nanmean(iou, axis=0).tolist(),
+            "training_mean_iou": float(np.nanmean(iou, axis=1).mean()),
+            "seconds": {name: round(value, 2) for name, value in seconds.items()},
+            "training_set_sha256": digest_arrays(
+                {
+                    f"{kind}{n}": array
+                    for kind, arrays in (("image", images), ("mask", ids))
+                    for n, array in enumerate(arrays)
+                }
+            ),
+        }
+
+    def _scores(self, image: FloatArray) -> FloatArray:
+        """Decisions of an image, (H, W) or (H, W, n_classes)."""
+        columns = Columns(self._kept, self._mean, self._scale)
+        with single_threaded_blas():
+            decisions = decision_maps(image, self._centred_bank, columns, self.kernels_, self.svm_)
+        return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
+
+    def _labels(self, decisions: FloatArray) -> NDArray[np.intp]:
+        """Class ids of an image's decisions: of two classes by the threshold, of more the largest."""
+        ids = self._guess(decisions)
+        return merge_small_regions(ids, self.least_areas_) if self.least_areas_.any() else ids
+
+    def _guess(self, decisions: FloatArray, weight: NDArray[Any] | None = None) -> NDArray[np.intp]:
+        """Class ids by decisions alone, which have a last axis of classes if there are more than two."""
+        if self.classes_.size > 2:
+            return np.asarray(decisions.argmax(axis=-1))
+        threshold = image_threshold(decisions, self.threshold_, self.otsu_weight_, weight)
+        return (decisions > threshold).astype(np.intp)
+
+    def _probabilities(self, decisions: FloatArray) -> FloatArray:
+        flat = decisions.reshape(-1) if decisions.ndim == 2 else decisions.reshape(-1, decisions.shape[2])
+        probabilities = self.platt_.predict_proba(flat).astype(np.float32)
+        return probabilities.reshape(*decisions.shape[:2], -1)
+
+
+def _prefixed(progress: Progress, prefix: str) -> Progress:
+    """Follow progress under longer descriptions."""
+    return lambda items, description: progress(items, prefix + description)
+
+
+def default_bank() -> FilterBank:
+    """Bank that needs no weights: wide scattering for texture, round and long filters for borders and lines, and framing."""
+    banks = [ScatteringBank(J=3, L=4, angles="averaged"), MultiscaleBank(), ElongatedBank(), PositionBank()]
+    return StackedBank(banks)
+
+
+def load(path: str | Path) -> Segmenter:
+    """Load a model written by `Segmenter.save` or ``segkit train``.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.segkit`` file. Opening it executes nothing.
+
+    Returns
+    -------
+    Segmenter
+        Fitted, ready to predict.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is damaged, no model, of another format version, or its weights are elsewhere
+        and have changed.
+    WeightsError
+        If its weights were not embedded and cannot be found.
+    """
+    header, arrays = read_model(path)
+    try:
+        segmenter = Segmenter(bank_from_dict(header["bank"]), **parameters_of(header))
+        restore(segmenter, header, arrays, str(path))
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
+        if isinstance(error, SegkitError):
+            raise
+        raise ModelFileError(f"{path}: incomplete model ({error!r}); copy it anew or train again") from error
+    return segmenter

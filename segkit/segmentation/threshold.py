@@ -1,0 +1,155 @@
+"""From decisions to labels: the decision above which a pixel is of the second of two classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from skimage.filters import threshold_otsu
+
+Floats = NDArray[np.float64]
+
+# Number of training images at which the trained and Otsu's threshold weigh equally.
+IMAGES_TO_EQUAL_OTSU = 2
+# Decisions that differ by less, in units of the margin, are one.
+SAME = 1e-4
+
+
+def best_threshold(
+    decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any], image: NDArray[Any]
+) -> float:
+    """Decision threshold with the highest mean IoU over classes and images (eq. 8.1).
+
+    Parameters
+    ----------
+    decision : ndarray of shape (n,), float
+        Decisions of pixels that the classifier was not trained on.
+    label : ndarray of shape (n,), int
+        1 where the pixel is of the second class.
+    weight : ndarray of shape (n,), float
+        Pixels that each one stands for.
+    image : ndarray of shape (n,), int
+        Image of each pixel; every image counts alike.
+
+    Returns
+    -------
+    float
+        The middle of the thresholds about the best whose mean IoU is within 1e-3 of it: the maximum
+        is flat, and a threshold at its edge would be luck.
+    """
+    candidates = np.unique(np.quantile(decision, np.linspace(0.001, 0.999, 500)))
+    scores = np.zeros(candidates.size)
+    images = np.unique(image)
+    for index in images:
+        mine = image == index
+        scores += _mean_iou_above(candidates, decision[mine], label[mine] == 1, weight[mine]) / images.size
+    first = last = int(scores.argmax())
+    good = scores >= scores[first] - 1e-3
+    while first > 0 and good[first - 1]:
+        first -= 1
+    while last + 1 < good.size and good[last + 1]:
+        last += 1
+    return float((candidates[first] + candidates[last]) / 2)
+
+
+def share_threshold(
+    decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any], image: NDArray[Any]
+) -> float:
+    """Mean over images of the decision above which as many pixels lie as are of the second class.
+
+    Parameters
+    ----------
+    decision : ndarray of shape (n,), float
+        Decisions of pixels that the classifier was not trained on.
+    label : ndarray of shape (n,), int
+        1 where the pixel is of the second class; both classes occur.
+    weight : ndarray of shape (n,), float
+        Pixels that each one stands for.
+    image : ndarray of shape (n,), int
+        Image of each pixel. Images that lack a class have no threshold; if all do, they are taken as one.
+
+    Returns
+    -------
+    float
+        The mean over images of the quantile of the decisions at the share of the first class; the share is then
+        met image by image, not by all pixels together. A quantile beyond the margins counts as -1 or 1: there
+        the classifier missed the image altogether. Unlike the threshold of the highest IoU it does not look at
+        single mistakes, so a handful of images is enough to know it.
+    """
+    thresholds = [
+        _share_quantile(decision[mine], label[mine], weight[mine])
+        for mine in (image == index for index in np.unique(image))
+        if np.unique(label[mine]).size == 2
+    ]
+    return float(np.mean(thresholds)) if thresholds else _share_quantile(decision, label, weight)
+
+
+def share_of_otsu(n_images: int) -> float:
+    """Share that Otsu's threshold has in that of an image, after so many training images."""
+    return IMAGES_TO_EQUAL_OTSU / (n_images + IMAGES_TO_EQUAL_OTSU)
+
+
+def image_threshold(
+    decision: NDArray[Any], threshold: float, otsu_weight: float, weight: NDArray[Any] | None = None
+) -> float:
+    """Move the threshold of all images towards that which parts the decisions of one.
+
+    Parameters
+    ----------
+    decision : ndarray, float
+        Decisions of an image.
+    threshold : float
+        What training images, held out in turn, speak for.
+    otsu_weight : float
+        Share in [0, 1] that Otsu's threshold has.
+    weight : ndarray of the same shape, optional
+        Pixels that each decision stands for; one by default.
+
+    Returns
+    -------
+    float
+        The weighted mean of `threshold` and of the threshold of greatest variance between the decisions
+        above and below it. Beyond the margins, below -1 or above 1, decisions count as -1 and 1: how sure
+        the classifier is there says nothing of where the classes part.
+
+    References
+    ----------
+    N. Otsu, A threshold selection method from gray-level histograms, IEEE Trans. Systems, Man, and
+    Cybernetics 9, 1979.
+    """
+    if not otsu_weight:
+        return threshold
+    within = np.clip(np.asarray(decision, dtype=np.float64), -1, 1)
+    low, high = float(within.min()), float(within.max())
+    own = (low + high) / 2
+    if high - low > SAME:
+        counts, edges = np.histogram(within, bins=256, range=(low, high), weights=weight)
+        centres = (edges[:-1] + edges[1:]) / 2
+        # the first and the last of equally good thresholds: between two separate heaps any is
+        first = threshold_otsu(hist=(counts, centres))  # type: ignore[no-untyped-call]
+        last = -threshold_otsu(hist=(counts[::-1], -centres[::-1]))  # type: ignore[no-untyped-call]
+        own = float(first + last) / 2
+    return (1 - otsu_weight) * threshold + otsu_weight * own
+
+
+def _share_quantile(decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any]) -> float:
+    order = np.argsort(decision)
+    below = np.cumsum(weight[order]) - weight[order] / 2
+    return float(np.clip(np.interp(weight @ (label != 1), below, decision[order]), -1, 1))
+
+
+def _mean_iou_above(
+    thresholds: Floats, decision: NDArray[Any], positive: NDArray[np.bool_], weight: NDArray[Any]
+) -> Floats:
+    """Mean IoU of one image at each threshold; a class that is not there and not predicted is left out."""
+    order = np.argsort(decision)
+    below = np.searchsorted(decision[order], thresholds, side="right")
+    missed = np.concatenate([[0], np.cumsum((weight * positive)[order])])[below]
+    right_below = np.concatenate([[0], np.cumsum((weight * ~positive)[order])])[below]
+    n_positive, n_negative = weight @ positive, weight @ ~positive
+    hits, false_alarms = n_positive - missed, n_negative - right_below
+    with np.errstate(invalid="ignore", divide="ignore"):
+        iou = np.stack([hits / (n_positive + false_alarms), right_below / (n_negative + missed)])
+    defined = ~np.isnan(iou)
+    return np.asarray(np.where(defined, iou, 0).sum(axis=0) / defined.sum(axis=0))

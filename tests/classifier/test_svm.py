@@ -1,0 +1,446 @@
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog, minimize
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.svm import SVC, LinearSVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import segkit.classifier.newton
+from segkit.classifier.svm import LinearSVM
+from segkit.errors import InputError
+
+
+@parametrize_with_checks([LinearSVM(), LinearSVM(loss="hinge")])
+def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
+
+
+def overlapping(n=300, d=5, seed=0, n_classes=2):
+    """Classes that no plane separates, of unequal size and away from the origin."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) + 0.5
+    score = X @ rng.normal(size=d) + rng.normal(size=n)
+    y = np.searchsorted(np.quantile(score, np.linspace(0, 1, n_classes + 1)[1:-1] ** 1.5), score)
+    return X, y
+
+
+def objective(svm, X, positive, weight=1.0, plane=0):
+    """The primal objective at a fitted plane, from its definition."""
+    beta, b = svm.coef_[plane], svm.intercept_[plane]
+    slack = np.maximum(0, 1 - np.where(positive, 1, -1) * (X @ beta + b))
+    losses = svm.C * np.sum(weight * (slack if svm.loss == "hinge" else slack**2))
+    return 0.5 * beta @ beta + 0.5 * svm.penalize_intercept * b**2 + losses
+
+
+def squared_hinge_minimum(X, y, C, weight):
+    """The minimum by L-BFGS."""
+    sign = np.where(y, 1, -1)
+
+    def value_and_gradient(theta):
+        slack = np.maximum(0, 1 - sign * (X @ theta[:-1] + theta[-1]))
+        pull = -2 * C * weight * slack * sign
+        value = 0.5 * theta[:-1] @ theta[:-1] + C * weight @ slack**2
+        return value, np.r_[theta[:-1] + X.T @ pull, pull.sum()]
+
+    options = {"maxiter": 10_000, "ftol": 1e-15, "gtol": 1e-9}
+    start = np.zeros(X.shape[1] + 1)
+    return minimize(value_and_gradient, start, jac=True, method="L-BFGS-B", options=options).fun
+
+
+@pytest.mark.parametrize("C", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_squared_hinge_reaches_the_minimum(C, weighted, rng):
+    X, y = overlapping()
+    weight = rng.uniform(0.2, 3, size=len(X)) if weighted else np.ones(len(X))
+    svm = LinearSVM(C=C, tol=1e-8).fit(X, y, weight)
+    minimum = squared_hinge_minimum(X, y, C, weight)
+    assert svm.objective_[0] == pytest.approx(minimum, rel=1e-6)
+    assert objective(svm, X, y == 1, weight) == pytest.approx(svm.objective_[0], rel=1e-10)
+
+
+@pytest.mark.parametrize("C", [1e-3, 1.0, 10.0])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_hinge_reaches_the_minimum(C, weighted, rng):
+    X, y = overlapping()
+    weight = rng.uniform(0.2, 3, size=len(X)) if weighted else np.ones(len(X))
+    svm = LinearSVM(C=C, loss="hinge", tol=1e-5).fit(X, y, weight)
+    exact = SVC(C=C, kernel="linear", tol=1e-8).fit(X, y, weight)  # the same problem by SMO, free intercept
+    exact.loss, exact.penalize_intercept = "hinge", False
+    assert svm.objective_[0] == pytest.approx(objective(exact, X, y == 1, weight), rel=2e-5)
+    assert objective(svm, X, y == 1, weight) == pytest.approx(svm.objective_[0], rel=1e-10)
+
+
+def test_hinge_with_tiny_norm_term_is_a_linear_program():
+    X, y = overlapping(n=60, d=2)
+    n, sign = len(X), np.where(y, 1, -1)
+    # minimise the sum of slacks; the norm adds 1/2 ||beta||^2 / C, which vanishes for large C
+    cost = np.r_[np.zeros(3), np.ones(n)]
+    margins = -np.hstack([sign[:, None] * np.c_[X, np.ones(n)], np.eye(n)])
+    lowest = linprog(cost, A_ub=margins, b_ub=-np.ones(n), bounds=[(None, None)] * 3 + [(0, None)] * n).fun
+    svm = LinearSVM(C=1e4, loss="hinge", tol=1e-3, max_iter=500).fit(X, y)
+    assert svm.objective_[0] / 1e4 == pytest.approx(lowest, rel=2e-3)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+@pytest.mark.parametrize("C", [0.01, 1.0])
+def test_penalised_intercept_is_liblinear(loss, C):
+    X, y = overlapping()
+    ours = LinearSVM(C=C, loss=loss, penalize_intercept=True, tol=1e-6).fit(X, y)
+    theirs = LinearSVC(C=C, loss=loss, tol=1e-8, max_iter=100_000, dual=loss == "hinge", random_state=0).fit(
+        X, y
+    )
+    theirs.penalize_intercept = True
+    assert ours.objective_[0] == pytest.approx(objective(theirs, X, y == 1), rel=1e-5)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=2e-3)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+@pytest.mark.parametrize("free", [False, True])
+@pytest.mark.parametrize("tol", [1e-1, 1e-2, 1e-4])
+def test_gap_bounds_the_distance_to_the_minimum(loss, free, tol):
+    X, y = overlapping(n=2000)
+    svm = LinearSVM(loss=loss, penalize_intercept=not free)
+    best = svm.set_params(tol=1e-6).fit(X, y).objective_[0]
+    svm.set_params(tol=tol).fit(X, y)
+    assert svm.dual_gap_[0] <= tol * svm.objective_[0]
+    assert svm.objective_[0] - best <= svm.dual_gap_[0] * (1 + 1e-6) + 1e-6 * best
+
+
+def squares(rows):
+    return np.hstack([rows, rows**2])
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+@pytest.mark.parametrize("n", [15, 900])  # fewer and more rows than features
+def test_feature_map_equals_features(loss, n):
+    X, y = overlapping(n=n, d=10)
+    mapped = LinearSVM(loss=loss).fit(X, y, feature_map=squares)
+    plain = LinearSVM(loss=loss).fit(squares(X), y)
+    np.testing.assert_allclose(mapped.coef_, plain.coef_, rtol=1e-9)
+    assert mapped.n_features_in_ == 20
+    np.testing.assert_array_equal(mapped.predict(squares(X)), plain.predict(squares(X)))
+
+
+def test_no_block_exceeds_the_memory_limit():
+    X, y = overlapping(n=900, d=10)
+    sizes = []
+
+    def recorded(rows):
+        features = squares(rows)
+        sizes.append(features.nbytes)
+        return features
+
+    LinearSVM(memory_limit=10_000).fit(X, y, feature_map=recorded)
+    assert max(sizes) <= 10_000 / segkit.classifier.newton.ARRAYS_PER_BLOCK
+    assert (
+        len(sizes) > 900 * 20 * 8 * segkit.classifier.newton.ARRAYS_PER_BLOCK / 10_000
+    )  # and yet all rows were seen
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+def test_block_size_does_not_change_the_solution(loss):
+    X, y = overlapping(n=900)
+    one = LinearSVM(loss=loss).fit(X, y)
+    many = LinearSVM(loss=loss, memory_limit=2000).fit(X, y)
+    np.testing.assert_allclose(many.coef_, one.coef_, rtol=1e-6, atol=1e-8)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000), loss=st.sampled_from(["squared_hinge", "hinge"]))
+def test_permuted_rows_give_the_same_plane(seed, loss):
+    X, y = overlapping(seed=seed)
+    order = np.random.default_rng(seed).permutation(len(X))
+    svm = LinearSVM(loss=loss, C=0.1, tol=1e-6)
+    coef, value = svm.fit(X, y).coef_, svm.objective_[0]
+    permuted = svm.fit(X[order], y[order])
+    # beta is as near to the optimum as the gap says: 1/2 ||beta - beta*||^2 <= gap
+    assert np.linalg.norm(coef - permuted.coef_) <= 2 * np.sqrt(2e-6 * value)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+def test_class_weights_equal_duplicated_rows(loss):
+    X, y = overlapping()
+    copies = np.where(y == 1, 3, 1)
+    weighted = LinearSVM(loss=loss, class_weight={0: 1, 1: 3}, tol=1e-7, max_iter=300).fit(X, y)
+    repeated = LinearSVM(loss=loss, tol=1e-7, max_iter=300).fit(
+        np.repeat(X, copies, axis=0), np.repeat(y, copies)
+    )
+    assert weighted.objective_[0] == pytest.approx(repeated.objective_[0], rel=3e-7)
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-2)
+
+
+def test_balanced_weights_are_inverse_frequencies():
+    X, y = overlapping()
+    counts = np.bincount(y)
+    balanced = LinearSVM(class_weight="balanced").fit(X, y)
+    explicit = LinearSVM(class_weight=dict(enumerate(len(y) / (2 * counts)))).fit(X, y)
+    np.testing.assert_allclose(balanced.coef_, explicit.coef_)
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+def test_row_of_zero_weight_is_left_out(class_weight, rng):
+    X, y = overlapping(n=900)
+    kept = rng.random(len(X)) < 0.6
+    y[~kept] = 7  # not even a class
+    zero = LinearSVM(class_weight=class_weight).fit(X, y, kept.astype(float))
+    without = LinearSVM(class_weight=class_weight).fit(X[kept], y[kept])
+    np.testing.assert_array_equal(zero.classes_, without.classes_)
+    np.testing.assert_allclose(zero.coef_, without.coef_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+def test_many_classes_are_one_against_the_rest(loss):
+    X, y = overlapping(n=900, n_classes=4)
+    svm = LinearSVM(loss=loss, tol=1e-5).fit(X, y)
+    assert svm.coef_.shape == (4, 5)
+    for k in range(4):
+        alone = LinearSVM(loss=loss, tol=1e-5).fit(X, y == k)
+        np.testing.assert_allclose(svm.coef_[k], alone.coef_[0], atol=1e-6)
+        assert objective(svm, X, y == k, plane=k) == pytest.approx(svm.objective_[k], rel=1e-9)
+    np.testing.assert_array_equal(svm.predict(X), svm.decision_function(X).argmax(axis=1))
+
+
+def test_a_block_serves_all_classes():
+    X, y = overlapping(n=900, n_classes=4)
+
+    def rows_mapped(labels):
+        count = 0
+
+        def counted(rows):
+            nonlocal count
+            count += len(rows)
+            return rows
+
+        LinearSVM().fit(X, labels, feature_map=counted)
+        return count
+
+    most_for_one = max(rows_mapped(y == k) for k in range(4))
+    assert rows_mapped(y) < 2 * most_for_one
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+def test_separable_classes_reach_the_widest_margin(loss):
+    X = np.array([[-3.0, 1.0], [-1.0, 0.0], [2.0, 0.0], [4.0, -1.0]])
+    svm = LinearSVM(C=1e4, loss=loss).fit(X, [0, 0, 1, 1])
+    # the nearest points are 3 apart: margin 1.5 on either side of x = 0.5
+    np.testing.assert_allclose(svm.coef_, [[1 / 1.5, 0]], atol=0.01)
+    np.testing.assert_allclose(svm.intercept_, [-0.5 / 1.5], atol=0.01)
+
+
+def test_one_feature_has_a_closed_form():
+    # y = +-1 at x = +-1, both active: min 1/2 b^2 + 2 C (1 - b)^2 gives b = 4 C / (1 + 4 C)
+    for C in (0.1, 1.0, 10.0):
+        svm = LinearSVM(C=C, tol=1e-12).fit([[-1.0], [1.0]], ["a", "b"])
+        assert svm.coef_[0, 0] == pytest.approx(4 * C / (1 + 4 * C))
+        assert svm.intercept_[0] == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+def test_more_features_than_rows(loss, rng):
+    X = rng.normal(size=(40, 200))
+    y = rng.integers(0, 2, size=40)
+    svm = LinearSVM(C=0.01, loss=loss, tol=1e-6).fit(X, y)
+    # padding rows of no loss influence makes the same problem one of more rows than features
+    pad = np.zeros((400, 200)), np.r_[np.zeros(200), np.ones(200)]
+    tall = LinearSVM(C=0.01, loss=loss, tol=1e-6).fit(
+        np.r_[X, pad[0]], np.r_[y, pad[1]], np.r_[np.ones(40), np.full(400, 1e-12)]
+    )
+    assert svm.objective_[0] == pytest.approx(tall.objective_[0], rel=1e-5)
+    np.testing.assert_allclose(svm.coef_, tall.coef_, atol=3e-3)
+    assert objective(svm, X, y == 1) == pytest.approx(svm.objective_[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [20, 900])
+def test_float32_stays_float32(n):
+    X, y = overlapping(n=n, d=30)
+    double = LinearSVM().fit(X, y)
+    single = LinearSVM().fit(X.astype(np.float32), y)
+    assert single.coef_.dtype == single.intercept_.dtype == np.float32
+    assert single.decision_function(X.astype(np.float32)).dtype == np.float32
+    assert single.objective_[0] == pytest.approx(double.objective_[0], rel=2e-4)
+    assert double.coef_.dtype == np.float64
+
+
+def test_float32_with_large_C_still_converges():
+    X, y = overlapping(n=2000, d=40)
+    X = X.astype(np.float32)
+    X[:, 20:] = X[:, :20]  # a singular Hessian but for the norm
+    svm = LinearSVM(C=1e4).fit(X, y)
+    assert svm.dual_gap_[0] <= 1e-4 * svm.objective_[0]
+
+
+def test_inputs_are_not_changed():
+    X, y = overlapping()
+    weight = np.full(len(X), 2.0)
+    copies = X.copy(), y.copy(), weight.copy()
+    LinearSVM(class_weight="balanced").fit(X, y, weight)
+    for array, copy in zip((X, y, weight), copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+def test_without_intercept():
+    X, y = overlapping()
+    svm = LinearSVM(fit_intercept=False, tol=1e-8).fit(X, y)
+    assert svm.intercept_[0] == 0
+    theirs = LinearSVC(fit_intercept=False, tol=1e-8, dual=False).fit(X, y)
+    np.testing.assert_allclose(svm.coef_, theirs.coef_, atol=1e-4)
+
+
+def test_restored_from_arrays():
+    X, y = overlapping(n_classes=3)
+    svm = LinearSVM().fit(X, y)
+    restored = LinearSVM.from_arrays(svm.coef_, svm.intercept_)
+    np.testing.assert_array_equal(restored.decision_function(X), svm.decision_function(X))
+    np.testing.assert_array_equal(restored.predict(X), svm.predict(X))
+
+
+def test_too_few_steps_warn():
+    X, y = overlapping()
+    with pytest.warns(
+        ConvergenceWarning, match="1 Newton steps left a relative duality gap of .*raise max_iter"
+    ):
+        LinearSVM(max_iter=1, tol=1e-10).fit(X, y)
+
+
+def test_gap_at_the_limit_of_steps_is_still_a_bound():
+    X, y = overlapping()
+    best = LinearSVM(loss="hinge", tol=1e-6).fit(X, y).objective_[0]
+    for max_iter in (1, 3, 9):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            svm = LinearSVM(loss="hinge", tol=1e-9, max_iter=max_iter).fit(X, y)
+        assert svm.objective_[0] - svm.dual_gap_[0] <= best <= svm.objective_[0] * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("y", "weight", "found"), [([1, 1, 1], None, "1 class"), ([0, 0, 1], [1, 1, 0], "1 class")]
+)
+def test_one_class(y, weight, found):
+    with pytest.raises(InputError) as error:
+        LinearSVM().fit([[0.0], [1.0], [2.0]], y, weight)
+    assert str(error.value) == (
+        f"rows of non-zero weight hold {found}: a classifier needs at least 2, annotate some of another class"
+    )
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_features_must_be_finite(bad):
+    X, y = overlapping()
+    X[250, 0] = bad
+    with pytest.raises(ValueError, match="Input X contains"):
+        LinearSVM().fit(X, y)
+
+
+def test_numbers_out_of_range_are_no_fault_of_a_feature_map():
+    X, y = overlapping()
+    with pytest.raises(InputError, match="beyond the range of float64: scale the features"):
+        LinearSVM().fit(1e160 * X, y)
+    with pytest.raises(InputError, match="beyond the range of float32"):
+        LinearSVM().fit((1e19 * X).astype(np.float32), y)
+    with pytest.raises(InputError, match="give no weight below 0"):
+        LinearSVM(class_weight={0: -1.0, 1: 1.0}).fit(X, y)
+
+
+@pytest.mark.parametrize("n", [4, 300])  # fewer and more rows than features
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_feature_map_must_be_finite(n, bad):
+    X, y = overlapping(n=n)
+    last = X[-1, 0]
+    with pytest.raises(InputError) as error:
+        LinearSVM().fit(X, y, feature_map=lambda rows: np.where(rows == last, bad, rows))
+    assert str(error.value) == "feature_map returned NaN or infinity: it must return finite floats"
+
+
+def test_feature_map_must_keep_rows():
+    X, y = overlapping()
+    with pytest.raises(InputError) as error:
+        LinearSVM().fit(X, y, feature_map=lambda rows: rows.sum(axis=1))
+    assert str(error.value) == (
+        "feature_map turned rows of shape (1, 5) into (1,): it must return (1, n_features)"
+    )
+
+
+def test_memory_limit_below_one_row():
+    X, y = overlapping()
+    with pytest.raises(InputError) as error:
+        LinearSVM(memory_limit=100).fit(X, y)
+    assert str(error.value) == (
+        "memory_limit=100 bytes: one row of 5 features takes 120, give room for 1,000 or more"
+    )
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+@pytest.mark.parametrize(
+    ("n", "n_classes"), [(300, 2), (300, 3), (6, 2)]
+)  # the last: fewer rows than features
+def test_path_is_each_value_by_itself(loss, n, n_classes):
+    X, y = overlapping(n=n, d=8, n_classes=n_classes)
+    weight = np.random.default_rng(1).uniform(0.5, 2, size=n)
+    svm = LinearSVM(loss=loss, tol=1e-7)
+    Cs = [1e-3, 1e-2, 1.0, 0.1]  # falling too
+    for C, found in zip(Cs, svm.path(X, y, Cs, weight), strict=True):
+        alone = LinearSVM(C=C, loss=loss, tol=1e-7).fit(X, y, weight)
+        np.testing.assert_allclose(found.objective_, alone.objective_, rtol=1e-6)
+        np.testing.assert_allclose(found.coef_, alone.coef_, atol=2e-3)
+        assert found.C == C
+        assert found.dual_gap_.max() <= 1e-7 * found.objective_.max()
+        assert (found.predict(X) == alone.predict(X)).mean() > 0.98
+    assert not hasattr(svm, "coef_")
+
+
+def test_path_looks_at_fewer_rows():
+    X, y = overlapping(n=400, d=30)
+    Cs = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2]
+    seen = []
+
+    def watched(rows):
+        seen.append(len(rows))
+        return rows
+
+    LinearSVM().path(X, y, Cs, feature_map=watched)
+    on_path, seen = sum(seen), []
+    for C in Cs:
+        LinearSVM(C=C).fit(X, y, feature_map=watched)
+    assert on_path < 0.8 * sum(seen)
+
+
+def test_path_with_feature_map():
+    X, y = overlapping(n=900)
+    made = LinearSVM(tol=1e-8).path(X, y, [0.01, 0.1], feature_map=squares)
+    given = LinearSVM(tol=1e-8).path(squares(X), y, [0.01, 0.1])
+    for one, other in zip(made, given, strict=True):
+        np.testing.assert_allclose(one.coef_, other.coef_, atol=1e-6)
+
+
+def test_every_value_of_a_path_knows_the_features(monkeypatch):
+    X, y = overlapping()
+    monkeypatch.setattr(
+        "sklearn.utils.validation._get_feature_names", lambda _: np.array(list("abcde"), object)
+    )
+    for found in LinearSVM().path(X, y, [0.1, 1.0]):
+        assert list(found.feature_names_in_) == list("abcde")
+
+
+@pytest.mark.parametrize(("Cs", "error"), [([], InputError), ([1.0, -1.0], ValueError), ([0.0], ValueError)])
+def test_path_refuses_what_is_no_path(Cs, error):
+    X, y = overlapping()
+    with pytest.raises(error, match="C"):
+        LinearSVM().path(X, y, Cs)
+
+
+def test_float32_sums_that_rounding_spoils_do_not_stop_it():
+    """Far from the origin the Hessian is positive definite only up to rounding, more so for large C."""
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 2
+    offset = 300 * rng.normal(size=60)
+    X = (rng.normal(size=(600, 60)) + offset + np.outer(2 * y - 1, rng.normal(size=60))).astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        path = LinearSVM().path(X, y, [1e-2, 1.0, 100.0, 1e4])
+    for svm in path:
+        assert np.isfinite(svm.coef_).all()
+        assert (svm.predict(X) == y).mean() > 0.99

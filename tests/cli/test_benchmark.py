@@ -1,0 +1,171 @@
+"""The commands that compare: `segkit benchmark`, and `segkit evaluate` with a report."""
+
+import json
+import subprocess
+
+import numpy as np
+import pytest
+
+from segkit.cli.commands import main
+from segkit.cli.phantom import make_demo_set
+from segkit.images import read_mask, write_image, write_mask, write_probability
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("made-up")
+    for index, (image, mask) in enumerate(zip(*make_demo_set(6, shape=(64, 64)), strict=True)):
+        write_image(root / "images" / f"{index}.png", image)
+        write_mask(root / "masks" / f"{index}.png", 255 * mask)
+    return root
+
+
+def run(monkeypatch, *arguments):
+    """Run the command line; returns its exit status."""
+    monkeypatch.setattr("sys.argv", ["segkit", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+def benchmark_of(folder, tmp_path):
+    """Give the command that compares methods on a folder."""
+    return ["benchmark", folder / "images", folder / "masks", "-o", tmp_path / "out"]
+
+
+def test_a_benchmark_writes_results_and_a_report(folder, tmp_path, monkeypatch, capsys):
+    arguments = [*benchmark_of(folder, tmp_path), "--methods", "forest"]
+    options = ["--train-sizes", "1", "2", "9", "--seeds", "1", "--set", "forest.n_estimators=4"]
+    assert run(monkeypatch, *arguments, *options) == 0
+    told = capsys.readouterr().out
+    assert "left out: 9 training images asked for, but of 6 only 4 are left beside the test images" in told
+    result = json.loads((tmp_path / "out" / "results.json").read_text())
+    mean = np.mean([record["mean_iou"] for record in result["records"] if record["n_train"] == 2])
+    assert f"forest, 2 training images: mean IoU {mean:.3f}" in told
+    assert "<html" in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert (tmp_path / "out" / "results.csv").exists()
+    assert run(monkeypatch, *arguments, *options) == 2
+    assert "index.html: add --resume to go on" in capsys.readouterr().err
+    # what failed makes the exit status 1, what was done is kept
+    broken = ["--methods", "forest,fcn", "--train-sizes", "1", "--seeds", "1", "--resume"]
+    weights = ["--set", "forest.n_estimators=4", "--set", "fcn.weights=none.npz"]
+    assert run(monkeypatch, *arguments[:5], *broken, *weights) == 1
+    said = capsys.readouterr()
+    assert "fcn-n01-seed0 failed: weights none.npz: no such file" in said.err
+    assert "forest, 1 training image: mean IoU" in said.out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--train-sizes", "0"], "--train-sizes 0: give numbers of images"),
+        (["--train-sizes", "1", "²"], "--train-sizes 1,²: give numbers of images"),
+        (["--train-sizes", "²"], "--train-sizes ²: give numbers of images"),
+        (["--set", "forset.n_estimators=4"], "there is no method forset: the nearest is forest"),
+        (["--train-sizes", "two"], "--train-sizes two: give numbers of images"),
+        (["--methods", "magic"], "method magic: choose among"),
+        (["--groups", "none.csv"], "groups none.csv: no such file: check its name"),
+        (["--test", "none.txt"], "list none.txt: no such file: check its name"),
+        (["--train-sizes", "7"], "6 annotated images, too few for any of the sizes 7"),
+    ],
+)
+def test_bad_options_are_one_line(folder, tmp_path, monkeypatch, capsys, options, message):
+    assert run(monkeypatch, *benchmark_of(folder, tmp_path), *options) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interruption_tells_what_is_kept(folder, tmp_path, monkeypatch, capsys):
+    arguments = [*benchmark_of(folder, tmp_path), "--methods", "forest"]
+    arguments += ["--set", "forest.n_estimators=4", "--train-sizes", "1", "--seeds", "2"]
+    start, started = subprocess.run, []
+
+    def interrupted(*args, **options):
+        if started:
+            raise KeyboardInterrupt
+        started.append(args)
+        return start(*args, **options)
+
+    monkeypatch.setattr("subprocess.run", interrupted)
+    assert run(monkeypatch, *arguments) == 130
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        "1 of 2 runs kept: the same command with --resume goes on",
+        "segkit: interrupted",
+    ]
+
+
+def test_all_that_is_asked_for_reaches_the_runs(tmp_path, monkeypatch, capsys):
+    for index, (image, mask) in enumerate(zip(*make_demo_set(5, shape=(64, 64)), strict=True)):
+        mask[:8] = 2
+        mask[0] = 9
+        write_image(tmp_path / "images" / f"{index}.png", image)
+        write_mask(tmp_path / "masks" / f"{index}.png", mask)
+    (tmp_path / "groups.csv").write_text("0,p\n1,p\n2,q\n3,q\n4,r\n")
+    (tmp_path / "test.txt").write_text("0\n2\n")
+    # a user's file of the name of a module that Python comes with
+    (tmp_path / "statistics.py").write_text("raise SystemExit('the wrong file')")
+    monkeypatch.chdir(tmp_path)
+    arguments = ["benchmark", "images", "masks", "-o", "out", "--methods", "forest", "--train-sizes", "1"]
+    arguments += ["--seeds", "1", "--set", "forest.n_estimators=4"]
+    splits = ["--groups", "groups.csv", "--test", "test.txt"]
+    assert run(monkeypatch, *arguments, *splits) == 2
+    assert "--set data.labels=" in capsys.readouterr().err
+    classes = ["--set", "data.labels={0: rest, 1: cell, 2: edge}", "--set", "data.unlabelled=9"]
+    assert run(monkeypatch, *arguments, *splits, *classes) == 0
+    result = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert result["label_map"]["names"] == ["rest", "cell", "edge"]
+    assert result["label_map"]["unlabelled"] == 9
+    assert result["units"][0]["train"] == ["4"]
+    assert [(record["image"], record["group"]) for record in result["records"]] == [("0", "p"), ("2", "q")]
+
+
+@pytest.mark.parametrize("inside", ["images", "masks"])
+@pytest.mark.parametrize("command", ["benchmark", "evaluate"])
+def test_results_are_kept_out_of_the_input(folder, monkeypatch, capsys, command, inside):
+    output = folder / inside / "out"
+    options = ["--images", folder / "images"] if command == "evaluate" else ["--train-sizes", "99"]
+    first = folder / ("masks" if command == "evaluate" else "images")
+    assert run(monkeypatch, command, first, folder / "masks", "-o", output, *options) == 2
+    error = capsys.readouterr().err
+    assert error == (
+        f"segkit: output {output} is the input folder {folder / inside} or inside it: choose a folder elsewhere\n"
+    )
+    assert not output.exists()
+
+
+def test_evaluation_writes_a_report(folder, tmp_path, monkeypatch, capsys):
+    predictions = tmp_path / "predictions"
+    for index in range(6):
+        [mask] = read_mask(folder / "masks" / f"{index}.png")
+        write_mask(predictions / f"{index}.png", np.roll(mask, 2, axis=0))
+        write_probability(predictions / "probability" / f"{index}.tif", np.roll(mask, 2, axis=0) / 255)
+    arguments = [
+        "evaluate",
+        predictions,
+        folder / "masks",
+        "-o",
+        tmp_path / "report",
+        "--images",
+        folder / "images",
+    ]
+    assert run(monkeypatch, *arguments) == 0
+    told = capsys.readouterr().out
+    assert f"Report: {tmp_path / 'report' / 'index.html'}" in told
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    mean = told.split("Mean IoU ")[1][:5]
+    assert mean in page
+    assert page.count("data:image/") >= 3
+    assert run(monkeypatch, *arguments) == 2
+    assert "would be overwritten" in capsys.readouterr().err
+
+
+def test_a_report_needs_the_images_of_its_masks(folder, tmp_path, monkeypatch, capsys):
+    write_image(tmp_path / "other" / "x.png", np.zeros((4, 4)))
+    arguments = ["evaluate", folder / "masks", folder / "masks", "-o", tmp_path / "report"]
+    arguments += ["--json", tmp_path / "scores.json"]
+    assert run(monkeypatch, *arguments, "--images", tmp_path / "other") == 2
+    assert "without" in capsys.readouterr().err
+    assert not (tmp_path / "scores.json").exists()
+    assert not (tmp_path / "report" / "index.html").exists()

@@ -1,0 +1,507 @@
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+from safetensors.numpy import save_file
+
+from segkit.cli import commands as cli
+from segkit.images import read_mask, write_image, write_mask
+from segkit.segmentation.model_file import FORMAT_VERSION, read_model
+
+FAST = [
+    flag
+    for option in (
+        "bank.name=modules", "bank.modules=[{n_scales: 2, n_angles: 3}]", "selection.n_features=6",
+        "selection.pixels=200", "training.pixels=400",
+    )
+    for flag in ("--set", option)
+]  # fmt: skip
+
+
+def picture(seed, shape=(40, 48)):
+    rng = np.random.default_rng(seed)
+    rows, cols = np.indices(shape)
+    mask = (np.hypot(rows - rng.uniform(10, 30), cols - rng.uniform(10, 38)) < 8).astype(np.uint8)
+    image = np.clip(0.35 + 0.3 * mask + 0.04 * rng.standard_normal(shape), 0, 1).astype(np.float32)
+    return image, mask
+
+
+@pytest.fixture
+def segkit(monkeypatch, capsys):
+    """Run the command line in this process; returns exit status, standard output and error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["segkit", *map(str, arguments)])
+        monkeypatch.setattr("warnings.showwarning", None)
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        captured = capsys.readouterr()
+        return stopped.value.code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three annotated images in a tree, masks of 0 and 255."""
+    for seed, name in enumerate(("a/one", "a/two words", "b/drei-ü")):
+        image, mask = picture(seed)
+        write_image(tmp_path / "images" / f"{name}.png", image)
+        write_mask(tmp_path / "masks" / f"{name}.png", 255 * mask)
+    return tmp_path
+
+
+@pytest.fixture
+def model(folder, segkit):
+    code, _, err = segkit("train", folder / "images", folder / "masks", "-o", folder / "m.segkit", *FAST)
+    assert code == 0, err
+    return folder / "m.segkit"
+
+
+def files_below(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_train_tells_what_was_chosen(folder, segkit):
+    code, out, _ = segkit(
+        "train", folder / "images", folder / "masks", "-o", folder / "m.segkit", *FAST, "--seed", 3
+    )
+    assert code == 0
+    for text in (
+        "masks hold 0 and 255: read as background and foreground",
+        "Trained on 3 images in",
+        "Kept 6 of 7 channels: order",
+        "Kernel weights: linear order ",
+        "Training IoU: ",
+        "Mean IoU to expect: ",
+        "m.segkit (0.0 MB)",
+    ):
+        assert text in out
+
+
+@pytest.mark.parametrize("embed", [True, False])
+def test_the_chosen_bank_says_whether_its_weights_are_stored(folder, segkit, embed):
+    """Of two equal banks the first is chosen."""
+    banks = [
+        {"name": "squeezenet1_0", "weights": "random", "layers": ["conv1"], "embed_weights": first}
+        for first in (embed, not embed)
+    ]
+    code, out, err = segkit(
+        *("train", folder / "images", folder / "masks", "-o", folder / "m.segkit"),
+        *("--set", f"bank={json.dumps(banks)}", *FAST[4:]),
+    )
+    assert code == 0, err
+    assert (
+        "Bank: squeezenet1_0 to conv1 (bank 1 of 2), for its mean IoU over held-out images is the highest: "
+        in out
+    )
+    assert any(name.startswith("weights.") for name in read_model(folder / "m.segkit")[1]) == embed
+
+
+def test_main_job_from_train_to_scores(folder, model, segkit):
+    code, out, _ = segkit(
+        "predict", model, folder / "images", "-o", folder / "out", "--probability", "--overlay"
+    )
+    assert code == 0
+    assert "3 mask files in" in out
+    assert files_below(folder / "out") == sorted(
+        [f"{name}.png" for name in ("a/one", "a/two words", "b/drei-ü")]
+        + [f"overlay/{name}.png" for name in ("a/one", "a/two words", "b/drei-ü")]
+        + [f"probability/{name}.tif" for name in ("a/one", "a/two words", "b/drei-ü")]
+    )
+    with Image.open(folder / "out" / "a" / "one.png") as image:
+        prediction = np.asarray(image)
+    assert prediction.dtype == np.uint8
+    assert set(np.unique(prediction)) == {0, 255}
+    probability = tifffile.imread(folder / "out" / "probability" / "a" / "one.tif")
+    assert probability.dtype == np.float32
+    assert probability[prediction == 255].min() > probability[prediction == 0].max() - 1e-6
+    code, out, _ = segkit("evaluate", folder / "out", folder / "masks", "--json", folder / "s.json")
+    assert code == 0
+    scores = json.loads((folder / "s.json").read_text())
+    assert f"Mean IoU {scores['mean_iou']:.3f} (" in out
+    assert "no firm estimate" in out
+    assert scores["mean_iou"] > 0.8
+
+
+def test_the_same_seed_writes_the_same_predictions(folder, segkit):
+    for name in ("1", "2"):
+        segkit("train", folder / "images", folder / "masks", "-o", folder / f"{name}.segkit", *FAST, "-q")
+        segkit(
+            "predict",
+            folder / f"{name}.segkit",
+            folder / "images",
+            "-o",
+            folder / name,
+            "--probability",
+            "-q",
+        )
+    for path in files_below(folder / "1"):
+        assert (folder / "1" / path).read_bytes() == (folder / "2" / path).read_bytes()
+
+
+def test_explain_says_in_words_what_was_chosen_and_why(folder, segkit):
+    status, text, _ = segkit(
+        "train", folder / "images", folder / "masks", "-o", folder / "m.segkit", "--explain", *FAST
+    )
+    assert status == 0
+    words = " ".join(text.split())
+    assert words.startswith("masks hold 0 and 255: read as background and foreground Trained on 3 images in ")
+    assert words.count("Mean IoU to expect") == 1
+    assert "Kernel weights:" not in words
+    assert "those that tell the classes apart from image to image" in words
+    assert re.search(
+        r"Penalty: lambda = \S+ .+ beyond chance.* \(mean IoU on each image, held out in turn", words
+    )
+    expected = re.search(
+        r"Mean IoU to expect on other images: (\d\.\d+) \(95 % interval (\d\.\d+) to (\d\.\d+)\)", words
+    )
+    value, low, high = map(float, expected.groups())
+    assert low <= value <= high
+    model = read_model(folder / "m.segkit")[0]
+    assert value == round(model["summary"]["held_out"]["mean_iou"], 3)
+
+
+def test_quiet_says_nothing(folder, segkit):
+    assert segkit(
+        "train", folder / "images", folder / "masks", "-o", folder / "m.segkit", *FAST, "--quiet"
+    ) == (0, "", "")
+    assert segkit("predict", folder / "m.segkit", folder / "images", "-o", folder / "out", "--quiet") == (
+        0,
+        "",
+        "",
+    )
+
+
+def test_inspect_model_and_folders(folder, model, segkit):
+    code, out, _ = segkit("inspect", model)
+    assert code == 0
+    for text in (
+        f"Format version {FORMAT_VERSION}",
+        "kind=modules",
+        "Images: 1 channel; masks hold 0 and 255",
+        "Training set: sha256",
+    ):
+        assert text in out
+    code, out, _ = segkit("inspect", folder / "images", folder / "masks")
+    assert code == 0
+    assert "3 annotated images" in out
+    named = ("--set", "data.labels={0: rest, 255: cell}")
+    code, out, _ = segkit("inspect", folder / "images", folder / "masks", *named)
+    assert code == 0
+    assert "cell" in out
+    assert "no such file or folder" in refused(segkit, folder, "inspect", folder / "gone")
+    (folder / "masks" / "a" / "one.png").unlink()
+    code, out, err = segkit("inspect", folder / "images", folder / "masks")
+    assert code == 2
+    assert "fault: 1 image without mask of the same stem (a/one)" in out
+    assert err == "segkit: 1 fault above: to be mended before training\n"
+
+
+def test_pages_of_a_tiff_are_images(tmp_path, segkit):
+    images, masks = zip(*(picture(seed) for seed in range(3)), strict=True)
+    for kind in ("images", "masks"):
+        (tmp_path / kind).mkdir()
+    stack = (np.stack(images) * 65535).astype(np.uint16)
+    tifffile.imwrite(tmp_path / "images" / "z.tif", stack, photometric="minisblack")
+    tifffile.imwrite(tmp_path / "masks" / "z.tif", 255 * np.stack(masks), photometric="minisblack")
+    assert (
+        segkit("train", tmp_path / "images", tmp_path / "masks", "-o", tmp_path / "m.segkit", *FAST)[0] == 0
+    )
+    code, out, err = segkit(
+        "predict", tmp_path / "m.segkit", tmp_path / "images", "-o", tmp_path / "out", "--overlay"
+    )
+    assert code == 0, err
+    assert re.match(r"1 mask file in \S+ \(\d+\.\d\d s a file\)\n", out)
+    assert files_below(tmp_path / "out") == [
+        "overlay/z-001.png",
+        "overlay/z-002.png",
+        "overlay/z-003.png",
+        "z.tif",
+    ]
+    assert [mask.shape for mask in read_mask(tmp_path / "out" / "z.tif")] == [(40, 48)] * 3
+    assert segkit("evaluate", tmp_path / "out", tmp_path / "masks")[0] == 0
+
+
+def test_three_classes_and_scribbles_by_label_map(tmp_path, segkit):
+    for seed in range(2):
+        image, mask = picture(seed)
+        values = np.where(mask, 7, 3).astype(np.uint8)
+        image[:, -10:], values[:, -10:] = 0.9, 200
+        values[::2] = 0
+        write_image(tmp_path / "images" / f"{seed}.png", image)
+        write_mask(tmp_path / "masks" / f"{seed}.png", values)
+    arguments = ["train", tmp_path / "images", tmp_path / "masks", "-o", tmp_path / "m.segkit", *FAST]
+    code, _, err = segkit(*arguments)
+    assert code == 2
+    assert "masks hold 4 values (0, 3, 7 and 200)" in err
+    labels = ["--set", "data.labels={3: ground, 7: cell, 200: edge}", "--set", "data.unlabelled=0"]
+    code, out, err = segkit(*arguments, *labels)
+    assert code == 0, err
+    assert "read as ground, cell and edge; 0 marks unlabelled pixels" in out
+    assert segkit("predict", tmp_path / "m.segkit", tmp_path / "images", "-o", tmp_path / "out")[0] == 0
+    assert set(np.unique(read_mask(tmp_path / "out" / "0.png")[0])) == {3, 7, 200}
+    code, out, _ = segkit("evaluate", tmp_path / "out", tmp_path / "masks", "--unlabelled", 0)
+    assert code == 0
+    assert "200: IoU" in out
+    report = ["-o", tmp_path / "report", "--images", tmp_path / "images"]
+    code, out, err = segkit("evaluate", tmp_path / "out", tmp_path / "masks", *labels, *report)
+    assert code == 0, err
+    assert "  edge: IoU" in out
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert all(f"</span>{name}</li>" in page for name in ("cell", "edge"))
+    wrong = ["--set", "data.labels={3: ground, 7: cell}", "--unlabelled", 0]
+    code, _, err = segkit("evaluate", tmp_path / "out", tmp_path / "masks", *wrong)
+    assert code == 2
+    assert "200" in err
+    code, _, err = segkit("evaluate", tmp_path / "out", tmp_path / "masks", "--set", "seed=3")
+    assert code == 2
+    assert "--set seed=3: only data.labels and data.unlabelled are known here" in err
+
+
+def refused(segkit, folder, *arguments):
+    """Run what must be refused: status 2, one line, no file added, changed or lost."""
+    before = {path: (folder / path).read_bytes() for path in files_below(folder)}
+    code, _, err = segkit(*arguments)
+    assert code == 2
+    assert err.startswith("segkit: ")
+    assert err.count("\n") == 1
+    assert {path: (folder / path).read_bytes() for path in files_below(folder)} == before
+    return err
+
+
+def train_arguments(folder):
+    return ["train", folder / "images", folder / "masks", "-o", folder / "new.segkit", *FAST]
+
+
+def test_no_images(tmp_path, segkit):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "masks").mkdir()
+    assert "no images, expected files that end in" in refused(segkit, tmp_path, *train_arguments(tmp_path))
+
+
+def test_unpaired_stems_are_all_listed(folder, segkit):
+    (folder / "masks" / "a" / "one.png").rename(folder / "masks" / "a" / "uno.png")
+    (folder / "masks" / "b" / "drei-ü.png").unlink()
+    err = refused(segkit, folder, *train_arguments(folder))
+    for stem in ("a/one", "b/drei-ü", "a/uno"):
+        assert stem in err
+
+
+def test_sizes_that_differ(folder, segkit):
+    write_mask(folder / "masks" / "a" / "one.png", np.eye(8, dtype=np.uint8))
+    assert "image of 40 x 48 pixels, mask of 8 x 8" in refused(segkit, folder, *train_arguments(folder))
+
+
+def test_one_class_only(folder, segkit):
+    for path in (folder / "masks").rglob("*.png"):
+        write_mask(path, np.zeros((40, 48), dtype=np.uint8))
+    assert "masks hold 0, expected at least two classes" in refused(segkit, folder, *train_arguments(folder))
+
+
+def test_nan_and_constant_images(folder, segkit):
+    (folder / "images" / "a" / "one.png").unlink()
+    tifffile.imwrite(folder / "images" / "a" / "one.tif", np.full((40, 48), np.nan, dtype=np.float32))
+    write_image(folder / "images" / "b" / "drei-ü.png", np.full((40, 48), 0.5))
+    err = refused(segkit, folder, *train_arguments(folder))
+    assert "NaN" in err
+    assert "constant" in err
+
+
+def test_truncated_png(folder, model, segkit):
+    path = folder / "images" / "a" / "one.png"
+    path.write_bytes(path.read_bytes()[:200])
+    assert "one.png" in refused(segkit, folder, *train_arguments(folder))
+    assert "one.png" in refused(segkit, folder, "predict", model, folder / "images", "-o", folder / "out")
+
+
+def test_absent_weights(folder, segkit, monkeypatch, tmp_path_factory):
+    err = refused(
+        segkit,
+        folder,
+        *train_arguments(folder)[:5],
+        "--set",
+        "bank.name=vgg16",
+        "--set",
+        "bank.weights=w.npz",
+    )
+    assert "weights w.npz: no such file" in err
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path_factory.mktemp("torch")))
+    monkeypatch.setattr(
+        "segkit.features.weights.imagenet_address", lambda network: "http://127.0.0.1:9/vgg16-397923af.pth"
+    )
+    err = refused(segkit, folder, *train_arguments(folder)[:5], "--set", "bank.name=vgg16")
+    assert "cannot be downloaded" in err
+    assert "scattering, the default, needs no weights" in err
+
+
+def test_models_of_another_format_version(folder, segkit):
+    save_file({"a": np.zeros(1)}, folder / "old.segkit", metadata={"segkit": '{"format_version": 0}'})
+    for arguments in (
+        ["predict", folder / "old.segkit", folder / "images", "-o", folder / "out"],
+        ["inspect", folder / "old.segkit"],
+    ):
+        assert "model of format version 0, this segkit reads 1, 2, 3, 4" in refused(
+            segkit, folder, *arguments
+        )
+
+
+def test_output_in_the_input_folder(folder, model, segkit):
+    for output in (folder / "images", folder / "images" / "new", folder / "masks" / ".." / "images"):
+        err = refused(segkit, folder, "predict", model, folder / "images", "-o", output)
+        assert "is the input folder" in err
+
+
+def test_nothing_is_overwritten_unless_asked(folder, model, segkit):
+    assert "would be overwritten" in refused(segkit, folder, *train_arguments(folder)[:4], model, *FAST)
+    arguments = ["predict", model, folder / "images", "-o", folder / "out"]
+    assert segkit(*arguments)[0] == 0
+    assert "and 2 more would be overwritten" in refused(segkit, folder, *arguments)
+    assert segkit(*arguments, "--overwrite")[0] == 0
+
+
+def test_images_of_another_kind(folder, model, segkit):
+    write_image(folder / "rgb" / "x.png", np.random.default_rng(0).random((8, 8, 3)))
+    err = refused(segkit, folder, "predict", model, folder / "rgb", "-o", folder / "out")
+    assert "has 3 channels, the model was trained on 1" in err
+
+
+def test_options_that_do_not_exist(folder, segkit):
+    err = refused(segkit, folder, *train_arguments(folder), "--set", "selection.n_feature=3")
+    assert "the nearest is selection.n_features" in err
+    code, _, err = segkit(*train_arguments(folder), "--sed", "3")
+    assert code == 2
+    assert "No such option: --sed" in err
+    assert "segkit inspect IMAGES MASKS" in refused(segkit, folder, "inspect", folder / "images")
+
+
+def test_demo_makes_pictures_and_a_score(tmp_path, segkit, monkeypatch):
+    monkeypatch.setattr("segkit.cli.demo.N_TRAIN", 1)
+    monkeypatch.setattr("segkit.cli.demo.N_TEST", 3)
+    monkeypatch.setattr(
+        "segkit.segmentation.segmenter.default_bank",
+        lambda: __import__("segkit").ScatteringBank(J=2, L=3, tile=32),
+    )
+    code, out, err = segkit("demo", "-o", tmp_path / "demo")
+    assert code == 0, err
+    assert "Mean IoU 0." in out
+    with Image.open(tmp_path / "demo" / "demo.png") as panel:
+        assert panel.width > 800
+    assert {"test/images/04.png", "train/masks/01.png", "predictions/overlay/03.png", "model.segkit"} <= set(
+        files_below(tmp_path / "demo")
+    )
+    code, _, _ = segkit("evaluate", tmp_path / "demo" / "predictions", tmp_path / "demo" / "test" / "masks")
+    assert code == 0
+
+
+def test_help_and_version_load_nothing_heavy():
+    heavy = {"torch", "torchvision", "kymatio", "sklearn", "scipy", "skimage", "matplotlib", "pydantic"}
+    program = (
+        "import sys; sys.argv = ['segkit', '--help']\n"
+        "from segkit.cli.commands import main\n"
+        "try: main()\n"
+        "except SystemExit as stop: assert stop.code == 0\n"
+        f"loaded = {heavy} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    for command in ("train", "predict", "evaluate", "inspect", "demo"):
+        assert command in done.stdout
+    done = subprocess.run(
+        [sys.executable, "-m", "segkit", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("segkit 0.")
+
+
+def test_debug_shows_where_an_error_came_from(tmp_path):
+    arguments = [sys.executable, "-m", "segkit", "--debug", "inspect", str(tmp_path / "none.segkit")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert "Traceback" in done.stderr
+    assert "InputError" in done.stderr
+
+
+def test_public_names_are_all_there():
+    import segkit as package
+
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        package.nonsense  # noqa: B018
+    assert (Path(package.__file__).parent / "py.typed").exists()
+
+
+def test_folders_named_like_results_are_refused(folder, model, segkit):
+    write_image(folder / "images" / "overlay" / "x.png", picture(5)[0])
+    err = refused(segkit, folder, "predict", model, folder / "images", "-o", folder / "out", "--overlay")
+    assert "is in a folder called overlay" in err
+
+
+def test_masks_without_annotation_and_classes_without_pixels(folder, segkit):
+    write_mask(folder / "masks" / "a" / "one.png", np.full((40, 48), 9, dtype=np.uint8))
+    arguments = train_arguments(folder)
+    err = refused(segkit, folder, *arguments, "--set", "data.unlabelled=9")
+    assert "a/one: mask has no labelled pixel" in err
+    labels = "data.labels={0: ground, 255: cell, 9: rim, 77: nothing}"
+    assert "no mask holds class nothing" in refused(segkit, folder, *arguments, "--set", labels)
+
+
+@pytest.mark.parametrize("output", ["m.segkit/x.segkit", "images"])
+def test_outputs_that_cannot_be_written_are_found_out_first(folder, model, segkit, output):
+    arguments = train_arguments(folder)
+    arguments[4] = folder / output
+    assert "cannot be written" in refused(segkit, folder, *arguments, "--overwrite")
+    arguments = ["evaluate", folder / "masks", folder / "masks", "--json", folder / output, "--overwrite"]
+    assert "cannot be written" in refused(segkit, folder, *arguments)
+
+
+def test_pages_of_different_sizes(folder, model, segkit):
+    (folder / "odd").mkdir()
+    with tifffile.TiffWriter(folder / "odd" / "x.tif") as file:
+        for shape in ((40, 48), (50, 60)):
+            file.write(
+                np.arange(shape[0] * shape[1], dtype=np.uint16).reshape(shape), photometric="minisblack"
+            )
+    err = refused(segkit, folder, "predict", model, folder / "odd", "-o", folder / "out")
+    assert "x.tif" in err
+
+
+def test_values_beyond_png_become_tiff(tmp_path, segkit):
+    image, mask = picture(0)
+    write_image(tmp_path / "images" / "x.png", image)
+    write_mask(tmp_path / "masks" / "x.tif", mask.astype(np.int32) * 70000)
+    code, _, err = segkit(
+        "train", tmp_path / "images", tmp_path / "masks", "-o", tmp_path / "m.segkit", *FAST
+    )
+    assert code == 0, err
+    assert segkit("predict", tmp_path / "m.segkit", tmp_path / "images", "-o", tmp_path / "out")[0] == 0
+    assert set(np.unique(read_mask(tmp_path / "out" / "x.tif")[0])) == {0, 70000}
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["svm.class_weight={5: 1}", "svm.C=.inf", "selection.pixels=1", "bank.modules=[{n_scales: abc}]",
+     "seed=99999999999999999999999", "seed=2020-99-01"],
+)  # fmt: skip
+def test_values_out_of_range_are_one_line(folder, segkit, option):
+    refused(segkit, folder, *train_arguments(folder), "--set", option)
+
+
+def test_predictions_in_other_values_than_the_truth_are_refused(folder, segkit):
+    for path in (folder / "masks").rglob("*.png"):
+        write_mask(folder / "out" / path.relative_to(folder / "masks"), read_mask(path)[0] // 255)
+    err = refused(segkit, folder, "evaluate", folder / "out", folder / "masks")
+    assert "predictions hold 0, 1, true masks 0, 255: save both with the same value for each class" in err
+    err = refused(segkit, folder, "evaluate", folder / "out", folder / "masks", "--unlabelled", 1)
+    assert "prediction holds 1, the value of unlabelled pixels" in err
+
+
+def test_damaged_headers(tmp_path, segkit):
+    for header in ('{"format_version": 1}', "[1]", '{"format_version": 1, "label_map": 5}'):
+        save_file({"a": np.zeros(1)}, tmp_path / "m.segkit", metadata={"segkit": header})
+        refused(segkit, tmp_path, "inspect", tmp_path / "m.segkit")

@@ -1,0 +1,57 @@
+from types import SimpleNamespace
+
+import pytest
+
+import segkit.cli.terminal
+from segkit.cli.terminal import describe_benchmark, describe_scores, progress_bars
+
+
+@pytest.fixture(autouse=True)
+def _no_colours(monkeypatch):
+    """With them rich takes any stream for a terminal."""
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+
+def test_a_log_has_a_line_now_and_then(capsys, monkeypatch):
+    monkeypatch.setattr(segkit.cli.terminal, "SECONDS_BETWEEN_LINES", -1)
+    with progress_bars(quiet=False) as follow:
+        assert list(follow("ab", "Segmenting")) == ["a", "b"]
+    assert capsys.readouterr().err == "Segmenting: 1 of 2\nSegmenting: 2 of 2\n"
+    with progress_bars(quiet=True) as follow:
+        list(follow("ab", "Segmenting"))
+    assert capsys.readouterr().err == ""
+
+
+def test_what_begins_in_a_log_ends_there(capsys, monkeypatch):
+    seconds = iter([0, 31, 32, 33, 34, 35, 36])
+    monkeypatch.setattr(segkit.cli.terminal, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    with progress_bars(quiet=False) as follow:
+        list(follow("abcd", "Segmenting"))
+    assert capsys.readouterr().err == "Segmenting: 1 of 4\nSegmenting: 4 of 4\n"
+
+
+def test_a_log_is_not_filled(capsys):
+    with progress_bars(quiet=False) as follow:
+        list(follow(range(1000), "Segmenting"))
+    assert capsys.readouterr().err == ""
+
+
+def test_runs_that_fail_alike_are_told_once():
+    failures = [
+        {"method": method, "n_train": 1, "seed": seed, "error": error}
+        for method, seed, error in [
+            ("unet", 0, "no albumentations"),
+            ("fcn", 0, "no weights"),
+            ("unet", 1, "no albumentations"),
+        ]
+    ]
+    assert describe_benchmark({"records": [], "failures": failures}).splitlines() == [
+        "failed: unet, n=1, seed 0 and 1 more run: no albumentations",
+        "failed: fcn, n=1, seed 0: no weights",
+    ]
+
+
+def test_one_file_gives_no_interval():
+    scores = {"mean_iou": 0.5, "interval": [0.4, 0.6], "n_images": 3, "classes": [], "notes": []}
+    assert describe_scores(scores) == "Mean IoU 0.500 (95 % interval 0.400 to 0.600, 3 images)"
+    assert describe_scores(scores | {"interval": [0.5, 0.5]}) == "Mean IoU 0.500 (3 images)"

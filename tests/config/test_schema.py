@@ -1,0 +1,293 @@
+from pathlib import Path
+
+import pytest
+
+from segkit.benchmark import load_methods
+from segkit.config.schema import Config
+from segkit.errors import ConfigError
+from segkit.features import (
+    ConvNetBank,
+    ModuleBank,
+    MultiscaleBank,
+    OrbitAveraged,
+    OrbitBank,
+    ScatteringBank,
+    StackedBank,
+    bank_to_dict,
+)
+from segkit.kernels import LinearGaussianMixture, MixtureRFF
+from segkit.segmentation.segmenter import Segmenter, default_bank
+from segkit.selection import ConditionalCovarianceSelector, MMDSelector
+
+BENCHMARK = Path(__file__).parents[2] / "configs" / "benchmark.yaml"
+# those that train one model; benchmark.yaml describes methods to compare
+CONFIGS = sorted(set((Path(__file__).parents[2] / "configs").glob("*.yaml")) - {BENCHMARK})
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_shipped_configurations_build(path):
+    segmenter = Config.load(path).build()
+    kinds = {
+        "modules-shearlet": ModuleBank,
+        "orbit": OrbitBank,
+        "scattering": ScatteringBank,
+        "two-networks": list,
+    }
+    assert type(segmenter.bank) is kinds.get(path.stem, ConvNetBank)
+
+
+def test_there_are_configurations():
+    assert {path.stem for path in CONFIGS} >= {
+        "vgg16",
+        "vgg19-truncated",
+        "squeezenet",
+        "scattering",
+        "modules-shearlet",
+        "orbit",
+    }
+
+
+def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path):
+    (tmp_path / "c.yaml").write_text("svm: {C: 3}\nselection: {n_features: 7}\n")
+    config = Config.load(tmp_path / "c.yaml", ["svm.C=0.5", "seed=4", "bank.J=[1, 2]"])
+    segmenter = config.build()
+    assert segmenter.svm.C == 0.5
+    assert segmenter.selector.n_features_to_select == 7
+    assert segmenter.lambdas is None
+    assert segmenter.training_pixels == 20_000
+    assert segmenter.random_state == 4
+    assert segmenter.bank.J == (1, 2)
+
+
+def test_values_reach_the_network():
+    bank = (
+        Config.load(None, ["bank.name=vgg19", "bank.weights=w.npz", "bank.preprocessing=caffe", "seed=3"])
+        .build()
+        .bank
+    )
+    assert (bank.network, bank.weights, bank.preprocessing, bank.random_state) == (
+        "vgg19",
+        "w.npz",
+        "caffe",
+        3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("scattering", ScatteringBank), ("modules", ModuleBank), ("vgg16", ConvNetBank)]
+)
+@pytest.mark.parametrize("orbit", ["d4", 12])
+def test_an_orbit_averages_any_bank(name, kind, orbit):
+    options = [f"bank.name={name}", f"bank.orbit={orbit}", "bank.orbit_embedding=moments"]
+    bank = Config.load(None, options).build().bank
+    assert type(bank) is OrbitAveraged
+    assert type(bank.bank) is kind
+    assert (bank.orbit, bank.embedding) == (orbit, "moments")
+
+
+@pytest.mark.parametrize("options", [[], ["bank={}"], ["bank.orbit=d4"]])
+def test_a_bank_without_a_name_is_the_default_one(options):
+    bank = Config.load(None, options).build().bank
+    if options == ["bank.orbit=d4"]:
+        assert type(bank) is OrbitAveraged
+        bank = bank.bank
+    assert repr(bank) == repr(default_bank())
+
+
+def test_options_of_scattering_without_a_name_are_of_scattering_alone():
+    assert Config.load(None, ["bank.J=2", "bank.orbit=d4"]).build().bank.bank.J == 2
+
+
+def test_the_orbit_bank_has_options_of_its_own():
+    bank = Config.load(None, ["bank.name=orbit", "bank.patch_sizes=[5]", "seed=7"]).build().bank
+    assert bank.get_params() == OrbitBank((5,), random_state=7).get_params()
+    with pytest.raises(
+        ConfigError, match=r"bank.tile is no option of bank.name=orbit, but of the scattering"
+    ):
+        Config.load(None, ["bank.name=orbit", "bank.tile=64"])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "bank.name=vgg17",
+            "bank.name='vgg17': neither one of segkit's banks (scattering, modules, multiscale, elongated, orbit, position, "
+            "stacked) nor a network of torchvision (vgg16, vgg19, squeezenet1_0, resnet18 and more): the nearest is vgg19",
+        ),
+        (
+            "bank.name=scatering",
+            "nor a network of torchvision (vgg16, vgg19, squeezenet1_0, resnet18 and more): the nearest is scattering",
+        ),
+        (
+            "bank.name=maskrcnn_resnet50_fpn",
+            "bank.name='maskrcnn_resnet50_fpn': neither one of segkit's banks",
+        ),
+        ("bank=[{name: multi}, {name: vgg16}]", "bank.0.name='multi': neither one of segkit's banks"),
+        ("bank.orbit=d8", "bank.orbit='d8': input should be d4 or a number of angles, 1 or more"),
+        ("bank.orbit=0", "bank.orbit=0: input should be d4 or a number of angles, 1 or more"),
+        ("bank.orbit=2.5", "bank.orbit=2.5: input should be d4 or a number of angles, 1 or more"),
+        ("bank.orbit=true", "bank.orbit=True: input should be d4 or a number of angles, 1 or more"),
+        ("bank.orbit_embedding=max", "bank.orbit_embedding='max': input should be 'mean' or 'moments'"),
+        (
+            "bank.gamma=1",
+            "bank.gamma is no option of bank.name=scattering, but of the orbit bank: set bank.name too",
+        ),
+        (
+            "bank.weigths=a",
+            "unknown key bank.weigths: the nearest is bank.weights; there are name, weights, pre",
+        ),
+        ("bank.tiles=64", "unknown key bank.tiles: the nearest is bank.tile; there are name, J, L"),
+        (
+            "bank.weights=x",
+            "bank.weights is no option of bank.name=scattering, but of the convnet bank: set bank.name too",
+        ),
+        ("selection.n_feature=3", "unknown key selection.n_feature: the nearest is selection.n_features"),
+        ("kernle.gammas=[1]", "unknown key kernle: the nearest is kernel"),
+        (
+            "bank.0.J=2",
+            "bank.0: bank is no list, whose items have numbers: leave the number out, or give bank as",
+        ),
+        ("svm.C=-1", "svm.C=-1: input should be greater than 0"),
+        ("svm.loss=log", "svm.loss='log': input should be 'squared_hinge' or 'hinge'"),
+        ("seed=now", "seed='now': input should be a valid integer"),
+        ("svm.C", "--set svm.C: needed is key=value"),
+        ("svm.C={", "--set svm.C={ is not YAML"),
+        ("seed.x=1", "seed={'x': 1}"),
+        ("bank.J=0", "bank.J=0: input should be greater than 0"),
+        (
+            "bank.banks=[{name: squeezenet1_0, orbits: d4}]",
+            "unknown key bank.banks.0.orbits: the nearest is bank.banks.0.orbit; there are name, weights",
+        ),
+        (
+            "bank.banks=[{name: multiscale, J: 2}]",
+            "bank.banks.0.J is no option of bank.banks.0.name=multiscale, but of the scattering bank: set bank.banks.0.name",
+        ),
+        ("bank.banks.0.orbit=d4", "bank.banks={'0': {'orbit': 'd4'}}: give a list"),
+        ("bank=vgg16", "bank='vgg16'"),
+    ],
+)
+def test_bad_options_are_one_line(override, message):
+    with pytest.raises(ConfigError) as caught:
+        Config.load(None, [override])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_keys_of_a_bank_depend_on_its_name():
+    with pytest.raises(ConfigError, match=r"unknown key bank.wieghts: the nearest is bank.weights"):
+        Config.load(None, ["bank.name=vgg16", "bank.wieghts=x"])
+
+
+def test_recipe_of_the_paper_is_kept():
+    segmenter = Config.load(BENCHMARK.with_name("paper-004.yaml")).build()
+    assert isinstance(segmenter.selector, ConditionalCovarianceSelector)
+    assert segmenter.selector.n_features_to_select == 128
+    assert isinstance(segmenter.kernels, MixtureRFF)
+    assert (segmenter.svm.C, segmenter.lambdas, segmenter.normalization) == (1.0, None, "set")
+
+
+def test_benchmarks_know_the_same_recipe_of_the_paper():
+    shipped = Config.load(BENCHMARK.with_name("paper-004.yaml"))
+    assert load_methods(["segkit-paper"])[0].options == shipped
+
+
+def test_default_recipe_is_that_of_the_segmenter():
+    segmenter, default = Config.load().build(), Segmenter()
+    assert isinstance(segmenter.selector, MMDSelector)
+    assert isinstance(segmenter.kernels, LinearGaussianMixture)
+    assert segmenter.kernels.get_params() == LinearGaussianMixture().get_params()
+    for name in (
+        "lambdas",
+        "normalization",
+        "selection_pixels",
+        "training_pixels",
+        "threshold",
+        "probability",
+    ):
+        assert getattr(segmenter, name) == getattr(default, name)
+    assert bank_to_dict(segmenter.bank) == bank_to_dict(default_bank())
+
+
+def test_banks_are_stacked():
+    bank = (
+        Config.load(
+            None,
+            [
+                "bank={name: stacked, banks: [{name: scattering, J: 1}, {name: vgg16, weights: random}]}",
+                "seed=3",
+            ],
+        )
+        .build()
+        .bank
+    )
+    assert [type(part) for part in bank.banks] == [ScatteringBank, ConvNetBank]
+    assert bank.banks[1].random_state == 3
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("bank={name: stacked, banks: []}", "bank.banks"),
+        ("bank={name: stacked, banks: [{name: scattering, Q: 1}]}", "Q"),
+        ("kernel.criterion=power", "set kernel.family=gaussian or laplacian too"),
+        ("kernel={family: linear, n_components: 64}", "set another kernel.family"),
+        ("svm.lambdas=[]", "svm.lambdas"),
+        ("svm.lambdas=[0]", "svm.lambdas"),
+        ("selection.method=lasso", "selection.method"),
+    ],
+)
+def test_options_of_the_recipe_that_do_not_fit(override, message):
+    with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
+        Config.load(None, [override])
+
+
+def test_items_of_a_list_are_set_by_number():
+    path = BENCHMARK.with_name("two-networks.yaml")
+    bank, other = (
+        Config.load(path, ["bank.0.banks.1.weights=s.npz", "bank.0.banks.0.pyramid=[1]"]).build().bank
+    )
+    assert [part.weights for part in bank.banks[:2]] == ["imagenet", "s.npz"]
+    assert bank.banks[0].pyramid == (1.0,)
+    assert isinstance(bank.banks[2], OrbitAveraged)
+    assert other.banks[0].layers[-1] == "conv3_4"
+    for key in ("4.weights", "first.weights", "-1"):
+        with pytest.raises(ConfigError, match="banks is a list of 4, whose items are numbered from 0"):
+            Config.load(path, [f"bank.0.banks.{key}=x"])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("bank=[]", "bank=[]: give a bank such as {name: multiscale}, or a list of banks"),
+        ("bank=[3]", "bank.0=3: "),
+        ("bank=[{name: multiscale, sigma: 3}]", "unknown key bank.0.sigma: the nearest is bank.0.sigma_m"),
+        ("bank=[{orbits: d4}]", "unknown key bank.0.orbits: the nearest is bank.0.orbit"),
+        ("bank=[{name: scattering, J: -1}]", "bank.0.J=-1: input should be greater than 0"),
+        (
+            "bank=[{name: stacked, J: 1}]",
+            "bank.0.J is no option of bank.0.name=stacked, but of the scattering bank",
+        ),
+        (
+            "bank=[[{name: multiscale}]]",
+            "bank.0=[{'name': 'multiscale'}]: give a bank such as {name: multiscale}",
+        ),
+        ("bank=multiscale", "bank='multiscale': give a bank such as {name: multiscale}, or a list of banks"),
+        (
+            "bank=[{name: stacked, banks: [{name: stacked}]}]",
+            "bank.0.banks.0={'name': 'stacked'}: give a bank such as {name: multiscale}, or a list of banks, none of them",
+        ),
+    ],
+)
+def test_banks_to_choose_from_that_do_not_fit(override, message):
+    with pytest.raises(ConfigError) as caught:
+        Config.load(None, [override])
+    assert str(caught.value).startswith(message)
+
+
+def test_banks_to_choose_from_are_a_list():
+    config = Config.load(None, ["bank=[{name: multiscale}, {name: squeezenet1_0, embed_weights: false}, {}]"])
+    assert [type(bank) for bank in config.build().bank] == [MultiscaleBank, ConvNetBank, StackedBank]
+    assert [config.embeds_weights(index) for index in range(3)] == [True, False, True]
+    assert not Config.load(None, ["bank={name: vgg16, embed_weights: false}"]).embeds_weights(0)
+    assert Config.from_options(config.model_dump(mode="json")) == config

@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+
+from segkit.images.sampling import assign_folds, draw_pixels
+
+
+@pytest.fixture
+def ids(rng):
+    masks = [(rng.random((30, 40)) < 0.02).astype(np.uint8), np.zeros((20, 25), dtype=np.uint8)]
+    masks[1][:5] = 255
+    masks[1][10:12, 3:9] = 1
+    return masks
+
+
+def test_drawn_pixels_are_where_they_are_said_to_be(ids, rng):
+    sample = draw_pixels(ids, 2, 60, rng)
+    assert [ids[i][r, c] for i, r, c in zip(sample.image, sample.row, sample.col, strict=True)] == list(
+        sample.label
+    )
+    assert len(set(zip(sample.image, sample.row, sample.col, strict=True))) == sample.label.size
+    assert (np.diff(sample.image) >= 0).all()
+    for index in range(2):
+        assert (sample.image[sample.of_image(index)] == index).all()
+
+
+def test_rare_classes_give_all_they_have(ids, rng):
+    n_rare = sum((mask == 1).sum() for mask in ids)
+    sample = draw_pixels(ids, 2, 300, rng)
+    assert (sample.label == 1).sum() == n_rare < 150
+    assert sample.label.size == 300
+
+
+def test_weights_restore_the_share_of_each_class(ids, rng):
+    sample = draw_pixels(ids, 2, 50, rng)
+    labelled = np.concatenate([mask[mask != 255] for mask in ids])
+    assert sample.weight.mean() == pytest.approx(1)
+    assert np.average(sample.label, weights=sample.weight) == pytest.approx(labelled.mean())
+
+
+def test_unlabelled_pixels_are_never_drawn(ids, rng):
+    sample = draw_pixels(ids, 2, 10_000, rng)
+    assert sample.label.size == sum((mask != 255).sum() for mask in ids)
+    np.testing.assert_allclose(sample.weight, 1)
+
+
+def test_the_same_seed_draws_the_same_pixels(ids):
+    first, second = (draw_pixels(ids, 2, 40, np.random.default_rng(3)) for _ in range(2))
+    np.testing.assert_array_equal(first.row, second.row)
+    np.testing.assert_array_equal(first.col, second.col)
+
+
+def test_folds_are_whole_images(ids, rng):
+    sample = draw_pixels(ids, 2, 50, rng)
+    fold = assign_folds(sample, [mask.shape for mask in ids], 5)
+    assert len(set(zip(sample.image, fold, strict=True))) == 2
+
+
+def test_images_of_both_classes_are_in_different_folds(rng):
+    ids = [np.zeros((8, 8), dtype=np.uint8) for _ in range(7)]
+    ids[0][:3] = ids[5][:3] = ids[6][:3] = 1
+    sample = draw_pixels(ids, 2, 200, rng)
+    fold = assign_folds(sample, [mask.shape for mask in ids], 5)
+    folds = [set(fold[sample.image == image]) for image in range(7)]
+    assert folds == [{0}, {3}, {4}, {0}, {1}, {1}, {2}]
+
+
+def test_images_of_the_rarest_class_are_in_different_folds(rng):
+    """Whatever else they hold: those of class 2 have no more classes than the others."""
+    ids = [np.zeros((8, 8), dtype=np.uint8) for _ in range(6)]
+    for index, mask in enumerate(ids):
+        mask[:3] = 2 if index in (0, 5) else 1
+    sample = draw_pixels(ids, 3, 300, rng)
+    fold = assign_folds(sample, [mask.shape for mask in ids], 5)
+    folds = [set(fold[sample.image == image]) for image in range(6)]
+    assert folds == [{0}, {2}, {3}, {4}, {0}, {1}]
+
+
+def test_a_fold_that_lacks_a_class_comes_before_a_smaller_one(rng):
+    ids = [np.full((8, 8), label, dtype=np.uint8) for label in (1, 1, 1, 0, 0, 0)]
+    ids[1][:3] = 0
+    sample = draw_pixels(ids, 2, 300, rng)
+    fold = assign_folds(sample, [mask.shape for mask in ids], 2)
+    assert [set(fold[sample.image == image]) for image in range(6)] == [{0}, {1}, {0}, {0}, {1}, {0}]
+
+
+def test_folds_of_one_image_are_spread_blocks(ids, rng):
+    sample = draw_pixels(ids[:1], 2, 1200, rng)
+    fold = assign_folds(sample, [ids[0].shape], 5)
+    blocks = {(r * 4 // 30, c * 4 // 40, f) for r, c, f in zip(sample.row, sample.col, fold, strict=True)}
+    assert len(blocks) == 16
+    for f in range(4):
+        mine = {(r, c) for r, c, g in blocks if g == f}
+        assert len(mine) == 4
+        assert len({r for r, _ in mine}) == 4

@@ -1,0 +1,135 @@
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from segkit.classifier.svm import LinearSVM
+from segkit.features import (
+    Channel,
+    FeatureMaps,
+    FilterBank,
+    MultiscaleBank,
+    OrbitAveraged,
+    PositionBank,
+    ScatteringBank,
+    StackedBank,
+)
+from segkit.features.normalised import CentredBank, even_grid
+from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
+from segkit.segmentation.dense import Columns, decision_maps
+
+SHAPE = (21, 30)
+KEPT = np.array([2, 3, 5, 8, 13, 21, 34, 55])
+
+
+class GivenBank(FilterBank):
+    """Gives the same maps whatever the image."""
+
+    def __init__(self, stacks):
+        self.stacks = stacks
+
+    def channels(self, n_image_channels=3):
+        return tuple(Channel(str(index), "given") for index in range(60))
+
+    @property
+    def halo(self):
+        return 0
+
+    def maps(self, image, channels=None):
+        return [stack.only(channels) for stack in self.stacks if np.isin(stack.indices, channels).any()]
+
+
+@pytest.fixture
+def stacks(rng):
+    def maps(indices, shape, stride=1.0, offset=0.0):
+        values = rng.standard_normal((len(indices), *shape)).astype(np.float32)
+        return FeatureMaps(values, np.array(indices), stride, offset)
+
+    return [
+        maps([5, 8], SHAPE),
+        maps([2, 13], (6, 8), 4.0, 1.5),
+        maps([34], (6, 8), 4.0, (1.5, 1.5)),  # the same grid
+        maps([21], (6, 8), 4.0, (1.5, 0.5)),  # and one beside it
+        maps([3, 55], (3, 4), 8.0, 3.5),
+    ]
+
+
+def learn(rng, bank, image, kept, kernels, n_classes):
+    """Learn planes from the features of each pixel; what `decision_maps` takes, and their decisions."""
+    columns = Columns(kept, *rng.uniform(0.5, 2, (2, kept.size)).astype(np.float32))
+    rows, cols = np.indices(image.shape[:2]).reshape(2, -1)
+    X = (bank.sample(image, rows, cols, kept) - columns.mean) / columns.scale
+    order = X[:, 0] + X[:, 2]
+    labels = np.digitize(order, np.quantile(order, np.arange(1, n_classes) / n_classes))
+    features = kernels.fit(X, labels).transform(X)
+    svm = LinearSVM(C=0.01).fit(features, labels)
+    expected = (features @ svm.coef_.T + svm.intercept_).reshape(*image.shape[:2], -1)
+    assert np.ptp(expected) > 0.01
+    return (image, bank, columns, kernels, svm), expected
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        LinearMixture(),
+        LinearGaussianMixture(n_components=60, gaussian_columns=np.isin(KEPT, [5, 8, 34]), random_state=0),
+        MixtureRFF(n_components=60, random_state=0),
+    ],
+    ids=lambda k: type(k).__name__,
+)
+@pytest.mark.parametrize("normalization", ["image", "set"])
+def test_maps_decide_as_the_features_of_each_pixel(rng, stacks, kernels, n_classes, normalization):
+    bank = CentredBank(GivenBank(stacks), normalization)
+    image = np.zeros((*SHAPE, 1), dtype=np.float32)
+    before = [stack.values.copy() for stack in stacks]
+    given, expected = learn(rng, bank, image, KEPT, kernels, n_classes)
+    np.testing.assert_allclose(decision_maps(*given), expected, atol=1e-5)
+    for stack, values in zip(stacks, before, strict=True):
+        np.testing.assert_array_equal(stack.values, values)
+
+
+@pytest.mark.parametrize(
+    "seen", [[], [0, 3, 9], [9, 11], range(15)], ids=["none", "some", "of the frame", "all"]
+)
+@pytest.mark.parametrize("normalization", ["image", "set"])
+def test_tiles_do_not_show(rng, monkeypatch, seen, normalization):
+    scattering = ScatteringBank(J=2, L=2, tile=32, angles="averaged", pixels=False)
+    banks = [scattering, MultiscaleBank(sigma_max=1), PositionBank(), OrbitAveraged(clone(scattering))]
+    bank, kept = CentredBank(StackedBank(banks), normalization), np.arange(15)
+    kernels = LinearGaussianMixture(n_components=60, gaussian_columns=np.isin(kept, seen), random_state=0)
+    image = rng.random((93, 80, 1), dtype=np.float32)
+    given, expected = learn(rng, bank, image, kept, kernels, 2)
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 50**2)
+    assert [len(part.tiles(image.shape)) for part, _ in bank.bank.parts(kept, 1)] == [4, 9, 1, 1]
+    shapes = []
+    for part in banks[:2]:
+
+        def maps(image, channels=None, original=part.maps):
+            shapes.append(image.shape)
+            return original(image, channels)
+
+        monkeypatch.setattr(part, "maps", maps)
+    np.testing.assert_allclose(decision_maps(*given), expected, atol=1e-4)
+    assert max(height * width for height, width, _ in shapes) < 93 * 80 / 1.5
+
+
+@pytest.mark.parametrize(("normalization", "n_columns"), [("image", 0), ("image", 3), ("set", 0), ("set", 3)])
+def test_faint_patterns_on_bright_ground_are_decided_exactly(rng, normalization, n_columns):
+    stack = FeatureMaps((0.9 + 1e-4 * rng.standard_normal((60, *SHAPE))).astype(np.float32), np.arange(60))
+    bank, kept = CentredBank(GivenBank([stack]), normalization), np.arange(60)
+    values = stack.values.reshape(60, -1).T.astype(np.float64)
+    if normalization == "image":
+        values -= stack.sample(*even_grid(SHAPE)).mean(axis=0, dtype=np.float64)
+    mean, scale = values.mean(axis=0), values.std(axis=0)
+    X = (values - mean) / scale
+    labels = (X[:, 0] + X[:, 1] > 0).astype(int)
+    kernels = LinearGaussianMixture(n_components=20, gaussian_columns=kept < n_columns, random_state=0).fit(
+        X.astype(np.float32), labels
+    )
+    features = kernels.transform(X.astype(np.float32))
+    svm = LinearSVM(C=0.01).fit(features, labels)
+    expected = (features @ svm.coef_.T + svm.intercept_).reshape(*SHAPE, 1)
+    columns = Columns(kept, mean.astype(np.float32), scale.astype(np.float32))
+    image = np.zeros((*SHAPE, 1), dtype=np.float32)
+    # 0.9 is known to 3e-8, which is 3e-4 standard deviations
+    np.testing.assert_allclose(decision_maps(image, bank, columns, kernels, svm), expected, atol=4e-3)

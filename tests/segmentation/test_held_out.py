@@ -1,0 +1,326 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from segkit.classifier.svm import LinearSVM
+from segkit.evaluation.metrics import score_masks
+from segkit.images.sampling import PixelSample
+from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
+from segkit.segmentation.held_out import PENALTY_OF_ONE_IMAGE, HeldOut, Recipe, hold_out, usual_penalty
+from segkit.segmentation.segmenter import LAMBDAS
+from segkit.segmentation.threshold import best_threshold, image_threshold, share_of_otsu, share_threshold
+from segkit.selection import MMDSelector
+
+
+def pixels(n_images=3, n=40, n_classes=2, seed=0):
+    rng = np.random.default_rng(seed)
+    image = np.repeat(np.arange(n_images), n)
+    label = rng.integers(0, n_classes, image.size)
+    X = rng.standard_normal((image.size, 3)).astype(np.float32)
+    X[:, 0] += 2 * label
+    place = np.tile(np.arange(n), n_images)
+    return X, PixelSample(image, place, place, label, rng.uniform(0.5, 2, image.size))
+
+
+def follow(items, description):
+    yield from items
+
+
+RECIPE = Recipe(MMDSelector(2), LinearMixture(), LinearSVM())
+
+
+def held(penalties=(1.0, 1e-2), n_classes=2, **options):
+    X, drawn = pixels(n_classes=n_classes, **options)
+    return X, hold_out(X, drawn, drawn.image, drawn.image, RECIPE, penalties, n_classes, follow)
+
+
+def test_each_image_is_judged_by_the_others(monkeypatch):
+    monkeypatch.setattr("segkit.segmentation.held_out.TOL", 1e-9)
+    X, found = held()
+    drawn = found.drawn
+    for index in range(3):
+        others = drawn.image != index
+        y, groups, weight = drawn.label[others], drawn.image[others], drawn.weight[others]
+        kept = MMDSelector(2).fit(X[others], y, groups).get_support()
+        mean = np.average(X[others][:, kept], axis=0, weights=weight)
+        scale = np.sqrt(np.average((X[others][:, kept] - mean) ** 2, axis=0, weights=weight))
+        Z = (X[:, kept] - mean) / scale
+        kernels = LinearMixture().fit(Z[others], y, groups)
+        for row, penalty in zip(found.decisions, found.penalties, strict=True):
+            svm = LinearSVM(C=1 / (others.sum() * penalty), tol=1e-9)
+            svm.fit(kernels.transform(Z[others]), y, weight)
+            expected = svm.decision_function(kernels.transform(Z[~others]))
+            np.testing.assert_allclose(row[~others, 0], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "mixture",
+    [LinearMixture(), LinearGaussianMixture(random_state=0), MixtureRFF(n_components=64, random_state=0)],
+)
+def test_labels_of_held_out_pixels_say_nothing(mixture):
+    """Neither channels nor kernels nor planes know them: of noise, any use would show."""
+    rng = np.random.default_rng(0)
+    X, drawn = pixels()
+    X = rng.standard_normal((len(X), 30)).astype(np.float32)
+    flipped = np.where(drawn.image == 1, 1 - drawn.label, drawn.label)
+    other = PixelSample(drawn.image, drawn.row, drawn.col, flipped, drawn.weight)
+    recipe = Recipe(MMDSelector(5), mixture, LinearSVM())
+    mine, theirs = (
+        hold_out(X, sample, drawn.image, drawn.image, recipe, [1e-2], 2, follow) for sample in (drawn, other)
+    )
+    np.testing.assert_array_equal(mine.decisions[0, drawn.image == 1], theirs.decisions[0, drawn.image == 1])
+    assert not np.array_equal(mine.decisions[0, drawn.image == 0], theirs.decisions[0, drawn.image == 0])
+
+
+def test_gaussians_see_the_channels_they_may_whichever_are_kept():
+    X, drawn = pixels()
+    seen = []
+
+    class Spy(LinearGaussianMixture):
+        def fit(self, X, y, groups=None):
+            super().fit(X, y, groups)
+            seen.append(self.gaussian_columns)
+            return self
+
+    gaussian = np.array([True, False, True])
+    recipe = Recipe(MMDSelector(2), Spy(random_state=0), LinearSVM(), gaussian)
+    hold_out(X, drawn, drawn.image, drawn.image, recipe, [1e-2], 2, follow)
+    expected = []
+    for index in range(3):
+        others = drawn.image != index
+        kept = MMDSelector(2).fit(X[others], drawn.label[others], drawn.image[others]).get_support()
+        expected.append(gaussian[kept].tolist())
+    assert sorted(columns.tolist() for columns in seen) == sorted(expected)
+
+
+def test_folds_whose_others_lack_a_class_are_left_out():
+    X, drawn = pixels(n_images=2)
+    label = np.where(drawn.image == 1, drawn.label, 0)
+    sample = PixelSample(drawn.image, drawn.row, drawn.col, label, drawn.weight)
+    found = hold_out(X, sample, drawn.image, drawn.image, RECIPE, [1e-2], 2, follow)
+    assert set(found.drawn.image) == {0}
+    assert not found.has_all_classes
+
+
+def test_a_fold_is_learnt_from_if_the_others_have_two_pixels_of_a_class():
+    X, drawn = pixels(n_images=2)
+    for n_rare, judged in ((1, {0}), (2, {0, 1})):
+        rare = np.flatnonzero(drawn.image == 0)[:n_rare]
+        label = np.where(drawn.image == 0, 0, drawn.label)
+        label[rare] = 1
+        sample = PixelSample(drawn.image, drawn.row, drawn.col, label, drawn.weight)
+        found = hold_out(X, sample, drawn.image, drawn.image, RECIPE, [1e-2], 2, follow)
+        assert set(found.drawn.image) == judged
+
+
+def test_a_fold_without_pixels_is_no_fold():
+    X, drawn = pixels(n_images=2)
+    fold = 2 * drawn.image  # nothing was drawn from the image between
+    found = hold_out(X, drawn, drawn.image, fold, RECIPE, [1e-2], 2, follow)
+    assert found.drawn.label.size == drawn.label.size
+
+
+@pytest.mark.parametrize("rule", ["share+otsu", "share", "iou", "zero"])
+def test_each_image_is_scored_at_the_threshold_of_the_others(rule):
+    _, found = held(penalties=[1e-2], n=1000)
+    drawn, decision = found.drawn, found.decisions[0, :, 0]
+    label = drawn.label == 1
+    weight = np.where(label, 1, 8) * drawn.weight
+    found = replace(found, drawn=replace(drawn, weight=weight))
+    expected = []
+    for index in range(3):
+        mine, others = drawn.image == index, drawn.image != index
+        threshold = 0.0
+        if rule != "zero":
+            rule_of = best_threshold if rule == "iou" else share_threshold
+            threshold = rule_of(decision[others], drawn.label[others], weight[others], drawn.image[others])
+        if rule == "share+otsu":
+            threshold = image_threshold(decision[mine], threshold, share_of_otsu(2), weight[mine])
+        guess = decision > threshold
+        areas = [
+            (weight[mine & both].sum(), weight[mine & either].sum())
+            for both, either in ((label & guess, label | guess), (~label & ~guess, ~label | ~guess))
+        ]
+        expected.append(np.mean([both / either for both, either in areas]))
+    summary = found.choose(rule).summary
+    assert summary["mean_iou"] == pytest.approx(np.mean(expected))
+    low, high = stats.t.interval(0.95, 2, np.mean(expected), stats.sem(expected))
+    assert summary["interval"] == pytest.approx([max(low, 0), min(high, 1)])
+    assert summary["regions"] == "images"
+
+
+def test_of_several_classes_the_largest_decision_counts():
+    _, found = held(penalties=[1e-2], n_classes=3)
+    drawn = found.drawn
+    whole = replace(found, drawn=replace(drawn, weight=np.ones(drawn.label.size)))
+    choice = whole.choose("share")
+    guess = choice.decisions.argmax(axis=1)
+    images = [drawn.image == index for index in range(3)]
+    expected = score_masks(
+        [drawn.label[mine][None] for mine in images], [guess[mine][None] for mine in images], 3
+    )
+    assert choice.threshold == 0
+    assert choice.summary["mean_iou"] == pytest.approx(expected.mean)
+
+
+def test_interval_is_of_the_penalty_chosen_and_needs_three_images():
+    _, found = held(penalties=[1e3, 1e-2], n_images=4)
+    choice = found.choose("zero")
+    [worse] = {1e3, 1e-2} - {choice.penalty}
+    alone = [
+        replace(found, penalties=[penalty], decisions=found.decisions[[index]]).choose("zero").summary
+        for index, penalty in enumerate(found.penalties)
+    ]
+    best = alone[found.penalties.index(choice.penalty)]
+    assert choice.summary["interval"] == best["interval"] != alone[found.penalties.index(worse)]["interval"]
+    assert held(n_images=2)[1].choose("zero").summary["interval"] is None
+
+
+def test_interval_holds_the_mean_of_all_images_as_often_as_it_says():
+    """Images differ in how well their decisions part the classes: of few, no percentile knows how much."""
+    rng = np.random.default_rng(0)
+    n_pixels, hits = 200, 0
+
+    def decide(n):
+        image = np.repeat(np.arange(n), n_pixels)
+        label = np.tile(np.arange(n_pixels) % 2, n)
+        decisions = (2 * label - 1) * rng.uniform(0.2, 2, n)[image] + rng.standard_normal(image.size)
+        ones = np.ones(image.size)
+        sample = PixelSample(image, image, image, label, ones)
+        return HeldOut([1.0], decisions[None, :, None].astype(np.float32), sample, image, 2, n)
+
+    truth = decide(500).choose("zero").summary["mean_iou"]
+    for _ in range(400):
+        low, high = decide(4).choose("zero").summary["interval"]
+        hits += low <= truth <= high
+    assert 0.9 < hits / 400 < 0.98
+
+
+@pytest.mark.parametrize("rule", ["zero", "share", "share+otsu", "iou"])
+def test_pixels_count_by_what_they_stand_for(rule):
+    _, found = held(penalties=[1e-2])
+    drawn = found.drawn
+    twice = np.concatenate([np.arange(drawn.label.size), np.flatnonzero(drawn.label == 1)])
+    twice = twice[np.argsort(drawn.image[twice], kind="stable")]
+    ones = np.ones(drawn.label.size)
+    weighted = PixelSample(drawn.image, drawn.row, drawn.col, drawn.label, ones + (drawn.label == 1))
+    repeated = PixelSample(drawn.image, drawn.row, drawn.col, drawn.label, ones).subset(twice)
+    scores = [
+        HeldOut(found.penalties, decisions, sample, sample.image, 2, 3).choose(rule).summary["mean_iou"]
+        for decisions, sample in ((found.decisions, weighted), (found.decisions[:, twice], repeated))
+    ]
+    # quantiles lie between decisions, and repeated ones move them a little
+    assert scores[0] == pytest.approx(scores[1], abs=0.01 if rule in ("iou", "share+otsu") else 1e-9)
+
+
+def test_threshold_calls_as_many_foreground_as_are_annotated():
+    _, found = held()
+    choice = found.choose("share")
+    weight, label = found.drawn.weight, found.drawn.label
+    decisions = choice.decisions[:, 0]
+    own = [
+        share_threshold(decisions[mine], label[mine], weight[mine], found.drawn.image[mine])
+        for mine in (found.drawn.image == index for index in np.unique(found.drawn.image))
+    ]
+    assert choice.threshold == pytest.approx(np.mean(own))
+    assert found.choose("zero").threshold == 0
+
+
+def test_only_one_rule_looks_at_the_image_itself():
+    _, found = held()
+    weights = {rule: found.choose(rule).otsu_weight for rule in ("share+otsu", "share", "iou", "zero")}
+    assert weights == {"share+otsu": share_of_otsu(3), "share": 0, "iou": 0, "zero": 0}
+    assert found.choose("share+otsu").threshold == found.choose("share").threshold
+    assert held(n_classes=3)[1].choose("share+otsu").otsu_weight == 0
+
+
+def judged(n_right, penalties, n=1000):
+    """Decisions of which so many of n pixels of each image are right, (penalties, images)."""
+    n_images = np.shape(n_right)[1]
+    image = np.repeat(np.arange(n_images), n)
+    label = np.tile(np.arange(n) % 2, n_images)
+    wrong = np.tile(np.arange(n), n_images) >= np.repeat(n_right, n, axis=1)
+    decisions = np.where(wrong, -1, 1) * (2.0 * label - 1)
+    sample = PixelSample(image, image, image, label, np.ones(image.size))
+    return HeldOut(penalties, decisions[:, :, None].astype(np.float32), sample, image, 2, n_images)
+
+
+SAME = [900, 900, 900]
+
+
+@pytest.mark.parametrize(
+    ("penalties", "n_right", "expected"),
+    [
+        ((4, 2, 1), [SAME, SAME, SAME], 1),
+        ((2, 1, 0.5), [SAME, SAME, SAME], 1),
+        # better in the mean, by one image
+        ((4, 2, 1), [SAME, [900, 900, 980], SAME], 1),
+        # better on every image
+        ((4, 2, 1), [[950, 962, 958], [940, 941, 942], [900, 905, 910]], 4),
+        ((1, 0.5, 0.25), [[900, 905, 910], [940, 941, 942], [950, 962, 958]], 0.25),
+        # both are better, and the nearer is not worse than the best beyond chance
+        ((4, 2, 1), [[960, 962, 958], [950, 962, 959], [900, 905, 910]], 2),
+        ((1, 0.5, 0.25), [[900, 905, 910], [950, 962, 959], [960, 962, 958]], 0.5),
+        # two images say nothing, unless they agree to the pixel
+        ((4, 2, 1), [[900, 900], [950, 940], [900, 920]], 1),
+        ((4, 2, 1), [[900, 900], [950, 950], [900, 900]], 2),
+        ((4, 2, 1), [[900], [950], [900]], 1),
+        # the larger of two that are equally near
+        ((10, 0.1), [SAME, SAME], 10),
+        ((1000, 0.001), [SAME, SAME], 1000),
+    ],
+)
+def test_usual_penalty_unless_held_out_images_speak_against_it(penalties, n_right, expected):
+    usual = PENALTY_OF_ONE_IMAGE / np.sqrt(len(n_right[0]))
+    # a single image is held out in blocks, of which there is one here
+    found = judged(n_right, [usual * value for value in penalties])
+    choice = found.choose("zero")
+    assert choice.penalty == usual * expected
+    assert choice.summary["mean_iou"] == choice.summary["by_lambda"][f"{choice.penalty:g}"]
+    np.testing.assert_array_equal(choice.decisions, found.decisions[penalties.index(expected)])
+
+
+@pytest.mark.parametrize(("n_images", "expected"), [(1, 1e-3), (3, 1e-3), (5, 3e-4), (15, 3e-4), (100, 1e-4)])
+def test_usual_penalty_falls_with_the_number_of_images(n_images, expected):
+    assert usual_penalty(LAMBDAS, n_images) == expected
+    assert usual_penalty(LAMBDAS[::-1], n_images) == expected
+
+
+def test_penalties_are_left_by_a_paired_test():
+    rng = np.random.default_rng(0)
+    n_right = 800 + rng.integers(-150, 150, 6) + np.array([[4], [9], [0]]) + rng.integers(-5, 5, (3, 6))
+    found = judged(n_right, [4e-3, 2e-3, 1e-3])
+    scores = np.array(
+        [
+            [
+                score_masks([label[None]], [(row > 0).astype(int)[None]], 2).mean
+                for row, label in zip(np.split(plane[:, 0], 6), np.split(found.drawn.label, 6), strict=True)
+            ]
+            for plane in found.decisions
+        ]
+    )
+    p = [stats.ttest_rel(scores[1], scores[index], alternative="greater").pvalue for index in (0, 2)]
+    assert scores.mean(axis=1).argmax() == 1
+    assert p[1] < 0.05 < stats.ttest_ind(scores[1], scores[2], alternative="greater").pvalue
+    assert found.choose("zero").penalty == 2e-3
+
+
+def test_an_image_that_cannot_be_judged_counts_as_a_training_image():
+    """The others of the second lack a class; the first is not taken for a single image."""
+    X, drawn = pixels(n_images=2)
+    label = np.where(drawn.image == 1, drawn.label, 0)
+    label[:1] = 1
+    sample = PixelSample(drawn.image, drawn.row, drawn.col, label, drawn.weight)
+    choice = hold_out(X, sample, drawn.image, drawn.image, RECIPE, [1e-2], 2, follow).choose("share+otsu")
+    assert (choice.summary["regions"], choice.summary["n_regions"]) == ("images", 1)
+    assert choice.otsu_weight == share_of_otsu(2)
+
+
+def test_blocks_of_a_single_image():
+    X, drawn = pixels(n_images=1, n=160)
+    fold = np.repeat(np.arange(4), 40)
+    found = hold_out(X, drawn, fold, fold, RECIPE, [1e-2], 2, follow)
+    summary = found.choose("share").summary
+    assert (summary["regions"], summary["n_regions"]) == ("blocks", 4)

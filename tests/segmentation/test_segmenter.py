@@ -1,0 +1,836 @@
+import numpy as np
+import pytest
+from scipy import ndimage
+from sklearn.base import clone
+
+import segkit
+from segkit import (
+    ConditionalCovarianceSelector,
+    ConvNetBank,
+    LinearGaussianMixture,
+    LinearMixture,
+    LinearSVM,
+    MixtureRFF,
+    MMDSelector,
+    ModuleBank,
+    OrbitBank,
+    ScatteringBank,
+    Segmenter,
+    StackedBank,
+)
+from segkit.classifier.platt import PlattScaling
+from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
+from segkit.evaluation.metrics import score_masks
+from segkit.features import ElongatedBank, Module, MultiscaleBank, OrbitAveraged, PositionBank
+from segkit.images.sampling import draw_pixels
+from segkit.kernels import Gaussian, Polynomial
+from segkit.segmentation.held_out import Choice, HeldOut, Recipe
+from segkit.segmentation.model_file import read_model, write_model
+from segkit.segmentation.regions import merge_small_regions
+from segkit.segmentation.threshold import image_threshold
+
+BANK = ModuleBank((Module(n_scales=2, n_angles=3),))
+
+
+def quick(bank=BANK, *, selector=None, kernels=None, **options):
+    """A segmenter small enough for tests."""
+    return Segmenter(
+        bank,
+        selector=selector or ConditionalCovarianceSelector(n_features_to_select=6),
+        kernels=kernels or MixtureRFF(n_components=128),
+        **{"selection_pixels": 300, "training_pixels": 800} | options,
+    )
+
+
+def picture(seed, n_channels=1, n_classes=2, shape=(44, 52)):
+    """Discs and, as a third class, stripes on a noisy ground."""
+    rng = np.random.default_rng(seed)
+    rows, cols = np.indices(shape)
+    mask = np.zeros(shape, dtype=np.uint8)
+    for _ in range(3):
+        centre = rng.uniform((8, 8), (shape[0] - 8, shape[1] - 8))
+        mask[np.hypot(rows - centre[0], cols - centre[1]) < rng.uniform(4, 8)] = 1
+    image = 0.35 + 0.3 * (mask == 1)
+    if n_classes == 3:
+        mask[:, -12:] = 2
+        image[:, -12:] = 0.5 + 0.3 * np.sin(rows[:, -12:] * 1.5)
+    image = ndimage.gaussian_filter(image, 0.7) + 0.04 * rng.standard_normal(shape)
+    channels = [np.clip(image * gain, 0, 1) for gain in np.linspace(1, 0.6, n_channels)]
+    return (np.stack(channels, axis=2) if n_channels > 1 else channels[0]).astype(np.float32), mask
+
+
+@pytest.fixture(scope="module")
+def data():
+    return [list(items) for items in zip(*(picture(seed) for seed in range(4)), strict=True)]
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    images, masks = data
+    return quick().fit(images[:2], masks[:2])
+
+
+def test_it_learns_to_segment(fitted, data):
+    images, masks = data
+    assert fitted.score(images[2:], masks[2:]) > 0.85
+
+
+@pytest.mark.parametrize("n_channels", [1, 3, 5])
+def test_grey_rgb_and_many_channels(n_channels):
+    (image, mask), (other, truth) = picture(0, n_channels), picture(1, n_channels)
+    assert quick().fit([image], [mask]).score([other], [truth]) > 0.8
+
+
+def test_three_classes_and_their_probabilities():
+    (image, mask), (other, truth) = picture(0, n_classes=3), picture(1, n_classes=3)
+    segmenter = quick().fit([image, other], [mask, truth])
+    probabilities = segmenter.predict_proba(other)
+    assert probabilities.shape == (*other.shape, 3)
+    np.testing.assert_allclose(probabilities.sum(axis=2), 1, atol=1e-5)
+    assert segmenter.decision_function(other).shape == (*other.shape, 3)
+    third, third_truth = picture(2, n_classes=3)
+    assert segmenter.score([third], [third_truth]) > 0.7
+    ids = segmenter.decision_function(third).argmax(axis=2)
+    labels = segmenter.predict(third)
+    assert (labels != ids).any()
+    np.testing.assert_array_equal(labels, merge_small_regions(ids, segmenter.least_areas_))
+
+
+def test_scribbles_are_enough(data):
+    images, masks = data
+    scribbles = []
+    for mask in masks[:2]:
+        scribble = np.full(mask.shape, 255, dtype=np.uint8)
+        scribble[::6] = mask[::6]
+        scribbles.append(scribble)
+    segmenter = quick().fit(images[:2], scribbles)
+    assert segmenter.classes_.tolist() == [0, 1]
+    assert segmenter.score(images[2:], masks[2:]) > 0.8
+
+
+def test_unlabelled_pixels_are_not_learnt_from(data):
+    images, masks = data
+    scribble = np.where(np.indices(masks[0].shape)[0] % 5 == 0, masks[0], 255).astype(np.uint8)
+    n_labelled = np.count_nonzero(scribble != 255)
+    segmenter = quick(training_pixels=10_000).fit([images[0]], [scribble])
+    assert segmenter.summary_["n_training_pixels"] == n_labelled
+
+
+@pytest.mark.parametrize(
+    ("background", "foreground", "unlabelled"), [(0, 255, 255), (False, True, 255), (3, 9, None), (1, 2, 0)]
+)
+def test_predictions_carry_the_values_of_the_masks(data, background, foreground, unlabelled):
+    images, masks = data
+    values = np.array([background, foreground])
+    segmenter = quick(unlabelled=unlabelled).fit(images[:1], [values[masks[0]]])
+    prediction = segmenter.predict(images[1])
+    assert set(np.unique(prediction)) == {int(background), int(foreground)}
+    assert prediction.dtype == np.uint8
+    assert segmenter.score(images[1:2], [values[masks[1]]]) > 0.7
+
+
+def test_class_weights_move_the_border(data):
+    images, masks = data
+    shares = []
+    for weight in (0.05, 1, 20):
+        svm = LinearSVM(class_weight={0: 1, 1: weight})
+        segmenter = quick(svm=svm, threshold="zero").fit(images[:1], masks[:1])
+        shares.append((segmenter.predict(images[1]) == 1).mean())
+    assert shares[0] < shares[1] < shares[2]
+
+
+def test_labels_follow_decisions_and_probabilities_are_calibrated(fitted, data):
+    image = data[0][2]
+    decisions, labels = fitted.decision_function(image), fitted.predict(image)
+    ids = (decisions > image_threshold(decisions, fitted.threshold_, fitted.otsu_weight_)).astype(int)
+    assert 0 < (labels != ids).mean() < 0.1
+    np.testing.assert_array_equal(labels, merge_small_regions(ids, fitted.least_areas_))
+    probabilities = fitted.predict_proba(image)
+    assert probabilities.dtype == np.float32
+    order = np.argsort(decisions.ravel())
+    assert (np.diff(probabilities[:, :, 1].ravel()[order]) >= 0).all()
+    assert abs(probabilities[:, :, 1].mean() - data[1][2].mean()) < 0.1
+    both = fitted.predict(image, return_proba=True)
+    np.testing.assert_array_equal(both[0], labels)
+    np.testing.assert_array_equal(both[1], probabilities)
+
+
+def test_raw_probability_is_the_logistic_function_of_the_decision(data):
+    images, masks = data
+    segmenter = quick(probability="raw", threshold="zero").fit(images[:1], masks[:1])
+    assert segmenter.threshold_ == 0
+    expected = 1 / (1 + np.exp(-segmenter.decision_function(images[1]).astype(float)))
+    np.testing.assert_allclose(segmenter.predict_proba(images[1])[:, :, 1], expected, atol=1e-6)
+
+
+def test_the_same_seed_gives_the_same_model(data):
+    images, masks = data
+    first, second, other = (
+        quick(random_state=seed).fit(images[:1], masks[:1]).decision_function(images[1]) for seed in (5, 5, 6)
+    )
+    np.testing.assert_array_equal(first, second)
+    assert np.abs(first - other).max() > 0
+
+
+def test_inputs_and_parts_are_left_alone(data):
+    images, masks = [[array.copy() for array in arrays[:1]] for arrays in data]
+    parts = quick(svm=LinearSVM())
+    parts.fit(images, masks)
+    np.testing.assert_array_equal(images[0], data[0][0])
+    np.testing.assert_array_equal(masks[0], data[1][0])
+    assert not hasattr(parts.svm, "coef_")
+    assert parts.selector.random_state is None
+    assert clone(parts).get_params().keys() == parts.get_params().keys()
+
+
+def test_one_image_or_a_list_of_images(fitted, data):
+    images = data[0]
+    many = fitted.predict(images[:2])
+    assert isinstance(many, list)
+    np.testing.assert_array_equal(many[1], fitted.predict(images[1]))
+    np.testing.assert_array_equal(fitted.predict(images[1][:, :, None]), many[1])
+
+
+def test_strips_do_not_show(fitted, data, monkeypatch):
+    """However many pixels are classified at once, decisions are the same."""
+    image = data[0][2]
+    whole = fitted.decision_function(image)
+    monkeypatch.setattr("segkit.segmentation.dense.PIXELS_PER_BLOCK", 37)
+    np.testing.assert_allclose(fitted.decision_function(image), whole, atol=2e-4)
+
+
+def test_summary_tells_what_was_chosen(fitted):
+    summary = fitted.summary_
+    assert sum(summary["kept_channels"].values()) == len(fitted.channels_) == 6
+    assert sum(kernel["weight"] for kernel in summary["kernels"]) == pytest.approx(1)
+    assert summary["n_channels"] == len(BANK.channels(1))
+    assert 0 < summary["training_mean_iou"] <= 1
+
+
+@pytest.mark.parametrize(("memory", "passes"), [(2**28, {}), (0, {"Kept channels": 2})])
+def test_progress_sees_every_stage(data, monkeypatch, memory, passes):
+    images, masks = data
+    seen = []
+    monkeypatch.setattr("segkit.segmentation.candidates.MEMORY_LIMIT", memory)
+
+    def follow(items, description):
+        seen.append((description, len(list(items))))
+        yield from items
+
+    quick().fit(images[:2], masks[:2], progress=follow)
+    assert dict(seen) == {"Filter bank": 2, "Held-out images": 2} | passes
+    seen.clear()
+    quick([BANK, MultiscaleBank()]).fit(images[:2], masks[:2], progress=follow)
+    stages = [
+        f"Bank {place} of 2: {stage}" for place in (1, 2) for stage in ("Filter bank", "Held-out images")
+    ]
+    assert [description for description, _ in seen] == [*stages, *passes]
+
+
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        MixtureRFF(n_components=64),
+        MixtureRFF("laplacian", n_components=64, form="sample", features="phase"),
+        MixtureRFF([Gaussian(0.05), Polynomial(2)], n_components=64),
+    ],
+)
+def test_models_come_back_from_files_bit_for_bit(tmp_path, data, kernels):
+    images, masks = data
+    segmenter = quick(kernels=kernels).fit(images[:2], masks[:2])
+    segmenter.save(tmp_path / "m.segkit")
+    loaded = segkit.load(tmp_path / "m.segkit")
+    np.testing.assert_array_equal(loaded.decision_function(images[2]), segmenter.decision_function(images[2]))
+    np.testing.assert_array_equal(loaded.predict_proba(images[2]), segmenter.predict_proba(images[2]))
+    np.testing.assert_array_equal(loaded.predict(images[2]), segmenter.predict(images[2]))
+    assert loaded.channels_ == segmenter.channels_
+    assert loaded.summary_ == segmenter.summary_
+
+
+def rgb(n):
+    return [list(items) for items in zip(*(picture(seed, 3) for seed in range(n)), strict=True)]
+
+
+@pytest.mark.parametrize("pyramid", [(1.0,), (1.0, 0.5)])
+def test_embedded_weights_are_all_a_model_needs(tmp_path, pyramid):
+    images, masks = rgb(2)
+    bank = ConvNetBank(
+        "squeezenet1_0", weights="random", layers=["1", "3_squeeze_activation"], pyramid=pyramid
+    )
+    segmenter = quick(bank).fit(images, masks)
+    segmenter.save(tmp_path / "m.segkit")
+    loaded = segkit.load(tmp_path / "m.segkit")
+    np.testing.assert_array_equal(loaded.decision_function(images[0]), segmenter.decision_function(images[0]))
+    loaded.save(tmp_path / "again.segkit")
+    assert (tmp_path / "again.segkit").read_bytes() == (tmp_path / "m.segkit").read_bytes()
+
+
+def test_weights_left_out_are_looked_for_and_checked(tmp_path):
+    images, masks = rgb(1)
+    state = ConvNetBank("vgg16", weights="random").weights_used(np.array([0, 64]), 3)
+    np.savez(tmp_path / "w.npz", **state)
+    segmenter = quick(ConvNetBank("vgg16", weights=tmp_path / "w.npz")).fit(images, masks)
+    segmenter.save(tmp_path / "m.segkit", embed_weights=False)
+    loaded = segkit.load(tmp_path / "m.segkit")
+    np.testing.assert_array_equal(loaded.decision_function(images[0]), segmenter.decision_function(images[0]))
+    np.savez(tmp_path / "w.npz", **{name: array + 1 for name, array in state.items()})
+    with pytest.raises(ModelFileError, match="its network weights are not those it was trained with"):
+        segkit.load(tmp_path / "m.segkit")
+    (tmp_path / "w.npz").unlink()
+    with pytest.raises(WeightsError, match="no such file"):
+        segkit.load(tmp_path / "m.segkit")
+
+
+@pytest.mark.parametrize(
+    "bank",
+    [
+        OrbitAveraged(BANK, orbit="d4", embedding="moments"),
+        OrbitAveraged(BANK, orbit=3),
+        OrbitBank((5,), n_templates=4, n_angles=4),
+        OrbitBank((9, 17), n_templates=4, n_angles=4, templates="patches", nonlinearity="nystroem"),
+    ],
+)
+def test_orbit_banks_come_back_from_files(tmp_path, data, bank):
+    """What a bank has drawn from the training images is stored even if network weights are not."""
+    images, masks = data
+    segmenter = quick(bank).fit(images[:1], masks[:1])
+    segmenter.save(tmp_path / "m.segkit", embed_weights=False)
+    loaded = segkit.load(tmp_path / "m.segkit")
+    np.testing.assert_array_equal(loaded.decision_function(images[2]), segmenter.decision_function(images[2]))
+    loaded.save(tmp_path / "again.segkit", embed_weights=False)
+    assert (tmp_path / "again.segkit").read_bytes() == (tmp_path / "m.segkit").read_bytes()
+    assert not hasattr(bank, "templates_")
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_averages_of_earlier_formats_are_refused(tmp_path, data, stacked):
+    images, masks = data
+    bank = OrbitAveraged(BANK, orbit="d4")
+    quick(StackedBank([BANK, bank]) if stacked else bank).fit(images[:1], masks[:1]).save(
+        tmp_path / "m.segkit"
+    )
+    header, arrays = read_model(tmp_path / "m.segkit")
+    write_model(tmp_path / "old.segkit", header | {"format_version": 5}, arrays)
+    with pytest.raises(
+        ModelFileError, match=r"old\.segkit: its features are averaged over turns as up to format"
+    ):
+        segkit.load(tmp_path / "old.segkit")
+
+
+def test_drawn_templates_of_a_file_are_checked(tmp_path, data):
+    images, masks = data
+    bank = OrbitBank((5,), n_templates=4, n_angles=4, templates="patches")
+    quick(bank).fit(images[:1], masks[:1]).save(tmp_path / "m.segkit")
+    header, arrays = read_model(tmp_path / "m.segkit")
+    changed = arrays | {"weights.templates.5": arrays["weights.templates.5"] + 1}
+    write_model(tmp_path / "bad.segkit", header, changed)
+    with pytest.raises(ModelFileError, match="its learnt weights are not those it was trained with; copy it"):
+        segkit.load(tmp_path / "bad.segkit")
+    changed["weights.templates.5"] = changed["weights.templates.5"][1:]
+    write_model(tmp_path / "bad.segkit", header, changed)
+    with pytest.raises(ModelFileError, match=r"bad.segkit: templates of sizes and shapes {5: \(3, 1, 25\)}"):
+        segkit.load(tmp_path / "bad.segkit")
+    del changed["weights.templates.5"]
+    write_model(tmp_path / "bad.segkit", header, changed)
+    with pytest.raises(ModelFileError, match="its learnt weights are not those it was trained with; copy it"):
+        segkit.load(tmp_path / "bad.segkit")
+
+
+def test_default_recipe_needs_no_weights(data):
+    images, masks = data
+    segmenter = Segmenter(selection_pixels=200, training_pixels=300).fit(images[:1], masks[:1])
+    assert [type(bank) for bank in segmenter.bank_.banks] == [
+        ScatteringBank,
+        MultiscaleBank,
+        ElongatedBank,
+        PositionBank,
+    ]
+    assert isinstance(segmenter.selector_, MMDSelector)
+    assert isinstance(segmenter.kernels_, LinearGaussianMixture)
+    assert segmenter.lambda_ in segmenter.lambdas
+
+
+def test_place_in_the_picture_tells_alone_where_pixels_do_not(rng):
+    images = list(rng.random((4, 64, 64), dtype=np.float32))
+    disc = (PositionBank().dense(images[0])[0] < 0.5).astype(np.uint8)
+
+    def score(bank):
+        segmenter = Segmenter(bank, selection_pixels=300, training_pixels=600, random_state=0)
+        predicted = segmenter.fit(images[:2], [disc] * 2).predict(images[2:])
+        return score_masks([disc] * 2, predicted, 2).mean_iou.mean()
+
+    assert score(None) > 0.9
+    assert score(MultiscaleBank()) < 0.7
+
+
+def linear(bank=BANK, **options):
+    """The default recipe, small."""
+    return quick(bank, selector=MMDSelector(8), kernels=LinearMixture(), **options)
+
+
+def test_linear_decisions_of_an_image_are_those_of_its_pixels(data):
+    images, masks = data
+    segmenter = linear().fit(images[:3], masks[:3])
+    rows, cols = np.indices(images[3].shape[:2]).reshape(2, -1)
+    X = segmenter.pixel_features(images[3], rows, cols)
+    expected = segmenter.svm_.decision_function(segmenter.kernels_.transform(X))
+    np.testing.assert_allclose(segmenter.decision_function(images[3]).ravel(), expected, atol=2e-5)
+
+
+def test_gaussians_see_the_channels_with_a_value_at_each_pixel(data):
+    images, masks = data
+    bank = StackedBank([ScatteringBank(J=1, L=2), MultiscaleBank(sigma_max=2)])
+    segmenter = quick(bank, selector=MMDSelector(40), kernels=LinearGaussianMixture(n_components=24)).fit(
+        images[:3], masks[:3]
+    )
+    kept = [channel.group for channel in segmenter.channels_]
+    seen = {kept[column] for column in segmenter.kernels_.columns_}
+    fine = {channel.group for channel in MultiscaleBank(sigma_max=2).channels(1)} | {"pixels"}
+    assert seen == set(kept) & fine
+    assert set(kept) - fine
+    rows, cols = np.indices(images[3].shape[:2]).reshape(2, -1)
+    X = segmenter.pixel_features(images[3], rows, cols)
+    expected = segmenter.svm_.decision_function(segmenter.kernels_.transform(X))
+    np.testing.assert_allclose(segmenter.decision_function(images[3]).ravel(), expected, atol=1e-4)
+
+
+def test_gaussian_columns_may_be_chosen(data):
+    images, masks = data
+    wanted = np.arange(4) < 2
+    kernels = LinearGaussianMixture(n_components=24, gaussian_columns=wanted)
+    segmenter = quick(MultiscaleBank(sigma_max=2), selector=MMDSelector(4), kernels=kernels)
+    segmenter.fit(images[:3], masks[:3])
+    assert set(segmenter.kernels_.columns_) <= {0, 1}
+    kernels.set_params(gaussian_columns=np.arange(5) < 2)
+    with pytest.raises(ConfigError, match="gaussian_columns"):
+        segmenter.fit(images[:3], masks[:3])
+
+
+def test_linear_decisions_of_several_classes(data):
+    images, masks = zip(*(picture(seed, n_classes=3) for seed in range(3)), strict=True)
+    segmenter = linear().fit(images[:2], masks[:2])
+    rows, cols = np.indices(images[2].shape[:2]).reshape(2, -1)
+    X = segmenter.pixel_features(images[2], rows, cols)
+    expected = segmenter.svm_.decision_function(segmenter.kernels_.transform(X))
+    np.testing.assert_allclose(segmenter.decision_function(images[2]).reshape(-1, 3), expected, atol=2e-5)
+    assert 0 < segmenter.held_out_["mean_iou"] <= 1
+
+
+def test_brightness_of_an_image_does_not_matter(data):
+    images, masks = data
+    segmenter = quick(MultiscaleBank(sigma_max=2), selector=MMDSelector(4), kernels=LinearMixture()).fit(
+        images[:3], masks[:3]
+    )
+    brighter = np.asarray(images[3]) + np.float32(0.25)
+    np.testing.assert_allclose(
+        segmenter.decision_function(brighter), segmenter.decision_function(images[3]), atol=1e-3
+    )
+    per_set = clone(segmenter).set_params(normalization="set").fit(images[:3], masks[:3])
+    change = per_set.decision_function(brighter) - per_set.decision_function(images[3])
+    assert np.abs(change).mean() > 0.05
+
+
+def test_penalty_is_chosen_on_held_out_images(data):
+    images, masks = data
+    segmenter = linear(lambdas=(1e-3, 10.0, 1e-2)).fit(images, masks)
+    scores = {float(value): score for value, score in segmenter.held_out_["by_lambda"].items()}
+    assert list(scores) == [10.0, 1e-2, 1e-3]
+    assert segmenter.svm_.C * segmenter.lambda_ * 800 == pytest.approx(1)
+    assert segmenter.held_out_["mean_iou"] == scores[segmenter.lambda_]
+    low, high = segmenter.held_out_["interval"]
+    assert low <= segmenter.held_out_["mean_iou"] <= high
+
+
+def test_of_several_banks_the_best_on_held_out_images_is_taken(data):
+    images, masks = data
+    banks = [PositionBank(), MultiscaleBank(sigma_max=4), MultiscaleBank(sigma_max=1)]
+    alone = [linear(bank).fit(images, masks) for bank in banks]
+    scores = [segmenter.held_out_["mean_iou"] for segmenter in alone]
+    assert np.argmax(scores) == 1
+    chooser = linear(banks).fit(images, masks)
+    told = [(bank["bank"], bank["mean_iou"], bank["chosen"]) for bank in chooser.held_out_["by_bank"]]
+    assert told == [
+        ("position", scores[0], False),
+        ("multiscale", scores[1], True),
+        ("multiscale", scores[2], False),
+    ]
+    assert chooser.bank_.sigma_max == 4
+    np.testing.assert_array_equal(chooser.decision_function(images[0]), alone[1].decision_function(images[0]))
+
+
+def test_what_a_chosen_bank_needs_is_all_that_a_model_holds(data, tmp_path):
+    images, masks = data
+    network = ConvNetBank("squeezenet1_0", weights="random", layers=["conv1"], channel_mode="mean")
+    segmenter = linear([PositionBank(), MultiscaleBank(sigma_max=4), network]).fit(images, masks)
+    assert segmenter.held_out_["by_bank"][1]["chosen"]
+    assert segmenter.best_index_ == 1
+    segmenter.save(tmp_path / "model.segkit")
+    assert not any(name.startswith("weights.") for name in read_model(tmp_path / "model.segkit")[1])
+    loaded = segkit.load(tmp_path / "model.segkit")
+    assert isinstance(loaded.bank, MultiscaleBank)
+    np.testing.assert_array_equal(loaded.predict(images[3]), segmenter.predict(images[3]))
+
+
+def test_of_equal_banks_the_first_is_taken_and_of_one_there_is_no_choice(data):
+    images, masks = data
+    twice = linear([MultiscaleBank(sigma_max=2), MultiscaleBank(sigma_max=2)]).fit(images, masks)
+    assert [bank["chosen"] for bank in twice.held_out_["by_bank"]] == [True, False]
+    assert "by_bank" not in linear([MultiscaleBank(sigma_max=2)]).fit(images, masks).held_out_
+
+
+def test_banks_are_judged_where_nothing_else_asks_for_it(data):
+    images, masks = data
+    options = {"lambdas": None, "probability": "raw", "threshold": "zero"}
+    assert linear(MultiscaleBank(sigma_max=4), **options).fit(images, masks).held_out_ is None
+    segmenter = linear([PositionBank(), MultiscaleBank(sigma_max=4)], **options).fit(images, masks)
+    assert segmenter.held_out_["by_bank"][1]["chosen"]
+
+
+def test_the_first_bank_is_taken_where_none_can_be_judged(data):
+    """Only one of the images has anything of the second class."""
+    images, masks = data
+    segmenter = linear([MultiscaleBank(sigma_max=1), MultiscaleBank(sigma_max=4)])
+    with pytest.warns(UserWarning, match="too few annotated regions"):
+        segmenter.fit(images[:2], [masks[0], np.zeros_like(masks[1])])
+    assert segmenter.bank_.sigma_max == 1
+    assert segmenter.held_out_ is None
+
+
+@pytest.mark.parametrize(("n_regions", "chosen"), [(1, "position"), (2, "multiscale")])
+def test_it_takes_two_judged_images_to_choose(data, monkeypatch, n_regions, chosen):
+    """Of an image with a single pixel of a class nothing can be learnt, but it can be judged."""
+    images, masks = data
+    scores = iter([0.5, 0.6])
+
+    def choose(held_out, rule):
+        summary = {"n_regions": n_regions, "mean_iou": next(scores)}
+        return Choice(1e-3, 0.0, 0.0, held_out.decisions[0], held_out.drawn, summary)
+
+    monkeypatch.setattr("segkit.segmentation.held_out.HeldOut.choose", choose)
+    segmenter = linear([PositionBank(), MultiscaleBank(sigma_max=4)]).fit(images[:2], masks[:2])
+    assert segmenter.bank_.title == chosen
+    assert ("by_bank" in segmenter.held_out_) == (n_regions > 1)
+
+
+def test_blocks_of_a_single_image_choose_no_bank(data):
+    images, masks = data
+    segmenter = linear([PositionBank(), MultiscaleBank(sigma_max=4)]).fit(images[:1], masks[:1])
+    assert isinstance(segmenter.bank_, PositionBank)
+    assert segmenter.held_out_["regions"] == "blocks"
+    assert "by_bank" not in segmenter.held_out_
+    assert segmenter.summary_["n_banks"] == 2
+
+
+@pytest.mark.parametrize("bank", [[], ["scattering"], "scattering", [MultiscaleBank(), [PositionBank()]]])
+def test_what_is_no_bank_is_refused(data, bank):
+    images, masks = data
+    with pytest.raises(ConfigError, match="give a filter bank, or a list of some to choose from"):
+        linear(bank).fit(images, masks)
+
+
+def test_all_banks_are_looked_at_before_the_first_runs(data):
+    images, masks = data
+    banks = [MultiscaleBank(sigma_max=2), ConvNetBank("vgg16", weights="nowhere.npz")]
+    for n_images in (1, 3):
+        with pytest.raises(WeightsError, match=r"nowhere\.npz"):
+            linear(banks).fit(images[:n_images], masks[:n_images], progress=lambda *_: pytest.fail("it ran"))
+
+
+def test_seconds_of_all_banks_count(data, monkeypatch):
+    images, masks = data
+    clock = iter(range(100))
+    monkeypatch.setattr("segkit.segmentation.segmenter.time.perf_counter", lambda: float(next(clock)))
+    one, two = (
+        linear([MultiscaleBank(sigma_max=2)] * n_banks).fit(images[:2], masks[:2]).summary_["seconds"]
+        for n_banks in (1, 2)
+    )
+    assert two == {"select": 2 * one["select"], "calibrate": 2 * one["calibrate"], "train": one["train"]}
+
+
+def test_probabilities_are_fitted_to_held_out_decisions(data, monkeypatch):
+    images, masks = data
+    seen = []
+
+    def choose(held_out, rule, original=HeldOut.choose):
+        seen.append(original(held_out, rule))
+        return seen[-1]
+
+    monkeypatch.setattr("segkit.segmentation.held_out.HeldOut.choose", choose)
+    segmenter = linear().fit(images, masks)
+    [choice] = seen
+    pixels = choice.drawn
+    expected = PlattScaling.identity(2).fit(choice.decisions, pixels.label, pixels.weight)
+    np.testing.assert_array_equal(segmenter.platt_.slope_, expected.slope_)
+    labels = [
+        masks[image][row, col] for image, row, col in zip(pixels.image, pixels.row, pixels.col, strict=True)
+    ]
+    np.testing.assert_array_equal(pixels.label, labels)
+    assert np.corrcoef(choice.decisions[:, 0], labels)[0, 1] > 0.7
+
+
+@pytest.fixture
+def draws(monkeypatch):
+    """Pixels that a fit draws: those it selects channels on, those it trains on."""
+    seen = []
+
+    def draw(*arguments):
+        seen.append(draw_pixels(*arguments))
+        return seen[-1]
+
+    monkeypatch.setattr("segkit.segmentation.segmenter.draw_pixels", draw)
+    return seen
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_training_iou_weighs_pixels_and_images(n_classes, draws):
+    """Few pixels of rare classes, in images of unequal difficulty."""
+    rng = np.random.default_rng(0)
+    images, masks = map(list, zip(*(picture(seed, n_classes=n_classes) for seed in range(3)), strict=True))
+    images[0] = np.clip(images[0] + 0.4 * rng.standard_normal(images[0].shape), 0, 1).astype(np.float32)
+    segmenter = linear(training_pixels=400).fit(images, masks)
+    _, drawn = draws
+    assert np.unique(drawn.weight).size == n_classes
+    scores = []
+    for index, image in enumerate(images):
+        mine = drawn.of_image(index)
+        weight, label = drawn.weight[mine], drawn.label[mine]
+        decision = segmenter.decision_function(image)[drawn.row[mine], drawn.col[mine]]
+        if n_classes == 2:
+            threshold = image_threshold(decision, segmenter.threshold_, segmenter.otsu_weight_, weight)
+            guess = (decision > threshold).astype(int)
+        else:
+            guess = decision.argmax(axis=1)
+        scores.append(
+            [
+                weight[(label == c) & (guess == c)].sum() / weight[(label == c) | (guess == c)].sum()
+                for c in range(n_classes)
+            ]
+        )
+    np.testing.assert_allclose(segmenter.summary_["training_iou"], np.mean(scores, axis=0), atol=1e-6)
+    assert segmenter.summary_["training_mean_iou"] == pytest.approx(np.mean(scores), abs=1e-6)
+
+
+def test_scales_and_planes_are_fitted_to_what_pixels_stand_for(draws):
+    """A class of few pixels is drawn more often, and weighs no more than it has pixels."""
+    images, masks = map(list, zip(*(picture(seed) for seed in range(3)), strict=True))
+    masks = [mask * (np.indices(mask.shape)[1] < 24) for mask in masks]
+    segmenter = linear(training_pixels=400).fit(images, masks)
+    _, drawn = draws
+    X = np.empty((drawn.label.size, len(segmenter.channels_)), dtype=np.float32)
+    for index, image in enumerate(images):
+        mine = drawn.of_image(index)
+        X[mine] = segmenter.pixel_features(image, drawn.row[mine], drawn.col[mine])
+    mean, weight = np.average(X, axis=0, weights=drawn.weight), drawn.weight
+    np.testing.assert_allclose(mean, 0, atol=1e-4)
+    np.testing.assert_allclose(np.average((X - mean) ** 2, axis=0, weights=weight), 1, atol=1e-4)
+    assert np.abs(X.mean(axis=0)).max() > 0.1
+
+    features = segmenter.kernels_.transform(X)
+    weighted, alike = (
+        LinearSVM(C=segmenter.svm_.C, tol=1e-8).fit(features, drawn.label, sample_weight=given).coef_
+        for given in (weight, None)
+    )
+    size = np.abs(weighted).max()
+    np.testing.assert_allclose(segmenter.svm_.coef_, weighted, atol=0.02 * size)
+    assert np.abs(segmenter.svm_.coef_ - alike).max() > 0.1 * size
+
+
+def test_training_iou_is_that_of_the_training_pixels(data):
+    """All pixels learnt from, and no region too small: what the masks give."""
+    images, masks = data
+    segmenter = linear(training_pixels=10**6, smallest_region=0).fit(images, masks)
+    scores = score_masks(masks, segmenter.predict(images), 2)
+    np.testing.assert_allclose(segmenter.summary_["training_iou"], scores.class_iou, atol=1e-3)
+    assert segmenter.summary_["training_mean_iou"] == pytest.approx(scores.mean, abs=1e-3)
+
+
+def test_held_out_score_is_no_training_score():
+    """Masks of noise may be learnt by heart, but not predicted on another image."""
+    rng = np.random.default_rng(0)
+    images = [rng.random((40, 40)).astype(np.float32) for _ in range(4)]
+    masks = [(rng.random((40, 40)) < 0.5).astype(np.uint8) for _ in images]
+    segmenter = quick(MultiscaleBank(sigma_max=4), selector=MMDSelector(12), kernels=LinearMixture())
+    assert segmenter.fit(images, masks).held_out_["mean_iou"] < 0.45
+
+
+@pytest.mark.parametrize("part", [MMDSelector, LinearMixture])
+def test_held_out_images_choose_no_channels_and_weigh_no_kernels(data, monkeypatch, part):
+    images, masks = data
+    seen = []
+    fit = part.fit
+
+    def spy(self, X, y, groups=None):
+        seen.append(set(np.unique(groups)))
+        return fit(self, X, y, groups)
+
+    monkeypatch.setattr(part, "fit", spy)
+    linear().fit(images[:3], masks[:3])
+    assert seen.pop(0 if part is MMDSelector else -1) == {0, 1, 2}
+    assert sorted(map(sorted, seen)) == [[0, 1], [0, 2], [1, 2]]
+
+
+def test_one_pass_over_the_images_gives_what_two_give(data, monkeypatch):
+    images, masks = data
+    once = linear().fit(images[:3], masks[:3])
+    monkeypatch.setattr("segkit.segmentation.candidates.MEMORY_LIMIT", 0)
+    twice = linear().fit(images[:3], masks[:3])
+    np.testing.assert_array_equal(once.decision_function(images[3]), twice.decision_function(images[3]))
+    assert once.held_out_ == twice.held_out_
+
+
+def test_an_image_of_two_labelled_pixels_is_no_obstacle(data):
+    """None of them may be among the pixels drawn to be held out."""
+    images, masks = data
+    few = np.full_like(masks[0], 255)
+    few[20:22, 20] = masks[0][20:22, 20]
+    for kernels in (MixtureRFF(n_components=64), LinearMixture()):
+        for seed in range(4):
+            segmenter = quick(
+                kernels=kernels, selector=MMDSelector(6), selection_pixels=40, random_state=seed
+            )
+            assert segmenter.fit(images[:3], [few, *masks[1:3]]).held_out_["n_regions"] in (2, 3)
+
+
+def test_linear_models_are_stored(tmp_path, data):
+    images, masks = data
+    segmenter = linear().fit(images[:2], masks[:2])
+    segmenter.save(tmp_path / "m.segkit")
+    loaded = segkit.load(tmp_path / "m.segkit")
+    np.testing.assert_array_equal(loaded.decision_function(images[2]), segmenter.decision_function(images[2]))
+    assert (loaded.lambda_, loaded.held_out_) == (segmenter.lambda_, segmenter.held_out_)
+    assert loaded.normalization == "image"
+
+
+IMAGE, MASK = picture(0)
+
+
+@pytest.mark.parametrize(
+    ("images", "masks", "message"),
+    [
+        ([IMAGE, IMAGE], [MASK], "2 images and 1 mask: give one mask for each image"),
+        ([], [], "0 images and 0 masks"),
+        ([IMAGE], [MASK[:-1]], "image 0 is 44 x 52, its mask 43 x 52"),
+        ([IMAGE], [np.zeros_like(MASK)], "masks hold 0, expected at least two classes"),
+        ([IMAGE], [np.full_like(MASK, 255)], "no labelled pixel"),
+        ([IMAGE, IMAGE], [MASK, np.full_like(MASK, 255)], "mask 1 has no labelled pixel: annotate some"),
+        (
+            [IMAGE],
+            [MASK.astype(float)],
+            "mask 0 of shape (44, 52) and dtype float64: expected (H, W) of integers",
+        ),
+        ([np.full_like(IMAGE, 0.5)], [MASK], "image 0 is constant"),
+        ([np.where(MASK, np.nan, IMAGE)], [MASK], "holds NaN or infinity"),
+        ([(IMAGE * 255).astype(np.uint8)], [MASK], "expected floats in [0, 1]"),
+        ([IMAGE, np.stack([IMAGE] * 3, axis=2)], [MASK, MASK], "image 1 has 3 channels, image 0 has 1"),
+    ],
+)
+def test_bad_input_is_one_line(images, masks, message):
+    with pytest.raises(InputError) as caught:
+        quick().fit(images, masks)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_options_and_images_of_another_kind(fitted):
+    with pytest.raises(ConfigError, match="probability='log': choose platt or raw"):
+        quick(probability="log").fit([IMAGE], [MASK])
+    with pytest.raises(ConfigError, match="threshold='best': choose share\\+otsu or share or iou or zero"):
+        quick(threshold="best").fit([IMAGE], [MASK])
+    with pytest.raises(ConfigError, match="smallest_region=2: give a share from 0 to 1"):
+        quick(smallest_region=2).fit([IMAGE], [MASK])
+    with pytest.raises(InputError, match="image with 3 channels, the model was trained on 1"):
+        fitted.predict(np.stack([IMAGE] * 3, axis=2))
+
+
+def test_many_images_are_held_out_in_five_parts(monkeypatch):
+    images, masks = map(list, zip(*(picture(seed, shape=(30, 36)) for seed in range(7)), strict=True))
+    seen = []
+
+    def decide(self, X, drawn, groups, *others, original=Recipe.decide):
+        seen.append(set(range(7)) - set(np.unique(drawn.image).tolist()))
+        return original(self, X, drawn, groups, *others)
+
+    monkeypatch.setattr(Recipe, "decide", decide)
+    linear(MultiscaleBank(sigma_max=2), training_pixels=1400).fit(images, masks)
+    assert sorted(map(len, seen)) == [1, 1, 1, 2, 2]
+    assert set.union(*seen) == set(range(7))
+
+
+def test_held_out_classifiers_keep_lambda(data, monkeypatch):
+    images, masks = data
+    held_out, path = [], LinearSVM.path
+
+    def spy(self, X, y, Cs, sample_weight=None, **options):
+        held_out.append((len(X), *Cs))
+        return path(self, X, y, Cs, sample_weight, **options)
+
+    monkeypatch.setattr(LinearSVM, "path", spy)
+    segmenter = quick(lambdas=None).fit(images[:3], masks[:3])
+    n = segmenter.summary_["n_training_pixels"]
+    assert len(held_out) == 3
+    assert sum(other_n for other_n, _ in held_out) == 2 * 300
+    for other_n, C in held_out:
+        assert other_n < n
+        assert other_n * C == pytest.approx(n * segmenter.svm_.C)
+
+
+def test_numbers_of_numpy_can_be_saved(tmp_path, data):
+    images, masks = data
+    quick(random_state=np.int64(1), training_pixels=np.int64(300)).fit(images[:1], masks[:1]).save(
+        tmp_path / "m.segkit"
+    )
+    assert segkit.load(tmp_path / "m.segkit").random_state == 1
+
+
+@pytest.mark.parametrize(
+    "bank",
+    [
+        OrbitBank(np.array([5]), n_templates=np.int64(4), n_angles=4, gamma=np.float32(1)),
+        OrbitAveraged(BANK, orbit=np.int64(2)),
+        ModuleBank((Module(n_scales=np.int64(2), n_angles=3),)),
+    ],
+    ids=lambda bank: type(bank).__name__,
+)
+def test_banks_with_numbers_of_numpy_can_be_saved(tmp_path, data, bank):
+    images, masks = data
+    segmenter = quick(bank).fit(images[:1], masks[:1])
+    segmenter.save(tmp_path / "m.segkit")
+    loaded = segkit.load(tmp_path / "m.segkit")
+    np.testing.assert_array_equal(loaded.decision_function(images[2]), segmenter.decision_function(images[2]))
+
+
+def test_a_threshold_that_is_no_number_is_refused(tmp_path, fitted):
+    """Our writer has no NaN, but JSON of others may."""
+    fitted.save(tmp_path / "m.segkit")
+    header, arrays = read_model(tmp_path / "m.segkit")
+    write_model(tmp_path / "bad.segkit", header | {"threshold": 0.1234567}, arrays)
+    content = (tmp_path / "bad.segkit").read_bytes()
+    assert content.count(b"0.1234567") == 1
+    (tmp_path / "bad.segkit").write_bytes(content.replace(b"0.1234567", b"NaN      "))
+    with pytest.raises(ModelFileError, match="do not fit the rest: threshold; copy"):
+        segkit.load(tmp_path / "bad.segkit")
+
+
+def test_models_whose_parts_do_not_fit_are_refused(tmp_path, fitted):
+    fitted.save(tmp_path / "m.segkit")
+    header, arrays = read_model(tmp_path / "m.segkit")
+    for change in ({"svm.coef": arrays["svm.coef"][:, 1:]}, {"scaler.mean": arrays["scaler.mean"][1:]}):
+        write_model(tmp_path / "bad.segkit", header, arrays | change)
+        with pytest.raises(
+            ModelFileError, match=r"these do not fit the rest: (svm\.coef|scaler\.mean); copy"
+        ):
+            segkit.load(tmp_path / "bad.segkit")
+    for change in (
+        {"threshold": "a"},
+        {"otsu_weight": 1.5},
+        {"otsu_weight": True},
+        {"otsu_weight": "a"},
+        {"least_areas": [[1.0, 1.0]]},
+        {"least_areas": [[1.0, 1.0], [-1.0, 1.0]]},
+        {"channels": header["channels"][::-1]},
+        {"label_map": 5},
+        {"kernels": {}},
+    ):
+        write_model(tmp_path / "bad.segkit", header | change, arrays)
+        with pytest.raises(ModelFileError):
+            segkit.load(tmp_path / "bad.segkit")

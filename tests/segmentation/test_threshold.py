@@ -1,0 +1,142 @@
+import numpy as np
+import pytest
+
+from segkit.segmentation.threshold import best_threshold, image_threshold, share_of_otsu, share_threshold
+
+
+def naive_mean_iou(threshold, decision, label, weight, image):
+    """Mean over images and classes, written out."""
+    scores = []
+    for index in np.unique(image):
+        d, y, w = (array[image == index] for array in (decision, label, weight))
+        ious = []
+        for positive in (0, 1):
+            guess, truth = (d > threshold) == positive, y == positive
+            union = w[guess | truth].sum()
+            if union:
+                ious.append(w[guess & truth].sum() / union)
+        scores.append(np.mean(ious))
+    return np.mean(scores)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_best_threshold_has_the_highest_mean_iou(seed):
+    rng = np.random.default_rng(seed)
+    label, image = rng.integers(2, size=400), rng.integers(3, size=400)
+    decision = rng.normal(1.5 * label - 1 + 0.4 * image)
+    weight = np.where(label, 0.3, 1.7)
+    chosen = best_threshold(decision, label, weight, image)
+    highest = max(naive_mean_iou(t, decision, label, weight, image) for t in np.linspace(-3, 3, 301))
+    assert naive_mean_iou(chosen, decision, label, weight, image) > highest - 0.01
+
+
+def test_best_threshold_does_not_fall_between_two_peaks():
+    """Two images, each separable by itself, whose decisions are shifted against each other."""
+    decision = np.concatenate([np.linspace(-2.9, -2.1, 50), np.linspace(-1.9, -1.1, 50)])
+    decision = np.concatenate([decision, decision + 4])
+    label, image = np.tile(np.repeat([0, 1], 50), 2), np.repeat([0, 1], 100)
+    chosen = best_threshold(decision, label, np.ones(200), image)
+    assert naive_mean_iou(chosen, decision, label, np.ones(200), image) == pytest.approx(0.625, abs=0.02)
+
+
+def test_best_threshold_is_the_middle_of_those_as_good():
+    """Between -0.6 and 1 lie pixels that stand for next to nothing: the highest IoU is above the last of them."""
+    decision = np.concatenate(
+        [np.linspace(-2, -0.6, 500), np.linspace(-0.5, 0.9, 20), np.linspace(1, 2, 480)]
+    )
+    label, weight = np.repeat([0, 1], 500), np.ones(1000)
+    label[500:520], weight[500:520] = 0, 1e-4
+    chosen = best_threshold(decision, label, weight, np.zeros(1000, dtype=int))
+    assert chosen == pytest.approx(0.2, abs=0.02)
+
+
+def test_threshold_of_the_right_share():
+    decision = np.array([0.3, -1.0, 2.0, 0.1, -0.5])
+    label = np.array([1, 0, 1, 0, 0])
+    image = np.zeros(5, dtype=int)
+    threshold = share_threshold(decision, label, np.ones(5), image)
+    assert 0.1 < threshold < 0.3
+    # one of the second class that stands for two: two pixels must lie above
+    assert -0.5 < share_threshold(decision, label, np.array([1.0, 1.0, 2.0, 1.0, 1.0]), image) <= 0.3
+
+
+def naive_otsu(decision):
+    """Of all cuts between values that with the greatest variance between its sides."""
+    values = np.unique(decision)
+    cuts = (values[1:] + values[:-1]) / 2
+    sides = [(decision[decision <= cut], decision[decision > cut]) for cut in cuts]
+    return cuts[np.argmax([low.size * high.size * (high.mean() - low.mean()) ** 2 for low, high in sides])]
+
+
+def test_an_image_moves_its_threshold_towards_otsus():
+    rng = np.random.default_rng(0)
+    decision = np.concatenate([rng.normal(-0.6, 0.1, 300), rng.normal(0.3, 0.1, 60)])
+    own = image_threshold(decision, 0.8, 1.0)
+    assert own == pytest.approx(naive_otsu(decision), abs=0.01)
+    assert image_threshold(decision.reshape(20, 18), 0.8, 0.25) == pytest.approx(0.75 * 0.8 + 0.25 * own)
+    assert image_threshold(decision, 0.8, 0.0) == 0.8
+
+
+def test_how_sure_decisions_are_beyond_the_margin_does_not_move_a_threshold():
+    decision = np.repeat([-1.0, -0.2, 0.1, 1.0], [500, 20, 30, 100])
+    farther = np.where(np.abs(decision) == 1, 7 * decision, decision)
+    assert image_threshold(farther, 0.0, 0.5) == image_threshold(decision, 0.0, 0.5)
+
+
+def test_an_image_of_one_decision_has_it_for_its_threshold():
+    assert image_threshold(np.full((4, 5), -3.0), 0.2, 0.5) == pytest.approx((0.2 - 1) / 2)
+    assert not (np.full((4, 5), -3.0) > image_threshold(np.full((4, 5), -3.0), 0.2, 0.5)).any()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("start", [-0.28, -1.0, 0.0, 0.9])
+def test_an_image_of_decisions_that_rounding_parts_has_them_for_its_threshold(dtype, start):
+    decision = np.full((4, 5), start, dtype=dtype)
+    decision[0, 0] = np.nextafter(decision[0, 0], dtype(2))
+    assert image_threshold(decision, 0.2, 0.5) == pytest.approx((0.2 + start) / 2, abs=1e-6)
+
+
+def test_a_decision_that_stands_for_several_counts_as_often():
+    rng = np.random.default_rng(0)
+    decision = rng.uniform(-1, 1, 200)
+    times = np.where(decision > 0.5, 9, 1)
+    once = image_threshold(decision, 0.0, 1.0, times.astype(float))
+    assert once == pytest.approx(image_threshold(np.repeat(decision, times), 0.0, 1.0))
+    assert once != pytest.approx(image_threshold(decision, 0.0, 1.0))
+
+
+def test_few_training_images_leave_more_to_the_image():
+    assert [share_of_otsu(n) for n in (1, 2, 6)] == pytest.approx([2 / 3, 1 / 2, 1 / 4])
+
+
+def test_an_image_that_was_missed_altogether_has_the_margin_for_its_threshold():
+    label = np.tile([0, 0, 0, 1], 100)
+    decision = np.linspace(-4, -2, 400)
+    assert share_threshold(decision, label, np.ones(400), np.zeros(400)) == -1
+    both = np.concatenate([decision, np.linspace(-1, 1, 400)])
+    found = share_threshold(both, np.tile(label, 2), np.ones(800), np.repeat([0, 1], 400))
+    assert found == pytest.approx((-1 + 0.5) / 2, abs=0.01)
+
+
+def test_share_is_matched_whatever_the_weights():
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 2, 4000)
+    decision, weight = rng.standard_normal(4000) + label, rng.uniform(0.5, 3, 4000)
+    called = weight @ (decision > share_threshold(decision, label, weight, np.zeros(4000)))
+    assert called == pytest.approx(weight @ label, rel=2e-3)
+
+
+def test_threshold_is_the_mean_of_those_of_the_images():
+    rng = np.random.default_rng(0)
+    image, label = np.repeat([0, 1, 3, 2], 500), rng.integers(0, 2, 2000)
+    decision, weight = rng.standard_normal(2000) + label - image**2, np.ones(2000)
+    label[image == 2] = 0  # no pixel of the second class: no threshold of its own
+    alone = [
+        share_threshold(decision[mine], label[mine], weight[mine], image[mine])
+        for mine in (image == 0, image == 1, image == 3)
+    ]
+    assert share_threshold(decision, label, weight, image) == pytest.approx(np.mean(alone))
+    one_class_each = np.where(image == 0, 1, 0)
+    assert share_threshold(decision, one_class_each, weight, image) == pytest.approx(
+        share_threshold(decision, one_class_each, weight, np.zeros(2000))
+    )
