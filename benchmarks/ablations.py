@@ -100,7 +100,7 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, list[str]]:
         "top2048": [bank, "selection.n_features=2048"],
         "linear": [bank, "kernel.family=linear"],
         "ccm": [bank, "selection={method: ccm, n_features: 512, pixels: 3000}"],
-        "share": [bank, "training.threshold=share"],
+        "share": [bank, "training.threshold=quantile"],
         "iou": [bank, "training.threshold=iou"],
         "zero": [bank, "training.threshold=zero"],
         "all-regions": [bank, "training.smallest_region=0"],

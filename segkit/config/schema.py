@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -44,6 +45,7 @@ from segkit.features import (
 )
 from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.segmentation.segmenter import LAMBDAS, SELECTION_TOL, Segmenter
+from segkit.segmentation.threshold import RENAMED_THRESHOLDS
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
 
@@ -358,12 +360,23 @@ class SVMConfig(_Section):
         return LinearSVM(**self.model_dump(exclude={"lambdas"}, exclude_none=True))
 
 
+def _known_threshold(rule: Any) -> Any:
+    if isinstance(rule, str) and rule in RENAMED_THRESHOLDS:
+        raise PydanticCustomError("renamed", "it is called {name} now", {"name": RENAMED_THRESHOLDS[rule]})
+    return rule
+
+
+ThresholdRule = Annotated[
+    Literal["quantile+otsu", "quantile", "iou", "zero"], BeforeValidator(_known_threshold)
+]
+
+
 class TrainingConfig(_Section):
     """How much the classifier sees, and what its probabilities mean."""
 
     pixels: Annotated[int, Field(ge=20)] = 20_000
     normalization: Literal["image", "set"] = "image"
-    threshold: Literal["share+otsu", "share", "iou", "zero"] = "share+otsu"
+    threshold: ThresholdRule = "quantile+otsu"
     smallest_region: Annotated[float, Field(ge=0, le=1)] = 0.5
     probability: Literal["platt", "raw"] = "platt"
 

@@ -87,9 +87,9 @@ class OrbitAveraged(FilterBank):
         return self.bank.n_channels(n_image_channels) * (1 if self.embedding == "mean" else 2)
 
     @property
-    def title(self) -> str:
+    def label(self) -> str:
         """Title of the bank, and what it is averaged over."""
-        inner = f"({self.bank.title})" if " + " in self.bank.title else self.bank.title
+        inner = f"({self.bank.label})" if " + " in self.bank.label else self.bank.label
         turns = "turns and reflections" if self.orbit == "d4" else f"{self.orbit} turns"
         return f"{inner} averaged over {turns}"
 
@@ -143,7 +143,7 @@ class OrbitAveraged(FilterBank):
             for moment, stack in zip(moments, stacks, strict=True):
                 moment.add(stack.values)
         averaged = [maps for moment in moments for maps in moment.maps(len(self._turns), n_channels)]
-        return [stack.only(channels) for stack in averaged if np.isin(stack.indices, channels).any()]
+        return [stack.subset(channels) for stack in averaged if np.isin(stack.indices, channels).any()]
 
     @property
     def learns_weights(self) -> bool:

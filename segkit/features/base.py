@@ -51,7 +51,7 @@ class FeatureMaps:
     stride: float = 1.0
     offset: float | tuple[float, float] = 0.0
 
-    def only(self, indices: NDArray[np.intp]) -> FeatureMaps:
+    def subset(self, indices: NDArray[np.intp]) -> FeatureMaps:
         """Leave the maps of other channels out."""
         mine = np.isin(self.indices, indices)
         return (
@@ -150,7 +150,7 @@ class FilterBank(BaseEstimator, ABC):
         return len(self.channels(n_image_channels))
 
     @property
-    def title(self) -> str:
+    def label(self) -> str:
         """What the bank is called where one is told from another; not all of its options."""
         return type(self).__name__.removesuffix("Bank").lower()
 
@@ -179,7 +179,7 @@ class FilterBank(BaseEstimator, ABC):
         """
         return cut(shape, self.halo, self.alignment)
 
-    def parts(
+    def split_by_bank(
         self,
         channels: NDArray[np.intp],
         n_image_channels: int = 3,  # noqa: ARG002

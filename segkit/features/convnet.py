@@ -111,7 +111,7 @@ class ConvNetBank(FilterBank):
         return sum(layer.n_channels for _, _, layer, _ in self._blocks(n_image_channels))
 
     @property
-    def title(self) -> str:
+    def label(self) -> str:
         """Name of the network, its deepest layer if layers were chosen, and the sizes it sees the image at."""
         depth = "" if self.layers is None else f" to {self.layers[-1]}"
         sizes = (

@@ -169,7 +169,7 @@ class ModuleBank(FilterBank):
         )
 
     @property
-    def title(self) -> str:
+    def label(self) -> str:
         """What configurations call the bank."""
         return "modules"
 

@@ -55,10 +55,10 @@ class StackedBank(FilterBank):
         return sum(bank.n_channels(n_image_channels) for bank in self.banks)
 
     @property
-    def title(self) -> str:
+    def label(self) -> str:
         """Titles of the banks."""
         self._check()
-        return " + ".join(bank.title for bank in self.banks)
+        return " + ".join(bank.label for bank in self.banks)
 
     @property
     def halo(self) -> int:
@@ -79,7 +79,7 @@ class StackedBank(FilterBank):
             return [whole(shape)]
         return super().tiles(shape)
 
-    def parts(
+    def split_by_bank(
         self, channels: NDArray[np.intp], n_image_channels: int = 3
     ) -> list[tuple[FilterBank, NDArray[np.intp]]]:
         """Banks that channels come from, each with those that are its own, numbered as here."""

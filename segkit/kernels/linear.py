@@ -177,7 +177,7 @@ class LinearMixture(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return np.asarray(rows * np.sqrt(self.weights_).astype(rows.dtype))
 
-    def planes(self, coef: NDArray[Any]) -> NDArray[np.float32]:
+    def linear_coef(self, coef: NDArray[Any]) -> NDArray[np.float32]:
         """Linear functions of the features as functions of the columns, (n_functions, n_features)."""
         return np.asarray(coef * np.sqrt(self.weights_), dtype=np.float32)
 
@@ -192,7 +192,7 @@ class LinearMixture(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def dot(self, X: ArrayLike, coef: NDArray[Any]) -> FloatArray:
         """Compute ``transform(X) @ coef.T``."""
         rows = np.asarray(X)
-        return np.asarray(rows @ self.planes(coef).T.astype(rows.dtype))
+        return np.asarray(rows @ self.linear_coef(coef).T.astype(rows.dtype))
 
     def describe(self, groups: Iterable[str]) -> list[dict[str, Any]]:
         """Kind, name, gamma, weight and score of the kernels, summed over columns of the same group."""

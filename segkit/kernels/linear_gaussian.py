@@ -166,9 +166,11 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         scaled = rows * np.sqrt(self.weights_[0] * self.linear_.weights_).astype(rows.dtype)
         return np.hstack([scaled, self._gaussian_features(rows[:, self.columns_])])
 
-    def planes(self, coef: NDArray[Any]) -> NDArray[np.float32]:
+    def linear_coef(self, coef: NDArray[Any]) -> NDArray[np.float32]:
         """Give the linear part of functions of the features as functions of the columns, (n_functions, n_features)."""
-        return self.linear_.planes(coef[:, : self.n_features_in_]) * np.float32(np.sqrt(self.weights_[0]))
+        return self.linear_.linear_coef(coef[:, : self.n_features_in_]) * np.float32(
+            np.sqrt(self.weights_[0])
+        )
 
     @property
     def nonlinear_columns(self) -> NDArray[np.intp]:
@@ -190,7 +192,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def dot(self, X: ArrayLike, coef: NDArray[Any]) -> FloatArray:
         """Compute ``transform(X) @ coef.T``."""
         rows = np.asarray(X)
-        linear = rows @ self.planes(coef).T.astype(rows.dtype)
+        linear = rows @ self.linear_coef(coef).T.astype(rows.dtype)
         return np.asarray(linear + self.nonlinear_dot(rows[:, self.columns_], coef))
 
     def describe(self, groups: Sequence[str]) -> list[dict[str, Any]]:

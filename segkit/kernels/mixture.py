@@ -244,7 +244,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             out += part(X) @ coef[:, start:stop].T.astype(X.dtype)
         return out
 
-    def planes(self, coef: NDArray[Any]) -> None:
+    def linear_coef(self, coef: NDArray[Any]) -> None:
         """Give nothing: no part is linear."""
 
     @property

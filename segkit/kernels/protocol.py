@@ -27,7 +27,7 @@ class KernelMixture(Protocol):
         """Compute ``transform(X) @ coef.T``."""
         ...
 
-    def planes(self, coef: NDArray[Any]) -> NDArray[np.float32] | None:
+    def linear_coef(self, coef: NDArray[Any]) -> NDArray[np.float32] | None:
         """Give the linear part of functions of the features as functions of the columns, if there is one.
 
         (n_functions, n_features_out) -> (n_functions, n_features).

@@ -55,10 +55,10 @@ class _View:
     tile: Tile
     stacks: Sequence[FeatureMaps]
 
-    def only(self, channels: IntArray) -> _View:
+    def subset(self, channels: IntArray) -> _View:
         """Leave the maps of other channels out."""
         stacks = [stack for stack in self.stacks if np.isin(stack.indices, channels).any()]
-        return _View(self.tile, [stack.only(channels) for stack in stacks])
+        return _View(self.tile, [stack.subset(channels) for stack in stacks])
 
     def upsample(self, stack: FeatureMaps, rows: IntArray | None = None) -> FloatArray:
         """Values at the pixels of the core, or of some of its rows; (n_channels, n_rows, n_cols)."""
@@ -96,7 +96,7 @@ def decision_maps(
     grid = bank.grid(image.shape)
     views, nonlinear_views, mean = _look(image, bank.bank, columns.channels, nonlinear.channels, grid)
     decisions = np.zeros((*image.shape[:2], len(svm.coef_)), dtype=np.float32) + svm.intercept_
-    planes = kernels.planes(svm.coef_)
+    planes = kernels.linear_coef(svm.coef_)
     if planes is not None:
         _add_linear(decisions, views, columns, planes, grid)
     if nonlinear.channels.size:
@@ -120,13 +120,13 @@ def _look(
     """
     if is_small(image.shape):
         view = _View(whole(image.shape), bank.maps(image, channels))
-        nonlinear_view = view.only(nonlinear)
+        nonlinear_view = view.subset(nonlinear)
         return (
             [view],
             [nonlinear_view],
             _mean_over(sample_maps(list(nonlinear_view.stacks), *grid, nonlinear)),
         )
-    parts = bank.parts(channels, image.shape[2])
+    parts = bank.split_by_bank(channels, image.shape[2])
     views = (
         _View(tile, bank.maps(image[tile.seen], own))
         for part, own in parts
@@ -146,7 +146,9 @@ def _mean_over(X: FloatArray) -> FloatArray:
 
 def _look_together(image: FloatArray, bank: FilterBank, channels: IntArray) -> Iterator[_View]:
     """Look at tiles of which each shows all channels; what stays whole is looked at once, for all of them."""
-    parts = [(part, own, part.tiles(image.shape)) for part, own in bank.parts(channels, image.shape[2])]
+    parts = [
+        (part, own, part.tiles(image.shape)) for part, own in bank.split_by_bank(channels, image.shape[2])
+    ]
     kept = [stack for _, own, tiles in parts if len(tiles) == 1 for stack in bank.maps(image, own)]
     cut = [(part, own) for part, own, tiles in parts if len(tiles) > 1]
     if not cut:

@@ -27,7 +27,7 @@ from segkit.classifier.svm import LinearSVM
 from segkit.evaluation.metrics import confusion, iou_of
 from segkit.images.sampling import PixelSample
 from segkit.kernels import KernelMixture
-from segkit.segmentation.threshold import best_threshold, image_threshold, share_of_otsu, share_threshold
+from segkit.segmentation.threshold import best_threshold, image_threshold, quantile_threshold, weight_of_otsu
 
 IntArray = NDArray[np.intp]
 # The penalty of one image; that of n is smaller by sqrt(n). Images, not their pixels, are independent draws, and of n of
@@ -149,7 +149,7 @@ class HeldOut:
 
         Parameters
         ----------
-        rule : {"share+otsu", "share", "iou", "zero"}
+        rule : {"quantile+otsu", "quantile", "iou", "zero"}
             How a threshold is found, see `segkit.Segmenter`.
 
         Returns
@@ -178,7 +178,7 @@ class HeldOut:
             },
         }
         threshold = self._threshold(self.decisions[chosen], region, rule)
-        own = share_of_otsu(self.n_images) if self._takes_otsu(rule) else 0.0
+        own = weight_of_otsu(self.n_images) if self._takes_otsu(rule) else 0.0
         return Choice(
             float(self.penalties[chosen]), threshold, own, self.decisions[chosen], self.drawn, summary
         )
@@ -186,7 +186,7 @@ class HeldOut:
     def _scores(self, decisions: FloatArray, region: IntArray, rule: str) -> NDArray[np.float64]:
         """Mean IoU of each region, at the threshold that the others speak for."""
         n_regions = region.max() + 1
-        own = share_of_otsu(max(1, self.n_images - 1)) if self._takes_otsu(rule) else 0.0
+        own = weight_of_otsu(max(1, self.n_images - 1)) if self._takes_otsu(rule) else 0.0
         scores = np.empty(n_regions)
         for index in range(n_regions):
             mine = region == index
@@ -197,7 +197,7 @@ class HeldOut:
         return scores
 
     def _takes_otsu(self, rule: str) -> bool:
-        return self.n_classes == 2 and rule == "share+otsu"
+        return self.n_classes == 2 and rule == "quantile+otsu"
 
     def _threshold(
         self,
@@ -208,7 +208,7 @@ class HeldOut:
     ) -> float:
         if self.n_classes > 2 or rule == "zero":
             return 0.0
-        rule_of = best_threshold if rule == "iou" else share_threshold
+        rule_of = best_threshold if rule == "iou" else quantile_threshold
         return rule_of(decisions[rows, 0], self.drawn.label[rows], self.drawn.weight[rows], region[rows])
 
     def _iou(self, decisions: FloatArray, threshold: float, rows: NDArray[np.bool_]) -> float:

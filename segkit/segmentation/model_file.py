@@ -27,6 +27,7 @@ from segkit.images import LabelMap
 from segkit.images.write import atomic
 from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.segmentation.base import mask_values
+from segkit.segmentation.threshold import RENAMED_THRESHOLDS
 
 FORMAT_VERSION = 6
 READABLE = (1, 2, 3, 4, 5, 6)
@@ -289,6 +290,7 @@ def parameters_of(header: dict[str, Any]) -> dict[str, Any]:
         if header["format_version"] <= last:
             parameters |= unknown
     parameters.update(header["parameters"])
+    parameters["threshold"] = RENAMED_THRESHOLDS.get(parameters["threshold"], parameters["threshold"])
     return parameters
 
 

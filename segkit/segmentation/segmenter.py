@@ -46,7 +46,7 @@ from segkit.segmentation.model_file import (
     write_model,
 )
 from segkit.segmentation.regions import least_areas, merge_small_regions
-from segkit.segmentation.threshold import image_threshold
+from segkit.segmentation.threshold import RENAMED_THRESHOLDS, image_threshold
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
 # Ten times the selector's own tolerance: half the time, and the same channels but for a few.
@@ -87,12 +87,12 @@ class Segmenter(BaseSegmenter):
     training_pixels : int, default=20_000
         Pixels that kernels and classifier learn from, drawn in the same way and weighted back to
         the share each class has among all labelled pixels.
-    threshold : {"share+otsu", "share", "iou", "zero"}, default="share+otsu"
-        Decision above which a pixel of two classes is of the second. "share": the mean over images (blocks, of a
+    threshold : {"quantile+otsu", "quantile", "iou", "zero"}, default="quantile+otsu"
+        Decision above which a pixel of two classes is of the second. "quantile": the mean over images (blocks, of a
         single image), each held out in turn, of the decision above which as many of its pixels lie as are of the
-        second class. "share+otsu": that of each image is moved towards the decision which parts its own decisions
+        second class. "quantile+otsu": that of each image is moved towards the decision which parts its own decisions
         best (Otsu's threshold), by 2 / (n + 2) of the way after n training images, for few of them tell little of
-        another image; where many images have nothing of the second class, "share" finds less in them. "iou": the
+        another image; where many images have nothing of the second class, "quantile" finds less in them. "iou": the
         mean IoU of held-out pixels is highest, which on few images is a matter of luck. "zero": the sign (eq. 7.18).
     smallest_region : float, default=0.5
         Share in [0, 1] of the smallest annotated region of a class, times 1 - 1 / n of n images, below which a
@@ -166,7 +166,7 @@ class Segmenter(BaseSegmenter):
         normalization: str = "image",
         selection_pixels: int = 6000,
         training_pixels: int = 20_000,
-        threshold: str = "share+otsu",
+        threshold: str = "quantile+otsu",
         smallest_region: float = 0.5,
         probability: str = "platt",
         unlabelled: int | None = UNLABELLED,
@@ -220,7 +220,7 @@ class Segmenter(BaseSegmenter):
         self._take(best, np.unique(drawn.image).size)
         if self.held_out_ is not None and can_be_compared(candidates):
             self.held_out_["by_bank"] = [
-                {"bank": one.bank.title, "mean_iou": one.mean_iou, "chosen": one is best}
+                {"bank": one.bank.label, "mean_iou": one.mean_iou, "chosen": one is best}
                 for one in candidates
             ]
 
@@ -282,9 +282,13 @@ class Segmenter(BaseSegmenter):
         write_model(path, *to_stored(self, embed_weights=embed_weights))
 
     def _check_options(self) -> None:
+        if isinstance(self.threshold, str) and self.threshold in RENAMED_THRESHOLDS:
+            raise ConfigError(
+                f"threshold={self.threshold!r}: it is called {RENAMED_THRESHOLDS[self.threshold]!r} now"
+            )
         for name, choices in (
             ("probability", ("platt", "raw")),
-            ("threshold", ("share+otsu", "share", "iou", "zero")),
+            ("threshold", ("quantile+otsu", "quantile", "iou", "zero")),
             ("normalization", ("image", "set")),
         ):
             if getattr(self, name) not in choices:

@@ -10,6 +10,8 @@ from skimage.filters import threshold_otsu
 
 Floats = NDArray[np.float64]
 
+# Rules by the names they had up to model format 6.
+RENAMED_THRESHOLDS = {"share": "quantile", "share+otsu": "quantile+otsu"}
 # Number of training images at which the trained and Otsu's threshold weigh equally.
 IMAGES_TO_EQUAL_OTSU = 2
 # Decisions that differ by less, in units of the margin, are one.
@@ -53,7 +55,7 @@ def best_threshold(
     return float((candidates[first] + candidates[last]) / 2)
 
 
-def share_threshold(
+def quantile_threshold(
     decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any], image: NDArray[Any]
 ) -> float:
     """Mean over images of the decision above which as many pixels lie as are of the second class.
@@ -78,14 +80,14 @@ def share_threshold(
         single mistakes, so a handful of images is enough to know it.
     """
     thresholds = [
-        _share_quantile(decision[mine], label[mine], weight[mine])
+        _quantile(decision[mine], label[mine], weight[mine])
         for mine in (image == index for index in np.unique(image))
         if np.unique(label[mine]).size == 2
     ]
-    return float(np.mean(thresholds)) if thresholds else _share_quantile(decision, label, weight)
+    return float(np.mean(thresholds)) if thresholds else _quantile(decision, label, weight)
 
 
-def share_of_otsu(n_images: int) -> float:
+def weight_of_otsu(n_images: int) -> float:
     """Share that Otsu's threshold has in that of an image, after so many training images."""
     return IMAGES_TO_EQUAL_OTSU / (n_images + IMAGES_TO_EQUAL_OTSU)
 
@@ -133,7 +135,7 @@ def image_threshold(
     return (1 - otsu_weight) * threshold + otsu_weight * own
 
 
-def _share_quantile(decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any]) -> float:
+def _quantile(decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any]) -> float:
     order = np.argsort(decision)
     below = np.cumsum(weight[order]) - weight[order] / 2
     return float(np.clip(np.interp(weight @ (label != 1), below, decision[order]), -1, 1))

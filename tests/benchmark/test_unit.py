@@ -136,7 +136,7 @@ def test_embedded_pixels_have_the_features_that_training_saw(folder, small_segki
     np.testing.assert_allclose(decisions, expected, atol=1e-4)
     told = choices(segmenter)
     assert told["embedding"] is None
-    assert told["bank"] == segmenter.bank_.title
+    assert told["bank"] == segmenter.bank_.label
 
 
 def test_pages_have_names_of_their_own(tmp_path, rng):

@@ -1,5 +1,7 @@
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from segkit.benchmark import load_methods
@@ -291,3 +293,12 @@ def test_banks_to_choose_from_are_a_list():
     assert [config.embeds_weights(index) for index in range(3)] == [True, False, True]
     assert not Config.load(None, ["bank={name: vgg16, embed_weights: false}"]).embeds_weights(0)
     assert Config.from_options(config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize(("old", "new"), [("share", "quantile"), ("share+otsu", "quantile+otsu")])
+def test_thresholds_are_refused_by_their_old_names(old, new):
+    with pytest.raises(ConfigError) as error:
+        Config.load(None, [f"training.threshold={old}"])
+    assert str(error.value) == f"training.threshold={old!r}: it is called {new} now"
+    with pytest.raises(ConfigError, match=re.escape(f"threshold={old!r}: it is called {new!r} now")):
+        Segmenter(threshold=old).fit([np.eye(4)], [np.eye(4, dtype=int)])

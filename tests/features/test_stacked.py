@@ -48,10 +48,10 @@ def test_names_do_not_repeat():
 def test_titles_tell_networks_and_averages():
     half = ConvNetBank("vgg16", weights="random", pyramid=[1, 0.5])
     stacked = StackedBank([NETWORK, OrbitAveraged(half), MULTISCALE, SCATTERING])
-    assert stacked.title == (
+    assert stacked.label == (
         "vgg16 to conv2_1 + vgg16 at 1, 0.5 averaged over turns and reflections + multiscale + scattering"
     )
-    assert OrbitAveraged(StackedBank([SCATTERING, MULTISCALE]), orbit=8).title == (
+    assert OrbitAveraged(StackedBank([SCATTERING, MULTISCALE]), orbit=8).label == (
         "(scattering + multiscale) averaged over 8 turns"
     )
 

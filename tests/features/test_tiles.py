@@ -75,14 +75,14 @@ def test_positions_on_and_between_pixels_are_held_once(monkeypatch, rng):
     assert (sum(tile.holds(rows, cols).astype(int) for tile in tiles) == 1).all()
 
 
-@pytest.mark.parametrize("bank", BANKS, ids=lambda bank: bank.title)
+@pytest.mark.parametrize("bank", BANKS, ids=lambda bank: bank.label)
 def test_features_by_tiles_are_those_of_the_image(bank, rng, monkeypatch):
     image = rng.random((150, 221, 3), dtype=np.float32)
     rows, cols = rng.uniform(-3, 152, 500), rng.uniform(-3, 223, 500)
     channels = np.sort(rng.permutation(bank.n_channels(3))[:40])
     expected = bank.sample(image, rows, cols, channels)
     monkeypatch.setattr(tiles_module, "PIXELS_AT_ONCE", 60**2)
-    assert all(len(part.tiles(image.shape)) > 1 for part, _ in bank.parts(channels) if is_local(part))
+    assert all(len(part.tiles(image.shape)) > 1 for part, _ in bank.split_by_bank(channels) if is_local(part))
     with record_shapes(bank) as shapes:
         found = bank.sample(image, rows, cols, channels)
     assert all(np.prod(shape[:2]) < 150 * 221 for part, shape in shapes if is_local(part))
@@ -127,9 +127,9 @@ def test_tiles_suit_every_layer_at_every_scale():
 def test_channels_come_from_their_parts():
     bank = StackedBank([MULTISCALE, PositionBank(), CONVNET])
     n_first = MULTISCALE.n_channels(3)
-    parts = bank.parts(np.array([1, 4, n_first + 1, n_first + 3]))
+    parts = bank.split_by_bank(np.array([1, 4, n_first + 1, n_first + 3]))
     assert [part for part, _ in parts] == [MULTISCALE, CONVNET]
     assert [own.tolist() for _, own in parts] == [[1, 4], [n_first + 1, n_first + 3]]
-    [(part, own)] = MULTISCALE.parts(np.array([3]))
+    [(part, own)] = MULTISCALE.split_by_bank(np.array([3]))
     assert part is MULTISCALE
     assert own.tolist() == [3]

@@ -78,7 +78,7 @@ def test_parts_make_up_the_product_with_coefficients():
     coef = np.random.default_rng(1).standard_normal((2, mixture.transform(X).shape[1]))
     expected = mixture.transform(X) @ coef.T
     np.testing.assert_allclose(mixture.dot(X, coef), expected, atol=1e-5)
-    parts = X @ mixture.planes(coef).T + mixture.nonlinear_dot(X[:, mixture.columns_], coef)
+    parts = X @ mixture.linear_coef(coef).T + mixture.nonlinear_dot(X[:, mixture.columns_], coef)
     np.testing.assert_allclose(parts, expected, atol=1e-5)
     assert mixture.transform(X.astype(np.float32)).dtype == np.float32
 

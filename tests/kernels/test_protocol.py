@@ -16,7 +16,7 @@ def test_linear_part_and_the_rest_make_up_the_product(mixture, rng):
     mixture.fit(X, X[:, 0] + X[:, 2] > 0)
     features = mixture.transform(X)
     coef = rng.normal(size=(3, features.shape[1]))
-    planes, columns = mixture.planes(coef), mixture.nonlinear_columns
+    planes, columns = mixture.linear_coef(coef), mixture.nonlinear_columns
     total = mixture.nonlinear_dot(X[:, columns], coef) + (0 if planes is None else X @ planes.T)
     np.testing.assert_allclose(total, features @ coef.T, atol=1e-4)
     np.testing.assert_allclose(mixture.dot(X, coef), features @ coef.T, atol=1e-4)

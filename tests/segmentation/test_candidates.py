@@ -33,7 +33,7 @@ def trial(rng):
         recipe=recipe,
         normalization="set",
         penalties=[1e-2, 1e-3],
-        threshold="share",
+        threshold="quantile",
         n_classes=2,
         judges=True,
     )

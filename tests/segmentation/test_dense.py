@@ -35,7 +35,7 @@ class GivenBank(FilterBank):
         return 0
 
     def maps(self, image, channels=None):
-        return [stack.only(channels) for stack in self.stacks if np.isin(stack.indices, channels).any()]
+        return [stack.subset(channels) for stack in self.stacks if np.isin(stack.indices, channels).any()]
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_tiles_do_not_show(rng, monkeypatch, seen, normalization):
     image = rng.random((93, 80, 1), dtype=np.float32)
     given, expected = learn(rng, bank, image, kept, kernels, 2)
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 50**2)
-    assert [len(part.tiles(image.shape)) for part, _ in bank.bank.parts(kept, 1)] == [4, 9, 1, 1]
+    assert [len(part.tiles(image.shape)) for part, _ in bank.bank.split_by_bank(kept, 1)] == [4, 9, 1, 1]
     shapes = []
     for part in banks[:2]:
 

@@ -21,7 +21,7 @@ def summary(**changes):
         "kernels": [kernel("linear a", 0.25), kernel("linear b", 0.5), kernel("gaussian gamma=1", 0.25, 1.0)],
         "lambda": 1e-3,
         "threshold": -0.25,
-        "threshold_rule": "share",
+        "threshold_rule": "quantile",
         "held_out": IMAGES | {"by_lambda": {"0.01": 0.7, "0.001": 0.71}},
     } | changes
 

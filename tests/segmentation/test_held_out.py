@@ -10,7 +10,7 @@ from segkit.images.sampling import PixelSample
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.segmentation.held_out import PENALTY_OF_ONE_IMAGE, HeldOut, Recipe, hold_out, usual_penalty
 from segkit.segmentation.segmenter import LAMBDAS
-from segkit.segmentation.threshold import best_threshold, image_threshold, share_of_otsu, share_threshold
+from segkit.segmentation.threshold import best_threshold, image_threshold, quantile_threshold, weight_of_otsu
 from segkit.selection import MMDSelector
 
 
@@ -122,7 +122,7 @@ def test_a_fold_without_pixels_is_no_fold():
     assert found.drawn.label.size == drawn.label.size
 
 
-@pytest.mark.parametrize("rule", ["share+otsu", "share", "iou", "zero"])
+@pytest.mark.parametrize("rule", ["quantile+otsu", "quantile", "iou", "zero"])
 def test_each_image_is_scored_at_the_threshold_of_the_others(rule):
     _, found = held(penalties=[1e-2], n=1000)
     drawn, decision = found.drawn, found.decisions[0, :, 0]
@@ -134,10 +134,10 @@ def test_each_image_is_scored_at_the_threshold_of_the_others(rule):
         mine, others = drawn.image == index, drawn.image != index
         threshold = 0.0
         if rule != "zero":
-            rule_of = best_threshold if rule == "iou" else share_threshold
+            rule_of = best_threshold if rule == "iou" else quantile_threshold
             threshold = rule_of(decision[others], drawn.label[others], weight[others], drawn.image[others])
-        if rule == "share+otsu":
-            threshold = image_threshold(decision[mine], threshold, share_of_otsu(2), weight[mine])
+        if rule == "quantile+otsu":
+            threshold = image_threshold(decision[mine], threshold, weight_of_otsu(2), weight[mine])
         guess = decision > threshold
         areas = [
             (weight[mine & both].sum(), weight[mine & either].sum())
@@ -155,7 +155,7 @@ def test_of_several_classes_the_largest_decision_counts():
     _, found = held(penalties=[1e-2], n_classes=3)
     drawn = found.drawn
     whole = replace(found, drawn=replace(drawn, weight=np.ones(drawn.label.size)))
-    choice = whole.choose("share")
+    choice = whole.choose("quantile")
     guess = choice.decisions.argmax(axis=1)
     images = [drawn.image == index for index in range(3)]
     expected = score_masks(
@@ -198,7 +198,7 @@ def test_interval_holds_the_mean_of_all_images_as_often_as_it_says():
     assert 0.9 < hits / 400 < 0.98
 
 
-@pytest.mark.parametrize("rule", ["zero", "share", "share+otsu", "iou"])
+@pytest.mark.parametrize("rule", ["zero", "quantile", "quantile+otsu", "iou"])
 def test_pixels_count_by_what_they_stand_for(rule):
     _, found = held(penalties=[1e-2])
     drawn = found.drawn
@@ -212,16 +212,16 @@ def test_pixels_count_by_what_they_stand_for(rule):
         for decisions, sample in ((found.decisions, weighted), (found.decisions[:, twice], repeated))
     ]
     # quantiles lie between decisions, and repeated ones move them a little
-    assert scores[0] == pytest.approx(scores[1], abs=0.01 if rule in ("iou", "share+otsu") else 1e-9)
+    assert scores[0] == pytest.approx(scores[1], abs=0.01 if rule in ("iou", "quantile+otsu") else 1e-9)
 
 
 def test_threshold_calls_as_many_foreground_as_are_annotated():
     _, found = held()
-    choice = found.choose("share")
+    choice = found.choose("quantile")
     weight, label = found.drawn.weight, found.drawn.label
     decisions = choice.decisions[:, 0]
     own = [
-        share_threshold(decisions[mine], label[mine], weight[mine], found.drawn.image[mine])
+        quantile_threshold(decisions[mine], label[mine], weight[mine], found.drawn.image[mine])
         for mine in (found.drawn.image == index for index in np.unique(found.drawn.image))
     ]
     assert choice.threshold == pytest.approx(np.mean(own))
@@ -230,10 +230,10 @@ def test_threshold_calls_as_many_foreground_as_are_annotated():
 
 def test_only_one_rule_looks_at_the_image_itself():
     _, found = held()
-    weights = {rule: found.choose(rule).otsu_weight for rule in ("share+otsu", "share", "iou", "zero")}
-    assert weights == {"share+otsu": share_of_otsu(3), "share": 0, "iou": 0, "zero": 0}
-    assert found.choose("share+otsu").threshold == found.choose("share").threshold
-    assert held(n_classes=3)[1].choose("share+otsu").otsu_weight == 0
+    weights = {rule: found.choose(rule).otsu_weight for rule in ("quantile+otsu", "quantile", "iou", "zero")}
+    assert weights == {"quantile+otsu": weight_of_otsu(3), "quantile": 0, "iou": 0, "zero": 0}
+    assert found.choose("quantile+otsu").threshold == found.choose("quantile").threshold
+    assert held(n_classes=3)[1].choose("quantile+otsu").otsu_weight == 0
 
 
 def judged(n_right, penalties, n=1000):
@@ -313,14 +313,14 @@ def test_an_image_that_cannot_be_judged_counts_as_a_training_image():
     label = np.where(drawn.image == 1, drawn.label, 0)
     label[:1] = 1
     sample = PixelSample(drawn.image, drawn.row, drawn.col, label, drawn.weight)
-    choice = hold_out(X, sample, drawn.image, drawn.image, RECIPE, [1e-2], 2, follow).choose("share+otsu")
+    choice = hold_out(X, sample, drawn.image, drawn.image, RECIPE, [1e-2], 2, follow).choose("quantile+otsu")
     assert (choice.summary["regions"], choice.summary["n_regions"]) == ("images", 1)
-    assert choice.otsu_weight == share_of_otsu(2)
+    assert choice.otsu_weight == weight_of_otsu(2)
 
 
 def test_blocks_of_a_single_image():
     X, drawn = pixels(n_images=1, n=160)
     fold = np.repeat(np.arange(4), 40)
     found = hold_out(X, drawn, fold, fold, RECIPE, [1e-2], 2, follow)
-    summary = found.choose("share").summary
+    summary = found.choose("quantile").summary
     assert (summary["regions"], summary["n_regions"]) == ("blocks", 4)

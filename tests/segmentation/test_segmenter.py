@@ -508,7 +508,7 @@ def test_it_takes_two_judged_images_to_choose(data, monkeypatch, n_regions, chos
 
     monkeypatch.setattr("segkit.segmentation.held_out.HeldOut.choose", choose)
     segmenter = linear([PositionBank(), MultiscaleBank(sigma_max=4)]).fit(images[:2], masks[:2])
-    assert segmenter.bank_.title == chosen
+    assert segmenter.bank_.label == chosen
     assert ("by_bank" in segmenter.held_out_) == (n_regions > 1)
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from segkit.segmentation.threshold import best_threshold, image_threshold, share_of_otsu, share_threshold
+from segkit.segmentation.threshold import best_threshold, image_threshold, quantile_threshold, weight_of_otsu
 
 
 def naive_mean_iou(threshold, decision, label, weight, image):
@@ -54,10 +54,10 @@ def test_threshold_of_the_right_share():
     decision = np.array([0.3, -1.0, 2.0, 0.1, -0.5])
     label = np.array([1, 0, 1, 0, 0])
     image = np.zeros(5, dtype=int)
-    threshold = share_threshold(decision, label, np.ones(5), image)
+    threshold = quantile_threshold(decision, label, np.ones(5), image)
     assert 0.1 < threshold < 0.3
     # one of the second class that stands for two: two pixels must lie above
-    assert -0.5 < share_threshold(decision, label, np.array([1.0, 1.0, 2.0, 1.0, 1.0]), image) <= 0.3
+    assert -0.5 < quantile_threshold(decision, label, np.array([1.0, 1.0, 2.0, 1.0, 1.0]), image) <= 0.3
 
 
 def naive_otsu(decision):
@@ -106,15 +106,15 @@ def test_a_decision_that_stands_for_several_counts_as_often():
 
 
 def test_few_training_images_leave_more_to_the_image():
-    assert [share_of_otsu(n) for n in (1, 2, 6)] == pytest.approx([2 / 3, 1 / 2, 1 / 4])
+    assert [weight_of_otsu(n) for n in (1, 2, 6)] == pytest.approx([2 / 3, 1 / 2, 1 / 4])
 
 
 def test_an_image_that_was_missed_altogether_has_the_margin_for_its_threshold():
     label = np.tile([0, 0, 0, 1], 100)
     decision = np.linspace(-4, -2, 400)
-    assert share_threshold(decision, label, np.ones(400), np.zeros(400)) == -1
+    assert quantile_threshold(decision, label, np.ones(400), np.zeros(400)) == -1
     both = np.concatenate([decision, np.linspace(-1, 1, 400)])
-    found = share_threshold(both, np.tile(label, 2), np.ones(800), np.repeat([0, 1], 400))
+    found = quantile_threshold(both, np.tile(label, 2), np.ones(800), np.repeat([0, 1], 400))
     assert found == pytest.approx((-1 + 0.5) / 2, abs=0.01)
 
 
@@ -122,7 +122,7 @@ def test_share_is_matched_whatever_the_weights():
     rng = np.random.default_rng(0)
     label = rng.integers(0, 2, 4000)
     decision, weight = rng.standard_normal(4000) + label, rng.uniform(0.5, 3, 4000)
-    called = weight @ (decision > share_threshold(decision, label, weight, np.zeros(4000)))
+    called = weight @ (decision > quantile_threshold(decision, label, weight, np.zeros(4000)))
     assert called == pytest.approx(weight @ label, rel=2e-3)
 
 
@@ -132,11 +132,11 @@ def test_threshold_is_the_mean_of_those_of_the_images():
     decision, weight = rng.standard_normal(2000) + label - image**2, np.ones(2000)
     label[image == 2] = 0  # no pixel of the second class: no threshold of its own
     alone = [
-        share_threshold(decision[mine], label[mine], weight[mine], image[mine])
+        quantile_threshold(decision[mine], label[mine], weight[mine], image[mine])
         for mine in (image == 0, image == 1, image == 3)
     ]
-    assert share_threshold(decision, label, weight, image) == pytest.approx(np.mean(alone))
+    assert quantile_threshold(decision, label, weight, image) == pytest.approx(np.mean(alone))
     one_class_each = np.where(image == 0, 1, 0)
-    assert share_threshold(decision, one_class_each, weight, image) == pytest.approx(
-        share_threshold(decision, one_class_each, weight, np.zeros(2000))
+    assert quantile_threshold(decision, one_class_each, weight, image) == pytest.approx(
+        quantile_threshold(decision, one_class_each, weight, np.zeros(2000))
     )
