@@ -72,9 +72,12 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Gen
 
         def work_alone() -> None:
             _mine.n_threads = 1
-            # Torch's threads are OpenMP's, which are each thread's own affair once torch has set them up.
             if "torch" in sys.modules:
-                sys.modules["torch"].get_num_threads()
+                # another thread may be importing torch at this moment: the statement waits until it is whole
+                import torch
+
+                # torch sets up OpenMP threads here; afterwards each thread limits its own
+                torch.get_num_threads()
             controller.limit(limits=1, user_api="openmp")
 
         with ThreadPoolExecutor(n_threads, initializer=work_alone) as executor:

@@ -123,3 +123,20 @@ def test_linear_algebra_gets_its_threads_back_if_the_results_are_left(n_threads)
         assert next(found) == 0
     assert blas_threads() == {n_threads}
     assert count_threads() == n_threads
+
+
+def test_a_library_may_be_imported_by_the_first_worker(tmp_path):
+    """Workers that start while torch is being imported wait for it."""
+    (tmp_path / "torch.py").write_text(
+        "import time\ntime.sleep(0.5)\n\ndef get_num_threads():\n    return 1\n"
+    )
+    script = (
+        "import importlib, segkit._threads as t\n"
+        "t.count_threads = lambda: 16\n"
+        "names = t.in_threads(lambda _: importlib.import_module('torch').__name__, range(32))\n"
+        "assert list(names) == ['torch'] * 32\n"
+    )
+    path = [str(tmp_path), *sys.path]
+    subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:] = {path!r}\n{script}"], check=True, timeout=60
+    )

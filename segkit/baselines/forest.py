@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 
-from segkit._common import FloatArray, Progress
+from segkit._common import FloatArray, Progress, pass_on
 from segkit.features import FilterBank, MultiscaleBank
 from segkit.images import UNLABELLED
 from segkit.images.sampling import draw_pixels
@@ -89,7 +89,7 @@ class PixelForest(BaseSegmenter):
         )
         self.forest_.fit(np.concatenate(rows), drawn.label, sample_weight=drawn.weight)
 
-    def _scores(self, image: FloatArray) -> FloatArray:
+    def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:  # noqa: ARG002
         """Share of the trees that vote for each class, (H, W, n_classes)."""
         height, width = image.shape[:2]
         stacks = self.bank_.maps(image)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, Progress, is_whole
+from segkit._common import FloatArray, Progress, is_whole, pass_on
 from segkit.baselines.augment import CropSampler
 from segkit.errors import ConfigError, OutputError
 from segkit.evaluation.metrics import score_masks
@@ -183,7 +183,7 @@ class NetSegmenter(BaseSegmenter):
         batch = torch.from_numpy(self._normalise(images)).to(self.device_)
         return batch.permute(0, 3, 1, 2).contiguous()
 
-    def _scores(self, image: FloatArray) -> FloatArray:
+    def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:  # noqa: ARG002
         """Probabilities of an image mirrored at its far edges to multiples of the network's stride."""
         import torch
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
-from segkit._common import FloatArray
+from segkit._common import FloatArray, Progress, pass_on
 from segkit.errors import InputError
 from segkit.features.tiles import Tile, cut
 
@@ -149,6 +149,13 @@ class FilterBank(BaseEstimator, ABC):
         """Count the channels; a bank that can do so without naming them overrides this."""
         return len(self.channels(n_image_channels))
 
+    def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
+        """Stride in pixels of each channel's map, in channel order; 1 unless a bank overrides it."""
+        out = np.ones(self.n_channels(n_image_channels))
+        for stack in self.maps(np.zeros((128, 128, n_image_channels), dtype=np.float32)):  # TODO
+            out[stack.indices] = stack.stride
+        return out
+
     @property
     def label(self) -> str:
         """What the bank is called where one is told from another; not all of its options."""
@@ -215,8 +222,27 @@ class FilterBank(BaseEstimator, ABC):
         rows: NDArray[Any],
         cols: NDArray[Any],
         channels: NDArray[np.intp] | None = None,
+        *,
+        progress: Progress = pass_on,
     ) -> FloatArray:
-        """Features at n pixel positions, bilinear between map cells; returns (n, n_channels)."""
+        """Read features at n pixel positions, bilinearly between map cells.
+
+        Parameters
+        ----------
+        image : array-like of shape (H, W) or (H, W, C), float in [0, 1]
+            The image.
+        rows, cols : ndarray of shape (n,)
+            Positions in pixels; fractions are allowed.
+        channels : ndarray of int, optional
+            Wanted channels; all by default.
+        progress : callable, optional
+            Follows the tiles of a large image.
+
+        Returns
+        -------
+        ndarray of shape (n, n_channels), float32
+            Features.
+        """
         image, rows, cols = as_image(image), np.asarray(rows), np.asarray(cols)
         tiles = self.tiles(image.shape)
         if len(tiles) == 1:
@@ -225,7 +251,7 @@ class FilterBank(BaseEstimator, ABC):
         inside = [
             np.clip(at, 0, length - 1) for at, length in zip((rows, cols), image.shape[:2], strict=True)
         ]
-        for tile in tiles:
+        for tile in progress(tiles, "Tiles"):
             mine = tile.holds(*inside)
             if mine.any():
                 top, left = (seen.start for seen in tile.seen)

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 from sklearn.utils import check_random_state
 
-from segkit._common import FloatArray, is_whole
+from segkit._common import FloatArray, Progress, is_whole, pass_on
 from segkit.errors import ConfigError, InputError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, rotation_matrices
 from segkit.features.patches import (
@@ -222,12 +222,14 @@ class OrbitBank(FilterBank):
         rows: NDArray[Any],
         cols: NDArray[Any],
         channels: NDArray[np.intp] | None = None,
+        *,
+        progress: Progress = pass_on,
     ) -> FloatArray:
         """Features at n pixels, of their patches only if every pixel has one; see `FilterBank.sample`."""
         self._check()
         rows, cols = np.asarray(rows), np.asarray(cols)
         if self.stride > 1 or not np.issubdtype(np.result_type(rows, cols), np.integer):
-            return super().sample(image, rows, cols, channels)
+            return super().sample(image, rows, cols, channels, progress=progress)
         image = as_image(image)
         return self._embed(image, rows, cols, self._wanted(channels, image.shape[2]))
 

@@ -8,8 +8,9 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 
-from segkit._common import FloatArray
+from segkit._common import FloatArray, Progress, pass_on
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, as_slice
 from segkit.features.tiles import Tile, whole
@@ -23,6 +24,11 @@ class StackedBank(FilterBank):
     banks : sequence of FilterBank
         The banks, at least one, none of them stacked itself. Channels are named after their bank's place
         where names would repeat.
+
+    Attributes
+    ----------
+    banks_ : list of FilterBank
+        Copies of the banks, fitted or with given weights. The banks themselves are left alone.
 
     Examples
     --------
@@ -38,8 +44,7 @@ class StackedBank(FilterBank):
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
         """Channels of all banks, in their order."""
-        self._check()
-        channels = [bank.channels(n_image_channels) for bank in self.banks]
+        channels = [bank.channels(n_image_channels) for bank in self._used]
         names = [channel.name for part in channels for channel in part]
         if len(set(names)) == len(names):
             return tuple(channel for part in channels for channel in part)
@@ -51,31 +56,30 @@ class StackedBank(FilterBank):
 
     def n_channels(self, n_image_channels: int = 3) -> int:
         """Count the channels."""
-        self._check()
-        return sum(bank.n_channels(n_image_channels) for bank in self.banks)
+        return sum(bank.n_channels(n_image_channels) for bank in self._used)
+
+    def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
+        """Stride in pixels of each channel's map."""
+        return np.concatenate([bank.strides(n_image_channels) for bank in self._used])
 
     @property
     def label(self) -> str:
         """Titles of the banks."""
-        self._check()
-        return " + ".join(bank.label for bank in self.banks)
+        return " + ".join(bank.label for bank in self._used)
 
     @property
     def halo(self) -> int:
         """Largest halo of the banks."""
-        self._check()
-        return max(bank.halo for bank in self.banks)
+        return max(bank.halo for bank in self._used)
 
     @property
     def alignment(self) -> int:
         """Least common multiple of the banks' alignments."""
-        self._check()
-        return math.lcm(*(bank.alignment for bank in self.banks))
+        return math.lcm(*(bank.alignment for bank in self._used))
 
     def tiles(self, shape: tuple[int, ...]) -> list[Tile]:
         """Cut an image into tiles that suit all banks; see `FilterBank.tiles`."""
-        self._check()
-        if any(len(bank.tiles(shape)) == 1 for bank in self.banks):
+        if any(len(bank.tiles(shape)) == 1 for bank in self._used):
             return [whole(shape)]
         return super().tiles(shape)
 
@@ -86,10 +90,9 @@ class StackedBank(FilterBank):
         return [(bank, channels[mine]) for _, bank, _, mine in self._split(channels, n_image_channels)]
 
     def fit(self, images: Sequence[ArrayLike]) -> Self:
-        """Let each bank learn from the images."""
+        """Let a copy of each bank learn from the images."""
         self._check()
-        for bank in self.banks:
-            bank.fit(images)
+        self.banks_ = [clone(bank).fit(images) for bank in self.banks]
         return self
 
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
@@ -108,19 +111,22 @@ class StackedBank(FilterBank):
         rows: NDArray[Any],
         cols: NDArray[Any],
         channels: NDArray[np.intp] | None = None,
+        *,
+        progress: Progress = pass_on,
     ) -> FloatArray:
-        """Features at n pixel positions; see `FilterBank.sample`."""
+        """Read features at n pixel positions; see `FilterBank.sample`."""
         image = as_image(image)
         wanted = self._wanted(channels, image.shape[2])
         out = np.empty((np.size(rows), wanted.size), dtype=np.float32)
         for _, bank, start, mine in self._split(wanted, image.shape[2]):
-            out[:, as_slice(np.flatnonzero(mine))] = bank.sample(image, rows, cols, wanted[mine] - start)
+            features = bank.sample(image, rows, cols, wanted[mine] - start, progress=progress)
+            out[:, as_slice(np.flatnonzero(mine))] = features
         return out
 
     @property
     def learns_weights(self) -> bool:
         """Whether any of the banks learns from images."""
-        return any(bank.learns_weights for bank in self.banks)
+        return any(bank.learns_weights for bank in self._used)
 
     def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
         """Weights that the banks need for these channels, named after their bank's place."""
@@ -132,8 +138,10 @@ class StackedBank(FilterBank):
         }
 
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
-        """Give the banks their weights."""
-        for place, bank in enumerate(self.banks):
+        """Give copies of the banks their weights."""
+        self._check()
+        self.banks_ = [clone(bank) for bank in self.banks]
+        for place, bank in enumerate(self.banks_):
             mine = {
                 name.partition("/")[2]: weight
                 for name, weight in weights.items()
@@ -142,12 +150,18 @@ class StackedBank(FilterBank):
             if mine:
                 bank.use_weights(mine)
 
+    @property
+    def _used(self) -> Sequence[FilterBank]:
+        """Fitted banks, or the given ones before a fit."""
+        self._check()
+        return getattr(self, "banks_", self.banks)
+
     def _split(
         self, wanted: NDArray[np.intp], n_image_channels: int
     ) -> Iterator[tuple[int, FilterBank, int, NDArray[np.bool_]]]:
         """Banks that are needed: place, bank, number of its first channel, which of the wanted are its own."""
         start = 0
-        for place, bank in enumerate(self.banks):
+        for place, bank in enumerate(self._used):
             stop = start + bank.n_channels(n_image_channels)
             mine = (start <= wanted) & (wanted < stop)
             if mine.any():

@@ -33,8 +33,8 @@ class BaseSegmenter(BaseEstimator, ABC):
         """Learn from images (H, W, C) and class ids (H, W), `segkit.images.UNLABELLED` where not annotated."""
 
     @abstractmethod
-    def _scores(self, image: FloatArray) -> FloatArray:
-        """Scores of the classes at each pixel of an image that was checked."""
+    def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:
+        """Scores of the classes at each pixel of a checked image; the progress follows the tiles of a large one."""
 
     @abstractmethod
     def _labels(self, scores: FloatArray) -> NDArray[np.intp]:
@@ -101,7 +101,13 @@ class BaseSegmenter(BaseEstimator, ABC):
         """
         return self._each(images, lambda image: self._probabilities(self._scores(image)))
 
-    def predict(self, images: ArrayLike | Sequence[ArrayLike], *, return_proba: bool = False) -> Any:
+    def predict(
+        self,
+        images: ArrayLike | Sequence[ArrayLike],
+        *,
+        return_proba: bool = False,
+        progress: Progress | None = None,
+    ) -> Any:
         """Class of each pixel.
 
         Parameters
@@ -110,6 +116,8 @@ class BaseSegmenter(BaseEstimator, ABC):
             As for `predict_proba`.
         return_proba : bool, default=False
             Whether to return the probabilities too, at no further cost.
+        progress : callable, optional
+            As for `fit`; it follows the tiles of a large image.
 
         Returns
         -------
@@ -119,7 +127,7 @@ class BaseSegmenter(BaseEstimator, ABC):
         """
 
         def classify(image: FloatArray) -> Any:
-            scores = self._scores(image)
+            scores = self._scores(image, progress or pass_on)
             labels = self.classes_[self._labels(scores)]
             return (labels, self._probabilities(scores)) if return_proba else labels
 

@@ -98,9 +98,10 @@ def predict_folder(
     _refuse_leftovers([path for job in jobs for path in job.others if path.exists()])
     for path in written:
         refuse_unwritable(path)
-    for job in (progress or pass_on)(jobs, "Segmenting"):
+    follow = progress or pass_on
+    for job in follow(jobs, "Segmenting"):
         pages = read_image(job.source)
-        masks, probabilities = zip(*segmenter.predict(pages, return_proba=True), strict=True)
+        masks, probabilities = zip(*segmenter.predict(pages, return_proba=True, progress=follow), strict=True)
         write_mask(job.mask, _stack(masks))
         if job.probability is not None:
             write_probability(job.probability, _stack([_planes(page) for page in probabilities]))

@@ -1,15 +1,16 @@
-"""What training images tell about other images: each is held out in turn, several at once where there are many.
+"""Held-out judging: penalty, threshold and bank are chosen on training images that the classifier has not seen.
 
-Pixels of one image are alike, so a penalty or a threshold is judged on images (or, of a single image, blocks)
-of which nothing was seen by the classifier, nor by the scales, channels and kernels learnt before it. Two things are not
-apart: a class weighs as much as it has pixels in all images, and the threshold of an image comes from decisions on the
-others, some by classifiers that learnt from it.
+Pixels of one image are alike. So images (blocks, of a single image) are held out in turn of all that is learnt from labels:
+channels, scales, kernels and classifier. Two quantities still use held-out images: class weights, and the threshold of an
+image, which comes from held-out decisions on the others.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import closing
+from copy import copy
 from dataclasses import dataclass
 from math import log10, sqrt
 from typing import Any
@@ -17,132 +18,93 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
-from sklearn.base import clone
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils.validation import has_fit_parameter
 
 from segkit._common import FloatArray, Progress
 from segkit._threads import in_threads
-from segkit.classifier.svm import LinearSVM
-from segkit.evaluation.metrics import confusion, iou_of
-from segkit.images.sampling import PixelSample
-from segkit.kernels import KernelMixture
-from segkit.segmentation.threshold import best_threshold, image_threshold, quantile_threshold, weight_of_otsu
+from segkit.classifier.pixel_classifier import PixelClassifier
+from segkit.classifier.platt import PlattScaling
+from segkit.evaluation.metrics import confusion, dice_of, iou_of
+from segkit.features import FilterBank
+from segkit.features.normalised import NormalisedBank
+from segkit.images.sampling import PixelSample, assign_folds, pixel_groups
+from segkit.segmentation.summary import HeldOutScores
+from segkit.segmentation.threshold import best_threshold, label_pixels, quantile_threshold, weight_of_otsu
 
 IntArray = NDArray[np.intp]
-# The penalty of one image; that of n is smaller by sqrt(n). Images, not their pixels, are independent draws, and of n of
-# these a penalty of order 1 / sqrt(n) learns at the optimal rate where nothing is known of the target but that its
+
+N_FOLDS = 5
+# Bytes that all channels of all pixels may take.
+MEMORY_LIMIT = 2**28
+# Penalty for one image; that for n images is smaller by sqrt(n). Images, not their pixels, are independent draws, and a
+# penalty of order 1 / sqrt(n) learns from n of them at the optimal rate where nothing is known of the target but that its
 # norm is finite (A. Caponnetto, E. De Vito, Found. Comput. Math. 7, 2007, theorem 1 with b = c = 1).
 PENALTY_OF_ONE_IMAGE = 1e-3
-# How sure it must be that another penalty does better.
+# Confidence of the test that another penalty is better.
 CONFIDENCE = 0.95
-# Relative duality gap of the classifiers that judge.
+# Relative duality gap of the judging classifiers; they are compared, not kept.
 TOL = 1e-3
 # Fewer values have no interval: Student's t of two says nothing.
 FEWEST_FOR_INTERVAL = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Recipe:
-    """Everything that is learnt from labels, to be learnt anew where an image is held out.
+class Choice:
+    """Settings chosen on held-out pixels.
 
     Parameters
     ----------
-    selector : estimator
-        Which channels to keep, with ``get_support``.
-    kernels : KernelMixture
-        Kernels of the standardised channels.
-    svm : LinearSVM
-        Its options; ``C`` is set by the penalties.
-    gaussian : ndarray of shape (n_channels,), bool, or None
-        Of all channels those that Gaussians may see, for kernels that ask for ``gaussian_columns``.
+    penalty : float
+        Lambda of eq. 7.17.
+    threshold : float
+        Decision above which a pixel is of the second of two classes.
+    otsu_weight : float
+        Weight of Otsu's threshold of an image, see `segkit.segmentation.threshold.image_threshold`.
+    platt : PlattScaling
+        Fitted on the held-out decisions at that penalty.
+    scores : HeldOutScores
+        Scores at that penalty.
     """
 
-    selector: Any
-    kernels: KernelMixture
-    svm: LinearSVM
-    gaussian: NDArray[np.bool_] | None = None
-
-    def decide(
-        self,
-        X: FloatArray,
-        drawn: PixelSample,
-        groups: IntArray,
-        penalties: Sequence[float],
-        unseen: FloatArray,
-    ) -> FloatArray:
-        """Decide on unseen pixels by classifiers of the drawn ones.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_channels), float32
-            All channels of the drawn pixels, as the bank gives them.
-        drawn : PixelSample
-            The pixels.
-        groups : ndarray of shape (n,), int
-            Image or block of each.
-        penalties : sequence of float
-            Values of lambda (eq. 7.17).
-        unseen : ndarray of shape (m, n_channels), float32
-            Channels of the others.
-
-        Returns
-        -------
-        ndarray of shape (n_penalties, m, n_planes), float32
-            Decisions at each penalty.
-        """
-        kept = fit_grouped(clone(self.selector), X, drawn.label, groups).get_support(indices=True)
-        rows, others = X.take(kept, axis=1), unseen.take(kept, axis=1)
-        scaler = StandardScaler().fit(rows, sample_weight=drawn.weight)
-        rows, others = scaler.transform(rows), scaler.transform(others)
-        kernels = clone(self.kernels)
-        if self.gaussian is not None:
-            kernels.set_params(gaussian_columns=self.gaussian[kept])
-        fit_grouped(kernels, rows, drawn.label, groups)
-        judges = (
-            clone(self.svm)
-            .set_params(tol=TOL)
-            .path(
-                kernels.transform(rows),
-                drawn.label,
-                [1 / (len(rows) * penalty) for penalty in penalties],
-                drawn.weight,
-            )
-        )
-        return np.stack([kernels.dot(others, judge.coef_) + judge.intercept_ for judge in judges])
+    penalty: float
+    threshold: float
+    otsu_weight: float
+    platt: PlattScaling
+    scores: HeldOutScores
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Decisions of pixels by classifiers that saw nothing of their image or block.
+    """Decisions on pixels by classifiers that saw nothing of their image or block.
 
     Parameters
     ----------
     penalties : sequence of float
         Values of lambda (eq. 7.17), falling.
-    decisions : ndarray of shape (n_penalties, n, n_planes), float32
+    decisions : ndarray of shape (n_penalties, n, n_outputs), float32
         Decisions at each penalty.
-    drawn : PixelSample
+    sample : PixelSample
         The pixels.
     fold : ndarray of shape (n,), int
         Fold in which each was held out.
-    n_classes : int
-        Number of classes.
     n_images : int
-        Number of training images, whether they could be judged or not.
+        Number of training images, those that could not be judged included.
     """
 
     penalties: Sequence[float]
     decisions: FloatArray
-    drawn: PixelSample
+    sample: PixelSample
     fold: IntArray
-    n_classes: int
     n_images: int
 
     @property
+    def n_classes(self) -> int:
+        """Number of classes; two share one output."""
+        return max(2, int(self.decisions.shape[2]))
+
+    @property
     def has_all_classes(self) -> bool:
-        """Whether each class has pixels that were held out."""
-        return np.unique(self.drawn.label).size == self.n_classes
+        """Whether each class has held-out pixels."""
+        return np.unique(self.sample.label).size == self.n_classes
 
     def choose(self, rule: str) -> Choice:
         """Choose penalty and threshold.
@@ -150,53 +112,62 @@ class HeldOut:
         Parameters
         ----------
         rule : {"quantile+otsu", "quantile", "iou", "zero"}
-            How a threshold is found, see `segkit.Segmenter`.
+            How the threshold is found, see `segkit.Segmenter`.
 
         Returns
         -------
         Choice
-            The penalty and what goes with it. A few images say little about penalties, and the best of several is
-            often so by luck: of those that are not worse than the best beyond chance (by a one-sided paired t-test
-            over images or blocks) the one nearest to the usual one, by their ratio, is taken.
+            The penalty nearest, by ratio, to the usual one among those that are not significantly worse than the best
+            (one-sided paired t-test over images or blocks). A few images say little about penalties, and the best of
+            several is often so by luck.
         """
-        by_block = self.n_images == 1
-        region = np.unique(self.fold if by_block else self.drawn.image, return_inverse=True)[1]
-        scores = np.array([self._scores(plane, region, rule) for plane in self.decisions])
-        means = scores.mean(axis=1)
+        region = self._regions()
+        scored = [self._score(outputs, region, rule) for outputs in self.decisions]
+        scores = np.array([[entry["mean_iou"] for entry in entries] for entries in scored])
         good = [
             penalty for penalty, is_good in zip(self.penalties, _not_worse(scores), strict=True) if is_good
         ]
         chosen = self.penalties.index(usual_penalty(good, self.n_images))
-        summary = {
-            "regions": "blocks" if by_block else "images",
-            "n_regions": scores.shape[1],
-            "mean_iou": float(means[chosen]),
-            "interval": _interval(scores[chosen]),
-            "usual": float(usual_penalty(self.penalties, self.n_images)),
-            "by_lambda": {
-                f"{value:g}": float(mean) for value, mean in zip(self.penalties, means, strict=True)
-            },
-        }
-        threshold = self._threshold(self.decisions[chosen], region, rule)
-        own = weight_of_otsu(self.n_images) if self._takes_otsu(rule) else 0.0
+        decisions, sample = self.decisions[chosen], self.sample
         return Choice(
-            float(self.penalties[chosen]), threshold, own, self.decisions[chosen], self.drawn, summary
+            penalty=float(self.penalties[chosen]),
+            threshold=self._threshold(decisions, region, rule),
+            otsu_weight=weight_of_otsu(self.n_images) if self._uses_otsu(rule) else 0.0,
+            platt=PlattScaling().fit(decisions, sample.label, sample.weight),
+            scores=self._summarise(scores, chosen, scored[chosen]),
         )
 
-    def _scores(self, decisions: FloatArray, region: IntArray, rule: str) -> NDArray[np.float64]:
-        """Mean IoU of each region, at the threshold that the others speak for."""
+    @property
+    def _by_block(self) -> bool:
+        return self.n_images == 1
+
+    def _regions(self) -> IntArray:
+        """Give the number of the image, or of the block, of each pixel."""
+        return np.unique(self.fold if self._by_block else self.sample.image, return_inverse=True)[1]
+
+    def _score(self, decisions: FloatArray, region: IntArray, rule: str) -> list[dict[str, Any]]:
+        """Scores of each region, at the threshold of the other regions."""
         n_regions = region.max() + 1
-        own = weight_of_otsu(max(1, self.n_images - 1)) if self._takes_otsu(rule) else 0.0
-        scores = np.empty(n_regions)
+        otsu_weight = weight_of_otsu(max(1, self.n_images - 1)) if self._uses_otsu(rule) else 0.0
+        scored = []
         for index in range(n_regions):
             mine = region == index
             others = ~mine if n_regions > 1 else mine
             threshold = self._threshold(decisions, region, rule, others)
-            threshold = image_threshold(decisions[mine, 0], threshold, own, self.drawn.weight[mine])
-            scores[index] = self._iou(decisions, threshold, mine)
-        return scores
+            guess = label_pixels(decisions[mine], threshold, otsu_weight, self.sample.weight[mine])
+            counts = count_pixels(self.sample.subset(mine), guess, self.n_classes)
+            iou = iou_of(counts)
+            scored.append(
+                {
+                    "image": None if self._by_block else int(self.sample.image[mine][0]),
+                    "mean_iou": float(np.nanmean(iou)),
+                    "iou": _or_none(iou),
+                    "dice": _or_none(dice_of(counts)),
+                }
+            )
+        return scored
 
-    def _takes_otsu(self, rule: str) -> bool:
+    def _uses_otsu(self, rule: str) -> bool:
         return self.n_classes == 2 and rule == "quantile+otsu"
 
     def _threshold(
@@ -209,73 +180,145 @@ class HeldOut:
         if self.n_classes > 2 or rule == "zero":
             return 0.0
         rule_of = best_threshold if rule == "iou" else quantile_threshold
-        return rule_of(decisions[rows, 0], self.drawn.label[rows], self.drawn.weight[rows], region[rows])
+        sample = self.sample
+        return rule_of(decisions[rows, 0], sample.label[rows], sample.weight[rows], region[rows])
 
-    def _iou(self, decisions: FloatArray, threshold: float, rows: NDArray[np.bool_]) -> float:
-        """Mean IoU of some pixels, weighted to what they stand for."""
-        planes = decisions[rows]
-        guess = planes.argmax(axis=1) if self.n_classes > 2 else planes[:, 0] > threshold
-        counts = confusion(
-            self.drawn.label[rows], guess, self.n_classes, sample_weight=self.drawn.weight[rows]
+    def _summarise(
+        self, scores: NDArray[np.float64], chosen: int, scored: list[dict[str, Any]]
+    ) -> HeldOutScores:
+        means = scores.mean(axis=1)
+        objects = {name: [_mean_defined(entry[name][1:]) for entry in scored] for name in ("iou", "dice")}
+        return HeldOutScores(
+            regions="blocks" if self._by_block else "images",
+            n_regions=scores.shape[1],
+            mean_iou=float(means[chosen]),
+            interval=_interval(scores[chosen]),
+            by_lambda={f"{value:g}": float(mean) for value, mean in zip(self.penalties, means, strict=True)},
+            usual=float(usual_penalty(self.penalties, self.n_images)),
+            scores=scored,
+            object_iou=_mean_defined(objects["iou"]),
+            object_dice=_mean_defined(objects["dice"]),
+            object_iou_interval=_interval(_defined(objects["iou"])),
+            object_dice_interval=_interval(_defined(objects["dice"])),
         )
-        return float(np.nanmean(iou_of(counts)))
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
-    """What held-out pixels speak for.
+class Candidate:
+    """A fitted bank, the classifier for its channels, and the settings chosen for both.
 
     Parameters
     ----------
-    penalty : float
-        Lambda of eq. 7.17.
-    threshold : float
-        Decision above which a pixel is of the second of two classes.
-    otsu_weight : float
-        Share that Otsu's threshold of an image has in that of the image, see `image_threshold`.
-    decisions : ndarray of shape (n, n_planes), float32
-        Held-out decisions at that penalty.
-    drawn : PixelSample
-        Their pixels.
-    summary : dict
-        JSON-able: mean IoU over held-out images or blocks, its 95 % interval of Student's t (None of fewer than
-        three), the mean at each penalty, and which of them is nearest to the usual one.
+    bank : FilterBank
+        Fitted.
+    classifier : PixelClassifier
+        Channels are selected; the rest is not fitted.
+    choice : Choice or None
+        None if nothing was to be judged, or no class could be held out.
+    X : ndarray of shape (n, n_kept), float32, or None
+        Kept channels of the training pixels, if they were sampled.
+    seconds : dict of str to float
+        Duration of each step.
     """
 
-    penalty: float
-    threshold: float
-    otsu_weight: float
-    decisions: FloatArray
+    bank: FilterBank
+    classifier: PixelClassifier
+    choice: Choice | None
+    X: FloatArray | None
+    seconds: dict[str, float]
+
+    @property
+    def mean_iou(self) -> float:
+        """Mean IoU of held-out images or blocks; NaN without any."""
+        return float("nan") if self.choice is None else self.choice.scores.mean_iou
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """Pixels and settings that are the same for every bank.
+
+    Parameters
+    ----------
+    images : sequence of ndarray of shape (H, W, C), float32
+        Training images.
+    drawn : PixelSample
+        Pixels on which channels are selected and settings are judged.
+    training : PixelSample
+        Training pixels, sampled in the same pass if memory allows.
+    classifier : PixelClassifier
+        Not fitted.
+    normalization : {"image", "set"}
+        As for `NormalisedBank`.
+    penalties : sequence of float
+        Values of lambda (eq. 7.17) to judge, falling; none to judge nothing.
+    rule : str
+        Rule of the threshold, as for `HeldOut.choose`.
+    """
+
+    images: Sequence[FloatArray]
     drawn: PixelSample
-    summary: dict[str, Any]
+    training: PixelSample
+    classifier: PixelClassifier
+    normalization: str
+    penalties: Sequence[float]
+    rule: str
+
+    def run(self, bank: FilterBank, progress: Progress) -> Candidate:
+        """Fit a bank, select its channels, and judge them."""
+        start = time.perf_counter()
+        drawn, training = self.drawn, self.training
+        n_image_channels = self.images[0].shape[2]
+        normalised = NormalisedBank(bank.fit(self.images), self.normalization)
+        n_channels = bank.n_channels(n_image_channels)
+        # one pass over the images instead of two, where all channels of all pixels fit
+        at_once = 4 * n_channels * (drawn.label.size + training.label.size) <= MEMORY_LIMIT
+        X, *later = normalised.sample_draws(
+            self.images, [drawn, training] if at_once else [drawn], None, progress, "Filter bank"
+        )
+        groups = pixel_groups(drawn, self._shapes)
+        classifier = copy(self.classifier).select(X, drawn.label, groups)
+        classifier.allow_gaussians(bank.strides(n_image_channels) == 1)
+        selected = time.perf_counter()
+        choice = self._judge(X, groups, classifier, progress) if self.penalties else None
+        seconds = {"select": selected - start, "calibrate": time.perf_counter() - selected}
+        X_training = later[0].take(classifier.channels_, axis=1) if at_once else None
+        return Candidate(bank, classifier, choice, X_training, seconds)
+
+    def _judge(
+        self, X: FloatArray, groups: IntArray, classifier: PixelClassifier, progress: Progress
+    ) -> Choice | None:
+        fold = assign_folds(self.drawn, self._shapes, N_FOLDS)
+        held_out = hold_out(X, self.drawn, groups, fold, classifier, self.penalties, progress)
+        return held_out.choose(self.rule) if held_out.has_all_classes else None
+
+    @property
+    def _shapes(self) -> list[tuple[int, int]]:
+        return [image.shape[:2] for image in self.images]
 
 
 def hold_out(
     X: FloatArray,
-    drawn: PixelSample,
+    sample: PixelSample,
     groups: IntArray,
     fold: IntArray,
-    recipe: Recipe,
+    classifier: PixelClassifier,
     penalties: Sequence[float],
-    n_classes: int,
     progress: Progress,
 ) -> HeldOut:
-    """Decide on the pixels of each fold by classifiers of the others.
+    """Decide on the pixels of each fold by classifiers trained on the other folds.
 
     Parameters
     ----------
     X : ndarray of shape (n, n_channels), float32
         All channels, as the bank gives them.
-    drawn : PixelSample
-        The pixels.
+    sample : PixelSample
+        The pixels; each class has some.
     groups, fold : ndarray of shape (n,), int
         Image or block of each pixel, and the fold in which it is held out.
-    recipe : Recipe
-        What is learnt from the others.
+    classifier : PixelClassifier
+        Its parts are learnt anew for each fold, the selected channels too.
     penalties : sequence of float
         Values of lambda (eq. 7.17).
-    n_classes : int
-        Number of classes.
     progress : callable
         Wraps the folds.
 
@@ -284,16 +327,17 @@ def hold_out(
     HeldOut
         Without the pixels of folds whose others lack a class.
     """
-    import torch  # noqa: F401 -- the kernels will; loaded before the threads, it is kept to one core in each
+    import torch  # noqa: F401 -- the kernels need it; loaded before the threads, it keeps to one core in each
 
-    n_planes = 1 if n_classes == 2 else n_classes
-    decisions = np.full((len(penalties), len(X), n_planes), np.nan, dtype=np.float32)
+    n_classes = sample.label.max() + 1
+    n_outputs = 1 if n_classes == 2 else n_classes
+    decisions = np.full((len(penalties), len(X), n_outputs), np.nan, dtype=np.float32)
 
     def decide(index: int) -> None:
         others, held_out = fold != index, fold == index
-        if np.bincount(drawn.label[others], minlength=n_classes).min() >= 2:
-            decisions[:, held_out] = recipe.decide(
-                X[others], drawn.subset(others), groups[others], penalties, X[held_out]
+        if np.bincount(sample.label[others], minlength=n_classes).min() >= 2:
+            decisions[:, held_out] = _decide_on(
+                X[held_out], classifier, X[others], sample.subset(others), groups[others], penalties
             )
 
     folds = np.unique(fold)
@@ -301,23 +345,57 @@ def hold_out(
         for _ in progress(folds, "Held-out images"):
             next(done)
     judged = ~np.isnan(decisions[0, :, 0])
-    n_images = np.unique(drawn.image).size
-    return HeldOut(penalties, decisions[:, judged], drawn.subset(judged), fold[judged], n_classes, n_images)
+    n_images = np.unique(sample.image).size
+    return HeldOut(penalties, decisions[:, judged], sample.subset(judged), fold[judged], n_images)
+
+
+def count_pixels(sample: PixelSample, guess: IntArray, n_classes: int) -> NDArray[Any]:
+    """Count pixels by class and guess, each by its weight; (n_classes, n_classes)."""
+    return confusion(sample.label, guess, n_classes, sample_weight=sample.weight)
 
 
 def usual_penalty(penalties: Sequence[float], n_images: int) -> float:
-    """Give the penalty whose ratio to what is usual for so many images is nearest to 1, the larger of two."""
+    """Give the penalty nearest, by ratio, to the usual one for so many images; the larger of two as near."""
     usual = PENALTY_OF_ONE_IMAGE / sqrt(n_images)
     return min(penalties, key=lambda value: (round(abs(log10(value / usual)), 9), -value))
 
 
-def fit_grouped(estimator: Any, X: FloatArray, y: NDArray[Any], groups: IntArray) -> Any:
-    """Fit an estimator, with groups if it takes them."""
-    return estimator.fit(X, y, groups) if has_fit_parameter(estimator, "groups") else estimator.fit(X, y)
+def can_be_compared(candidates: Sequence[Candidate]) -> bool:
+    """Tell whether there are several candidates, and two images or more were held out."""
+    choice = candidates[0].choice
+    return len(candidates) > 1 and choice is not None and choice.scores.n_regions > 1
+
+
+def best_index(candidates: Sequence[Candidate]) -> int:
+    """Give the place of the highest mean IoU on held-out images; the first of equals, and where none can be compared.
+
+    No significance test, unlike penalties: no bank is preferred a priori.
+    """
+    if not can_be_compared(candidates):
+        return 0
+    return int(np.argmax([candidate.mean_iou for candidate in candidates]))
+
+
+def _decide_on(
+    unseen: FloatArray,
+    classifier: PixelClassifier,
+    X: FloatArray,
+    sample: PixelSample,
+    groups: IntArray,
+    penalties: Sequence[float],
+) -> FloatArray:
+    """Decide on unseen pixels by a classifier for each penalty; (n_penalties, n_unseen, n_outputs)."""
+    judge = copy(classifier).select(X, sample.label, groups)
+    kept = judge.channels_
+    judges = judge.path(
+        X.take(kept, axis=1), sample.label, sample.weight, groups, penalties=penalties, tol=TOL
+    )
+    unseen = unseen.take(kept, axis=1)
+    return np.stack([judge.decision_function(unseen) for judge in judges])
 
 
 def _not_worse(scores: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Tell for each row of paired scores whether it is not worse than the best beyond chance."""
+    """Tell for each row of paired scores whether it is not significantly worse than the best."""
     n = scores.shape[1]
     if n < 2:
         return np.ones(len(scores), dtype=bool)
@@ -332,3 +410,17 @@ def _interval(scores: NDArray[np.float64]) -> list[float] | None:
         return None
     ends = np.mean(scores) + stats.sem(scores) * stats.t.ppf([0.025, 0.975], scores.size - 1)
     return [float(end) for end in np.clip(ends, 0, 1)]
+
+
+def _or_none(values: NDArray[np.float64]) -> list[float | None]:
+    """Give numbers that JSON can hold; undefined ones are None."""
+    return [None if np.isnan(value) else float(value) for value in values]
+
+
+def _defined(values: Sequence[float | None]) -> NDArray[np.float64]:
+    return np.array([value for value in values if value is not None])
+
+
+def _mean_defined(values: Sequence[float | None]) -> float | None:
+    found = _defined(values)
+    return float(found.mean()) if found.size else None

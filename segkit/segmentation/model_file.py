@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from importlib.metadata import version
 from math import isfinite
 from pathlib import Path
@@ -18,31 +19,22 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from segkit import __version__
+from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
-from segkit.classifier.svm import LinearSVM
 from segkit.errors import InputError, ModelFileError, OutputError
-from segkit.features import Channel, bank_to_dict
+from segkit.features import Channel, FilterBank, bank_to_dict
 from segkit.features.registry import plain
 from segkit.images import LabelMap
 from segkit.images.write import atomic
-from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.segmentation.base import mask_values
+from segkit.segmentation.summary import TrainingSummary
 from segkit.segmentation.threshold import RENAMED_THRESHOLDS
 
-FORMAT_VERSION = 6
-READABLE = (1, 2, 3, 4, 5, 6)
+FORMAT_VERSION = 7
+READABLE = (1, 2, 3, 4, 5, 6, 7)
 SUFFIX = ".segkit"
 _KEY = "segkit"
-Arrays = dict[str, NDArray[Any]]
-KERNELS: dict[str, type[KernelMixture]] = {
-    "linear": LinearMixture,
-    "linear+gaussian": LinearGaussianMixture,
-    "mixture": MixtureRFF,
-}
-# Parameters that a format was the last not to know, and what they were then.
-LATER: dict[int, dict[str, Any]] = {1: {"lambdas": None, "normalization": "set"}, 3: {"smallest_region": 0.0}}
-
-PARAMETERS = (
+_PARAMETERS = (
     "lambdas",
     "normalization",
     "selection_pixels",
@@ -53,6 +45,7 @@ PARAMETERS = (
     "unlabelled",
     "random_state",
 )
+Arrays = dict[str, NDArray[Any]]
 
 
 def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
@@ -145,7 +138,27 @@ def package_versions() -> dict[str, str]:
     return {"segkit": __version__} | {name: version(name) for name in packages}
 
 
-def to_stored(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Arrays]:
+def upgrade(header: dict[str, Any], path: str) -> None:
+    """Give the header of an earlier format the entries of the present one.
+
+    Parameters
+    ----------
+    header : dict
+        Header of a model file; it is changed.
+    path : str
+        Where it comes from, for messages.
+
+    Raises
+    ------
+    ModelFileError
+        If its bank no longer exists.
+    """
+    for last_version, function in _UPGRADES:
+        if header["format_version"] <= last_version:
+            function(header, path)
+
+
+def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Arrays]:
     """Describe a fitted segmenter.
 
     Parameters
@@ -158,47 +171,43 @@ def to_stored(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], A
     Returns
     -------
     header : dict
-        What can be JSON: the bank, the kept channels, label map, threshold, kernels, parameters, summary.
+        JSON-able: bank, kept channels, label map, threshold, kernels, parameters, summary, versions.
     arrays : dict of ndarray
         The arrays by name.
     """
-    weights = segmenter.bank_.weights_used(segmenter._kept, segmenter.n_image_channels_)
-    kernels, arrays = segmenter.kernels_.to_state()
+    classifier, bank = segmenter.classifier_, segmenter.bank_
+    weights = bank.weights_used(classifier.channels_, segmenter.n_image_channels_)
+    kernels, arrays = classifier.to_state()
     header = {
-        "bank": bank_to_dict(segmenter.bank_),
+        "bank": bank_to_dict(bank),
         "weights_sha256": digest_arrays(weights) if weights else None,
         "channels": [list(channel) for channel in segmenter.channels_],
         "n_image_channels": segmenter.n_image_channels_,
+        "normalization": segmenter.normalization_,
         "label_map": segmenter.label_map_.to_dict(),
         "threshold": segmenter.threshold_,
         "otsu_weight": segmenter.otsu_weight_,
         "least_areas": segmenter.least_areas_.tolist(),
-        "kernels": {
-            "kind": next(kind for kind, cls in KERNELS.items() if type(segmenter.kernels_) is cls),
-            **kernels,
-        },
-        "parameters": {name: plain(getattr(segmenter, name)) for name in PARAMETERS},
-        "summary": segmenter.summary_,
+        "kernels": kernels,
+        "parameters": {name: plain(getattr(segmenter, name)) for name in _PARAMETERS},
+        "summary": segmenter.summary_.to_dict(),
         "versions": package_versions(),
     }
-    stored = {f"kernels.{name}": array for name, array in arrays.items()}
-    stored |= {"svm.coef": segmenter.svm_.coef_, "svm.intercept": segmenter.svm_.intercept_}
-    stored |= {"scaler.mean": segmenter._mean, "scaler.scale": segmenter._scale}
-    stored |= {"platt.slope": segmenter.platt_.slope_, "platt.intercept": segmenter.platt_.intercept_}
-    if embed_weights or segmenter.bank_.learns_weights:
-        stored |= {f"weights.{name}": array for name, array in weights.items()}
-    return header, stored
+    arrays |= {"platt.slope": segmenter.platt_.slope_, "platt.intercept": segmenter.platt_.intercept_}
+    if embed_weights or bank.learns_weights:
+        arrays |= {f"weights.{name}": array for name, array in weights.items()}
+    return header, arrays
 
 
 def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -> None:
-    """Give a segmenter the fitted state that `to_stored` described.
+    """Give a segmenter the fitted state that `describe` described.
 
     Parameters
     ----------
     segmenter : Segmenter
         Made of the stored bank and parameters, not fitted.
     header : dict
-        What can be JSON.
+        Header of the present format.
     arrays : dict of ndarray
         The arrays by name.
     path : str
@@ -209,73 +218,117 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     ModelFileError
         If the arrays do not fit each other, or the bank's weights are not those of the training.
     """
-    if header["format_version"] < 6 and _is_averaged(header["bank"]):
+    segmenter.n_image_channels_ = header["n_image_channels"]
+    segmenter.bank_ = _restore_bank(segmenter.bank, arrays, path)
+    segmenter.normalization_ = header["normalization"]
+    segmenter.channels_ = tuple(Channel(name, group) for name, group in header["channels"])
+    kept = _positions(segmenter.channels_, segmenter.bank_.channels(segmenter.n_image_channels_))
+    _check_weights(segmenter, kept, header, path)
+    segmenter.label_map_ = LabelMap.from_dict(header["label_map"])
+    segmenter.classes_ = mask_values(segmenter.label_map_)
+    segmenter.classifier_ = PixelClassifier.from_state(kept, header["kernels"], arrays)
+    segmenter.platt_ = PlattScaling.from_arrays(arrays["platt.slope"], arrays["platt.intercept"])
+    segmenter.threshold_, segmenter.otsu_weight_ = header["threshold"], header["otsu_weight"]
+    segmenter.least_areas_ = np.array(header["least_areas"], dtype=np.float64)
+    segmenter.summary_ = TrainingSummary.from_dict(header["summary"])
+    segmenter.lambda_, segmenter.held_out_ = segmenter.summary_.penalty, segmenter.summary_.held_out
+    if faults := _misfits(segmenter, arrays):
+        raise ModelFileError(
+            f"{path}: these do not fit the rest: {', '.join(faults)}; copy it anew or train again"
+        )
+
+
+def _restore_bank(bank: FilterBank, arrays: Arrays, path: str) -> FilterBank:
+    """Copy a bank and give it the weights that are among the arrays."""
+    restored: FilterBank = clone(bank)
+    weights = {
+        name.removeprefix("weights."): array for name, array in arrays.items() if name.startswith("weights.")
+    }
+    if weights:
+        try:
+            restored.use_weights(weights)
+        except InputError as error:
+            raise ModelFileError(f"{path}: {error}") from error
+    return restored
+
+
+def _positions(channels: Sequence[Channel], known: Sequence[Channel]) -> NDArray[np.intp]:
+    """Position of each channel among those of the bank, by name."""
+    position = {channel.name: index for index, channel in enumerate(known)}
+    return np.array([position[channel.name] for channel in channels])
+
+
+def _check_weights(segmenter: Any, kept: NDArray[np.intp], header: dict[str, Any], path: str) -> None:
+    """Refuse other weights than those of the training."""
+    used = segmenter.bank_.weights_used(kept, segmenter.n_image_channels_)
+    if (digest_arrays(used) if used else None) == header["weights_sha256"]:
+        return
+    if segmenter.bank_.learns_weights:
+        what, cure = "learnt weights", "copy it anew"
+    else:
+        what = "network weights"
+        cure = f"give back {' and '.join(_weight_files(header['bank']))} as they were"
+    raise ModelFileError(f"{path}: its {what} are not those it was trained with; {cure}, or train again")
+
+
+def _misfits(segmenter: Any, arrays: Arrays) -> list[str]:
+    """Name the parts of a restored segmenter that do not fit the others."""
+    n_classes = segmenter.classes_.size
+    n_outputs = 1 if n_classes == 2 else n_classes
+    shapes = segmenter.classifier_.state_shapes(n_classes)
+    shapes |= {"platt.slope": (n_outputs,), "platt.intercept": (n_outputs,)}
+    least, threshold, otsu_weight = segmenter.least_areas_, segmenter.threshold_, segmenter.otsu_weight_
+    fits = {name: arrays[name].shape == shape for name, shape in shapes.items()}
+    fits |= {
+        "least_areas": least.shape == (n_classes, 2) and bool((least >= 0).all()),
+        "channels": bool((np.diff(segmenter.classifier_.channels_) > 0).all()),
+        "threshold": isinstance(threshold, float) and isfinite(threshold),
+        "otsu_weight": isinstance(otsu_weight, float) and 0 <= otsu_weight <= 1,
+        "normalization": segmenter.normalization_ in ("image", "set"),
+    }
+    return [name for name, is_fit in fits.items() if not is_fit]
+
+
+def _weight_files(bank: dict[str, Any]) -> list[str]:
+    """Name the files that the network weights of a stored bank come from."""
+    if "banks" in bank:
+        return [file for part in bank["banks"] for file in _weight_files(part)]
+    return [f"the file {bank['weights']}"] if "weights" in bank else []
+
+
+def _upgrade_1(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
+    """Format 2 added the choice of the penalty, normalisation by image, and linear kernels."""
+    header["parameters"] = {"lambdas": None, "normalization": "set"} | header["parameters"]
+    header["kernels"] = {"kind": "mixture"} | header["kernels"]
+
+
+def _upgrade_3(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
+    """Format 4 added the least areas of regions."""
+    header["parameters"]["smallest_region"] = 0.0
+    n_classes = LabelMap.from_dict(header["label_map"]).n_classes
+    header["least_areas"] = [[0.0, 0.0]] * n_classes
+
+
+def _upgrade_4(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
+    """Format 5 added the part of each image in its threshold."""
+    header["otsu_weight"] = 0.0
+
+
+def _upgrade_5(header: dict[str, Any], path: str) -> None:
+    """Format 6 averages over turns otherwise."""
+    if _is_averaged(header["bank"]):
         raise ModelFileError(
             f"{path}: its features are averaged over turns as up to format version 5, no longer known; "
             f"train it anew, or use the segkit that wrote it ({header['versions']['segkit']})"
         )
 
-    def part(prefix: str) -> Arrays:
-        return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
-    segmenter.bank_ = clone(segmenter.bank)
-    weights = part("weights.")
-    if weights:
-        try:
-            segmenter.bank_.use_weights(weights)
-        except InputError as error:
-            raise ModelFileError(f"{path}: {error}") from error
-    segmenter.n_image_channels_ = header["n_image_channels"]
-    position = {
-        channel.name: n for n, channel in enumerate(segmenter.bank_.channels(segmenter.n_image_channels_))
-    }
-    segmenter.channels_ = tuple(Channel(name, group) for name, group in header["channels"])
-    segmenter._kept = np.array([position[channel.name] for channel in segmenter.channels_])
-    used = segmenter.bank_.weights_used(segmenter._kept, segmenter.n_image_channels_)
-    if (digest_arrays(used) if used else None) != header["weights_sha256"]:
-        if segmenter.bank_.learns_weights:
-            what, cure = "learnt weights", "copy it anew"
-        else:
-            what = "network weights"
-            cure = f"give back {' and '.join(_weight_files(header['bank']))} as they were"
-        raise ModelFileError(f"{path}: its {what} are not those it was trained with; {cure}, or train again")
-    segmenter.label_map_ = LabelMap.from_dict(header["label_map"])
-    segmenter.classes_ = mask_values(segmenter.label_map_)
-    kernels = KERNELS[header["kernels"].get("kind", "mixture")]
-    segmenter.kernels_ = kernels.from_state(header["kernels"], part("kernels."))
-    segmenter._mean, segmenter._scale = arrays["scaler.mean"], arrays["scaler.scale"]
-    segmenter.svm_ = LinearSVM.from_arrays(arrays["svm.coef"], arrays["svm.intercept"])
-    segmenter.platt_ = PlattScaling.from_arrays(arrays["platt.slope"], arrays["platt.intercept"])
-    segmenter.threshold_ = header["threshold"]
-    segmenter.otsu_weight_ = 0.0 if header["format_version"] < 5 else header["otsu_weight"]
-    n_classes = segmenter.classes_.size
-    least = np.zeros((n_classes, 2)) if header["format_version"] < 4 else header["least_areas"]
-    segmenter.least_areas_ = np.array(least, dtype=np.float64)
-    segmenter.summary_ = header["summary"]
-    segmenter.lambda_ = header["summary"].get("lambda")
-    segmenter.held_out_ = header["summary"].get("held_out")
-    n_kept = len(segmenter.channels_)
-    n_features = segmenter.kernels_.transform(np.zeros((1, n_kept), dtype=np.float32)).shape[1]
-    n_planes = 1 if n_classes == 2 else n_classes
-    shapes = {
-        "scaler.mean": (n_kept,),
-        "scaler.scale": (n_kept,),
-        "svm.coef": (n_planes, n_features),
-        "svm.intercept": (n_planes,),
-        "platt.slope": (n_planes,),
-        "platt.intercept": (n_planes,),
-    }
-    wrong = [name for name, shape in shapes.items() if arrays[name].shape != shape]
-    least = segmenter.least_areas_
-    wrong += ["least_areas"] if least.shape != (n_classes, 2) or not (least >= 0).all() else []
-    wrong += ["channels"] if not (np.diff(segmenter._kept) > 0).all() else []
-    threshold, share = segmenter.threshold_, segmenter.otsu_weight_
-    wrong += ["threshold"] if not isinstance(threshold, float) or not isfinite(threshold) else []
-    wrong += ["otsu_weight"] if not isinstance(share, float) or not 0 <= share <= 1 else []
-    if wrong:
-        raise ModelFileError(
-            f"{path}: these do not fit the rest: {', '.join(wrong)}; copy it anew or train again"
-        )
+def _upgrade_6(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
+    """Format 7 renamed rules of the threshold, and keeps the normalisation of the training by itself."""
+    for section, key in (("parameters", "threshold"), ("summary", "threshold_rule")):
+        if key in header[section]:
+            header[section][key] = RENAMED_THRESHOLDS.get(header[section][key], header[section][key])
+    header["normalization"] = header["parameters"]["normalization"]
 
 
 def _is_averaged(bank: dict[str, Any]) -> bool:
@@ -283,19 +336,5 @@ def _is_averaged(bank: dict[str, Any]) -> bool:
     return "orbit" in bank or any(map(_is_averaged, bank.get("banks", ())))
 
 
-def parameters_of(header: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of the segmenter; what its format did not know yet is as it was then."""
-    parameters: dict[str, Any] = {}
-    for last, unknown in LATER.items():
-        if header["format_version"] <= last:
-            parameters |= unknown
-    parameters.update(header["parameters"])
-    parameters["threshold"] = RENAMED_THRESHOLDS.get(parameters["threshold"], parameters["threshold"])
-    return parameters
-
-
-def _weight_files(bank: dict[str, Any]) -> list[str]:
-    """Where the networks of a stored bank had their weights from."""
-    if "banks" in bank:
-        return [file for part in bank["banks"] for file in _weight_files(part)]
-    return [f"the file {bank['weights']}"] if "weights" in bank else []
+# Each takes the header of a file up to that format version one step on.
+_UPGRADES = ((1, _upgrade_1), (3, _upgrade_3), (4, _upgrade_4), (5, _upgrade_5), (6, _upgrade_6))

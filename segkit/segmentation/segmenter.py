@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from segkit._common import FloatArray, Progress
+from segkit._common import FloatArray, Progress, pass_on
 from segkit._threads import single_threaded_blas
+from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.classifier.svm import LinearSVM
 from segkit.errors import ConfigError, ModelFileError, SegkitError
-from segkit.evaluation.metrics import confusion, iou_of
+from segkit.evaluation.metrics import iou_of
 from segkit.features import (
     ElongatedBank,
     FilterBank,
@@ -29,24 +31,31 @@ from segkit.features import (
     StackedBank,
     bank_from_dict,
 )
-from segkit.features.normalised import CentredBank
+from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED
 from segkit.images.sampling import PixelSample, draw_pixels, pixel_groups
 from segkit.kernels import KernelMixture, LinearGaussianMixture
 from segkit.segmentation.base import BaseSegmenter, IdArray
-from segkit.segmentation.candidates import Candidate, Trial, best_index, can_be_compared
-from segkit.segmentation.dense import Columns, decision_maps
-from segkit.segmentation.held_out import Recipe, fit_grouped, usual_penalty
+from segkit.segmentation.dense import decision_maps
+from segkit.segmentation.held_out import (
+    Candidate,
+    Trial,
+    best_index,
+    can_be_compared,
+    count_pixels,
+    usual_penalty,
+)
 from segkit.segmentation.model_file import (
+    describe,
     digest_arrays,
-    parameters_of,
     read_model,
     restore,
-    to_stored,
+    upgrade,
     write_model,
 )
 from segkit.segmentation.regions import least_areas, merge_small_regions
-from segkit.segmentation.threshold import RENAMED_THRESHOLDS, image_threshold
+from segkit.segmentation.summary import HeldOutScores, TrainingSummary
+from segkit.segmentation.threshold import RENAMED_THRESHOLDS, label_pixels
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
 # Ten times the selector's own tolerance: half the time, and the same channels but for a few.
@@ -122,19 +131,24 @@ class Segmenter(BaseSegmenter):
         Area in pixels below which a region of each class is too small, whole and cut by the border of an image.
     lambda_ : float or None
         The penalty chosen; None if `lambdas` is None.
-    held_out_ : dict or None
-        Mean IoU of training pixels whose image (or block) was held out, its threshold being that of the others; its 95 %
-        interval over images (Student's t), the mean at each penalty, and, of several banks, that of each (which, being
-        that of the best, is a little too high for the one taken). None if no class can be held out.
+    held_out_ : HeldOutScores or None
+        Scores of training images (or blocks of a single one), each held out of all that is learnt. None if no class can
+        be held out.
     n_image_channels_ : int
         Channels of the training images.
     channels_ : tuple of Channel
         The channels kept, in the order of the classifier's input.
-    bank_, selector_, kernels_, svm_ : estimators
-        The fitted parts (a loaded model has no selector).
+    bank_ : FilterBank
+        The fitted bank.
+    normalization_ : {"image", "set"}
+        The normalisation of the training.
+    classifier_ : PixelClassifier
+        The fitted selector (a loaded model has none), scales, kernels and SVM.
+    platt_ : PlattScaling
+        From decisions to probabilities.
     best_index_ : int
         Place of ``bank_`` among the banks given (a loaded model has no other, and no index).
-    summary_ : dict
+    summary_ : TrainingSummary
         What was chosen and measured: kept channels by group, kernel weights, IoU on the training pixels, seconds.
 
     References
@@ -188,50 +202,46 @@ class Segmenter(BaseSegmenter):
 
     def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:
         self._check_options()
-        n_classes = self.classes_.size
         banks = self._checked_banks()
         if len(images) == 1:
             banks = banks[:1]
         rng = np.random.default_rng(self.random_state)
-        self.svm_ = clone(self.svm) if self.svm is not None else LinearSVM()
-
         drawn, training = (
-            draw_pixels(ids, n_classes, n_pixels, rng)
+            draw_pixels(ids, self.classes_.size, n_pixels, rng)
             for n_pixels in (self.selection_pixels, self.training_pixels)
         )
+        judges = len(banks) > 1 or self._calibrates
         trial = Trial(
             images,
             drawn,
             training,
-            recipe=self._recipe(),
+            classifier=self._unfitted_classifier(),
             normalization=self.normalization,
-            penalties=self._penalties(training.label.size),
-            threshold=self.threshold,
-            n_classes=n_classes,
-            judges=len(banks) > 1 or self._calibrates,
+            penalties=self._penalties(training.label.size) if judges else [],
+            rule=self.threshold,
         )
         candidates = [
-            trial.of(bank, _prefixed(progress, f"Bank {place} of {len(banks)}: " if len(banks) > 1 else ""))
+            trial.run(bank, _prefixed(progress, f"Bank {place} of {len(banks)}: " if len(banks) > 1 else ""))
             for place, bank in enumerate(banks, start=1)
         ]
         self.best_index_ = best_index(candidates)
-        best = candidates[self.best_index_]
-        seconds = {name: sum(candidate.seconds[name] for candidate in candidates) for name in best.seconds}
-        self._take(best, np.unique(drawn.image).size)
-        if self.held_out_ is not None and can_be_compared(candidates):
-            self.held_out_["by_bank"] = [
-                {"bank": one.bank.label, "mean_iou": one.mean_iou, "chosen": one is best}
-                for one in candidates
-            ]
+        seconds = {
+            name: sum(candidate.seconds[name] for candidate in candidates) for name in ("select", "calibrate")
+        }
+        self._take(candidates, n_images=np.unique(drawn.image).size)
 
         start = time.perf_counter()
-        X = best.X
+        X = candidates[self.best_index_].X
         if X is None:
-            [X] = self._centred_bank.sample_draws(images, [training], self._kept, progress, "Kept channels")
-        iou = self._train(X, training, pixel_groups(training, [mask.shape for mask in ids]))
-        self.least_areas_ = least_areas(ids, n_classes, self.smallest_region)
+            [X] = self._normalised_bank.sample_draws(
+                images, [training], self.classifier_.channels_, progress, "Kept channels"
+            )
+        groups = pixel_groups(training, [mask.shape for mask in ids])
+        self.classifier_.fit(X, training.label, training.weight, groups, penalty=self.lambda_)
+        iou = self._training_iou(X, training)
+        self.least_areas_ = least_areas(ids, self.classes_.size, self.smallest_region)
         seconds["train"] = time.perf_counter() - start
-        self._summarise(images, ids, training.label.size, iou, seconds)
+        self.summary_ = self._summarise(images, ids, training.label.size, iou, seconds)
 
     def decision_function(self, images: ArrayLike | Sequence[ArrayLike]) -> Any:
         """Signed distances to the separating plane, in units of the margin.
@@ -263,9 +273,11 @@ class Segmenter(BaseSegmenter):
         ndarray of shape (n, n_channels), float32
             The kept channels, standardised.
         """
-        check_is_fitted(self, "svm_")
-        X = self._centred_bank.sample(self._checked(image), np.asarray(rows), np.asarray(cols), self._kept)
-        return np.asarray((X - self._mean) / self._scale)
+        check_is_fitted(self, "classifier_")
+        X = self._normalised_bank.sample(
+            self._checked(image), np.asarray(rows), np.asarray(cols), self.classifier_.channels_
+        )
+        return self.classifier_.standardise(X)
 
     def save(self, path: str | Path, *, embed_weights: bool = True) -> None:
         """Write the model as one ``.segkit`` file of arrays and JSON.
@@ -278,8 +290,8 @@ class Segmenter(BaseSegmenter):
             Whether the file holds the network weights it needs. Without them it is smaller, and
             loading looks for them where training found them. (What a bank learnt is always stored.)
         """
-        check_is_fitted(self, "svm_")
-        write_model(path, *to_stored(self, embed_weights=embed_weights))
+        check_is_fitted(self, "classifier_")
+        write_model(path, *describe(self, embed_weights=embed_weights))
 
     def _check_options(self) -> None:
         if isinstance(self.threshold, str) and self.threshold in RENAMED_THRESHOLDS:
@@ -299,14 +311,17 @@ class Segmenter(BaseSegmenter):
         if lambdas is not None and not (len(lambdas) and all(0 < value < np.inf for value in lambdas)):
             raise ConfigError(f"lambdas={lambdas!r}: give one or more numbers above 0, or None")
 
-    def _recipe(self) -> Recipe:
-        selector = self._seeded(self.selector, MMDSelector)
-        return Recipe(selector, self._seeded(self.kernels, LinearGaussianMixture), self.svm_)
+    def _unfitted_classifier(self) -> PixelClassifier:
+        return PixelClassifier(
+            self._seeded(self.selector, MMDSelector),
+            self._seeded(self.kernels, LinearGaussianMixture),
+            LinearSVM() if self.svm is None else self.svm,
+        )
 
     def _penalties(self, n_pixels: int) -> list[float]:
         """Values of lambda to judge, falling: those to choose from, or that of the classifier's own C."""
         if self.lambdas is None:
-            return [1 / (n_pixels * float(self.svm_.C))]
+            return [1 / (n_pixels * float((LinearSVM() if self.svm is None else self.svm).C))]
         return sorted(self.lambdas, reverse=True)
 
     def _seeded(self, part: Any, default: Callable[..., Any]) -> Any:
@@ -317,8 +332,8 @@ class Segmenter(BaseSegmenter):
         return copy
 
     @property
-    def _centred_bank(self) -> CentredBank:
-        return CentredBank(self.bank_, self.normalization)
+    def _normalised_bank(self) -> NormalisedBank:
+        return NormalisedBank(self.bank_, self.normalization_)
 
     def _checked_banks(self) -> list[FilterBank]:
         """Copy the banks to choose from; what is wrong with any of them is found here."""
@@ -334,14 +349,20 @@ class Segmenter(BaseSegmenter):
     def _calibrates(self) -> bool:
         return self.lambdas is not None or self.probability != "raw" or self.threshold != "zero"
 
-    def _take(self, best: Candidate, n_images: int) -> None:
-        """Take over a bank, and what was chosen of it and for it."""
-        self.bank_, self.selector_, self.kernels_ = best.bank, best.selector, best.kernels
-        self._kept = best.kept
+    def _take(self, candidates: Sequence[Candidate], *, n_images: int) -> None:
+        """Take over the best bank, and the settings chosen for it."""
+        best = candidates[self.best_index_]
+        self.bank_, self.classifier_, choice = best.bank, best.classifier, best.choice
+        self.normalization_ = self.normalization
         names = self.bank_.channels(self.n_image_channels_)
-        self.channels_ = tuple(names[index] for index in self._kept)
-        choice = best.choice
-        self.held_out_: dict[str, Any] | None = None if choice is None else choice.summary
+        self.channels_ = tuple(names[index] for index in self.classifier_.channels_)
+        self.held_out_: HeldOutScores | None = None if choice is None else choice.scores
+        if self.held_out_ is not None and can_be_compared(candidates):
+            by_bank = [
+                {"bank": one.bank.label, "mean_iou": one.mean_iou, "chosen": one is best}
+                for one in candidates
+            ]
+            self.held_out_ = replace(self.held_out_, by_bank=by_bank)
         self.threshold_ = 0.0 if choice is None else choice.threshold
         self.otsu_weight_ = 0.0 if choice is None else choice.otsu_weight
         self.lambda_: float | None = None
@@ -349,7 +370,7 @@ class Segmenter(BaseSegmenter):
             self.lambda_ = usual_penalty(self.lambdas, n_images) if choice is None else choice.penalty
         self.platt_ = PlattScaling.identity(self.classes_.size)
         if choice is not None and self.probability == "platt":
-            self.platt_.fit(choice.decisions, choice.drawn.label, choice.drawn.weight)
+            self.platt_ = choice.platt
         if choice is None and self._calibrates:
             warnings.warn(
                 "too few annotated regions to hold any out: probabilities are those of the decision itself "
@@ -358,36 +379,15 @@ class Segmenter(BaseSegmenter):
                 stacklevel=3,
             )
 
-    def _train(self, X: FloatArray, drawn: PixelSample, groups: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Learn scales, kernels and planes from the kept channels; give the IoU of each class on each image's pixels."""
-        scaler = StandardScaler(copy=False).fit(X, sample_weight=drawn.weight)
-        X = scaler.transform(X)
-        self._mean, self._scale = scaler.mean_.astype(np.float32), scaler.scale_.astype(np.float32)
-        fit_grouped(self.kernels_, X, drawn.label, groups)
-        if self.lambda_ is not None:
-            self.svm_.set_params(C=1 / (len(X) * self.lambda_))
-        self.svm_.fit(X, drawn.label, drawn.weight, feature_map=self.kernels_.transform)
-        return self._pixel_iou(X, drawn)
-
-    def _pixel_iou(self, X: FloatArray, drawn: PixelSample) -> NDArray[np.float64]:
-        """IoU of each class on the pixels of each image, weighted to what they stand for, (n_images, n_classes)."""
-        decisions = self.kernels_.dot(X, self.svm_.coef_) + self.svm_.intercept_
-        if decisions.shape[1] == 1:
-            decisions = decisions[:, 0]
-        parts = [drawn.of_image(image) for image in np.unique(drawn.image)]
-        return iou_of(
-            np.array(
-                [
-                    confusion(
-                        drawn.label[part],
-                        self._guess(decisions[part], drawn.weight[part]),
-                        self.classes_.size,
-                        sample_weight=drawn.weight[part],
-                    )
-                    for part in parts
-                ]
-            )
-        )
+    def _training_iou(self, X: FloatArray, sample: PixelSample) -> NDArray[np.float64]:
+        """IoU of each class on the training pixels of each image, weighted; (n_images, n_classes)."""
+        decisions = self.classifier_.decision_function(X)
+        counts = []
+        for image in np.unique(sample.image):
+            part = sample.of_image(image)
+            guess = label_pixels(decisions[part], self.threshold_, self.otsu_weight_, sample.weight[part])
+            counts.append(count_pixels(sample.subset(part), guess, self.classes_.size))
+        return iou_of(np.array(counts))
 
     def _summarise(
         self,
@@ -396,57 +396,44 @@ class Segmenter(BaseSegmenter):
         n_pixels: int,
         iou: NDArray[np.float64],
         seconds: dict[str, float],
-    ) -> None:
-        groups: dict[str, int] = {}
-        for channel in self.channels_:
-            groups[channel.group] = groups.get(channel.group, 0) + 1
-        self.summary_: dict[str, Any] = {
-            "n_images": len(images),
-            "n_training_pixels": n_pixels,
-            "peaks": [float(pick(image.max() for image in images)) for pick in (min, max)],
-            "annotated": float(np.mean(np.concatenate([mask.ravel() for mask in ids]) != UNLABELLED)),
-            "n_banks": len(self.bank) if isinstance(self.bank, list | tuple) else 1,
-            "n_channels": self.bank_.n_channels(self.n_image_channels_),
-            "selector": type(self.selector_).__name__,
-            "kept_channels": groups,
-            "criterion": self.kernels_.criterion,
-            "kernels": self.kernels_.describe([channel.group for channel in self.channels_]),
-            "lambda": self.lambda_,
-            "threshold": self.threshold_,
-            "threshold_rule": self.threshold,
-            "otsu_weight": self.otsu_weight_,
-            "least_areas": self.least_areas_.tolist(),
-            "held_out": self.held_out_,
-            "training_iou": np.nanmean(iou, axis=0).tolist(),
-            "training_mean_iou": float(np.nanmean(iou, axis=1).mean()),
-            "seconds": {name: round(value, 2) for name, value in seconds.items()},
-            "training_set_sha256": digest_arrays(
-                {
-                    f"{kind}{n}": array
-                    for kind, arrays in (("image", images), ("mask", ids))
-                    for n, array in enumerate(arrays)
-                }
-            ),
-        }
+    ) -> TrainingSummary:
+        arrays = {f"image{n}": image for n, image in enumerate(images)}
+        arrays |= {f"mask{n}": mask for n, mask in enumerate(ids)}
+        kernels = self.classifier_.kernels_
+        return TrainingSummary(
+            n_images=len(images),
+            n_training_pixels=n_pixels,
+            peaks=[float(pick(image.max() for image in images)) for pick in (min, max)],
+            annotated=float(np.mean(np.concatenate([mask.ravel() for mask in ids]) != UNLABELLED)),
+            n_banks=len(self.bank) if isinstance(self.bank, list | tuple) else 1,
+            n_channels=self.bank_.n_channels(self.n_image_channels_),
+            selector=type(self.classifier_.selector_).__name__,
+            kept_channels=dict(Counter(channel.group for channel in self.channels_)),
+            criterion=kernels.criterion,
+            kernels=kernels.describe([channel.group for channel in self.channels_]),
+            penalty=self.lambda_,
+            threshold=self.threshold_,
+            threshold_rule=self.threshold,
+            otsu_weight=self.otsu_weight_,
+            least_areas=self.least_areas_.tolist(),
+            held_out=self.held_out_,
+            training_iou=np.nanmean(iou, axis=0).tolist(),
+            training_mean_iou=float(np.nanmean(iou, axis=1).mean()),
+            seconds={name: round(value, 2) for name, value in seconds.items()},
+            training_set_sha256=digest_arrays(arrays),
+        )
 
-    def _scores(self, image: FloatArray) -> FloatArray:
+    def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:
         """Decisions of an image, (H, W) or (H, W, n_classes)."""
-        columns = Columns(self._kept, self._mean, self._scale)
         with single_threaded_blas():
-            decisions = decision_maps(image, self._centred_bank, columns, self.kernels_, self.svm_)
+            decisions = decision_maps(image, self._normalised_bank, self.classifier_, progress)
         return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
 
     def _labels(self, decisions: FloatArray) -> NDArray[np.intp]:
-        """Class ids of an image's decisions: of two classes by the threshold, of more the largest."""
-        ids = self._guess(decisions)
+        """Class ids of an image's decisions: by the threshold for two classes, else the largest decision."""
+        outputs = decisions[:, :, None] if decisions.ndim == 2 else decisions
+        ids = label_pixels(outputs, self.threshold_, self.otsu_weight_)
         return merge_small_regions(ids, self.least_areas_) if self.least_areas_.any() else ids
-
-    def _guess(self, decisions: FloatArray, weight: NDArray[Any] | None = None) -> NDArray[np.intp]:
-        """Class ids by decisions alone, which have a last axis of classes if there are more than two."""
-        if self.classes_.size > 2:
-            return np.asarray(decisions.argmax(axis=-1))
-        threshold = image_threshold(decisions, self.threshold_, self.otsu_weight_, weight)
-        return (decisions > threshold).astype(np.intp)
 
     def _probabilities(self, decisions: FloatArray) -> FloatArray:
         flat = decisions.reshape(-1) if decisions.ndim == 2 else decisions.reshape(-1, decisions.shape[2])
@@ -488,7 +475,8 @@ def load(path: str | Path) -> Segmenter:
     """
     header, arrays = read_model(path)
     try:
-        segmenter = Segmenter(bank_from_dict(header["bank"]), **parameters_of(header))
+        upgrade(header, str(path))
+        segmenter = Segmenter(bank_from_dict(header["bank"]), **header["parameters"])
         restore(segmenter, header, arrays, str(path))
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         if isinstance(error, SegkitError):

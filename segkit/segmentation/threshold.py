@@ -135,6 +135,31 @@ def image_threshold(
     return (1 - otsu_weight) * threshold + otsu_weight * own
 
 
+def label_pixels(
+    decisions: NDArray[Any], threshold: float, otsu_weight: float, weight: NDArray[Any] | None = None
+) -> NDArray[np.intp]:
+    """Class ids of the pixels of one image.
+
+    Parameters
+    ----------
+    decisions : ndarray of shape (..., n_outputs), float32
+        Decisions: one output for two classes, else one for each class.
+    threshold, otsu_weight : float
+        As for `image_threshold`; of three classes and more the largest decision counts.
+    weight : ndarray of shape (...), optional
+        Pixels that each decision stands for; one by default.
+
+    Returns
+    -------
+    ndarray of shape (...), int
+        Class ids.
+    """
+    if decisions.shape[-1] > 1:
+        return np.asarray(decisions.argmax(axis=-1))
+    decision = decisions[..., 0]
+    return np.asarray(decision > image_threshold(decision, threshold, otsu_weight, weight), dtype=np.intp)
+
+
 def _quantile(decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any]) -> float:
     order = np.argsort(decision)
     below = np.cumsum(weight[order]) - weight[order] / 2

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from segkit.features import MultiscaleBank, ScatteringBank, StackedBank
-from segkit.features.normalised import GRID, CentredBank, even_grid
+from segkit.features.normalised import GRID, NormalisedBank, even_grid
 from segkit.images.sampling import draw_pixels
 
 BANK = StackedBank([ScatteringBank(J=2, L=2, angles="averaged"), MultiscaleBank(sigma_max=2)])
@@ -33,10 +33,10 @@ def test_turned_images_have_the_same_mean():
 def test_features_are_about_their_mean_over_the_image(image):
     rows, cols = np.array([3, 20, 43]), np.array([0, 31, 59])
     X = BANK.sample(image, rows, cols)
-    np.testing.assert_array_equal(CentredBank(BANK, "set").sample(image, rows, cols, None), X)
+    np.testing.assert_array_equal(NormalisedBank(BANK, "set").sample(image, rows, cols, None), X)
     mean = BANK.sample(image, *even_grid((44, 60))).mean(axis=0)
     np.testing.assert_allclose(
-        CentredBank(BANK, "image").sample(image, rows, cols, None), X - mean, atol=1e-5
+        NormalisedBank(BANK, "image").sample(image, rows, cols, None), X - mean, atol=1e-5
     )
 
 
@@ -45,7 +45,7 @@ def test_draws_are_read_in_one_pass(image):
     ids = [np.random.default_rng(1).integers(0, 2, (44, 60)) for _ in images]
     rng = np.random.default_rng(2)
     draws = [draw_pixels(ids, 2, n_pixels, rng) for n_pixels in (10, 30)]
-    bank, channels, passes = CentredBank(BANK, "image"), np.array([1, 4, 9]), []
+    bank, channels, passes = NormalisedBank(BANK, "image"), np.array([1, 4, 9]), []
 
     def follow(items, description):
         passes.append(description)
@@ -63,7 +63,7 @@ def test_draws_are_read_in_one_pass(image):
 
 def test_channels_that_stay_as_they_are_are_averaged_over_no_pixel():
     for normalization, n_pixels in [("image", GRID**2), ("set", 0)]:
-        rows, cols = CentredBank(BANK, normalization).grid((44, 60))
+        rows, cols = NormalisedBank(BANK, normalization).grid((44, 60))
         assert rows.size == cols.size == n_pixels
 
 
@@ -77,5 +77,5 @@ def test_positions_stay_whole_numbers_where_nothing_is_centred(image, monkeypatc
 
     bank = MultiscaleBank()
     monkeypatch.setattr(bank, "sample", sample)
-    CentredBank(bank, "set").sample(image, np.arange(3), np.arange(3), None)
+    NormalisedBank(bank, "set").sample(image, np.arange(3), np.arange(3), None)
     assert kinds == [("i", 3)]

@@ -88,6 +88,27 @@ def test_it_learns_if_one_learns():
     assert StackedBank([MULTISCALE, learner]).fit([IMAGE]).dense(IMAGE).shape[1:] == IMAGE.shape
 
 
+def test_the_banks_given_are_left_alone():
+    """Fitting, and giving weights, changes copies only."""
+    learner = OrbitBank((5,), n_templates=4, n_angles=4, templates="patches")
+    bank = StackedBank([MULTISCALE, learner]).fit([IMAGE])
+    assert not hasattr(learner, "templates_")
+    assert bank.banks[1] is learner
+    weights = bank.weights_used(np.arange(bank.n_channels(1)), 1)
+    other = StackedBank([MULTISCALE, learner])
+    other.use_weights(weights)
+    assert not hasattr(learner, "templates_")
+    np.testing.assert_array_equal(other.dense(IMAGE), bank.dense(IMAGE))
+
+
+def test_strides_are_those_of_the_maps():
+    bank = StackedBank([NETWORK, SCATTERING, MULTISCALE])
+    strides = bank.strides(1)
+    for stack in bank.maps(IMAGE):
+        assert (strides[stack.indices] == stack.stride).all()
+    assert set(strides) == {1, 2, 4}
+
+
 @pytest.mark.parametrize("orbit", [None, "d4"])
 def test_it_can_be_stored(orbit):
     bank = StackedBank([MULTISCALE, ModuleBank()])

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.svm import LinearSVM
 from segkit.features import (
     Channel,
@@ -13,9 +14,9 @@ from segkit.features import (
     ScatteringBank,
     StackedBank,
 )
-from segkit.features.normalised import CentredBank, even_grid
+from segkit.features.normalised import NormalisedBank, even_grid
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
-from segkit.segmentation.dense import Columns, decision_maps
+from segkit.segmentation.dense import decision_maps
 
 SHAPE = (21, 30)
 KEPT = np.array([2, 3, 5, 8, 13, 21, 34, 55])
@@ -53,18 +54,26 @@ def stacks(rng):
     ]
 
 
+def fitted(channels, mean, scale, kernels, svm):
+    """A classifier of given parts."""
+    classifier = PixelClassifier(None, kernels, svm)
+    classifier.channels_, classifier.mean_, classifier.scale_ = channels, mean, scale
+    classifier.kernels_, classifier.svm_ = kernels, svm
+    return classifier
+
+
 def learn(rng, bank, image, kept, kernels, n_classes):
-    """Learn planes from the features of each pixel; what `decision_maps` takes, and their decisions."""
-    columns = Columns(kept, *rng.uniform(0.5, 2, (2, kept.size)).astype(np.float32))
+    """Learn from the features of each pixel; give the arguments of `decision_maps`, and the decisions expected."""
+    mean, scale = rng.uniform(0.5, 2, (2, kept.size)).astype(np.float32)
     rows, cols = np.indices(image.shape[:2]).reshape(2, -1)
-    X = (bank.sample(image, rows, cols, kept) - columns.mean) / columns.scale
+    X = (bank.sample(image, rows, cols, kept) - mean) / scale
     order = X[:, 0] + X[:, 2]
     labels = np.digitize(order, np.quantile(order, np.arange(1, n_classes) / n_classes))
     features = kernels.fit(X, labels).transform(X)
     svm = LinearSVM(C=0.01).fit(features, labels)
     expected = (features @ svm.coef_.T + svm.intercept_).reshape(*image.shape[:2], -1)
     assert np.ptp(expected) > 0.01
-    return (image, bank, columns, kernels, svm), expected
+    return (image, bank, fitted(kept, mean, scale, kernels, svm)), expected
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -79,7 +88,7 @@ def learn(rng, bank, image, kept, kernels, n_classes):
 )
 @pytest.mark.parametrize("normalization", ["image", "set"])
 def test_maps_decide_as_the_features_of_each_pixel(rng, stacks, kernels, n_classes, normalization):
-    bank = CentredBank(GivenBank(stacks), normalization)
+    bank = NormalisedBank(GivenBank(stacks), normalization)
     image = np.zeros((*SHAPE, 1), dtype=np.float32)
     before = [stack.values.copy() for stack in stacks]
     given, expected = learn(rng, bank, image, KEPT, kernels, n_classes)
@@ -95,7 +104,7 @@ def test_maps_decide_as_the_features_of_each_pixel(rng, stacks, kernels, n_class
 def test_tiles_do_not_show(rng, monkeypatch, seen, normalization):
     scattering = ScatteringBank(J=2, L=2, tile=32, angles="averaged", pixels=False)
     banks = [scattering, MultiscaleBank(sigma_max=1), PositionBank(), OrbitAveraged(clone(scattering))]
-    bank, kept = CentredBank(StackedBank(banks), normalization), np.arange(15)
+    bank, kept = NormalisedBank(StackedBank(banks), normalization), np.arange(15)
     kernels = LinearGaussianMixture(n_components=60, gaussian_columns=np.isin(kept, seen), random_state=0)
     image = rng.random((93, 80, 1), dtype=np.float32)
     given, expected = learn(rng, bank, image, kept, kernels, 2)
@@ -116,7 +125,7 @@ def test_tiles_do_not_show(rng, monkeypatch, seen, normalization):
 @pytest.mark.parametrize(("normalization", "n_columns"), [("image", 0), ("image", 3), ("set", 0), ("set", 3)])
 def test_faint_patterns_on_bright_ground_are_decided_exactly(rng, normalization, n_columns):
     stack = FeatureMaps((0.9 + 1e-4 * rng.standard_normal((60, *SHAPE))).astype(np.float32), np.arange(60))
-    bank, kept = CentredBank(GivenBank([stack]), normalization), np.arange(60)
+    bank, kept = NormalisedBank(GivenBank([stack]), normalization), np.arange(60)
     values = stack.values.reshape(60, -1).T.astype(np.float64)
     if normalization == "image":
         values -= stack.sample(*even_grid(SHAPE)).mean(axis=0, dtype=np.float64)
@@ -129,7 +138,33 @@ def test_faint_patterns_on_bright_ground_are_decided_exactly(rng, normalization,
     features = kernels.transform(X.astype(np.float32))
     svm = LinearSVM(C=0.01).fit(features, labels)
     expected = (features @ svm.coef_.T + svm.intercept_).reshape(*SHAPE, 1)
-    columns = Columns(kept, mean.astype(np.float32), scale.astype(np.float32))
+    classifier = fitted(kept, mean.astype(np.float32), scale.astype(np.float32), kernels, svm)
     image = np.zeros((*SHAPE, 1), dtype=np.float32)
     # 0.9 is known to 3e-8, which is 3e-4 standard deviations
-    np.testing.assert_allclose(decision_maps(image, bank, columns, kernels, svm), expected, atol=4e-3)
+    np.testing.assert_allclose(decision_maps(image, bank, classifier), expected, atol=4e-3)
+
+
+def test_tiles_of_a_large_image_are_followed(rng, monkeypatch):
+    """Each bank by itself, then all that the nonlinear part needs; no map is computed before its turn."""
+    banks = [MultiscaleBank(sigma_max=1), ScatteringBank(J=2, L=2, tile=32, angles="averaged", pixels=False)]
+    bank, kept = NormalisedBank(StackedBank(banks), "image"), np.arange(9)
+    kernels = LinearGaussianMixture(n_components=60, gaussian_columns=kept < 3, random_state=0)
+    image = rng.random((93, 80, 1), dtype=np.float32)
+    given, expected = learn(rng, bank, image, kept, kernels, 2)
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 50**2)
+    n_tiles = [len(part.tiles(image.shape)) for part, _ in bank.bank.split_by_bank(kept, 1)]
+    computed, seen = [], []
+
+    def maps(image, channels=None, original=banks[0].maps):
+        computed.append(len(seen))
+        return original(image, channels)
+
+    def follow(items, description):
+        for item in items:
+            seen.append(description)
+            yield item
+
+    monkeypatch.setattr(banks[0], "maps", maps)
+    np.testing.assert_allclose(decision_maps(*given, follow), expected, atol=1e-4)
+    assert seen == ["Tiles"] * sum(n_tiles) + ["Tiles, second pass"] * n_tiles[0]
+    assert computed == [*range(1, n_tiles[0] + 1), *range(sum(n_tiles) + 1, len(seen) + 1)]

@@ -1,6 +1,6 @@
 """Model files written by earlier versions must still load and predict the same.
 
-``python tests/test_golden.py`` writes the file of the current format version; commit it once and
+``python tests/segmentation/test_golden.py`` writes the file of the current format version; commit it once and
 never write it again.
 """
 

@@ -4,12 +4,25 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.svm import LinearSVM
 from segkit.evaluation.metrics import score_masks
-from segkit.images.sampling import PixelSample
+from segkit.features import MultiscaleBank, ScatteringBank, StackedBank
+from segkit.images.sampling import PixelSample, draw_pixels
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
-from segkit.segmentation.held_out import PENALTY_OF_ONE_IMAGE, HeldOut, Recipe, hold_out, usual_penalty
+from segkit.segmentation.held_out import (
+    PENALTY_OF_ONE_IMAGE,
+    Candidate,
+    Choice,
+    HeldOut,
+    Trial,
+    best_index,
+    can_be_compared,
+    hold_out,
+    usual_penalty,
+)
 from segkit.segmentation.segmenter import LAMBDAS
+from segkit.segmentation.summary import HeldOutScores
 from segkit.segmentation.threshold import best_threshold, image_threshold, quantile_threshold, weight_of_otsu
 from segkit.selection import MMDSelector
 
@@ -28,18 +41,18 @@ def follow(items, description):
     yield from items
 
 
-RECIPE = Recipe(MMDSelector(2), LinearMixture(), LinearSVM())
+RECIPE = PixelClassifier(MMDSelector(2), LinearMixture(), LinearSVM())
 
 
 def held(penalties=(1.0, 1e-2), n_classes=2, **options):
     X, drawn = pixels(n_classes=n_classes, **options)
-    return X, hold_out(X, drawn, drawn.image, drawn.image, RECIPE, penalties, n_classes, follow)
+    return X, hold_out(X, drawn, drawn.image, drawn.image, RECIPE, penalties, follow)
 
 
 def test_each_image_is_judged_by_the_others(monkeypatch):
     monkeypatch.setattr("segkit.segmentation.held_out.TOL", 1e-9)
     X, found = held()
-    drawn = found.drawn
+    drawn = found.sample
     for index in range(3):
         others = drawn.image != index
         y, groups, weight = drawn.label[others], drawn.image[others], drawn.weight[others]
@@ -66,9 +79,9 @@ def test_labels_of_held_out_pixels_say_nothing(mixture):
     X = rng.standard_normal((len(X), 30)).astype(np.float32)
     flipped = np.where(drawn.image == 1, 1 - drawn.label, drawn.label)
     other = PixelSample(drawn.image, drawn.row, drawn.col, flipped, drawn.weight)
-    recipe = Recipe(MMDSelector(5), mixture, LinearSVM())
+    recipe = PixelClassifier(MMDSelector(5), mixture, LinearSVM())
     mine, theirs = (
-        hold_out(X, sample, drawn.image, drawn.image, recipe, [1e-2], 2, follow) for sample in (drawn, other)
+        hold_out(X, sample, drawn.image, drawn.image, recipe, [1e-2], follow) for sample in (drawn, other)
     )
     np.testing.assert_array_equal(mine.decisions[0, drawn.image == 1], theirs.decisions[0, drawn.image == 1])
     assert not np.array_equal(mine.decisions[0, drawn.image == 0], theirs.decisions[0, drawn.image == 0])
@@ -85,8 +98,8 @@ def test_gaussians_see_the_channels_they_may_whichever_are_kept():
             return self
 
     gaussian = np.array([True, False, True])
-    recipe = Recipe(MMDSelector(2), Spy(random_state=0), LinearSVM(), gaussian)
-    hold_out(X, drawn, drawn.image, drawn.image, recipe, [1e-2], 2, follow)
+    recipe = PixelClassifier(MMDSelector(2), Spy(random_state=0), LinearSVM(), gaussian_channels=gaussian)
+    hold_out(X, drawn, drawn.image, drawn.image, recipe, [1e-2], follow)
     expected = []
     for index in range(3):
         others = drawn.image != index
@@ -99,8 +112,8 @@ def test_folds_whose_others_lack_a_class_are_left_out():
     X, drawn = pixels(n_images=2)
     label = np.where(drawn.image == 1, drawn.label, 0)
     sample = PixelSample(drawn.image, drawn.row, drawn.col, label, drawn.weight)
-    found = hold_out(X, sample, drawn.image, drawn.image, RECIPE, [1e-2], 2, follow)
-    assert set(found.drawn.image) == {0}
+    found = hold_out(X, sample, drawn.image, drawn.image, RECIPE, [1e-2], follow)
+    assert set(found.sample.image) == {0}
     assert not found.has_all_classes
 
 
@@ -111,24 +124,24 @@ def test_a_fold_is_learnt_from_if_the_others_have_two_pixels_of_a_class():
         label = np.where(drawn.image == 0, 0, drawn.label)
         label[rare] = 1
         sample = PixelSample(drawn.image, drawn.row, drawn.col, label, drawn.weight)
-        found = hold_out(X, sample, drawn.image, drawn.image, RECIPE, [1e-2], 2, follow)
-        assert set(found.drawn.image) == judged
+        found = hold_out(X, sample, drawn.image, drawn.image, RECIPE, [1e-2], follow)
+        assert set(found.sample.image) == judged
 
 
 def test_a_fold_without_pixels_is_no_fold():
     X, drawn = pixels(n_images=2)
     fold = 2 * drawn.image  # nothing was drawn from the image between
-    found = hold_out(X, drawn, drawn.image, fold, RECIPE, [1e-2], 2, follow)
-    assert found.drawn.label.size == drawn.label.size
+    found = hold_out(X, drawn, drawn.image, fold, RECIPE, [1e-2], follow)
+    assert found.sample.label.size == drawn.label.size
 
 
 @pytest.mark.parametrize("rule", ["quantile+otsu", "quantile", "iou", "zero"])
 def test_each_image_is_scored_at_the_threshold_of_the_others(rule):
     _, found = held(penalties=[1e-2], n=1000)
-    drawn, decision = found.drawn, found.decisions[0, :, 0]
+    drawn, decision = found.sample, found.decisions[0, :, 0]
     label = drawn.label == 1
     weight = np.where(label, 1, 8) * drawn.weight
-    found = replace(found, drawn=replace(drawn, weight=weight))
+    found = replace(found, sample=replace(drawn, weight=weight))
     expected = []
     for index in range(3):
         mine, others = drawn.image == index, drawn.image != index
@@ -144,25 +157,25 @@ def test_each_image_is_scored_at_the_threshold_of_the_others(rule):
             for both, either in ((label & guess, label | guess), (~label & ~guess, ~label | ~guess))
         ]
         expected.append(np.mean([both / either for both, either in areas]))
-    summary = found.choose(rule).summary
-    assert summary["mean_iou"] == pytest.approx(np.mean(expected))
+    scores = found.choose(rule).scores
+    assert scores.mean_iou == pytest.approx(np.mean(expected))
     low, high = stats.t.interval(0.95, 2, np.mean(expected), stats.sem(expected))
-    assert summary["interval"] == pytest.approx([max(low, 0), min(high, 1)])
-    assert summary["regions"] == "images"
+    assert scores.interval == pytest.approx([max(low, 0), min(high, 1)])
+    assert scores.regions == "images"
 
 
 def test_of_several_classes_the_largest_decision_counts():
     _, found = held(penalties=[1e-2], n_classes=3)
-    drawn = found.drawn
-    whole = replace(found, drawn=replace(drawn, weight=np.ones(drawn.label.size)))
+    drawn = found.sample
+    whole = replace(found, sample=replace(drawn, weight=np.ones(drawn.label.size)))
     choice = whole.choose("quantile")
-    guess = choice.decisions.argmax(axis=1)
+    guess = whole.decisions[0].argmax(axis=1)
     images = [drawn.image == index for index in range(3)]
     expected = score_masks(
         [drawn.label[mine][None] for mine in images], [guess[mine][None] for mine in images], 3
     )
     assert choice.threshold == 0
-    assert choice.summary["mean_iou"] == pytest.approx(expected.mean)
+    assert choice.scores.mean_iou == pytest.approx(expected.mean)
 
 
 def test_interval_is_of_the_penalty_chosen_and_needs_three_images():
@@ -170,12 +183,12 @@ def test_interval_is_of_the_penalty_chosen_and_needs_three_images():
     choice = found.choose("zero")
     [worse] = {1e3, 1e-2} - {choice.penalty}
     alone = [
-        replace(found, penalties=[penalty], decisions=found.decisions[[index]]).choose("zero").summary
+        replace(found, penalties=[penalty], decisions=found.decisions[[index]]).choose("zero").scores
         for index, penalty in enumerate(found.penalties)
     ]
     best = alone[found.penalties.index(choice.penalty)]
-    assert choice.summary["interval"] == best["interval"] != alone[found.penalties.index(worse)]["interval"]
-    assert held(n_images=2)[1].choose("zero").summary["interval"] is None
+    assert choice.scores.interval == best.interval != alone[found.penalties.index(worse)].interval
+    assert held(n_images=2)[1].choose("zero").scores.interval is None
 
 
 def test_interval_holds_the_mean_of_all_images_as_often_as_it_says():
@@ -189,11 +202,11 @@ def test_interval_holds_the_mean_of_all_images_as_often_as_it_says():
         decisions = (2 * label - 1) * rng.uniform(0.2, 2, n)[image] + rng.standard_normal(image.size)
         ones = np.ones(image.size)
         sample = PixelSample(image, image, image, label, ones)
-        return HeldOut([1.0], decisions[None, :, None].astype(np.float32), sample, image, 2, n)
+        return HeldOut([1.0], decisions[None, :, None].astype(np.float32), sample, image, n)
 
-    truth = decide(500).choose("zero").summary["mean_iou"]
+    truth = decide(500).choose("zero").scores.mean_iou
     for _ in range(400):
-        low, high = decide(4).choose("zero").summary["interval"]
+        low, high = decide(4).choose("zero").scores.interval
         hits += low <= truth <= high
     assert 0.9 < hits / 400 < 0.98
 
@@ -201,14 +214,14 @@ def test_interval_holds_the_mean_of_all_images_as_often_as_it_says():
 @pytest.mark.parametrize("rule", ["zero", "quantile", "quantile+otsu", "iou"])
 def test_pixels_count_by_what_they_stand_for(rule):
     _, found = held(penalties=[1e-2])
-    drawn = found.drawn
+    drawn = found.sample
     twice = np.concatenate([np.arange(drawn.label.size), np.flatnonzero(drawn.label == 1)])
     twice = twice[np.argsort(drawn.image[twice], kind="stable")]
     ones = np.ones(drawn.label.size)
     weighted = PixelSample(drawn.image, drawn.row, drawn.col, drawn.label, ones + (drawn.label == 1))
     repeated = PixelSample(drawn.image, drawn.row, drawn.col, drawn.label, ones).subset(twice)
     scores = [
-        HeldOut(found.penalties, decisions, sample, sample.image, 2, 3).choose(rule).summary["mean_iou"]
+        HeldOut(found.penalties, decisions, sample, sample.image, 3).choose(rule).scores.mean_iou
         for decisions, sample in ((found.decisions, weighted), (found.decisions[:, twice], repeated))
     ]
     # quantiles lie between decisions, and repeated ones move them a little
@@ -218,11 +231,11 @@ def test_pixels_count_by_what_they_stand_for(rule):
 def test_threshold_calls_as_many_foreground_as_are_annotated():
     _, found = held()
     choice = found.choose("quantile")
-    weight, label = found.drawn.weight, found.drawn.label
-    decisions = choice.decisions[:, 0]
+    weight, label = found.sample.weight, found.sample.label
+    decisions = found.decisions[found.penalties.index(choice.penalty), :, 0]
     own = [
-        quantile_threshold(decisions[mine], label[mine], weight[mine], found.drawn.image[mine])
-        for mine in (found.drawn.image == index for index in np.unique(found.drawn.image))
+        quantile_threshold(decisions[mine], label[mine], weight[mine], found.sample.image[mine])
+        for mine in (found.sample.image == index for index in np.unique(found.sample.image))
     ]
     assert choice.threshold == pytest.approx(np.mean(own))
     assert found.choose("zero").threshold == 0
@@ -244,7 +257,7 @@ def judged(n_right, penalties, n=1000):
     wrong = np.tile(np.arange(n), n_images) >= np.repeat(n_right, n, axis=1)
     decisions = np.where(wrong, -1, 1) * (2.0 * label - 1)
     sample = PixelSample(image, image, image, label, np.ones(image.size))
-    return HeldOut(penalties, decisions[:, :, None].astype(np.float32), sample, image, 2, n_images)
+    return HeldOut(penalties, decisions[:, :, None].astype(np.float32), sample, image, n_images)
 
 
 SAME = [900, 900, 900]
@@ -278,8 +291,7 @@ def test_usual_penalty_unless_held_out_images_speak_against_it(penalties, n_righ
     found = judged(n_right, [usual * value for value in penalties])
     choice = found.choose("zero")
     assert choice.penalty == usual * expected
-    assert choice.summary["mean_iou"] == choice.summary["by_lambda"][f"{choice.penalty:g}"]
-    np.testing.assert_array_equal(choice.decisions, found.decisions[penalties.index(expected)])
+    assert choice.scores.mean_iou == choice.scores.by_lambda[f"{choice.penalty:g}"]
 
 
 @pytest.mark.parametrize(("n_images", "expected"), [(1, 1e-3), (3, 1e-3), (5, 3e-4), (15, 3e-4), (100, 1e-4)])
@@ -296,7 +308,7 @@ def test_penalties_are_left_by_a_paired_test():
         [
             [
                 score_masks([label[None]], [(row > 0).astype(int)[None]], 2).mean
-                for row, label in zip(np.split(plane[:, 0], 6), np.split(found.drawn.label, 6), strict=True)
+                for row, label in zip(np.split(plane[:, 0], 6), np.split(found.sample.label, 6), strict=True)
             ]
             for plane in found.decisions
         ]
@@ -313,14 +325,125 @@ def test_an_image_that_cannot_be_judged_counts_as_a_training_image():
     label = np.where(drawn.image == 1, drawn.label, 0)
     label[:1] = 1
     sample = PixelSample(drawn.image, drawn.row, drawn.col, label, drawn.weight)
-    choice = hold_out(X, sample, drawn.image, drawn.image, RECIPE, [1e-2], 2, follow).choose("quantile+otsu")
-    assert (choice.summary["regions"], choice.summary["n_regions"]) == ("images", 1)
+    choice = hold_out(X, sample, drawn.image, drawn.image, RECIPE, [1e-2], follow).choose("quantile+otsu")
+    assert (choice.scores.regions, choice.scores.n_regions) == ("images", 1)
     assert choice.otsu_weight == weight_of_otsu(2)
 
 
 def test_blocks_of_a_single_image():
     X, drawn = pixels(n_images=1, n=160)
     fold = np.repeat(np.arange(4), 40)
-    found = hold_out(X, drawn, fold, fold, RECIPE, [1e-2], 2, follow)
-    summary = found.choose("quantile").summary
-    assert (summary["regions"], summary["n_regions"]) == ("blocks", 4)
+    found = hold_out(X, drawn, fold, fold, RECIPE, [1e-2], follow)
+    scores = found.choose("quantile").scores
+    assert (scores.regions, scores.n_regions) == ("blocks", 4)
+
+
+def candidate(mean_iou, n_regions=2):
+    scores = HeldOutScores("images", n_regions, mean_iou)
+    choice = None if mean_iou is None else Choice(1e-3, 0.0, 0.0, None, scores)
+    return Candidate(MultiscaleBank(), None, choice, None, {})
+
+
+@pytest.fixture
+def trial(rng):
+    masks = [np.zeros((24, 30), dtype=np.intp) for _ in range(3)]
+    for place, mask in enumerate(masks):
+        mask[4 + place : 14, 5:20] = 1
+    images = [
+        (0.5 * mask + 0.1 * rng.standard_normal(mask.shape)).astype(np.float32)[:, :, None] for mask in masks
+    ]
+    drawn, training = (draw_pixels(masks, 2, n_pixels, rng) for n_pixels in (200, 300))
+    kernels = LinearGaussianMixture(n_components=24, random_state=0)
+    return Trial(
+        images,
+        drawn,
+        training,
+        classifier=PixelClassifier(MMDSelector(5), kernels, LinearSVM()),
+        normalization="set",
+        penalties=[1e-2, 1e-3],
+        rule="quantile",
+    )
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"), [([0.5, 0.7, 0.6], 1), ([0.6, 0.6], 0), ([0.4], 0), ([None, None], 0)]
+)
+def test_the_highest_score_is_best_and_of_equals_the_first(scores, best):
+    assert best_index([candidate(score) for score in scores]) == best
+
+
+def test_it_takes_two_candidates_and_two_images_to_compare():
+    assert can_be_compared([candidate(0.5), candidate(0.6)])
+    assert not can_be_compared([candidate(0.5)])
+    assert not can_be_compared([candidate(None), candidate(None)])
+    blocks = [candidate(0.5, n_regions=1), candidate(0.6, n_regions=1)]
+    assert not can_be_compared(blocks)
+    assert best_index(blocks) == 0
+
+
+def test_a_bank_is_sampled_selected_and_judged(trial):
+    bank = MultiscaleBank(sigma_max=2)
+    found = trial.run(bank, lambda items, _: items)
+    drawn, training = (
+        np.concatenate([bank.sample(image, *at) for image, at in zip(trial.images, places, strict=True)])
+        for places in (
+            [(sample.row[part], sample.col[part]) for part in map(sample.of_image, range(3))]
+            for sample in (trial.drawn, trial.training)
+        )
+    )
+    selector = MMDSelector(5).fit(drawn, trial.drawn.label, groups=trial.drawn.image)
+    np.testing.assert_array_equal(found.classifier.channels_, selector.get_support(indices=True))
+    np.testing.assert_array_equal(found.X, training[:, found.classifier.channels_])
+    assert found.classifier.gaussian_channels.all()  # each channel has a value at each pixel
+    assert 0.5 < found.mean_iou <= 1
+    assert found.choice.scores.n_regions == 3
+    assert set(found.seconds) == {"select", "calibrate"}
+
+
+def test_trials_do_not_change_the_parts(trial):
+    first, again = (trial.run(MultiscaleBank(sigma_max=2), follow) for _ in range(2))
+    assert trial.classifier.kernels.gaussian_columns is None
+    assert trial.classifier.gaussian_channels is None
+    assert not hasattr(trial.classifier.selector, "scores_")
+    assert first.mean_iou == again.mean_iou
+
+
+def test_gaussians_see_only_channels_of_stride_one(trial):
+    bank = StackedBank([ScatteringBank(J=2, L=2, tile=16), MultiscaleBank(sigma_max=1)])
+    found = trial.run(bank, follow)
+    np.testing.assert_array_equal(found.classifier.gaussian_channels, bank.strides(1) == 1)
+    assert 0 < found.classifier.gaussian_channels.sum() < bank.n_channels(1)
+
+
+def test_scores_of_objects_stand_beside_the_mean(rng):
+    """Each region's IoU and Dice of each class, by their definition; objects are all classes but the first."""
+    _, found = held(penalties=[1e-2], n_classes=3, n_images=4)
+    scores = found.choose("zero").scores
+    sample, guess = found.sample, found.decisions[0].argmax(axis=1)
+    ious, dices = [], []
+    for entry, index in zip(scores.scores, range(4), strict=True):
+        mine = sample.image == index
+        weight, truth, called = sample.weight[mine], sample.label[mine], guess[mine]
+        both = [weight[(truth == k) & (called == k)].sum() for k in range(3)]
+        sizes = [weight[truth == k].sum() + weight[called == k].sum() for k in range(3)]
+        assert entry["image"] == index
+        assert entry["iou"] == pytest.approx([b / (s - b) for b, s in zip(both, sizes, strict=True)])
+        assert entry["dice"] == pytest.approx([2 * b / s for b, s in zip(both, sizes, strict=True)])
+        assert entry["mean_iou"] == pytest.approx(np.mean(entry["iou"]))
+        ious.append(np.mean(entry["iou"][1:]))
+        dices.append(np.mean(entry["dice"][1:]))
+    assert (scores.object_iou, scores.object_dice) == pytest.approx((np.mean(ious), np.mean(dices)))
+    low, high = stats.t.interval(0.95, 3, np.mean(ious), stats.sem(ious))
+    assert scores.object_iou_interval == pytest.approx([max(low, 0), min(high, 1)])
+
+
+def test_a_class_that_is_nowhere_in_a_region_has_no_score():
+    """The second image has nothing of the class, and nothing is called so: undefined, not 0."""
+    image = np.repeat([0, 1], 4)
+    label = np.array([0, 0, 1, 1, 0, 0, 0, 0])
+    decisions = np.where(label == 1, 1.0, -1.0)[None, :, None].astype(np.float32)
+    found = HeldOut([1.0], decisions, PixelSample(image, image, image, label, np.ones(8)), image, 2)
+    scores = found.choose("zero").scores
+    assert [entry["iou"] for entry in scores.scores] == [[1.0, 1.0], [1.0, None]]
+    assert scores.object_iou == 1
+    assert scores.object_iou_interval is None

@@ -5,7 +5,13 @@ import pytest
 from safetensors.numpy import save_file
 
 from segkit.errors import ModelFileError, OutputError
-from segkit.segmentation.model_file import FORMAT_VERSION, digest_arrays, read_model, write_model
+from segkit.segmentation.model_file import (
+    FORMAT_VERSION,
+    digest_arrays,
+    read_model,
+    upgrade,
+    write_model,
+)
 
 
 def test_round_trip(tmp_path, rng):
@@ -78,3 +84,44 @@ def test_digest_depends_on_names_shapes_types_and_values():
     ]
     assert digest_arrays(base) == digest_arrays(dict(reversed(base.items())))
     assert len({digest_arrays(arrays) for arrays in [base, *variants]}) == 5
+
+
+OLDEST = {
+    "format_version": 1,
+    "bank": {"kind": "modules"},
+    "kernels": {"gammas": [1.0]},
+    "label_map": {"names": ["a", "b", "c"], "values": [0, 1, 2], "unlabelled": None},
+    "parameters": {"threshold": "iou"},
+    "summary": {},
+    "versions": {"segkit": "0.0.1"},
+}
+
+
+def test_the_oldest_format_is_given_what_came_later():
+    header = json.loads(json.dumps(OLDEST))
+    upgrade(header, "old.segkit")
+    assert header["parameters"] == {
+        "threshold": "iou",
+        "lambdas": None,
+        "normalization": "set",
+        "smallest_region": 0.0,
+    }
+    assert header["kernels"] == {"kind": "mixture", "gammas": [1.0]}
+    assert header["least_areas"] == [[0, 0]] * 3
+    assert (header["otsu_weight"], header["normalization"]) == (0, "set")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("share", "quantile"), ("share+otsu", "quantile+otsu"), ("iou", "iou")]
+)
+def test_rules_of_the_threshold_have_their_present_names(old, new):
+    parameters = {"threshold": old, "normalization": "image"}
+    header = {"format_version": 6, "parameters": parameters, "summary": {"threshold_rule": old}}
+    upgrade(header, "old.segkit")
+    assert (header["parameters"]["threshold"], header["summary"]["threshold_rule"]) == (new, new)
+
+
+def test_the_present_format_is_left_alone():
+    header = {"format_version": FORMAT_VERSION}
+    upgrade(header, "new.segkit")
+    assert header == {"format_version": FORMAT_VERSION}

@@ -1,3 +1,6 @@
+import json
+from dataclasses import FrozenInstanceError
+
 import numpy as np
 import pytest
 from scipy import ndimage
@@ -18,28 +21,39 @@ from segkit import (
     Segmenter,
     StackedBank,
 )
+from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
 from segkit.evaluation.metrics import score_masks
 from segkit.features import ElongatedBank, Module, MultiscaleBank, OrbitAveraged, PositionBank
 from segkit.images.sampling import draw_pixels
 from segkit.kernels import Gaussian, Polynomial
-from segkit.segmentation.held_out import Choice, HeldOut, Recipe
+from segkit.segmentation.held_out import Choice, HeldOut
 from segkit.segmentation.model_file import read_model, write_model
 from segkit.segmentation.regions import merge_small_regions
+from segkit.segmentation.summary import HeldOutScores, TrainingSummary
 from segkit.segmentation.threshold import image_threshold
 
 BANK = ModuleBank((Module(n_scales=2, n_angles=3),))
 
 
 def quick(bank=BANK, *, selector=None, kernels=None, **options):
-    """A segmenter small enough for tests."""
+    """The default recipe, small enough for tests."""
     return Segmenter(
         bank,
-        selector=selector or ConditionalCovarianceSelector(n_features_to_select=6),
-        kernels=kernels or MixtureRFF(n_components=128),
+        selector=selector or MMDSelector(6),
+        kernels=kernels or LinearGaussianMixture(n_components=48),
         **{"selection_pixels": 300, "training_pixels": 800} | options,
     )
+
+
+def paper(bank=BANK, **options):
+    """The recipe of the paper: conditional covariance minimisation and a mixture of random Fourier features."""
+    parts = {
+        "selector": ConditionalCovarianceSelector(n_features_to_select=6),
+        "kernels": MixtureRFF(n_components=128),
+    }
+    return quick(bank, **parts | options)
 
 
 def picture(seed, n_channels=1, n_classes=2, shape=(44, 52)):
@@ -73,6 +87,16 @@ def fitted(data):
 def test_it_learns_to_segment(fitted, data):
     images, masks = data
     assert fitted.score(images[2:], masks[2:]) > 0.85
+
+
+def test_the_recipe_of_the_paper_learns_to_segment(data):
+    images, masks = data
+    segmenter = paper().fit(images[:2], masks[:2])
+    assert segmenter.score(images[2:], masks[2:]) > 0.85
+    rows, cols = np.indices(images[3].shape).reshape(2, -1)
+    X = segmenter.pixel_features(images[3], rows, cols)
+    expected = segmenter.classifier_.svm_.decision_function(segmenter.classifier_.kernels_.transform(X))
+    np.testing.assert_allclose(segmenter.decision_function(images[3]).ravel(), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("n_channels", [1, 3, 5])
@@ -113,7 +137,7 @@ def test_unlabelled_pixels_are_not_learnt_from(data):
     scribble = np.where(np.indices(masks[0].shape)[0] % 5 == 0, masks[0], 255).astype(np.uint8)
     n_labelled = np.count_nonzero(scribble != 255)
     segmenter = quick(training_pixels=10_000).fit([images[0]], [scribble])
-    assert segmenter.summary_["n_training_pixels"] == n_labelled
+    assert segmenter.summary_.n_training_pixels == n_labelled
 
 
 @pytest.mark.parametrize(
@@ -140,7 +164,8 @@ def test_class_weights_move_the_border(data):
 
 
 def test_labels_follow_decisions_and_probabilities_are_calibrated(fitted, data):
-    image = data[0][2]
+    image = data[0][2].copy()
+    image[4:6, 4:6] += 0.4  # a speck, smaller than any annotated disc
     decisions, labels = fitted.decision_function(image), fitted.predict(image)
     ids = (decisions > image_threshold(decisions, fitted.threshold_, fitted.otsu_weight_)).astype(int)
     assert 0 < (labels != ids).mean() < 0.1
@@ -179,8 +204,9 @@ def test_inputs_and_parts_are_left_alone(data):
     np.testing.assert_array_equal(images[0], data[0][0])
     np.testing.assert_array_equal(masks[0], data[1][0])
     assert not hasattr(parts.svm, "coef_")
-    assert parts.selector.random_state is None
-    assert clone(parts).get_params().keys() == parts.get_params().keys()
+    assert parts.kernels.random_state is None
+    assert not hasattr(parts.kernels, "weights_")
+    assert not hasattr(parts.selector, "scores_")
 
 
 def test_one_image_or_a_list_of_images(fitted, data):
@@ -201,17 +227,17 @@ def test_strips_do_not_show(fitted, data, monkeypatch):
 
 def test_summary_tells_what_was_chosen(fitted):
     summary = fitted.summary_
-    assert sum(summary["kept_channels"].values()) == len(fitted.channels_) == 6
-    assert sum(kernel["weight"] for kernel in summary["kernels"]) == pytest.approx(1)
-    assert summary["n_channels"] == len(BANK.channels(1))
-    assert 0 < summary["training_mean_iou"] <= 1
+    assert sum(summary.kept_channels.values()) == len(fitted.channels_) == 6
+    assert sum(kernel["weight"] for kernel in summary.kernels) == pytest.approx(1)
+    assert summary.n_channels == len(BANK.channels(1))
+    assert 0 < summary.training_mean_iou <= 1
 
 
 @pytest.mark.parametrize(("memory", "passes"), [(2**28, {}), (0, {"Kept channels": 2})])
 def test_progress_sees_every_stage(data, monkeypatch, memory, passes):
     images, masks = data
     seen = []
-    monkeypatch.setattr("segkit.segmentation.candidates.MEMORY_LIMIT", memory)
+    monkeypatch.setattr("segkit.segmentation.held_out.MEMORY_LIMIT", memory)
 
     def follow(items, description):
         seen.append((description, len(list(items))))
@@ -345,8 +371,8 @@ def test_default_recipe_needs_no_weights(data):
         ElongatedBank,
         PositionBank,
     ]
-    assert isinstance(segmenter.selector_, MMDSelector)
-    assert isinstance(segmenter.kernels_, LinearGaussianMixture)
+    assert isinstance(segmenter.classifier_.selector_, MMDSelector)
+    assert isinstance(segmenter.classifier_.kernels_, LinearGaussianMixture)
     assert segmenter.lambda_ in segmenter.lambdas
 
 
@@ -373,7 +399,7 @@ def test_linear_decisions_of_an_image_are_those_of_its_pixels(data):
     segmenter = linear().fit(images[:3], masks[:3])
     rows, cols = np.indices(images[3].shape[:2]).reshape(2, -1)
     X = segmenter.pixel_features(images[3], rows, cols)
-    expected = segmenter.svm_.decision_function(segmenter.kernels_.transform(X))
+    expected = segmenter.classifier_.svm_.decision_function(segmenter.classifier_.kernels_.transform(X))
     np.testing.assert_allclose(segmenter.decision_function(images[3]).ravel(), expected, atol=2e-5)
 
 
@@ -384,13 +410,13 @@ def test_gaussians_see_the_channels_with_a_value_at_each_pixel(data):
         images[:3], masks[:3]
     )
     kept = [channel.group for channel in segmenter.channels_]
-    seen = {kept[column] for column in segmenter.kernels_.columns_}
+    seen = {kept[column] for column in segmenter.classifier_.kernels_.columns_}
     fine = {channel.group for channel in MultiscaleBank(sigma_max=2).channels(1)} | {"pixels"}
     assert seen == set(kept) & fine
     assert set(kept) - fine
     rows, cols = np.indices(images[3].shape[:2]).reshape(2, -1)
     X = segmenter.pixel_features(images[3], rows, cols)
-    expected = segmenter.svm_.decision_function(segmenter.kernels_.transform(X))
+    expected = segmenter.classifier_.svm_.decision_function(segmenter.classifier_.kernels_.transform(X))
     np.testing.assert_allclose(segmenter.decision_function(images[3]).ravel(), expected, atol=1e-4)
 
 
@@ -400,7 +426,7 @@ def test_gaussian_columns_may_be_chosen(data):
     kernels = LinearGaussianMixture(n_components=24, gaussian_columns=wanted)
     segmenter = quick(MultiscaleBank(sigma_max=2), selector=MMDSelector(4), kernels=kernels)
     segmenter.fit(images[:3], masks[:3])
-    assert set(segmenter.kernels_.columns_) <= {0, 1}
+    assert set(segmenter.classifier_.kernels_.columns_) <= {0, 1}
     kernels.set_params(gaussian_columns=np.arange(5) < 2)
     with pytest.raises(ConfigError, match="gaussian_columns"):
         segmenter.fit(images[:3], masks[:3])
@@ -411,9 +437,9 @@ def test_linear_decisions_of_several_classes(data):
     segmenter = linear().fit(images[:2], masks[:2])
     rows, cols = np.indices(images[2].shape[:2]).reshape(2, -1)
     X = segmenter.pixel_features(images[2], rows, cols)
-    expected = segmenter.svm_.decision_function(segmenter.kernels_.transform(X))
+    expected = segmenter.classifier_.svm_.decision_function(segmenter.classifier_.kernels_.transform(X))
     np.testing.assert_allclose(segmenter.decision_function(images[2]).reshape(-1, 3), expected, atol=2e-5)
-    assert 0 < segmenter.held_out_["mean_iou"] <= 1
+    assert 0 < segmenter.held_out_.mean_iou <= 1
 
 
 def test_brightness_of_an_image_does_not_matter(data):
@@ -433,22 +459,22 @@ def test_brightness_of_an_image_does_not_matter(data):
 def test_penalty_is_chosen_on_held_out_images(data):
     images, masks = data
     segmenter = linear(lambdas=(1e-3, 10.0, 1e-2)).fit(images, masks)
-    scores = {float(value): score for value, score in segmenter.held_out_["by_lambda"].items()}
+    scores = {float(value): score for value, score in segmenter.held_out_.by_lambda.items()}
     assert list(scores) == [10.0, 1e-2, 1e-3]
-    assert segmenter.svm_.C * segmenter.lambda_ * 800 == pytest.approx(1)
-    assert segmenter.held_out_["mean_iou"] == scores[segmenter.lambda_]
-    low, high = segmenter.held_out_["interval"]
-    assert low <= segmenter.held_out_["mean_iou"] <= high
+    assert segmenter.classifier_.svm_.C * segmenter.lambda_ * 800 == pytest.approx(1)
+    assert segmenter.held_out_.mean_iou == scores[segmenter.lambda_]
+    low, high = segmenter.held_out_.interval
+    assert low <= segmenter.held_out_.mean_iou <= high
 
 
 def test_of_several_banks_the_best_on_held_out_images_is_taken(data):
     images, masks = data
     banks = [PositionBank(), MultiscaleBank(sigma_max=4), MultiscaleBank(sigma_max=1)]
     alone = [linear(bank).fit(images, masks) for bank in banks]
-    scores = [segmenter.held_out_["mean_iou"] for segmenter in alone]
+    scores = [segmenter.held_out_.mean_iou for segmenter in alone]
     assert np.argmax(scores) == 1
     chooser = linear(banks).fit(images, masks)
-    told = [(bank["bank"], bank["mean_iou"], bank["chosen"]) for bank in chooser.held_out_["by_bank"]]
+    told = [(bank["bank"], bank["mean_iou"], bank["chosen"]) for bank in chooser.held_out_.by_bank]
     assert told == [
         ("position", scores[0], False),
         ("multiscale", scores[1], True),
@@ -462,7 +488,7 @@ def test_what_a_chosen_bank_needs_is_all_that_a_model_holds(data, tmp_path):
     images, masks = data
     network = ConvNetBank("squeezenet1_0", weights="random", layers=["conv1"], channel_mode="mean")
     segmenter = linear([PositionBank(), MultiscaleBank(sigma_max=4), network]).fit(images, masks)
-    assert segmenter.held_out_["by_bank"][1]["chosen"]
+    assert segmenter.held_out_.by_bank[1]["chosen"]
     assert segmenter.best_index_ == 1
     segmenter.save(tmp_path / "model.segkit")
     assert not any(name.startswith("weights.") for name in read_model(tmp_path / "model.segkit")[1])
@@ -474,8 +500,8 @@ def test_what_a_chosen_bank_needs_is_all_that_a_model_holds(data, tmp_path):
 def test_of_equal_banks_the_first_is_taken_and_of_one_there_is_no_choice(data):
     images, masks = data
     twice = linear([MultiscaleBank(sigma_max=2), MultiscaleBank(sigma_max=2)]).fit(images, masks)
-    assert [bank["chosen"] for bank in twice.held_out_["by_bank"]] == [True, False]
-    assert "by_bank" not in linear([MultiscaleBank(sigma_max=2)]).fit(images, masks).held_out_
+    assert [bank["chosen"] for bank in twice.held_out_.by_bank] == [True, False]
+    assert linear([MultiscaleBank(sigma_max=2)]).fit(images, masks).held_out_.by_bank is None
 
 
 def test_banks_are_judged_where_nothing_else_asks_for_it(data):
@@ -483,7 +509,7 @@ def test_banks_are_judged_where_nothing_else_asks_for_it(data):
     options = {"lambdas": None, "probability": "raw", "threshold": "zero"}
     assert linear(MultiscaleBank(sigma_max=4), **options).fit(images, masks).held_out_ is None
     segmenter = linear([PositionBank(), MultiscaleBank(sigma_max=4)], **options).fit(images, masks)
-    assert segmenter.held_out_["by_bank"][1]["chosen"]
+    assert segmenter.held_out_.by_bank[1]["chosen"]
 
 
 def test_the_first_bank_is_taken_where_none_can_be_judged(data):
@@ -503,22 +529,22 @@ def test_it_takes_two_judged_images_to_choose(data, monkeypatch, n_regions, chos
     scores = iter([0.5, 0.6])
 
     def choose(held_out, rule):
-        summary = {"n_regions": n_regions, "mean_iou": next(scores)}
-        return Choice(1e-3, 0.0, 0.0, held_out.decisions[0], held_out.drawn, summary)
+        found = HeldOutScores("images", n_regions, next(scores))
+        return Choice(1e-3, 0.0, 0.0, PlattScaling.identity(2), found)
 
     monkeypatch.setattr("segkit.segmentation.held_out.HeldOut.choose", choose)
     segmenter = linear([PositionBank(), MultiscaleBank(sigma_max=4)]).fit(images[:2], masks[:2])
     assert segmenter.bank_.label == chosen
-    assert ("by_bank" in segmenter.held_out_) == (n_regions > 1)
+    assert (segmenter.held_out_.by_bank is not None) == (n_regions > 1)
 
 
 def test_blocks_of_a_single_image_choose_no_bank(data):
     images, masks = data
     segmenter = linear([PositionBank(), MultiscaleBank(sigma_max=4)]).fit(images[:1], masks[:1])
     assert isinstance(segmenter.bank_, PositionBank)
-    assert segmenter.held_out_["regions"] == "blocks"
-    assert "by_bank" not in segmenter.held_out_
-    assert segmenter.summary_["n_banks"] == 2
+    assert segmenter.held_out_.regions == "blocks"
+    assert segmenter.held_out_.by_bank is None
+    assert segmenter.summary_.n_banks == 2
 
 
 @pytest.mark.parametrize("bank", [[], ["scattering"], "scattering", [MultiscaleBank(), [PositionBank()]]])
@@ -541,7 +567,7 @@ def test_seconds_of_all_banks_count(data, monkeypatch):
     clock = iter(range(100))
     monkeypatch.setattr("segkit.segmentation.segmenter.time.perf_counter", lambda: float(next(clock)))
     one, two = (
-        linear([MultiscaleBank(sigma_max=2)] * n_banks).fit(images[:2], masks[:2]).summary_["seconds"]
+        linear([MultiscaleBank(sigma_max=2)] * n_banks).fit(images[:2], masks[:2]).summary_.seconds
         for n_banks in (1, 2)
     )
     assert two == {"select": 2 * one["select"], "calibrate": 2 * one["calibrate"], "train": one["train"]}
@@ -552,20 +578,21 @@ def test_probabilities_are_fitted_to_held_out_decisions(data, monkeypatch):
     seen = []
 
     def choose(held_out, rule, original=HeldOut.choose):
-        seen.append(original(held_out, rule))
-        return seen[-1]
+        seen.append((held_out, original(held_out, rule)))
+        return seen[-1][1]
 
     monkeypatch.setattr("segkit.segmentation.held_out.HeldOut.choose", choose)
     segmenter = linear().fit(images, masks)
-    [choice] = seen
-    pixels = choice.drawn
-    expected = PlattScaling.identity(2).fit(choice.decisions, pixels.label, pixels.weight)
+    [(held_out, choice)] = seen
+    pixels = held_out.sample
+    decisions = held_out.decisions[held_out.penalties.index(choice.penalty)]
+    expected = PlattScaling.identity(2).fit(decisions, pixels.label, pixels.weight)
     np.testing.assert_array_equal(segmenter.platt_.slope_, expected.slope_)
     labels = [
         masks[image][row, col] for image, row, col in zip(pixels.image, pixels.row, pixels.col, strict=True)
     ]
     np.testing.assert_array_equal(pixels.label, labels)
-    assert np.corrcoef(choice.decisions[:, 0], labels)[0, 1] > 0.7
+    assert np.corrcoef(decisions[:, 0], labels)[0, 1] > 0.7
 
 
 @pytest.fixture
@@ -606,8 +633,8 @@ def test_training_iou_weighs_pixels_and_images(n_classes, draws):
                 for c in range(n_classes)
             ]
         )
-    np.testing.assert_allclose(segmenter.summary_["training_iou"], np.mean(scores, axis=0), atol=1e-6)
-    assert segmenter.summary_["training_mean_iou"] == pytest.approx(np.mean(scores), abs=1e-6)
+    np.testing.assert_allclose(segmenter.summary_.training_iou, np.mean(scores, axis=0), atol=1e-6)
+    assert segmenter.summary_.training_mean_iou == pytest.approx(np.mean(scores), abs=1e-6)
 
 
 def test_scales_and_planes_are_fitted_to_what_pixels_stand_for(draws):
@@ -625,14 +652,16 @@ def test_scales_and_planes_are_fitted_to_what_pixels_stand_for(draws):
     np.testing.assert_allclose(np.average((X - mean) ** 2, axis=0, weights=weight), 1, atol=1e-4)
     assert np.abs(X.mean(axis=0)).max() > 0.1
 
-    features = segmenter.kernels_.transform(X)
+    features = segmenter.classifier_.kernels_.transform(X)
     weighted, alike = (
-        LinearSVM(C=segmenter.svm_.C, tol=1e-8).fit(features, drawn.label, sample_weight=given).coef_
+        LinearSVM(C=segmenter.classifier_.svm_.C, tol=1e-8)
+        .fit(features, drawn.label, sample_weight=given)
+        .coef_
         for given in (weight, None)
     )
     size = np.abs(weighted).max()
-    np.testing.assert_allclose(segmenter.svm_.coef_, weighted, atol=0.02 * size)
-    assert np.abs(segmenter.svm_.coef_ - alike).max() > 0.1 * size
+    np.testing.assert_allclose(segmenter.classifier_.svm_.coef_, weighted, atol=0.02 * size)
+    assert np.abs(segmenter.classifier_.svm_.coef_ - alike).max() > 0.1 * size
 
 
 def test_training_iou_is_that_of_the_training_pixels(data):
@@ -640,8 +669,8 @@ def test_training_iou_is_that_of_the_training_pixels(data):
     images, masks = data
     segmenter = linear(training_pixels=10**6, smallest_region=0).fit(images, masks)
     scores = score_masks(masks, segmenter.predict(images), 2)
-    np.testing.assert_allclose(segmenter.summary_["training_iou"], scores.class_iou, atol=1e-3)
-    assert segmenter.summary_["training_mean_iou"] == pytest.approx(scores.mean, abs=1e-3)
+    np.testing.assert_allclose(segmenter.summary_.training_iou, scores.class_iou, atol=1e-3)
+    assert segmenter.summary_.training_mean_iou == pytest.approx(scores.mean, abs=1e-3)
 
 
 def test_held_out_score_is_no_training_score():
@@ -650,7 +679,7 @@ def test_held_out_score_is_no_training_score():
     images = [rng.random((40, 40)).astype(np.float32) for _ in range(4)]
     masks = [(rng.random((40, 40)) < 0.5).astype(np.uint8) for _ in images]
     segmenter = quick(MultiscaleBank(sigma_max=4), selector=MMDSelector(12), kernels=LinearMixture())
-    assert segmenter.fit(images, masks).held_out_["mean_iou"] < 0.45
+    assert segmenter.fit(images, masks).held_out_.mean_iou < 0.45
 
 
 @pytest.mark.parametrize("part", [MMDSelector, LinearMixture])
@@ -672,7 +701,7 @@ def test_held_out_images_choose_no_channels_and_weigh_no_kernels(data, monkeypat
 def test_one_pass_over_the_images_gives_what_two_give(data, monkeypatch):
     images, masks = data
     once = linear().fit(images[:3], masks[:3])
-    monkeypatch.setattr("segkit.segmentation.candidates.MEMORY_LIMIT", 0)
+    monkeypatch.setattr("segkit.segmentation.held_out.MEMORY_LIMIT", 0)
     twice = linear().fit(images[:3], masks[:3])
     np.testing.assert_array_equal(once.decision_function(images[3]), twice.decision_function(images[3]))
     assert once.held_out_ == twice.held_out_
@@ -688,7 +717,7 @@ def test_an_image_of_two_labelled_pixels_is_no_obstacle(data):
             segmenter = quick(
                 kernels=kernels, selector=MMDSelector(6), selection_pixels=40, random_state=seed
             )
-            assert segmenter.fit(images[:3], [few, *masks[1:3]]).held_out_["n_regions"] in (2, 3)
+            assert segmenter.fit(images[:3], [few, *masks[1:3]]).held_out_.n_regions in (2, 3)
 
 
 def test_linear_models_are_stored(tmp_path, data):
@@ -734,7 +763,9 @@ def test_bad_input_is_one_line(images, masks, message):
 def test_bad_options_and_images_of_another_kind(fitted):
     with pytest.raises(ConfigError, match="probability='log': choose platt or raw"):
         quick(probability="log").fit([IMAGE], [MASK])
-    with pytest.raises(ConfigError, match="threshold='best': choose share\\+otsu or share or iou or zero"):
+    with pytest.raises(
+        ConfigError, match="threshold='best': choose quantile\\+otsu or quantile or iou or zero"
+    ):
         quick(threshold="best").fit([IMAGE], [MASK])
     with pytest.raises(ConfigError, match="smallest_region=2: give a share from 0 to 1"):
         quick(smallest_region=2).fit([IMAGE], [MASK])
@@ -746,11 +777,11 @@ def test_many_images_are_held_out_in_five_parts(monkeypatch):
     images, masks = map(list, zip(*(picture(seed, shape=(30, 36)) for seed in range(7)), strict=True))
     seen = []
 
-    def decide(self, X, drawn, groups, *others, original=Recipe.decide):
-        seen.append(set(range(7)) - set(np.unique(drawn.image).tolist()))
-        return original(self, X, drawn, groups, *others)
+    def path(self, X, y, sample_weight, groups, *, original=PixelClassifier.path, **options):
+        seen.append(set(range(7)) - set(np.unique(groups).tolist()))
+        return original(self, X, y, sample_weight, groups, **options)
 
-    monkeypatch.setattr(Recipe, "decide", decide)
+    monkeypatch.setattr(PixelClassifier, "path", path)
     linear(MultiscaleBank(sigma_max=2), training_pixels=1400).fit(images, masks)
     assert sorted(map(len, seen)) == [1, 1, 1, 2, 2]
     assert set.union(*seen) == set(range(7))
@@ -766,12 +797,12 @@ def test_held_out_classifiers_keep_lambda(data, monkeypatch):
 
     monkeypatch.setattr(LinearSVM, "path", spy)
     segmenter = quick(lambdas=None).fit(images[:3], masks[:3])
-    n = segmenter.summary_["n_training_pixels"]
+    n = segmenter.summary_.n_training_pixels
     assert len(held_out) == 3
     assert sum(other_n for other_n, _ in held_out) == 2 * 300
     for other_n, C in held_out:
         assert other_n < n
-        assert other_n * C == pytest.approx(n * segmenter.svm_.C)
+        assert other_n * C == pytest.approx(n * segmenter.classifier_.svm_.C)
 
 
 def test_numbers_of_numpy_can_be_saved(tmp_path, data):
@@ -834,3 +865,37 @@ def test_models_whose_parts_do_not_fit_are_refused(tmp_path, fitted):
         write_model(tmp_path / "bad.segkit", header | change, arrays)
         with pytest.raises(ModelFileError):
             segkit.load(tmp_path / "bad.segkit")
+
+
+def test_options_changed_after_the_fit_wait_for_the_next(data, tmp_path):
+    """What is predicted, and stored, is the model that was fitted."""
+    images, masks = data
+    segmenter = quick(MultiscaleBank(sigma_max=2)).fit(images[:2], masks[:2])
+    decisions, labels = segmenter.decision_function(images[2]), segmenter.predict(images[2])
+    segmenter.set_params(normalization="set", threshold="zero", smallest_region=0.0, probability="raw")
+    np.testing.assert_array_equal(segmenter.decision_function(images[2]), decisions)
+    np.testing.assert_array_equal(segmenter.predict(images[2]), labels)
+    segmenter.save(tmp_path / "m.segkit")
+    loaded = segkit.load(tmp_path / "m.segkit")
+    np.testing.assert_array_equal(loaded.decision_function(images[2]), decisions)
+    assert loaded.normalization_ == "image"
+    assert (segmenter.fit(images[:2], masks[:2]).decision_function(images[2]) != decisions).any()
+
+
+def test_fit_learns_from_copies_of_the_banks(data):
+    images, masks = data
+    orbit = OrbitBank((5,), n_templates=4, n_angles=4, templates="patches")
+    quick(StackedBank([BANK, orbit])).fit(images[:2], masks[:2])
+    assert not hasattr(orbit, "templates_")
+
+
+@pytest.mark.parametrize("field", ["penalty", "held_out"])
+def test_the_summary_cannot_be_changed(fitted, field):
+    with pytest.raises(FrozenInstanceError):
+        setattr(fitted.summary_, field, None)
+
+
+def test_the_summary_survives_json(fitted):
+    stored = json.loads(json.dumps(fitted.summary_.to_dict()))
+    assert stored["lambda"] == fitted.lambda_
+    assert TrainingSummary.from_dict(stored) == fitted.summary_

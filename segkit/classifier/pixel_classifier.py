@@ -1,0 +1,312 @@
+"""The classifier of pixels: kept channels, standardised, through a mixture of kernels, into a linear SVM.
+
+The segmenter trains one on its training images, the held-out judge one for each fold. Dense prediction reads the linear
+and the nonlinear part of its decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.validation import has_fit_parameter
+
+from segkit._common import FloatArray
+from segkit.classifier.svm import LinearSVM
+from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
+
+Arrays = dict[str, NDArray[Any]]
+IntArray = NDArray[np.intp]
+
+_MIXTURES: dict[str, type[KernelMixture]] = {
+    "linear": LinearMixture,
+    "linear+gaussian": LinearGaussianMixture,
+    "mixture": MixtureRFF,
+}
+
+
+class PixelClassifier:
+    """Select channels, standardise them, learn a mixture of kernels and fit a linear SVM on its features.
+
+    Parameters
+    ----------
+    selector : estimator
+        Which channels to keep; it has ``get_support``. It is cloned.
+    kernels : KernelMixture
+        Kernels of the standardised channels. It is cloned.
+    svm : LinearSVM
+        Linear classifier. It is cloned.
+    gaussian_channels : ndarray of shape (n_channels,), bool, or None
+        Channels, of all, that Gaussian kernels may see. None leaves it to `kernels`.
+
+    Attributes
+    ----------
+    selector_ : estimator
+        Fitted; None in a classifier that was read from a file.
+    channels_ : ndarray of shape (n_kept,), int
+        Kept channels, rising.
+    mean_, scale_ : ndarray of shape (n_kept,), float32
+        Weighted mean and standard deviation of the kept channels over the training pixels.
+    kernels_ : KernelMixture
+        Fitted on the standardised channels.
+    svm_ : LinearSVM
+        Fitted on the features of `kernels_`.
+
+    References
+    ----------
+    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in the feature space,
+    section 7 and eq. 7.17.
+    """
+
+    def __init__(
+        self,
+        selector: Any,
+        kernels: KernelMixture,
+        svm: LinearSVM,
+        *,
+        gaussian_channels: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.selector = selector
+        self.kernels = kernels
+        self.svm = svm
+        self.gaussian_channels = gaussian_channels
+
+    def select(self, X: FloatArray, y: NDArray[Any], groups: IntArray) -> Self:
+        """Select channels.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_channels), float32
+            All channels of some pixels.
+        y : ndarray of shape (n,), int
+            Class ids.
+        groups : ndarray of shape (n,), int
+            Image or block of each pixel.
+
+        Returns
+        -------
+        PixelClassifier
+            Itself.
+        """
+        self.selector_ = _fit_grouped(clone(self.selector), X, y, groups)
+        self.channels_: IntArray = self.selector_.get_support(indices=True)
+        return self
+
+    def allow_gaussians(self, per_pixel: NDArray[np.bool_]) -> Self:
+        """Let Gaussian kernels see channels with a value at every pixel, unless the kernels name their columns.
+
+        Parameters
+        ----------
+        per_pixel : ndarray of shape (n_channels,), bool
+            Channels, of all, whose maps have a stride of 1.
+
+        Returns
+        -------
+        PixelClassifier
+            Itself. A mixture without ``gaussian_columns`` is not concerned.
+        """
+        if not hasattr(self.kernels, "gaussian_columns"):
+            return self
+        named = self.kernels.gaussian_columns
+        self.gaussian_channels = per_pixel
+        if named is not None:
+            self.gaussian_channels = np.zeros_like(per_pixel)
+            # columns of another number stay with the kernels, which refuse them
+            if np.shape(named) == self.channels_.shape:
+                self.gaussian_channels[self.channels_] = named
+            else:
+                self.gaussian_channels = None
+        return self
+
+    def fit(
+        self,
+        X: FloatArray,
+        y: NDArray[Any],
+        sample_weight: NDArray[np.float64],
+        groups: IntArray,
+        *,
+        penalty: float | None = None,
+    ) -> Self:
+        """Fit scales, kernels and SVM; the features of the kernels are made block by block.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_kept), float32
+            Kept channels of the training pixels.
+        y : ndarray of shape (n,), int
+            Class ids.
+        sample_weight : ndarray of shape (n,)
+            Weight of each pixel.
+        groups : ndarray of shape (n,), int
+            Image or block of each pixel.
+        penalty : float, optional
+            Lambda of eq. 7.17; without it the ``C`` of the SVM counts.
+
+        Returns
+        -------
+        PixelClassifier
+            Itself.
+        """
+        Z = self._learn_kernels(X, y, sample_weight, groups)
+        self.svm_ = clone(self.svm)
+        if penalty is not None:
+            self.svm_.set_params(C=_cost(penalty, len(Z)))
+        self.svm_.fit(Z, y, sample_weight, feature_map=self.kernels_.transform)
+        return self
+
+    def path(
+        self,
+        X: FloatArray,
+        y: NDArray[Any],
+        sample_weight: NDArray[np.float64],
+        groups: IntArray,
+        *,
+        penalties: Sequence[float],
+        tol: float,
+    ) -> list[Self]:
+        """Fit at several penalties, with the same scales and kernels; all features are held in memory.
+
+        Parameters
+        ----------
+        X, y, sample_weight, groups : ndarray
+            As for `fit`.
+        penalties : sequence of float
+            Values of lambda, best falling.
+        tol : float
+            Relative duality gap at which the SVMs stop.
+
+        Returns
+        -------
+        list of PixelClassifier
+            One for each penalty.
+        """
+        Z = self._learn_kernels(X, y, sample_weight, groups)
+        Cs = [_cost(penalty, len(Z)) for penalty in penalties]
+        svms = clone(self.svm).set_params(tol=tol).path(self.kernels_.transform(Z), y, Cs, sample_weight)
+        fitted = [copy(self) for _ in svms]
+        for classifier, svm in zip(fitted, svms, strict=True):
+            classifier.svm_ = svm
+        return fitted
+
+    def standardise(self, X: FloatArray) -> FloatArray:
+        """Subtract the mean and divide by the scale; (n, n_kept) -> (n, n_kept), float32."""
+        Z = np.array(X, dtype=np.float32)
+        Z -= self.mean_
+        Z /= self.scale_
+        return Z
+
+    def decision_function(self, X: FloatArray) -> FloatArray:
+        """Decide on pixels.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_kept), float32
+            Kept channels of the pixels.
+
+        Returns
+        -------
+        ndarray of shape (n, n_outputs), float32
+            Decisions in units of the margin: one output for two classes, else one for each class.
+        """
+        return np.asarray(
+            self.kernels_.dot(self.standardise(X), self.svm_.coef_) + self.svm_.intercept_, dtype=np.float32
+        )
+
+    @property
+    def linear_coef(self) -> FloatArray | None:
+        """Linear part of the decisions, per unit of each kept channel; (n_outputs, n_kept), or None without one."""
+        coef = self.kernels_.linear_coef(self.svm_.coef_)
+        return None if coef is None else np.asarray(coef / self.scale_)
+
+    @property
+    def nonlinear_channels(self) -> IntArray:
+        """Kept channels that the nonlinear part of the decisions depends on, rising."""
+        return np.asarray(self.channels_[self.kernels_.nonlinear_columns])
+
+    def to_state(self) -> tuple[dict[str, Any], Arrays]:
+        """Describe the fitted classifier for a model file.
+
+        Returns
+        -------
+        header : dict
+            JSON-able description of the kernels.
+        arrays : dict of ndarray
+            Arrays of kernels, scales and SVM by name.
+        """
+        header, arrays = self.kernels_.to_state()
+        kind = next(kind for kind, mixture in _MIXTURES.items() if type(self.kernels_) is mixture)
+        stored = {f"kernels.{name}": array for name, array in arrays.items()}
+        stored |= {"scaler.mean": self.mean_, "scaler.scale": self.scale_}
+        stored |= {"svm.coef": self.svm_.coef_, "svm.intercept": self.svm_.intercept_}
+        return {"kind": kind, **header}, stored
+
+    @classmethod
+    def from_state(cls, channels: IntArray, header: dict[str, Any], arrays: Arrays) -> Self:
+        """Restore a classifier from what `to_state` gave.
+
+        Parameters
+        ----------
+        channels : ndarray of shape (n_kept,), int
+            Kept channels.
+        header : dict
+            Description of the kernels.
+        arrays : dict of ndarray
+            Arrays by name; others are ignored.
+
+        Returns
+        -------
+        PixelClassifier
+            Fitted, without a selector.
+        """
+        own = {
+            name.removeprefix("kernels."): array
+            for name, array in arrays.items()
+            if name.startswith("kernels.")
+        }
+        kernels = _MIXTURES[header["kind"]].from_state(header, own)
+        svm = LinearSVM.from_arrays(arrays["svm.coef"], arrays["svm.intercept"])
+        classifier = cls(None, kernels, svm)
+        classifier.selector_ = None
+        classifier.channels_ = channels
+        classifier.mean_, classifier.scale_ = arrays["scaler.mean"], arrays["scaler.scale"]
+        classifier.kernels_, classifier.svm_ = kernels, svm
+        return classifier
+
+    def state_shapes(self, n_classes: int) -> dict[str, tuple[int, ...]]:
+        """Shapes that the arrays of a fitted classifier of so many classes have, by name."""
+        n_kept, n_outputs = self.channels_.size, 1 if n_classes == 2 else n_classes
+        n_features = self.kernels_.transform(np.zeros((1, n_kept), dtype=np.float32)).shape[1]
+        return {
+            "scaler.mean": (n_kept,),
+            "scaler.scale": (n_kept,),
+            "svm.coef": (n_outputs, n_features),
+            "svm.intercept": (n_outputs,),
+        }
+
+    def _learn_kernels(
+        self, X: FloatArray, y: NDArray[Any], sample_weight: NDArray[np.float64], groups: IntArray
+    ) -> FloatArray:
+        """Learn scales and kernels; give the standardised channels."""
+        scaler = StandardScaler().fit(X, sample_weight=sample_weight)
+        self.mean_, self.scale_ = scaler.mean_.astype(np.float32), scaler.scale_.astype(np.float32)
+        self.kernels_ = clone(self.kernels)
+        if self.gaussian_channels is not None:
+            self.kernels_.set_params(gaussian_columns=self.gaussian_channels[self.channels_])
+        Z = self.standardise(X)
+        _fit_grouped(self.kernels_, Z, y, groups)
+        return Z
+
+
+def _cost(penalty: float, n_samples: int) -> float:
+    """Give C for a penalty: eq. 7.17 averages the losses, the SVM sums them."""
+    return 1 / (n_samples * penalty)
+
+
+def _fit_grouped(estimator: Any, X: FloatArray, y: NDArray[Any], groups: IntArray) -> Any:
+    """Fit an estimator, with groups if it takes them."""
+    return estimator.fit(X, y, groups) if has_fit_parameter(estimator, "groups") else estimator.fit(X, y)
