@@ -1,4 +1,4 @@
-"""What every way of segmenting images has in common: how it is fitted, asked and scored."""
+"""The interface of all segmenters: fit, predict and score."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IdArray = NDArray[np.uint8]
 class BaseSegmenter(BaseEstimator, ABC):
     """A model that gives every pixel of an image a class.
 
-    Subclasses implement `_fit` and `_scores`; images and masks reach them checked, masks as class ids.
+    Subclasses implement `_fit`, `_scores`, `_labels` and `_probabilities`. They get checked images, and masks as class ids.
     """
 
     unlabelled: int | None
@@ -38,11 +38,11 @@ class BaseSegmenter(BaseEstimator, ABC):
 
     @abstractmethod
     def _labels(self, scores: FloatArray) -> NDArray[np.intp]:
-        """Class ids (H, W) that scores stand for."""
+        """Class ids of the pixels, (H, W), from their scores."""
 
     @abstractmethod
     def _probabilities(self, scores: FloatArray) -> FloatArray:
-        """Probabilities (H, W, n_classes) that scores stand for."""
+        """Probabilities of the classes, (H, W, n_classes), from the scores."""
 
     def fit(
         self,
@@ -61,9 +61,9 @@ class BaseSegmenter(BaseEstimator, ABC):
         masks : sequence of array-like of shape (H, W), int or bool
             Class of each pixel, or `unlabelled`.
         label_map : LabelMap, optional
-            What the mask values stand for, instead of `unlabelled` and the values that occur.
+            Meaning of the mask values, in place of `unlabelled` and the values that occur.
         progress : callable, optional
-            ``progress(iterable, description)`` passes the items on and shows how far they are.
+            ``progress(iterable, description)`` yields the items and shows the progress.
 
         Returns
         -------
@@ -87,7 +87,7 @@ class BaseSegmenter(BaseEstimator, ABC):
         return self
 
     def predict_proba(self, images: ArrayLike | Sequence[ArrayLike]) -> Any:
-        """Probability of each class at each pixel.
+        """Compute the probability of each class at each pixel.
 
         Parameters
         ----------
@@ -108,7 +108,7 @@ class BaseSegmenter(BaseEstimator, ABC):
         return_proba: bool = False,
         progress: Progress | None = None,
     ) -> Any:
-        """Class of each pixel.
+        """Classify each pixel.
 
         Parameters
         ----------
@@ -122,8 +122,8 @@ class BaseSegmenter(BaseEstimator, ABC):
         Returns
         -------
         ndarray of shape (H, W), or list of them
-            Mask values, those of `classes_`; with `return_proba`, pairs of that and of what
-            `predict_proba` returns.
+            Mask values of `classes_`; with `return_proba`, pairs of these and of the probabilities of
+            `predict_proba`.
         """
 
         def classify(image: FloatArray) -> Any:
@@ -134,7 +134,7 @@ class BaseSegmenter(BaseEstimator, ABC):
         return self._each(images, classify)
 
     def score(self, images: ArrayLike | Sequence[ArrayLike], masks: ArrayLike | Sequence[ArrayLike]) -> float:
-        """Mean over images of the mean IoU over classes (eq. 8.1).
+        """Compute the mean over images of the mean IoU over classes (eq. 8.1).
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ def _as_mask(mask: ArrayLike, index: int) -> NDArray[Any]:
 
 
 def _infer_label_map(masks: Sequence[NDArray[Any]], unlabelled: int | None) -> LabelMap:
-    """Label map of the values that occur; two are background and foreground, more are called by number."""
+    """Infer the label map from the values: two are background and foreground, more are named by number."""
     values = np.unique(np.concatenate([np.unique(mask) for mask in masks])).tolist()
     if values == [0, UNLABELLED]:
         return LabelMap.infer(values)

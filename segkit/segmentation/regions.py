@@ -1,4 +1,4 @@
-"""Regions too small to be objects or holes: how small is read off the masks."""
+"""Regions too small to be objects or holes, judged by the smallest annotated ones."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from skimage.measure import label
 
 from segkit.images import UNLABELLED
 
-# No region is called too small that covers more than this share of an image.
+# Regions that cover more than this fraction of an image are never too small.
 MOST_OF_IMAGE = 0.01
 
 
 def least_areas(ids: Sequence[NDArray[np.uint8]], n_classes: int, share: float) -> NDArray[np.float64]:
-    """Tell how large a region of each class is at least.
+    """Compute the least area of a region of each class.
 
     Parameters
     ----------
@@ -25,17 +25,17 @@ def least_areas(ids: Sequence[NDArray[np.uint8]], n_classes: int, share: float) 
     n_classes : int
         Number of classes.
     share : float
-        Share in [0, 1] of the area of the smallest annotated region.
+        Fraction in [0, 1] of the area of the smallest annotated region.
 
     Returns
     -------
     ndarray of shape (n_classes, 2), float64
-        Areas in pixels, of regions that are whole and of those that the border of an image cuts:
-        ``share (1 - 1 / n)`` of the smallest one in the n images with a region of known size of the class, for what
-        is smallest in a few images is not the smallest there is (so one image tells nothing), and at most a
-        hundredth of an image. Where all regions of a class are whole, or all are cut, the others are
-        taken to be no smaller: if no object has a hole, small holes are none. Regions beside unlabelled
-        pixels have an unknown size; a class that has no others is given 0.
+        Areas in pixels, for whole regions and for regions cut by the border of an image. Each is
+        ``share (1 - 1 / n)`` of the smallest one, over the n images with a region of known size of the class, and at most
+        a hundredth of an image. The smallest region of a few images is not the smallest there is, so a single image
+        gives 0. A class with only whole, or only cut, regions has the same least area for the other kind: if no object
+        has a hole, small holes are none. Regions beside unlabelled pixels have an unknown size; a class without others
+        is given 0.
     """
     of_images = np.array([_smallest_areas(mask, n_classes) for mask in ids])
     smallest = of_images.min(axis=0)
@@ -48,21 +48,21 @@ def least_areas(ids: Sequence[NDArray[np.uint8]], n_classes: int, share: float) 
 
 
 def merge_small_regions(ids: NDArray[np.intp], least: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Give regions that are too small to those around them.
+    """Give regions that are too small to the classes around them.
 
     Parameters
     ----------
     ids : ndarray of shape (H, W), int
         Class ids.
     least : ndarray of shape (n_classes, 2), float64
-        Least area in pixels of a region of each class, whole and cut by the border; a hundredth of this
-        image, if that is less.
+        Least area in pixels of a whole region of each class, and of one cut by the border; at most a hundredth of this
+        image counts.
 
     Returns
     -------
     ndarray of shape (H, W), int
-        Pixels of small regions have the class of the nearest pixel of a region that is large enough (of
-        two as near, the lower class). Pixels of one class hang together by their sides.
+        Pixels of small regions get the class of the nearest pixel of a large region, the lower class of two as near.
+        Pixels of a region are connected by their sides.
     """
     regions = _Regions(ids)
     limit = np.minimum(least, MOST_OF_IMAGE * ids.size)[regions.classes, regions.at_border.astype(np.intp)]
@@ -70,7 +70,7 @@ def merge_small_regions(ids: NDArray[np.intp], least: NDArray[np.float64]) -> ND
     if not small.any() or small.all():
         return ids
     large = np.unique(ids[~small])
-    # a distance for each class: a nearest pixel, where several are as near, would depend on how the image lies
+    # one distance for each class: the nearest pixel of several would depend on the orientation of the image
     distances = [distance_transform_edt(small | (ids != k))[small] for k in large]
     merged = ids.copy()
     merged[small] = large[np.argmin(distances, axis=0)]
@@ -78,7 +78,7 @@ def merge_small_regions(ids: NDArray[np.intp], least: NDArray[np.float64]) -> ND
 
 
 def _smallest_areas(ids: NDArray[np.uint8], n_classes: int) -> NDArray[np.float64]:
-    """Area of the smallest region of each class, whole and cut by the border, whose size is known; else infinite."""
+    """Find the least known area of whole and of cut regions of each class; infinite without any."""
     regions = _Regions(ids)
     known = (regions.classes < n_classes) & ~regions.goes_on_unseen
     smallest = np.full((n_classes, 2), np.inf)
@@ -88,7 +88,7 @@ def _smallest_areas(ids: NDArray[np.uint8], n_classes: int) -> NDArray[np.float6
 
 
 class _Regions:
-    """Pixels of one class that hang together by their sides.
+    """Regions of pixels of one class, connected by their sides.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class _Regions:
     areas, classes : ndarray of shape (n_regions,), int
         Number of pixels, and class id.
     at_border, goes_on_unseen : ndarray of shape (n_regions,), bool
-        Whether the border of the image cuts it, and whether it lies beside unlabelled pixels.
+        Whether the border of the image cuts the region, and whether it touches unlabelled pixels.
     """
 
     def __init__(self, ids: NDArray[np.integer]) -> None:

@@ -58,9 +58,9 @@ from segkit.segmentation.summary import HeldOutScores, TrainingSummary
 from segkit.segmentation.threshold import RENAMED_THRESHOLDS, label_pixels
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
-# Ten times the selector's own tolerance: half the time, and the same channels but for a few.
+# Ten times the selector's own tolerance: half the time, and all but a few channels are the same.
 SELECTION_TOL = 1e-3
-# Values of lambda (eq. 7.17) to choose from, for kernels whose diagonal is 1 in the mean.
+# Values of lambda (eq. 7.17) to choose from; the kernels have a mean diagonal of 1.
 LAMBDAS = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
 
 
@@ -70,63 +70,62 @@ class Segmenter(BaseSegmenter):
     Parameters
     ----------
     bank : FilterBank or list of FilterBank, default=None
-        Per-pixel features; None stacks ``ScatteringBank(J=3, L=4, angles="averaged")``, `MultiscaleBank()`,
-        `ElongatedBank()` and `PositionBank()`, which need no weights. Of several, the one of the highest mean IoU on
-        training images, each held out in turn of all that is learnt, is taken; the first, if there are no two images that
-        can be held out: one, or blocks of one, does not tell which bank is good for others.
+        Features of each pixel. None stacks ``ScatteringBank(J=3, L=4, angles="averaged")``, `MultiscaleBank()`,
+        `ElongatedBank()` and `PositionBank()`, which need no weights. Of several banks the one with the highest mean IoU
+        on held-out training images is taken. With fewer than two images that can be held out, the first is taken:
+        blocks of one image do not tell which bank is good for others.
     selector : MMDSelector or ConditionalCovarianceSelector, default=None
-        Which channels to keep; None is `MMDSelector()`. Images are its groups (blocks, of a single image).
+        Selects channels; None is `MMDSelector()`. Its groups are the images (blocks, of a single image).
     kernels : KernelMixture, default=None
-        Mixture of kernels and its features. None is `LinearGaussianMixture()`, a linear kernel for each channel, and
-        Gaussians of the channels that have a value at each pixel (unless its ``gaussian_columns`` say
-        otherwise); `LinearMixture` leaves these out; `MixtureRFF` is the paper's, Gaussians of all channels.
+        Mixture of kernels. None is `LinearGaussianMixture()`: a linear kernel for each channel, and Gaussian kernels of
+        the channels with a value at each pixel, unless its ``gaussian_columns`` say otherwise. `LinearMixture` has
+        linear kernels only. `MixtureRFF` is the paper's: Gaussian kernels of all channels.
     svm : LinearSVM, default=None
-        Linear classifier on the features; None is `LinearSVM()`. Its ``C`` multiplies the sum of the losses
-        over the training pixels, and is set by `lambdas` unless these are None.
+        Linear classifier on the features of the kernels; None is `LinearSVM()`. Its ``C`` is set by `lambdas` unless
+        these are None.
     lambdas : sequence of float or None, default=(3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
-        Penalties (lambda of eq. 7.17, ``C = 1 / (n lambda)``). That nearest to 0.001 / sqrt(n_images) is taken, unless
-        its mean IoU on held-out images is below that of the best of them beyond chance: then the nearest of which this
-        cannot be said (one-sided paired t-test, 95 %). None keeps the ``C`` of `svm`.
+        Penalties (lambda of eq. 7.17, ``C = 1 / (n lambda)``). The one nearest to 0.001 / sqrt(n_images) is taken, unless
+        its mean IoU on held-out images is significantly worse than the best (one-sided paired t-test, 95 %); then the
+        nearest one that is not. None keeps the ``C`` of `svm`.
     normalization : {"image", "set"}, default="image"
-        What is taken for the zero of a channel: its mean over each image, so that staining and lighting
-        matter less, or its mean over all training pixels. Its scale is that of the training pixels.
+        Zero of each channel: its mean over each image, so that staining and lighting matter less, or its mean over all
+        training pixels. The scale is always that of the training pixels.
     selection_pixels : int, default=6000
-        Pixels that channels are selected on, as many of each class as there are to be had. On the same
-        ones, penalty, threshold and probabilities are judged, with each image held out in turn.
+        Number of pixels for the selection of channels, balanced over classes as far as available. Penalty, threshold and
+        probabilities are judged on the same pixels, with each image held out in turn.
     training_pixels : int, default=20_000
-        Pixels that kernels and classifier learn from, drawn in the same way and weighted back to
-        the share each class has among all labelled pixels.
+        Number of pixels that kernels and classifier are trained on, drawn in the same way. Weights restore the frequency
+        of each class among all labelled pixels.
     threshold : {"quantile+otsu", "quantile", "iou", "zero"}, default="quantile+otsu"
-        Decision above which a pixel of two classes is of the second. "quantile": the mean over images (blocks, of a
-        single image), each held out in turn, of the decision above which as many of its pixels lie as are of the
-        second class. "quantile+otsu": that of each image is moved towards the decision which parts its own decisions
-        best (Otsu's threshold), by 2 / (n + 2) of the way after n training images, for few of them tell little of
-        another image; where many images have nothing of the second class, "quantile" finds less in them. "iou": the
-        mean IoU of held-out pixels is highest, which on few images is a matter of luck. "zero": the sign (eq. 7.18).
+        Rule for the decision above which a pixel is of the second of two classes. "quantile": at this threshold as many
+        pixels of a held-out image are called foreground as are annotated; mean over images (blocks, of a single
+        image). "quantile+otsu": the same, moved towards Otsu's threshold of the decisions of the image at hand, by
+        2 / (n + 2) of the way for n training images. Where many images have no foreground, "quantile" alone finds less
+        in them. "iou": highest mean IoU of held-out pixels, which is noisy with few images. "zero": the sign (eq. 7.18).
     smallest_region : float, default=0.5
-        Share in [0, 1] of the smallest annotated region of a class, times 1 - 1 / n of n images, below which a
-        predicted region of that class is given to the class around it: small objects are dropped, and holes
-        filled where annotated objects have none as small. 0 leaves all regions, and so does a single image.
-        Decisions and probabilities know nothing of it.
+        Fraction in [0, 1] of the area of the smallest annotated region of a class, times 1 - 1 / n for n images. Smaller
+        predicted regions are given to the class around them: small objects are dropped, and holes are filled where
+        annotated objects have none as small. 0 keeps all regions, and so does a single image. Decisions and
+        probabilities are not changed.
     probability : {"platt", "raw"}, default="platt"
-        "platt": Platt's scaling, fitted on decisions of pixels held out by image (by block, of a
-        single image). "raw": the logistic function of the decision (eq. 8.2).
+        "platt": Platt's scaling, fitted on decisions of pixels held out by image (by block, of a single image). "raw":
+        the logistic function of the decision (eq. 8.2).
     unlabelled : int or None, default=255
-        Mask value of pixels without annotation. Masks that hold 0 and 255 and nothing else are
-        binary, and 255 is the foreground.
+        Mask value of pixels without annotation. Masks with the two values 0 and 255 are binary, and 255 is the
+        foreground.
     random_state : int, default=0
-        Seed of every draw. It also seeds the selector and the kernels where they have none.
+        Seed of every draw. It also seeds the selector and the kernels where they have no seed.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
         Mask values learnt, in the order of class ids.
     label_map_ : LabelMap
-        What the classes are called, their mask values, and the value of unlabelled pixels.
+        Names and mask values of the classes, and the value of unlabelled pixels.
     threshold_ : float
-        Decision above which a pixel is of the second class, before an image moves it; 0 with more than two.
+        Decision above which a pixel is of the second class, before an image moves it; 0 for three classes and more.
     otsu_weight_ : float
-        How far an image moves it towards Otsu's threshold of its own decisions, 0 to 1.
+        Weight of Otsu's threshold of the image's own decisions, 0 to 1.
     least_areas_ : ndarray of shape (n_classes, 2), float64
         Area in pixels below which a region of each class is too small, whole and cut by the border of an image.
     lambda_ : float or None
@@ -137,7 +136,7 @@ class Segmenter(BaseSegmenter):
     n_image_channels_ : int
         Channels of the training images.
     channels_ : tuple of Channel
-        The channels kept, in the order of the classifier's input.
+        The kept channels, in the order of the classifier's input.
     bank_ : FilterBank
         The fitted bank.
     normalization_ : {"image", "set"}
@@ -147,7 +146,7 @@ class Segmenter(BaseSegmenter):
     platt_ : PlattScaling
         From decisions to probabilities.
     best_index_ : int
-        Place of ``bank_`` among the banks given (a loaded model has no other, and no index).
+        Index of ``bank_`` among the given banks; a loaded model has no others, and no index.
     summary_ : TrainingSummary
         What was chosen and measured: kept channels by group, kernel weights, IoU on the training pixels, seconds.
 
@@ -244,7 +243,7 @@ class Segmenter(BaseSegmenter):
         self.summary_ = self._summarise(images, ids, training.label.size, iou, seconds)
 
     def decision_function(self, images: ArrayLike | Sequence[ArrayLike]) -> Any:
-        """Signed distances to the separating plane, in units of the margin.
+        """Compute signed distances to the separating plane, in units of the margin.
 
         Parameters
         ----------
@@ -259,7 +258,7 @@ class Segmenter(BaseSegmenter):
         return self._each(images, self._scores)
 
     def pixel_features(self, image: ArrayLike, rows: ArrayLike, cols: ArrayLike) -> FloatArray:
-        """Features of some pixels, as the kernels see them.
+        """Read the standardised features of some pixels, the input of the kernels.
 
         Parameters
         ----------
@@ -287,8 +286,8 @@ class Segmenter(BaseSegmenter):
         path : str or Path
             File to write.
         embed_weights : bool, default=True
-            Whether the file holds the network weights it needs. Without them it is smaller, and
-            loading looks for them where training found them. (What a bank learnt is always stored.)
+            Whether to store the network weights that the model needs. Without them the file is smaller, and loading
+            looks for them where training found them. Weights learnt from the training images are always stored.
         """
         check_is_fitted(self, "classifier_")
         write_model(path, *describe(self, embed_weights=embed_weights))
@@ -319,7 +318,7 @@ class Segmenter(BaseSegmenter):
         )
 
     def _penalties(self, n_pixels: int) -> list[float]:
-        """Values of lambda to judge, falling: those to choose from, or that of the classifier's own C."""
+        """Give the values of lambda to judge, falling: the choices, or the one of the classifier's own C."""
         if self.lambdas is None:
             return [1 / (n_pixels * float((LinearSVM() if self.svm is None else self.svm).C))]
         return sorted(self.lambdas, reverse=True)
@@ -336,7 +335,7 @@ class Segmenter(BaseSegmenter):
         return NormalisedBank(self.bank_, self.normalization_)
 
     def _checked_banks(self) -> list[FilterBank]:
-        """Copy the banks to choose from; what is wrong with any of them is found here."""
+        """Copy the banks, and find faults in any of them before the first one runs."""
         given = self.bank if isinstance(self.bank, list | tuple) else [self.bank]
         banks = [default_bank()] if self.bank is None else [clone(bank, safe=False) for bank in given]
         if not banks or not all(isinstance(bank, FilterBank) for bank in banks):
@@ -447,7 +446,7 @@ def _prefixed(progress: Progress, prefix: str) -> Progress:
 
 
 def default_bank() -> FilterBank:
-    """Bank that needs no weights: wide scattering for texture, round and long filters for borders and lines, and framing."""
+    """Make the bank without weights: scattering for texture, round and long filters for borders and lines, and position."""
     banks = [ScatteringBank(J=3, L=4, angles="averaged"), MultiscaleBank(), ElongatedBank(), PositionBank()]
     return StackedBank(banks)
 

@@ -14,14 +14,14 @@ Floats = NDArray[np.float64]
 RENAMED_THRESHOLDS = {"share": "quantile", "share+otsu": "quantile+otsu"}
 # Number of training images at which the trained and Otsu's threshold weigh equally.
 IMAGES_TO_EQUAL_OTSU = 2
-# Decisions that differ by less, in units of the margin, are one.
+# Decisions that differ by less, in units of the margin, count as equal.
 SAME = 1e-4
 
 
 def best_threshold(
     decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any], image: NDArray[Any]
 ) -> float:
-    """Decision threshold with the highest mean IoU over classes and images (eq. 8.1).
+    """Find the threshold with the highest mean IoU over classes and images (eq. 8.1).
 
     Parameters
     ----------
@@ -30,15 +30,15 @@ def best_threshold(
     label : ndarray of shape (n,), int
         1 where the pixel is of the second class.
     weight : ndarray of shape (n,), float
-        Pixels that each one stands for.
+        Number of pixels that each one stands for.
     image : ndarray of shape (n,), int
         Image of each pixel; every image counts alike.
 
     Returns
     -------
     float
-        The middle of the thresholds about the best whose mean IoU is within 1e-3 of it: the maximum
-        is flat, and a threshold at its edge would be luck.
+        Middle of the interval of thresholds around the best one whose mean IoU is within 1e-3 of it. The maximum is
+        flat, and its edge would be chosen by chance.
     """
     candidates = np.unique(np.quantile(decision, np.linspace(0.001, 0.999, 500)))
     scores = np.zeros(candidates.size)
@@ -58,7 +58,7 @@ def best_threshold(
 def quantile_threshold(
     decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any], image: NDArray[Any]
 ) -> float:
-    """Mean over images of the decision above which as many pixels lie as are of the second class.
+    """Match quantiles: at the threshold as many pixels are called the second class as are annotated so.
 
     Parameters
     ----------
@@ -67,17 +67,16 @@ def quantile_threshold(
     label : ndarray of shape (n,), int
         1 where the pixel is of the second class; both classes occur.
     weight : ndarray of shape (n,), float
-        Pixels that each one stands for.
+        Number of pixels that each one stands for.
     image : ndarray of shape (n,), int
-        Image of each pixel. Images that lack a class have no threshold; if all do, they are taken as one.
+        Image of each pixel. Images that lack a class have no threshold; if all lack one, they count as one image.
 
     Returns
     -------
     float
-        The mean over images of the quantile of the decisions at the share of the first class; the share is then
-        met image by image, not by all pixels together. A quantile beyond the margins counts as -1 or 1: there
-        the classifier missed the image altogether. Unlike the threshold of the highest IoU it does not look at
-        single mistakes, so a handful of images is enough to know it.
+        Mean over images of the quantile of the decisions at the fraction of the first class. Quantiles beyond the margins
+        count as -1 or 1: there the classifier missed the image altogether. Unlike the threshold of the highest IoU it
+        does not depend on single mistakes, so a few images are enough.
     """
     thresholds = [
         _quantile(decision[mine], label[mine], weight[mine])
@@ -88,32 +87,32 @@ def quantile_threshold(
 
 
 def weight_of_otsu(n_images: int) -> float:
-    """Share that Otsu's threshold has in that of an image, after so many training images."""
+    """Weight of Otsu's threshold in the threshold of an image, for a number of training images."""
     return IMAGES_TO_EQUAL_OTSU / (n_images + IMAGES_TO_EQUAL_OTSU)
 
 
 def image_threshold(
     decision: NDArray[Any], threshold: float, otsu_weight: float, weight: NDArray[Any] | None = None
 ) -> float:
-    """Move the threshold of all images towards that which parts the decisions of one.
+    """Move the threshold towards Otsu's threshold of the decisions of one image.
 
     Parameters
     ----------
     decision : ndarray, float
         Decisions of an image.
     threshold : float
-        What training images, held out in turn, speak for.
+        The threshold chosen on held-out training images.
     otsu_weight : float
-        Share in [0, 1] that Otsu's threshold has.
+        Weight of Otsu's threshold, in [0, 1].
     weight : ndarray of the same shape, optional
-        Pixels that each decision stands for; one by default.
+        Number of pixels that each decision stands for; one by default.
 
     Returns
     -------
     float
-        The weighted mean of `threshold` and of the threshold of greatest variance between the decisions
-        above and below it. Beyond the margins, below -1 or above 1, decisions count as -1 and 1: how sure
-        the classifier is there says nothing of where the classes part.
+        Weighted mean of `threshold` and Otsu's threshold, which maximises the variance between the decisions above and
+        below it. Decisions below -1 or above 1 count as -1 and 1: how sure the classifier is there says nothing about
+        the border between the classes.
 
     References
     ----------
@@ -128,7 +127,7 @@ def image_threshold(
     if high - low > SAME:
         counts, edges = np.histogram(within, bins=256, range=(low, high), weights=weight)
         centres = (edges[:-1] + edges[1:]) / 2
-        # the first and the last of equally good thresholds: between two separate heaps any is
+        # between two separate heaps every threshold is as good: take the middle of the first and the last
         first = threshold_otsu(hist=(counts, centres))  # type: ignore[no-untyped-call]
         last = -threshold_otsu(hist=(counts[::-1], -centres[::-1]))  # type: ignore[no-untyped-call]
         own = float(first + last) / 2
@@ -169,7 +168,7 @@ def _quantile(decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any])
 def _mean_iou_above(
     thresholds: Floats, decision: NDArray[Any], positive: NDArray[np.bool_], weight: NDArray[Any]
 ) -> Floats:
-    """Mean IoU of one image at each threshold; a class that is not there and not predicted is left out."""
+    """Compute the mean IoU of one image at each threshold; a class neither present nor predicted is left out."""
     order = np.argsort(decision)
     below = np.searchsorted(decision[order], thresholds, side="right")
     missed = np.concatenate([[0], np.cumsum((weight * positive)[order])])[below]

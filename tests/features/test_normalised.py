@@ -71,7 +71,7 @@ def test_positions_stay_whole_numbers_where_nothing_is_centred(image, monkeypatc
     """Banks that are dear at each pixel look at those only which they are asked for, if they are pixels."""
     kinds = []
 
-    def sample(image, rows, cols, channels=None):
+    def sample(image, rows, cols, channels=None, *, progress):
         kinds.append((rows.dtype.kind, rows.size))
         return np.zeros((rows.size, 2), dtype=np.float32)
 
