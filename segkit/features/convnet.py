@@ -1,6 +1,6 @@
-"""Pre-trained convolutional networks as filter banks (paper section 7.2.1).
+"""Pre-trained convolutional networks as filter banks (paper, section 7.2.1).
 
-The maps are the outputs of each non-linearity, at their native resolution.
+Feature maps are the outputs of the non-linearities, at their native resolution.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ PREPROCESSING = {
     "torchvision": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "caffe": ((123.68 / 255, 116.779 / 255, 103.939 / 255), (1 / 255, 1 / 255, 1 / 255)),
 }
-CHANNEL_MODES = ("rgb", "each", "mean")
+_CHANNEL_MODES = ("rgb", "each", "mean")
+# Network, weights and seed of random weights: the parameters that determine the weights.
+_Source = tuple[str, str, int | None]
 
 
 class ConvNetBank(FilterBank):
@@ -35,28 +37,28 @@ class ConvNetBank(FilterBank):
     Parameters
     ----------
     network : str, default="vgg16"
-        Any torchvision classification network built of convolutions and poolings: "vgg16" (13
-        layers, 4,224 filters, the paper's), "vgg19", "squeezenet1_0", "resnet18", ...
+        Any torchvision classification network of convolutions and poolings: "vgg16" (13
+        layers, 4,224 filters, as in the paper), "vgg19", "squeezenet1_0", "resnet18", ...
     weights : str or Path, default="imagenet"
         "imagenet" (torchvision's, downloaded once and checked), "random" (seeded, for tests and
         comparisons), the path of a file, or an address (see `segkit.features.weights`). A
-        file may hold a truncated network: layers it does not reach are left out.
+        file may hold only the first layers of a network; the bank then ends there.
     preprocessing : {"torchvision", "caffe"}, default="torchvision"
-        What the weights were trained with: (RGB - mean) / std on [0, 1], or RGB * 255 - mean.
+        Preprocessing of the weights' training: (RGB - mean) / std on [0, 1], or RGB * 255 - mean.
     channel_mode : {"rgb", "each", "mean"}, default="rgb"
-        How an image meets a three-channel network. "rgb": three channels as they are, one channel
-        copied to three, any other number is an error. "each": each channel by itself, copied to
-        three, and the maps of all put together. "mean": their mean, copied to three.
+        Mapping of image channels to the network's three. "rgb": three channels stay, one channel is
+        copied to three, other numbers are an error. "each": run the network on each channel, copied to
+        three, and use the maps of all. "mean": copy the mean of the channels to three.
     layers : sequence of str, optional
-        Only these layers; all by default.
+        Names of the layers to use; all by default.
     pyramid : sequence of float, default=(1.0,)
-        The same filters on the image at these scales, of 1, 1/2, 1/3 and so on, to see more context.
+        Scales of the image that the network sees, each 1, 1/2, 1/3 and so on. Small scales add context.
     random_state : int, default=0
         Seed of random weights.
 
     Notes
     -----
-    The network runs no deeper than the deepest channel asked for.
+    The network runs no deeper than the deepest wanted channel.
 
     References
     ----------
@@ -99,9 +101,9 @@ class ConvNetBank(FilterBank):
         self.random_state = random_state
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
-        """Channels of an image with `n_image_channels`, by view, scale and layer, in that order."""
+        """List the channels by view, scale and layer, in that order."""
         return tuple(
-            Channel(f"{layer.name}/{index:03d}{suffix}", layer.title + suffix)
+            Channel(f"{layer.name}/{index:03d}{suffix}", layer.label + suffix)
             for _, _, layer, suffix in self._blocks(n_image_channels)
             for index in range(layer.n_channels)
         )
@@ -110,9 +112,15 @@ class ConvNetBank(FilterBank):
         """Count the channels."""
         return sum(layer.n_channels for _, _, layer, _ in self._blocks(n_image_channels))
 
+    def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
+        """Stride in pixels of each channel's map, in channel order."""
+        blocks = [(layer, scale) for _, scale, layer, _ in self._blocks(n_image_channels)]
+        strides = [layer.stride / scale for layer, scale in blocks]
+        return np.repeat(strides, [layer.n_channels for layer, _ in blocks])
+
     @property
     def label(self) -> str:
-        """Name of the network, its deepest layer if layers were chosen, and the sizes it sees the image at."""
+        """Name of the network, the deepest of the chosen layers, and the scales of the pyramid."""
         depth = "" if self.layers is None else f" to {self.layers[-1]}"
         sizes = (
             "" if tuple(self.pyramid) == (1,) else f" at {', '.join(f'{size:g}' for size in self.pyramid)}"
@@ -121,7 +129,7 @@ class ConvNetBank(FilterBank):
 
     @property
     def halo(self) -> int:
-        """Largest receptive-field radius over layers and scales."""
+        """Largest radius of a receptive field over layers and scales, and a cell for interpolation."""
         return max(
             math.ceil((layer.radius + 1) / scale + layer.stride / scale)
             for layer in self._selected_layers()
@@ -157,53 +165,88 @@ class ConvNetBank(FilterBank):
             outputs = self._run(views[view], scale, tuple(layer.node for layer, _, _ in layers))
             for (layer, kept, first), output in zip(layers, outputs, strict=True):
                 values = output if kept.size == layer.n_channels else _take(output, kept - first)
-                # a scaled image's pixel q covers the original's (q + 1/2) / scale - 1/2
+                # Pixel q of the scaled image is centred on pixel (q + 1/2) / scale - 1/2 of the original.
                 offset = (layer.offset + 0.5) / scale - 0.5
                 stacks.append(FeatureMaps(values, kept, layer.stride / scale, offset))
         return stacks
 
     def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
-        """Weights of the layers that these channels need, by torchvision's names."""
+        """Weights that these channels need, by torchvision's names."""
         known = self.channels(n_image_channels)
-        titles = {known[index].group.split("@")[0].split("#")[0] for index in channels}
-        needed = {key for layer in self._trace.layers if layer.title in titles for key in layer.parameters}
+        labels = {known[index].group.split("@")[0].split("#")[0] for index in channels}
+        needed = {key for layer in self._trace.layers if layer.label in labels for key in layer.parameters}
         return {key: self._trace.state[key].numpy() for key in sorted(needed)}
 
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
-        """Take these weights (torchvision's names) instead of loading `self.weights`."""
-        import torch
+        """Use these weights, by torchvision's names, in place of those that the parameters name.
 
-        self._trace_cache = Trace(
-            self.network, {key: torch.from_numpy(value) for key, value in weights.items()}
-        )
+        They are used as long as `network`, `weights` and the seed of random weights have their present values.
+        Copies and pickles keep them; `sklearn.base.clone` drops them, like all fitted state.
+
+        Parameters
+        ----------
+        weights : dict of str to ndarray
+            Weights of all layers, or of the first ones.
+
+        Raises
+        ------
+        WeightsError
+            If they do not fit the network.
+        """
+        source = self._source()
+        self._cached_trace = source, self._make_trace(source, weights)
+        self._given_weights = source, dict(weights)
+
+    def _source(self) -> _Source:
+        """Return the parameters that determine the weights."""
+        weights = str(self.weights)
+        return self.network, weights, self.random_state if weights == "random" else None
 
     @property
     def _trace(self) -> Trace:
-        """The traced network with its weights, made on first use."""
+        """The traced network with its weights, made anew whenever the parameters behind it change."""
+        self._check()
+        source = self._source()
+        cached: tuple[_Source, Trace] | None = getattr(self, "_cached_trace", None)
+        if cached is None or cached[0] != source:
+            given: tuple[_Source, dict[str, NDArray[Any]]] | None = getattr(self, "_given_weights", None)
+            cached = source, self._make_trace(source, given[1] if given and given[0] == source else None)
+            self._cached_trace = cached
+        return cached[1]
+
+    def _make_trace(self, source: _Source, given: dict[str, NDArray[Any]] | None) -> Trace:
+        """Trace the network, with the given weights or those of the parameters."""
+        import torch
+
+        network, weights, _ = source
+        if given is not None:
+            return Trace(network, {key: torch.from_numpy(value) for key, value in given.items()})
+        if weights == "random":
+            return Trace(network, None, random_state=self.random_state)
+        return Trace(network, load_weights(network, weights))
+
+    def _check(self) -> None:
         if self.preprocessing not in PREPROCESSING:
             raise ConfigError(
                 f"preprocessing {self.preprocessing!r}: choose one of {', '.join(PREPROCESSING)}"
             )
-        if self.channel_mode not in CHANNEL_MODES:
-            raise ConfigError(f"channel_mode {self.channel_mode!r}: choose one of {', '.join(CHANNEL_MODES)}")
+        if self.channel_mode not in _CHANNEL_MODES:
+            raise ConfigError(
+                f"channel_mode {self.channel_mode!r}: choose one of {', '.join(_CHANNEL_MODES)}"
+            )
         if not self.pyramid or not all(map(_is_unit_fraction, self.pyramid)):
             raise ConfigError(
                 f"pyramid {list(self.pyramid)}: give one or more of 1, 1/2, 1/3 and so on, such as [1, 0.5]"
             )
         if len(set(self.pyramid)) < len(self.pyramid):
             raise ConfigError(f"pyramid {list(self.pyramid)}: give each scale once")
-        cached: Trace | None = getattr(self, "_trace_cache", None)
-        if cached is None:
-            state = None if self.weights == "random" else load_weights(self.network, self.weights)
-            cached = Trace(self.network, state, random_state=self.random_state)
-            self._trace_cache = cached
-        return cached
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "_trace_cache"}
+        # A traced network cannot be pickled: its code is made when it is traced.
+        return {key: value for key, value in super().__getstate__().items() if key != "_cached_trace"}
 
     def _blocks(self, n_image_channels: int) -> list[tuple[int, float, Layer, str]]:
-        """Every (view, scale, layer, name suffix), in channel order."""
+        """List (view, scale, layer, suffix of channel names), in channel order."""
         layers = self._selected_layers()
         views = n_image_channels if self.channel_mode == "each" else 1
         return [
@@ -219,12 +262,12 @@ class ConvNetBank(FilterBank):
         known = {name for names in self._trace.names for name in names}
         missing = [name for name in self.layers if name not in known]
         if missing:
-            titles = ", ".join(title for _, title in self._trace.names)
-            raise ConfigError(f"layers {', '.join(missing)} are not in {self.network}: it has {titles}")
-        return [layer for layer in self._trace.layers if {layer.name, layer.title} & set(self.layers)]
+            labels = ", ".join(label for _, label in self._trace.names)
+            raise ConfigError(f"layers {', '.join(missing)} are not in {self.network}: it has {labels}")
+        return [layer for layer in self._trace.layers if {layer.name, layer.label} & set(self.layers)]
 
     def _views(self, image: FloatArray) -> list[FloatArray]:
-        """Three-channel images, (3, H, W) and normalised, that the network runs on."""
+        """Make the normalised three-channel images, (3, H, W), that the network runs on."""
         n_channels = image.shape[2]
         if self.channel_mode == "each":
             views = [np.repeat(image[:, :, [index]], 3, axis=2) for index in range(n_channels)]
@@ -235,7 +278,7 @@ class ConvNetBank(FilterBank):
         else:
             raise InputError(
                 f"image with {n_channels} channels for a three-channel network: choose how they map, "
-                f"bank.channel_mode=each (every channel by itself) or mean"
+                f"bank.channel_mode=each (run it on every channel) or mean"
             )
         mean, std = (np.array(values, dtype=np.float32) for values in PREPROCESSING[self.preprocessing])
         return [np.ascontiguousarray(((view - mean) / std).transpose(2, 0, 1)) for view in views]
@@ -260,7 +303,7 @@ class ConvNetBank(FilterBank):
 
 
 def _take(maps: FloatArray, channels: NDArray[np.intp]) -> FloatArray:
-    """Take channels of maps (C, H, W) that lie in memory pixel by pixel, as the result does."""
+    """Take some channels of maps (C, H, W), whose channels lie side by side in memory before and after."""
     return maps.transpose(1, 2, 0).take(channels, axis=2).transpose(2, 0, 1)
 
 
@@ -269,7 +312,7 @@ def _is_unit_fraction(scale: float) -> bool:
 
 
 def _shrink(batch: torch.Tensor, scale: float) -> torch.Tensor:
-    """Shrink a (1, C, H, W) image by exactly `scale`, mirrored at the far edges to a whole multiple."""
+    """Shrink an image (1, C, H, W) by exactly `scale`, after mirroring its far edges to a multiple of 1 / scale."""
     from torch.nn import functional
 
     step = round(1 / scale)

@@ -17,19 +17,19 @@ from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 from segkit.features.tiles import Tile, whole
 
 _MEASURES = ("bright line", "dark line", "edge", "line spread")
-# Standard deviations after which a Gaussian has ended.
+# Standard deviations beyond which a Gaussian is negligible.
 _REACH = 4
 
 
 class ElongatedBank(FilterBank):
-    r"""Strongest responses, over directions, of line and edge filters longer than wide (maximum response filters).
+    r"""Strongest responses over directions of elongated line and edge filters (maximum response filters).
 
     Parameters
     ----------
     sigmas : sequence of float, default=(1.0, 2.0, 4.0)
         Standard deviations across the filters, in pixels, > 0.
     elongation : float, default=3.0
-        How many times longer the filters are than wide, 1 or more.
+        Ratio of length to width of the filters, 1 or more.
     n_angles : int, default=8
         Number of directions, equispaced over half a turn, 2 or more. An even number makes the maps turn with
         the image under quarter turns and reflections.
@@ -38,27 +38,27 @@ class ElongatedBank(FilterBank):
 
     Notes
     -----
-    With the Gaussian G of the standard deviations :math:`\sigma` across and ``elongation`` times as much along the
-    direction :math:`\theta`, and v the coordinate across, the responses of image I are
+    Let :math:`G_\theta` be the Gaussian with standard deviation ``elongation`` times :math:`\sigma` along the direction
+    :math:`\theta` and :math:`\sigma` across it, and v the coordinate across. The responses of image I are
     :math:`L_\theta = \sigma^2 \partial_v^2 G_\theta \star I` and
-    :math:`E_\theta = \sigma \partial_v G_\theta \star I`. The channels are, of each :math:`\sigma`,
+    :math:`E_\theta = \sigma \partial_v G_\theta \star I`. Each :math:`\sigma` gives four channels:
 
     - bright line, :math:`\max_\theta -L_\theta`,
     - dark line, :math:`\max_\theta L_\theta`,
     - edge, :math:`\max_\theta |E_\theta|`,
-    - line spread, the standard deviation of :math:`L_\theta` over directions: little where nothing has one.
+    - line spread, the standard deviation of :math:`L_\theta` over directions, small where the image has no direction.
 
-    Along a vessel, a membrane or the outline of a cell such a filter averages the noise that round filters, as
-    those of `MultiscaleBank`, see in full. The image goes on beyond its edges as in a mirror. The filters are built
-    in the Fourier domain and have no sharp end: `halo` leaves out what lies beyond four standard deviations, so (of
-    standard deviations of 1 and more; finer ones ring) a feature of a tile may differ by some hundredths of its
-    standard deviation from that of the whole image.
+    Along a vessel, a membrane or the outline of a cell, such a filter averages noise over its length; the round
+    filters of `MultiscaleBank` do not. The image is mirrored at its edges. The filters are built in the Fourier
+    domain. They decay but never end: `halo` leaves out everything beyond four standard deviations. A feature
+    of a tile may therefore differ from that of the whole image by some hundredths of its standard deviation. With
+    standard deviations below 1 pixel the filters ring, and images are not cut into tiles.
 
     References
     ----------
     M. Varma, A. Zisserman, A statistical approach to texture classification from single images, International Journal
-    of Computer Vision 62, 2005, section 2 (the MR8 filter bank; it takes one polarity of lines, six directions, and two
-    round filters besides).
+    of Computer Vision 62, 2005, section 2 (the MR8 filter bank: one polarity of lines, six directions, and two more
+    filters, which are round).
 
     Examples
     --------
@@ -87,7 +87,7 @@ class ElongatedBank(FilterBank):
         self.channel_mode = channel_mode
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
-        """Channels by image channel, standard deviation and measure, in that order."""
+        """List the channels by image channel, standard deviation and measure, in that order."""
         self._check()
         several = self.channel_mode == "each" and n_image_channels > 1
         prefixes = [f"c{index} " for index in range(n_image_channels)] if several else [""]
@@ -100,12 +100,12 @@ class ElongatedBank(FilterBank):
 
     @property
     def halo(self) -> int:
-        """Reach of the longest filter."""
+        """Four standard deviations along the longest filter."""
         self._check()
         return math.ceil(_REACH * self.elongation * max(self.sigmas))
 
     def tiles(self, shape: tuple[int, ...]) -> list[Tile]:
-        """Cut an image into tiles, unless a filter is so fine that it rings far; see `FilterBank.tiles`."""
+        """Cut an image into tiles, unless a filter is too fine and rings; see `FilterBank.tiles`."""
         self._check()
         return [whole(shape)] if min(self.sigmas) < 1 else super().tiles(shape)
 
@@ -121,7 +121,7 @@ class ElongatedBank(FilterBank):
         }
 
         def measure(number: int) -> FeatureMaps:
-            """Compute what is wanted of one image channel at one standard deviation."""
+            """Compute the wanted measures of one image channel at one standard deviation."""
             plane, scale = divmod(number, len(self.sigmas))
             kept = wanted[filtered == number]
             measures = [_MEASURES[index] for index in kept % len(_MEASURES)]
@@ -131,13 +131,14 @@ class ElongatedBank(FilterBank):
         return list(in_threads(measure, np.unique(filtered)))
 
     def _measure(self, spectrum: _Spectrum, sigma: float, measures: Sequence[str]) -> dict[str, FloatArray]:
-        """Measure one image channel at one standard deviation: at least what is wanted, each (H, W)."""
+        """Compute at least the wanted measures of one image channel at one standard deviation, each (H, W)."""
         found: dict[str, FloatArray] = {}
 
         def keep_largest(name: str, response: FloatArray) -> None:
             found[name] = np.maximum(found[name], response) if name in found else response
 
         lines = any(name != "edge" for name in measures)
+        # Running maxima and sums over directions: the maps of all directions would need too much memory.
         total, squares = np.zeros((2, *spectrum.shape), dtype=np.float32)
         for across, along in spectrum.frequencies(self.n_angles):
             gaussian = np.exp(-0.5 * sigma**2 * (across**2 + (self.elongation * along) ** 2))
@@ -169,7 +170,7 @@ class ElongatedBank(FilterBank):
 
 
 class _Spectrum:
-    """Fourier transform of a plane, mirrored so far beyond its edges that what is filtered with it sees no end."""
+    """Fourier transform of an image channel, mirrored at its edges as far as the filters reach."""
 
     def __init__(self, plane: FloatArray, margin: int) -> None:
         self.shape = plane.shape
@@ -179,13 +180,14 @@ class _Spectrum:
             slice(width, width + length) for width, length in zip(beyond, plane.shape, strict=True)
         )
         self.values = fft.rfft2(np.pad(plane, [(width, width) for width in beyond], mode="symmetric"))
-        # The sign of the highest frequency of an even length is open: it would not turn with the image.
+        # For even lengths the highest frequency has no sign, so its part of a derivative would not turn with
+        # the image: leave it out.
         for axis, length in enumerate(self.size):
             if length % 2 == 0:
                 np.moveaxis(self.values, axis, 0)[length // 2] = 0
 
     def frequencies(self, n_angles: int) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Frequencies across and along each of the directions, in radians per pixel."""
+        """Yield the frequencies across and along each direction, in radians per pixel."""
         rows = 2 * np.pi * fft.fftfreq(self.size[0]).astype(np.float32)[:, None]
         cols = 2 * np.pi * fft.rfftfreq(self.size[1]).astype(np.float32)
         for angle in np.pi * np.arange(n_angles) / n_angles:
@@ -193,7 +195,7 @@ class _Spectrum:
             yield cosine * cols - sine * rows, sine * cols + cosine * rows
 
     def respond(self, transfer: NDArray[Any]) -> FloatArray:
-        """Filter the plane by a transfer function; (H, W)."""
+        """Filter the image channel by a transfer function; returns (H, W)."""
         response: FloatArray = fft.irfft2(
             self.values * transfer.astype(np.result_type(transfer, np.float32)), self.size
         )[self.inside]
@@ -201,7 +203,7 @@ class _Spectrum:
 
 
 def _fast_length(length: int, margin: int) -> int:
-    """Length that is fast to transform, with as much on either side of `length` as `margin` or more."""
+    """Find a length that transforms fast, with equal margins of at least `margin` around `length`."""
     size = int(fft.next_fast_len(length + 2 * margin, real=True))
     while (size - length) % 2:
         size = int(fft.next_fast_len(size + 1, real=True))

@@ -1,4 +1,4 @@
-"""Module sequences: convolution with atoms, a non-linearity, pooling, an output atom, layer by layer."""
+"""Module sequences: layers of convolution with atoms, non-linearity, pooling and an output atom."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from segkit.features.wavelets import FAMILIES, bessel_bound, check_family_size
 if TYPE_CHECKING:
     import torch
 
-Path = tuple[tuple[int, int], ...]  # the (scale, angle) of the atom taken in each layer
-Tree = dict[tuple[int, int], "Tree"]  # paths that share their first atoms share a branch
-
-Layers = tuple["Module", ...]
+# The (scale, angle) of one atom in each layer.
+_Path = tuple[tuple[int, int], ...]
+# Paths as a tree: paths with the same first atoms share a branch.
+_Tree = dict[tuple[int, int], "_Tree"]
+_Layers = tuple["Module", ...]
 
 _CHOICES = {
     "atoms": tuple(FAMILIES),
@@ -47,16 +48,16 @@ class Module:
     n_angles : int, default=8
         Number of directions, 2 or more.
     nonlinearity : {"modulus", "relu", "tanh"}, default="modulus"
-        Pointwise, with Lipschitz constant 1. ReLU and tanh are functions of a real variable: on the complex
-        Gabor and Morlet atoms they act on the real part, the response of the even atom.
+        Pointwise function with Lipschitz constant 1. ReLU and tanh need real values: the responses of the
+        complex Gabor and Morlet atoms lose their imaginary part first.
     pooling : {"subsample", "average", "max"}, default="subsample"
-        What a block of ``factor`` by ``factor`` values becomes: its first value, its mean, or its
-        largest absolute value.
+        Value that replaces a block of ``factor`` by ``factor`` values: the first, the mean, or the largest
+        absolute value.
     factor : int, default=1
         Pooling factor :math:`S_n`; 1 keeps the grid.
     output : {"delta", "lowpass", "none"}, default="delta"
-        Output atom :math:`\chi_n` of the layer: the maps themselves, the maps averaged at the coarsest
-        scale, or no maps (zero).
+        Output atom :math:`\chi_n` of the layer. "delta" outputs the maps, "lowpass" the maps averaged at the
+        coarsest scale, "none" no maps.
 
     Raises
     ------
@@ -93,34 +94,35 @@ class Module:
 
 
 class ModuleBank(FilterBank):
-    r"""Filter bank that cascades modules of wavelet atoms, a scattering network in the widest sense.
+    r"""Filter bank of cascaded modules of wavelet atoms, a generalised scattering network.
 
     Parameters
     ----------
     modules : sequence of Module or of dict, default=(Module(), Module())
         The layers, first to last; a dict holds the arguments of `Module`.
     frequency_decreasing : bool, default=True
-        Follow only paths whose scale grows from layer to layer: the modulus of a response is smoother
-        than the response, so finer atoms find almost nothing in it.
+        Use only paths with growing scales. The modulus of a response is smoother than the response, so finer
+        atoms respond very little to it.
 
     Raises
     ------
     ConfigError
-        From `channels`, `halo` and `maps`, if there is no module, or one is misspelt or outputs nothing.
+        From `channels`, `halo` and `maps`: if an option of a module is unknown, or no module has an output.
 
     Notes
     -----
-    A path :math:`p = (\lambda_1, \ldots, \lambda_n)` picks one atom per layer. It propagates the image f as
+    A path :math:`p = (\lambda_1, \ldots, \lambda_n)` takes one atom of each layer. It propagates the image f as
 
     .. math:: U[p] f = P_n(\rho_n(\cdots P_1(\rho_1(f \star g_{\lambda_1})) \cdots \star g_{\lambda_n}))
 
-    and outputs :math:`S[p] f = U[p] f \star \chi_n`. The empty path (order 0) is f itself and takes the
-    output atom of the first module. Every image channel is filtered on its own. Scales count cells of
-    the layer's own grid, so pooling by 2 makes the atoms of later layers twice as coarse in pixels.
+    and outputs :math:`S[p] f = U[p] f \star \chi_n`. The empty path (order 0) is f itself, with the
+    output atom of the first module. Each image channel is filtered separately. Scales are in cells of
+    the layer's grid, so pooling by 2 makes the atoms of later layers twice as coarse in pixels.
 
-    The image is reflected at its border as far as the atoms reach. Atoms have no sharp end: `halo` leaves out
-    1e-4 of the absolute sum of a Gabor or Morlet atom and 1e-4 of the energy of a shearlet, so a shearlet
-    feature of a tile may differ by some hundredths of its standard deviation from that of the whole image.
+    The image is mirrored at its border, as far as the atoms reach. Atoms decay but never end: `halo` leaves out
+    1e-4 of the absolute sum of a Gabor or Morlet atom, and 1e-4 of the energy of a shearlet. A shearlet
+    feature of a tile may therefore differ from that of the whole image by some hundredths of its standard
+    deviation.
 
     References
     ----------
@@ -148,7 +150,7 @@ class ModuleBank(FilterBank):
         self.frequency_decreasing = frequency_decreasing
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
-        """Channels by image channel, then by order, then by path, scales before angles.
+        """List the channels by image channel, order and path, in that order.
 
         Parameters
         ----------
@@ -158,8 +160,8 @@ class ModuleBank(FilterBank):
         Returns
         -------
         tuple of Channel
-            Named ``c0 o2 morlet j1 a30 > morlet j2 a90``: image channel, order, then family, scale
-            and angle in degrees of each atom; grouped by order.
+            A name such as ``c0 o2 morlet j1 a30 > morlet j2 a90`` gives image channel and order, then family,
+            scale and angle in degrees of each atom. The group is the order.
         """
         layers, paths = self._network()
         return tuple(
@@ -168,25 +170,31 @@ class ModuleBank(FilterBank):
             for path in paths
         )
 
+    def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
+        """Stride in pixels of each channel's map, in channel order."""
+        layers, paths = self._network()
+        grids = _grids(layers)
+        return np.tile([float(grids[len(path)].stride) for path in paths], n_image_channels)
+
     @property
     def label(self) -> str:
-        """What configurations call the bank."""
+        """Name of the bank in configurations."""
         return "modules"
 
     @property
     def halo(self) -> int:
-        """Pixels around a pixel that its features may depend on."""
+        """Distance in pixels up to which pixels affect a feature."""
         layers, paths = self._network()
         return max(_reach(layers, path) for path in paths)
 
     @property
     def alignment(self) -> int:
-        """Pixels between the cells of the last layer: the product of the pooling factors."""
+        """Stride in pixels of the last layer: the product of the pooling factors."""
         layers, _ = self._network()
         return _grids(layers)[-1].stride
 
     def bessel_bounds(self, shape: tuple[int, int]) -> tuple[float, ...]:
-        r"""Bessel bound of the atoms of each module, on the grid that it works on.
+        r"""Compute the Bessel bound of the atoms of each module, on the grid of the module's input.
 
         Parameters
         ----------
@@ -196,8 +204,8 @@ class ModuleBank(FilterBank):
         Returns
         -------
         tuple of float
-            :math:`B_n` of eq. 7.8, one for each module. A module with a bound of at most 1 does not amplify:
-            its non-linearity has Lipschitz constant 1.
+            :math:`B_n` of eq. 7.8 for each module. A module with a bound of at most 1 does not amplify,
+            since its non-linearity has Lipschitz constant 1.
 
         References
         ----------
@@ -218,7 +226,7 @@ class ModuleBank(FilterBank):
         image : array-like of shape (H, W) or (H, W, C), float in [0, 1]
             The image.
         channels : ndarray of int, optional
-            Which channels are wanted, all by default; only the paths that lead to them are followed.
+            Indices of the wanted channels; all by default. Only their paths are computed.
 
         Returns
         -------
@@ -248,8 +256,8 @@ class ModuleBank(FilterBank):
                 _scatter(layers, image[:, :, c], self.halo, out)
         return stacks
 
-    def _network(self) -> tuple[Layers, list[Path]]:
-        """Return the checked modules and the paths whose maps are channels."""
+    def _network(self) -> tuple[_Layers, list[_Path]]:
+        """Return the checked modules, and the paths with an output."""
         layers = tuple(_as_module(module) for module in self.modules)
         if all(layer.output == "none" for layer in layers):
             raise ConfigError(
@@ -260,7 +268,7 @@ class ModuleBank(FilterBank):
 
 
 def _as_module(module: Module | Mapping[str, Any]) -> Module:
-    """Return a module given as such or as a mapping of its arguments."""
+    """Return the module, or make it from a mapping of its arguments."""
     if isinstance(module, Module):
         return module
     known = [field.name for field in fields(Module)]
@@ -270,34 +278,35 @@ def _as_module(module: Module | Mapping[str, Any]) -> Module:
     return Module(**module)
 
 
-# --- The paths, and where their maps lie --------------------------------------------------------
+# --- The paths and their grids ------------------------------------------------------------------
 
 
 class _Grid(NamedTuple):
-    """Cells of a layer: (i, j) sits at pixel (offset + stride * i, offset + stride * j)."""
+    """Grid of a layer: cell (i, j) is centred on pixel (offset + stride * i, offset + stride * j)."""
 
     stride: int
     offset: float
 
     def cells(self, shape: tuple[int, int]) -> tuple[int, int]:
-        """Return the number of cells down and across an image."""
+        """Count the rows and columns of cells of an image."""
         return -(-shape[0] // self.stride), -(-shape[1] // self.stride)
 
 
-def _grids(layers: Layers) -> list[_Grid]:
-    """Grid of the maps of each order; order 0 lies on the pixels."""
+def _grids(layers: _Layers) -> list[_Grid]:
+    """Compute the grid of the maps of each order; a cell of order 0 is a pixel."""
     grids = [_Grid(1, 0.0)]
     for layer in layers:
         stride, offset = grids[-1]
         if layer.pooling != "subsample":
+            # A block's mean or maximum belongs to the centre of the block, not to its first cell.
             offset += stride * (layer.factor - 1) / 2
         grids.append(_Grid(stride * layer.factor, offset))
     return grids
 
 
-def _output_paths(layers: Layers, *, frequency_decreasing: bool) -> list[Path]:
-    """Paths of every order that has an output, in the order of the channels."""
-    reached: list[Path] = [()]
+def _output_paths(layers: _Layers, *, frequency_decreasing: bool) -> list[_Path]:
+    """List the paths of every order with an output, in the order of the channels."""
+    reached: list[_Path] = [()]
     outputs = [] if layers[0].output == "none" else reached
     factor = 1
     for layer in layers:
@@ -312,19 +321,19 @@ def _output_paths(layers: Layers, *, frequency_decreasing: bool) -> list[Path]:
     return outputs
 
 
-def _output_module(layers: Layers, path: Path) -> Module:
-    """Return the module whose output atom a path takes: its last, or the first for the empty path."""
+def _output_module(layers: _Layers, path: _Path) -> Module:
+    """Return the module that outputs a path: its last one, or the first module for the empty path."""
     return layers[max(len(path) - 1, 0)]
 
 
-def _output_scale(layers: Layers, path: Path) -> float:
-    """Scale of the low-pass in cells of the path's own grid, which is pooled unless the path is empty."""
+def _output_scale(layers: _Layers, path: _Path) -> float:
+    """Compute the scale of the low-pass, in cells of the path's grid: pooled, unless the path is empty."""
     module = _output_module(layers, path)
     return module.n_scales - (math.log2(module.factor) if path else 0.0)
 
 
-def _reach(layers: Layers, path: Path) -> int:
-    """Pixels around a pixel that a path's feature may depend on."""
+def _reach(layers: _Layers, path: _Path) -> int:
+    """Compute the distance in pixels up to which pixels affect the feature of a path."""
     grids = _grids(layers)
     reach = 0.0
     for layer, grid, (j, _) in zip(layers, grids, path, strict=False):
@@ -332,12 +341,12 @@ def _reach(layers: Layers, path: Path) -> int:
     module, stride = _output_module(layers, path), grids[len(path)].stride
     if module.output == "lowpass":
         reach += stride * 2 ** _output_scale(layers, path) * FAMILIES[module.atoms].lowpass_radius
-    # Interpolation looks up to stride - 1 pixels away, at a cell pooled from as many again.
+    # Interpolation reads a cell up to stride - 1 pixels away, and the cell pools as many pixels again.
     return math.ceil(reach) + 2 * (stride - 1)
 
 
-def _name(layers: Layers, path: Path) -> str:
-    """Name of a path: its order, then the atom of each layer."""
+def _name(layers: _Layers, path: _Path) -> str:
+    """Name a path: its order, then the atom of each layer."""
     steps = []
     for layer, (j, k) in zip(layers, path, strict=False):
         angle = FAMILIES[layer.atoms].angles(layer.n_angles)[k]
@@ -345,15 +354,16 @@ def _name(layers: Layers, path: Path) -> str:
     return " ".join([f"o{len(path)}", " > ".join(steps)]).rstrip()
 
 
-# --- What is computed along them ----------------------------------------------------------------
+# --- Computation along the paths ----------------------------------------------------------------
 
 
-def _scatter(layers: Layers, plane: FloatArray, halo: int, out: dict[Path, FloatArray]) -> None:
-    """Write the map of each path in `out`, given one channel of an image."""
+def _scatter(layers: _Layers, plane: FloatArray, halo: int, out: dict[_Path, FloatArray]) -> None:
+    """Compute the map of each path in `out` from one image channel, and write it there."""
     import torch
 
     grids = _grids(layers)
     stride = grids[-1].stride
+    # The margin and the padded sides are multiples of the stride, so that cells keep their places on the image.
     margin = stride * -(-halo // stride)
     padding = [
         (margin, stride * next_fast_len(-(-(size + 2 * margin) // stride)) - size - margin)
@@ -366,9 +376,9 @@ def _scatter(layers: Layers, plane: FloatArray, halo: int, out: dict[Path, Float
         out[path][:] = values[first : first + height, first : first + width].numpy()
 
 
-def _tree(paths: Iterable[Path]) -> Tree:
-    """Paths as a tree of their steps, so that common beginnings are computed once."""
-    root: Tree = {}
+def _tree(paths: Iterable[_Path]) -> _Tree:
+    """Arrange paths as a tree of their steps, so that common beginnings are computed once."""
+    root: _Tree = {}
     for path in paths:
         node = root
         for step in path:
@@ -377,9 +387,9 @@ def _tree(paths: Iterable[Path]) -> Tree:
 
 
 def _propagate(
-    layers: Layers, signal: torch.Tensor, tree: Tree, wanted: set[Path], path: Path = ()
-) -> Iterator[tuple[Path, torch.Tensor]]:
-    """Yield S[q] of each wanted path q that begins with `path`, given the signal U[path]."""
+    layers: _Layers, signal: torch.Tensor, tree: _Tree, wanted: set[_Path], path: _Path = ()
+) -> Iterator[tuple[_Path, torch.Tensor]]:
+    """Yield the output S[q] of each wanted path q that begins with `path`; the signal is U[path]."""
     import torch
 
     averaged = path in wanted and _output_module(layers, path).output == "lowpass"
@@ -401,7 +411,7 @@ def _propagate(
 
 @lru_cache(maxsize=4)
 def _atoms(family: str, n_scales: int, n_angles: int, shape: tuple[int, int]) -> torch.Tensor:
-    """Fourier transforms of the atoms on one grid."""
+    """Sample the Fourier transforms of the atoms on one grid."""
     import torch
 
     return torch.from_numpy(FAMILIES[family].atoms(shape, n_scales, n_angles))
@@ -409,17 +419,17 @@ def _atoms(family: str, n_scales: int, n_angles: int, shape: tuple[int, int]) ->
 
 @lru_cache(maxsize=8)
 def _lowpass(family: str, scale: float, shape: tuple[int, int]) -> torch.Tensor:
-    """Fourier transform of the low-pass on one grid."""
+    """Sample the Fourier transform of the low-pass on one grid."""
     import torch
 
     return torch.from_numpy(FAMILIES[family].lowpass(shape, scale))
 
 
 def _convolve(spectrum: torch.Tensor, atom: torch.Tensor, *, is_real: bool) -> torch.Tensor:
-    """Convolve a real signal, given its spectrum, with an atom; half the work if that is real too."""
+    """Convolve a real signal, given by its spectrum, with an atom; a real atom halves the work."""
     import torch
 
-    # One transform at a time: measured two to three times faster than a batch, and it needs less memory.
+    # One transform at a time: two to three times faster than a batch (measured), with less memory.
     if is_real:
         half = spectrum.shape[1] // 2 + 1
         response: torch.Tensor = torch.fft.irfft2(spectrum[:, :half] * atom[:, :half], s=spectrum.shape)
@@ -429,7 +439,7 @@ def _convolve(spectrum: torch.Tensor, atom: torch.Tensor, *, is_real: bool) -> t
 
 
 def _rectify(response: torch.Tensor, nonlinearity: str) -> torch.Tensor:
-    """Apply the non-linearity; only the modulus sees the imaginary part."""
+    """Apply the non-linearity; only the modulus uses the imaginary part."""
     import torch
 
     if nonlinearity == "modulus":
@@ -438,7 +448,7 @@ def _rectify(response: torch.Tensor, nonlinearity: str) -> torch.Tensor:
 
 
 def _pool(signal: torch.Tensor, pooling: str, factor: int) -> torch.Tensor:
-    """Reduce each block of factor by factor values to one."""
+    """Reduce each block of `factor` by `factor` values to one value."""
     if pooling == "subsample":
         return signal[::factor, ::factor]
     height, width = signal.shape

@@ -1,4 +1,4 @@
-"""The filters of ilastik and its kin as a bank: intensity, edges and texture at several blurs."""
+"""The filters of ilastik and similar tools as a bank: intensity, edges and texture at several blurs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MEASURES = ("intensity", "edges", "texture 1", "texture 2")
 class MultiscaleBank(FilterBank):
     """Intensity, gradient and Hessian eigenvalues at several blurs (scikit-image's basic features).
 
-    Each image channel is filtered by itself. The blurs are ``sigma_min`` and its doublings up to ``sigma_max``.
+    Each image channel is filtered separately. The blurs are ``sigma_min`` and its doublings up to ``sigma_max``.
 
     Parameters
     ----------
     sigma_min : float, default=1.0
         Standard deviation of the smallest blur, in pixels, > 0.
     sigma_max : float, default=16.0
-        The largest blur is at most this wide.
+        Upper bound of the largest blur, in pixels.
 
     References
     ----------
@@ -44,7 +44,7 @@ class MultiscaleBank(FilterBank):
         self.sigma_max = sigma_max
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
-        """Channels by image channel, blur and measure, in that order."""
+        """List the channels by image channel, blur and measure, in that order."""
         prefixes = [f"c{index} " if n_image_channels > 1 else "" for index in range(n_image_channels)]
         return tuple(
             Channel(f"{prefix}sigma={sigma:g} {measure}", f"sigma={sigma:g}")
@@ -55,7 +55,7 @@ class MultiscaleBank(FilterBank):
 
     @property
     def halo(self) -> int:
-        """Reach of the largest blur and of the two differences on top of it."""
+        """Radius of the largest blur, and two pixels for the differences of the blurred image."""
         return math.ceil(4 * self._sigmas()[-1] + 0.5) + 2
 
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
@@ -64,11 +64,11 @@ class MultiscaleBank(FilterBank):
         wanted = self._wanted(channels, image.shape[2])
         sigmas = self._sigmas()
         height, width = image.shape[:2]
-        # a difference needs two pixels, and beyond its edge an image goes on as it ends
+        # Differences need two pixels: repeat the only row or column of a line image.
         padded = np.pad(image, ((0, max(0, 2 - height)), (0, max(0, 2 - width)), (0, 0)), mode="edge")
 
         def measure(blurred: int) -> FeatureMaps:
-            """Compute what is wanted of one image channel at one blur."""
+            """Compute the wanted measures of one image channel at one blur."""
             view, scale = divmod(blurred, len(sigmas))
             kept = wanted[wanted // len(_MEASURES) == blurred]
             measures = kept % len(_MEASURES)
@@ -81,7 +81,7 @@ class MultiscaleBank(FilterBank):
                 num_sigma=1,
                 workers=1,
             )
-            # those not computed leave no gap
+            # scikit-image leaves no gap for measures that were not computed: count the computed ones before each.
             places = np.cumsum([0, computed["intensity"], computed["edges"], 1])[measures]
             inside = maps[:height, :width, places]
             values = np.ascontiguousarray(inside.transpose(2, 0, 1), dtype=np.float32)

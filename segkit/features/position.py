@@ -1,4 +1,4 @@
-"""Where a pixel lies in its picture."""
+"""Position of a pixel in its image."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from segkit.features.tiles import Tile, whole
 
 
 class PositionBank(FilterBank):
-    """How far a pixel is from the centre of its picture, in half sides.
+    """Distance of a pixel from the centre of its image, in half sides.
 
-    One channel, ``hypot((2 r + 1) / H - 1, (2 c + 1) / W - 1)`` for the pixel of row r and column c of an image of
+    The only channel is ``hypot((2 r + 1) / H - 1, (2 c + 1) / W - 1)`` for row r and column c of an image of
     H x W pixels: 0 at the centre, 1 in the middle of a side, the square root of 2 in a corner.
 
     Notes
     -----
-    Who takes a picture of a polyp, a mole or an organ points the camera at it, and what surrounds it ends at a frame
-    or fades towards it. Networks learn as much from the zeros around their convolutions. Where fields of view are chosen
-    blindly, as in most of microscopy, the channel tells no class apart. It misleads where
-    the training images are crops about the objects and others are not: leave it out then. Symmetries of the square
-    leave it as it is.
+    A camera is usually pointed at the polyp, mole or organ of interest, and the surroundings end at a frame or
+    fade towards it. Networks learn the same from the zeros around their convolutions. In most of microscopy fields
+    of view are arbitrary, and the channel does not distinguish classes. Leave it out if the training images are
+    crops around the objects and other images are not: it would mislead. Reflections and quarter turns do not
+    change it.
 
     References
     ----------
@@ -37,16 +37,16 @@ class PositionBank(FilterBank):
     """
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:  # noqa: ARG002
-        """Give the one channel there is."""
+        """List the only channel."""
         return (Channel("distance from the centre", "position"),)
 
     @property
     def halo(self) -> int:
-        """None: what the pixels hold does not matter. A tile's own frame is not that of the image, though."""
+        """Zero: pixel values do not matter. Yet `tiles` keeps the image whole, for its size matters."""
         return 0
 
     def tiles(self, shape: tuple[int, ...]) -> list[Tile]:
-        """Leave the image whole, for its frame is what the channel tells of."""
+        """Leave the image whole: a tile does not know the image's centre."""
         return [whole(shape)]
 
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:

@@ -1,8 +1,8 @@
-"""Scattering networks as filter banks, on kymatio (paper section 7.2.2).
+"""Scattering networks as filter banks, computed by kymatio (paper, section 7.2.2).
 
-Kymatio builds its filters anew for each image size, which takes longer than using them. The image
-is therefore cut into equal overlapping tiles of one of two sizes: filters are built twice at most,
-images may have any size, and memory stays bounded.
+Kymatio builds its filters for one image size, and building takes longer than filtering. Images are
+therefore cut into equal overlapping tiles of one of two sizes. Filters are built at most twice,
+images may have any size, and memory is bounded.
 """
 
 from __future__ import annotations
@@ -20,48 +20,49 @@ from segkit._threads import in_threads
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 
-FRONTENDS = ("numpy", "torch")
-ANGLES = ("each", "averaged")
-TILES_AT_ONCE = 16
-# Tiles overlap by so many cells of 2**J pixels. The averaging window has a standard deviation of 0.8 cells, and
-# the wavelets before it reach about as far: with 2 cells single values were half a standard deviation off.
-CELLS = 3
-# Sides in pixels, overlap included, whose Fourier transforms are fast at every scale; of equal ones the first. Few
-# and small, for filters of each take as long to build as dozens of images to transform.
-SIDES = (256, 192)
-# The largest J whose tiles are worth their overlap at these; they double with each one above.
-WIDEST = 4
-# The largest J: filters of the next would take minutes and gigabytes.
-LARGEST = 6
+_FRONTENDS = ("numpy", "torch")
+_ANGLES = ("each", "averaged")
+_TILES_AT_ONCE = 16
+# Overlap of tiles in cells of 2**J pixels. The averaging window has a standard deviation of 0.8 cells, and
+# the wavelets reach about as far. With 2 cells, single values were wrong by half a standard deviation.
+_CELLS = 3
+# Sides of tiles in pixels, with overlap, for fast Fourier transforms at every scale. There are only two, and small
+# ones: building the filters of one size takes as long as transforming dozens of images.
+_SIDES = (256, 192)
+# The largest J for tiles of these sides; with each larger J the sides double, or overlap would fill the tiles.
+_WIDEST = 4
+# The largest J: filters of the next one would take minutes and gigabytes.
+_LARGEST = 6
 
 
 class ScatteringBank(FilterBank):
-    """Scattering coefficients: wavelet moduli, averaged over windows of 2**J pixels.
+    """Scattering coefficients: moduli of wavelet responses, averaged over windows of 2**J pixels.
 
-    Each image channel is transformed by itself, so grey, RGB and N-channel images all serve.
+    Each image channel is transformed separately, so images may have any number of channels.
 
     Parameters
     ----------
     J : int or sequence of int, default=(1, 2, 3)
-        Averaging scale, from 1 to 6: maps are averaged over about 2**J pixels and given at that stride. Several
-        scales put their maps side by side, small ones to place borders, large ones to tell textures.
+        Averaging scale, from 1 to 6. Maps are averaged over about 2**J pixels and have a stride of 2**J pixels.
+        Several scales give the maps of all: small scales place borders, large scales distinguish textures.
     L : int, default=8
-        Angles of the wavelets, over half a turn.
+        Number of wavelet angles over half a turn.
     max_order : {1, 2}, default=2
         Number of wavelet-modulus layers.
     angles : {"each", "averaged"}, default="each"
-        "each": a channel for each path. "averaged": the mean of the paths that turns by multiples of 180 / L degrees
-        and reflections of the image take to one another; the angle between the two wavelets of second order remains.
-        Cells lie at multiples of 2**J from the first row and column, turned or not: maps turn with the image exactly if
-        its sides are one more than such a multiple, else as far as the maps between cells can be told from the cells.
-        For J = 3 and L = 4 these are 13 channels instead of 61.
+        "each": a channel for each path. "averaged": a channel for each orbit of paths under reflections and
+        turns of the image by multiples of 180 / L degrees, the mean of the orbit. The angle between the two wavelets
+        of the second order is kept. For J = 3 and L = 4 these are 13 channels instead of 61.
+        Cells are at multiples of 2**J pixels from the first row and column of the image, turned or not. Maps
+        therefore turn exactly with images whose sides are one more than such a multiple. For other sides the
+        error is that of interpolation between cells.
     pixels : bool, default=True
-        Whether the image itself, the empty path with no averaging, is among the channels.
+        Whether the pixel values themselves (the empty path without averaging) are channels too.
     tile : int or None, default=None
-        Side of the tiles in pixels, without their overlap. None takes, for each image, tiles of 256 or of 192 pixels
-        with the overlap (twice as many for each J above 4), whichever transform fewer pixels.
+        Side of the tiles in pixels, without overlap. None chooses for each image between tiles of 256 and of
+        192 pixels with overlap, doubled for each J above 4: the ones with the fewest pixels in all.
     frontend : {"numpy", "torch"}, default="numpy"
-        Kymatio's implementation; both give the same maps, numpy's sooner
+        Kymatio's implementation. Both give the same maps; numpy is faster
         (``benchmarks/results/scattering_frontend.json``).
 
     References
@@ -72,8 +73,8 @@ class ScatteringBank(FilterBank):
     J. Bruna, S. Mallat, Invariant scattering convolution networks, IEEE TPAMI 35(8), 2013,
     arXiv:1203.1513.
 
-    L. Sifre, S. Mallat, Rotation, scaling and deformation invariant scattering for texture discrimination, CVPR 2013,
-    whose averages over rotations are those of "averaged", at scattering coefficients.
+    L. Sifre, S. Mallat, Rotation, scaling and deformation invariant scattering for texture discrimination, CVPR 2013
+    (averages over rotations, here of scattering coefficients).
 
     M. Andreux et al., Kymatio: scattering transforms in Python, JMLR 21(60), 2020.
 
@@ -107,7 +108,7 @@ class ScatteringBank(FilterBank):
         self.frontend = frontend
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
-        """Channels by averaging scale, image channel and path, in that order."""
+        """List the pixel channels, then the paths by averaging scale, image channel and path."""
         prefixes = [f"c{index} " if n_image_channels > 1 else "" for index in range(n_image_channels)]
         pixels = [Channel(f"{prefix}pixel", "pixels") for prefix in prefixes if self.pixels]
         return tuple(pixels) + tuple(
@@ -116,6 +117,13 @@ class ScatteringBank(FilterBank):
             for prefix in prefixes
             for order, name in self._names(scale)
         )
+
+    def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
+        """Stride in pixels of each channel's map, in channel order."""
+        scales = self._scales()
+        strides = [1.0] * self.pixels + [2.0**scale for scale in scales]
+        paths = [1] * self.pixels + [len(self._names(scale)) for scale in scales]
+        return np.repeat(strides, np.multiply(paths, n_image_channels))
 
     @property
     def halo(self) -> int:
@@ -150,8 +158,8 @@ class ScatteringBank(FilterBank):
 
     def _scales(self) -> tuple[int, ...]:
         scales: tuple[Any, ...] = tuple(self.J) if np.ndim(self.J) else (self.J,)  # type: ignore[arg-type]
-        if not scales or not all(is_whole(scale) and scale <= LARGEST for scale in scales):
-            raise ConfigError(f"J={self.J}: give one or more whole numbers from 1 to {LARGEST}")
+        if not scales or not all(is_whole(scale) and scale <= _LARGEST for scale in scales):
+            raise ConfigError(f"J={self.J}: give one or more whole numbers from 1 to {_LARGEST}")
         if len(set(scales)) < len(scales):
             raise ConfigError(f"J={self.J}: give each scale once")
         if not is_whole(self.L):
@@ -160,16 +168,16 @@ class ScatteringBank(FilterBank):
             raise ConfigError(
                 f"J={self.J} with tiles of {self.tile}: give a multiple of {2 ** max(scales)}, or null"
             )
-        if self.frontend not in FRONTENDS:
-            raise ConfigError(f"frontend {self.frontend!r}: choose one of {', '.join(FRONTENDS)}")
+        if self.frontend not in _FRONTENDS:
+            raise ConfigError(f"frontend {self.frontend!r}: choose one of {', '.join(_FRONTENDS)}")
         if self.max_order not in (1, 2):
             raise ConfigError(f"max_order {self.max_order}: choose 1 or 2")
-        if self.angles not in ANGLES:
-            raise ConfigError(f"angles {self.angles!r}: choose one of {', '.join(ANGLES)}")
+        if self.angles not in _ANGLES:
+            raise ConfigError(f"angles {self.angles!r}: choose one of {', '.join(_ANGLES)}")
         return scales
 
     def _names(self, scale: int) -> tuple[tuple[int, str], ...]:
-        """Order and name of each channel of a scale, of one image channel."""
+        """List order and name of the channels of a scale, for one image channel."""
         if self.angles == "averaged":
             return _averages(scale, self.L, self.max_order)[0]
         return tuple((order, name) for order, name, _ in _paths(scale, self.L, self.max_order))
@@ -177,7 +185,7 @@ class ScatteringBank(FilterBank):
     def _scatter(
         self, image: FloatArray, scale: int, view: NDArray[np.intp], path: NDArray[np.intp]
     ) -> FloatArray:
-        """Coefficients `path[i]` of image channel `view[i]` at one scale, (n, ceil(H/2^J), ceil(W/2^J))."""
+        """Compute coefficients `path[i]` of image channel `view[i]`; returns (n, ceil(H/2^J), ceil(W/2^J))."""
         height, width = image.shape[:2]
         used, which = np.unique(view, return_inverse=True)
         tile = self.tile or _least_tile((height, width), scale)
@@ -186,18 +194,18 @@ class ScatteringBank(FilterBank):
         if self.angles == "averaged":
             transform = partial(_average, transform, _averages(scale, self.L, self.max_order)[1])
         side = tile >> scale
-        inner = slice(CELLS - 1, CELLS - 1 + side)
+        inner = slice(_CELLS - 1, _CELLS - 1 + side)
         rows, cols = tiles.shape[:2]
         out = np.empty((view.size, rows, side, cols, side), dtype=np.float32)
-        # each tile to a thread; of a single one, each image channel
+        # A thread for each tile; if there is only one tile, a thread for each image channel.
         n_apart = used.size if rows * cols == 1 else 1
         places = [
             (row, col, apart)
             for row, col in np.ndindex(rows, cols)
             for apart in np.array_split(np.arange(used.size), n_apart)
         ]
-        for start in range(0, len(places), TILES_AT_ONCE):
-            batch = places[start : start + TILES_AT_ONCE]
+        for start in range(0, len(places), _TILES_AT_ONCE):
+            batch = places[start : start + _TILES_AT_ONCE]
             found = in_threads(transform, [tiles[row, col, apart] for row, col, apart in batch])
             for (row, col, apart), coefficients in zip(batch, found, strict=True):
                 mine = np.isin(which, apart)
@@ -207,14 +215,14 @@ class ScatteringBank(FilterBank):
 
 
 def _margin(scale: int) -> int:
-    """Overlap of tiles in pixels."""
-    return int(CELLS * 2**scale)
+    """Compute the overlap of tiles in pixels."""
+    return int(_CELLS * 2**scale)
 
 
 def _least_tile(shape: tuple[int, int], scale: int) -> int:
-    """Side of the tiles, without overlap, that transform the fewest pixels of an image."""
+    """Choose the side of tiles, without overlap, for the fewest transformed pixels."""
     overlap = 2 * _margin(scale)
-    sides = [side << max(0, scale - WIDEST) for side in SIDES]
+    sides = [side << max(0, scale - _WIDEST) for side in _SIDES]
     return min(
         (side - overlap for side in sides),
         key=lambda tile: prod(ceil(size / tile) for size in shape) * (tile + overlap) ** 2,
@@ -222,7 +230,7 @@ def _least_tile(shape: tuple[int, int], scale: int) -> int:
 
 
 def _cut(image: FloatArray, tile: int, margin: int) -> FloatArray:
-    """Overlapping tiles (rows, cols, C, side, side) of an image mirrored at its edges."""
+    """Cut an image, mirrored at its edges, into overlapping tiles (rows, cols, C, side, side)."""
     height, width = image.shape[:2]
     pads = [(margin, margin + -size % tile) for size in (height, width)]
     padded = np.pad(image, (*pads, (0, 0)), mode="symmetric")
@@ -233,10 +241,10 @@ def _cut(image: FloatArray, tile: int, margin: int) -> FloatArray:
 
 @lru_cache(maxsize=12)
 def _scattering(scale: int, side: int, L: int, max_order: int, frontend: str) -> Any:
-    """Kymatio's transform of a (C, side, side) array; returns (C, n_paths, side/2^J - 2, side/2^J - 2)."""
+    """Build kymatio's transform of tiles: (C, side, side) -> (C, n_paths, side/2^J - 2, side/2^J - 2)."""
     from kymatio import Scattering2D
 
-    # the tiles already overlap: with pre_pad, kymatio takes them whole and drops one cell at each edge
+    # The tiles overlap already. With pre_pad, kymatio adds no margin and drops one cell at each edge.
     unpadded = side - 2 * 2**scale
     scattering = Scattering2D(
         J=scale, shape=(unpadded, unpadded), L=L, max_order=max_order, frontend=frontend, pre_pad=True
@@ -256,7 +264,7 @@ def _scattering(scale: int, side: int, L: int, max_order: int, frontend: str) ->
 
 @lru_cache(maxsize=32)
 def _paths(scale: int, L: int, max_order: int) -> tuple[tuple[int, str, str], ...]:
-    """Order and name of each scattering path, in kymatio's order, and the name of all that turns take it to."""
+    """List order and name of each scattering path, in kymatio's order, and the name of its orbit under turns."""
     wavelets = [(j, angle, f"j={j} angle={180 * angle / L:g}") for j in range(scale) for angle in range(L)]
     first = [(1, f"order 1: {name}", f"order 1: j={j}") for j, _, name in wavelets]
 
@@ -278,7 +286,7 @@ def _paths(scale: int, L: int, max_order: int) -> tuple[tuple[int, str, str], ..
 
 @lru_cache(maxsize=32)
 def _averages(scale: int, L: int, max_order: int) -> tuple[tuple[tuple[int, str], ...], FloatArray]:
-    """Order and name of each class of paths, and the weights (n_classes, n_paths) of their means."""
+    """List order and name of each orbit of paths, with the weights (n_orbits, n_paths) of their means."""
     classes = [(order, name) for order, _, name in _paths(scale, L, max_order)]
     names = tuple(dict.fromkeys(classes))
     members = np.array([[name == of_path for of_path in classes] for name in names], dtype=np.float32)
@@ -286,5 +294,5 @@ def _averages(scale: int, L: int, max_order: int) -> tuple[tuple[tuple[int, str]
 
 
 def _average(transform: Any, weights: FloatArray, tiles: FloatArray) -> FloatArray:
-    """Average the coefficients (C, n_paths, h, w) that a transform gives; returns (C, n_classes, h, w)."""
+    """Average the coefficients of a transform over orbits: (C, n_paths, h, w) -> (C, n_orbits, h, w)."""
     return np.tensordot(weights, transform(tiles), axes=(1, 1)).swapaxes(0, 1)

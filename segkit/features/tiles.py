@@ -1,4 +1,4 @@
-"""Tiles of a large image: what a filter bank looks at, and where its features are those of the image."""
+"""Tiles of a large image: the pixels that a filter bank reads, and the core where its features are exact."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# A larger image is looked at tile by tile: the maps that a network makes of so many pixels fill some gigabytes.
+# Larger images are processed tile by tile: the maps of a network for this many pixels fill some gigabytes.
 PIXELS_AT_ONCE = 2**20
 
 
@@ -21,9 +21,9 @@ class Tile:
     Parameters
     ----------
     core : (slice, slice)
-        Rows and columns whose features are wanted. The cores of an image's tiles share it out.
+        Rows and columns whose features are wanted. The cores of all tiles cover the image once.
     seen : (slice, slice)
-        Rows and columns that those features depend on.
+        Rows and columns to read: the core and a margin around it.
     """
 
     core: tuple[slice, slice]
@@ -31,13 +31,13 @@ class Tile:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width of what is seen."""
+        """Height and width of `seen`."""
         height, width = (seen.stop - seen.start for seen in self.seen)
         return height, width
 
     @property
     def inner(self) -> tuple[slice, slice]:
-        """The core, counted from the first row and column that are seen."""
+        """The core, counted from the first row and column of `seen`."""
         rows, cols = (
             slice(core.start - seen.start, core.stop - seen.start)
             for core, seen in zip(self.core, self.seen, strict=True)
@@ -54,14 +54,15 @@ class Tile:
 
 
 def cut(shape: tuple[int, ...], halo: int, alignment: int) -> list[Tile]:
-    """Cut an image into tiles; an image of `PIXELS_AT_ONCE` and less stays whole.
+    """Cut an image into tiles; an image of at most `PIXELS_AT_ONCE` pixels stays whole.
 
     Parameters
     ----------
     shape : tuple of int
-        Height and width of the image, and what follows.
+        Shape of the image; height and width come first.
     halo, alignment : int
-        Those of the filter bank. Tiles whose halo would be most of them are made larger.
+        Halo and alignment of the filter bank. With a large halo the tiles are larger too, so that margins do not
+        dominate.
 
     Returns
     -------
@@ -70,7 +71,7 @@ def cut(shape: tuple[int, ...], halo: int, alignment: int) -> list[Tile]:
     """
     if is_small(shape):
         return [whole(shape)]
-    # a cell more, between whose centre and the last one's features are interpolated
+    # One cell more than the halo: features are interpolated between the centres of neighbouring cells.
     margin = alignment * (math.ceil(halo / alignment) + 1)
     longest = max(math.isqrt(PIXELS_AT_ONCE) - 2 * margin, 4 * margin)
     sides = [_stretches(length, longest, margin, alignment) for length in shape[:2]]
@@ -81,7 +82,7 @@ def cut(shape: tuple[int, ...], halo: int, alignment: int) -> list[Tile]:
 
 
 def is_small(shape: tuple[int, ...]) -> bool:
-    """Tell whether an image is looked at as a whole."""
+    """Tell whether an image is processed as a whole."""
     return shape[0] * shape[1] <= PIXELS_AT_ONCE
 
 
@@ -92,7 +93,7 @@ def whole(shape: tuple[int, ...]) -> Tile:
 
 
 def _stretches(length: int, longest: int, margin: int, alignment: int) -> list[tuple[slice, slice]]:
-    """Cut a side of the image into stretches of one length, but for the last, each with what is seen about it."""
+    """Cut one side of the image into equal parts, the last one shorter; returns (core, seen) of each."""
     step = alignment * math.ceil(length / math.ceil(length / longest) / alignment)
     ends = [*range(0, length, step), length]
     return [

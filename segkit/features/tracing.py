@@ -1,7 +1,7 @@
-"""Layers of a torchvision network, and where the cells of each sit on the pixel grid.
+"""Layers of a torchvision network, and the position of their cells on the pixel grid.
 
-A network is traced once on weightless tensors; grids follow from kernels, strides and paddings, so any
-network built of convolutions and poolings will do.
+A network is traced once, on tensors without data. Strides and offsets follow from kernels, strides and paddings,
+so any network of convolutions and poolings can be used.
 """
 
 from __future__ import annotations
@@ -17,31 +17,34 @@ if TYPE_CHECKING:
     import torch
     from torch.fx import GraphModule, Node
 
+# Last part of the name of a batch normalisation's counter.
+_COUNTER = "num_batches_tracked"
+
 
 @dataclass(frozen=True)
 class Layer:
-    """One activation of a network and where its cells sit on the pixel grid.
+    """One activation of a network, with the position of its cells on the pixel grid.
 
     Parameters
     ----------
     name : str
-        "conv3_2" in VGG networks, the module's path elsewhere: what channels are stored under.
-    title : str
-        The name in the network's paper, such as "fire4_expand1x1" in SqueezeNet; `name` where there is none.
+        Name in channel names and model files: "conv3_2" in VGG networks, the module's path in others.
+    label : str
+        Name in the network's paper, such as "fire4_expand1x1" in SqueezeNet; `name` if the paper gives none.
     node : str
-        Its node in the traced graph.
+        Node of the traced graph.
     n_channels : int
         Filters of the layer.
     stride, offset : float
         Cell i is centred on pixel ``offset + stride * i``.
     radius : float
-        Pixels on either side of that centre which the cell sees.
+        Radius of the receptive field in pixels.
     parameters : tuple of str
-        Weights it needs, its own and those of all layers below.
+        Names of the weights of this layer and of all layers below.
     """
 
     name: str
-    title: str
+    label: str
     node: str
     n_channels: int
     stride: float
@@ -51,32 +54,33 @@ class Layer:
 
 
 class Trace:
-    """A network's graph, its weights, and the activations that the weights reach.
+    """The graph and the weights of a network, with the layers that have all their weights.
 
     Parameters
     ----------
     network : str
         A torchvision network.
     state : dict of str to Tensor, or None
-        Weights by torchvision's names, all or those of the first layers; None draws them.
+        Weights by torchvision's names, of all layers or of the first ones; None draws random weights. Counters of
+        batches (``num_batches_tracked``) may be missing: inference does not use them.
     random_state : int, default=0
-        Seed of weights that are drawn.
+        Seed of random weights.
 
     Attributes
     ----------
     layers : list of Layer
-        The activations that the weights reach.
+        The layers that have all their weights.
     names : list of (str, str)
-        Name and title of each activation of the whole network.
+        Name and label of each layer of the whole network.
     state : dict of str to Tensor
         The weights of `layers`.
 
     Raises
     ------
     ConfigError
-        If there is no such network, it cannot be traced, or has no convolutions.
+        If the network does not exist, cannot be traced, or has no convolutions.
     WeightsError
-        If the weights are of another network.
+        If the weights belong to another network, or the first layer lacks some.
     """
 
     def __init__(self, network: str, state: dict[str, torch.Tensor] | None, *, random_state: int = 0) -> None:
@@ -88,32 +92,36 @@ class Trace:
             raise ConfigError(
                 f"{network} has no convolutional layers to take filters from: choose vgg16, resnet18, ..."
             )
-        self.names = [(layer.name, layer.title) for layer in self.layers]
+        self.names = [(layer.name, layer.label) for layer in self.layers]
         expected = {
             key: self._graph_module.state_dict()[key] for layer in self.layers for key in layer.parameters
         }
-        if state is None:
-            state = _random_state_dict(expected, random_state)
+        state = (
+            _random_state_dict(expected, random_state) if state is None else _with_counters(expected, state)
+        )
         _check_shapes(network, expected, state)
+        first = self.layers[0]
         self.layers = [layer for layer in self.layers if all(key in state for key in layer.parameters)]
         if not self.layers:
+            missing = [key for key in first.parameters if key not in state and not key.endswith(_COUNTER)]
             raise WeightsError(
-                f"weights hold {', '.join(list(state)[:3]) or 'nothing'}, ...: none fits the first layer of {network}, "
-                f"which needs {', '.join(list(expected)[:2])}; give that network's weights, by torchvision's names"
+                f"weights lack {', '.join(missing)}, which the first layer of {network} needs; they hold "
+                f"{', '.join([*list(state)[:3], '...']) if state else 'nothing'}: give the weights of {network}, "
+                f"by torchvision's names"
             )
         needed = {key for layer in self.layers for key in layer.parameters}
         self.state = {
             key: state[key].float() if state[key].is_floating_point() else state[key] for key in needed
         }
         self._graph_module.load_state_dict(self.state, strict=False, assign=True)
-        # Pixel by pixel is how processors convolve fastest, and how features are read.
+        # With channels last, CPUs convolve fastest, and the channels of a pixel are read together.
         for name, parameter in self._graph_module.named_parameters():
             if name in self.state and parameter.ndim == 4:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         self._pruned: dict[tuple[str, ...], GraphModule] = {}
 
     def up_to(self, nodes: tuple[str, ...]) -> GraphModule:
-        """Cut the network to what these nodes need; the result returns their outputs in order."""
+        """Cut the network after these nodes; the result returns their outputs in order."""
         if nodes not in self._pruned:
             from torch.fx import Graph, GraphModule
 
@@ -136,6 +144,7 @@ def _trace_network(network: str) -> GraphModule:
 
     check_network(network)
     try:
+        # Tensors on "meta" hold no data: a VGG would otherwise draw 138 million random weights.
         with torch.device("meta"):
             module = symbolic_trace(get_model(network, weights=None).eval())
     except (torch.fx.proxy.TraceError, TypeError, ValueError) as error:
@@ -147,7 +156,7 @@ def _trace_network(network: str) -> GraphModule:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Where a tensor's cells sit on the pixel grid, and the weights behind it."""
+    """Position of a tensor's cells on the pixel grid, and the weights that it is computed with."""
 
     stride: float = 1.0
     offset: float = 0.0
@@ -157,14 +166,14 @@ class _Grid:
 
 
 def _find_layers(module: GraphModule) -> list[Layer]:
-    """Walk the graph and list its spatial activations with their grids."""
+    """Walk the graph and list the outputs of its non-linearities, with their grids."""
     from torch import nn
 
     activations = (nn.ReLU, nn.ReLU6, nn.SiLU, nn.GELU, nn.Hardswish, nn.LeakyReLU, nn.ELU)
     grids: dict[Node, _Grid | None] = {}
     layers: list[Layer] = []
     vgg_name = _VGGNames() if _is_plain(module) else None
-    fire_title = _FireTitles() if _has_fire(module) else None
+    fire_label = _FireLabels() if _has_fire(module) else None
     for node in module.graph.nodes:
         inputs = [grids[parent] for parent in node.all_input_nodes]
         if node.op == "placeholder":
@@ -179,15 +188,15 @@ def _find_layers(module: GraphModule) -> list[Layer]:
         grid = grids[node]
         if vgg_name is not None:
             vgg_name.pass_by(submodule)
-        if fire_title is not None:
-            fire_title.pass_by(str(node.target), submodule)
+        if fire_label is not None:
+            fire_label.pass_by(str(node.target), submodule)
         is_activation = isinstance(submodule, activations) or getattr(node.target, "__name__", "") == "relu"
         if grid is not None and is_activation and grid.parameters:
             name = str(vgg_name) if vgg_name is not None else str(node.name).removeprefix("features_")
             layers.append(
                 Layer(
                     name,
-                    name if fire_title is None else str(fire_title),
+                    name if fire_label is None else str(fire_label),
                     node.name,
                     grid.n_channels,
                     grid.stride,
@@ -200,9 +209,10 @@ def _find_layers(module: GraphModule) -> list[Layer]:
 
 
 def _next_grid(node: Node, submodule: Any, inputs: list[_Grid]) -> _Grid | None:
-    """Grid of a node's output; None once the image plane is gone (global pooling, flattening)."""
+    """Compute the grid of a node's output; None after global pooling or flattening, which have no grid."""
     from torch import nn
 
+    # Branches that join have the same stride and offset; the cell sees as far as the widest of them.
     widest = max(inputs, key=lambda grid: grid.radius)
     parameters = tuple(dict.fromkeys(key for grid in inputs for key in grid.parameters))
     if submodule is not None:
@@ -241,7 +251,7 @@ def _first(value: int | tuple[int, ...]) -> int:
 
 
 def _is_plain(module: GraphModule) -> bool:
-    """Whether a network is a plain stack of convolutions and poolings, as VGG is."""
+    """Tell whether a network is a plain stack of convolutions and poolings, like VGG."""
     from torch import nn
 
     features = getattr(module, "features", None)
@@ -252,7 +262,7 @@ def _is_plain(module: GraphModule) -> bool:
 
 
 class _VGGNames:
-    """Counts convolutions and poolings to give VGG's own layer names, conv<block>_<number>."""
+    """Count convolutions and poolings, for the layer names of the VGG paper: conv<block>_<number>."""
 
     def __init__(self) -> None:
         self._block, self._number = 1, 0
@@ -270,12 +280,12 @@ class _VGGNames:
 
 
 def _has_fire(module: GraphModule) -> bool:
-    """Whether a network is a SqueezeNet."""
+    """Tell whether a network is a SqueezeNet."""
     return any(name.endswith("expand3x3") for name, _ in module.named_modules())
 
 
-class _FireTitles:
-    """Counts blocks of convolutions to give SqueezeNet's own names: conv1, fire2_squeeze, ..., conv10."""
+class _FireLabels:
+    """Count blocks of convolutions, for the names of the SqueezeNet paper: conv1, fire2_squeeze, ..., conv10."""
 
     def __init__(self) -> None:
         self._blocks: list[str] = []
@@ -285,7 +295,7 @@ class _FireTitles:
         from torch import nn
 
         if isinstance(submodule, nn.Conv2d):
-            # features.3.squeeze is in a fire module, features.0 by itself
+            # features.3.squeeze is part of a fire module; features.0 is a single convolution
             block, self._part = ".".join(target.split(".")[:2]), "_".join(target.split(".")[2:])
             if block not in self._blocks:
                 self._blocks.append(block)
@@ -296,7 +306,7 @@ class _FireTitles:
 
 
 def _random_state_dict(expected: dict[str, torch.Tensor], random_state: int) -> dict[str, torch.Tensor]:
-    """Kaiming-normal convolutions and neutral normalisations, seeded."""
+    """Draw convolutions by He's initialisation; batch normalisation changes nothing."""
     import torch
 
     generator = torch.Generator().manual_seed(random_state)
@@ -309,6 +319,20 @@ def _random_state_dict(expected: dict[str, torch.Tensor], random_state: int) -> 
             fill = 1.0 if key.endswith(("weight", "running_var")) else 0.0
             state[key] = torch.full(tensor.shape, fill, dtype=tensor.dtype)
     return state
+
+
+def _with_counters(
+    expected: dict[str, torch.Tensor], state: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Add the batch counters that a file without them lacks: PyTorch lists them, inference ignores them."""
+    import torch
+
+    counters = {
+        key: torch.zeros(tensor.shape, dtype=tensor.dtype)
+        for key, tensor in expected.items()
+        if key.endswith(_COUNTER) and key.removesuffix(_COUNTER) + "running_mean" in state
+    }
+    return counters | state
 
 
 def _check_shapes(network: str, expected: dict[str, torch.Tensor], state: dict[str, torch.Tensor]) -> None:

@@ -1,9 +1,9 @@
 """Gabor, Morlet and shearlet atoms, sampled in the Fourier domain.
 
-Every filter is the array of its Fourier transform on the grid of `numpy.fft.fft2`; all of them are
-real. Coordinates are ``x`` along columns and ``y`` along rows, frequencies in cycles per pixel, and
-scale ``j`` is ``2**j`` times coarser than scale 0. A family of `n_scales` by `n_angles` atoms is one
-array of shape (n_scales, n_angles, H, W). `FAMILIES` lists the families by name.
+A filter is stored as its Fourier transform, a real array on the grid of `numpy.fft.fft2`. Coordinate ``x`` runs
+along a row and ``y`` down a column, frequencies are in cycles per pixel, and scale ``j`` is ``2**j`` times coarser
+than scale 0. A family of atoms is one array of shape (n_scales, n_angles, H, W). `FAMILIES` lists the families by
+name.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from segkit.errors import ConfigError
 
 Float64Array = NDArray[np.float64]
 
-# Width of the mother Gaussian in pixels: with a frequency of 3/8 it tiles the plane octave by octave.
+# Standard deviation (pixels) and frequency (cycles per pixel) of the mother atom, kymatio's: its dyadic scales
+# cover the frequency plane octave by octave.
 _SIGMA = 0.8
+_FREQUENCY = 0.375
 
 
 def check_family_size(n_scales: int, n_angles: int) -> None:
@@ -46,7 +48,7 @@ def check_family_size(n_scales: int, n_angles: int) -> None:
 
 
 def _frequencies(shape: tuple[int, int]) -> tuple[Float64Array, Float64Array]:
-    """Frequencies along x (a row) and along y (a column), in cycles per pixel."""
+    """Compute the frequencies of the grid along x and along y, in cycles per pixel."""
     x, y = np.fft.fftfreq(shape[1]), np.fft.fftfreq(shape[0])
     return x[None, :].astype(np.float64), y[:, None].astype(np.float64)
 
@@ -54,7 +56,7 @@ def _frequencies(shape: tuple[int, int]) -> tuple[Float64Array, Float64Array]:
 # --- Gabor and Morlet ---------------------------------------------------------------------------
 
 
-def gabor_angles(n_angles: int) -> Float64Array:
+def _gabor_angles(n_angles: int) -> Float64Array:
     """Compute the directions of Gabor atoms, ``180 k / n_angles`` degrees.
 
     Parameters
@@ -70,14 +72,11 @@ def gabor_angles(n_angles: int) -> Float64Array:
     return 180.0 * np.arange(n_angles) / n_angles
 
 
-def gabor_atoms(
+def _gabor_atoms(
     shape: tuple[int, int],
     n_scales: int,
     n_angles: int,
     *,
-    sigma: float = _SIGMA,
-    frequency: float = 0.375,
-    slant: float | None = None,
     zero_mean: bool = True,
 ) -> FloatArray:
     r"""Sample Gabor atoms, or Morlet atoms, at dyadic scales and equispaced angles.
@@ -88,19 +87,13 @@ def gabor_atoms(
         Height and width of the grid.
     n_scales, n_angles : int
         Number of scales (1 or more) and of directions (2 or more).
-    sigma : float, default=0.8
-        Standard deviation of the mother Gaussian along the wave, :math:`\sigma_x`, in pixels.
-    frequency : float, default=0.375
-        Frequency of the mother wave, :math:`W`, in cycles per pixel (kymatio's ``xi / (2 pi)``).
-    slant : float, optional
-        Ratio :math:`\sigma_x / \sigma_y`; by default ``4 / n_angles`` and at most 1.
     zero_mean : bool, default=True
-        Subtract the multiple of the Gaussian envelope that makes the mean zero (Morlet atoms).
+        Subtract a multiple of the Gaussian envelope so that the mean is zero (Morlet atoms).
 
     Returns
     -------
     ndarray of shape (n_scales, n_angles, H, W), float32
-        Fourier transforms of the atoms; `gabor_angles` gives their directions.
+        Fourier transforms of the atoms; `_gabor_angles` gives their directions.
 
     Raises
     ------
@@ -116,11 +109,13 @@ def gabor_atoms(
             \exp\Bigl(-\frac{x^2}{2 \sigma_x^2} - \frac{y^2}{2 \sigma_y^2} + 2 \pi i W x\Bigr),
         \qquad \hat\psi(u, v) = \exp\bigl(-2 \pi^2 [\sigma_x^2 (u - W)^2 + \sigma_y^2 v^2]\bigr),
 
-    and an atom of the family is :math:`4^{-j} \psi(\tilde x, \tilde y)` with
+    with :math:`\sigma_x = 0.8` pixels, :math:`W = 0.375` (kymatio's ``xi / (2 pi)``) and
+    :math:`\sigma_x / \sigma_y = 4 / n_{angles}`, at most 1. An atom of the family is
+    :math:`4^{-j} \psi(\tilde x, \tilde y)` with
     :math:`\tilde x = 2^{-j} (x \cos\theta + y \sin\theta)`,
     :math:`\tilde y = 2^{-j} (-x \sin\theta + y \cos\theta)`; eq. 7.2 prints :math:`\cos\theta` twice.
-    The factor :math:`4^{-j}` keeps the peak of :math:`\hat\psi` at 1, so that the Bessel bound (7.8) does
-    not grow with the scale as it does with the paper's :math:`2^{-j}`.
+    The factor :math:`4^{-j}` keeps the peak of :math:`\hat\psi` at 1. With the paper's :math:`2^{-j}` the Bessel
+    bound (7.8) would grow with the scale.
 
     The atoms are sampled at the pixels, so frequencies beyond Nyquist fold back.
 
@@ -130,12 +125,12 @@ def gabor_atoms(
     feature space, eq. 7.1-7.4.
     """
     check_family_size(n_scales, n_angles)
-    slant = _slant(n_angles) if slant is None else slant
+    slant = _slant(n_angles)
     atoms = np.empty((n_scales, n_angles, *shape), dtype=np.float32)
     for j in range(n_scales):
-        for k, theta in enumerate(np.deg2rad(gabor_angles(n_angles))):
-            envelope = partial(_folded_gaussian, shape, sigma=sigma * 2**j, slant=slant, theta=theta)
-            atom = envelope(centre=frequency / 2**j)
+        for k, theta in enumerate(np.deg2rad(_gabor_angles(n_angles))):
+            envelope = partial(_folded_gaussian, shape, sigma=_SIGMA * 2**j, slant=slant, theta=theta)
+            atom = envelope(centre=_FREQUENCY / 2**j)
             if zero_mean:
                 lowpass = envelope(centre=0.0)
                 atom -= atom[0, 0] / lowpass[0, 0] * lowpass
@@ -143,8 +138,8 @@ def gabor_atoms(
     return atoms
 
 
-def gabor_lowpass(shape: tuple[int, int], scale: float) -> FloatArray:
-    r"""Sample the Gaussian that averages below the coarsest of `scale` Gabor scales.
+def _gabor_lowpass(shape: tuple[int, int], scale: float) -> FloatArray:
+    r"""Sample the Gaussian low-pass below the coarsest of `scale` Gabor scales.
 
     Parameters
     ----------
@@ -164,17 +159,17 @@ def gabor_lowpass(shape: tuple[int, int], scale: float) -> FloatArray:
 
 
 def _slant(n_angles: int) -> float:
-    """Shape of the envelope: the narrower in angle, the more directions there are."""
+    """Ratio of the widths of the envelope along and across the wave: more directions, narrower angles."""
     return min(1.0, 4.0 / n_angles)
 
 
 def _folded_gaussian(
     shape: tuple[int, int], *, sigma: float, slant: float, theta: float, centre: float
 ) -> Float64Array:
-    """Gaussian at frequency `centre` along `theta`, with the copies that sampling folds onto the grid."""
+    """Sample a Gaussian at frequency `centre` along `theta`; sampling in space adds its shifted copies."""
     x, y = _frequencies(shape)
     total = np.zeros(shape)
-    # A Gaussian of 0.8 pixels or more is below 1e-6 two periods away from its centre.
+    # Copies two periods away are left out: for 0.8 pixels and more they are below 1e-6.
     for fold_x in (-1, 0, 1):
         for fold_y in (-1, 0, 1):
             along = (x + fold_x) * np.cos(theta) + (y + fold_y) * np.sin(theta) - centre
@@ -186,7 +181,7 @@ def _folded_gaussian(
 # --- Shearlets ----------------------------------------------------------------------------------
 
 
-def bump(y: ArrayLike) -> Float64Array:
+def _bump(y: ArrayLike) -> Float64Array:
     r"""Evaluate a smooth bump on [-1, 1] whose squared integer translates sum to 1.
 
     Parameters
@@ -209,40 +204,14 @@ def bump(y: ArrayLike) -> Float64Array:
     M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in the
     feature space, eq. 7.7.
     """
-    # Away from both ends by 1e-3, where v is 0 or 1 to the last bit and 1/t would overflow.
+    # Within 1e-3 of either end v is 0 or 1 to the last bit, and 1/t would overflow.
     t = np.clip(np.abs(np.asarray(y, dtype=np.float64)), 1e-3, 1 - 1e-3)
     step = expit(1 / (1 - t) - 1 / t)
     return np.where(step == 1, 0.0, np.cos(0.5 * np.pi * step))
 
 
-def meyer(x: ArrayLike) -> Float64Array:
-    r"""Evaluate a Meyer-type wavelet, smooth and supported on 1/8 <= abs(x) <= 1/2.
-
-    Parameters
-    ----------
-    x : array-like of float
-        Points of evaluation.
-
-    Returns
-    -------
-    ndarray of float64, the shape of `x`
-        :math:`\psi_1(x) = \psi_2(\log_2 |4 x|)`, where :math:`\psi_2` is `bump`.
-
-    Notes
-    -----
-    It satisfies the Calderón condition :math:`\sum_{j \in Z} |\psi_1(2^{-j} x)|^2 = 1` for x other than 0,
-    within the support [-1/2, -1/16] and [1/16, 1/2] that the paper allows (and misprints).
-
-    References
-    ----------
-    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in the
-    feature space, eq. 7.6.
-    """
-    return bump(_log2(4 * np.abs(np.asarray(x, dtype=np.float64))))
-
-
-def shearlet_angles(n_angles: int) -> Float64Array:
-    """Compute the directions of shearlets, equispaced in slope within each cone, not in angle.
+def _shearlet_angles(n_angles: int) -> Float64Array:
+    """Compute the directions of shearlets: within a cone their slopes are equispaced, their angles are not.
 
     Parameters
     ----------
@@ -260,8 +229,8 @@ def shearlet_angles(n_angles: int) -> Float64Array:
     return np.where(vertical, 90 - np.rad2deg(np.arctan(slope)), np.rad2deg(np.arctan(slope)) % 180)
 
 
-def shearlet_atoms(shape: tuple[int, int], n_scales: int, n_angles: int) -> FloatArray:
-    r"""Sample cone-adapted shearlets; with `shearlet_lowpass` they are a tight frame.
+def _shearlet_atoms(shape: tuple[int, int], n_scales: int, n_angles: int) -> FloatArray:
+    r"""Sample cone-adapted shearlets; with `_shearlet_lowpass` they are a tight frame.
 
     Parameters
     ----------
@@ -273,8 +242,8 @@ def shearlet_atoms(shape: tuple[int, int], n_scales: int, n_angles: int) -> Floa
     Returns
     -------
     ndarray of shape (n_scales, n_angles, H, W), float32
-        Fourier transforms of the atoms, even functions: the atoms are real. `shearlet_angles` gives
-        their directions.
+        Fourier transforms of the atoms. They are even functions, so the atoms are real. `_shearlet_angles`
+        gives their directions.
 
     Raises
     ------
@@ -287,12 +256,16 @@ def shearlet_atoms(shape: tuple[int, int], n_scales: int, n_angles: int) -> Floa
 
     .. math:: \hat\psi_{j,k}(\xi) = \psi_1(2^{j-1} \xi_1)\, \psi_2(K \xi_2 / (4 \xi_1) - k),
 
-    with the roles of :math:`\xi_1` and :math:`\xi_2` exchanged in the vertical cone; atoms that straddle the
-    two are glued at the diagonal. Eq. 7.5 writes the product in ``x, y``; the classical construction,
-    whose conditions 7.6 and 7.7 make a frame, lives in the Fourier domain. Scale 0 takes every higher
-    frequency too. Direction has no meaning at Nyquist, where opposite edges of the grid are one: between
-    3/8 and 1/2 cycles per pixel each atom blends smoothly with its mirror image, which keeps it short
-    in space, and the squares of the atoms and of the low-pass sum to 1 on the whole grid.
+    where :math:`\psi_2` is the bump of eq. 7.7 and :math:`\psi_1(x) = \psi_2(\log_2 |4 x|)` is a Meyer-type wavelet
+    (eq. 7.6) with support :math:`1/8 \le |x| \le 1/2`: it meets the Calderón condition
+    :math:`\sum_{j \in Z} |\psi_1(2^{-j} x)|^2 = 1` within the support [-1/2, -1/16] and [1/16, 1/2] that the paper
+    allows (and misprints). In the vertical cone :math:`\xi_1` and :math:`\xi_2` change roles. Atoms across the
+    diagonal are composed of a part from each cone. Eq. 7.5 writes the product in ``x, y``; the classical
+    construction, which conditions 7.6 and 7.7 make a frame, is in the Fourier domain.
+
+    Scale 0 also takes all higher frequencies. At Nyquist, opposite edges of the grid are the same frequency, so
+    direction has no meaning there: between 3/8 and 1/2 cycles per pixel each atom blends smoothly with its mirror
+    image. That keeps it short in space, and the squares of the atoms and of the low-pass sum to 1 on the whole grid.
 
     References
     ----------
@@ -303,14 +276,14 @@ def shearlet_atoms(shape: tuple[int, int], n_scales: int, n_angles: int) -> Floa
     direction = 4.0 * np.arange(n_angles)[:, None, None] / n_angles
     energy = np.zeros((n_scales, n_angles, *shape))
     for radius, position, window in _copies(shape):
-        angular = window * bump(n_angles / 4 * ((position - direction + 2) % 4 - 2))
+        angular = window * _bump(n_angles / 4 * ((position - direction + 2) % 4 - 2))
         for j in range(n_scales):
             octave = _log2(2.0 ** (j + 1) * radius)
-            energy[j] += (bump(octave if j else np.minimum(octave, 0)) * angular) ** 2
+            energy[j] += (_bump(octave if j else np.minimum(octave, 0)) * angular) ** 2
     return np.sqrt(energy).astype(np.float32)
 
 
-def shearlet_lowpass(shape: tuple[int, int], scale: float) -> FloatArray:
+def _shearlet_lowpass(shape: tuple[int, int], scale: float) -> FloatArray:
     r"""Sample the low-pass that completes `scale` shearlet scales to a tight frame.
 
     Parameters
@@ -327,12 +300,12 @@ def shearlet_lowpass(shape: tuple[int, int], scale: float) -> FloatArray:
     """
     energy = np.zeros(shape)
     for radius, _, window in _copies(shape):
-        energy += (window * bump(np.maximum(_log2(2.0 ** (scale + 1) * radius), 0))) ** 2
+        energy += (window * _bump(np.maximum(_log2(2.0 ** (scale + 1) * radius), 0))) ** 2
     return np.sqrt(energy).astype(np.float32)
 
 
 def _cone_coordinates(x: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """Return the radius max(|x|, |y|) and the direction modulo 4: y/x, or 2 - x/y in the vertical cone."""
+    """Compute the radius max(|x|, |y|) and the direction modulo 4: y/x, or 2 - x/y in the vertical cone."""
     x, y = np.broadcast_arrays(x, y)
     horizontal = np.abs(y) <= np.abs(x)
     major, minor = np.where(horizontal, x, y), np.where(horizontal, y, x)
@@ -341,7 +314,7 @@ def _cone_coordinates(x: Float64Array, y: Float64Array) -> tuple[Float64Array, F
 
 
 def _copies(shape: tuple[int, int]) -> Iterator[tuple[Float64Array, Float64Array, Float64Array]]:
-    """Yield radius, position and window on the grid and its nearest copies along x, along y and both."""
+    """Yield radius, direction and window on the grid, and on its nearest periodic copies along x, y and both."""
     x, y = _frequencies(shape)
     for copy_y in (y, np.where(y < 0, y + 1, y - 1)):
         for copy_x in (x, np.where(x < 0, x + 1, x - 1)):
@@ -349,8 +322,8 @@ def _copies(shape: tuple[int, int]) -> Iterator[tuple[Float64Array, Float64Array
 
 
 def _nyquist(frequency: Float64Array) -> Float64Array:
-    """Window that is 1 up to 3/8, 0 from 5/8 on, and whose squared copies one period apart sum to 1."""
-    return bump(np.clip(4 * np.abs(frequency) - 1.5, 0, 1))
+    """Evaluate a window: 1 up to 3/8, 0 from 5/8 on; the squares of its periodic copies sum to 1."""
+    return _bump(np.clip(4 * np.abs(frequency) - 1.5, 0, 1))
 
 
 def _log2(x: Float64Array) -> Float64Array:
@@ -362,7 +335,7 @@ def _log2(x: Float64Array) -> Float64Array:
 
 
 def bessel_bound(filters: NDArray[Any]) -> float:
-    r"""Bound the energy that a set of filters can pass.
+    r"""Compute the Bessel bound of a set of filters: their largest gain of energy.
 
     Parameters
     ----------
@@ -372,7 +345,7 @@ def bessel_bound(filters: NDArray[Any]) -> float:
     Returns
     -------
     float
-        :math:`B = \max_\omega \sum_\lambda |\hat g_\lambda(\omega)|^2`, the least B with
+        :math:`B = \max_\omega \sum_\lambda |\hat g_\lambda(\omega)|^2`, the smallest B with
         :math:`\sum_\lambda \|f \star g_\lambda\|_2^2 \le B \|f\|_2^2` for every periodic f.
 
     References
@@ -382,16 +355,16 @@ def bessel_bound(filters: NDArray[Any]) -> float:
 
     Examples
     --------
-    >>> from segkit.features.wavelets import bessel_bound, shearlet_atoms
-    >>> round(bessel_bound(shearlet_atoms((64, 64), n_scales=3, n_angles=8)), 3)
+    >>> from segkit.features.wavelets import FAMILIES, bessel_bound
+    >>> round(bessel_bound(FAMILIES["shearlet"].atoms((64, 64), 3, 8)), 3)
     1.0
     """
     energy = np.square(np.abs(filters), dtype=np.float64)
     return float(energy.sum(axis=tuple(range(filters.ndim - 2))).max())
 
 
-class Family(NamedTuple):
-    """A family of atoms with its low-pass and their reach.
+class _Family(NamedTuple):
+    """A family of atoms with its low-pass, and the radius of each.
 
     Parameters
     ----------
@@ -402,10 +375,10 @@ class Family(NamedTuple):
     angles : callable
         ``angles(n_angles)``, directions in degrees.
     radius : callable
-        ``radius(n_angles)``, pixels beyond which an atom of scale 0 is negligible; scale j reaches
-        ``2**j`` times as far.
+        ``radius(n_angles)``, pixels beyond which an atom of scale 0 is negligible; the radius of scale j is
+        ``2**j`` times as large.
     lowpass_radius : float
-        The same for the low-pass of scale 0.
+        Radius of the low-pass of scale 0.
     is_real : bool
         Whether the atoms are real in space.
     """
@@ -419,26 +392,26 @@ class Family(NamedTuple):
 
 
 def _gabor_radius(n_angles: int) -> float:
-    """Four standard deviations across the wave: 1e-4 of the atom's absolute sum lies beyond."""
+    """Compute four standard deviations across the wave: 1e-4 of the atom's absolute sum lies beyond."""
     return 4 * _SIGMA / _slant(n_angles)
 
 
 def _shearlet_radius(n_angles: int) -> float:
-    """Fit of the measured radius beyond which lies 1e-4 of an atom's energy."""
+    """Approximate the radius beyond which 1e-4 of the atom's energy lies, a line fitted to measured radii."""
     return 8 + n_angles
 
 
 FAMILIES = {
-    "gabor": Family(
-        partial(gabor_atoms, zero_mean=False),
-        gabor_lowpass,
-        gabor_angles,
+    "gabor": _Family(
+        partial(_gabor_atoms, zero_mean=False),
+        _gabor_lowpass,
+        _gabor_angles,
         _gabor_radius,
         2 * _SIGMA,
         is_real=False,
     ),
-    "morlet": Family(gabor_atoms, gabor_lowpass, gabor_angles, _gabor_radius, 2 * _SIGMA, is_real=False),
-    "shearlet": Family(
-        shearlet_atoms, shearlet_lowpass, shearlet_angles, _shearlet_radius, 4.5, is_real=True
+    "morlet": _Family(_gabor_atoms, _gabor_lowpass, _gabor_angles, _gabor_radius, 2 * _SIGMA, is_real=False),
+    "shearlet": _Family(
+        _shearlet_atoms, _shearlet_lowpass, _shearlet_angles, _shearlet_radius, 4.5, is_real=True
     ),
 }

@@ -1,7 +1,7 @@
-"""Where network weights come from: torchvision's server, an address, or a file.
+"""Weights of networks: from torchvision's server, an address, or a file.
 
-Every source yields a state dictionary with torchvision's parameter names. Nothing is unpickled
-that could execute code, and a download is only believed if its hash matches its name.
+Every source yields a state dictionary with torchvision's parameter names. No file can execute code
+when it is read, and a download must match the hash in its name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from segkit.errors import ConfigError, WeightsError
 if TYPE_CHECKING:
     import torch
 
-WITHOUT_WEIGHTS = (
+_WITHOUT_WEIGHTS = (
     "scattering, the default, needs no weights, and an FCN learns from scratch with weights=null"
 )
 
@@ -35,7 +35,7 @@ def load_weights(network: str, source: str | Path) -> dict[str, torch.Tensor]:
     source : str or Path
         "imagenet" (torchvision's weights, downloaded once into torch's cache), an ``http(s)://``
         address of a ``name-<sha256 prefix>.pth`` file, or the path of a ``.npz``, ``.safetensors``,
-        ``.pth`` or ``.pt`` file. A file may hold a truncated network.
+        ``.pth`` or ``.pt`` file. A file may hold only the first layers.
 
     Returns
     -------
@@ -49,14 +49,14 @@ def load_weights(network: str, source: str | Path) -> dict[str, torch.Tensor]:
     """
     address = str(source)
     if address == "imagenet":
-        return download_weights(imagenet_address(network))
+        return _download_weights(imagenet_address(network))
     if address.startswith(("http://", "https://")):
-        return download_weights(address)
+        return _download_weights(address)
     return _read_weights(Path(source))
 
 
 def imagenet_address(network: str) -> str:
-    """Address of torchvision's ImageNet weights of a network."""
+    """Look up the address of torchvision's ImageNet weights of a network."""
     from torchvision.models import get_model_weights
 
     check_network(network)
@@ -65,7 +65,7 @@ def imagenet_address(network: str) -> str:
 
 
 def check_network(network: str) -> None:
-    """Refuse the name of a network that torchvision does not have."""
+    """Refuse the name of a network unless torchvision has it."""
     from torchvision.models import list_models
 
     known = list_models(module=None)
@@ -77,20 +77,17 @@ def check_network(network: str) -> None:
         )
 
 
-def download_weights(address: str) -> dict[str, torch.Tensor]:
-    """Download a state dictionary once into torch's cache and check it against its name.
+def _download_weights(address: str) -> dict[str, torch.Tensor]:
+    """Download a state dictionary once into torch's cache, and check the hash in its name.
 
-    Parameters
-    ----------
-    address : str
-        Its file name ends in ``-<first hexadecimal digits of the sha256>.pth``, as torchvision's do.
+    The name ends in ``-<first hexadecimal digits of the sha256>.pth``, like those of torchvision.
     """
     import torch
 
     filename = address.rsplit("/", 1)[-1]
     if not re.search(r"-[0-9a-f]{8,}\.", filename):
         raise WeightsError(
-            f"weights {address}: the file name carries no sha256 to check against; "
+            f"weights {address}: the file name carries no sha256 to check the download; "
             f"name it NAME-<first 8 or more digits of its sha256>.pth, or download it and give its path"
         )
     cached = Path(torch.hub.get_dir()) / "checkpoints" / filename
@@ -101,7 +98,7 @@ def download_weights(address: str) -> dict[str, torch.Tensor]:
     except (URLError, OSError) as error:
         raise WeightsError(
             f"weights {address} are not in torch's cache and cannot be downloaded ({error}): download them on "
-            f"another machine into {cached}, or give a file (weights=PATH), or do without: {WITHOUT_WEIGHTS}"
+            f"another machine into {cached}, or give a file (weights=PATH), or do without: {_WITHOUT_WEIGHTS}"
         ) from error
     except Exception as error:  # torch raises RuntimeError on a bad hash, pickle errors on a bad file
         cause = str(error).splitlines()[0]
@@ -118,7 +115,7 @@ def _read_weights(path: Path) -> dict[str, torch.Tensor]:
 
     if not path.is_file():
         raise WeightsError(
-            f"weights {path}: no such file; give weights=imagenet, a file, or do without: {WITHOUT_WEIGHTS}"
+            f"weights {path}: no such file; give weights=imagenet, a file, or do without: {_WITHOUT_WEIGHTS}"
         )
     try:
         match path.suffix:

@@ -1,4 +1,6 @@
+import copy
 import hashlib
+import pickle
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -84,11 +86,11 @@ def test_an_edge_is_seen_where_it_is(network):
 
 
 def test_layers_are_chosen_by_either_name():
-    by_title = ConvNetBank("squeezenet1_0", weights="random", layers=["fire2_squeeze"])
+    by_label = ConvNetBank("squeezenet1_0", weights="random", layers=["fire2_squeeze"])
     by_path = ConvNetBank("squeezenet1_0", weights="random", layers=["3_squeeze_activation"])
-    assert by_title.channels() == by_path.channels()
-    assert by_title.channels()[0] == ("3_squeeze_activation/000", "fire2_squeeze")
-    assert set(by_title.weights_used(np.array([0]), 3)) == {
+    assert by_label.channels() == by_path.channels()
+    assert by_label.channels()[0] == ("3_squeeze_activation/000", "fire2_squeeze")
+    assert set(by_label.weights_used(np.array([0]), 3)) == {
         "features.0.weight", "features.0.bias", "features.3.squeeze.weight", "features.3.squeeze.bias",
     }  # fmt: skip
 
@@ -195,6 +197,73 @@ def test_clone_keeps_the_configuration(vgg16):
     assert clone(vgg16).get_params() == vgg16.get_params()
 
 
+@pytest.mark.parametrize(
+    "later",
+    [{"network": "squeezenet1_1"}, {"random_state": 1}, {"weights": "file"}],
+    ids=["network", "random_state", "weights"],
+)
+def test_parameters_set_after_use_are_used(tmp_path, image, later):
+    """A bank that has run once, and is given other parameters, equals a bank made with these parameters."""
+    options = {
+        "network": "squeezenet1_0",
+        "weights": "random",
+        "layers": ["fire2_squeeze"],
+        "random_state": 0,
+    }
+    if "weights" in later:
+        state = ConvNetBank(**options | {"random_state": 2}).weights_used(np.array([0]), 3)
+        np.savez(tmp_path / "weights.npz", **state)
+        later = {"weights": tmp_path / "weights.npz"}
+    bank = ConvNetBank(**options)
+    before = bank.dense(image)
+    bank.set_params(**later)
+    after = bank.dense(image)
+    np.testing.assert_array_equal(after, ConvNetBank(**options | later).dense(image))
+    assert np.abs(after - before).max() > 0
+
+
+def test_weights_given_count_as_long_as_the_parameters_behind_them_stay(image):
+    options = {"network": "squeezenet1_0", "weights": "random", "layers": ["fire2_squeeze"]}
+    other = ConvNetBank(**options, random_state=5)
+    bank = ConvNetBank(**options)
+    bank.use_weights(other.weights_used(np.array([0]), 3))
+    np.testing.assert_array_equal(bank.dense(image), other.dense(image))
+    bank.set_params(layers=["conv1"])
+    np.testing.assert_array_equal(bank.dense(image), other.set_params(layers=["conv1"]).dense(image))
+    for copied in (copy.deepcopy(bank), pickle.loads(pickle.dumps(bank))):
+        np.testing.assert_array_equal(copied.dense(image), bank.dense(image))
+    drawn = ConvNetBank(**options | {"layers": ["conv1"]})
+    np.testing.assert_array_equal(clone(bank).dense(image), drawn.dense(image))
+    bank.set_params(random_state=1)
+    np.testing.assert_array_equal(bank.dense(image), drawn.set_params(random_state=1).dense(image))
+
+
+def test_weights_that_do_not_fit_change_nothing(image):
+    bank = ConvNetBank("squeezenet1_0", weights="random", layers=["conv1"])
+    before = bank.dense(image)
+    with pytest.raises(WeightsError, match=r"weights lack features.0.weight"):
+        bank.use_weights({"unrelated": np.zeros(3, dtype=np.float32)})
+    np.testing.assert_array_equal(bank.dense(image), before)
+
+
+@pytest.mark.parametrize(
+    ("options", "n_image_channels"),
+    [
+        ({}, 3),
+        ({"layers": ["1", "4_squeeze_activation"], "pyramid": (1, 0.5, 1 / 3)}, 3),
+        ({"layers": ["conv1", "fire4_squeeze"], "pyramid": (0.5,), "channel_mode": "each"}, 2),
+    ],
+)
+def test_strides_are_those_of_the_maps(options, n_image_channels):
+    bank = ConvNetBank("squeezenet1_0", weights="random", **options)
+    found = np.empty(bank.n_channels(n_image_channels))
+    for stack in bank.maps(np.zeros((96, 96, n_image_channels), dtype=np.float32)):
+        found[stack.indices] = stack.stride
+    strides = bank.strides(n_image_channels)
+    assert strides.dtype == np.float64
+    np.testing.assert_array_equal(strides, found)
+
+
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".pth"])
 def test_truncated_weight_files_end_the_network(tmp_path, vgg16, image, suffix):
     state = vgg16.weights_used(np.array([255]), 3)
@@ -227,6 +296,21 @@ def test_genuine_weights_see_colour_and_edges(shared):
         64,
         64,
     )
+
+
+def test_files_without_batch_counters_load(shared, tmp_path, image):
+    """Other tools save no `num_batches_tracked`; the maps are the same without."""
+    path = shared / "weights" / "mobilenet_v2_rgb_f32.npz"
+    with np.load(path) as arrays:
+        lacking = {name: arrays[name] for name in arrays.files if not name.endswith("num_batches_tracked")}
+        assert len(lacking) < len(arrays.files)
+    np.savez(tmp_path / "lacking.npz", **lacking)
+    whole = ConvNetBank("mobilenet_v2", weights=path)
+    bank = ConvNetBank("mobilenet_v2", weights=tmp_path / "lacking.npz")
+    assert bank.channels() == whole.channels()
+    assert len(bank.channels()) == len(ConvNetBank("mobilenet_v2", weights="random").channels())
+    ends = np.array([0, len(bank.channels()) - 1])
+    np.testing.assert_array_equal(bank.dense(image, ends), whole.dense(image, ends))
 
 
 @pytest.mark.parametrize(

@@ -272,3 +272,21 @@ def test_no_output(modules):
 def test_bad_image():
     with pytest.raises(InputError, match="dtype uint8: expected floats"):
         ModuleBank((SMALL,)).maps(np.zeros((8, 8), dtype=np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("options", "n_image_channels"),
+    [
+        ({"modules": (SMALL,)}, 1),
+        ({"modules": (replace(SMALL, factor=2), replace(SMALL, factor=3, pooling="average"))}, 2),
+        ({"modules": (replace(SMALL, factor=2, output="none"), SMALL), "frequency_decreasing": False}, 3),
+    ],
+)
+def test_strides_are_those_of_the_maps(options, n_image_channels):
+    bank = ModuleBank(**options)
+    found = np.empty(bank.n_channels(n_image_channels))
+    for stack in bank.maps(np.zeros((40, 48, n_image_channels), dtype=np.float32)):
+        found[stack.indices] = stack.stride
+    strides = bank.strides(n_image_channels)
+    assert strides.dtype == np.float64
+    np.testing.assert_array_equal(strides, found)

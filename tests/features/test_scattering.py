@@ -189,3 +189,21 @@ def test_bad_options(options, message):
     with pytest.raises(ConfigError) as caught:
         ScatteringBank(**options).channels(1)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "n_image_channels"),
+    [
+        ({}, 1),
+        ({"J": 2, "angles": "averaged"}, 2),
+        ({"J": [3, 1], "pixels": False, "max_order": 1}, 3),
+    ],
+)
+def test_strides_are_those_of_the_maps(options, n_image_channels):
+    bank = ScatteringBank(**{"L": 2} | options)
+    found = np.empty(bank.n_channels(n_image_channels))
+    for stack in bank.maps(np.zeros((40, 48, n_image_channels), dtype=np.float32)):
+        found[stack.indices] = stack.stride
+    strides = bank.strides(n_image_channels)
+    assert strides.dtype == np.float64
+    np.testing.assert_array_equal(strides, found)

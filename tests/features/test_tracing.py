@@ -21,14 +21,14 @@ def test_grids_of_vgg_follow_from_its_kernels_and_strides():
 @pytest.mark.parametrize("network", ["squeezenet1_0", "squeezenet1_1"])
 def test_squeezenet_layers_have_the_names_of_their_paper(network):
     fires = [f"fire{n}_{part}" for n in range(2, 10) for part in ("squeeze", "expand1x1", "expand3x3")]
-    assert [layer.title for layer in Trace(network, None).layers] == ["conv1", *fires, "conv10"]
+    assert [layer.label for layer in Trace(network, None).layers] == ["conv1", *fires, "conv10"]
 
 
 def test_layers_of_joined_branches_need_the_weights_of_both():
-    by_title = {layer.title: layer for layer in Trace("squeezenet1_0", None).layers}
+    by_label = {layer.label: layer for layer in Trace("squeezenet1_0", None).layers}
     for part in ("expand1x1", "expand3x3"):
-        assert f"features.3.{part}.weight" in by_title["fire3_squeeze"].parameters
-    assert "features.3.expand3x3.weight" not in by_title["fire2_expand1x1"].parameters
+        assert f"features.3.{part}.weight" in by_label["fire3_squeeze"].parameters
+    assert "features.3.expand3x3.weight" not in by_label["fire2_expand1x1"].parameters
 
 
 def test_network_stops_where_nothing_more_is_needed():
@@ -52,9 +52,44 @@ def test_weights_of_another_network_are_refused():
     ):
         Trace("vgg16", {"features.0.weight": torch.zeros(3, 3, 3, 3)})
     with pytest.raises(
-        WeightsError, match=r"weights hold unrelated, \.\.\.: none fits the first layer of vgg16"
+        WeightsError,
+        match=r"weights lack features.0.weight, features.0.bias, which the first layer of vgg16 needs; "
+        r"they hold unrelated, \.\.\.: give the weights of vgg16",
     ):
         Trace("vgg16", {"unrelated": torch.zeros(3)})
+    with pytest.raises(WeightsError, match=r"they hold nothing: give the weights of vgg16"):
+        Trace("vgg16", {})
+
+
+def test_missing_names_are_listed_not_those_that_are_there():
+    state = Trace("resnet18", None).state
+    lacking = {key: value for key, value in state.items() if key not in ("bn1.running_mean", "bn1.bias")}
+    with pytest.raises(WeightsError, match=r"weights lack bn1.bias, bn1.running_mean, which the first layer"):
+        Trace("resnet18", lacking)
+
+
+@pytest.mark.parametrize("network", ["resnet18", "mobilenet_v2"])
+def test_batch_counters_may_be_missing(network):
+    """Files of other tools hold no `num_batches_tracked`; inference does not use it."""
+    full = Trace(network, None)
+    assert any(key.endswith("num_batches_tracked") for key in full.state)
+    lacking = {key: value for key, value in full.state.items() if not key.endswith("num_batches_tracked")}
+    trace = Trace(network, lacking)
+    assert [layer.name for layer in trace.layers] == [layer.name for layer in full.layers]
+    images = torch.rand((1, 3, 64, 64), generator=torch.Generator().manual_seed(0))
+    nodes = (full.layers[0].node, full.layers[-1].node)
+    with torch.inference_mode():
+        for with_counters, without in zip(full.up_to(nodes)(images), trace.up_to(nodes)(images), strict=True):
+            assert torch.equal(with_counters, without)
+
+
+def test_counters_of_a_file_are_kept():
+    full = Trace("resnet18", None)
+    counted = {
+        key: torch.tensor(7) if key.endswith("num_batches_tracked") else value
+        for key, value in full.state.items()
+    }
+    assert Trace("resnet18", counted).state["bn1.num_batches_tracked"] == 7
 
 
 def test_networks_without_convolutions_are_refused():
