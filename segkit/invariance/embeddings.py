@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -38,15 +38,7 @@ class Pairs(Protocol):
 
 
 class Embedding(ABC):
-    """A function ``f(w, g x)`` of a template w and a transformed sample, which has one value or several.
-
-    Attributes
-    ----------
-    mixes : bool
-        Whether a feature depends on all templates, not on its own alone.
-    """
-
-    mixes: ClassVar[bool] = False
+    """A function ``f(w, g x)`` of a template w and a transformed sample, which has one value or several."""
 
     @property
     def factor(self) -> float:
@@ -225,7 +217,6 @@ class NystroemEmbedding(Embedding):
     """
 
     kernel: Kernel
-    mixes: ClassVar[bool] = True
 
     def names(self, index: int) -> list[str]:
         """Name the feature of one template."""
