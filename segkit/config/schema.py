@@ -38,11 +38,12 @@ from segkit.features import (
     ModuleBank,
     MultiscaleBank,
     OrbitAveraged,
-    OrbitBank,
     PositionBank,
     ScatteringBank,
     StackedBank,
+    bank_from_dict,
 )
+from segkit.features.registry import group_of
 from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.segmentation.segmenter import LAMBDAS, SELECTION_TOL, Segmenter
 from segkit.segmentation.threshold import RENAMED_THRESHOLDS
@@ -195,7 +196,7 @@ class OrbitConfig(_Section):
 
     def build(self, seed: int) -> FilterBank:
         """Make the bank; its templates are drawn from the seed."""
-        return OrbitBank(**self.model_dump(exclude={"name"}), random_state=seed)
+        return bank_from_dict({"kind": "orbit", **self.model_dump(exclude={"name"}), "random_state": seed})
 
 
 def _averaged(
@@ -210,7 +211,7 @@ def _averaged(
     """Average a bank over the orbit that its section asks for, if any."""
     if section.orbit is None:
         return bank
-    return OrbitAveraged(bank, orbit=section.orbit, embedding=section.orbit_embedding)
+    return OrbitAveraged(bank, group=group_of(section.orbit), embedding=section.orbit_embedding)
 
 
 def _single_kind(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Any filter bank, averaged over the turns of the image, so that its maps turn with the image."""
+"""Any filter bank, averaged over a group of turns of the image, so that its maps turn with the image."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
+from sklearn.base import clone
 
-from segkit._common import FloatArray, is_whole
+from segkit._common import FloatArray
 from segkit._threads import in_threads
 from segkit.errors import ConfigError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, rotation_matrices
+from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, refuse_former
 from segkit.features.tiles import Tile, whole
+from segkit.invariance.groups import Group, Matrix
+from segkit.invariance.plane import Similarity, similarities
+from segkit.invariance.spatial import Dihedral
 
 EMBEDDINGS = ("mean", "moments")
 # Deviations below this part of a channel's largest mean are rounding.
@@ -33,21 +37,26 @@ class OrbitAveraged(FilterBank):
     ----------
     bank : FilterBank
         The bank, not averaged already.
-    orbit : {"d4"} or int, default="d4"
-        "d4": the eight symmetries of the square, which move pixels and are exact. A number of
-        angles, equispaced over a whole turn: the image is turned by bilinear interpolation,
-        mirrored at its edges.
+    group : Group, default=None
+        Turns and reflections of the image, listed. None is `Dihedral()`, the eight symmetries of the square. Quarter
+        turns and reflections move pixels onto pixels and are exact. By any other angle, as of ``Rotation(16)``,
+        the image is turned by bilinear interpolation, mirrored at its edges.
     embedding : {"mean", "moments"}, default="mean"
-        What is averaged: the features, or the features and their squares, which gives means and
+        The features are averaged, or the features and their squares. The latter gives means and
         standard deviations over the group, twice as many channels.
+
+    Attributes
+    ----------
+    bank_ : FilterBank
+        The bank after `fit`, or with the weights that `use_weights` took. Without either, `bank` itself is used.
 
     Notes
     -----
     With the features ``F`` of the bank and an embedding e, the feature of image I at position p is the mean
-    over the group of ``e(F(g I)(g p))``; hence that of h I at h p is the same for each h of the group. Positions
-    are the cells of grids as coarse as the bank's own and centred on the image, so that "d4" moves cells onto
-    cells, and features between them, which are interpolated as the bank's own are, move with them to rounding.
-    Maps cost as many times the bank's as the group has elements.
+    over the group of ``e(F(g I)(g p))``. The feature of h I at h p is the same for each h of the group. Positions
+    are the cells of grids as coarse as the bank's own and centred on the image. Quarter turns and reflections
+    therefore move cells onto cells, and the interpolated features between them, to rounding. Computing the maps
+    takes as long as the bank's times the number of elements.
 
     References
     ----------
@@ -64,15 +73,16 @@ class OrbitAveraged(FilterBank):
     True
     """
 
-    def __init__(self, bank: FilterBank, *, orbit: str | int = "d4", embedding: str = "mean") -> None:
+    @refuse_former(orbit="group, such as Dihedral() or Rotation(16)")
+    def __init__(self, bank: FilterBank, *, group: Group | None = None, embedding: str = "mean") -> None:
         self.bank = bank
-        self.orbit = orbit
+        self.group = group
         self.embedding = embedding
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
         """Channels of the bank, in groups called averaged; with moments, their means, then their standard deviations."""
         self._check()
-        channels = self.bank.channels(n_image_channels)
+        channels = self._bank.channels(n_image_channels)
         if self.embedding == "mean":
             return tuple(Channel(name, f"{group} averaged") for name, group in channels)
         return tuple(
@@ -84,24 +94,26 @@ class OrbitAveraged(FilterBank):
     def n_channels(self, n_image_channels: int = 3) -> int:
         """Count the channels."""
         self._check()
-        return self.bank.n_channels(n_image_channels) * (1 if self.embedding == "mean" else 2)
+        return self._bank.n_channels(n_image_channels) * (1 if self.embedding == "mean" else 2)
 
     @property
     def label(self) -> str:
-        """Title of the bank, and what it is averaged over."""
-        inner = f"({self.bank.label})" if " + " in self.bank.label else self.bank.label
-        turns = "turns and reflections" if self.orbit == "d4" else f"{self.orbit} turns"
-        return f"{inner} averaged over {turns}"
+        """Label of the bank, and the group."""
+        self._check()
+        inner = f"({self._bank.label})" if " + " in self._bank.label else self._bank.label
+        moves = self._moves()
+        reflects = any(np.linalg.det(move.turn) < 0 for move in moves)
+        return f"{inner} averaged over {'turns and reflections' if reflects else f'{len(moves)} turns'}"
 
     @property
     def halo(self) -> int:
         """Halo of the bank, as far as the corners of its square reach when they are turned, and a cell between grids.
 
-        What lies farther away does not matter to a pixel. Yet a tile with this halo has the features of
-        the whole image only if `orbit` is "d4" and the bank has an alignment of 1.
+        Pixels farther away do not matter to a pixel. Yet a tile with this halo has the features of
+        the whole image only if the group moves pixels onto pixels and the bank has an alignment of 1.
         """
         self._check()
-        halo = self.bank.halo if self.orbit == "d4" else math.ceil(math.sqrt(2) * (self.bank.halo + 1))
+        halo = self._bank.halo if self._is_exact else math.ceil(math.sqrt(2) * (self._bank.halo + 1))
         return halo + (self.alignment if self.alignment > 1 else 0)
 
     @property
@@ -111,70 +123,93 @@ class OrbitAveraged(FilterBank):
         It does not make tiles see the same grid as the image: the frame of a turned image depends on
         the image's size, and the grid of the bank and the pixels of the frame with it.
         """
-        return self.bank.alignment
+        return self._bank.alignment
+
+    def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
+        """Strides of the bank's channels, repeated for the standard deviations."""
+        return np.tile(self._bank.strides(n_image_channels), 1 if self.embedding == "mean" else 2)
 
     def tiles(self, shape: tuple[int, ...]) -> list[Tile]:
         """Leave the image whole, about whose centre it is turned."""
         return [whole(shape)]
 
     def fit(self, images: Sequence[ArrayLike]) -> Self:
-        """Let the bank learn from the images."""
+        """Let a copy of the bank, `bank_`, learn from the images."""
         self._check()
-        self.bank.fit(images)
+        self.bank_ = clone(self.bank).fit(images)
         return self
 
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
         """Compute the maps of the wanted channels; see `FilterBank.maps`."""
         image = as_image(image)
         channels = self._wanted(channels, image.shape[2])
-        n_channels = self.bank.n_channels(image.shape[2])
+        n_channels = self._bank.n_channels(image.shape[2])
         wanted = np.unique(channels % n_channels)
         n_moments = 1 + bool((channels >= n_channels).any())
 
-        def look(turn: NDArray[np.float64]) -> list[FeatureMaps]:
+        def look(turn: Matrix) -> list[FeatureMaps]:
             """Compute maps of the turned image, read at cells that lie evenly about the centre of the image."""
-            view = _Symmetry(image, turn) if self.orbit == "d4" else _Turned(image, turn)
-            return [_read(view, stack, image.shape) for stack in self.bank.maps(view.image, wanted)]
+            view = _Symmetry(image, turn) if self._is_exact else _Turned(image, turn)
+            return [_read(view, stack, image.shape) for stack in self._bank.maps(view.image, wanted)]
 
         side_by_side = image.shape[0] * image.shape[1] <= PIXELS_SIDE_BY_SIDE
+        turns = [move.turn for move in self._moves()]
         moments: list[_Moments] = []
-        for stacks in (in_threads if side_by_side else map)(look, self._turns):
+        for stacks in (in_threads if side_by_side else map)(look, turns):
             moments = moments or [_Moments(stack, n_moments) for stack in stacks]
             for moment, stack in zip(moments, stacks, strict=True):
                 moment.add(stack.values)
-        averaged = [maps for moment in moments for maps in moment.maps(len(self._turns), n_channels)]
+        averaged = [maps for moment in moments for maps in moment.maps(len(turns), n_channels)]
         return [stack.subset(channels) for stack in averaged if np.isin(stack.indices, channels).any()]
 
     @property
     def learns_weights(self) -> bool:
         """Whether the bank learns from images."""
-        return self.bank.learns_weights
+        return self._bank.learns_weights
 
     def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
         """Weights that the bank needs for these channels."""
-        wanted = np.unique(channels % self.bank.n_channels(n_image_channels))
-        return self.bank.weights_used(wanted, n_image_channels)
+        wanted = np.unique(channels % self._bank.n_channels(n_image_channels))
+        return self._bank.weights_used(wanted, n_image_channels)
 
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
-        """Give the bank these weights."""
-        self.bank.use_weights(weights)
+        """Give a copy of the bank, `bank_`, these weights."""
+        bank = clone(self.bank)
+        bank.use_weights(weights)
+        self.bank_ = bank
 
     def _check(self) -> None:
         if not isinstance(self.bank, FilterBank) or isinstance(self.bank, OrbitAveraged):
             raise ConfigError(
                 f"bank {type(self.bank).__name__}: give a filter bank, not averaged already, such as ScatteringBank()"
             )
-        if self.orbit != "d4" and not is_whole(self.orbit):
-            raise ConfigError(f"orbit {self.orbit!r}: choose d4 or a number of angles, 1 or more")
+        if not isinstance(self._group, Group):
+            raise ConfigError(
+                f"group {self.group!r}: give turns and reflections of segkit.invariance, such as Dihedral() or Rotation(16)"
+            )
+        if any(move.scale != 1 or move.amplitude != 1 for move in self._moves()):
+            raise ConfigError(
+                f"group {self.group}: images are averaged over turns and reflections, leave Scaling out"
+            )
         if self.embedding not in EMBEDDINGS:
             raise ConfigError(f"embedding {self.embedding!r}: choose one of {', '.join(EMBEDDINGS)}")
 
     @property
-    def _turns(self) -> NDArray[np.float64]:
-        """Matrices of the group on (row, column) positions; (n, 2, 2)."""
-        n_angles = 4 if self.orbit == "d4" else int(self.orbit)
-        turns = rotation_matrices(n_angles)
-        return np.concatenate([turns, turns * [1, -1]]) if self.orbit == "d4" else turns
+    def _bank(self) -> FilterBank:
+        bank: FilterBank = getattr(self, "bank_", self.bank)
+        return bank
+
+    @property
+    def _group(self) -> Group:
+        return Dihedral() if self.group is None else self.group
+
+    @property
+    def _is_exact(self) -> bool:
+        """Whether every element moves pixels onto pixels."""
+        return all(np.isin(move.turn, (-1, 0, 1)).all() for move in self._moves())
+
+    def _moves(self) -> list[Similarity]:
+        return similarities(self._group, (2, 2))
 
 
 class _Moments:
@@ -221,7 +256,7 @@ def _cells(length: int, stride: float) -> NDArray[np.float64]:
 class _Symmetry:
     """An image moved by a symmetry of the square, pixel onto pixel."""
 
-    def __init__(self, image: FloatArray, turn: NDArray[np.float64]) -> None:
+    def __init__(self, image: FloatArray, turn: Matrix) -> None:
         self.swaps = turn[0, 0] == 0
         # of the moved image's rows and columns, which run backwards
         self.steps = [int(np.sign(sums)) for sums in turn.sum(axis=1)]
@@ -250,7 +285,7 @@ class _Symmetry:
 class _Turned:
     """An image turned about its centre by bilinear interpolation, mirrored at its edges, in a frame that holds it."""
 
-    def __init__(self, image: FloatArray, turn: NDArray[np.float64]) -> None:
+    def __init__(self, image: FloatArray, turn: Matrix) -> None:
         self.turn = turn
         self.centre = (np.array(image.shape[:2]) - 1) / 2
         shape = [int(length) + 1 for length in np.ceil((2 * np.abs(turn) @ self.centre).round(9))]
@@ -277,7 +312,7 @@ class _Turned:
 
 
 def _move(
-    positions: NDArray[Any], turn: NDArray[np.float64], centre: NDArray[Any], new_centre: NDArray[Any]
+    positions: NDArray[Any], turn: Matrix, centre: NDArray[Any], new_centre: NDArray[Any]
 ) -> NDArray[np.float64]:
     """Turn positions (n, 2) about one centre and put that at another; (2, n)."""
     # Rounding keeps positions that are a pixel from being taken for a hair beside it.

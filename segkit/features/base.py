@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from functools import wraps
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from segkit._common import FloatArray, Progress, pass_on
-from segkit.errors import InputError
+from segkit.errors import ConfigError, InputError
 from segkit.features.tiles import Tile, cut
+
+Init = TypeVar("Init", bound=Callable[..., None])
 
 
 class Channel(NamedTuple):
@@ -151,10 +154,7 @@ class FilterBank(BaseEstimator, ABC):
 
     def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
         """Stride in pixels of each channel's map, in channel order; 1 unless a bank overrides it."""
-        out = np.ones(self.n_channels(n_image_channels))
-        for stack in self.maps(np.zeros((128, 128, n_image_channels), dtype=np.float32)):  # TODO
-            out[stack.indices] = stack.stride
-        return out
+        return np.ones(self.n_channels(n_image_channels))
 
     @property
     def label(self) -> str:
@@ -170,6 +170,10 @@ class FilterBank(BaseEstimator, ABC):
     def alignment(self) -> int:
         """Tiles must start at multiples of this many pixels to see the same grid as the image."""
         return 1
+
+    def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
+        """Pixels between neighbouring cells of each channel's map; (n_channels,)."""
+        return np.ones(self.n_channels(n_image_channels))
 
     def tiles(self, shape: tuple[int, ...]) -> list[Tile]:
         """Cut an image into tiles whose maps are, in their cores, those of the image.
@@ -328,14 +332,6 @@ def _columns(stacks: list[FeatureMaps], channels: NDArray[np.intp] | None) -> di
     return {int(channel): column for column, channel in enumerate(channels)}
 
 
-def rotation_matrices(n_angles: int) -> NDArray[np.float64]:
-    """Equispaced counterclockwise turns of (row, column) positions over a whole turn; (n_angles, 2, 2)."""
-    angles = 2 * np.pi * np.arange(n_angles) / n_angles
-    cosine, sine = np.cos(angles), np.sin(angles)
-    # Rounding makes quarter turns exact.
-    return np.array([[cosine, -sine], [sine, cosine]]).transpose(2, 0, 1).round(14)
-
-
 def as_image(image: ArrayLike) -> FloatArray:
     """Check an image and return it as (H, W, C) float32.
 
@@ -358,3 +354,31 @@ def as_image(image: ArrayLike) -> FloatArray:
     if not np.isfinite(array).all():
         raise InputError(f"image of shape {array.shape} holds NaN or infinity: mend or leave out that image")
     return array
+
+
+def refuse_former(**former: str) -> Callable[[Init], Init]:
+    """Make a constructor refuse the former names of its options, each with what replaces it.
+
+    Parameters
+    ----------
+    **former : str
+        What to give in place of each former option.
+
+    Returns
+    -------
+    callable
+        Decorator of ``__init__``. The constructor raises `ConfigError` for a former option.
+    """
+
+    def decorate(init: Init) -> Init:
+        @wraps(init)
+        def checked(self: Any, *args: Any, **options: Any) -> None:
+            for name in former.keys() & options.keys():
+                raise ConfigError(
+                    f"{type(self).__name__}({name}={options[name]!r}): {name} is no option any more, give {former[name]}"
+                )
+            init(self, *args, **options)
+
+        return cast(Init, checked)
+
+    return decorate

@@ -1,10 +1,9 @@
-"""Random features of the patch around every pixel, averaged over the patch's turns.
+"""Invariant random features of the patch around every pixel.
 
-A patch is a disc, weighted towards its centre, with its mean and its norm taken away. Its features
-are those of a kernel that does not see how the patch is turned: the mean, over a group of turns g,
-of random Fourier features, of steps (000) or of kernel values (002) of the turned patch g x. Because
-``<w, g x> = <g' w, x>``, the few templates are turned and not the many patches. The image is smoothed
-a little first, so that a patch can be read between pixels and any angle serves.
+A patch is a disc, weighted towards its centre, less its mean and divided by its norm. An embedding of
+`segkit.invariance` compares it with templates that a group moves, and averages over the group. A few
+templates are moved in place of many patches: ``<g w, x> = <w, g' x>``. The image is smoothed a little
+first, so that patches can be read between pixels, at any angle.
 """
 
 from __future__ import annotations
@@ -20,19 +19,15 @@ from sklearn.utils import check_random_state
 
 from segkit._common import FloatArray, Progress, is_whole, pass_on
 from segkit.errors import ConfigError, InputError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, rotation_matrices
-from segkit.features.patches import (
-    Disc,
-    Embedding,
-    FourierEmbedding,
-    NystroemEmbedding,
-    StepEmbedding,
-    TemplateOrbit,
-    whiten,
-)
+from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, refuse_former
+from segkit.features.patches import Disc, PatchOrbit, PatchPairs, whiten
+from segkit.invariance.embeddings import Embedding, FourierEmbedding, NystroemEmbedding
+from segkit.invariance.groups import Group
+from segkit.invariance.plane import Similarity, similarities
+from segkit.invariance.spatial import Rotation
+from segkit.kernels.base import Gaussian
 
 TEMPLATES = ("gaussian", "patches", "whitened")
-NONLINEARITIES = ("fourier", "step", "nystroem")
 # Patches that templates are drawn from, for each template.
 DRAWS_PER_TEMPLATE = 20
 # Numbers held for one block of pixels, 32 MB.
@@ -42,7 +37,7 @@ TRUNCATE = 4.0
 
 
 class OrbitBank(FilterBank):
-    """Rotation-invariant features of the patch around every pixel.
+    """Features of the patch around every pixel, invariant to a group.
 
     Parameters
     ----------
@@ -50,28 +45,20 @@ class OrbitBank(FilterBank):
         Diameters of the patches in pixels, odd.
     n_templates : int, default=64
         Templates for each patch size.
-    n_angles : int, default=16
-        Turns averaged over, equispaced over a whole turn. 1 averages over none.
-    reflections : bool, default=False
-        Whether mirror images of the turned patches are averaged over too.
-    scales : sequence of float, default=(1.0,)
-        Enlargements of the patch that are averaged over too, such as (0.9, 1, 1.1).
+    group : Group, default=None
+        Turns, reflections and enlargements to average over, listed: `Rotation`, `Reflection`, `Dihedral`, `Scaling`
+        or a composition of them. None is ``Rotation(16)``.
     templates : {"gaussian", "patches", "whitened"}, default="gaussian"
         White noise; or patches of the training images, as they are or whitened, which `fit` draws.
-    nonlinearity : {"fourier", "step", "nystroem"}, default="fourier"
-        Cosine and sine of the projections on templates; the share of turns whose projection is
-        up to each threshold; or Gaussian kernel values at the templates, orthonormalised
-        (for `templates="patches"`).
-    gamma : float, default=1.0
-        Width of the Gaussian kernel of patches, ``exp(-gamma ||x - y||^2)``; patches have a norm of up
-        to 1. Steps do without.
-    thresholds : sequence of float, default=(-1.0, -0.5, 0.0, 0.5, 1.0)
-        Thresholds of the steps; projections have a mean square of about 1.
+    embedding : Embedding, default=None
+        Function of templates and patches to average: `FourierEmbedding` or `NystroemEmbedding` of a Gaussian
+        kernel, or `StepEmbedding`. `NystroemEmbedding` needs ``templates="patches"``. None is
+        ``FourierEmbedding(Gaussian(1.0))``.
     smoothing : float, default=0.7
         Standard deviation of the smoothing of the image, and of reading between its pixels, >= 0.5 pixels.
     floor : float, default=0.02
-        Contrast, in units of intensity, below which patches count as flat: it is added in quadrature
-        to their standard deviation before they are divided by it, so that noise is not amplified.
+        Contrast, in units of intensity, below which patches count as flat. It is added in quadrature
+        to their standard deviation before the division, so that noise is not amplified.
     stride : int, default=1
         Pixels between the patches; features in between are interpolated.
     random_state : int, default=0
@@ -84,19 +71,24 @@ class OrbitBank(FilterBank):
 
     Notes
     -----
-    The patch x of all image channels together, ``x = a (image - mean) / sqrt(variance + floor^2)``
-    with mean and variance under the window a^2 (summing to 1), has a norm up to 1. For the group G
-    of turns, and for templates w_j, the features are
+    The patch x holds all image channels: ``x = a (image - mean) / sqrt(variance + floor^2)``, with mean and variance
+    under the window a^2, which sums to 1. Its norm is at most 1. The group acts on the templates, as in the CDF
+    features of Mroueh et al.: a template enlarged by 1.1 meets a patch enlarged by 1.1. For templates w_j the
+    features are
 
-    - fourier: mean over g of ``cos(sqrt(2 gamma) <w_j, g x>)`` and of the sine,
-    - step: mean over g of ``[<w_j, g x> <= t]`` for each threshold t,
-    - nystroem: ``L k``, k_j the mean over g of ``exp(-gamma ||w_j - g x||^2)`` and L'L the inverse of
-      the kernel matrix of the templates. As reading x at turned offsets smooths it, ``||g x||`` is not
-      ``||x||``.
+    - `FourierEmbedding`: mean over g of ``cos(sqrt(2 gamma) <g w_j, x>)`` and of the sine,
+    - `StepEmbedding`: mean over g of ``[<g w_j, x> <= t]`` for each threshold t. Projections have a mean square of
+      about 1,
+    - `NystroemEmbedding`: ``L k``, with k_j the mean over g of ``exp(-gamma ||w_j - g' x||^2)`` and L'L the inverse
+      of the templates' kernel matrix; g' is the transpose of g.
 
-    Normalising takes absolute intensity and contrast away, so the (smoothed) pixel itself, and the mean
-    of each image channel and the standard deviation in each window, are channels too. A turned
-    image gives turned maps, exactly for quarter turns if they are among the angles, and up to the
+    They are the features of a whole sample, the patch, by `OrbitFourier`, `GroupCDF` and `OrbitNystroem`, without the
+    factors that make inner products kernel values there. Turned patches are read between pixels by a Gaussian,
+    whole samples bilinearly.
+
+    Normalising takes absolute intensity and contrast away. The (smoothed) pixel itself, and the mean
+    of each image channel and the standard deviation in each window, are therefore channels too. A turned
+    image gives turned maps: exactly for quarter turns of the group, and up to the
     interpolation of the image otherwise. Steps jump: give them more angles.
 
     References
@@ -110,7 +102,8 @@ class OrbitBank(FilterBank):
     --------
     >>> import numpy as np
     >>> from segkit import OrbitBank
-    >>> bank = OrbitBank(patch_sizes=(7,), n_templates=4, n_angles=8)
+    >>> from segkit.invariance import Rotation
+    >>> bank = OrbitBank(patch_sizes=(7,), n_templates=4, group=Rotation(8))
     >>> [channel.name for channel in bank.channels(1)][:5]
     ['pixel', 's7 mean', 's7 deviation', 's7 cos 000', 's7 sin 000']
     >>> image = np.random.default_rng(0).random((20, 30))
@@ -118,18 +111,22 @@ class OrbitBank(FilterBank):
     True
     """
 
+    @refuse_former(
+        n_angles="group, such as Rotation(16)",
+        reflections="group, such as Composition((Reflection(), Rotation(16)))",
+        scales="group, such as Composition((Rotation(16), Scaling((0.9, 1, 1.1))))",
+        nonlinearity="embedding, such as FourierEmbedding(Gaussian(1.0))",
+        gamma="embedding, such as FourierEmbedding(Gaussian(1.0))",
+        thresholds="embedding, such as StepEmbedding((-1, 0, 1))",
+    )
     def __init__(
         self,
         patch_sizes: Sequence[int] = (9, 17),
         *,
         n_templates: int = 64,
-        n_angles: int = 16,
-        reflections: bool = False,
-        scales: Sequence[float] = (1.0,),
+        group: Group | None = None,
         templates: str = "gaussian",
-        nonlinearity: str = "fourier",
-        gamma: float = 1.0,
-        thresholds: Sequence[float] = (-1.0, -0.5, 0.0, 0.5, 1.0),
+        embedding: Embedding | None = None,
         smoothing: float = 0.7,
         floor: float = 0.02,
         stride: int = 1,
@@ -137,13 +134,9 @@ class OrbitBank(FilterBank):
     ) -> None:
         self.patch_sizes = patch_sizes
         self.n_templates = n_templates
-        self.n_angles = n_angles
-        self.reflections = reflections
-        self.scales = scales
+        self.group = group
         self.templates = templates
-        self.nonlinearity = nonlinearity
-        self.gamma = gamma
-        self.thresholds = thresholds
+        self.embedding = embedding
         self.smoothing = smoothing
         self.floor = floor
         self.stride = stride
@@ -173,6 +166,10 @@ class OrbitBank(FilterBank):
     def alignment(self) -> int:
         """Stride of the patches."""
         return self.stride
+
+    def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
+        """Stride of the patches, for each channel."""
+        return np.full(self.n_channels(n_image_channels), float(self.stride))
 
     def fit(self, images: Sequence[ArrayLike]) -> Self:
         """Draw the templates from images, unless they are noise.
@@ -263,43 +260,42 @@ class OrbitBank(FilterBank):
             raise ConfigError(f"patch_sizes {sizes}: give odd numbers of pixels from 3 up, such as [9, 17]")
         if len(set(sizes)) < len(sizes):
             raise ConfigError(f"patch_sizes {sizes}: give each size once")
-        for name in ("n_templates", "n_angles", "stride"):
+        for name in ("n_templates", "stride"):
             if not is_whole(getattr(self, name)):
                 raise ConfigError(f"{name} {getattr(self, name)}: give a whole number, 1 or more")
         if not is_whole(self.random_state, least=0):
             raise ConfigError(
                 f"random_state {self.random_state}: give a whole number, 0 or more, to have the same templates each time"
             )
-        for name in ("gamma", "floor"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"{name} {getattr(self, name)}: give a positive number")
+        if not 0 < self.floor < math.inf:
+            raise ConfigError(f"floor {self.floor}: give a positive number")
         if not 0.5 <= self.smoothing < math.inf:
             raise ConfigError(
                 f"smoothing {self.smoothing}: give 0.5 pixels or more, to read turned patches between pixels"
             )
-        if not len(self.scales) or not all(0 < scale < math.inf for scale in self.scales):
-            raise ConfigError(
-                f"scales {list(self.scales)}: give positive enlargements, such as [0.9, 1, 1.1]"
-            )
         if self.templates not in TEMPLATES:
             raise ConfigError(f"templates {self.templates!r}: choose one of {', '.join(TEMPLATES)}")
-        if self.nonlinearity not in NONLINEARITIES:
-            raise ConfigError(
-                f"nonlinearity {self.nonlinearity!r}: choose one of {', '.join(NONLINEARITIES)}"
-            )
-        if self.nonlinearity == "nystroem" and self.templates != "patches":
-            raise ConfigError(
-                f"nonlinearity 'nystroem' with templates {self.templates!r}: it compares patches, take templates 'patches'"
-            )
-        if self.nonlinearity == "step":
-            self._check_thresholds()
+        self._check_group_and_embedding()
 
-    def _check_thresholds(self) -> None:
-        thresholds = list(self.thresholds)
-        if not thresholds:
-            raise ConfigError("thresholds []: steps need at least one, such as [-1, 0, 1]")
-        if not np.isfinite(thresholds).all() or len(set(self._embedding.names(0))) < len(thresholds):
-            raise ConfigError(f"thresholds {thresholds}: give finite numbers that differ in six digits")
+    def _check_group_and_embedding(self) -> None:
+        if not isinstance(self._group, Group):
+            raise ConfigError(
+                f"group {self.group!r}: give a group of segkit.invariance, such as Rotation(16) or Dihedral()"
+            )
+        embedding = self._embedding
+        if not isinstance(embedding, Embedding):
+            raise ConfigError(
+                f"embedding {embedding!r}: give FourierEmbedding(Gaussian(1.0)), StepEmbedding() or NystroemEmbedding"
+            )
+        if not isinstance(getattr(embedding, "kernel", Gaussian(1.0)), Gaussian):
+            raise ConfigError(f"embedding {embedding}: give it a Gaussian kernel, such as Gaussian(1.0)")
+        if isinstance(embedding, NystroemEmbedding) and self.templates != "patches":
+            raise ConfigError(
+                f"NystroemEmbedding with templates={self.templates!r}: it compares patches, give templates='patches'"
+            )
+        names = embedding.names(0)
+        if len(set(names)) < len(names):
+            raise ConfigError(f"embedding {embedding}: give thresholds that differ in six digits")
 
     def _check_templates(self, templates: dict[int, FloatArray], n_image_channels: int) -> None:
         found = {int(size): array.shape for size, array in templates.items()}
@@ -311,24 +307,25 @@ class OrbitBank(FilterBank):
             )
 
     @property
+    def _group(self) -> Group:
+        return Rotation(16) if self.group is None else self.group
+
+    @property
     def _embedding(self) -> Embedding:
-        if self.nonlinearity == "fourier":
-            return FourierEmbedding(self.gamma)
-        return (
-            NystroemEmbedding(self.gamma)
-            if self.nonlinearity == "nystroem"
-            else StepEmbedding(tuple(self.thresholds))
-        )
+        return FourierEmbedding(Gaussian(1.0)) if self.embedding is None else self.embedding
+
+    @property
+    def _moves(self) -> dict[float, list[Similarity]]:
+        """Elements of the group by their enlargement: those of one enlargement share the patches."""
+        largest = max(self.patch_sizes)
+        moves: dict[float, list[Similarity]] = {}
+        for move in similarities(self._group, (largest, largest)):
+            moves.setdefault(move.scale, []).append(move)
+        return moves
 
     @property
     def _margin(self) -> int:
-        return max(Disc.of(size, scale).reach for size in self.patch_sizes for scale in self.scales)
-
-    @property
-    def _turns(self) -> NDArray[np.float64]:
-        """Matrices of the turns, and of the reflected turns; (n, 2, 2)."""
-        turns = rotation_matrices(self.n_angles)
-        return np.concatenate([turns, turns * [1, -1]]) if self.reflections else turns
+        return max(Disc.of(size, scale).reach for size in self.patch_sizes for scale in self._moves)
 
     def _planes(self, image: FloatArray) -> FloatArray:
         """Smoothed image, mirrored at its edges as far as patches reach; (C, H, W)."""
@@ -375,7 +372,7 @@ class OrbitBank(FilterBank):
         drawn = pool[rng.choice(len(pool), self.n_templates, replace=False, p=contrast / contrast.sum())]
         if self.templates == "whitened":
             drawn = whiten(drawn, pool)
-        if self.nonlinearity != "nystroem":
+        if not isinstance(self._embedding, NystroemEmbedding):
             drawn = drawn / np.sqrt(np.square(pool @ drawn.T, dtype=np.float64).mean(axis=0))[:, None]
         return drawn.reshape(self.n_templates, len(images[0]), -1).astype(np.float32)
 
@@ -409,28 +406,35 @@ class OrbitBank(FilterBank):
         wanted: NDArray[np.intp],
     ) -> FloatArray:
         """Features of patches of one size, averaged over the group; (n, n_wanted)."""
-        n_window, n_each = len(planes) + 1, len(self._embedding.names(0))
+        embedding = self._embedding
+        n_window, n_each = len(planes) + 1, len(embedding.names(0))
         owner, feature = np.divmod(wanted - n_window, n_each)
-        used = np.arange(len(templates)) if self._embedding.mixes else np.unique(owner[owner >= 0])
+        root = None
+        used = np.unique(owner[owner >= 0])
+        if isinstance(embedding, NystroemEmbedding) and used.size:
+            used = np.arange(len(templates))
+            root = embedding.root(templates.reshape(len(templates), -1))
         column = np.where(owner < 0, wanted, n_window + np.searchsorted(used, owner) * n_each + feature)
         disc = Disc.of(size)
-        discs = [disc.scaled(scale) for scale in self.scales]
+        discs = [disc.scaled(scale) for scale in self._moves]
         orbits = [
-            TemplateOrbit.of(templates[used], disc.readers(scaled, self._turns, self.smoothing))
-            for scaled in discs
+            PatchOrbit.of(templates[used], disc.readers(scaled, moves, self.smoothing), embedding.factor)
+            for scaled, moves in zip(discs, self._moves.values(), strict=True)
         ]
-        n_numbers = max(2 * (orbit.turned[0].size + len(orbit.turned)) for orbit in orbits)
+        n_moves = np.array([len(orbit.readers) for orbit in orbits], dtype=np.float32)
+        n_numbers = max(2 * (orbit.moved[0].size + len(orbit.moved)) for orbit in orbits)
         n_block = max(1, BLOCK_SIZE // n_numbers)
         out = np.empty((rows.size, wanted.size), dtype=np.float32)
         for start in range(0, rows.size, n_block):
             block = slice(start, start + n_block)
-            parts = []
+            parts: list[NDArray[Any]] = []
             for scaled, orbit in zip(discs, orbits, strict=True):
                 patches = scaled.read(planes, rows[block], cols[block], self.floor)
                 features = [patches.means, patches.deviation]
                 if used.size:
-                    embedded = self._embedding(patches.values, orbit)
-                    features.append(embedded.reshape(len(embedded), -1))
+                    embedded = embedding.average(PatchPairs(patches.values, orbit))
+                    embedded = embedded.reshape(len(embedded), -1)
+                    features.append(embedded if root is None else embedded @ root)
                 parts.append(np.hstack(features))
-            out[block] = np.mean(parts, axis=0)[:, column]
+            out[block] = np.average(parts, axis=0, weights=n_moves / n_moves[0])[:, column]
         return out

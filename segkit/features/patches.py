@@ -1,17 +1,21 @@
-"""Patches of an image: how they are read and normalised, how templates turn, what is made of projections."""
+"""Patches of an image: how they are read and normalised, and how they meet templates that a group moves."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray
-from segkit.kernels import Gaussian
-from segkit.kernels.fourier import fourier_map
+from segkit.invariance.plane import Similarity
+from segkit.kernels.base import Gaussian, Kernel
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Patches(NamedTuple):
@@ -72,45 +76,77 @@ class Disc:
         values /= np.sqrt(variance + floor**2)[:, None, None]
         return Patches(values.reshape(len(values), -1), means, np.sqrt(variance)[:, None])
 
-    def readers(self, scaled: Disc, turns: NDArray[np.float64], smoothing: float) -> FloatArray:
-        """Matrices of the turns g, each from an enlarged patch x to g x, of this disc's pixels.
+    def readers(self, scaled: Disc, moves: Sequence[Similarity], smoothing: float) -> FloatArray:
+        """Matrices that read an enlarged patch at the pixels of this disc as each move places them.
 
-        They read x at the turned offsets, with a Gaussian between pixels; (n_turns, n_pixels,
-        n_scaled_pixels).
+        A Gaussian interpolates between pixels; (n_moves, n_pixels, n_scaled_pixels).
         """
+        turns = np.array([move.turn for move in moves])
+        amplitudes = np.array([[[1 / move.amplitude]] for move in moves]).round(14)
         points = scaled.scale * self.offsets @ turns.transpose(0, 2, 1)
         squared = np.square(points[:, :, None] - scaled.offsets).sum(axis=-1)
         width = scaled.scale * smoothing
-        gaussians = scaled.scale * np.exp(-squared / (2 * width**2)) / (2 * np.pi * width**2)
+        gaussians = amplitudes * np.exp(-squared / (2 * width**2)) / (2 * np.pi * width**2)
         readers: FloatArray = gaussians.astype(np.float32)
         return readers
 
 
-class TemplateOrbit(NamedTuple):
-    """Templates (T, C, n_pixels), readers, and the templates turned, (C * n_scaled_pixels, T, n_turns)."""
+class PatchOrbit(NamedTuple):
+    """Templates and what a group makes of them.
+
+    Parameters
+    ----------
+    templates : ndarray of shape (T, C, n_pixels)
+        The templates.
+    readers : ndarray of shape (n_moves, n_pixels, n_scaled_pixels)
+        Matrices that read a patch as each element of the group moves it.
+    moved : ndarray of shape (C * n_scaled_pixels, T, n_moves)
+        The templates times a factor, moved by the transposes of the readers.
+    """
 
     templates: FloatArray
     readers: FloatArray
-    turned: FloatArray
+    moved: FloatArray
 
     @classmethod
-    def of(cls, templates: FloatArray, readers: FloatArray) -> Self:
-        """Turn templates by the transposes of the readers."""
-        turned = np.tensordot(templates, readers, axes=(2, 1))
-        n_templates, n_planes, n_turns, n_pixels = turned.shape
-        turned = turned.transpose(1, 3, 0, 2).reshape(n_planes * n_pixels, n_templates, n_turns)
-        return cls(templates, readers, turned)
+    def of(cls, templates: FloatArray, readers: FloatArray, factor: float) -> Self:
+        """Move the templates, times a factor."""
+        moved = np.tensordot(templates, readers, axes=(2, 1))
+        n_templates, n_planes, n_moves, n_pixels = moved.shape
+        moved = moved.transpose(1, 3, 0, 2).reshape(n_planes * n_pixels, n_templates, n_moves)
+        return cls(templates, readers, factor * moved)
 
-    def project(self, patches: FloatArray) -> FloatArray:
-        """``<w, g x>`` for each template w and turn g of n patches; (n, T, n_turns)."""
-        projections: FloatArray = np.tensordot(patches, self.turned, axes=1)
-        return projections
 
-    def squared_norms(self, patches: FloatArray) -> FloatArray:
-        """``||g x||^2`` of n patches; (n, n_turns)."""
-        planes = patches.reshape(-1, self.readers.shape[2])
-        norms = np.stack([np.square(planes @ reader.T).sum(axis=1) for reader in self.readers], axis=1)
-        squared: FloatArray = norms.reshape(len(patches), -1, len(self.readers)).sum(axis=1)
+class PatchPairs(NamedTuple):
+    """Patches (n, C * n_scaled_pixels) beside moved templates: the `Pairs` of `segkit.invariance` for one image."""
+
+    patches: FloatArray
+    orbit: PatchOrbit
+
+    def products(self) -> torch.Tensor:
+        """Inner products of patches and moved templates; (n, T, n_moves)."""
+        import torch
+
+        moved = self.orbit.moved
+        flat = torch.from_numpy(self.patches) @ torch.from_numpy(moved.reshape(len(moved), -1))
+        return flat.reshape(-1, *moved.shape[1:])
+
+    def kernel_values(self, kernel: Kernel) -> torch.Tensor:
+        """Gaussian kernel values of the patches read and the templates; (n, T, n_moves)."""
+        import torch
+
+        landmarks = self.orbit.templates.reshape(len(self.orbit.templates), -1).astype(np.float64)
+        # Reading a patch between pixels smooths it: its norm is not that of the patch.
+        squared = self._squared_norms()[:, None] - 2 * self.products().numpy()
+        squared += np.square(landmarks).sum(axis=1).astype(np.float32)[:, None]
+        return torch.from_numpy(cast(Gaussian, kernel).of_squared_distances(squared))
+
+    def _squared_norms(self) -> FloatArray:
+        """Squared norms of the patches as each element of the group reads them; (n, n_moves)."""
+        readers = self.orbit.readers
+        planes = self.patches.reshape(-1, readers.shape[2])
+        norms = np.stack([np.square(planes @ reader.T).sum(axis=1) for reader in readers], axis=1)
+        squared: FloatArray = norms.reshape(len(self.patches), -1, len(readers)).sum(axis=1)
         return squared
 
 
@@ -120,86 +156,3 @@ def whiten(templates: FloatArray, patches: FloatArray) -> FloatArray:
     covariance += 0.1 * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
     whitened: FloatArray = np.linalg.solve(covariance, (templates - patches.mean(axis=0)).T).T
     return whitened
-
-
-class Embedding(Protocol):
-    """What becomes of the projections of a patch on the turns of a template."""
-
-    mixes: ClassVar[bool]
-
-    def names(self, index: int) -> list[str]:
-        """Name the features of one template."""
-        ...
-
-    def __call__(self, patches: FloatArray, orbit: TemplateOrbit) -> FloatArray:
-        """Average over the turns of patches (n, C * n_scaled_pixels); (n, T, n_features)."""
-        ...
-
-
-@dataclass(frozen=True)
-class FourierEmbedding:
-    """Means of cosine and sine of ``sqrt(2 gamma) <w, g x>``: random Fourier features."""
-
-    gamma: float
-    mixes: ClassVar[bool] = False
-
-    def names(self, index: int) -> list[str]:
-        """Name the features of one template."""
-        return [f"cos {index:03d}", f"sin {index:03d}"]
-
-    def __call__(self, patches: FloatArray, orbit: TemplateOrbit) -> FloatArray:
-        """Average over the turns of patches (n, C * n_scaled_pixels); (n, T, n_features)."""
-        turned = orbit.turned
-        frequencies = math.sqrt(2 * self.gamma) * turned.reshape(len(turned), -1)
-        features = fourier_map(patches, frequencies, scale=False)
-        means: FloatArray = features.reshape(len(patches), 2, *turned.shape[1:]).mean(axis=3)
-        return means.transpose(0, 2, 1)
-
-
-@dataclass(frozen=True)
-class StepEmbedding:
-    """Share of the turns g with ``<w, g x>`` up to each threshold: CDF features."""
-
-    thresholds: tuple[float, ...]
-    mixes: ClassVar[bool] = False
-
-    def names(self, index: int) -> list[str]:
-        """Name the features of one template."""
-        return [f"step {index:03d} at {threshold:g}" for threshold in self.thresholds]
-
-    def __call__(self, patches: FloatArray, orbit: TemplateOrbit) -> FloatArray:
-        """Average over the turns of patches (n, C * n_scaled_pixels); (n, T, n_features)."""
-        projections = orbit.project(patches)
-        shares = [(projections <= threshold).mean(axis=2, dtype=np.float32) for threshold in self.thresholds]
-        return np.stack(shares, axis=2)
-
-
-@dataclass(frozen=True)
-class NystroemEmbedding:
-    """Means of kernel values at the templates, orthonormalised by the templates' own."""
-
-    gamma: float
-    mixes: ClassVar[bool] = True
-
-    def names(self, index: int) -> list[str]:
-        """Name the features of one template."""
-        return [f"nystroem {index:03d}"]
-
-    def __call__(self, patches: FloatArray, orbit: TemplateOrbit) -> FloatArray:
-        """Average over the turns of patches (n, C * n_scaled_pixels); (n, T, n_features)."""
-        kernel = Gaussian(self.gamma)
-        landmarks = orbit.templates.reshape(len(orbit.templates), -1).astype(np.float64)
-        squared = orbit.squared_norms(patches)[:, None] - 2 * orbit.project(patches)
-        squared += np.square(landmarks).sum(axis=1).astype(np.float32)[:, None]
-        means: FloatArray = kernel.of_squared_distances(squared).mean(axis=2)
-        return (means @ _inverse_root(kernel(landmarks)))[:, :, None]
-
-
-def _inverse_root(matrix: NDArray[Any]) -> FloatArray:
-    """Symmetric L with L'L the pseudo-inverse of a positive semi-definite matrix."""
-    eigenvalues, vectors = np.linalg.eigh(matrix)
-    kept = eigenvalues > len(matrix) * np.finfo(np.float32).eps * eigenvalues[-1]
-    root: FloatArray = ((vectors[:, kept] / np.sqrt(eigenvalues[kept])) @ vectors[:, kept].T).astype(
-        np.float32
-    )
-    return root

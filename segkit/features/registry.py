@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from segkit._common import is_whole
 from segkit.errors import ConfigError
 from segkit.features.averaged import OrbitAveraged
 from segkit.features.base import FilterBank
@@ -19,6 +21,10 @@ from segkit.features.orbit import OrbitBank
 from segkit.features.position import PositionBank
 from segkit.features.scattering import ScatteringBank
 from segkit.features.stacked import StackedBank
+from segkit.invariance.embeddings import Embedding, FourierEmbedding, NystroemEmbedding, StepEmbedding
+from segkit.invariance.groups import Composition, Group, Identity
+from segkit.invariance.spatial import Dihedral, Reflection, Rotation, Scaling
+from segkit.kernels.base import Gaussian
 
 BANKS: dict[str, type[FilterBank]] = {
     "convnet": ConvNetBank,
@@ -28,6 +34,12 @@ BANKS: dict[str, type[FilterBank]] = {
     "orbit": OrbitBank,
     "position": PositionBank,
     "scattering": ScatteringBank,
+}
+
+_NONLINEARITIES: dict[type[Embedding], str] = {
+    FourierEmbedding: "fourier",
+    StepEmbedding: "step",
+    NystroemEmbedding: "nystroem",
 }
 
 
@@ -40,14 +52,18 @@ def bank_to_dict(bank: FilterBank) -> dict[str, Any]:
         If the bank is none of segkit's own, which a model file could not restore.
     """
     if type(bank) is OrbitAveraged:
-        return bank_to_dict(bank.bank) | {"orbit": plain(bank.orbit), "orbit_embedding": bank.embedding}
+        return bank_to_dict(bank.bank) | {
+            "orbit": _orbit_named(bank.group),
+            "orbit_embedding": bank.embedding,
+        }
     if type(bank) is StackedBank:
         return {"kind": "stacked", "banks": [bank_to_dict(part) for part in bank.banks]}
     for kind, cls in BANKS.items():
         if type(bank) is cls:
-            return {"kind": kind} | {
-                name: plain(value) for name, value in bank.get_params(deep=False).items()
-            }
+            parameters = bank.get_params(deep=False)
+            if isinstance(bank, OrbitBank):
+                parameters = _with_options(parameters)
+            return {"kind": kind} | {name: plain(value) for name, value in parameters.items()}
     raise ConfigError(f"bank {type(bank).__name__} cannot be stored: only {', '.join(BANKS)} banks can")
 
 
@@ -56,13 +72,111 @@ def bank_from_dict(description: dict[str, Any]) -> FilterBank:
     parameters = dict(description)
     if "orbit" in parameters:
         orbit, embedding = parameters.pop("orbit"), parameters.pop("orbit_embedding")
-        return OrbitAveraged(bank_from_dict(parameters), orbit=orbit, embedding=embedding)
+        return OrbitAveraged(bank_from_dict(parameters), group=group_of(orbit), embedding=embedding)
     kind = parameters.pop("kind")
     if kind == "stacked":
         return StackedBank([bank_from_dict(part) for part in parameters["banks"]])
     if kind not in BANKS:
         raise ConfigError(f"bank {kind!r}: choose one of {', '.join(BANKS)}")
-    return BANKS[kind](**parameters)
+    return BANKS[kind](**_with_group_and_embedding(parameters) if kind == "orbit" else parameters)
+
+
+def group_of(orbit: str | int) -> Group:
+    """Find the group that the option `orbit` names.
+
+    Parameters
+    ----------
+    orbit : {"d4"} or int
+        The eight symmetries of the square, or a number of angles, equispaced over a whole turn.
+
+    Returns
+    -------
+    Group
+        `Dihedral()` or ``Rotation(orbit)``.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither.
+    """
+    if orbit == "d4":
+        return Dihedral()
+    if not is_whole(orbit):
+        raise ConfigError(f"orbit {orbit!r}: choose d4 or a number of angles, 1 or more")
+    return Rotation(int(orbit))
+
+
+def _orbit_named(group: Group | None) -> str | int:
+    """Name a group as the option `orbit` does."""
+    if group is None or isinstance(group, Dihedral):
+        return "d4"
+    n_angles, reflections, scales = _angles_reflections_scales(group)
+    if reflections or scales != (1.0,):
+        raise _cannot_store(group)
+    return n_angles
+
+
+def _with_options(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Describe group and embedding of an `OrbitBank` by the options of configurations and model files."""
+    options = dict(parameters)
+    group, embedding = options.pop("group"), options.pop("embedding")
+    n_angles, reflections, scales = (
+        (16, False, (1.0,)) if group is None else _angles_reflections_scales(group)
+    )
+    options |= {"n_angles": n_angles, "reflections": reflections, "scales": scales}
+    options |= {
+        "nonlinearity": _NONLINEARITIES[type(embedding)] if embedding is not None else "fourier",
+        "gamma": embedding.kernel.gamma if hasattr(embedding, "kernel") else 1.0,
+        "thresholds": getattr(embedding, "thresholds", StepEmbedding.thresholds),
+    }
+    return dict(sorted(options.items()))
+
+
+def _with_group_and_embedding(options: dict[str, Any]) -> dict[str, Any]:
+    """Make group and embedding of an `OrbitBank` from the options of configurations and model files."""
+    parameters = dict(options)
+    groups: list[Group] = [Rotation(parameters.pop("n_angles", 16))]
+    if parameters.pop("reflections", False):
+        groups.insert(0, Reflection())
+    scales = tuple(parameters.pop("scales", (1.0,)))
+    if scales != (1.0,):
+        groups.append(Scaling(scales))
+    kind, gamma = parameters.pop("nonlinearity", "fourier"), parameters.pop("gamma", 1.0)
+    thresholds = parameters.pop("thresholds", StepEmbedding.thresholds)
+    embeddings: dict[str, Callable[[], Embedding]] = {
+        "fourier": lambda: FourierEmbedding(Gaussian(gamma)),
+        "step": lambda: StepEmbedding(tuple(thresholds)),
+        "nystroem": lambda: NystroemEmbedding(Gaussian(gamma)),
+    }
+    if kind not in embeddings:
+        raise ConfigError(f"nonlinearity {kind!r}: choose one of {', '.join(embeddings)}")
+    group = groups[0] if len(groups) == 1 else Composition(tuple(groups))
+    return parameters | {"group": group, "embedding": embeddings[kind]()}
+
+
+def _angles_reflections_scales(group: Group) -> tuple[int, bool, tuple[float, ...]]:
+    """Tell how many angles a group has, whether it reflects, and by how much it enlarges."""
+    if isinstance(group, Dihedral):
+        return 4, True, (1.0,)
+    parts = group.groups if isinstance(group, Composition) else (group,)
+    kinds = {type(part): part for part in parts}
+    turns, scaling = kinds.get(Rotation, Rotation(1)), kinds.get(Scaling, Scaling((1.0,)))
+    n_angles, scales = len(turns.elements(())), tuple(scaling.elements(()))
+    storable = (
+        len(kinds) == len(parts)
+        and kinds.keys() <= {Identity, Reflection, Rotation, Scaling}
+        and turns == Rotation(n_angles)
+        and scaling == Scaling(scales)
+    )
+    if not storable:
+        raise _cannot_store(group)
+    return n_angles, Reflection in kinds, scales
+
+
+def _cannot_store(group: Group) -> ConfigError:
+    return ConfigError(
+        f"group {group}: only Dihedral() and compositions of Reflection(), Rotation(n) and Scaling(factors) can be stored"
+    )
 
 
 def plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from segkit.invariance.bestfit import AverageFitKernel, BestFitKernel, largest_pd_n, smallest_eigenvalue
 from segkit.invariance.cdf import GroupCDF
+from segkit.invariance.embeddings import FourierEmbedding, NystroemEmbedding, StepEmbedding
 from segkit.invariance.groups import Composition, Group, Identity, draw_elements
 from segkit.invariance.laws import Law, LogNormal, Normal, Uniform, VonMises
 from segkit.invariance.local import LocalPolynomialKernel
@@ -12,6 +13,7 @@ from segkit.invariance.spatial import (
     Affine,
     Dihedral,
     PolarRotation,
+    Reflection,
     Rotation,
     Scaling,
     Translation,
@@ -27,6 +29,7 @@ __all__ = [
     "BestFitKernel",
     "Composition",
     "Dihedral",
+    "FourierEmbedding",
     "Group",
     "GroupCDF",
     "Identity",
@@ -38,13 +41,16 @@ __all__ = [
     "MatrixPermutation",
     "NormSortedPermutation",
     "Normal",
+    "NystroemEmbedding",
     "OrbitFourier",
     "OrbitNystroem",
     "Permutation",
     "PitchShift",
     "PolarRotation",
+    "Reflection",
     "Rotation",
     "Scaling",
+    "StepEmbedding",
     "TangentDistanceClassifier",
     "TimeWarp",
     "Translation",

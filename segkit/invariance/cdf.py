@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,12 +14,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import row_norms
 
 from segkit.errors import ConfigError, InputError
+from segkit.invariance.embeddings import StepEmbedding
 from segkit.invariance.groups import Group
 from segkit.invariance.templates import OrbitTransformer, check_device, orbit_averages
 from segkit.kernels.base import FloatArray
-
-if TYPE_CHECKING:
-    import torch
 
 
 class GroupCDF(OrbitTransformer):
@@ -199,26 +197,21 @@ class GroupCDF(OrbitTransformer):
 
         samples = self._validated(X)
         n_thresholds, n_templates = len(self.thresholds_), len(self.templates_)
-        dtype = torch.from_numpy(np.empty(0, samples.dtype)).dtype
-        edges = torch.from_numpy(self.thresholds_).to(self.device, dtype)
         amplitudes = np.sqrt(quadrature_weights(self.thresholds_, rule=self.quadrature) / n_templates)
         scale = torch.from_numpy(amplitudes)[:, None].to(self.device)
         features = np.empty((len(samples), n_thresholds, n_templates), dtype=samples.dtype)
         averages = orbit_averages(
             samples,
             self.templates_,
-            lambda left, right, total: _count(left @ right.T, edges, total),
+            StepEmbedding(tuple(self.thresholds_)),
             elements=self.elements_,
             transform=self._group.act,
             of_templates=self._transforms_templates,
-            n_cells=n_thresholds + 1,
             device=self.device,
             memory_limit=self.memory_limit,
         )
         for average in averages:
-            # Fewer than all projections lie below a threshold: the last cell is beyond it.
-            distribution = average.values.cumsum_(dim=1)[:, :-1].mul_(scale)
-            features[average.rows, :, average.templates] = distribution.cpu().numpy()
+            features[average.rows, :, average.templates] = average.values.mul_(scale).cpu().numpy()
         return features.reshape(len(samples), -1)
 
     @property
@@ -305,14 +298,6 @@ def quadrature_weights(
     if rule == "sum":
         return np.full(len(thresholds), gaps.mean())
     return np.asarray((np.append(gaps, 0) + np.append(0, gaps)) / 2)
-
-
-def _count(projections: torch.Tensor, edges: torch.Tensor, counts: torch.Tensor) -> None:
-    """Count each projection in the cell of the first edge that it does not exceed."""
-    import torch
-
-    cells = torch.bucketize(projections, edges)[None]
-    counts.scatter_add_(0, cells, counts.new_ones(()).expand(cells.shape))
 
 
 def _largest_norm(X: FloatArray) -> float:

@@ -21,6 +21,7 @@ from segkit.errors import ConfigError, InputError
 from segkit.invariance.laws import Law, RandomGenerator
 
 Array = NDArray[Any]
+Matrix = NDArray[np.float64]
 Element = Any
 Shape = tuple[int, ...]
 
@@ -87,6 +88,32 @@ class Group(ABC):
     def inverse(self, element: Element) -> Element:
         """Give the transformation that undoes this one, up to interpolation and what left the frame."""
 
+    def plane_map(self, element: Element) -> Matrix:  # noqa: ARG002
+        """Say where a transformation moves the points of an image.
+
+        Parameters
+        ----------
+        element : object
+            The transformation.
+
+        Returns
+        -------
+        ndarray of shape (3, 3), float64
+            Homogeneous matrix that moves (row, column) positions relative to the image centre.
+
+        Raises
+        ------
+        ConfigError
+            If the group is not one of maps of the plane.
+        """
+        raise ConfigError(
+            f"{self} does not move the points of an image: give turns, reflections or scalings, such as Rotation(16)"
+        )
+
+    def amplitude(self, element: Element) -> float:  # noqa: ARG002
+        """Give the factor that a transformation of images multiplies intensities by."""
+        return 1.0
+
     def check(self, shape: Shape) -> None:
         """Check that samples of that shape can be transformed.
 
@@ -150,6 +177,10 @@ class Identity(Group):
     def inverse(self, element: Element) -> Element:
         """Return the element itself."""
         return element
+
+    def plane_map(self, element: Element) -> Matrix:  # noqa: ARG002
+        """Leave all points where they are."""
+        return np.eye(3)
 
 
 class OneParameterGroup(Group):
@@ -294,6 +325,17 @@ class Composition(Group):
     def inverse(self, element: Element) -> Element:
         """Invert each part, to be applied in the opposite order."""
         return tuple((position, self.groups[position].inverse(part)) for position, part in reversed(element))
+
+    def plane_map(self, element: Element) -> Matrix:
+        """Multiply the groups' matrices, the first group's on the right."""
+        matrix = np.eye(3)
+        for position, part in element:
+            matrix = self.groups[position].plane_map(part) @ matrix
+        return matrix
+
+    def amplitude(self, element: Element) -> float:
+        """Multiply the groups' factors."""
+        return float(math.prod(self.groups[position].amplitude(part) for position, part in element))
 
 
 def draw_elements(

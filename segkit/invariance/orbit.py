@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +20,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from segkit.errors import ConfigError, InputError
 from segkit.invariance.bestfit import as_arguments
+from segkit.invariance.embeddings import FourierEmbedding, NystroemEmbedding
 from segkit.invariance.groups import Group
 from segkit.invariance.templates import OrbitTransformer, check_device, orbit_averages
 from segkit.kernels.base import (
@@ -34,9 +35,6 @@ from segkit.kernels.base import (
 from segkit.kernels.fourier import RandomFourierFeatures
 from segkit.kernels.frequencies import FREQUENCIES
 from segkit.kernels.nystrom import NystroemMap, choose_landmarks, leverage_scores
-
-if TYPE_CHECKING:
-    import torch
 
 # Rows that bandwidths are estimated from.
 SUBSAMPLE = 1000
@@ -279,11 +277,10 @@ class OrbitFourier(_OrbitEmbedding):
         averages = orbit_averages(
             samples,
             self.frequencies_,
-            _add_cosine_and_sine,
+            FourierEmbedding(self.kernel_),
             elements=self.elements_,
             transform=group.adjoint if of_templates else group.act,
             of_templates=of_templates,
-            n_cells=2,
             device=self.device,
             memory_limit=self.memory_limit,
         )
@@ -431,14 +428,10 @@ class OrbitNystroem(_OrbitEmbedding):
         of_landmarks = _commutes(kernel, group) and len(landmarks) <= len(samples)
         features = torch.zeros((len(samples), projection.shape[1]), dtype=torch.float64)
 
-        def add_kernel(left: torch.Tensor, right: torch.Tensor, total: torch.Tensor) -> None:
-            x, y = (as_arguments(kernel, rows.numpy().reshape(-1, *self.shape_in_)) for rows in (left, right))
-            total.add_(torch.from_numpy(kernel(x, y)))
-
         averages = orbit_averages(
             samples.astype(np.float64),
             landmarks,
-            add_kernel,
+            NystroemEmbedding(kernel),
             elements=self.elements_,
             transform=group.adjoint if of_landmarks else group.act,
             of_templates=of_landmarks,
@@ -462,12 +455,6 @@ def _median_gaussian(rows: FloatArray, option: str, what: str, cure: str) -> Gau
             f"{option}: {what} of {len(rows)} samples have no median distance above 0; give more samples that "
             f"differ, or {cure}"
         ) from error
-
-
-def _add_cosine_and_sine(left: torch.Tensor, right: torch.Tensor, total: torch.Tensor) -> None:
-    angles = left @ right.T
-    total[0] += angles.cos()
-    total[1] += angles.sin_()
 
 
 def _commutes(kernel: Kernel, group: Group) -> bool:

@@ -23,6 +23,7 @@ from segkit.invariance.groups import (
     Array,
     Element,
     Group,
+    Matrix,
     OneParameterGroup,
     Shape,
     cannot_list,
@@ -31,8 +32,6 @@ from segkit.invariance.groups import (
     pick,
 )
 from segkit.invariance.laws import Law, LogNormal, RandomGenerator, Uniform
-
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -137,6 +136,12 @@ class Translation(Group):
         """Give the opposite shift."""
         return (-element[0], -element[1])
 
+    def plane_map(self, element: Element) -> Matrix:
+        """Homogeneous matrix of the shift."""
+        matrix = np.eye(3)
+        matrix[:2, 2] = element
+        return matrix
+
     @property
     def _windows(self) -> tuple[int, ...]:
         if isinstance(self.max_shift, Iterable):
@@ -200,6 +205,68 @@ class Dihedral(Group):
         turns, flip = element
         return (turns, True) if flip else (-turns % 4, False)
 
+    def plane_map(self, element: Element) -> Matrix:
+        """Homogeneous matrix of the symmetry, of whole numbers."""
+        turns, flip = element
+        return _turn(90.0 * turns) @ Reflection().plane_map(flip)
+
+
+@dataclass(frozen=True)
+class Reflection(Group):
+    """An image and its mirror image, columns reversed.
+
+    Turns and reflections together are ``Composition((Reflection(), Rotation(16)))``.
+
+    Notes
+    -----
+    An element says whether columns are reversed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.invariance import Reflection
+    >>> Reflection().act(True, np.array([[[1, 2], [3, 4]]]))
+    array([[[2, 1],
+            [4, 3]]])
+    """
+
+    n_axes: ClassVar[int] = 2
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all transformations can be listed: yes."""
+        return True
+
+    @property
+    def is_unitary(self) -> bool:
+        """Whether inner products are preserved: yes."""
+        return True
+
+    def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
+        """List the identity and the reflection."""
+        return [False, True]
+
+    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
+        """Draw the identity or the reflection n times, each with probability one half."""
+        return pick(self.elements(shape), n, rng)
+
+    def act(self, element: Element, X: Array) -> Array:
+        """Reverse the columns, or not."""
+        # torch takes no negative strides
+        return np.ascontiguousarray(X[:, :, ::-1]) if element else X
+
+    def adjoint(self, element: Element, X: Array) -> Array:
+        """Reflect again, which undoes it."""
+        return self.act(element, X)
+
+    def inverse(self, element: Element) -> Element:
+        """Return the element itself."""
+        return element
+
+    def plane_map(self, element: Element) -> Matrix:
+        """Homogeneous matrix of the reflection."""
+        return np.diag([1.0, -1.0 if element else 1.0, 1.0])
+
 
 @dataclass(frozen=True)
 class PolarRotation(Group):
@@ -259,6 +326,10 @@ class _Interpolated(Group):
     def plane_map(self, element: Element) -> Matrix:
         """Homogeneous 3 x 3 matrix that moves (row, column) positions relative to the image centre."""
 
+    def amplitude(self, element: Element) -> float:
+        """Factor of intensities: ``|J|^(-1/2)`` with the option `unitary`, else 1."""
+        return _jacobian_amplitude(self.plane_map(element)) if getattr(self, "unitary", False) else 1.0
+
     @property
     def is_unitary(self) -> bool:
         """Whether inner products are preserved exactly: interpolation does not."""
@@ -272,14 +343,9 @@ class _Interpolated(Group):
         """Apply the transposed interpolation."""
         return _times(self._matrix(element, X.shape[1:3], X.dtype).T.tocsr(), X)
 
-    def _amplitude(self, plane_map: Matrix) -> float:  # noqa: ARG002
-        return 1.0
-
     def _matrix(self, element: Element, shape: Shape, dtype: Any) -> Any:
-        plane_map = self.plane_map(element)
-        matrix = interpolation_matrix(np.asarray(np.linalg.inv(plane_map)), shape) * self._amplitude(
-            plane_map
-        )
+        pull = np.linalg.inv(self.plane_map(element))
+        matrix = interpolation_matrix(np.asarray(pull), shape) * self.amplitude(element)
         return matrix.astype(np.result_type(dtype, np.float32))
 
 
@@ -446,9 +512,6 @@ class Scaling(_Interpolated, OneParameterGroup):
         """Homogeneous matrix of the scaling."""
         return np.diag([element, element, 1.0])
 
-    def _amplitude(self, plane_map: Matrix) -> float:
-        return _jacobian_amplitude(plane_map) if self.unitary else 1.0
-
 
 @dataclass(frozen=True)
 class Affine(_Interpolated):
@@ -532,9 +595,6 @@ class Affine(_Interpolated):
     def plane_map(self, element: Element) -> Matrix:
         """Return the element, which is the matrix."""
         return np.asarray(element)
-
-    def _amplitude(self, plane_map: Matrix) -> float:
-        return _jacobian_amplitude(plane_map) if self.unitary else 1.0
 
 
 def interpolation_matrix(pull: Matrix, shape: Shape) -> Any:
@@ -638,6 +698,9 @@ def _quarter_turns(X: Array, turns: int) -> Array:
 
 
 def _turn(angle: float) -> Matrix:
+    if angle % 90 == 0:
+        quarter = np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+        return np.linalg.matrix_power(quarter, int(angle // 90) % 4)
     cosine, sine = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     return np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0], [0.0, 0.0, 1.0]])
 

@@ -1,8 +1,4 @@
-"""Averages over a group of what templates make of samples, in bounded memory.
-
-CDF features, orbit embeddings by random Fourier features and by landmarks are one computation: a
-function of pairs (sample, template), one of the two transformed, averaged over the transformations.
-"""
+"""Averages of an embedding over a group, for whole samples, in bounded memory."""
 
 from __future__ import annotations
 
@@ -17,9 +13,11 @@ from sklearn.utils import gen_batches
 from sklearn.utils.validation import validate_data
 
 from segkit.errors import ConfigError
+from segkit.invariance.bestfit import as_arguments
+from segkit.invariance.embeddings import Embedding
 from segkit.invariance.groups import Element, Group, Identity, draw_elements
 from segkit.invariance.samples import validate_samples
-from segkit.kernels.base import FloatArray
+from segkit.kernels.base import FloatArray, Kernel
 
 if TYPE_CHECKING:
     import torch
@@ -34,15 +32,35 @@ COPIES = 6
 
 
 @dataclass(frozen=True)
+class _Rows:
+    """Samples and templates in rows, (n, n_values) and (m, n_values): the `Pairs` of whole samples."""
+
+    left: torch.Tensor
+    right: torch.Tensor
+    shape: tuple[int, ...]
+
+    def products(self) -> torch.Tensor:
+        return self.left @ self.right.T
+
+    def kernel_values(self, kernel: Kernel) -> torch.Tensor:
+        import torch
+
+        x, y = (
+            as_arguments(kernel, rows.numpy().reshape(-1, *self.shape)) for rows in (self.left, self.right)
+        )
+        return torch.from_numpy(kernel(x, y))
+
+
+@dataclass(frozen=True)
 class Average:
-    """Average responses of some samples to some templates.
+    """Averages of an embedding of some samples at some templates.
 
     Parameters
     ----------
     rows, templates : slice
         Which samples and which templates.
-    values : torch.Tensor of shape (n_rows, n_cells, n_templates)
-        The averages, float64.
+    values : torch.Tensor of shape (n_rows, n_features, n_templates)
+        The averages, float64; `n_features` for each template.
     """
 
     rows: slice
@@ -53,16 +71,15 @@ class Average:
 def orbit_averages(
     X: FloatArray,
     templates: FloatArray,
-    add: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object],
+    embedding: Embedding,
     *,
     elements: Sequence[Element],
     transform: Callable[[Element, FloatArray], FloatArray],
     of_templates: bool,
-    n_cells: int = 1,
     device: str = "cpu",
     memory_limit: int = 2**30,
 ) -> Iterator[Average]:
-    """Average a symmetric function of samples and templates over transformations of one of them.
+    """Average an embedding of samples and templates over transformations of one of them.
 
     Parameters
     ----------
@@ -70,53 +87,49 @@ def orbit_averages(
         Samples.
     templates : ndarray of shape (n_templates, *shape)
         Templates.
-    add : callable
-        ``add(left, right, total)`` adds the function of rows, (a, n_values) and (b, n_values), to
-        `total`, (n_cells, a, b).
+    embedding : Embedding
+        The function that is averaged; it must not tell a sample from a template.
     elements : sequence
         The transformations.
     transform : callable
         ``transform(element, block)`` transforms templates or samples.
     of_templates : bool
         Whether templates are transformed, or samples.
-    n_cells : int, default=1
-        Number of values of the function for each pair.
     device : str, default="cpu"
-        Torch device that `add` runs on.
+        Torch device that computes.
     memory_limit : int, default=2**30
         Bytes of blocks held at a time, beside the arguments.
 
     Yields
     ------
     Average
-        Responses of all samples to some templates, if these are transformed, else of some samples
-        to all templates.
+        All samples at some templates, if templates are transformed; else some samples at all templates.
 
     Notes
     -----
-    What is transformed is cut into blocks, and each transformation is applied once to each block.
-    Sums are float64.
+    The transformed side is cut into blocks. Each transformation is applied once to each block. Sums are float64.
     """
     import torch
 
     templates = templates.astype(X.dtype, copy=False)
     moved, still = (templates, X) if of_templates else (X, templates)
     fixed = _rows(still, device)
-    per_template = 8 * n_cells * len(still) + COPIES * fixed[0].nbytes
+    n_sums = embedding.n_sums
+    per_template = 8 * n_sums * len(still) + COPIES * fixed[0].nbytes
     n_block = max(1, min(LARGEST_BLOCK, len(moved), memory_limit // (2 * per_template)))
     n_tile = max(1, min(LARGEST_TILE, memory_limit // (4 * PAIR_BYTES)) // n_block)
     for block in gen_batches(len(moved), n_block):
         size = block.stop - block.start
-        total = torch.zeros((n_cells, len(still), size), dtype=torch.float64, device=device)
+        total = torch.zeros((n_sums, len(still), size), dtype=torch.float64, device=device)
         for element in elements:
             transformed = _rows(transform(element, moved[block]), device)
             for tile in gen_batches(len(still), n_tile):
-                add(fixed[tile], transformed, total[:, tile])
-        total /= len(elements)
+                embedding.add(_Rows(fixed[tile], transformed, X.shape[1:]), total[:, tile])
+        means = embedding.finish(total.div_(len(elements)))
         if of_templates:
-            yield Average(slice(0, len(X)), block, total.permute(1, 0, 2))
+            yield Average(slice(0, len(X)), block, means.permute(1, 0, 2))
         else:
-            yield Average(block, slice(0, len(templates)), total.permute(2, 0, 1))
+            yield Average(block, slice(0, len(templates)), means.permute(2, 0, 1))
 
 
 class OrbitTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):

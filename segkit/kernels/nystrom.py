@@ -67,15 +67,13 @@ class NystroemMap:
         Of ``K = U Lambda U'`` on the landmarks, eigenvalues up to n_landmarks * eps * the largest
         are left out, eps being that of the landmarks' dtype, the precision of later kernel values.
         """
-        eigenvalues, vectors = np.linalg.eigh(kernel(landmarks.astype(np.float64)))
-        cut = len(landmarks) * np.finfo(landmarks.dtype).eps * eigenvalues[-1]
-        kept = np.flatnonzero(eigenvalues > max(cut, 0))[::-1]
-        if not kept.size:
+        gram = kernel(landmarks.astype(np.float64))
+        projection = inverse_root(gram, float(np.finfo(landmarks.dtype).eps))
+        if not projection.size:
             raise InputError(
                 f"kernel {kernel!r} is 0 on all {len(landmarks)} landmarks: "
                 f"check for all-zero features or take another kernel"
             )
-        projection = vectors[:, kept] / np.sqrt(eigenvalues[kept])
         return cls(kernel, landmarks, projection.astype(landmarks.dtype))
 
     def __call__(self, X: FloatArray) -> FloatArray:
@@ -191,6 +189,28 @@ class NystroemFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def inverse_root(gram: FloatArray, precision: float) -> NDArray[np.float64]:
+    """Factor the pseudo-inverse of a kernel matrix.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (m, m), float64
+        Kernel matrix ``K = U Lambda U'``.
+    precision : float
+        Relative precision of later kernel values: eigenvalues up to ``m * precision`` times the largest count as 0.
+
+    Returns
+    -------
+    ndarray of shape (m, rank), float64
+        ``P = U Lambda^-1/2``, leading eigenvalue first; ``P P' = K^+``.
+    """
+    eigenvalues, vectors = np.linalg.eigh(gram)
+    cut = len(gram) * precision * eigenvalues[-1]
+    kept = np.flatnonzero(eigenvalues > max(cut, 0))[::-1]
+    root: NDArray[np.float64] = vectors[:, kept] / np.sqrt(eigenvalues[kept])
+    return root
 
 
 def choose_landmarks(X: FloatArray, n_landmarks: int, rng: np.random.RandomState) -> FloatArray:
