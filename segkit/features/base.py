@@ -171,10 +171,6 @@ class FilterBank(BaseEstimator, ABC):
         """Tiles must start at multiples of this many pixels to see the same grid as the image."""
         return 1
 
-    def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
-        """Pixels between neighbouring cells of each channel's map; (n_channels,)."""
-        return np.ones(self.n_channels(n_image_channels))
-
     def tiles(self, shape: tuple[int, ...]) -> list[Tile]:
         """Cut an image into tiles whose maps are, in their cores, those of the image.
 
