@@ -101,8 +101,6 @@ class ImageScores:
         The same over the classes other than the background.
     iou, boundary_f : tuple of float or None
         Of each class.
-    brier : float or None
-        Brier score.
     """
 
     method: str
@@ -114,7 +112,6 @@ class ImageScores:
     object_dice: float | None
     iou: PerClass
     boundary_f: PerClass
-    brier: float | None
 
 
 @dataclass(frozen=True)
@@ -190,11 +187,10 @@ def average_seeds(records: Sequence[Record]) -> list[ImageScores]:
             image,
             len(run),
             float(np.mean(_column(run, "mean_iou"))),
-            _mean(_object_scores(run, "iou")),
-            _mean(_object_scores(run, "dice")),
+            _mean(object_scores(run, "iou")),
+            _mean(object_scores(run, "dice")),
             _class_means(run, "iou"),
             _class_means(run, "boundary_f"),
-            _mean(_column(run, "brier")),
         )
         for (method, n_train, image), run in runs.items()
     ]
@@ -231,6 +227,25 @@ def compare_methods(records: Sequence[Record], n_train: int | None) -> list[Meth
             pairs.append((first, second, len({record["image"] for record in shared}), comparison))
     adjusted = _holm([comparison.p_value for *_, comparison in pairs])
     return [MethodComparison(*pair, p_adjusted=p) for pair, p in zip(pairs, adjusted, strict=True)]
+
+
+def object_scores(records: Iterable[Record], score: str) -> list[float | None]:
+    """Give the mean of each record over the classes other than the background.
+
+    Parameters
+    ----------
+    records : iterable of dict
+        Records as in results.json.
+    score : str
+        Name of a score of each class, such as ``iou``.
+
+    Returns
+    -------
+    list of float or None
+        One for each record; None where none of these classes has a score.
+    """
+    means = (float(object_mean(record[score])) for record in records)
+    return [None if np.isnan(mean) else mean for mean in means]
 
 
 def add_reliability(records: Iterable[Record]) -> dict[str, list[float]] | None:
@@ -347,11 +362,12 @@ def _praise(row: MethodScores, result: Mapping[str, Any]) -> str:
         "object Dice": (row.object_dice, row.object_dice_interval),
     }
     texts = {
-        name: f"{score:.3f} (95 % interval {interval[0]:.3f} to {interval[1]:.3f})"
+        name: f"{score:.3f} ({interval[0]:.3f} to {interval[1]:.3f})"
         for name, (score, interval) in scores.items()
         if score is not None and interval is not None
     }
     scored = _enumerated([f"{name} {text}" for name, text in texts.items()])
+    scored = scored.replace("(", "(95 % interval ", 1)
     if row.n_train is None:
         return f"Scores of {title} {tested}: {scored}."
     splits = f", averaged over {row.n_seeds} random splits" if row.n_seeds > 1 else ""
@@ -443,7 +459,7 @@ def _gather(records: Iterable[Record], key: Callable[[Record], Any]) -> dict[Any
 
 def _score(method: str, n_train: int | None, run: Sequence[Record]) -> MethodScores:
     mean_iou = _column(run, "mean_iou")
-    object_iou, object_dice = _object_scores(run, "iou"), _object_scores(run, "dice")
+    object_iou, object_dice = object_scores(run, "iou"), object_scores(run, "dice")
     counts = np.array(_column(run, "confusion"))
     in_truth, in_prediction = counts.sum(axis=2) > 0, counts.sum(axis=1) > 0
     return MethodScores(
@@ -475,12 +491,6 @@ def _score(method: str, n_train: int | None, run: Sequence[Record]) -> MethodSco
 
 def _column(run: Sequence[Record], name: str) -> list[Any]:
     return [record[name] for record in run]
-
-
-def _object_scores(run: Sequence[Record], name: str) -> list[float | None]:
-    """Mean of each record over the classes other than the background; None where none of them has a score."""
-    means = (float(object_mean(scores)) for scores in _column(run, name))
-    return [None if np.isnan(mean) else mean for mean in means]
 
 
 def _interval(scores: Sequence[float | None], run: Sequence[Record]) -> Interval | None:
