@@ -6,11 +6,11 @@ import base64
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -227,8 +227,9 @@ def _facts(result: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
     sizes = sorted({record["n_train"] for record in records} - {None})
     seeds = {record["seed"] for record in records} - {None}
     groups = {record["group"] for record in records} - {None}
+    n_methods = len({record["method"] for record in records})
     facts = {
-        "Methods": str(len({record["method"] for record in records})),
+        "Methods": str(n_methods) if n_methods > 1 else "",
         "Annotated images": ", ".join(map(str, sizes)),
         "Test images": str(len({record["image"] for record in records})),
         "Groups of images": str(len(groups)) if groups else "",
@@ -330,30 +331,47 @@ def _image_scores(record: Record) -> dict[str, float | None]:
     return {"mean_iou": record["mean_iou"], "object_iou": object_iou}
 
 
+class _Drawing(NamedTuple):
+    """A picture on the page: what it shows, by which method (None for all), and its data URI."""
+
+    kind: str
+    method: str | None
+    uri: str
+
+
 def _panels(shown: Mapping[str, Picture]) -> dict[str, Any]:
     """Pictures of one image: what is seen at once, and the probability maps to unfold."""
     first = next(iter(shown.values()))
-    outlines = [("truth", None, draw_truth(first))]
-    outlines += [("outlines", method, draw_overlay(picture)) for method, picture in shown.items()]
-    errors = [("errors", method, draw_errors(picture)) for method, picture in shown.items()]
-    image = [("image", None, draw_image(first))]
-    maps = [("probability", method, draw_heat_map(picture)) for method, picture in shown.items()]
-    residuals = [("residual", method, draw_residual(picture)) for method, picture in shown.items()]
-    one = len(shown) == 1
+    image = [_Drawing("image", None, draw_image(first))]
+    outlines = [_Drawing("truth", None, draw_truth(first)), *_drawn("outlines", draw_overlay, shown)]
+    errors = _drawn("errors", draw_errors, shown)
+    maps, residuals = _drawn("probability", draw_heat_map, shown), _drawn("residual", draw_residual, shown)
+    if len(shown) == 1:
+        return {
+            "panels": [_panel(outlines + errors)],
+            "maps": [_panel(image + maps + residuals)] if maps else [],
+        }
     return {
-        "panels": [_panel(outlines + errors)] if one else [_panel(outlines), _panel(image + errors)],
-        "maps": [_panel(image + maps + residuals)] if one else [_panel(maps), _panel(residuals)],
-        "mapped": any(uri is not None for *_, uri in maps),
+        "panels": [_panel(outlines), _panel(image + errors)],
+        "maps": [_panel(maps), _panel(residuals)] if maps else [],
     }
 
 
-def _panel(pictures: Sequence[tuple[str, str | None, str | None]]) -> dict[str, Any]:
+def _drawn(kind: str, draw: Callable[[Picture], str | None], shown: Mapping[str, Picture]) -> list[_Drawing]:
+    """Draw the picture of each method, if it has one of this kind."""
+    drawn = [(method, draw(picture)) for method, picture in shown.items()]
+    return [_Drawing(kind, method, uri) for method, uri in drawn if uri is not None]
+
+
+def _panel(drawings: Sequence[_Drawing]) -> dict[str, Any]:
     """Pictures side by side, in as few rows as they need, all rows of about the same length."""
-    known = [
-        {"kind": kind, "method": method, "uri": uri} for kind, method, uri in pictures if uri is not None
-    ]
-    n_rows = ceil(len(known) / _MOST_IN_A_ROW)
-    return {"pictures": known, "n_columns": ceil(len(known) / max(n_rows, 1))}
+    n_rows = ceil(len(drawings) / _MOST_IN_A_ROW)
+    kinds = {drawing.kind for drawing in drawings if drawing.method is not None}
+    return {
+        "pictures": drawings,
+        "n_columns": ceil(len(drawings) / n_rows),
+        "is_of_one_method": len(kinds) > 1,
+    }
 
 
 def _confusions(

@@ -136,8 +136,9 @@ def result_of_folders(
 
 
 def _name(masks: Path) -> str:
-    """Name of the data: that of the folder of masks, or of the folder around it if it is just called "masks"."""
-    return masks.parent.name or masks.name if masks.name == "masks" else masks.name
+    """Name of the data: that of the folder of masks, or of the two folders around it if it is just called "masks"."""
+    around = [name for name in (masks.parent.parent.name, masks.parent.name) if name]
+    return "/".join(around) if masks.name == "masks" and around else masks.name
 
 
 def _read_page(file: Path, page: int, size: tuple[int, ...]) -> NDArray[np.float32]:

@@ -88,10 +88,8 @@ def test_errors_have_the_colours_of_the_legend():
     assert factor == 6
     found = drawn[8 * factor, 8 * factor :: 16 * factor]
     for (true, _, kind), shown in zip(PAIRS, found, strict=True):
-        if kind:
-            expected = 0.85 * np.array(ERROR_COLOURS[kind]) + 0.15 * 15
-        else:
-            expected = [128] * 3 if true == 255 else [15] * 3
+        plain = 128 if true == 255 else 15
+        expected = 0.85 * np.array(ERROR_COLOURS[kind]) + 0.15 * 15 if kind else [plain] * 3
         np.testing.assert_allclose(shown, expected, atol=6)
 
 
