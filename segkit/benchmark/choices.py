@@ -52,7 +52,7 @@ def choices(
     summary = segmenter.summary_
     kernels = summary["kernels"]
     return {
-        "bank": segmenter.bank_.title,
+        "bank": segmenter.bank_.label,
         "kept_channels": summary["kept_channels"],
         "n_channels": summary["n_channels"],
         "kernels": kernels,

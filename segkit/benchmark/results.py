@@ -1,4 +1,4 @@
-"""results.json and results.csv: one record for each method, number of images, seed and test image."""
+"""Files of results: results.json, and tables for spreadsheets with one row for each prediction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from segkit.errors import InputError
+from segkit.evaluation.metrics import object_mean
 from segkit.images import LabelMap
 from segkit.images.write import atomic
 
@@ -65,23 +68,40 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def write_csv(path: Path, records: Sequence[dict[str, Any]], label_map: LabelMap) -> None:
-    """Write records as a table for spreadsheets; undefined scores are empty."""
+    """Write all that is known of the records of a benchmark as a table; undefined scores are empty."""
     per_class = ("iou", "dice", "precision", "recall", "boundary_f")
-    plain = ("method", "n_train", "seed", "image", "group", "mean_iou")
+    own = ("method", "n_train", "seed", "image", "group", "mean_iou")
     costs = ("brier", "fit_seconds", "predict_seconds", "peak_memory_mib")
-    header = [*plain, *(f"{score} {name}" for score in per_class for name in label_map.names), *costs]
+    _write_table(path, records, label_map, own, per_class, costs)
+
+
+def write_scores(path: Path, records: Sequence[dict[str, Any]], label_map: LabelMap) -> None:
+    """Write the scores of each image and method as a table: mean IoU, object IoU and Dice, IoU and Dice by class."""
+    _write_table(path, records, label_map, ("image", "method", "mean_iou"), ("iou", "dice"))
+
+
+def _write_table(
+    path: Path,
+    records: Sequence[dict[str, Any]],
+    label_map: LabelMap,
+    own: Sequence[str],
+    per_class: Sequence[str],
+    costs: Sequence[str] = (),
+) -> None:
+    """Write a row for each record: values of its own, object scores, scores of each class, costs."""
+    of_classes = [f"{score} {name}" for score in per_class for name in label_map.names]
     with atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(header)
+        writer.writerow([*own, "object_iou", "object_dice", *of_classes, *costs])
         for record in records:
-            scores = [value for score in per_class for value in record[score]]
-            writer.writerow(
-                [
-                    *(_safe(record[key]) for key in plain),
-                    *("" if value is None else value for value in scores),
-                    *("" if record[key] is None else record[key] for key in costs),
-                ]
-            )
+            objects = [float(object_mean(record[score])) for score in ("iou", "dice")]
+            values = [
+                *(record[name] for name in own),
+                *(None if np.isnan(score) else score for score in objects),
+                *(value for score in per_class for value in record[score]),
+                *(record[name] for name in costs),
+            ]
+            writer.writerow([_safe("" if value is None else value) for value in values])
 
 
 def _safe(value: Any) -> Any:

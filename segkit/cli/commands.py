@@ -49,6 +49,9 @@ SetOption = Annotated[
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, nothing but errors.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
+TitleOption = Annotated[
+    str | None, typer.Option("--title", help="Title of the report; by default the name of its folder.")
+]
 UnlabelledOption = Annotated[int | None, typer.Option(help="Mask value of pixels nobody annotated.")]
 LabelsOption = Annotated[
     list[str] | None,
@@ -198,11 +201,15 @@ def evaluate(
         Path | None, typer.Option("--json", help="Also write the scores to this file.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Also write a report, index.html, into this folder.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Also write a report, index.html and scores.csv, into this folder."
+        ),
     ] = None,
     images: Annotated[
         Path | None, typer.Option("--images", help="Folder of the images, to show them in the report.")
     ] = None,
+    title: TitleOption = None,
     set_: LabelsOption = None,
     unlabelled: UnlabelledOption = None,
     quiet: QuietOption = False,
@@ -213,28 +220,31 @@ def evaluate(
     from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
     from segkit.segmentation.folders import EXTRAS
 
-    page = None if output is None else output / "index.html"
+    page, table = (None, None) if output is None else (output / "index.html", output / "scores.csv")
     for folder in (predictions, masks, images):
         if output is not None and folder is not None:
             refuse_nesting(folder, output)
-    for path in (json_file, page):
+    for path in (json_file, page, table):
         if path is not None:
             refuse_existing([path], overwrite=overwrite)
             refuse_unwritable(path)
     meanings = _meanings(set_, unlabelled)
     result = compare_folders(predictions, masks, **meanings, skip=EXTRAS)
     tell = teller(quiet=quiet)
-    if page is not None:
+    if page is not None and table is not None:
+        from segkit.benchmark.results import write_scores
+        from segkit.images import LabelMap
         from segkit.report import write_report
         from segkit.report.sources import result_of_folders
 
         scored, pictures = result_of_folders(predictions, masks, images, **meanings, skip=EXTRAS)
-        write_report(scored, page, pictures)
+        write_report(scored, page, pictures, title=title, scores_file=table.name)
+        write_scores(table, scored["records"], LabelMap.from_dict(scored["label_map"]))
     if json_file is not None:
         _write_json(json_file, result)
     tell(describe_scores(result))
     if page is not None:
-        tell(f"Report: {page}")
+        tell(f"Report: {page}; table of scores: {table}")
 
 
 @app.command()
@@ -269,6 +279,7 @@ def benchmark(
     test: Annotated[
         Path | None, typer.Option(help="Text file of the images to test on, one stem a line.")
     ] = None,
+    title: TitleOption = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with what the folder holds, or add to it.")
     ] = False,
@@ -311,7 +322,8 @@ def benchmark(
             err=True,
         )
         raise
-    write_report(result, output / "index.html", pictures_of_benchmark(run))
+    pictures = pictures_of_benchmark(run)
+    write_report(result, output / "index.html", pictures, title=title, scores_file="results.csv")
     tell(describe_benchmark(result))
     tell(f"Report: {output / 'index.html'}")
     if result["failures"]:

@@ -190,6 +190,12 @@ def _nanmean(values: FloatArray) -> FloatArray:
         return np.asarray(np.where(defined, values, 0).sum(axis=0) / defined.sum(axis=0))
 
 
+def object_mean(scores: ArrayLike) -> FloatArray:
+    """Mean over the classes other than the background, class 0, of scores (..., n_classes); NaN where none has one."""
+    objects = np.asarray(scores, dtype=np.float64)[..., 1:]
+    return _nanmean(np.moveaxis(objects, -1, 0))
+
+
 def iou_of(counts: NDArray[Any]) -> FloatArray:
     """IoU of each class, TP / (TP + FP + FN), from `confusion` counts (..., n_classes, n_classes)."""
     hits, in_truth, in_prediction = _marginals(counts)

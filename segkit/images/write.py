@@ -31,6 +31,7 @@ CLASS_COLOURS = np.array(
     ]
 )
 _TINT = 0.15
+_RIM = (16, 16, 16)
 _PIXELS_PER_LINE_WIDTH = 800
 
 
@@ -146,7 +147,8 @@ def overlay(image: ArrayLike, ids: ArrayLike, *, line_width: int | None = None) 
     Returns
     -------
     ndarray of shape (H, W, 3), uint8
-        The picture. Contours are dark outside and coloured inside, so they show on any tissue.
+        The picture. Each contour is a line of the class's colour, inside the object, with a black rim of the same
+        width around it: line and rim differ in brightness, so one of them shows on any ground.
 
     Raises
     ------
@@ -161,14 +163,18 @@ def overlay(image: ArrayLike, ids: ArrayLike, *, line_width: int | None = None) 
         )
     picture = 255 * _to_rgb(image)
     width = max(1, round(max(ids.shape) / _PIXELS_PER_LINE_WIDTH)) if line_width is None else line_width
+    lines = {}
     for class_id in np.setdiff1d(ids, (0, UNLABELLED)):
         colour = CLASS_COLOURS[(class_id - 1) % len(CLASS_COLOURS)]
         inside = ids == class_id
-        core = ndimage.binary_erosion(inside, iterations=width, border_value=1)
-        around = ndimage.binary_dilation(inside, iterations=width)
         picture[inside] += _TINT * (colour - picture[inside])
-        picture[around & ~inside] *= 0.4
-        picture[inside & ~core] = colour
+        lines[class_id] = colour, inside & ~ndimage.binary_erosion(inside, iterations=width, border_value=1)
+    # Rims of all classes first: where two classes touch, no rim may cover the other's line.
+    for class_id in lines:
+        inside = ids == class_id
+        picture[ndimage.binary_dilation(inside, iterations=width) & ~inside] = _RIM
+    for colour, line in lines.values():
+        picture[line] = colour
     return np.rint(picture).astype(np.uint8)
 
 

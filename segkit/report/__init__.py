@@ -1,6 +1,6 @@
-"""The report: what a benchmark or an evaluation found, as one page that needs nothing else."""
+"""The report of a benchmark or an evaluation: one page that needs no other file."""
 
 from segkit.report.page import write_report
-from segkit.report.pictures import Picture, Pictures
+from segkit.report.pictures import Picture
 
-__all__ = ["Picture", "Pictures", "write_report"]
+__all__ = ["Picture", "write_report"]

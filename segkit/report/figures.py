@@ -120,9 +120,13 @@ def draw_key(look: Look) -> str:
 
 
 def draw_learning_curve(
-    rows: Sequence[MethodScores], looks: Mapping[str, Look], single_class: tuple[str, float]
+    rows: Sequence[MethodScores],
+    looks: Mapping[str, Look],
+    *,
+    single_class: tuple[str, float] | None = None,
+    of_objects: bool = False,
 ) -> str:
-    """Draw mean IoU against the number of annotated images, with intervals.
+    """Draw mean IoU or object IoU against the number of annotated images, with intervals.
 
     Parameters
     ----------
@@ -130,46 +134,66 @@ def draw_learning_curve(
         Scores of all methods and sizes.
     looks : mapping of str to Look
         How each method is drawn.
-    single_class : tuple of str and float
-        The class of a map that gives every pixel the same, and its mean IoU: a dotted line, unless it is
-        far below everything else.
+    single_class : tuple of str and float, optional
+        The class of a map that gives every pixel the same, and its score: a dotted line, unless it is far below
+        everything else.
+    of_objects : bool, default=False
+        Whether to draw object IoU, where there is one, instead of mean IoU.
 
     Returns
     -------
     str
         An SVG element.
     """
-    label = "Mean IoU of each method against the number of annotated images, with 95 % intervals"
+    name = "Object IoU" if of_objects else "Mean IoU"
+    label = f"{name} of each method against the number of annotated images, with 95 % intervals"
     sizes = sorted({row.n_train for row in rows if row.n_train is not None})
-    with _drawing("learning curve", (_WIDTH, 3.9), label) as canvas:
+    with _drawing(f"learning curve {name}", (_WIDTH, 3.9), label) as canvas:
         axes = canvas.figure.subplots()
         methods = list(dict.fromkeys(row.method for row in rows))
         for index, method in enumerate(methods):
-            curve = [row for row in rows if row.method == method]
+            curve = [_curve_point(row, of_objects=of_objects) for row in rows if row.method == method]
+            known = [point for point in curve if point is not None]
+            if not known:
+                continue
             # side by side, so that intervals do not hide each other
             shift = 0.035 * (index - (len(methods) - 1) / 2)
-            size = np.array([row.n_train for row in curve]) * np.exp(shift)
-            mean = np.array([row.mean_iou for row in curve])
-            low, high = np.array([row.interval for row in curve]).T
-            axes.plot(size, mean, color=looks[method].colour, marker=looks[method].marker)
-            axes.vlines(size, low, high, color=looks[method].colour, linewidth=1.4, alpha=0.75)
-        name, trivial = single_class
-        low, high = axes.get_ylim()
-        if trivial > low - (high - low):
-            axes.axhline(trivial, color=_INK, alpha=0.6, linewidth=1, linestyle=(0, (1, 3)))
-            axes.annotate(
-                f"every pixel\n{_short(name)}",
-                (1, trivial),
-                xycoords=("axes fraction", "data"),
-                xytext=(4, 0),
-                textcoords="offset points",
-                va="center",
+            size, mean, low, high = np.array(known).T
+            axes.plot(size * np.exp(shift), mean, color=looks[method].colour, marker=looks[method].marker)
+            axes.vlines(
+                size * np.exp(shift), low, high, color=looks[method].colour, linewidth=1.4, alpha=0.75
             )
-        axes.set(xscale="log", xlabel="annotated images", ylabel="mean IoU", ylim=(None, _top_limit(axes)))
+        if single_class is not None:
+            _draw_single_class(axes, *single_class)
+        axes.set(xscale="log", xlabel="annotated images", ylabel=name, ylim=(None, _top_limit(axes)))
         axes.set_xticks(sizes, [str(size) for size in sizes])
         axes.minorticks_off()
         axes.grid(axis="y")
     return canvas.svg
+
+
+def _curve_point(row: MethodScores, *, of_objects: bool) -> tuple[float, float, float, float] | None:
+    """Give the number of images, the score, and the ends of its interval; None where there is no score."""
+    score, interval = (
+        (row.object_iou, row.object_iou_interval) if of_objects else (row.mean_iou, row.interval)
+    )
+    return (
+        None if row.n_train is None or score is None or interval is None else (row.n_train, score, *interval)
+    )
+
+
+def _draw_single_class(axes: Axes, name: str, score: float) -> None:
+    low, high = axes.get_ylim()
+    if score > low - (high - low):
+        axes.axhline(score, color=_INK, alpha=0.6, linewidth=1, linestyle=(0, (1, 3)))
+        axes.annotate(
+            f"every pixel\n{_short(name)}",
+            (1, score),
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+        )
 
 
 def draw_spread(scores: Mapping[str, Sequence[float]], looks: Mapping[str, Look], *, low: float) -> str:

@@ -6,10 +6,11 @@ import base64
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -22,9 +23,11 @@ from segkit.evaluation.statistics import FEW_IMAGES
 from segkit.images.write import CLASS_COLOURS, atomic
 from segkit.report import figures
 from segkit.report.pictures import (
+    ERROR_COLOURS,
     Picture,
     Pictures,
     choose_images,
+    draw_errors,
     draw_heat_map,
     draw_image,
     draw_overlay,
@@ -41,6 +44,7 @@ from segkit.report.summary import (
     best_single_class,
     compare_methods,
     headline_size,
+    object_scores,
     signed,
     statements,
     summarise,
@@ -49,23 +53,30 @@ from segkit.report.summary import (
 _FOLDER = Path(__file__).parent
 _MOST_ROWS = 8000  # of the table of images; a longer one would be slow to sort and many megabytes
 _SECTIONS = {
-    "curve": "Accuracy and number of annotated images",
+    "curve": "Scores by number of annotated images",
     "gaps": "What is missing",
+    "examples": "Best, median and worst image",
+    "scores": "Scores",
     "spread": "Spread over the test images",
     "comparisons": "Which differences are real",
-    "scores": "Scores of each class",
-    "examples": "Best, median and worst image",
-    "confusions": "Confusion matrix",
-    "calibration": "Calibration of the probabilities",
-    "learnt": "Kernels and channels that were learnt",
-    "costs": "Time and memory",
+    "confusions": "Which class is taken for which",
     "images": "Every test image",
+    "costs": "Time and memory",
     "definitions": "How the scores are defined",
-    "manifest": "Run manifest",
+    "methods": "For methods people",
+    "manifest": "Versions and settings",
 }
+_MOST_IN_A_ROW = 4  # pictures; more would be too small to read
 
 
-def write_report(result: Mapping[str, Any], path: Path, pictures: Pictures | None = None) -> None:
+def write_report(
+    result: Mapping[str, Any],
+    path: Path,
+    pictures: Pictures | None = None,
+    *,
+    title: str | None = None,
+    scores_file: str | None = None,
+) -> None:
     """Write the report of a benchmark or an evaluation as one HTML file.
 
     Parameters
@@ -77,6 +88,11 @@ def write_report(result: Mapping[str, Any], path: Path, pictures: Pictures | Non
     pictures : callable, optional
         ``pictures(method, n_train, seed, image)`` gives the `Picture` of a prediction, or None where
         none was kept. Without it the page shows no pictures.
+    title : str, optional
+        Title of the page; by default the name of its folder after that of the folder around it, such as
+        "study/report".
+    scores_file : str, optional
+        Name of the table of all scores beside the page; the page links to it.
 
     Examples
     --------
@@ -96,10 +112,17 @@ def write_report(result: Mapping[str, Any], path: Path, pictures: Pictures | Non
     """
     with atomic(path) as temporary:
         # names of files that are not valid text may hold lone surrogates, which no encoding has
-        temporary.write_text(_render(result, pictures), encoding="utf-8", errors="backslashreplace")
+        page = _render(result, pictures, title or _folder_title(path), scores_file)
+        temporary.write_text(page, encoding="utf-8", errors="backslashreplace")
 
 
-def _render(result: Mapping[str, Any], pictures: Pictures | None) -> str:
+def _folder_title(path: Path) -> str:
+    """Name of the folder of a file, after that of the folder around it."""
+    folder = path.resolve().parent
+    return "/".join(name for name in (folder.parent.name, folder.name) if name) or "report"
+
+
+def _render(result: Mapping[str, Any], pictures: Pictures | None, title: str, scores_file: str | None) -> str:
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
@@ -113,7 +136,9 @@ def _render(result: Mapping[str, Any], pictures: Pictures | None) -> str:
     context = _contents(result, pictures)
     return environment.get_template("report.html.j2").render(
         **context,
-        sections={name: title for name, title in _SECTIONS.items() if context[name]},
+        title=title,
+        scores_file=scores_file,
+        sections={name: heading for name, heading in _SECTIONS.items() if context[name]},
         script=Markup(script),  # our own files, not what anybody gave
         script_digest=digest,
         style=Markup(style),
@@ -127,15 +152,19 @@ def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str,
     names = [str(name) for name in result["label_map"]["names"]]
     findings, caveats = statements(result)
     general = {
-        "name": result["name"],
         "findings": findings,
         "caveats": caveats,
         "class_names": names,
         "class_colours": _class_colours(names),
         "looks": looks,
-        "keys": {method: Markup(figures.draw_key(look)) for method, look in looks.items()},
+        "keys": {method: Markup(figures.draw_key(look)) for method, look in looks.items()}
+        if len(looks) > 1
+        else {},
+        "several": len(looks) > 1,
         "tolerance": result["tolerance"],
         "few_images": FEW_IMAGES,
+        "objects": names[1] if len(names) == 2 else f"any class but {names[0]}",
+        "has_unlabelled": result["label_map"]["unlabelled"] is not None,
         "gaps": _gaps(result),
         "manifest": json.dumps(result["manifest"], indent=2, ensure_ascii=False, default=str)
         if result["manifest"]
@@ -151,7 +180,7 @@ def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str,
     return general | {
         "facts": _facts(result, names),
         "headline": headline,
-        "curve": _curve(rows, looks, (names[constant], trivial)),
+        "curve": _curves(rows, looks, (names[constant], trivial)),
         "single_class": (names[constant], trivial),
         "limited": _limited(result["units"], looks),
         "spread": _spread(averaged, looks),
@@ -159,15 +188,18 @@ def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str,
         "scores": _by_size(rows, headline),
         "score_grid": {(row.method, row.n_train): row for row in rows},
         "examples": _examples(result, pictures) if pictures else None,
+        "error_colours": _error_colours(result),
         "heat_colours": heat_colours(),
         "confusions": _confusions(result["records"], headline, names),
-        "calibration": _calibration(result["records"], headline_rows, looks),
-        "learnt": _learnt(result, names),
+        "methods": {
+            "calibration": _calibration(result["records"], headline_rows, looks),
+            "learnt": _learnt(result, names),
+        },
         "costs": _costs(result["units"], list(looks)),
         "notes": _notes(result["units"]),
         "images": _images(averaged, headline, list(looks)),
         "n_image_rows": len(averaged),
-        "definitions": headline_rows,
+        "definitions": True,
     }
 
 
@@ -175,6 +207,13 @@ def _class_colours(names: Sequence[str]) -> dict[str, str]:
     """Colour of each class's outlines, where there are several to tell apart."""
     colours = dict(zip(names[1:], itertools.cycle(CLASS_COLOURS.tolist()), strict=False))
     return {name: f"rgb{tuple(colour)}" for name, colour in colours.items()} if len(colours) > 1 else {}
+
+
+def _error_colours(result: Mapping[str, Any]) -> dict[str, str]:
+    """Colour of each kind of error that pictures of this result can show."""
+    several = len(result["label_map"]["names"]) > 2
+    colours = {kind: colour for kind, colour in ERROR_COLOURS.items() if kind != "confused" or several}
+    return {kind: f"rgb{colour}" for kind, colour in colours.items()}
 
 
 def _gaps(result: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -188,8 +227,9 @@ def _facts(result: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
     sizes = sorted({record["n_train"] for record in records} - {None})
     seeds = {record["seed"] for record in records} - {None}
     groups = {record["group"] for record in records} - {None}
+    n_methods = len({record["method"] for record in records})
     facts = {
-        "Methods": str(len({record["method"] for record in records})),
+        "Methods": str(n_methods) if n_methods > 1 else "",
         "Annotated images": ", ".join(map(str, sizes)),
         "Test images": str(len({record["image"] for record in records})),
         "Groups of images": str(len(groups)) if groups else "",
@@ -199,13 +239,17 @@ def _facts(result: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
     return {term: value for term, value in facts.items() if value}
 
 
-def _curve(
+def _curves(
     rows: Sequence[MethodScores], looks: Mapping[str, figures.Look], single_class: tuple[str, float]
-) -> Markup | None:
+) -> list[Markup]:
+    """Draw learning curves of mean IoU and of object IoU; none of a single number of annotated images."""
     sized = [row for row in rows if row.n_train is not None]
     if len({row.n_train for row in sized}) < 2:
-        return None
-    return Markup(figures.draw_learning_curve(sized, looks, single_class))
+        return []
+    curves = [figures.draw_learning_curve(sized, looks, single_class=single_class)]
+    if any(row.object_iou is not None for row in sized):
+        curves.append(figures.draw_learning_curve(sized, looks, of_objects=True))
+    return [Markup(curve) for curve in curves]
 
 
 def _limited(units: Sequence[Mapping[str, Any]], looks: Mapping[str, figures.Look]) -> list[str]:
@@ -245,7 +289,7 @@ def _comparisons(records: Sequence[Record], headline: int | None) -> dict[int | 
 
 
 def _examples(result: Mapping[str, Any], pictures: Pictures) -> list[dict[str, Any]]:
-    """Best, median and worst image of the first method that has pictures, as every method sees them."""
+    """Best, median and worst image of the first method that has pictures, as every method segments them."""
     kept = result["pictures"] or {"n_train": None, "seed": None}
     run = [
         record
@@ -255,7 +299,7 @@ def _examples(result: Mapping[str, Any], pictures: Pictures) -> list[dict[str, A
     if not run:
         return []
     methods = [method for method in result["methods"] if any(record["method"] == method for record in run)]
-    score = {(record["method"], record["image"]): record["mean_iou"] for record in run}
+    scored = {(record["method"], record["image"]): record for record in run}
     chosen = choose_images([record for record in run if record["method"] == methods[0]])
     examples = []
     for rank, record in chosen.items():
@@ -270,26 +314,63 @@ def _examples(result: Mapping[str, Any], pictures: Pictures) -> list[dict[str, A
                     "image": record["image"],
                     "by": methods[0],
                     "seed": record["seed"],
-                    "mean_iou": record["mean_iou"],
-                    "columns": {
-                        method: _views(picture) | {"mean_iou": score.get((method, record["image"]))}
-                        for method, picture in shown.items()
+                    "scores": {
+                        method: _image_scores(scored[method, record["image"]])
+                        for method in shown
+                        if (method, record["image"]) in scored
                     },
-                    **_input_and_truth(next(iter(shown.values()))),
+                    **_panels(shown),
                 }
             )
     return examples
 
 
-def _input_and_truth(picture: Picture) -> dict[str, str]:
-    return {"input": draw_image(picture), "truth": draw_truth(picture)}
+def _image_scores(record: Record) -> dict[str, float | None]:
+    """Mean IoU and object IoU of an image."""
+    [object_iou] = object_scores([record], "iou")
+    return {"mean_iou": record["mean_iou"], "object_iou": object_iou}
 
 
-def _views(picture: Picture) -> dict[str, str | None]:
+class _Drawing(NamedTuple):
+    """A picture on the page: what it shows, by which method (None for all), and its data URI."""
+
+    kind: str
+    method: str | None
+    uri: str
+
+
+def _panels(shown: Mapping[str, Picture]) -> dict[str, Any]:
+    """Pictures of one image: what is seen at once, and the probability maps to unfold."""
+    first = next(iter(shown.values()))
+    image = [_Drawing("image", None, draw_image(first))]
+    outlines = [_Drawing("truth", None, draw_truth(first)), *_drawn("outlines", draw_overlay, shown)]
+    errors = _drawn("errors", draw_errors, shown)
+    maps, residuals = _drawn("probability", draw_heat_map, shown), _drawn("residual", draw_residual, shown)
+    if len(shown) == 1:
+        return {
+            "panels": [_panel(outlines + errors)],
+            "maps": [_panel(image + maps + residuals)] if maps else [],
+        }
     return {
-        "heat_map": draw_heat_map(picture),
-        "overlay": draw_overlay(picture),
-        "residual": draw_residual(picture),
+        "panels": [_panel(outlines), _panel(image + errors)],
+        "maps": [_panel(maps), _panel(residuals)] if maps else [],
+    }
+
+
+def _drawn(kind: str, draw: Callable[[Picture], str | None], shown: Mapping[str, Picture]) -> list[_Drawing]:
+    """Draw the picture of each method, if it has one of this kind."""
+    drawn = [(method, draw(picture)) for method, picture in shown.items()]
+    return [_Drawing(kind, method, uri) for method, uri in drawn if uri is not None]
+
+
+def _panel(drawings: Sequence[_Drawing]) -> dict[str, Any]:
+    """Pictures side by side, in as few rows as they need, all rows of about the same length."""
+    n_rows = ceil(len(drawings) / _MOST_IN_A_ROW)
+    kinds = {drawing.kind for drawing in drawings if drawing.method is not None}
+    return {
+        "pictures": drawings,
+        "n_columns": ceil(len(drawings) / n_rows),
+        "is_of_one_method": len(kinds) > 1,
     }
 
 

@@ -1,9 +1,10 @@
-"""Pictures of predictions: the image, its truth, and for each method heat map, residual and overlay."""
+"""Pictures of predictions: outlines over the image, errors, probability maps."""
 
 from __future__ import annotations
 
 import base64
 import io
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +18,20 @@ from segkit.images import overlay
 from segkit.images.labels import UNLABELLED
 from segkit.report.summary import Record
 
-WIDTH = 360  # pixels
+_SIDE = 720  # pixels of the longer side of a picture: as wide as a third of a page needs, on a fine screen
+_SMALL_SIDE = 360  # of probability maps, which are smooth
+_LINE_WIDTH = 2  # pixels of a picture of the full size
 _HEAT = "magma"
 _NO_TRUTH = (128, 128, 128)
+# Okabe and Ito's colours and white: told apart by colour-blind eyes, and from the dark image under them
+ERROR_COLOURS = {
+    "right": (255, 255, 255),
+    "missed": (213, 94, 0),
+    "false": (86, 180, 233),
+    "confused": (240, 228, 66),
+}
+_ERROR_STRENGTH = 0.85
+_DARKEST, _LIGHTEST = 15, 85  # of the grey image under the errors, of 255
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +90,7 @@ def draw_image(picture: Picture) -> str:
     Returns
     -------
     str
-        A data URI of at most `WIDTH` pixels' width, as of every function here.
+        A data URI, as of every function here that draws.
     """
     return _encode(_overlay(picture.image, np.zeros_like(picture.truth)))
 
@@ -91,6 +103,39 @@ def draw_truth(picture: Picture) -> str:
 def draw_overlay(picture: Picture) -> str:
     """Draw the outlines of the predicted classes over the image; see `draw_image`."""
     return _encode(_overlay(picture.image, picture.prediction))
+
+
+def draw_errors(picture: Picture) -> str:
+    """Colour the objects by right and wrong, over the image in dark grey.
+
+    Parameters
+    ----------
+    picture : Picture
+        The picture. Class 0 is the background: it has no colour where it is right. Unlabelled pixels are plain grey.
+
+    Returns
+    -------
+    str
+        As of `draw_image`; the colours are those of `ERROR_COLOURS`.
+    """
+    grey = overlay(picture.image, np.zeros_like(picture.truth)).mean(axis=2, keepdims=True) / 255
+    pixels = np.repeat(_DARKEST + (_LIGHTEST - _DARKEST) * grey, 3, axis=2)
+    for kind, where in _errors(picture).items():
+        pixels[where] += _ERROR_STRENGTH * (np.array(ERROR_COLOURS[kind]) - pixels[where])
+    pixels[picture.truth == UNLABELLED] = _NO_TRUTH
+    return _encode(_enlarged(np.rint(pixels).astype(np.uint8)))
+
+
+def _errors(picture: Picture) -> dict[str, NDArray[np.bool_]]:
+    """Pixels of each kind of `ERROR_COLOURS`."""
+    true, found = (ids != 0 for ids in (picture.truth, picture.prediction))
+    same = picture.truth == picture.prediction
+    return {
+        "right": true & same,
+        "missed": true & ~found,
+        "false": found & ~true,
+        "confused": true & found & ~same,
+    }
 
 
 def draw_heat_map(picture: Picture) -> str | None:
@@ -108,33 +153,30 @@ def draw_heat_map(picture: Picture) -> str | None:
     """
     if picture.probability is None:
         return None
-    return _encode(_heat(1 - picture.probability[:, :, 0]))
+    return _encode(_heat(1 - picture.probability[:, :, 0]), side=_SMALL_SIDE)
 
 
-def draw_residual(picture: Picture) -> str:
-    """Draw |map - truth|, which is 1 - the probability of the true class; grey where there is no truth.
+def draw_residual(picture: Picture) -> str | None:
+    """Draw 1 - the probability of the true class, grey where there is no truth; None where there are no probabilities.
 
     Parameters
     ----------
     picture : Picture
-        The picture. Without probabilities the residual is 1 where the predicted class is wrong.
+        The picture.
 
     Returns
     -------
-    str
+    str or None
         As of `draw_image`.
     """
+    if picture.probability is None:
+        return None
     labelled = picture.truth != UNLABELLED
     truth = np.where(labelled, picture.truth, 0)
-    if picture.probability is None:
-        residual = (picture.prediction != truth).astype(np.float32)
-    else:
-        residual = (
-            1 - np.take_along_axis(picture.probability, truth[:, :, None].astype(np.intp), axis=2)[:, :, 0]
-        )
-    pixels = _heat(residual)
+    given = np.take_along_axis(picture.probability, truth[:, :, None].astype(np.intp), axis=2)
+    pixels = _heat(1 - given[:, :, 0])
     pixels[~labelled] = _NO_TRUTH
-    return _encode(pixels)
+    return _encode(pixels, side=_SMALL_SIDE)
 
 
 def heat_colours(n_stops: int = 9) -> list[str]:
@@ -160,15 +202,26 @@ def _heat(values: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _overlay(image: NDArray[np.float32], ids: NDArray[Any]) -> NDArray[np.uint8]:
-    """Draw contours that are still seen when the picture is as small as it will be."""
-    return overlay(image, ids, line_width=max(1, ids.shape[1] // WIDTH))
+    """Draw contours as wide as the picture needs: over the enlarged image if it is small, else wider ones."""
+    plain = _enlarged(overlay(image, np.zeros_like(ids)), Image.Resampling.BICUBIC)
+    width = math.ceil(_LINE_WIDTH * max(plain.shape) / _SIDE)
+    return overlay(plain / 255, _enlarged(ids), line_width=width)
 
 
-def _encode(pixels: NDArray[np.uint8]) -> str:
+def _enlarged(
+    pixels: NDArray[Any], resampling: Image.Resampling = Image.Resampling.NEAREST
+) -> NDArray[np.uint8]:
+    """Enlarge a small picture by a whole factor, so that lines on it can be thinner than its pixels."""
+    height, width = pixels.shape[:2]
+    factor = max(1, _SIDE // max(height, width))
+    return np.asarray(
+        Image.fromarray(pixels.astype(np.uint8)).resize((factor * width, factor * height), resampling)
+    )
+
+
+def _encode(pixels: NDArray[np.uint8], *, side: int = _SIDE) -> str:
     image = Image.fromarray(pixels)
-    if image.width > WIDTH:
-        height = max(1, round(image.height * WIDTH / image.width))
-        image = image.resize((WIDTH, height), Image.Resampling.LANCZOS)
+    image.thumbnail((side, side), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=88, subsampling=0)
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

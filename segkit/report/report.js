@@ -1,5 +1,6 @@
 "use strict";
-// Tables of class "sortable" sort by a click on a column's header; a select with data-key="NAME" filters rows by data-NAME.
+// Tables of class "sortable" sort by a click on a column's header; a select with data-key="NAME" filters rows by
+// data-NAME; a click on a picture makes it as wide as the page.
 
 function value(row, column, numeric) {
   const text = row.cells[column].textContent.trim();
@@ -52,6 +53,18 @@ for (const filters of document.querySelectorAll(".filters")) {
   filters.hidden = false;
   apply();
 }
+
+for (const picture of document.querySelectorAll(".pictures img")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.setAttribute("aria-pressed", "false");
+  picture.replaceWith(button);
+  button.append(picture);
+  button.addEventListener("click", () => {
+    button.setAttribute("aria-pressed", button.getAttribute("aria-pressed") === "false");
+  });
+}
+document.documentElement.classList.add("with-script");
 
 // Paper cannot be unfolded.
 const unfolded = new Set();

@@ -1,4 +1,4 @@
-"""Where the report's numbers and pictures come from: a benchmark's folder, or folders of masks."""
+"""Numbers and pictures of a report, read from a benchmark's folder or from folders of masks."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from segkit.evaluation.folders import TOLERANCE, ReadMasks, files_by_stem, read_
 from segkit.images import LabelMap, pair, read_image, read_pages
 from segkit.report.pictures import Picture, Pictures
 
-METHOD = "predictions"
-_ROUNDING = 1e-6  # by which float32 probabilities may leave [0, 1]
+_METHOD = "predictions"
+_ROUNDING = 1e-6  # float32 probabilities may leave [0, 1] by this much
 
 
 def pictures_of_benchmark(benchmark: Benchmark) -> Pictures:
-    """Give what shows the predictions that a benchmark kept.
+    """Give a function that reads the predictions kept by a benchmark.
 
     Parameters
     ----------
     benchmark : Benchmark
-        One that has run.
+        A benchmark after its run.
 
     Returns
     -------
@@ -58,21 +58,21 @@ def result_of_folders(
     unlabelled: int | None = None,
     skip: Collection[str] = (),
 ) -> tuple[dict[str, Any], Pictures]:
-    """Score folders of masks in every way that the report shows.
+    """Score folders of masks with all scores of the report.
 
     Parameters
     ----------
     predictions, masks : Path
         As for `segkit.evaluation.folders.read_folders`. Probability maps are looked for in ``probability/`` of
-        `predictions`: one map for each class, or one of the foreground; those of a multi-page file page after page.
+        `predictions`: one map for each class, or one of the foreground, page after page for a multi-page file.
     images : Path, optional
-        Folder of the images themselves, to show beside the masks.
+        Folder of the images, to show beside the masks.
     labels : mapping of int to str, optional
         Names of the mask values.
     unlabelled : int, optional
         Value of unlabelled pixels in the true masks.
     skip : collection of str
-        Sub-folders of `predictions` that hold other things than masks.
+        Sub-folders of `predictions` without masks.
 
     Returns
     -------
@@ -89,7 +89,7 @@ def result_of_folders(
     found = read_folders(predictions, masks, labels=labels, unlabelled=unlabelled, skip=skip)
     maps = _kept_probabilities(predictions, found)
     n_pages = Counter(found.files)
-    own = {"method": METHOD, "n_train": None, "seed": None}
+    own = {"method": _METHOD, "n_train": None, "seed": None}
     costs = {"fit_seconds": None, "predict_seconds": None, "peak_memory_mib": None}
     records = [
         {
@@ -105,9 +105,9 @@ def result_of_folders(
     ]
     result = {
         "format_version": FORMAT_VERSION,
-        "name": masks.resolve().name,
+        "name": _name(masks.resolve()),
         "label_map": found.label_map.to_dict(),
-        "methods": {METHOD: {"title": "the predictions", "kind": METHOD, "config": {}}},
+        "methods": {_METHOD: {"title": "the predictions", "kind": _METHOD, "config": {}}},
         "train_sizes": [],
         "seeds": [],
         "tolerance": TOLERANCE,
@@ -133,6 +133,12 @@ def result_of_folders(
         return Picture(image, truth, guess, maps[index])
 
     return result, picture
+
+
+def _name(masks: Path) -> str:
+    """Name of the data: that of the folder of masks, or of the two folders around it if it is just called "masks"."""
+    around = [name for name in (masks.parent.parent.name, masks.parent.name) if name]
+    return "/".join(around) if masks.name == "masks" and around else masks.name
 
 
 def _read_page(file: Path, page: int, size: tuple[int, ...]) -> NDArray[np.float32]:

@@ -1,7 +1,7 @@
-"""The numbers behind the report: scores of each method, comparisons of methods, a sentence to quote.
+"""The numbers behind the report: scores of each method, comparisons of methods, sentences to quote.
 
-A record is the scores of one method on one test image of one random split; an interval resamples
-images (groups of images where there are groups) and keeps all records of an image together.
+A record holds the scores of one method on one test image of one random split. An interval resamples images (or
+groups of images) and keeps all records of an image together.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import count
-from segkit.evaluation.metrics import iou_of
+from segkit.evaluation.metrics import iou_of, object_mean
 from segkit.evaluation.statistics import FEW_IMAGES, Comparison, bootstrap_interval, compare
 
 Record = Mapping[str, Any]
 PerClass = tuple[float | None, ...]
+Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,18 @@ class MethodScores:
     method : str
         Its key.
     n_train : int or None
-        Number of annotated images; None where nobody knows.
+        Number of annotated images; None if unknown.
     n_images, n_seeds, n_records : int
         Different test images, random splits, and records (an image counts once for each split).
     mean_iou : float
-        Mean over the records of their mean IoU (eq. 8.1).
+        Mean over the records of their mean IoU over all classes (eq. 8.1).
     interval : tuple of float
         Its 95 % bootstrap interval over images (or groups of images).
+    object_iou, object_dice : float or None
+        The same means over the classes other than the first, the background. Records without a score of any of
+        these classes are left out; None if there are no others.
+    object_iou_interval, object_dice_interval : tuple of float, or None
+        Their 95 % bootstrap intervals.
     iou, dice, precision, recall, boundary_f : tuple of float or None
         Of each class, the mean over the records in which it is defined.
     present_iou : tuple of float or None
@@ -45,7 +51,7 @@ class MethodScores:
     micro_iou : tuple of float or None
         IoU of each class from the pixels of all records together.
     brier, calibration_error : float or None
-        Brier score; and how far probability and outcome lie apart on average, over bins of probability.
+        Brier score, and mean distance of probability and outcome over bins of probability.
     n_undefined, n_false, n_missed : tuple of int
         Records in which a class is in neither truth nor prediction, in the prediction only, in the truth only.
     """
@@ -56,7 +62,11 @@ class MethodScores:
     n_seeds: int
     n_records: int
     mean_iou: float
-    interval: tuple[float, float]
+    interval: Interval
+    object_iou: float | None
+    object_iou_interval: Interval | None
+    object_dice: float | None
+    object_dice_interval: Interval | None
     iou: PerClass
     dice: PerClass
     precision: PerClass
@@ -86,11 +96,11 @@ class ImageScores:
     n_seeds : int
         Number of splits averaged over.
     mean_iou : float
-        Mean IoU (eq. 8.1).
+        Mean IoU over all classes (eq. 8.1).
+    object_iou, object_dice : float or None
+        The same over the classes other than the background.
     iou, boundary_f : tuple of float or None
         Of each class.
-    brier : float or None
-        Brier score.
     """
 
     method: str
@@ -98,9 +108,10 @@ class ImageScores:
     image: str
     n_seeds: int
     mean_iou: float
+    object_iou: float | None
+    object_dice: float | None
     iou: PerClass
     boundary_f: PerClass
-    brier: float | None
 
 
 @dataclass(frozen=True)
@@ -176,9 +187,10 @@ def average_seeds(records: Sequence[Record]) -> list[ImageScores]:
             image,
             len(run),
             float(np.mean(_column(run, "mean_iou"))),
+            _mean(object_scores(run, "iou")),
+            _mean(object_scores(run, "dice")),
             _class_means(run, "iou"),
             _class_means(run, "boundary_f"),
-            _mean(_column(run, "brier")),
         )
         for (method, n_train, image), run in runs.items()
     ]
@@ -215,6 +227,25 @@ def compare_methods(records: Sequence[Record], n_train: int | None) -> list[Meth
             pairs.append((first, second, len({record["image"] for record in shared}), comparison))
     adjusted = _holm([comparison.p_value for *_, comparison in pairs])
     return [MethodComparison(*pair, p_adjusted=p) for pair, p in zip(pairs, adjusted, strict=True)]
+
+
+def object_scores(records: Iterable[Record], score: str) -> list[float | None]:
+    """Give the mean of each record over the classes other than the background.
+
+    Parameters
+    ----------
+    records : iterable of dict
+        Records as in results.json.
+    score : str
+        Name of a score of each class, such as ``iou``.
+
+    Returns
+    -------
+    list of float or None
+        One for each record; None where none of these classes has a score.
+    """
+    means = (float(object_mean(record[score])) for record in records)
+    return [None if np.isnan(mean) else mean for mean in means]
 
 
 def add_reliability(records: Iterable[Record]) -> dict[str, list[float]] | None:
@@ -283,25 +314,8 @@ def headline_size(result: Mapping[str, Any]) -> int | None:
     return max(methods, key=lambda size: (len(methods[size]), size or 0))
 
 
-def sentence(result: Mapping[str, Any]) -> str:
-    """Sum up the result in words that may be quoted as they are.
-
-    Parameters
-    ----------
-    result : dict
-        Content of results.json.
-
-    Returns
-    -------
-    str
-        The findings and the caveats of `statements`.
-    """
-    findings, caveats = statements(result)
-    return " ".join(findings + caveats)
-
-
 def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Say what was found, and what to be wary of.
+    """Say what was found, and what limits it, in sentences that may be quoted.
 
     Parameters
     ----------
@@ -311,10 +325,9 @@ def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     Returns
     -------
     findings : list of str
-        Sentences: which method is best and how good it is, how far ahead of the runner-up, on the foreground by
-        itself, and beside a map of one class.
+        The best method and its scores, its lead over the runner-up, and the score of a map of one class.
     caveats : list of str
-        Sentences: budgets, failures, classes without a score.
+        Trainings cut short, failed runs, classes without a score.
     """
     if not result["records"]:
         failed = count(len(result["failures"]), "run")
@@ -329,9 +342,9 @@ def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         pair.sort(key=lambda record: record["method"] != ahead[0])
         findings += [_lead(found, result) for found in compare_methods(pair, n_train)]
     elif (n_clusters := len(set(_clusters(records)))) < FEW_IMAGES:
-        noun = "images" if n_clusters == rows[0].n_images else "groups"
-        findings.append(f"So few {noun} ({n_clusters}) give no firm estimate.")
-    findings += [*_about_foreground(rows[0], result), _about_single_class(records, result)]
+        noun = "image" if n_clusters == rows[0].n_images else "group"
+        findings.append(f"The estimate is not firm: {count(n_clusters, noun)}, fewer than {FEW_IMAGES}.")
+    findings.append(_about_single_class(records, result))
     caveats = [
         _about_budget(ahead, n_train, result),
         _about_failures(n_train, result),
@@ -342,16 +355,28 @@ def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 def _praise(row: MethodScores, result: Mapping[str, Any]) -> str:
     title = _title(row.method, result)
-    subject = (
-        f"The mean IoU of {title} is"
-        if row.n_train is None
-        else f"Trained on {count(row.n_train, 'annotated image')}, {title} reaches a mean IoU of"
-    )
+    tested = f"on {count(row.n_images, 'test image')} of {result['name']}"
+    scores = {
+        "mean IoU": (row.mean_iou, row.interval),
+        "object IoU": (row.object_iou, row.object_iou_interval),
+        "object Dice": (row.object_dice, row.object_dice_interval),
+    }
+    texts = {
+        name: f"{score:.3f} ({interval[0]:.3f} to {interval[1]:.3f})"
+        for name, (score, interval) in scores.items()
+        if score is not None and interval is not None
+    }
+    scored = _enumerated([f"{name} {text}" for name, text in texts.items()])
+    scored = scored.replace("(", "(95 % interval ", 1)
+    if row.n_train is None:
+        return f"Scores of {title} {tested}: {scored}."
     splits = f", averaged over {row.n_seeds} random splits" if row.n_seeds > 1 else ""
-    return (
-        f"{subject} {row.mean_iou:.3f} (95 % interval {row.interval[0]:.3f} to {row.interval[1]:.3f}) "
-        f"on {count(row.n_images, 'test image')} of {result['name']}{splits}."
-    )
+    return f"Trained on {count(row.n_train, 'annotated image')}, {title} reaches {scored} {tested}{splits}."
+
+
+def _enumerated(parts: Sequence[str]) -> str:
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _lead(pair: MethodComparison, result: Mapping[str, Any]) -> str:
@@ -364,18 +389,9 @@ def _lead(pair: MethodComparison, result: Mapping[str, Any]) -> str:
     elif low <= 0 <= high:
         reason = "the interval includes zero, so the two cannot be told apart on these images"
     else:
-        return f"That is {abs(comparison.difference):.3f} {'above' if low > 0 else 'below'} the runner-up, {rival} {span}."
-    return f"The difference to the runner-up, {rival}, is {signed(comparison.difference)} {span}; {reason}."
-
-
-def _about_foreground(row: MethodScores, result: Mapping[str, Any]) -> list[str]:
-    names = result["label_map"]["names"]
-    if len(names) != 2 or row.present_iou[1] is None:
-        return []
-    title = _title(row.method, result)
-    return [
-        f"On {names[1]} alone, in the images that have it, the IoU of {title} is {row.present_iou[1]:.3f}."
-    ]
+        side = "above" if low > 0 else "below"
+        return f"Its mean IoU is {abs(comparison.difference):.3f} {side} the runner-up's, {rival} {span}."
+    return f"Its mean IoU differs by {signed(comparison.difference)} from the runner-up's, {rival} {span}; {reason}."
 
 
 def _about_single_class(records: Iterable[Record], result: Mapping[str, Any]) -> str:
@@ -389,7 +405,9 @@ def _about_budget(methods: Sequence[str], n_train: int | None, result: Mapping[s
     }
     titles = [_title(method, result) for method in methods if method in limited]
     return (
-        f"Training of {' and '.join(titles)} hit its budget; more steps might change this." if titles else ""
+        f"Training of {' and '.join(titles)} was cut short by its budget: more steps may change this result."
+        if titles
+        else ""
     )
 
 
@@ -406,7 +424,7 @@ def _about_empty_classes(row: MethodScores, result: Mapping[str, Any]) -> str:
     if not empty:
         return ""
     return (
-        f"Where a class is in neither truth nor prediction it has no score "
+        f"A class has no score in an image where neither truth nor prediction shows it "
         f"({', '.join(empty)} of {count(row.n_records, 'prediction')})."
     )
 
@@ -441,6 +459,7 @@ def _gather(records: Iterable[Record], key: Callable[[Record], Any]) -> dict[Any
 
 def _score(method: str, n_train: int | None, run: Sequence[Record]) -> MethodScores:
     mean_iou = _column(run, "mean_iou")
+    object_iou, object_dice = object_scores(run, "iou"), object_scores(run, "dice")
     counts = np.array(_column(run, "confusion"))
     in_truth, in_prediction = counts.sum(axis=2) > 0, counts.sum(axis=1) > 0
     return MethodScores(
@@ -451,6 +470,10 @@ def _score(method: str, n_train: int | None, run: Sequence[Record]) -> MethodSco
         n_records=len(run),
         mean_iou=float(np.mean(mean_iou)),
         interval=bootstrap_interval(mean_iou, _clusters(run)),
+        object_iou=_mean(object_iou),
+        object_iou_interval=_interval(object_iou, run),
+        object_dice=_mean(object_dice),
+        object_dice_interval=_interval(object_dice, run),
         iou=_class_means(run, "iou"),
         present_iou=_present_iou(run, in_truth),
         micro_iou=tuple(None if np.isnan(iou) else float(iou) for iou in iou_of(counts.sum(axis=0))),
@@ -468,6 +491,13 @@ def _score(method: str, n_train: int | None, run: Sequence[Record]) -> MethodSco
 
 def _column(run: Sequence[Record], name: str) -> list[Any]:
     return [record[name] for record in run]
+
+
+def _interval(scores: Sequence[float | None], run: Sequence[Record]) -> Interval | None:
+    known = [
+        (score, cluster) for score, cluster in zip(scores, _clusters(run), strict=True) if score is not None
+    ]
+    return bootstrap_interval(*zip(*known, strict=True)) if known else None
 
 
 def _clusters(run: Sequence[Record]) -> list[int]:

@@ -1,5 +1,6 @@
 """The commands that compare: `segkit benchmark`, and `segkit evaluate` with a report."""
 
+import csv
 import json
 import subprocess
 
@@ -28,6 +29,10 @@ def run(monkeypatch, *arguments):
     return ended.value.code
 
 
+def page_of(folder):
+    return (folder / "index.html").read_text(encoding="utf-8")
+
+
 def benchmark_of(folder, tmp_path):
     """Give the command that compares methods on a folder."""
     return ["benchmark", folder / "images", folder / "masks", "-o", tmp_path / "out"]
@@ -44,6 +49,11 @@ def test_a_benchmark_writes_results_and_a_report(folder, tmp_path, monkeypatch, 
     assert f"forest, 2 training images: mean IoU {mean:.3f}" in told
     assert "<html" in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert (tmp_path / "out" / "results.csv").exists()
+    assert f"<h1>{tmp_path.name}/out</h1>" in page_of(tmp_path / "out")
+    assert '<a href="results.csv">' in page_of(tmp_path / "out")
+    assert run(monkeypatch, *arguments, *options, "--resume", "--title", "Forests & trees") == 0
+    assert "<h1>Forests &amp; trees</h1>" in page_of(tmp_path / "out")
+    capsys.readouterr()
     assert run(monkeypatch, *arguments, *options) == 2
     assert "index.html: add --resume to go on" in capsys.readouterr().err
     # what failed makes the exit status 1, what was done is kept
@@ -157,8 +167,24 @@ def test_evaluation_writes_a_report(folder, tmp_path, monkeypatch, capsys):
     mean = told.split("Mean IoU ")[1][:5]
     assert mean in page
     assert page.count("data:image/") >= 3
-    assert run(monkeypatch, *arguments) == 2
-    assert "would be overwritten" in capsys.readouterr().err
+    table = tmp_path / "report" / "scores.csv"
+    with table.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["image"] for row in rows] == [str(index) for index in range(6)]
+    assert np.mean([float(row["mean_iou"]) for row in rows]) == pytest.approx(float(mean), abs=6e-4)
+    assert all(row["object_iou"] == row["iou foreground"] for row in rows)
+    assert '<a href="scores.csv">' in page
+    assert f"<h1>{tmp_path.name}/report</h1>" in page
+    for left in (tmp_path / "report" / "index.html", table):
+        other = table if left.suffix == ".html" else tmp_path / "report" / "index.html"
+        content = other.read_bytes()
+        other.unlink()
+        assert run(monkeypatch, *arguments) == 2
+        assert f"{left} would be overwritten" in capsys.readouterr().err
+        assert not other.exists()
+        other.write_bytes(content)
+    assert run(monkeypatch, *arguments, "--overwrite", "--title", "Demo of today") == 0
+    assert "<h1>Demo of today</h1>" in page_of(tmp_path / "report")
 
 
 def test_a_report_needs_the_images_of_its_masks(folder, tmp_path, monkeypatch, capsys):

@@ -11,11 +11,20 @@ from segkit.evaluation.metrics import (
     confusion,
     dice_of,
     iou_of,
+    object_mean,
     precision_of,
     recall_of,
     reliability,
     score_masks,
 )
+
+
+def test_object_mean_is_over_the_defined_classes_but_the_first():
+    nan = np.nan
+    scores = [[0.9, 0.2, 0.6], [0.9, nan, 0.5], [0.9, nan, nan]]
+    np.testing.assert_allclose(object_mean(scores), [0.4, 0.5, nan])
+    assert float(object_mean([0.9, None, 0.5])) == 0.5
+    assert np.isnan(object_mean([0.9]))
 
 
 @settings(max_examples=30, deadline=None)

@@ -117,9 +117,48 @@ def test_overlay_draws_contour_tint_and_nothing_else():
     colour = CLASS_COLOURS[0]
     np.testing.assert_array_equal(picture[10, 15], colour)
     np.testing.assert_array_equal(picture[20, 20], np.rint(127.5 + 0.15 * (colour - 127.5)))
-    np.testing.assert_array_equal(picture[9, 15], np.rint([0.4 * 127.5] * 3))
+    np.testing.assert_array_equal(picture[9, 15], [16, 16, 16])
     np.testing.assert_array_equal(picture[:8], np.full((8, 40, 3), 128))
     np.testing.assert_array_equal(picture[:, 38:], np.full((40, 2, 3), 128))
+
+
+def luminance(colour):
+    """Relative luminance as WCAG 2 defines it."""
+    values = np.asarray(colour) / 255
+    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4) @ [
+        0.2126,
+        0.7152,
+        0.0722,
+    ]
+
+
+def contrast(first, second):
+    darker, lighter = sorted([luminance(first), luminance(second)])
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+GROUNDS = {"white": (255, 255, 255), "pink": (236, 176, 208), "dark": (12, 12, 16), "yellow": (240, 228, 66)}
+
+
+@pytest.mark.parametrize("ground", GROUNDS)
+@pytest.mark.parametrize("class_id", range(1, len(CLASS_COLOURS) + 1))
+def test_contours_stand_out_on_any_ground(ground, class_id):
+    ids = np.zeros((24, 24), dtype=np.uint8)
+    ids[8:16, 8:16] = class_id
+    picture = overlay(np.broadcast_to(np.array(GROUNDS[ground]) / 255, (24, 24, 3)), ids)
+    outside, rim, line = picture[5, 12], picture[7, 12], picture[8, 12]
+    np.testing.assert_array_equal(outside, GROUNDS[ground])
+    assert contrast(line, rim) >= 3
+    assert max(contrast(line, outside), contrast(rim, outside)) >= 3
+
+
+def test_no_rim_covers_the_line_of_a_class_that_touches():
+    ids = np.ones((20, 20), dtype=np.uint8)
+    ids[:, 10:] = 2
+    for first, second in ((1, 2), (2, 1)):
+        picture = overlay(np.full((20, 20, 3), 0.5), np.where(ids == 1, first, second))
+        np.testing.assert_array_equal(picture[5, 9], CLASS_COLOURS[first - 1])
+        np.testing.assert_array_equal(picture[5, 10], CLASS_COLOURS[second - 1])
 
 
 @pytest.mark.parametrize(

@@ -253,14 +253,14 @@ def evaluation(result):
 @pytest.fixture(scope="session")
 def report(result, pictures, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "index.html"
-    write_report(result, path, pictures)
+    write_report(result, path, pictures, scores_file="results.csv")
     return path
 
 
 @pytest.fixture(scope="session")
 def hostile_report(hostile_result, pictures, tmp_path_factory):
     path = tmp_path_factory.mktemp("hostile") / "index.html"
-    write_report(hostile_result, path, pictures)
+    write_report(hostile_result, path, pictures, title=HOSTILE[0])
     return path
 
 

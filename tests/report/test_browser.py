@@ -97,35 +97,51 @@ def test_quiet_console_and_no_request(browser, which, request):
 
 
 def test_figures_and_pictures_are_seen(opened):
+    opened.execute_script("for (const part of document.querySelectorAll('details')) part.open = true")
     sizes = opened.execute_script(
         "return [...document.querySelectorAll('main figure > svg, main img')].map((figure) => {"
         " const box = figure.getBoundingClientRect();"
         " return [figure.tagName, box.width, box.height, figure.naturalWidth ?? 1]; })"
     )
     assert sum(tag == "svg" for tag, *_ in sizes) > 15
-    assert sum(tag == "IMG" for tag, *_ in sizes) == 51
+    assert sum(tag == "IMG" for tag, *_ in sizes) == 3 * (2 + 4 * 5)
     assert all(width > 50 and height > 50 and natural > 0 for _, width, height, natural in sizes)
+
+
+def test_a_click_makes_a_picture_as_wide_as_the_page_and_small_again(opened):
+    widths = lambda: opened.execute_script(  # noqa: E731
+        "return [...document.querySelectorAll('#examples .pictures')].slice(0, 1).flatMap((row) =>"
+        " [row.clientWidth, ...[...row.querySelectorAll('img')].map((picture) => picture.clientWidth)])"
+    )
+    page, *before = widths()
+    assert max(before) == min(before) > page / 4
+    button = opened.find_element(By.CSS_SELECTOR, "#examples .pictures figure:nth-child(2) button")
+    opened.execute_script("arguments[0].scrollIntoView({behavior: 'instant', block: 'center'})", button)
+    button.click()
+    assert widths()[2] == page
+    button.send_keys(Keys.ENTER)
+    assert widths() == [page, *before]
 
 
 def test_sorting_by_click_and_by_key(opened):
     button = opened.find_element(
-        By.XPATH, "//table[@id='image-table']//th[starts-with(., 'IoU,lesion')]/button"
+        By.XPATH, "//table[@id='image-table']//th[starts-with(., 'ObjectIoU')]/button"
     )
     header = button.find_element(By.XPATH, "..")
-    before = column(opened, 6)
+    before = column(opened, 5)
     assert "–" in before
     opened.execute_script("arguments[0].scrollIntoView({behavior: 'instant', block: 'center'})", button)
     button.click()
     assert header.get_attribute("aria-sort") == "ascending"
-    rising = scores(column(opened, 6))
+    rising = scores(column(opened, 5))
     assert rising == sorted(rising)
     assert rising != scores([text for text in before if text != "–"])
     for key, direction in ((Keys.ENTER, "descending"), (Keys.SPACE, "ascending")):
         button.send_keys(key)
         assert header.get_attribute("aria-sort") == direction
-        found = scores(column(opened, 6))
+        found = scores(column(opened, 5))
         assert found == sorted(found, reverse=direction == "descending")
-    assert sorted(column(opened, 6)) == sorted(before)
+    assert sorted(column(opened, 5)) == sorted(before)
 
 
 def test_numbers_sort_as_numbers_and_names_as_names(opened):

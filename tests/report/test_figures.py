@@ -25,7 +25,8 @@ def draw_all(result):
     return {
         "key": figures.draw_key(LOOKS["a"]),
         "other key": figures.draw_key(LOOKS["b"]),
-        "curve": figures.draw_learning_curve(rows, looks, ("background", 0.4)),
+        "curve": figures.draw_learning_curve(rows, looks, single_class=("background", 0.4)),
+        "object curve": figures.draw_learning_curve(rows, looks, of_objects=True),
         "spread": figures.draw_spread({"a": [0.2, 0.4, 0.9], "b": [0.5]}, LOOKS, low=0.2),
         "other spread": figures.draw_spread({"a": [0.3, 0.4, 0.9], "b": [0.5]}, LOOKS, low=0.2),
         "bars": figures.draw_bars({"conv1": 3, "conv2": 9}, "channels", "Channels"),
@@ -51,7 +52,7 @@ def texts(root):
 def test_a_map_of_one_class_is_a_line_where_it_is_in_reach(result, score, is_drawn):
     rows = [replace(row, mean_iou=0.8, interval=(0.7, 0.9)) for row in summarise(result["records"])]
     looks = figures.looks({method: entry["title"] for method, entry in result["methods"].items()})
-    svg = figures.draw_learning_curve(rows, looks, ("sky", score))
+    svg = figures.draw_learning_curve(rows, looks, single_class=("sky", score))
     assert ("every pixel" in texts(ElementTree.fromstring(svg))) == is_drawn
     assert ("sky" in texts(ElementTree.fromstring(svg))) == is_drawn
 

@@ -5,10 +5,12 @@ import hashlib
 import re
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from segkit.report import page, write_report
+from segkit.report.summary import summarise
 
 
 class Page(HTMLParser):
@@ -58,7 +60,7 @@ def test_all_sections_are_there_in_order_and_in_the_contents(parsed):
 def test_page_is_light_and_loads_nothing(report, parsed):
     assert report.stat().st_size < 10_000_000
     for address in [*parsed.attributes("src"), *parsed.attributes("href")]:
-        assert address.startswith(("data:", "#"))
+        assert address.startswith(("data:", "#")) or address == "results.csv"
     assert "@import" not in report.read_text(encoding="utf-8")
     assert "url(http" not in report.read_text(encoding="utf-8")
 
@@ -80,11 +82,112 @@ def test_ids_are_unique_headings_in_order_and_pictures_described(which, request)
     assert levels[0] == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
     images = [attributes for tag, attributes in parsed.elements if tag == "img"]
-    assert len(images) == 3 * (2 + 3 * 5)
+    assert len(images) == 3 * (2 + 4 * 5)
     assert all(attributes["alt"] for attributes in images)
     tables = [tag for tag, _ in parsed.elements if tag == "table"]
     captions = [tag for tag, _ in parsed.elements if tag == "caption"]
-    assert len(captions) == len(tables) - 3  # the three of pictures are headed by name
+    assert len(captions) == len(tables)
+
+
+@pytest.fixture(scope="module")
+def single(evaluation, pictures, tmp_path_factory):
+    """Report of a single method, with probability maps."""
+    path = tmp_path_factory.mktemp("study") / "report" / "index.html"
+    write_report(evaluation, path, pictures, scores_file="scores.csv")
+    return path
+
+
+def tables(path):
+    """Headings of the columns of each table, without line breaks."""
+    text = path.read_text(encoding="utf-8")
+    heads = re.findall("<thead>(.*?)</thead>", text, re.DOTALL)
+    cells = [re.findall("<th scope=[^>]*>(.*?)</th>", head, re.DOTALL) for head in heads]
+    return [[re.sub("<[^>]*>", " ", cell).strip() for cell in row] for row in cells]
+
+
+@pytest.mark.parametrize("which", ["report", "single"])
+def test_a_table_calls_one_column_iou_and_names_the_others(which, request):
+    heads = tables(request.getfixturevalue(which))
+    for head in heads:
+        assert len(head) == len(set(head))
+        assert sum(name == "IoU" for name in head) <= 1
+    of_scores = [[name for name in head if "IoU" in name or "Object" in name] for head in heads]
+    assert ["Mean IoU over classes", "Object IoU", "Object Dice"] in of_scores
+    assert ["IoU in images that show it", "IoU of pooled pixels"] in of_scores
+
+
+def test_object_scores_stand_beside_mean_iou_at_every_size(report, result):
+    text = report.read_text(encoding="utf-8")
+    grid = text[text.index("Scores with their 95 % intervals") :].split("</table>")[0]
+    for row in summarise(result["records"]):
+        for score, (low, high) in (
+            (row.mean_iou, row.interval),
+            (row.object_iou, row.object_iou_interval),
+            (row.object_dice, row.object_dice_interval),
+        ):
+            assert f'{score:.3f}<br><span class="muted">{low:.3f} to {high:.3f}</span>' in grid
+
+
+def test_errors_come_first_and_probabilities_are_folded(report, single):
+    for path, kinds in (
+        (report, ["True outlines", *["Outlines"] * 5, "Test image", *["Errors"] * 5]),
+        (single, ["True outlines", "Outlines", "Errors"]),
+    ):
+        text = path.read_text(encoding="utf-8")
+        case = text[text.index("<h3>Best image") : text.index("<h3>Median image")]
+        seen, folded = case.split("<details>")
+        assert [
+            alt.startswith(kind) for alt, kind in zip(re.findall('alt="([^"]*)"', seen), kinds, strict=True)
+        ] == [True] * len(kinds)
+        assert "Probability map" not in seen
+        assert "Distance of the probability map" in folded
+    assert "rgb(240, 228, 66)" not in text  # of two classes none is found as another
+
+
+def test_methods_peoples_parts_are_folded(report):
+    text = report.read_text(encoding="utf-8")
+    section = text[text.index('<section id="methods"') :]
+    assert (
+        section.index("<details")
+        < section.index("Calibration of the probabilities")
+        < section.index("</section>")
+    )
+    before = re.sub(
+        '"data:[^"]*"', "", text[text.index("<main") : text.index('<section id="methods"')]
+    ).lower()
+    for word in ("brier", "kernel", "mmd", "residual"):
+        assert word not in before, word
+
+
+def test_a_single_method_has_no_marker(report, single):
+    key = '<span class="key"><svg'
+    assert key in report.read_text(encoding="utf-8")
+    text = single.read_text(encoding="utf-8")
+    assert key not in text
+    assert tables(single)[1][1:] == ["IoU", "Dice", "Precision", "Recall", "Boundary F"]
+    assert "Methods 1" not in Page(single)
+
+
+def test_the_table_of_scores_is_linked_where_there_is_one(single, evaluation, tmp_path):
+    assert '<a href="scores.csv">' in single.read_text(encoding="utf-8")
+    write_report(evaluation, tmp_path / "index.html")
+    assert ".csv" not in (tmp_path / "index.html").read_text(encoding="utf-8")
+
+
+def headings(path):
+    text = path.read_text(encoding="utf-8")
+    return re.search("<h1>(.*)</h1>", text)[1], re.search("<title>(.*): segmentation report</title>", text)[1]
+
+
+def test_the_title_is_given_or_that_of_the_folder(evaluation, tmp_path, monkeypatch):
+    write_report(evaluation, tmp_path / "study" / "report" / "index.html")
+    assert headings(tmp_path / "study" / "report" / "index.html") == ("study/report",) * 2
+    monkeypatch.chdir(tmp_path / "study" / "report")
+    write_report(evaluation, Path("index.html"))
+    assert headings(Path("index.html")) == ("study/report",) * 2
+    write_report(evaluation, tmp_path / "index.html", title="Mouse liver, <2024>")
+    assert headings(tmp_path / "index.html") == ("Mouse liver, &lt;2024&gt;",) * 2
+    assert page._folder_title(Path("/index.html")) == "report"
 
 
 def test_hostile_names_are_text(hostile, hostile_names):
@@ -98,19 +201,19 @@ def test_hostile_names_are_text(hostile, hostile_names):
 
 def test_numbers_and_words_a_reader_looks_for(parsed):
     for words in (
-        "reaches a mean IoU of",
-        "above the runner-up",
+        "reaches mean IoU 0.",
+        "above the runner-up's",
         "30 annotated images: 40 images leave only 26 to train on",
         "U-Net, 15 annotated images, split 1: CUDA out of memory",
-        "Best of split 0: case-",
-        "Median of split 0: case-",
-        "Worst of split 0: case-",
+        "Best image of split 0: case-",
+        "Median image of split 0: case-",
+        "Worst image of split 0: case-",
         "128 of 1408 feature channels kept; decision threshold 0.12",
         "lowest MMD, gamma = ",
         "within 2 pixels",
         "VGG19 weights reach to conv3_4",
         "1 of 5",
-        "more steps might raise the score: ",
+        "more steps may raise the score: ",
         "U-Net (4 of 24 runs)",
         "Calling every pixel background would give a mean IoU of",
         "0123456789abcdef",
@@ -126,15 +229,16 @@ def test_evaluation_leaves_out_what_it_cannot_show(evaluation, pictures, tmp_pat
     parsed = Page(tmp_path / "index.html")
     assert parsed.sections() == [
         "reading",
-        "spread",
-        "scores",
         "examples",
+        "scores",
+        "spread",
         "confusions",
         "images",
         "definitions",
+        "methods",
         "manifest",
     ]
-    assert len([tag for tag, _ in parsed.elements if tag == "img"]) == 3 * 4
+    assert len([tag for tag, _ in parsed.elements if tag == "img"]) == 3 * 3
     for word in ("annotated image", "split", "brier"):
         assert word not in " ".join(parsed.text).lower()
 
@@ -160,17 +264,18 @@ def test_groups_are_told(evaluation, tmp_path):
     write_report(evaluation | {"records": records}, tmp_path / "index.html")
     parsed = Page(tmp_path / "index.html")
     assert "Groups of images 2" in parsed
-    assert "whole groups of them at a time" in parsed
+    assert "in whole groups (such as all images of a patient)" in parsed
 
 
 def test_a_long_table_of_images_shows_the_headline_only(result, tmp_path, monkeypatch):
     monkeypatch.setattr(page, "_MOST_ROWS", 100)
     records = [record for record in result["records"] if record["n_train"] in (1, 5)]
-    write_report(result | {"records": records, "units": []}, tmp_path / "index.html")
+    some = result | {"records": records, "units": []}
+    write_report(some, tmp_path / "index.html", scores_file="results.csv")
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
     rows = text[text.index('id="image-table"') :].split("</table>")[0].count("<tr data-method=")
     assert rows == 5 * len({record["image"] for record in records})
-    assert f"results.json has all {2 * rows} rows" in text
+    assert f"Of {2 * rows} rows only those of 5 annotated images are listed." in text
 
 
 def test_multiclass_with_undefined_classes(evaluation, tmp_path):
@@ -185,6 +290,9 @@ def test_multiclass_with_undefined_classes(evaluation, tmp_path):
     write_report(evaluation | {"records": records, "label_map": label_map}, tmp_path / "index.html")
     parsed = Page(tmp_path / "index.html")
     assert "border in 8 of 8 predictions" in parsed
+    assert {"IoU of background", "IoU of cell", "IoU of border"} <= {
+        name for head in tables(tmp_path / "index.html") for name in head
+    }
     assert "83.3 %" in parsed
 
 

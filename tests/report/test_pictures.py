@@ -1,15 +1,18 @@
 import base64
 import io
+from itertools import combinations
 
 import numpy as np
 import pytest
 from PIL import Image
+from skimage.color import rgb2lab
 
 from segkit.images.write import CLASS_COLOURS
 from segkit.report.pictures import (
-    WIDTH,
+    ERROR_COLOURS,
     Picture,
     choose_images,
+    draw_errors,
     draw_heat_map,
     draw_image,
     draw_overlay,
@@ -57,11 +60,75 @@ def test_residual_is_grey_without_truth():
     assert np.abs(decode(draw_residual(picture([0.2, 0.8], 255))) - 128).max() <= 3
 
 
-def test_residual_of_hard_predictions_is_right_or_wrong():
+def test_hard_predictions_have_no_maps():
     with_maps = picture([0.2, 0.8], 0)
     hard = Picture(with_maps.image, with_maps.truth, with_maps.prediction, None)
-    assert np.abs(decode(draw_residual(hard)) - colour(1)).max() <= 3
-    assert draw_heat_map(hard) is None
+    assert draw_residual(hard) is draw_heat_map(hard) is None
+
+
+# true class, predicted class, what it is
+PAIRS = [
+    (0, 0, None),
+    (1, 1, "right"),
+    (2, 2, "right"),
+    (1, 0, "missed"),
+    (0, 2, "false"),
+    (2, 1, "confused"),
+    (255, 1, None),
+]
+
+
+def test_errors_have_the_colours_of_the_legend():
+    truth, prediction = (
+        np.repeat([pair[index] for pair in PAIRS], 16)[None].repeat(16, axis=0) for index in (0, 1)
+    )
+    image = np.zeros((*truth.shape, 3), np.float32)
+    drawn = decode(draw_errors(Picture(image, truth, prediction, None)))
+    factor = drawn.shape[1] // truth.shape[1]
+    assert factor == 6
+    found = drawn[8 * factor, 8 * factor :: 16 * factor]
+    for (true, _, kind), shown in zip(PAIRS, found, strict=True):
+        plain = 128 if true == 255 else 15
+        expected = 0.85 * np.array(ERROR_COLOURS[kind]) + 0.15 * 15 if kind else [plain] * 3
+        np.testing.assert_allclose(shown, expected, atol=6)
+
+
+# Machado, Oliveira and Fernandes, A physiologically-based model for simulation of color vision deficiency, 2009
+SIGHT = {
+    "usual": np.eye(3),
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.01182, 0.04294, 0.968881],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.3039],
+    ],
+}
+
+
+@pytest.mark.parametrize("brightness", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("sight", SIGHT)
+def test_errors_are_told_apart_by_colour_blind_eyes(sight, brightness):
+    """By at least 15 of CIE 1976; some 2 are just seen."""
+    truth, prediction = (
+        np.repeat([pair[index] for pair in PAIRS], 16)[None].repeat(16, axis=0) for index in (0, 1)
+    )
+    image = np.full((*truth.shape, 3), brightness, np.float32)
+    drawn = decode(draw_errors(Picture(image, truth, prediction, None)))[48, 48::96] / 255
+    linear = np.where(drawn <= 0.04045, drawn / 12.92, ((drawn + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(linear @ np.transpose(SIGHT[sight]), 0, 1)
+    lab = rgb2lab(np.where(seen <= 0.0031308, 12.92 * seen, 1.055 * seen ** (1 / 2.4) - 0.055))
+    kinds = [kind or str(true) for true, _, kind in PAIRS]
+    for (first, one), (second, other) in combinations(zip(kinds, lab, strict=True), 2):
+        assert first == second or np.linalg.norm(one - other) > 15, (first, second)
 
 
 def test_outlines_are_drawn_over_the_image():
@@ -70,7 +137,11 @@ def test_outlines_are_drawn_over_the_image():
     drawn = Picture(np.full((40, 40, 3), 0.5, np.float32), truth, np.zeros_like(truth), None)
     assert np.abs(decode(draw_image(drawn)) - 128).max() <= 3
     assert np.abs(decode(draw_overlay(drawn)) - 128).max() <= 3
-    assert np.abs(decode(draw_truth(drawn))[10:30, 10] - CLASS_COLOURS[0]).max() <= 60
+    outlined = decode(draw_truth(drawn))
+    assert outlined.shape == (720, 720, 3)  # a small image is enlarged, and lines are thinner than its pixels
+    assert np.abs(outlined[184:530:20, 181] - CLASS_COLOURS[0]).max() <= 60
+    assert outlined[184:530:20, 178].max() <= 60
+    assert np.abs(outlined[184:530:20, 174] - 128).max() <= 25
 
 
 @pytest.mark.parametrize("side", [300, 1000, 2400])
@@ -78,23 +149,31 @@ def test_outlines_of_large_images_are_still_seen(side):
     truth = np.zeros((side, side), int)
     truth[side // 2 :] = 1
     rows = decode(draw_truth(Picture(np.full((side, side, 3), 0.5, np.float32), truth, truth, None)))[:, 20]
-    tinted = rows[-5]
-    assert np.abs(rows - tinted)[side // 2 * len(rows) // side :][:2].max() > 45
+    tinted, middle = rows[-5], len(rows) // 2
+    assert np.abs(rows - tinted)[middle : middle + 2].max() > 45
+    assert rows[middle - 4 : middle].min() < 60
 
 
 @pytest.mark.parametrize(
-    ("shape", "size"), [((100, 200), (100, 200)), ((90, 720), (45, 360)), ((3, 4000), (1, 360))]
+    ("shape", "outlined", "mapped"),
+    [
+        ((100, 200), (300, 600), (100, 200)),
+        ((500, 600), (500, 600), (300, 360)),
+        ((90, 1440), (45, 720), (23, 360)),
+    ],
 )
-def test_no_picture_is_wider_than_it_need_be(shape, size):
-    assert decode(draw_heat_map(picture([0.5, 0.5], 0, shape))).shape[:2] == size
-    assert size[1] <= WIDTH
+def test_pictures_are_as_large_as_they_need_be(shape, outlined, mapped):
+    drawn = picture([0.5, 0.5], 0, shape)
+    assert decode(draw_overlay(drawn)).shape[:2] == decode(draw_errors(drawn)).shape[:2] == outlined
+    assert decode(draw_heat_map(drawn)).shape[:2] == decode(draw_residual(drawn)).shape[:2] == mapped
 
 
 def test_images_of_any_number_of_channels_are_drawn():
     for n_channels in (1, 2, 5):
         image = np.random.default_rng(0).random((8, 8, n_channels), dtype=np.float32)
         zeros = np.zeros((8, 8), int)
-        assert decode(draw_image(Picture(image, zeros, zeros, None))).shape == (8, 8, 3)
+        drawn = Picture(image, zeros, zeros, None)
+        assert decode(draw_image(drawn)).shape == decode(draw_errors(drawn)).shape == (720, 720, 3)
 
 
 @pytest.mark.parametrize(

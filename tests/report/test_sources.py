@@ -114,6 +114,16 @@ def test_single_files_show_their_image(tmp_path):
     np.testing.assert_array_equal(shown.image[:, :, 0], np.eye(3, 4))
 
 
+def test_data_are_called_by_their_folder(tmp_path):
+    for folder in ("guesses", "liver/masks", "kidney"):
+        write_mask(tmp_path / folder / "a.png", TRUTH)
+    names = [
+        result_of_folders(tmp_path / "guesses", tmp_path / folder)[0]["name"]
+        for folder in ("liver/masks", "kidney")
+    ]
+    assert names == [f"{tmp_path.name}/liver", "kidney"]
+
+
 def test_one_image_is_shown_beside_masks_in_sub_folders(tmp_path):
     write_image(tmp_path / "a.png", np.eye(3, 4))
     for folder in ("masks", "guesses"):

@@ -10,8 +10,8 @@ from segkit.report.summary import (
     best_single_class,
     compare_methods,
     headline_size,
-    sentence,
     signed,
+    statements,
     summarise,
 )
 
@@ -57,6 +57,11 @@ def make(records, **more):
     }
 
 
+def sentence(result):
+    findings, caveats = statements(result)
+    return " ".join(findings + caveats)
+
+
 def many(method, scores, **more):
     return [record(method, f"image {index}", mean_iou=score, **more) for index, score in enumerate(scores)]
 
@@ -88,6 +93,45 @@ def test_empty_classes_are_counted_and_left_out():
     assert row.present_iou[1] == pytest.approx((10 / 12) / 3)
     (row,) = summarise(records[:1])
     assert row.iou[1] is row.present_iou[1] is row.micro_iou[1] is row.precision[1] is row.recall[1] is None
+
+
+THREE = {
+    "a": ((8, 0, 2), (0, 10, 0), (0, 5, 15)),
+    "b": ((20, 0, 0), (0, 0, 0), (0, 10, 10)),
+    "empty": ((20, 0, 0), (0, 0, 0), (0, 0, 0)),
+}
+
+
+def object_means(score, counts):
+    """By a plain loop: mean over classes 1.. where defined, None where none is."""
+    values = [value for value in score(np.array(counts))[1:] if not np.isnan(value)]
+    return sum(values) / len(values) if values else None
+
+
+def test_object_scores_leave_out_the_background_and_what_is_undefined():
+    records = [record(image=name, counts=counts, boundary_f=[None] * 3) for name, counts in THREE.items()]
+    (row,) = summarise(records)
+    for mean, interval, score in (
+        (row.object_iou, row.object_iou_interval, iou_of),
+        (row.object_dice, row.object_dice_interval, dice_of),
+    ):
+        known = [object_means(score, THREE[name]) for name in ("a", "b")]
+        assert mean == pytest.approx(np.mean(known))
+        assert interval == pytest.approx(bootstrap_interval(known))
+    assert [scores.object_iou for scores in average_seeds(records)] == pytest.approx(
+        [object_means(iou_of, counts) for counts in THREE.values()]
+    )
+    assert average_seeds(records)[0].object_dice == pytest.approx(object_means(dice_of, THREE["a"]))
+    (row,) = summarise(records[2:])
+    assert row.object_iou is row.object_iou_interval is row.object_dice is row.object_dice_interval is None
+    assert "object" not in sentence(make(records[2:], label_map={"names": ["sky", "cell", "edge"]}))
+
+
+def test_object_intervals_keep_the_seeds_of_an_image_together(rng):
+    scores = rng.random(12)
+    runs = [many("a", scores, seed=seed) for seed in range(3)]
+    records = [entry | {"iou": [0.9, entry["mean_iou"]]} for run in runs for entry in run]
+    assert summarise(records)[0].object_iou_interval == pytest.approx(bootstrap_interval(scores))
 
 
 def test_intervals_keep_the_seeds_of_an_image_together(rng):
@@ -200,19 +244,17 @@ def test_headline_is_the_size_of_the_pictures():
 def test_sentence_of_a_clear_lead():
     records = many("a", [0.5, 0.7] * 6) + many("b", [0.7, 0.9] * 6)
     assert sentence(make(records)) == (
-        "Trained on 5 annotated images, Method b reaches a mean IoU of 0.800 (95 % interval 0.750 to 0.850) "
-        "on 12 test images of cells. That is 0.200 above the runner-up, Method a "
+        "Trained on 5 annotated images, Method b reaches mean IoU 0.800 (95 % interval 0.750 to 0.850), "
+        "object IoU 0.833 (0.833 to 0.833) and object Dice 0.909 (0.909 to 0.909) "
+        "on 12 test images of cells. Its mean IoU is 0.200 above the runner-up's, Method a "
         "(95 % interval of the difference +0.200 to +0.200). "
-        "On cell alone, in the images that have it, the IoU of Method b is 0.833. "
         "Calling every pixel background would give a mean IoU of 0.250."
     )
 
 
 def test_sentence_says_what_cannot_be_told_apart():
     text = sentence(make(many("a", [0.5, 0.72] * 6) + many("b", [0.6, 0.6] * 6)))
-    assert (
-        "The difference to the runner-up, Method b, is +0.010 (95 % interval of the difference −0.0" in text
-    )
+    assert "differs by +0.010 from the runner-up's, Method b (95 % interval of the difference −0.0" in text
     assert "the interval includes zero, so the two cannot be told apart on these images." in text
 
 
@@ -226,11 +268,12 @@ def test_sentence_does_not_rank_on_few_images():
 def test_sentence_of_one_method_alone():
     records = many("a", [0.5] * 3, n_train=None, seed=None)
     assert sentence(make(records)).startswith(
-        "The mean IoU of Method a is 0.500 (95 % interval 0.500 to 0.500) on 3 test images of cells. "
-        "So few images (3) give no firm estimate."
+        "Scores of Method a on 3 test images of cells: mean IoU 0.500 (95 % interval 0.500 to 0.500), "
+        "object IoU 0.833 (0.833 to 0.833) and object Dice 0.909 (0.909 to 0.909). "
+        "The estimate is not firm: 3 images, fewer than 10."
     )
     pages = [entry | {"group": "stack"} for entry in many("a", [0.5] * 12)]
-    assert "So few groups (1) give no firm estimate." in sentence(make(pages))
+    assert "The estimate is not firm: 1 group, fewer than 10." in sentence(make(pages))
 
 
 def test_sentence_tells_budget_failures_and_empty_classes():
@@ -242,10 +285,10 @@ def test_sentence_tells_budget_failures_and_empty_classes():
         {"method": "c", "n_train": 1, "seed": 0, "error": "no"},
     ]
     text = sentence(make(records, units=[unit, unit | {"n_train": 1, "method": "a"}], failures=failures))
-    assert "Training of Method b hit its budget; more steps might change this." in text
+    assert "Training of Method b was cut short by its budget: more steps may change this result." in text
     assert "1 run failed and is missing here." in text
     assert text.endswith(
-        "Where a class is in neither truth nor prediction it has no score (cell in 1 of 10 predictions)."
+        "A class has no score in an image where neither truth nor prediction shows it (cell in 1 of 10 predictions)."
     )
 
 
