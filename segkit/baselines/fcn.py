@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -170,7 +170,20 @@ class FCN(NetSegmenter):
                 )
         if not is_whole(self.n_hidden):
             raise ConfigError(f"n_hidden={self.n_hidden!r}: give a whole number of at least 1")
+        if self.backbone == "resnet50":
+            self._refuse_idle("output_stride", 8, under="backbone")
+            self._refuse_idle("n_hidden", 4096, under="backbone")
+        if self.weights is None:
+            self._refuse_idle("preprocessing", "torchvision", under="weights")
         super()._check_options()
+
+    def _refuse_idle(self, name: str, default: Any, *, under: str) -> None:
+        """Refuse an option that another one leaves without effect, unless it is the default."""
+        given, cause = getattr(self, name), getattr(self, under)
+        if given != default:
+            raise ConfigError(
+                f"{name}={given!r} does nothing under {under}={cause!r}: leave it out, or change {under}"
+            )
 
     def _build_network(self, n_image_channels: int, n_classes: int) -> nn.Module:
         from segkit.baselines.networks import ResNetFCN, build_skip_fcn

@@ -9,20 +9,18 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt, model_validator
 from pydantic import ValidationError as SchemaError
 
-from segkit.config.read import locate, read_options, shipped
-from segkit.config.schema import BankConfig, Config, DataConfig
+from segkit.config.banks import BankConfig
+from segkit.config.faults import Section, explain_value, locate
+from segkit.config.read import read_options, shipped
+from segkit.config.schema import Config, DataConfig
 from segkit.errors import ConfigError
 from segkit.segmentation.base import BaseSegmenter
 
 
-class _Options(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class ForestOptions(_Options):
+class ForestOptions(Section):
     """Options of `PixelForest`; without a bank it has the filters of ilastik."""
 
     bank: BankConfig | None = None
@@ -38,7 +36,7 @@ class ForestOptions(_Options):
         return PixelForest(bank, **options, n_jobs=-1, random_state=seed)
 
 
-class _NetOptions(_Options):
+class _NetOptions(Section):
     max_steps: PositiveInt = 2000
     batch_size: PositiveInt = 4
     learning_rate: PositiveFloat = 1e-4
@@ -57,6 +55,18 @@ class FCNOptions(_NetOptions):
     weights: str | None = None
     preprocessing: Literal["torchvision", "caffe"] = "torchvision"
     n_hidden: PositiveInt = 4096
+
+    @model_validator(mode="after")
+    def _fits_network(self) -> Self:
+        if self.backbone == "resnet50":
+            self.refuse_idle(
+                ["output_stride", "n_hidden"],
+                under="{at}backbone=resnet50",
+                cure="{at}backbone to vgg16, vgg19 or squeezenet1_0",
+            )
+        if self.weights is None:
+            self.refuse_idle(["preprocessing"], under="{at}weights=null", cure="{at}weights=imagenet")
+        return self
 
     def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:
         """Make the network; it is drawn from the seed."""
@@ -78,7 +88,7 @@ class UNetOptions(_NetOptions):
         return UNet(**self.model_dump(), checkpoint=checkpoint, random_state=seed)
 
 
-_KINDS: dict[str, type[_Options]] = {"forest": ForestOptions, "fcn": FCNOptions, "unet": UNetOptions}
+_KINDS: dict[str, type[Section]] = {"forest": ForestOptions, "fcn": FCNOptions, "unet": UNetOptions}
 
 DEFAULT_METHODS: dict[str, dict[str, Any]] = {
     "segkit-vgg": {"kind": "segkit", "title": "segkit (VGG16)", "bank": {"name": "vgg16"}},
@@ -262,12 +272,13 @@ def _check(name: str, kind: str, options: Mapping[str, Any]) -> Any:
         return schema.model_validate(options)
     except SchemaError as error:
         fault = error.errors()[0]
-        key = ".".join(locate(fault, options)[0])
+        location = locate(fault, options)[0]
         if fault["type"] == "extra_forbidden":
             near = get_close_matches(str(fault["loc"][-1]), list(schema.model_fields), n=1, cutoff=0)
             message = (
-                f"unknown key {key}: the nearest is {near[0]}; there are {', '.join(schema.model_fields)}"
+                f"unknown key {'.'.join(location)}: the nearest is {near[0]}; "
+                f"there are {', '.join(schema.model_fields)}"
             )
         else:
-            message = f"{key}={fault['input']!r}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
+            message = explain_value(fault, location)
         raise ConfigError(f"method {name}: {message}") from error

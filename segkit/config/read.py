@@ -1,4 +1,4 @@
-"""Nested options, not yet checked: from YAML files, those that come with segkit among them, and ``--set key=value``."""
+"""Nested options, not yet checked: from YAML files (your own or shipped with segkit) and ``--set key=value``."""
 
 from __future__ import annotations
 
@@ -44,24 +44,6 @@ def read_options(
             raise ConfigError(f"--set {override}: needed is key=value, for example --set bank.name=vgg16")
         _assign(options, key.strip(), _parse_yaml(text, f"--set {override}"))
     return options
-
-
-def locate(error: Any, options: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
-    """Give the keys to where pydantic found a fault, and what each is a key of.
-
-    Left out are the kinds of banks and of values that pydantic puts between the keys.
-    """
-    location: list[str] = []
-    within: list[Any] = []
-    value: Any = options
-    for part in error["loc"]:
-        if (isinstance(value, Mapping) and part in value) or (
-            isinstance(value, list) and isinstance(part, int)
-        ):
-            location.append(str(part))
-            within.append(value)
-            value = value[part]
-    return location, within
 
 
 def shipped(name: str) -> Path:

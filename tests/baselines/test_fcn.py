@@ -19,6 +19,8 @@ def picture(seed=0, n_channels=3, shape=(52, 60)):
 
 def tiny(backbone="squeezenet1_0", **options):
     defaults = {"n_hidden": 8, "crop": 64, "max_steps": 1, "batch_size": 1, "augment": False, "device": "cpu"}
+    if backbone == "resnet50":
+        del defaults["n_hidden"]
     return FCN(backbone, **defaults | options)
 
 
@@ -188,6 +190,18 @@ def test_preprocessing_belongs_to_the_weights(preprocessing, expected):
         ({"output_stride": 4}, "output_stride=4: choose one of 8, 16, 32"),
         ({"preprocessing": "none"}, "preprocessing='none': choose one of torchvision, caffe"),
         ({"n_hidden": 0}, "n_hidden=0: give a whole number of at least 1"),
+        (
+            {"backbone": "resnet50", "n_hidden": 8},
+            "n_hidden=8 does nothing under backbone='resnet50': leave it out, or change backbone",
+        ),
+        (
+            {"backbone": "resnet50", "output_stride": 16},
+            "output_stride=16 does nothing under backbone='resnet50': leave it out, or change backbone",
+        ),
+        (
+            {"preprocessing": "caffe"},
+            "preprocessing='caffe' does nothing under weights=None: leave it out, or change weights",
+        ),
         ({"crop": 72}, "crop=72: give a multiple of 32 of at least 64 pixels"),
     ],
 )

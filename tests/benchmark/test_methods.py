@@ -126,6 +126,18 @@ def test_methods_survive_json(name):
             ["segkit-vgg.data.unlabelled=3"],
             "method segkit-vgg: data is the same for all methods: give it beside the methods",
         ),
+        (
+            ["fcn"],
+            ["fcn.backbone=resnet50", "fcn.n_hidden=512", "fcn.output_stride=16"],
+            "method fcn: output_stride=16, n_hidden=512 do nothing under backbone=resnet50: leave them out, or set "
+            "backbone to vgg16, vgg19 or squeezenet1_0",
+        ),
+        (
+            ["fcn-scratch"],
+            ["fcn-scratch.preprocessing=caffe"],
+            "method fcn-scratch: preprocessing='caffe' does nothing under weights=null: leave it out, or set "
+            "weights=imagenet",
+        ),
         (["a b"], ["a b.kind=forest"], "use letters, digits"),
         (["mine"], ["mine=3"], "method mine is 3: give a mapping"),
     ],

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from segkit.config.read import locate, read_options, shipped
+from segkit.config.read import read_options, shipped
 from segkit.errors import ConfigError
 
 
@@ -44,12 +44,3 @@ def test_overrides_win_over_the_file_and_the_file_over_the_base(tmp_path):
     found = read_options(tmp_path / "mine.yaml", ["svm.C=2", "kernel.gammas=[1, 2]"], base=base)
     assert found == {"svm": {"C": 2, "loss": "hinge"}, "seed": 3, "kernel": {"gammas": [1, 2]}}
     assert base == {"svm": {"C": 9}, "seed": 3}
-
-
-def test_a_fault_is_located_without_the_kinds_that_pydantic_names():
-    options = {"bank": [{"name": "stacked", "banks": [{"J": -1}]}]}
-    error = {"loc": ("bank", "choice", 0, "stacked", "banks", 0, "scattering", "J", "int")}
-    location, within = locate(error, options)
-    assert location == ["bank", "0", "banks", "0", "J"]
-    assert within[-1] == {"J": -1}
-    assert locate({"loc": ("bank", "choice", 7)}, {"bank": {}})[0] == ["bank"]

@@ -232,8 +232,6 @@ def test_banks_are_stacked():
     [
         ("bank={name: stacked, banks: []}", "bank.banks"),
         ("bank={name: stacked, banks: [{name: scattering, Q: 1}]}", "Q"),
-        ("kernel.criterion=power", "set kernel.family=gaussian or laplacian too"),
-        ("kernel={family: linear, n_components: 64}", "set another kernel.family"),
         ("svm.lambdas=[]", "svm.lambdas"),
         ("svm.lambdas=[0]", "svm.lambdas"),
         ("selection.method=lasso", "selection.method"),
@@ -302,3 +300,70 @@ def test_thresholds_are_refused_by_their_old_names(old, new):
     assert str(error.value) == f"training.threshold={old!r}: it is called {new} now"
     with pytest.raises(ConfigError, match=re.escape(f"threshold={old!r}: it is called {new!r} now")):
         Segmenter(threshold=old).fit([np.eye(4)], [np.eye(4, dtype=int)])
+
+
+IDLE = [
+    ("selection.epsilon=0.1", "selection.method=mmd", "selection.method=ccm"),
+    ("selection.n_components=64", "selection.method=mmd", "selection.method=ccm"),
+    ("selection.tol=0.1", "selection.method=mmd", "selection.method=ccm"),
+    ("kernel.criterion='power'", "kernel.family=linear+gaussian", "kernel.family to gaussian or laplacian"),
+    ("kernel.form='sample'", "kernel.family=linear+gaussian", "kernel.family to gaussian or laplacian"),
+    ("kernel.features='phase'", "kernel.family=linear", "kernel.family to gaussian or laplacian"),
+    ("kernel.n_components=64", "kernel.family=linear", "kernel.family to gaussian or laplacian"),
+    ("bank.orbit_embedding='moments'", "bank.orbit=null", "bank.orbit=d4"),
+    ("svm.lambdas=(0.1, 0.2)", "svm.C=3", "svm.C=null"),
+    ("bank.thresholds=(0.0, 0.5)", "bank.nonlinearity=fourier", "bank.nonlinearity=step"),
+    ("bank.gamma=2.0", "bank.nonlinearity=step", "bank.nonlinearity=fourier"),
+]
+
+
+@pytest.mark.parametrize(("given", "under", "cure"), IDLE, ids=lambda text: text.partition("=")[0])
+def test_options_without_effect_are_refused_by_name(given, under, cure):
+    """None of them may be lost in silence."""
+    option, reason = given.replace("(", "[").replace(")", "]"), under.replace("null", "")
+    kind = ["bank.name=orbit"] if "nonlinearity" in under else []
+    with pytest.raises(ConfigError) as raised:
+        Config.load(None, [*kind, reason, option])
+    assert str(raised.value) == f"{given} does nothing under {under}: leave it out, or set {cure}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "value"),
+    [
+        (["selection.method=ccm", "selection.epsilon=0.1"], 0.1),
+        (["kernel.family=laplacian", "kernel.features=phase"], "phase"),
+        (["bank.orbit=d4", "bank.orbit_embedding=moments"], "moments"),
+        (["svm.lambdas=[0.1]"], (0.1,)),
+        (["bank.name=orbit", "bank.nonlinearity=step", "bank.thresholds=[0]"], (0.0,)),
+        (["bank.name=orbit", "bank.gamma=2"], 2.0),
+        (["bank.name=modules", "bank.frequency_decreasing=false"], False),
+    ],
+)
+def test_the_same_options_are_taken_where_they_have_an_effect(overrides, value):
+    section, _, name = overrides[-1].partition("=")[0].partition(".")
+    assert getattr(getattr(Config.load(None, overrides), section), name) == value
+
+
+def test_an_order_of_modules_needs_two():
+    with pytest.raises(ConfigError) as raised:
+        Config.load(None, ["bank={name: modules, modules: [{atoms: gabor}], frequency_decreasing: false}"])
+    assert str(raised.value) == (
+        "bank.frequency_decreasing=False does nothing under one module: leave it out, or set bank.modules to two "
+        "modules or more"
+    )
+
+
+def test_banks_in_lists_are_told_by_their_number():
+    bank = "bank=[{name: stacked, banks: [{name: multiscale}, {name: vgg16, orbit_embedding: moments}]}]"
+    with pytest.raises(
+        ConfigError, match=r"^bank\.0\.banks\.1\.orbit_embedding='moments' does nothing under bank\.0\."
+    ):
+        Config.load(None, [bank])
+
+
+def test_a_default_may_be_written_out_where_it_has_no_effect():
+    """Results of benchmarks list every option, and vgg16.yaml the usual penalties: nothing is lost by them."""
+    config = Config.load(BENCHMARK.with_name("vgg16.yaml"), ["svm.C=1", "selection.tol=0.001"])
+    assert config.svm.C == 1
+    assert config.build().lambdas is None
+    assert Config.from_options(config.model_dump(mode="json")) == config

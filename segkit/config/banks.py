@@ -1,0 +1,296 @@
+"""The options of each filter bank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, PositiveInt, Tag, model_validator
+from pydantic_core import PydanticCustomError
+
+from segkit._common import is_whole
+from segkit.config.faults import Section
+from segkit.features import (
+    ConvNetBank,
+    ElongatedBank,
+    FilterBank,
+    ModuleBank,
+    MultiscaleBank,
+    OrbitAveraged,
+    PositionBank,
+    ScatteringBank,
+    StackedBank,
+    bank_from_dict,
+)
+from segkit.features.registry import group_of
+
+
+def _known_orbit(orbit: Any) -> Any:
+    if orbit is None or orbit == "d4" or is_whole(orbit):
+        return orbit
+    raise PydanticCustomError("orbit", "input should be d4 or a number of angles, 1 or more")
+
+
+def _known_network(name: str) -> str:
+    from torchvision import models
+
+    classifiers = models.list_models(module=models)
+    networks = [name for name in classifiers if hasattr(models.get_model_weights(name), "IMAGENET1K_V1")]
+    if name in networks:
+        return name
+    banks = [kind for kind in BANK_SCHEMAS if kind != "convnet"]
+    [near] = get_close_matches(name, [*banks, *networks], n=1, cutoff=0)
+    raise PydanticCustomError(
+        "network",
+        "neither one of segkit's banks ({banks}) nor a network of torchvision (vgg16, vgg19, squeezenet1_0, resnet18 "
+        "and more): the nearest is {near}",
+        {"banks": ", ".join(banks), "near": near},
+    )
+
+
+Orbit = Annotated[Any, AfterValidator(_known_orbit)]
+OrbitEmbedding = Literal["mean", "moments"]
+
+
+class _AveragedSection(Section):
+    """A bank whose features may be averaged: its last options are `orbit` and `orbit_embedding`."""
+
+    @model_validator(mode="after")
+    def _fits_orbit(self) -> Self:
+        if getattr(self, "orbit", None) is None:
+            self.refuse_idle(["orbit_embedding"], under="{at}orbit=null", cure="{at}orbit=d4")
+        return self
+
+
+class ConvNetConfig(_AveragedSection):
+    """A pre-trained network (`ConvNetBank`); `name` is torchvision's."""
+
+    name: Annotated[str, AfterValidator(_known_network)]
+    weights: str = "imagenet"
+    preprocessing: Literal["torchvision", "caffe"] = "torchvision"
+    channel_mode: Literal["rgb", "each", "mean"] = "rgb"
+    layers: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    pyramid: tuple[PositiveFloat, ...] = (1.0,)
+    embed_weights: bool = True
+    orbit: Orbit = None
+    orbit_embedding: OrbitEmbedding = "mean"
+
+    def build(self, seed: int) -> FilterBank:
+        """Make the bank; random weights are drawn from the seed."""
+        options = self.model_dump(exclude={"name", "embed_weights", "orbit", "orbit_embedding"})
+        return _averaged(ConvNetBank(self.name, **options, random_state=seed), self)
+
+
+class ScatteringConfig(_AveragedSection):
+    """A scattering network (`ScatteringBank`)."""
+
+    name: Literal["scattering"] = "scattering"
+    J: PositiveInt | tuple[PositiveInt, ...] = (1, 2, 3)
+    L: PositiveInt = 8
+    max_order: Literal[1, 2] = 2
+    angles: Literal["each", "averaged"] = "each"
+    pixels: bool = True
+    tile: PositiveInt | None = None
+    frontend: Literal["numpy", "torch"] = "numpy"
+    orbit: Orbit = None
+    orbit_embedding: OrbitEmbedding = "mean"
+
+    def build(self, seed: int) -> FilterBank:  # noqa: ARG002
+        """Make the bank; it has nothing random."""
+        options = self.model_dump(exclude={"name", "orbit", "orbit_embedding"})
+        return _averaged(ScatteringBank(**options), self)
+
+
+class ModulesConfig(_AveragedSection):
+    """A module sequence (`ModuleBank`); each module is a mapping of `Module`'s options."""
+
+    name: Literal["modules"]
+    modules: tuple[dict[str, Any], ...] | None = None
+    frequency_decreasing: bool = True
+    orbit: Orbit = None
+    orbit_embedding: OrbitEmbedding = "mean"
+
+    @model_validator(mode="after")
+    def _fits_number_of_modules(self) -> Self:
+        if self.modules is not None and len(self.modules) == 1:
+            self.refuse_idle(
+                ["frequency_decreasing"], under="one module", cure="{at}modules to two modules or more"
+            )
+        return self
+
+    def build(self, seed: int) -> FilterBank:  # noqa: ARG002
+        """Make the bank; it has nothing random."""
+        options = self.model_dump(exclude={"name", "orbit", "orbit_embedding"}, exclude_none=True)
+        return _averaged(ModuleBank(**options), self)
+
+
+class MultiscaleConfig(_AveragedSection):
+    """Intensity, edges and texture at several blurs (`MultiscaleBank`)."""
+
+    name: Literal["multiscale"]
+    sigma_min: PositiveFloat = 1.0
+    sigma_max: PositiveFloat = 16.0
+    orbit: Orbit = None
+    orbit_embedding: OrbitEmbedding = "mean"
+
+    def build(self, seed: int) -> FilterBank:  # noqa: ARG002
+        """Make the bank; it has nothing random."""
+        options = self.model_dump(exclude={"name", "orbit", "orbit_embedding"})
+        return _averaged(MultiscaleBank(**options), self)
+
+
+class ElongatedConfig(_AveragedSection):
+    """Lines and edges of any direction (`ElongatedBank`)."""
+
+    name: Literal["elongated"]
+    sigmas: tuple[PositiveFloat, ...] = (1.0, 2.0, 4.0)
+    elongation: Annotated[float, Field(ge=1)] = 3.0
+    n_angles: Annotated[int, Field(ge=2)] = 8
+    channel_mode: Literal["mean", "each"] = "mean"
+    orbit: Orbit = None
+    orbit_embedding: OrbitEmbedding = "mean"
+
+    def build(self, seed: int) -> FilterBank:  # noqa: ARG002
+        """Make the bank; it has nothing random."""
+        options = self.model_dump(exclude={"name", "orbit", "orbit_embedding"})
+        return _averaged(ElongatedBank(**options), self)
+
+
+class PositionConfig(Section):
+    """Distance of a pixel from the centre of its image (`PositionBank`)."""
+
+    name: Literal["position"]
+
+    def build(self, seed: int) -> FilterBank:  # noqa: ARG002
+        """Make the bank; it has nothing random."""
+        return PositionBank()
+
+
+class OrbitConfig(Section):
+    """Rotation-invariant random features of patches (`OrbitBank`)."""
+
+    name: Literal["orbit"]
+    patch_sizes: tuple[PositiveInt, ...] = (9, 17)
+    n_templates: PositiveInt = 64
+    n_angles: PositiveInt = 16
+    reflections: bool = False
+    scales: tuple[PositiveFloat, ...] = (1.0,)
+    templates: Literal["gaussian", "patches", "whitened"] = "gaussian"
+    nonlinearity: Literal["fourier", "step", "nystroem"] = "fourier"
+    gamma: PositiveFloat = 1.0
+    thresholds: tuple[float, ...] = (-1.0, -0.5, 0.0, 0.5, 1.0)
+    smoothing: Annotated[float, Field(ge=0.5)] = 0.7
+    floor: PositiveFloat = 0.02
+    stride: PositiveInt = 1
+
+    @model_validator(mode="after")
+    def _fits_nonlinearity(self) -> Self:
+        under = f"{{at}}nonlinearity={self.nonlinearity}"
+        if self.nonlinearity == "step":
+            self.refuse_idle(["gamma"], under=under, cure="{at}nonlinearity=fourier")
+        else:
+            self.refuse_idle(["thresholds"], under=under, cure="{at}nonlinearity=step")
+        return self
+
+    def build(self, seed: int) -> FilterBank:
+        """Make the bank; its templates are drawn from the seed."""
+        return bank_from_dict({"kind": "orbit", **self.model_dump(exclude={"name"}), "random_state": seed})
+
+
+def _averaged(
+    bank: FilterBank,
+    section: ConvNetConfig
+    | ScatteringConfig
+    | ModulesConfig
+    | MultiscaleConfig
+    | ElongatedConfig
+    | StackedConfig,
+) -> FilterBank:
+    """Average a bank over the orbit that its section asks for, if any."""
+    if section.orbit is None:
+        return bank
+    return OrbitAveraged(bank, group=group_of(section.orbit), embedding=section.orbit_embedding)
+
+
+def single_kind(value: Any) -> str:
+    """Tell the kind of a bank inside a stacked one; without a name it is scattering."""
+    name = (
+        value.get("name", "scattering")
+        if isinstance(value, Mapping)
+        else getattr(value, "name", "scattering")
+    )
+    return name if name in BANK_SCHEMAS and name != "convnet" else "convnet"
+
+
+def bank_kind(value: Any) -> str:
+    """Tell the kind of a bank. Options that every bank has, without a name, are of the default, stacked bank."""
+    unnamed = isinstance(value, Mapping) and "name" not in value
+    return "stacked" if unnamed and value.keys() <= StackedConfig.model_fields.keys() else single_kind(value)
+
+
+# Tags differ from keys ("modules" would be both), since faults are located by keys.
+def _single_tag(value: Any) -> str:
+    return f"{single_kind(value)} bank"
+
+
+def _bank_tag(value: Any) -> str:
+    return f"{bank_kind(value)} bank"
+
+
+_SingleBank = (
+    Annotated[ConvNetConfig, Tag("convnet bank")]
+    | Annotated[ScatteringConfig, Tag("scattering bank")]
+    | Annotated[ModulesConfig, Tag("modules bank")]
+    | Annotated[MultiscaleConfig, Tag("multiscale bank")]
+    | Annotated[ElongatedConfig, Tag("elongated bank")]
+    | Annotated[OrbitConfig, Tag("orbit bank")]
+    | Annotated[PositionConfig, Tag("position bank")]
+)
+
+
+class StackedConfig(_AveragedSection):
+    """Several banks as one (`StackedBank`); each is a mapping of its bank's options."""
+
+    name: Literal["stacked"] = "stacked"
+    banks: Annotated[
+        tuple[Annotated[_SingleBank, Discriminator(_single_tag)], ...],
+        Field(min_length=1),
+    ] = (
+        ScatteringConfig(name="scattering", J=3, L=4, angles="averaged"),
+        MultiscaleConfig(name="multiscale"),
+        ElongatedConfig(name="elongated"),
+        PositionConfig(name="position"),
+    )
+    orbit: Orbit = None
+    orbit_embedding: OrbitEmbedding = "mean"
+
+    @property
+    def embed_weights(self) -> bool:
+        """Whether the model file holds the weights of the networks: only if every bank says so."""
+        return all(getattr(bank, "embed_weights", True) for bank in self.banks)
+
+    def build(self, seed: int) -> FilterBank:
+        """Make the banks, and stack them."""
+        return _averaged(StackedBank([bank.build(seed) for bank in self.banks]), self)
+
+
+BankConfig = Annotated[
+    _SingleBank | Annotated[StackedConfig, Tag("stacked bank")],
+    Discriminator(_bank_tag),
+]
+BanksConfig = Annotated[
+    Annotated[BankConfig, Tag("bank")]
+    | Annotated[tuple[BankConfig, ...], Field(min_length=1), Tag("choice")],
+    Discriminator(lambda value: "choice" if isinstance(value, list | tuple) else "bank"),
+]
+BANK_SCHEMAS: dict[str, type[Section]] = {
+    "convnet": ConvNetConfig,
+    "scattering": ScatteringConfig,
+    "modules": ModulesConfig,
+    "multiscale": MultiscaleConfig,
+    "elongated": ElongatedConfig,
+    "orbit": OrbitConfig,
+    "position": PositionConfig,
+    "stacked": StackedConfig,
+}

@@ -1,0 +1,73 @@
+"""Sections of options, and the faults that pydantic finds in them, each told in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import PydanticCustomError
+
+
+class Section(BaseModel):
+    """Options that belong together; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def refuse_idle(self, names: Iterable[str], *, under: str, cure: str) -> None:
+        """Refuse options that another option leaves without effect.
+
+        A default is never refused: nothing is lost by it. Results of benchmarks list every option, and so
+        do some configurations.
+
+        Parameters
+        ----------
+        names : iterable of str
+            Options without effect.
+        under : str
+            Option that is the reason, and its value. ``{at}`` stands for the section's key and a dot.
+        cure : str
+            Another value for that option, written alike.
+
+        Raises
+        ------
+        PydanticCustomError
+            If one of the options differs from its default.
+        """
+        fields = type(self).model_fields
+        defaults = {name: fields[name].get_default(call_default_factory=True) for name in names}
+        idle = {name: getattr(self, name) for name in defaults if getattr(self, name) != defaults[name]}
+        if idle:
+            raise PydanticCustomError("idle", "without effect", {"idle": idle, "under": under, "cure": cure})
+
+
+def locate(error: Any, options: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
+    """Find the keys that lead to a fault, and the section or list that holds each key.
+
+    The location that pydantic gives also names kinds of banks and of values; these are left out.
+    """
+    location: list[str] = []
+    within: list[Any] = []
+    value: Any = options
+    for part in error["loc"]:
+        if (isinstance(value, Mapping) and part in value) or (
+            isinstance(value, list) and isinstance(part, int)
+        ):
+            location.append(str(part))
+            within.append(value)
+            value = value[part]
+    return location, within
+
+
+def explain_value(error: Any, location: Iterable[str]) -> str:
+    """Tell a fault of a value, or of options without effect, in one line."""
+    key = ".".join(location)
+    if error["type"] == "idle":
+        return _explain_idle(**error["ctx"], at=f"{key}." if key else "")
+    return f"{key}={error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
+
+
+def _explain_idle(idle: Mapping[str, Any], under: str, cure: str, at: str) -> str:
+    given = ", ".join(f"{at}{name}={value!r}" for name, value in idle.items())
+    do, them = ("does", "it") if len(idle) == 1 else ("do", "them")
+    return f"{given} {do} nothing under {under.format(at=at)}: leave {them} out, or set {cure.format(at=at)}"

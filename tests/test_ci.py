@@ -1,0 +1,60 @@
+"""The workflow, `.ci/run` and the package's metadata tell the same."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+STEPS = {"lint", "test", "minimum", "package", "docs", "benchmarks"}
+
+
+def commands():
+    return [step["run"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "run" in step]
+
+
+def test_the_workflow_and_the_run_on_one_machine_have_the_same_steps():
+    in_workflow = {name for command in commands() for name in re.findall(r"bash \.ci/(\w+)", command)}
+    in_run = set(re.findall(r"^step (\w+)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE))
+    assert in_workflow == in_run == STEPS
+    assert all((ROOT / ".ci" / name).is_file() for name in STEPS)
+
+
+def test_every_python_of_the_classifiers_is_tested():
+    pythons = WORKFLOW["jobs"]["test"]["strategy"]["matrix"]["python"]
+    prefix = "Programming Language :: Python :: 3."
+    classified = [text.removeprefix(prefix) for text in PROJECT["classifiers"] if text.startswith(prefix)]
+    assert {f"3.{minor}" for minor in classified} <= set(pythons)
+    assert PROJECT["requires-python"] == f">={pythons[0]}"
+
+
+def test_actions_are_pinned_by_version_and_know_no_secrets():
+    used = [step["uses"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "uses" in step]
+    assert used
+    assert all(re.fullmatch(r"actions/[\w-]+@v\d+\.\d+\.\d+", action) for action in used)
+    assert "secrets" not in str(WORKFLOW)
+
+
+def test_the_oldest_versions_are_those_of_the_metadata():
+    script = ROOT / ".ci" / "minimum_versions.py"
+    found = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
+    pins = dict(line.split("==") for line in found.splitlines())
+    declared = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["baselines"]
+    assert len(pins) == len(declared)
+    for requirement in declared:
+        name, _, rest = requirement.partition(">=")
+        assert re.match(r"[\w.]+", rest).group() == pins[name]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".ci").iterdir()), ids=lambda path: path.name)
+def test_scripts_stop_at_the_first_failure(path):
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        assert text.startswith("#!/usr/bin/env bash\n")
+        assert "\nset -euo pipefail\n" in text
