@@ -29,7 +29,7 @@ def main() -> None:
         arguments.picture.parent.mkdir(parents=True, exist_ok=True)
         with Image.open(result.picture) as picture:
             picture.convert("RGB").save(arguments.picture, quality=88)
-    write_result(arguments.out, result.scores | {"seconds": result.summary["seconds"], "machine": machine()})
+    write_result(arguments.out, result.scores | {"seconds": result.summary.seconds, "machine": machine()})
 
 
 if __name__ == "__main__":

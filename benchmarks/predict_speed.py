@@ -28,7 +28,7 @@ def convolution_flops(segmenter: Segmenter) -> float:
     """Multiplications and additions of the convolutions that one image needs, bias left out."""
     bank = segmenter.bank_
     strides = {layer.parameters[-2]: layer.stride for layer in bank._trace.layers}
-    weights = bank.weights_used(segmenter._kept, 3)
+    weights = bank.weights_used(segmenter.classifier_.channels_, 3)
     return sum(
         2 * weight.size * (SIDE / strides[name]) ** 2
         for name, weight in weights.items()
@@ -66,8 +66,8 @@ def main() -> None:
 
     flops = {
         "convolutions": convolution_flops(segmenter),
-        "projection": 2.0 * SIDE**2 * n_channels * segmenter.kernels_.frequencies_.shape[1],
-        "classifier": 2.0 * SIDE**2 * segmenter.svm_.coef_.shape[1],
+        "projection": 2.0 * SIDE**2 * n_channels * segmenter.classifier_.kernels_.frequencies_.shape[1],
+        "classifier": 2.0 * SIDE**2 * segmenter.classifier_.svm_.coef_.shape[1],
     }
     segmenter.predict(images[1])
     ratios, seconds, rates = [], [], []
@@ -87,7 +87,7 @@ def main() -> None:
         "ratio_range": [min(ratios), max(ratios)],
         "seconds": statistics.median(seconds),
         "sgemm_gflops_per_second": statistics.median(rates) / 1e9,
-        "kept_channels_by_layer": segmenter.summary_["kept_channels"],
+        "kept_channels_by_layer": segmenter.summary_.kept_channels,
         "machine": machine(),
     }
     write_result(result_path(arguments, "predict_speed.json"), result)

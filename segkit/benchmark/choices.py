@@ -50,13 +50,13 @@ def choices(
     the feature space, figure 7.
     """
     summary = segmenter.summary_
-    kernels = summary["kernels"]
+    kernels = summary.kernels
     return {
         "bank": segmenter.bank_.label,
-        "kept_channels": summary["kept_channels"],
-        "n_channels": summary["n_channels"],
+        "kept_channels": summary.kept_channels,
+        "n_channels": summary.n_channels,
         "kernels": kernels,
-        "criterion": segmenter.kernels_.criterion,
+        "criterion": segmenter.classifier_.kernels_.criterion,
         "threshold": segmenter.threshold_,
         "words": explain_training(summary, segmenter.label_map_),
         "embedding": None if training is None else _embed(segmenter, kernels, training),
@@ -80,12 +80,12 @@ def _embed(
             for part in [drawn.of_image(index)]
         ]
     )
-    X = segmenter.kernels_.nonlinear_input(X)
+    X = segmenter.classifier_.kernels_.nonlinear_input(X)
     best = max(scored, key=lambda kernel: kernel["score"])
     worst = min(scored, key=lambda kernel: kernel["score"])
     return [
         {
-            "title": f"{rank} {CRITERIA[segmenter.kernels_.criterion]}, gamma = {kernel['gamma']:.3g}",
+            "title": f"{rank} {CRITERIA[segmenter.classifier_.kernels_.criterion]}, gamma = {kernel['gamma']:.3g}",
             "gamma": kernel["gamma"],
             "xy": _plane(X, drawn.label, kernel["gamma"]),
             "label": drawn.label.tolist(),

@@ -125,7 +125,8 @@ def train(
         int | None, typer.Option(help="Seed of every draw; the same seed gives the same model.")
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Say in words what was chosen, why, and what IoU to expect.")
+        bool,
+        typer.Option("--explain", help="Also explain the choices: channels, kernels, penalty, threshold."),
     ] = False,
     quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
@@ -147,11 +148,8 @@ def train(
     with progress_bars(quiet=quiet) as follow:
         segmenter.fit(dataset.images, dataset.masks, label_map=dataset.label_map, progress=follow)
     segmenter.save(output, embed_weights=settings.embeds_weights(segmenter.best_index_))
-    tell(describe_training(segmenter.summary_, segmenter.label_map_, choices=not explain))
-    if explain:
-        from segkit.segmentation.explain import explain_training
-
-        typer.echo("\n".join(explain_training(segmenter.summary_, segmenter.label_map_)))
+    summary, label_map = segmenter.summary_, segmenter.label_map_
+    (typer.echo if explain else tell)(describe_training(summary, label_map, dataset.stems, explain=explain))
     tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
@@ -338,8 +336,11 @@ def inspect(
     masks: Annotated[Path | None, typer.Argument(help="With a folder of images: its masks.")] = None,
     set_: LabelsOption = None,
     unlabelled: UnlabelledOption = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Of a model, also its options and the choices of its training.")
+    ] = False,
 ) -> None:
-    """Tell what a model is, or what is right and wrong with images and masks."""
+    """Show what a model is, or what is right and wrong with images and masks."""
     if masks is not None:
         from segkit.images import inspect_pairs
 
@@ -354,11 +355,12 @@ def inspect(
         )
     if path.is_dir():
         raise ConfigError(f"{path} is a folder: give its masks too, segkit inspect IMAGES MASKS")
-    from segkit.segmentation.model_file import read_model
+    from segkit.segmentation.model_file import read_model, upgrade
 
     header, _ = read_model(path)
     try:
-        typer.echo(describe_model(header))
+        upgrade(header, str(path))
+        typer.echo(describe_model(header, explain=explain))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, SegkitError):
             raise
@@ -384,7 +386,7 @@ def demo(
     tell = teller(quiet=quiet)
     with progress_bars(quiet=quiet) as follow:
         result = run_demo(output, seed=seed, progress=follow)
-    tell(describe_training(result.summary, result.label_map))
+    tell(describe_training(result.summary, result.label_map, result.stems))
     tell(describe_scores(result.scores))
     tell(f"Pictures: {result.picture}")
 

@@ -25,6 +25,7 @@ from segkit.images import (
 )
 from segkit.segmentation.folders import predict_folder
 from segkit.segmentation.segmenter import Segmenter
+from segkit.segmentation.summary import TrainingSummary
 
 N_TRAIN, N_TEST = 5, 10
 
@@ -35,8 +36,10 @@ class DemoResult:
 
     Parameters
     ----------
-    summary : dict
-        `Segmenter.summary_`.
+    summary : TrainingSummary
+        Summary of the training.
+    stems : list of str
+        Names of the training images.
     label_map : LabelMap
         Classes of the masks.
     scores : dict
@@ -45,7 +48,8 @@ class DemoResult:
         Test images beside truth, probability and prediction.
     """
 
-    summary: dict[str, Any]
+    summary: TrainingSummary
+    stems: list[str]
     label_map: LabelMap
     scores: dict[str, Any]
     picture: Path
@@ -101,7 +105,11 @@ def run_demo(output: Path, *, seed: int = 0, progress: Progress | None = None) -
     picture = output / "demo.png"
     _draw_panel(picture, images, truths, probabilities, guesses, stems, scores)
     return DemoResult(
-        segmenter.summary_, label_map, scores_to_dict(scores, stems, label_map) | {"notes": []}, picture
+        segmenter.summary_,
+        train.stems,
+        label_map,
+        scores_to_dict(scores, stems, label_map) | {"notes": []},
+        picture,
     )
 
 

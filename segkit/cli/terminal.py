@@ -1,9 +1,9 @@
-"""What the command line says, and how it shows that it is busy."""
+"""The output of the command line: progress, results and models in words."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -12,6 +12,7 @@ from segkit._common import count
 
 if TYPE_CHECKING:
     from segkit.images import LabelMap
+    from segkit.segmentation.summary import TrainingSummary
 
 Item = TypeVar("Item")
 # In a log, where bars cannot be drawn.
@@ -30,7 +31,7 @@ class progress_bars:  # noqa: N801
 
         console = Console(stderr=True)
         self._logs = not self._quiet and not console.is_terminal
-        self._told = time.monotonic()
+        self._told, self._depth = time.monotonic(), 0
         self._bars = Progress(console=console, transient=True, disable=self._quiet or self._logs)
         self._bars.start()
         return self._follow
@@ -41,15 +42,22 @@ class progress_bars:  # noqa: N801
     def _follow(self, items: Iterable[Item], description: str) -> Iterator[Item]:
         items = list(items)
         task = self._bars.add_task(description, total=len(items))
+        self._depth += 1
         began = False
-        for done, item in enumerate(items, start=1):
-            yield item
-            self._bars.advance(task)
-            due = time.monotonic() - self._told > SECONDS_BETWEEN_LINES
-            # what began in the log ends there
-            if self._logs and (due or (began and done == len(items))):
-                typer.echo(f"{description}: {done} of {len(items)}", err=True)
-                self._told, began = time.monotonic(), True
+        try:
+            for done, item in enumerate(items, start=1):
+                yield item
+                self._bars.advance(task)
+                due = time.monotonic() - self._told > SECONDS_BETWEEN_LINES
+                # a loop that began in the log ends there
+                if self._logs and (due or (began and done == len(items))):
+                    typer.echo(f"{description}: {done} of {len(items)}", err=True)
+                    self._told, began = time.monotonic(), True
+        finally:
+            self._depth -= 1
+            # the bar of a loop inside another one, such as the tiles of an image, makes room for the next
+            if self._depth:
+                self._bars.remove_task(task)
 
 
 def teller(*, quiet: bool) -> Callable[[str], None]:
@@ -63,40 +71,27 @@ def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__:
         typer.echo(f"note: {' '.join(str(message).split())}", err=True)
 
 
-def describe_training(summary: dict[str, Any], label_map: LabelMap, *, choices: bool = True) -> str:
-    """Say how training went, and what it chose unless that is said elsewhere; `summary` is `Segmenter.summary_`."""
-    from segkit.segmentation.explain import MOST_NAMES, chosen_bank, expected_iou
+def describe_training(
+    summary: TrainingSummary,
+    label_map: LabelMap,
+    names: Sequence[str] | None = None,
+    *,
+    explain: bool = False,
+) -> str:
+    """Say in three lines what was learnt from, which scores to expect and what to annotate next; explain the choices."""
+    from segkit.segmentation.explain import explain_training, tell_training
 
-    kept = summary["kept_channels"]
-    kernels = sorted(summary["kernels"], key=lambda kernel: -kernel["weight"])
-    shown = [f"{kernel['name']} {kernel['weight']:.3f}" for kernel in kernels[:MOST_NAMES]]
-    more = [f"and {len(kernels) - MOST_NAMES} more"] if len(kernels) > MOST_NAMES else []
-    chosen = [
-        *chosen_bank(summary),
-        f"Kept {sum(kept.values())} of {count(summary['n_channels'], 'channel')}: "
-        + ", ".join(f"{group} {number}" for group, number in kept.items()),
-        "Kernel weights: " + ", ".join([*shown, *more]),
-    ]
-    lines = [
-        f"Trained on {count(summary['n_images'], 'image')} in {sum(summary['seconds'].values()):.1f} s",
-        *(chosen if choices else []),
-        f"Training IoU: {summary['training_mean_iou']:.3f} ("
-        + ", ".join(
-            f"{name} {iou:.3f}" for name, iou in zip(label_map.names, summary["training_iou"], strict=True)
-        )
-        + ") on the pixels learnt from; it flatters, only other images tell",
-    ]
-    if choices and summary.get("held_out"):
-        lines.append(f"Mean IoU to expect: {expected_iou(summary)}")
-    return "\n".join(lines)
+    choices = explain_training(summary, label_map) if explain else []
+    return "\n".join([*tell_training(summary, label_map, names), *choices])
 
 
 def describe_scores(result: dict[str, Any]) -> str:
-    """Say the scores that `segkit.evaluation.folders.compare_folders` gave."""
-    low, high = result["interval"]
-    # of one file there is none
-    interval = f"95 % interval {low:.3f} to {high:.3f}, " if low < high else ""
-    lines = [f"Mean IoU {result['mean_iou']:.3f} ({interval}{count(result['n_images'], 'image')})"]
+    """Say the scores that `segkit.evaluation.compare_folders` gave."""
+    lines = [
+        f"Object IoU {_score(result['object_iou'], result['object_iou_interval'])}",
+        f"Object Dice {_score(result['object_dice'], result['object_dice_interval'])}",
+        f"Mean IoU over classes {_score(result['mean_iou'], result['interval'])}",
+    ]
     for entry in result["classes"]:
         undefined = (
             f", in neither mask of {count(entry['n_undefined'], 'image')}" if entry["n_undefined"] else ""
@@ -104,21 +99,24 @@ def describe_scores(result: dict[str, Any]) -> str:
         lines.append(
             f"  {entry['name']}: IoU {_score(entry['iou'])}, Dice {_score(entry['dice'])}{undefined}"
         )
-    lines += result["notes"]
+    lines += [f"Scored on {count(result['n_images'], 'image')}.", *result["notes"]]
     return "\n".join(lines)
 
 
 def describe_benchmark(result: dict[str, Any]) -> str:
-    """Say the mean IoU of each method at each number of training images; `result` is results.json."""
+    """Say the scores of each method at each number of training images; `result` is results.json."""
     from segkit.report.summary import summarise
 
-    lines = []
-    for row in summarise(result["records"]):
-        low, high = row.interval
-        lines.append(
-            f"{row.method}, {count(row.n_train or 0, 'training image')}: mean IoU {row.mean_iou:.3f} "
-            f"({low:.3f} to {high:.3f}, {count(row.n_images, 'image')}, {count(row.n_seeds, 'seed')})"
+    lines = [
+        (
+            f"{row.method}, {count(row.n_train or 0, 'training image')}: "
+            f"object IoU {_score(row.object_iou, row.object_iou_interval)}, "
+            f"Dice {_score(row.object_dice, row.object_dice_interval)}, "
+            f"mean IoU over classes {_score(row.mean_iou, row.interval)}; "
+            f"{count(row.n_images, 'image')}, {count(row.n_seeds, 'seed')}"
         )
+        for row in summarise(result["records"])
+    ]
     failed: dict[str, list[str]] = {}
     for fault in result["failures"]:
         run = f"{fault['method']}, n={fault['n_train']}, seed {fault['seed']}"
@@ -129,23 +127,57 @@ def describe_benchmark(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def describe_model(header: dict[str, Any]) -> str:
-    """Say what the header of a model file holds."""
+def describe_model(header: dict[str, Any], *, explain: bool = False) -> str:
+    """Show the header of a model file as a table, and explain the choices of its training."""
     from segkit.images import LabelMap
+    from segkit.segmentation.explain import expected_scores, explain_training
+    from segkit.segmentation.summary import TrainingSummary
 
-    label_map = LabelMap.from_dict(header["label_map"])
-    bank = ", ".join(f"{key}={value}" for key, value in header["bank"].items())
-    versions = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
-    return "\n".join(
-        [
-            f"Format version {header['format_version']}, written with {versions}",
-            f"Bank: {bank}",
-            f"Images: {count(header['n_image_channels'], 'channel')}; {label_map.describe()}",
-            describe_training(header["summary"], label_map),
-            f"Training set: sha256 {header['summary']['training_set_sha256']}",
-        ]
-    )
+    label_map, versions = LabelMap.from_dict(header["label_map"]), header["versions"]
+    summary = TrainingSummary.from_dict(header["summary"])
+    n_channels = header["n_image_channels"]
+    kind = {1: "grey (1 channel)", 3: "3 channels, as RGB"}.get(n_channels, count(n_channels, "channel"))
+    rows = [
+        ("Classes", label_map.describe()),
+        ("Images", kind),
+        ("Learnt from", count(summary.n_images, "image")),
+        ("Scores", expected_scores(summary)),
+        ("Features", _name_bank(header["bank"])),
+        ("Written by", f"segkit {versions['segkit']}, model format {header['format_version']}"),
+    ]
+    if explain:
+        others = (f"{name} {version}" for name, version in versions.items() if name != "segkit")
+        rows += [("With", ", ".join(others)), ("Training set", f"sha256 {summary.training_set_sha256}")]
+        rows += [("Bank", option) for option in _bank_options(header["bank"])]
+        rows += [("", line) for line in explain_training(summary, label_map)]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
 
 
-def _score(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.3f}"
+def _name_bank(bank: dict[str, Any]) -> str:
+    """Name a stored bank: its kind or network, and the group it is averaged over."""
+    if bank["kind"] == "stacked":
+        name = ", ".join(_name_bank(part) for part in bank["banks"])
+    else:
+        name = bank.get("network", bank["kind"])
+    if "orbit" not in bank:
+        return name
+    turns = "turns and reflections" if bank["orbit"] == "d4" else f"{bank['orbit']} turns"
+    return f"{name}, averaged over {turns}"
+
+
+def _bank_options(bank: dict[str, Any]) -> list[str]:
+    """List the options of a stored bank, or of each bank of a stack, in a line."""
+    if bank["kind"] == "stacked":
+        return [line for part in bank["banks"] for line in _bank_options(part)]
+    options = [f"{name} {value}" for name, value in bank.items() if name != "kind" and value is not None]
+    return [f"{bank['kind']}: {', '.join(options) or 'no options'}"]
+
+
+def _score(value: float | None, interval: Sequence[float] | None = None) -> str:
+    """Write a score and its 95 % interval; a single image has none."""
+    if value is None:
+        return "undefined"
+    if interval is None or interval[0] == interval[1]:
+        return f"{value:.3f}"
+    return f"{value:.3f} (95 % interval {interval[0]:.3f} to {interval[1]:.3f})"

@@ -230,11 +230,17 @@ def compare_folders(
 
 
 def scores_to_dict(scores: Scores, stems: Sequence[str], label_map: LabelMap) -> dict[str, Any]:
-    """Scores as JSON-able numbers; None where a class is in neither truth nor prediction."""
+    """Give scores as JSON-able numbers; None where a class is in neither truth nor prediction."""
+    objects = {"iou": scores.object_iou, "dice": scores.object_dice}
     return {
         "n_images": len(stems),
         "mean_iou": scores.mean,
         "interval": list(scores.interval),
+        **{f"object_{name}": _mean_of_defined(values) for name, values in objects.items()},
+        **{
+            f"object_{name}_interval": None if interval is None else list(interval)
+            for name, interval in scores.object_intervals.items()
+        },
         "classes": [
             {
                 "value": value,
@@ -256,6 +262,7 @@ def scores_to_dict(scores: Scores, stems: Sequence[str], label_map: LabelMap) ->
             {
                 "stem": stem,
                 "mean_iou": float(scores.mean_iou[index]),
+                **{f"object_{name}": _or_none(values[index]) for name, values in objects.items()},
                 "iou": [_or_none(value) for value in scores.iou[index]],
                 "dice": [_or_none(value) for value in scores.dice[index]],
             }
@@ -271,6 +278,12 @@ def files_by_stem(folder: Path) -> dict[str, Path]:
     if faults:
         raise InputError("; ".join(faults[:10]))
     return found
+
+
+def _mean_of_defined(values: NDArray[np.float64]) -> float | None:
+    """Average the scores of images that have one."""
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if defined.size else None
 
 
 def _or_none(value: float) -> float | None:

@@ -33,12 +33,25 @@ class Scores:
         Mean over the classes of each image (eq. 8.1).
     interval : tuple of float
         95 % bootstrap interval, over images or clusters of them, of the mean of `mean_iou`.
+    object_intervals : dict of str to (tuple of float or None)
+        The same for the means of `object_iou` ("iou") and `object_dice` ("dice"); None where no image has objects.
     """
 
     iou: FloatArray
     dice: FloatArray
     mean_iou: FloatArray
     interval: tuple[float, float]
+    object_intervals: dict[str, tuple[float, float] | None]
+
+    @property
+    def object_iou(self) -> FloatArray:
+        """Mean IoU over all classes but the first, of each image; NaN without objects in truth and prediction."""
+        return object_mean(self.iou)
+
+    @property
+    def object_dice(self) -> FloatArray:
+        """Mean Dice over all classes but the first, of each image; NaN without objects in truth and prediction."""
+        return object_mean(self.dice)
 
     @property
     def mean(self) -> float:
@@ -123,7 +136,22 @@ def score_masks(
     iou, dice = iou_of(counts), dice_of(counts)
     mean_iou = np.nanmean(iou, axis=1)
     interval = bootstrap_interval(mean_iou, clusters, random_state=random_state)
-    return Scores(iou, dice, mean_iou, interval)
+    object_intervals = {
+        name: _interval_of_defined(object_mean(scores), clusters, random_state)
+        for name, scores in (("iou", iou), ("dice", dice))
+    }
+    return Scores(iou, dice, mean_iou, interval, object_intervals)
+
+
+def _interval_of_defined(
+    scores: FloatArray, clusters: ArrayLike | None, random_state: int
+) -> tuple[float, float] | None:
+    """Bootstrap the mean over the images that have a score."""
+    defined = ~np.isnan(scores)
+    if not defined.any():
+        return None
+    of_cluster = None if clusters is None else np.asarray(clusters)[defined]
+    return bootstrap_interval(scores[defined], of_cluster, random_state=random_state)
 
 
 def confusion(

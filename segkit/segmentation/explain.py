@@ -1,4 +1,4 @@
-"""What training chose and why, in sentences."""
+"""A training in sentences: three lines for everybody, and the choices with their reasons on request."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 
 from segkit._common import count
 from segkit.images import LabelMap
+from segkit.segmentation.summary import HeldOutScores, TrainingSummary
 
-# Groups of channels or kernels named at most where there may be dozens.
-MOST_NAMES = 6
-# An expected score from fewer images than this is called unreliable.
-FEW_TRAINING_IMAGES = 5
-# Where less of the images is annotated, the rest is likely to be harder.
-WHOLE = 0.9
-WHY_WEIGHTED = {
+# Groups of channels or kernels that are named where there may be dozens.
+_MOST_NAMES = 6
+# A score from fewer images than this is called unreliable.
+_FEW_IMAGES = 5
+# With a smaller annotated fraction the pixels without annotation are likely to be harder.
+_WHOLE = 0.9
+_CRITERIA = {
     "mmd": "the discrepancy (MMD) between the classes",
     "mmd_squared": "the squared discrepancy (MMD) between the classes, over pairs of pixels of different {regions}",
     "alignment": "the alignment with the labels",
@@ -24,132 +25,186 @@ WHY_WEIGHTED = {
 }
 
 
-def explain_training(summary: dict[str, Any], label_map: LabelMap) -> list[str]:
-    """Say in words what training chose and why.
+def tell_training(
+    summary: TrainingSummary, label_map: LabelMap, names: Sequence[str] | None = None
+) -> list[str]:
+    """Tell a training in three lines: what was learnt from, the scores to expect, and what to do next.
 
     Parameters
     ----------
-    summary : dict
-        `Segmenter.summary_`.
+    summary : TrainingSummary
+        Summary of the training.
+    label_map : LabelMap
+        Names of the classes.
+    names : sequence of str, optional
+        Names of the training images, in their order.
+
+    Returns
+    -------
+    list of str
+        Three lines.
+    """
+    return [_learnt_from(summary, label_map), expected_scores(summary), _next_step(summary, names)]
+
+
+def explain_training(summary: TrainingSummary, label_map: LabelMap) -> list[str]:
+    """Explain the choices of a training, with their reasons.
+
+    Parameters
+    ----------
+    summary : TrainingSummary
+        Summary of the training.
     label_map : LabelMap
         Names of the classes.
 
     Returns
     -------
     list of str
-        Sentences on the bank (of several), channels, kernels, penalty, threshold and the mean IoU to expect.
+        Sentences on the bank (of several), channels, kernels, penalty, threshold, small regions, and the IoU on the
+        training pixels.
     """
-    held_out = summary.get("held_out")
-    lines = [*chosen_bank(summary), _channels(summary), _kernels(summary)]
-    small = _small_regions(summary.get("least_areas", ()), label_map.names)
-    if held_out is None:
+    lines = [*_chosen_bank(summary), _channels(summary), _kernels(summary)]
+    if summary.held_out is None:
         lines.append(
-            "Nothing could be held out: penalty, threshold and probabilities are not adapted to the images, and "
-            "how well the model does elsewhere is unknown. Annotate one more image."
+            "Nothing could be held out, so penalty, threshold and probabilities are not adapted to the images."
         )
-        return lines + small
-    if summary["lambda"] is not None:
-        lines.append(_penalty(summary))
-    if label_map.n_classes == 2 and (summary["threshold"] or summary.get("otsu_weight")):
-        lines.append(_threshold(summary, label_map.names[1], held_out["regions"]))
-    lines += small
-    lines.append(f"Mean IoU to expect on other images: {expected_iou(summary)}.")
-    return lines
+    else:
+        if summary.penalty is not None:
+            lines.append(_penalty(summary, summary.held_out))
+        if label_map.n_classes == 2 and (summary.threshold or summary.otsu_weight):
+            lines.append(_threshold(summary, label_map.names[1], summary.held_out.regions))
+    return [*lines, *_small_regions(summary.least_areas, label_map.names), _training_iou(summary, label_map)]
 
 
-def expected_iou(summary: dict[str, Any]) -> str:
-    """Say the mean IoU of held-out images or blocks, with its interval."""
-    held_out, annotated = summary["held_out"], summary.get("annotated", 1)
-    n, value, interval = held_out["n_regions"], f"{held_out['mean_iou']:.3f}", held_out["interval"]
-    pixels, bound = "", ""
-    if annotated < WHOLE:
-        pixels = f" (only annotated pixels count, {max(100 * annotated, 0.1):.2g} % of all)"
-        bound = "less than "
-    if held_out["regions"] == "blocks":
+def expected_scores(summary: TrainingSummary) -> str:
+    """Say which scores to expect on other images, and how sure that is."""
+    held_out = summary.held_out
+    if held_out is None:
+        return "How well it will do on other images is unknown: nothing could be held out to test it."
+    notes = []
+    if summary.annotated < _WHOLE:
+        notes.append(
+            f"only annotated pixels count, {max(100 * summary.annotated, 0.1):.2g} % of all; the others are probably harder"
+        )
+    if held_out.regions == "blocks":
+        notes.append("other images will probably do worse")
         return (
-            f"less than {value}, which is what blocks of the one image reached, each held out in turn{pixels}"
+            f"How well it will do on other images is unknown: with one image, only parts of it could be held out. "
+            f"They reached {_scores(held_out)} ({'; '.join(notes)})."
         )
-    span = "" if interval is None else f" (95 % interval {interval[0]:.3f} to {interval[1]:.3f})"
-    images = "1 training image" if n == 1 else f"{n} training images, each"
-    few = "; too few to rely on" if n < FEW_TRAINING_IMAGES else ""
-    best = (
-        f"; the best of {len(banks)} banks, so a little too high"
-        if (banks := held_out.get("by_bank"))
-        else ""
+    n = held_out.n_regions
+    if n < _FEW_IMAGES:
+        notes.append(f"measured on {count(n, 'image')} only, too few to rely on")
+    else:
+        notes.append(f"measured on the {n} training images, each held out in turn")
+    if held_out.by_bank:
+        notes.append(f"the best of {len(held_out.by_bank)} banks, so a little too high")
+    return f"On other images expect {_scores(held_out)} ({'; '.join(notes)})."
+
+
+def _learnt_from(summary: TrainingSummary, label_map: LabelMap) -> str:
+    part = (
+        "every pixel annotated"
+        if summary.annotated >= 1
+        else f"{max(100 * summary.annotated, 0.1):.2g} % of the pixels annotated"
     )
     return (
-        f"{bound}{value}{span}, from {images} judged by classifiers that had not seen it{pixels}{few}{best}"
+        f"Learnt {_listed(label_map.names)} from {count(summary.n_images, 'image')}, {part}, "
+        f"in {sum(summary.seconds.values()):.0f} s."
     )
 
 
-def chosen_bank(summary: dict[str, Any]) -> list[str]:
-    """Say in a sentence which of several banks was chosen; nothing of a single one."""
-    if (n_banks := summary.get("n_banks", 1)) == 1:
+def _scores(held_out: HeldOutScores) -> str:
+    """Name the scores, objects first; models of earlier formats have the mean IoU alone."""
+    mean = f"mean IoU over classes {_with_interval(held_out.mean_iou, held_out.interval)}"
+    if held_out.object_iou is None or held_out.object_dice is None:
+        return mean
+    iou = _with_interval(held_out.object_iou, held_out.object_iou_interval)
+    dice = _with_interval(held_out.object_dice, held_out.object_dice_interval)
+    return f"object IoU {iou}, Dice {dice}, {mean}"
+
+
+def _with_interval(value: float, interval: Sequence[float] | None) -> str:
+    return f"{value:.2f}" + (
+        "" if interval is None else f" (95 % interval {interval[0]:.2f} to {interval[1]:.2f})"
+    )
+
+
+def _next_step(summary: TrainingSummary, names: Sequence[str] | None) -> str:
+    """Say which kind of image to annotate next, by the held-out scores of the training images."""
+    held_out = summary.held_out
+    scored = [] if held_out is None else [entry for entry in held_out.scores if entry["image"] is not None]
+    if summary.n_images == 1:
+        return (
+            "Next: annotate a second image, as unlike this one as your images are; "
+            "then segkit can tell how well other images will do."
+        )
+    if len(scored) < 2:
+        return "Next: annotate one more image that shows every class, so that each can be held out in turn."
+    worst = min(scored, key=lambda entry: entry["mean_iou"])
+    name = f"training image {worst['image'] + 1}" if names is None else names[worst["image"]]
+    return f"Next: annotate another image like {name}: held out, it did worst, with a mean IoU of {worst['mean_iou']:.2f}."
+
+
+def _chosen_bank(summary: TrainingSummary) -> list[str]:
+    """Say which of several banks was chosen; nothing for a single one."""
+    if summary.n_banks == 1:
         return []
-    held_out = summary["held_out"] or {}
-    if not (banks := held_out.get("by_bank")):
-        return [
-            f"Bank: the first of {n_banks}: there are no two images to hold out that would tell which is better."
-        ]
+    if summary.held_out is None or not (banks := summary.held_out.by_bank):
+        return [f"Bank: the first of {summary.n_banks}. It takes two held-out images to compare them."]
     others = [
-        f"{bank['mean_iou']:.3f} of bank {place}, {bank['bank']}"
+        f"{bank['mean_iou']:.3f} for bank {place}, {bank['bank']}"
         for place, bank in enumerate(banks, start=1)
         if not bank["chosen"]
     ]
     [(place, best)] = [(place, bank) for place, bank in enumerate(banks, start=1) if bank["chosen"]]
     return [
-        f"Bank: {best['bank']} (bank {place} of {n_banks}), for its mean IoU over held-out images is the highest: "
+        f"Bank: {best['bank']} (bank {place} of {summary.n_banks}). Its mean IoU over held-out images is the highest: "
         f"{best['mean_iou']:.3f}, against {' and '.join(others)}."
     ]
 
 
-def _channels(summary: dict[str, Any]) -> str:
-    kept = summary["kept_channels"]
-    most = sorted(kept.items(), key=lambda item: -item[1])[:MOST_NAMES]
+def _channels(summary: TrainingSummary) -> str:
+    kept = summary.kept_channels
+    most = sorted(kept.items(), key=lambda item: -item[1])[:_MOST_NAMES]
+    regions = _regions(summary)
     why = {
-        "ConditionalCovarianceSelector": ", those that together predict the class best",
-        "MMDSelector": f", those that tell the classes apart from {_regions(summary)[:-1]} to {_regions(summary)[:-1]}",
-    }.get(summary["selector"], "")
+        "ConditionalCovarianceSelector": " They predict the class best together.",
+        "MMDSelector": f" They differ most between the classes, consistently from {regions[:-1]} to {regions[:-1]}.",
+    }.get(summary.selector, "")
     return (
-        f"Channels: {sum(kept.values())} of {summary['n_channels']} were kept{why}. "
-        f"Most come from {', '.join(f'{group} ({number})' for group, number in most)}."
+        f"Channels: {sum(kept.values())} of {summary.n_channels} kept.{why} "
+        f"Most are from {', '.join(f'{group} ({number})' for group, number in most)}."
     )
 
 
-def _kernels(summary: dict[str, Any]) -> str:
-    linear = [kernel for kernel in summary["kernels"] if kernel["kind"] == "linear"]
-    others = [kernel for kernel in summary["kernels"] if kernel["kind"] != "linear"]
+def _kernels(summary: TrainingSummary) -> str:
+    linear = [kernel for kernel in summary.kernels if kernel["kind"] == "linear"]
+    others = [kernel for kernel in summary.kernels if kernel["kind"] != "linear"]
     parts = []
     if linear:
-        parts.append(
-            f"{_percent(linear)} of the weight is on kernels that are linear in the channels, most of it on "
-            f"{_heaviest(linear)}"
-        )
+        parts.append(f"{_percent(linear)} of the weight on linear kernels, most on {_heaviest(linear)}")
     if others:
-        start = (
-            "the rest is on Gaussians of some of them"
-            if linear
-            else "the weight is on kernels of all channels"
-        )
-        parts.append(f"{start}, most of it on {_heaviest(others)}")
-    why = WHY_WEIGHTED[summary["criterion"]].format(regions=_regions(summary))
-    return f"Kernels: {'; '.join(parts)}. Weights follow {why}."
+        start = "the rest on Gaussian kernels" if linear else "the weight on kernels of all channels"
+        parts.append(f"{start}, most on {_heaviest(others)}")
+    why = _CRITERIA[summary.criterion].format(regions=_regions(summary))
+    return f"Kernels: {'; '.join(parts)}. The weights follow {why}."
 
 
-def _regions(summary: dict[str, Any]) -> str:
-    return "images" if summary["n_images"] > 1 else "blocks"
+def _regions(summary: TrainingSummary) -> str:
+    return "images" if summary.n_images > 1 else "blocks"
 
 
 def _heaviest(kernels: list[dict[str, Any]]) -> str:
-    heaviest = sorted(kernels, key=lambda kernel: -kernel["weight"])[:MOST_NAMES]
+    heaviest = sorted(kernels, key=lambda kernel: -kernel["weight"])[:_MOST_NAMES]
     return ", ".join(
         f"{kernel['name'].removeprefix('linear ')} ({_percent([kernel])})" for kernel in heaviest
     )
 
 
 def _percent(kernels: list[dict[str, Any]]) -> str:
-    share = sum(kernel["weight"] for kernel in kernels)
-    return f"{100 * share:.0f} %" if share >= 0.005 else "less than 1 %"
+    fraction = sum(kernel["weight"] for kernel in kernels)
+    return f"{100 * fraction:.0f} %" if fraction >= 0.005 else "less than 1 %"
 
 
 def _small_regions(least: Sequence[Sequence[float]], names: tuple[str, ...]) -> list[str]:
@@ -157,48 +212,58 @@ def _small_regions(least: Sequence[Sequence[float]], names: tuple[str, ...]) -> 
     limits = {name: ceil(whole) for name, (whole, _) in zip(names, least, strict=False) if whole > 1}
     if not limits:
         return []
-    told = ", ".join(f"{limit} px of {name}" for name, limit in limits.items())
+    told = ", ".join(f"{limit} pixels of {name}" for name, limit in limits.items())
     return [
-        f"Small regions: those of less than {told} are given to the class around them; the masks show none so small."
+        f"Small regions: fewer than {told} are given to the class around them. The masks show none so small."
     ]
 
 
-def _penalty(summary: dict[str, Any]) -> str:
-    held_out, chosen = summary["held_out"], summary["lambda"]
-    what = "image" if held_out["regions"] == "images" else "block of the image"
-    start = f"Penalty: lambda = {chosen:g}"
-    if len(held_out["by_lambda"]) == 1:
+def _penalty(summary: TrainingSummary, held_out: HeldOutScores) -> str:
+    start = f"Penalty: lambda = {summary.penalty:g}"
+    if len(held_out.by_lambda) == 1:
         return f"{start}, as given."
-    n_images, usual = count(summary["n_images"], "image"), held_out["usual"]
-    rank = f"of those tried the nearest to what is usual for {n_images}"
-    tried = ", ".join(f"{value}: {iou:.3f}" for value, iou in held_out["by_lambda"].items())
-    scores = f"mean IoU on each {what}, held out in turn: {tried}"
-    if held_out["n_regions"] == 1:
-        return f"{start}, {rank}: what a single held-out {what} says may be chance ({scores})."
-    if chosen == usual:
-        return f"{start}, {rank}: none does better beyond chance ({scores})."
+    what = "image" if held_out.regions == "images" else "block of the image"
+    images = count(summary.n_images, "image")
+    tried = ", ".join(f"{value}: {iou:.3f}" for value, iou in held_out.by_lambda.items())
+    scores = f"Mean IoU by penalty, each {what} held out in turn: {tried}."
+    if held_out.n_regions == 1:
+        return f"{start}, the usual one for {images}. A single held-out {what} says too little to change it. {scores}"
+    if held_out.usual is None or summary.penalty == held_out.usual:
+        return f"{start}, the usual one for {images}. No other is significantly better. {scores}"
     return (
-        f"{start}, because {usual:g}, {rank}, does worse than the best beyond chance; of those that do not, it is the "
-        f"nearest to that ({scores})."
+        f"{start}. The usual penalty for {images}, {held_out.usual:g}, is significantly worse than the best; this is the "
+        f"closest one that is not. {scores}"
     )
 
 
-def _threshold(summary: dict[str, Any], name: str, regions: str) -> str:
-    threshold, own = summary["threshold"], summary.get("otsu_weight", 0)
+def _threshold(summary: TrainingSummary, name: str, regions: str) -> str:
+    threshold = summary.threshold
     side = "as much" if threshold == 0 else "more" if threshold < 0 else "less"
-    reason = (
-        "held-out IoU is higher there"
-        if summary.get("threshold_rule") == "iou"
-        else f"it is the mean of the thresholds at which, of each of the held-out {regions}, as much is called {name} "
-        "as is annotated so"
-    )
+    if summary.threshold_rule == "iou":
+        reason = "The IoU of held-out pixels is highest there."
+    else:
+        reason = f"There, on average over held-out {regions}, as many pixels are called {name} as are annotated so."
     text = (
         f"Threshold: {threshold:+.2f} in units of the margin, so {side} is called {name} "
-        f"{'as' if threshold == 0 else 'than'} by the sign of the decision: {reason}."
+        f"{'as' if threshold == 0 else 'than'} by the sign of the decision. {reason}"
     )
-    if not own:
+    if not summary.otsu_weight:
         return text
-    return (
-        f"{text} Each image moves it {100 * own:.0f} % of the way to the value that parts its own decisions best (Otsu's), "
-        f"less the more training images there are."
+    moved = f"{100 * summary.otsu_weight:.0f} %"
+    return f"{text} Each image moves it {moved} of the way to Otsu's threshold of its own decisions."
+
+
+def _training_iou(summary: TrainingSummary, label_map: LabelMap) -> str:
+    of_classes = ", ".join(
+        f"{name} {iou:.3f}" for name, iou in zip(label_map.names, summary.training_iou, strict=True)
     )
+    return (
+        f"On the training pixels: mean IoU {summary.training_mean_iou:.3f} ({of_classes}). "
+        "Training pixels flatter; only held-out images tell."
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Join names with commas and a last "and"."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

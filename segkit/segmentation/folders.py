@@ -166,7 +166,7 @@ def _plan(
     if faults:
         more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
         raise InputError("; ".join(faults[:5]) + more)
-    _warn_of_other_scale(peaks, getattr(segmenter, "summary_", {}).get("peaks"))
+    _warn_of_other_scale(peaks, getattr(getattr(segmenter, "summary_", None), "peaks", None))
     return jobs
 
 

@@ -23,7 +23,7 @@ from segkit._common import FloatArray, Progress
 from segkit._threads import in_threads
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
-from segkit.evaluation.metrics import confusion, dice_of, iou_of
+from segkit.evaluation.metrics import confusion, dice_of, iou_of, object_mean
 from segkit.features import FilterBank
 from segkit.features.normalised import NormalisedBank
 from segkit.images.sampling import PixelSample, assign_folds, pixel_groups
@@ -187,7 +187,11 @@ class HeldOut:
         self, scores: NDArray[np.float64], chosen: int, scored: list[dict[str, Any]]
     ) -> HeldOutScores:
         means = scores.mean(axis=1)
-        objects = {name: [_mean_defined(entry[name][1:]) for entry in scored] for name in ("iou", "dice")}
+        # None, an undefined score, becomes NaN
+        objects = {
+            name: object_mean(np.array([entry[name] for entry in scored], dtype=np.float64))
+            for name in ("iou", "dice")
+        }
         return HeldOutScores(
             regions="blocks" if self._by_block else "images",
             n_regions=scores.shape[1],
@@ -196,10 +200,10 @@ class HeldOut:
             by_lambda={f"{value:g}": float(mean) for value, mean in zip(self.penalties, means, strict=True)},
             usual=float(usual_penalty(self.penalties, self.n_images)),
             scores=scored,
-            object_iou=_mean_defined(objects["iou"]),
-            object_dice=_mean_defined(objects["dice"]),
-            object_iou_interval=_interval(_defined(objects["iou"])),
-            object_dice_interval=_interval(_defined(objects["dice"])),
+            object_iou=_mean_of_defined(objects["iou"]),
+            object_dice=_mean_of_defined(objects["dice"]),
+            object_iou_interval=_interval(objects["iou"][~np.isnan(objects["iou"])]),
+            object_dice_interval=_interval(objects["dice"][~np.isnan(objects["dice"])]),
         )
 
 
@@ -417,10 +421,7 @@ def _or_none(values: NDArray[np.float64]) -> list[float | None]:
     return [None if np.isnan(value) else float(value) for value in values]
 
 
-def _defined(values: Sequence[float | None]) -> NDArray[np.float64]:
-    return np.array([value for value in values if value is not None])
-
-
-def _mean_defined(values: Sequence[float | None]) -> float | None:
-    found = _defined(values)
-    return float(found.mean()) if found.size else None
+def _mean_of_defined(values: NDArray[np.float64]) -> float | None:
+    """Average the scores of regions that have one."""
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if defined.size else None

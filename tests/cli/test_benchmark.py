@@ -46,7 +46,7 @@ def test_a_benchmark_writes_results_and_a_report(folder, tmp_path, monkeypatch, 
     assert "left out: 9 training images asked for, but of 6 only 4 are left beside the test images" in told
     result = json.loads((tmp_path / "out" / "results.json").read_text())
     mean = np.mean([record["mean_iou"] for record in result["records"] if record["n_train"] == 2])
-    assert f"forest, 2 training images: mean IoU {mean:.3f}" in told
+    assert f"mean IoU over classes {mean:.3f} (" in told
     assert "<html" in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert (tmp_path / "out" / "results.csv").exists()
     assert f"<h1>{tmp_path.name}/out</h1>" in page_of(tmp_path / "out")
@@ -62,7 +62,7 @@ def test_a_benchmark_writes_results_and_a_report(folder, tmp_path, monkeypatch, 
     assert run(monkeypatch, *arguments[:5], *broken, *weights) == 1
     said = capsys.readouterr()
     assert "fcn-n01-seed0 failed: weights none.npz: no such file" in said.err
-    assert "forest, 1 training image: mean IoU" in said.out
+    assert "forest, 1 training image: object IoU" in said.out
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_evaluation_writes_a_report(folder, tmp_path, monkeypatch, capsys):
     told = capsys.readouterr().out
     assert f"Report: {tmp_path / 'report' / 'index.html'}" in told
     page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
-    mean = told.split("Mean IoU ")[1][:5]
+    mean = told.split("Mean IoU over classes ")[1][:5]
     assert mean in page
     assert page.count("data:image/") >= 3
     table = tmp_path / "report" / "scores.csv"

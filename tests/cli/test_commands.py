@@ -10,6 +10,7 @@ import tifffile
 from PIL import Image
 from safetensors.numpy import save_file
 
+from segkit import __version__
 from segkit.cli import commands as cli
 from segkit.images import read_mask, write_image, write_mask
 from segkit.segmentation.model_file import FORMAT_VERSION, read_model
@@ -68,21 +69,25 @@ def files_below(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def test_train_tells_what_was_chosen(folder, segkit):
+def test_train_says_three_lines_and_where_the_model_is(folder, segkit):
     code, out, _ = segkit(
         "train", folder / "images", folder / "masks", "-o", folder / "m.segkit", *FAST, "--seed", 3
     )
     assert code == 0
+    meaning, learnt, expected, following, where = out.splitlines()
+    assert meaning == "masks hold 0 and 255: read as background and foreground"
+    assert learnt.startswith("Learnt background and foreground from 3 images, every pixel annotated, in ")
+    scores = read_model(folder / "m.segkit")[0]["summary"]["held_out"]
     for text in (
-        "masks hold 0 and 255: read as background and foreground",
-        "Trained on 3 images in",
-        "Kept 6 of 7 channels: order",
-        "Kernel weights: linear order ",
-        "Training IoU: ",
-        "Mean IoU to expect: ",
-        "m.segkit (0.0 MB)",
+        f"object IoU {scores['object_iou']:.2f} (95 % interval ",
+        f"Dice {scores['object_dice']:.2f} (95 %",
     ):
-        assert text in out
+        assert text in expected
+    worst = min(scores["scores"], key=lambda entry: entry["mean_iou"])
+    name = ["a/one", "b/drei-ü", "b/two"][worst["image"]]
+    assert following.startswith(f"Next: annotate another image like {name}: held out, it did worst")
+    assert where.startswith(f"Model: {folder / 'm.segkit'} (")
+    assert not any(word in out for word in ("kernel", "channel", "lambda", "penalty"))
 
 
 @pytest.mark.parametrize("embed", [True, False])
@@ -94,11 +99,11 @@ def test_the_chosen_bank_says_whether_its_weights_are_stored(folder, segkit, emb
     ]
     code, out, err = segkit(
         *("train", folder / "images", folder / "masks", "-o", folder / "m.segkit"),
-        *("--set", f"bank={json.dumps(banks)}", *FAST[4:]),
+        *("--set", f"bank={json.dumps(banks)}", *FAST[4:], "--explain"),
     )
     assert code == 0, err
     assert (
-        "Bank: squeezenet1_0 to conv1 (bank 1 of 2), for its mean IoU over held-out images is the highest: "
+        "Bank: squeezenet1_0 to conv1 (bank 1 of 2). Its mean IoU over held-out images is the highest: "
         in out
     )
     assert any(name.startswith("weights.") for name in read_model(folder / "m.segkit")[1]) == embed
@@ -125,7 +130,9 @@ def test_main_job_from_train_to_scores(folder, model, segkit):
     code, out, _ = segkit("evaluate", folder / "out", folder / "masks", "--json", folder / "s.json")
     assert code == 0
     scores = json.loads((folder / "s.json").read_text())
-    assert f"Mean IoU {scores['mean_iou']:.3f} (" in out
+    assert f"Mean IoU over classes {scores['mean_iou']:.3f} " in out
+    assert f"Object IoU {scores['object_iou']:.3f}" in out
+    assert f"Object Dice {scores['object_dice']:.3f}" in out
     assert "no firm estimate" in out
     assert scores["mean_iou"] > 0.8
 
@@ -151,21 +158,16 @@ def test_explain_says_in_words_what_was_chosen_and_why(folder, segkit):
         "train", folder / "images", folder / "masks", "-o", folder / "m.segkit", "--explain", *FAST
     )
     assert status == 0
-    words = " ".join(text.split())
-    assert words.startswith("masks hold 0 and 255: read as background and foreground Trained on 3 images in ")
-    assert words.count("Mean IoU to expect") == 1
-    assert "Kernel weights:" not in words
-    assert "those that tell the classes apart from image to image" in words
-    assert re.search(
-        r"Penalty: lambda = \S+ .+ beyond chance.* \(mean IoU on each image, held out in turn", words
+    lines = text.splitlines()
+    assert lines[1].startswith("Learnt background and foreground from 3 images")
+    assert lines[4].startswith(
+        "Channels: 6 of 7 kept. They differ most between the classes, consistently from image"
     )
-    expected = re.search(
-        r"Mean IoU to expect on other images: (\d\.\d+) \(95 % interval (\d\.\d+) to (\d\.\d+)\)", words
+    assert lines[5].startswith("Kernels: ")
+    assert re.match(
+        r"Penalty: lambda = \S+, the usual one for 3 images\. No other is significantly better", lines[6]
     )
-    value, low, high = map(float, expected.groups())
-    assert low <= value <= high
-    model = read_model(folder / "m.segkit")[0]
-    assert value == round(model["summary"]["held_out"]["mean_iou"], 3)
+    assert any(line.startswith("On the training pixels: mean IoU 0.") for line in lines)
 
 
 def test_quiet_says_nothing(folder, segkit):
@@ -182,12 +184,19 @@ def test_quiet_says_nothing(folder, segkit):
 def test_inspect_model_and_folders(folder, model, segkit):
     code, out, _ = segkit("inspect", model)
     assert code == 0
+    assert out.splitlines()[1] == "Images       grey (1 channel)"
     for text in (
-        f"Format version {FORMAT_VERSION}",
-        "kind=modules",
-        "Images: 1 channel; masks hold 0 and 255",
-        "Training set: sha256",
+        "Classes      masks hold 0 and 255",
+        "Learnt from  3 images",
+        "Features     modules",
+        "object IoU ",
     ):
+        assert text in out
+    assert f"Written by   segkit {__version__}, model format {FORMAT_VERSION}" in out
+    assert "{" not in out
+    code, out, _ = segkit("inspect", model, "--explain")
+    assert code == 0
+    for text in ("Training set  sha256 ", "modules: modules [", "Channels: 6 of 7 kept", "Penalty: lambda"):
         assert text in out
     code, out, _ = segkit("inspect", folder / "images", folder / "masks")
     assert code == 0
@@ -390,7 +399,7 @@ def test_demo_makes_pictures_and_a_score(tmp_path, segkit, monkeypatch):
     )
     code, out, err = segkit("demo", "-o", tmp_path / "demo")
     assert code == 0, err
-    assert "Mean IoU 0." in out
+    assert "Mean IoU over classes 0." in out
     with Image.open(tmp_path / "demo" / "demo.png") as panel:
         assert panel.width > 800
     assert {"test/images/04.png", "train/masks/01.png", "predictions/overlay/03.png", "model.segkit"} <= set(

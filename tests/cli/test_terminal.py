@@ -52,6 +52,35 @@ def test_runs_that_fail_alike_are_told_once():
 
 
 def test_one_file_gives_no_interval():
-    scores = {"mean_iou": 0.5, "interval": [0.4, 0.6], "n_images": 3, "classes": [], "notes": []}
-    assert describe_scores(scores) == "Mean IoU 0.500 (95 % interval 0.400 to 0.600, 3 images)"
-    assert describe_scores(scores | {"interval": [0.5, 0.5]}) == "Mean IoU 0.500 (3 images)"
+    scores = {
+        "mean_iou": 0.5,
+        "interval": [0.4, 0.6],
+        "object_iou": 0.3,
+        "object_iou_interval": [0.2, 0.4],
+        "object_dice": None,
+        "object_dice_interval": None,
+        "n_images": 3,
+        "classes": [],
+        "notes": [],
+    }
+    assert describe_scores(scores).splitlines() == [
+        "Object IoU 0.300 (95 % interval 0.200 to 0.400)",
+        "Object Dice undefined",
+        "Mean IoU over classes 0.500 (95 % interval 0.400 to 0.600)",
+        "Scored on 3 images.",
+    ]
+    assert "Mean IoU over classes 0.500\n" in describe_scores(scores | {"interval": [0.5, 0.5]})
+
+
+@pytest.mark.parametrize("logs", [True, False])
+def test_progress_within_progress(capsys, monkeypatch, logs):
+    """The tiles of each image are followed, and their bars make room for the next image's."""
+    monkeypatch.setattr(segkit.cli.terminal, "SECONDS_BETWEEN_LINES", -1 if logs else 1000)
+    with progress_bars(quiet=False) as follow:
+        bars = follow.__self__._bars
+        for _ in follow("ab", "Segmenting"):
+            assert list(follow(range(2), "Tiles")) == [0, 1]
+            assert [task.description for task in bars.tasks] == ["Segmenting"]
+    lines = capsys.readouterr().err.splitlines()
+    tiles = ["Tiles: 1 of 2", "Tiles: 2 of 2"]
+    assert lines == ([*tiles, "Segmenting: 1 of 2", *tiles, "Segmenting: 2 of 2"] if logs else [])

@@ -1,10 +1,32 @@
+from dataclasses import replace
+
 import pytest
 
 from segkit.images import LabelMap
-from segkit.segmentation.explain import expected_iou, explain_training
+from segkit.segmentation.explain import expected_scores, explain_training, tell_training
+from segkit.segmentation.summary import HeldOutScores, TrainingSummary
 
 LABELS = LabelMap((0, 255), ("background", "lesion"), None)
-IMAGES = {"regions": "images", "n_regions": 5, "mean_iou": 0.71, "interval": [0.6, 0.8], "usual": 1e-3}
+
+
+def region(image, mean_iou):
+    return {"image": image, "mean_iou": mean_iou, "iou": [0.9, 0.6], "dice": [0.95, 0.75]}
+
+
+HELD_OUT = HeldOutScores(
+    "images",
+    5,
+    0.71,
+    interval=[0.6, 0.8],
+    by_lambda={"0.01": 0.7, "0.001": 0.71},
+    usual=1e-3,
+    scores=[region(index, 0.5 + (index - 3) ** 2 / 100) for index in range(5)],
+    object_iou=0.62,
+    object_dice=0.75,
+    object_iou_interval=[0.5, 0.7],
+    object_dice_interval=[0.66, 0.84],
+)
+BLOCKS = replace(HELD_OUT, regions="blocks", n_regions=4, scores=[region(None, 0.5)] * 4)
 
 
 def kernel(name, weight, gamma=None):
@@ -12,60 +34,139 @@ def kernel(name, weight, gamma=None):
 
 
 def summary(**changes):
-    return {
-        "selector": "MMDSelector",
-        "criterion": "mmd_squared",
+    options = {
         "n_images": 5,
         "n_channels": 90,
         "kept_channels": {"a": 3, "b": 7},
         "kernels": [kernel("linear a", 0.25), kernel("linear b", 0.5), kernel("gaussian gamma=1", 0.25, 1.0)],
-        "lambda": 1e-3,
+        "training_iou": [0.95, 0.8],
+        "training_mean_iou": 0.875,
+        "seconds": {"select": 1.4, "train": 2.2},
+        "training_set_sha256": "0",
+        "selector": "MMDSelector",
+        "criterion": "mmd_squared",
+        "penalty": 1e-3,
         "threshold": -0.25,
         "threshold_rule": "quantile",
-        "held_out": IMAGES | {"by_lambda": {"0.01": 0.7, "0.001": 0.71}},
-    } | changes
+        "held_out": HELD_OUT,
+    }
+    return TrainingSummary(**options | changes)
 
 
-def test_channels_kernels_penalty_threshold_and_score_are_told():
-    channels, kernels, penalty, threshold, expected = explain_training(summary(), LABELS)
+def held_out(**changes):
+    return summary(held_out=replace(HELD_OUT, **changes))
+
+
+def test_three_lines_tell_a_training():
+    learnt, expected, following = tell_training(summary(), LABELS, ["p1", "p2", "p3", "p4", "p5"])
+    assert learnt == "Learnt background and lesion from 5 images, every pixel annotated, in 4 s."
+    assert expected == (
+        "On other images expect object IoU 0.62 (95 % interval 0.50 to 0.70), Dice 0.75 (95 % interval 0.66 to 0.84), "
+        "mean IoU over classes 0.71 (95 % interval 0.60 to 0.80) "
+        "(measured on the 5 training images, each held out in turn)."
+    )
+    assert following == (
+        "Next: annotate another image like p4: held out, it did worst, with a mean IoU of 0.50."
+    )
+
+
+def test_images_without_names_are_numbered():
+    assert "another image like training image 4:" in tell_training(summary(), LABELS)[2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"annotated": 0.031}, "3.1 % of the pixels annotated"),
+        ({"annotated": 1e-5}, "0.1 % of the pixels annotated"),
+        ({"n_images": 1}, "from 1 image, "),
+    ],
+)
+def test_what_was_learnt_from(changes, expected):
+    assert expected in tell_training(summary(**changes), LABELS)[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (held_out(n_regions=4), "(measured on 4 images only, too few to rely on)"),
+        (held_out(n_regions=1), "(measured on 1 image only, too few to rely on)"),
+        (held_out(interval=None), "mean IoU over classes 0.71 (measured on"),
+        (held_out(by_bank=[{}, {}]), "the best of 2 banks, so a little too high)"),
+        (
+            summary(annotated=0.02),
+            "(only annotated pixels count, 2 % of all; the others are probably harder;",
+        ),
+        (
+            summary(n_images=1, held_out=BLOCKS),
+            "is unknown: with one image, only parts of it could be held out",
+        ),
+        (summary(n_images=1, held_out=BLOCKS), "(other images will probably do worse)"),
+        (summary(held_out=None), "is unknown: nothing could be held out"),
+        # a model of an earlier format
+        (
+            held_out(object_iou=None),
+            "expect mean IoU over classes 0.71 (95 % interval 0.60 to 0.80) (measured",
+        ),
+    ],
+)
+def test_what_to_expect_and_how_sure_that_is(given, expected):
+    assert expected in expected_scores(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (summary(n_images=1, held_out=BLOCKS), "Next: annotate a second image, as unlike this one as"),
+        (summary(n_images=2, held_out=None), "Next: annotate one more image that shows every class"),
+        (held_out(scores=[region(1, 0.4)]), "Next: annotate one more image that shows every class"),
+        (held_out(scores=[]), "Next: annotate one more image that shows every class"),
+    ],
+)
+def test_what_to_annotate_where_images_cannot_be_compared(given, expected):
+    assert tell_training(given, LABELS)[2].startswith(expected)
+
+
+def test_choices_are_explained():
+    channels, kernels, penalty, threshold, training = explain_training(summary(), LABELS)
     assert channels == (
-        "Channels: 10 of 90 were kept, those that tell the classes apart from image to image. Most come from b (7), a (3)."
+        "Channels: 10 of 90 kept. They differ most between the classes, consistently from image to image. "
+        "Most are from b (7), a (3)."
     )
-    assert kernels.startswith(
-        "Kernels: 75 % of the weight is on kernels that are linear in the channels, most of it on b (50 %), a (25 %); "
-        "the rest is on Gaussians of some of them, most of it on gaussian gamma=1 (25 %)."
+    assert kernels == (
+        "Kernels: 75 % of the weight on linear kernels, most on b (50 %), a (25 %); the rest on Gaussian kernels, most on "
+        "gaussian gamma=1 (25 %). The weights follow the squared discrepancy (MMD) between the classes, over pairs of "
+        "pixels of different images."
     )
-    assert "pairs of pixels of different images" in kernels
     assert penalty == (
-        "Penalty: lambda = 0.001, of those tried the nearest to what is usual for 5 images: none does better beyond chance "
-        "(mean IoU on each image, held out in turn: 0.01: 0.700, 0.001: 0.710)."
+        "Penalty: lambda = 0.001, the usual one for 5 images. No other is significantly better. Mean IoU by penalty, each "
+        "image held out in turn: 0.01: 0.700, 0.001: 0.710."
     )
-    assert "-0.25 in units of the margin, so more is called lesion" in threshold
-    assert "of each of the held-out images, as much is called lesion as is annotated so" in threshold
-    assert (
-        "0.710 (95 % interval 0.600 to 0.800), from 5 training images, each judged by classifiers that had not seen it."
-        in expected
+    assert threshold == (
+        "Threshold: -0.25 in units of the margin, so more is called lesion than by the sign of the decision. There, on "
+        "average over held-out images, as many pixels are called lesion as are annotated so."
+    )
+    assert training.startswith(
+        "On the training pixels: mean IoU 0.875 (background 0.950, lesion 0.800). Training"
     )
 
 
-def test_of_several_banks_the_chosen_one_is_told():
+def test_the_chosen_of_several_banks_is_explained():
     banks = [
         {"bank": "a + b", "mean_iou": 0.7, "chosen": False},
         {"bank": "c", "mean_iou": 0.71, "chosen": True},
     ]
-    held_out = summary()["held_out"] | {"by_bank": banks}
-    lines = explain_training(summary(held_out=held_out, n_banks=2), LABELS)
-    assert lines[0] == (
-        "Bank: c (bank 2 of 2), for its mean IoU over held-out images is the highest: 0.710, against 0.700 of bank 1, a + b."
+    scores = replace(HELD_OUT, by_bank=banks)
+    assert explain_training(summary(held_out=scores, n_banks=2), LABELS)[0] == (
+        "Bank: c (bank 2 of 2). Its mean IoU over held-out images is the highest: 0.710, against 0.700 for bank 1, a + b."
     )
-    assert lines[-1].endswith("that had not seen it; the best of 2 banks, so a little too high.")
-    assert explain_training(summary(held_out=held_out), LABELS)[0].startswith("Channels")
+    assert explain_training(summary(held_out=scores), LABELS)[0].startswith("Channels")
 
 
-@pytest.mark.parametrize("held_out", [IMAGES | {"regions": "blocks", "by_lambda": {"0.001": 0.71}}, None])
-def test_without_two_images_nothing_told_the_banks_apart(held_out):
-    told = explain_training(summary(held_out=held_out, n_banks=3), LABELS)[0]
-    assert told.startswith("Bank: the first of 3: there are no two images to hold out")
+@pytest.mark.parametrize("scores", [BLOCKS, None])
+def test_without_two_images_nothing_told_the_banks_apart(scores):
+    told = explain_training(summary(held_out=scores, n_banks=3), LABELS)[0]
+    assert told == "Bank: the first of 3. It takes two held-out images to compare them."
 
 
 @pytest.mark.parametrize(
@@ -73,57 +174,50 @@ def test_without_two_images_nothing_told_the_banks_apart(held_out):
     [
         (
             1e-3,
-            {"n_regions": 1, "by_lambda": {"0.01": 0.7, "0.001": 0.71}},
-            "lambda = 0.001, of those tried the nearest to what is usual for 5 images: what a single held-out image says "
-            "may be chance (mean IoU on each image, held out in turn: 0.01: 0.700, 0.001: 0.710).",
-        ),
-        (
-            1 / 300,
-            {"usual": 1 / 300, "by_lambda": {"0.0333333": 0.7, "0.00333333": 0.71}},
-            "lambda = 0.00333333, of those tried the nearest to what is usual for 5 images: none does better beyond chance "
-            "(mean IoU on each image, held out in turn: 0.0333333: 0.700, 0.00333333: 0.710).",
+            {"n_regions": 1},
+            "lambda = 0.001, the usual one for 5 images. A single held-out image says too little to change it.",
         ),
         (
             0.01,
             {"by_lambda": {"0.1": 0.72, "0.01": 0.71, "0.001": 0.6}},
-            "lambda = 0.01, because 0.001, of those tried the nearest to what is usual for 5 images, does worse than the "
-            "best beyond chance; of those that do not, it is the nearest to that (mean IoU on each image, held out in "
-            "turn: 0.1: 0.720, 0.01: 0.710, 0.001: 0.600).",
+            "lambda = 0.01. The usual penalty for 5 images, 0.001, is significantly worse than the best; this is the "
+            "closest one that is not. Mean IoU by penalty, each image held out in turn: 0.1: 0.720, 0.01: 0.710, "
+            "0.001: 0.600.",
         ),
         (0.01, {"usual": 0.01, "by_lambda": {"0.01": 0.7}}, "lambda = 0.01, as given."),
     ],
 )
-def test_penalty_is_told(chosen, changes, expected):
-    told = explain_training(summary(held_out=IMAGES | changes, **{"lambda": chosen}), LABELS)[2]
-    assert told == f"Penalty: {expected}"
-
-
-def test_small_regions_are_told():
-    lines = explain_training(summary(least_areas=[[0.3, 0.0], [12.4, 7.0]]), LABELS)
-    assert lines[-2].startswith(
-        "Small regions: those of less than 13 px of lesion are given to the class around"
+def test_penalty_is_explained(chosen, changes, expected):
+    scores = replace(HELD_OUT, **changes)
+    assert explain_training(summary(held_out=scores, penalty=chosen), LABELS)[2].startswith(
+        f"Penalty: {expected}"
     )
+
+
+def test_small_regions_are_explained():
+    lines = explain_training(summary(least_areas=[[0.3, 0.0], [12.4, 7.0]]), LABELS)
+    assert lines[-2].startswith("Small regions: fewer than 13 pixels of lesion are given to the class around")
     assert len(explain_training(summary(least_areas=[[0.0, 3.0], [1.0, 0.0]]), LABELS)) == 5
     lines = explain_training(summary(least_areas=[[0.0, 0.0], [12.4, 7.0]], held_out=None), LABELS)
-    assert lines[-1].startswith("Small regions")
+    assert lines[-2].startswith("Small regions")
 
 
-def test_recipe_of_the_paper():
+def test_the_recipe_of_the_paper_is_explained():
     lines = explain_training(
         summary(
             selector="ConditionalCovarianceSelector",
             criterion="mmd",
             kernels=[kernel("gaussian gamma=1", 0.75, 1.0), kernel("gaussian gamma=2", 0.25, 2.0)],
             threshold=0.0,
-            **{"lambda": None},
+            penalty=None,
         ),
         LABELS,
     )
     assert len(lines) == 3
-    assert "those that together predict the class best" in lines[0]
+    assert "They predict the class best together." in lines[0]
     assert lines[1] == (
-        "Kernels: the weight is on kernels of all channels, most of it on gaussian gamma=1 (75 %), gaussian gamma=2 (25 %). "
-        "Weights follow the discrepancy (MMD) between the classes."
+        "Kernels: the weight on kernels of all channels, most on gaussian gamma=1 (75 %), gaussian gamma=2 (25 %). "
+        "The weights follow the discrepancy (MMD) between the classes."
     )
 
 
@@ -149,7 +243,7 @@ def test_a_few_of_many_are_named():
         assert "layer6" not in text
 
 
-def test_what_an_image_adds_to_the_threshold_is_told():
+def test_the_part_of_an_image_in_its_threshold_is_explained():
     lines = explain_training(summary(otsu_weight=2 / 7), LABELS)
     assert any("Each image moves it 29 % of the way" in line for line in lines)
     lines = explain_training(summary(threshold=0.0, otsu_weight=2 / 7), LABELS)
@@ -159,56 +253,10 @@ def test_what_an_image_adds_to_the_threshold_is_told():
 def test_threshold_of_the_highest_iou():
     lines = explain_training(summary(threshold=0.1, threshold_rule="iou"), LABELS)
     assert "so less is called lesion" in lines[3]
-    assert "held-out IoU is higher there" in lines[3]
+    assert "The IoU of held-out pixels is highest there." in lines[3]
 
 
-def test_what_could_not_be_held_out_is_said():
+def test_without_held_out_pixels_nothing_was_adapted():
     lines = explain_training(summary(held_out=None), LABELS)
-    assert len(lines) == 3
-    assert "Annotate one more image" in lines[2]
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, "0.710 (95 % interval 0.600 to 0.800), from 5 training images, each judged by"),
-        (
-            {"n_regions": 4},
-            "from 4 training images, each judged by classifiers that had not seen it; too few to rely on",
-        ),
-        (
-            {"n_regions": 2},
-            "from 2 training images, each judged by classifiers that had not seen it; too few to rely on",
-        ),
-        (
-            {"n_regions": 1, "interval": None},
-            "0.710, from 1 training image judged by classifiers that had not seen it; too few",
-        ),
-        (
-            {"regions": "blocks"},
-            "less than 0.710, which is what blocks of the one image reached, each held out in turn",
-        ),
-    ],
-)
-def test_expected_iou(changes, expected):
-    assert expected in expected_iou(summary(held_out=IMAGES | changes))
-
-
-@pytest.mark.parametrize(
-    ("annotated", "expected"),
-    [
-        (1.0, "0.710 (95 % interval 0.600 to 0.800), from 5 training images, each judged by classifiers"),
-        (0.95, "0.710 (95 % interval 0.600 to 0.800), from 5 training images, each judged by classifiers"),
-        (
-            0.0512,
-            "less than 0.710 (95 % interval 0.600 to 0.800), from 5 training images, each judged by classifiers that "
-            "had not seen it (only annotated pixels count, 5.1 % of all)",
-        ),
-    ],
-)
-def test_scores_of_scribbles_are_said_to_be_theirs(annotated, expected):
-    assert expected_iou(summary(annotated=annotated)).startswith(expected)
-
-
-def test_models_that_do_not_know_how_much_was_annotated_say_nothing_of_it():
-    assert "annotated" not in expected_iou(summary())
+    assert len(lines) == 4
+    assert "penalty, threshold and probabilities are not adapted to the images" in lines[2]

@@ -173,7 +173,7 @@ def test_images_between_dark_and_bright_training_images_are_as_they_were(tmp_pat
     images = [picture(0)[0], picture(1)[0] / 40]
     segmenter = fit([picture(seed)[1] for seed in range(2)])
     segmenter.fit(images, [picture(seed)[1] for seed in range(2)])
-    low, high = segmenter.summary_["peaks"]
+    low, high = segmenter.summary_.peaks
     assert high / low > 30
     folder, shown = tmp_path / "images", picture(2)[0] / picture(2)[0].max()
     folder.mkdir()
@@ -190,7 +190,7 @@ def test_brighter_images_are_told_of(images, tmp_path):
     dark = [picture(seed)[0] / 20 for seed in range(2)]
     segmenter = fit([picture(seed)[1] for seed in range(2)])
     segmenter.fit(dark, [picture(seed)[1] for seed in range(2)])
-    assert segmenter.summary_["peaks"] == [
+    assert segmenter.summary_.peaks == [
         pytest.approx(pick(image.max() for image in dark)) for pick in (min, max)
     ]
     with pytest.warns(UserWarning, match="brightest pixel is at 8.* scale, of the training images at 4."):
