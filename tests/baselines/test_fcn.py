@@ -3,6 +3,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torchvision.models.segmentation import fcn_resnet50
 
 from segkit.baselines import FCN
 from segkit.baselines.networks import ResNetFCN, SkipFCN, build_skip_fcn
@@ -95,9 +96,13 @@ def test_from_scratch_any_number_of_channels_will_do(n_channels):
 
 
 @pytest.mark.parametrize("shape", [(31, 33), (64, 97)])
-def test_odd_sizes_are_segmented(shape):
+def test_odd_sizes_are_segmented_as_mirrored_to_whole_strides(shape):
     net = tiny().fit(*picture())
-    assert net.predict(picture(shape=shape)[0]).shape == shape
+    image = picture(shape=shape)[0]
+    probabilities = net.predict_proba(image)
+    assert probabilities.shape == (*shape, 2)
+    mirrored = np.pad(image, [(0, -size % 32) for size in shape] + [(0, 0)], mode="reflect")
+    np.testing.assert_allclose(net.predict_proba(mirrored)[: shape[0], : shape[1]], probabilities, atol=1e-6)
 
 
 def test_fits_repeat_dropout_included():
@@ -109,6 +114,16 @@ def test_fits_repeat_dropout_included():
 
 
 def test_resnet_is_torchvisions():
+    ours, theirs = (
+        ResNetFCN(3, 2).eval(),
+        fcn_resnet50(weights=None, weights_backbone=None, num_classes=2).eval(),
+    )
+    theirs.load_state_dict(ours.fcn.state_dict())
+    images = torch.rand(1, 3, 40, 48, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(ours(images), theirs(images)["out"])
+
+
+def test_resnet_takes_any_number_of_image_channels():
     image, mask = picture(n_channels=2)
     net = tiny("resnet50").fit(image, mask)
     assert isinstance(net.network_, ResNetFCN)

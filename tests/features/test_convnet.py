@@ -135,8 +135,13 @@ def test_pyramid_adds_scales_of_the_same_filters(image):
 
 
 def test_pyramid_takes_sizes_that_do_not_divide():
-    bank = ConvNetBank("vgg16", weights="random", layers=["conv1_2"], pyramid=(1, 0.25))
-    assert bank.dense(np.random.default_rng(0).random((33, 47, 3))).shape == (128, 33, 47)
+    image = np.random.default_rng(0).random((33, 47, 3))
+    both, full, quarter = (
+        ConvNetBank("vgg16", weights="random", layers=["conv1_2"], pyramid=pyramid).dense(image)
+        for pyramid in ((1, 0.25), (1,), (0.25,))
+    )
+    assert both.shape == (128, 33, 47)
+    np.testing.assert_array_equal(both, np.concatenate([full, quarter]))
 
 
 def test_pyramid_mirrors_the_far_edges_to_a_whole_multiple():

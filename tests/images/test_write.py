@@ -191,8 +191,9 @@ def test_overlay_stretches_grey(n_channels, rng):
     np.testing.assert_array_equal(picture[:, :, 0], picture[:, :, 2])
 
 
-def test_overlay_of_a_constant_grey_image_is_drawn():
-    assert overlay(np.full((9, 9), 0.5), np.zeros((9, 9), dtype=np.uint8)).shape == (9, 9, 3)
+def test_a_constant_grey_image_has_no_contrast_to_stretch():
+    picture = overlay(np.full((9, 9), 0.5), np.zeros((9, 9), dtype=np.uint8))
+    np.testing.assert_array_equal(picture, np.zeros((9, 9, 3)))
 
 
 def test_overlay_of_another_size():

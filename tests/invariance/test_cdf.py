@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -225,9 +226,14 @@ def test_groups_without_adjoint_transform_the_data_unless_told_otherwise(rng):
 def test_signals_and_shifted_templates(rng):
     X = rng.normal(size=(2, 600))
     group = PitchShift(cents=(-100.0, 0.0, 100.0))
+    still = SimpleNamespace(act=lambda element, X: X)
     for transformed in ("data", "templates"):
-        cdf = GroupCDF(3, 4, group=group, transformed=transformed, random_state=0)
-        assert cdf.fit_transform(X).shape == (2, 27)
+        cdf = GroupCDF(3, 4, group=group, transformed=transformed, random_state=0).fit(X)
+        if transformed == "templates":
+            expected = loop(cdf, X, group)
+        else:
+            expected = np.mean([loop(cdf, group.act(cents, X), still) for cents in group.cents], axis=0)
+        np.testing.assert_allclose(cdf.transform(X), expected, rtol=1e-12)
 
 
 def test_single_precision_stays(rng):

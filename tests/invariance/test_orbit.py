@@ -242,7 +242,9 @@ def test_single_precision_stays(make, second, rng):
 
 def test_smooth_kernels_keep_their_rank_in_single_precision(rng):
     X = rng.normal(size=(60, 30)).astype(np.float32)
-    assert OrbitNystroem(Gaussian(1e-4), random_state=0).fit_transform(X).shape == (60, 60)
+    features = OrbitNystroem(Gaussian(1e-4), random_state=0).fit_transform(X)
+    assert features.shape == (60, 60)
+    np.testing.assert_allclose(features @ features.T, Gaussian(1e-4)(X.astype(np.float64)), atol=1e-6)
 
 
 @pytest.mark.parametrize("make", [OrbitFourier, OrbitNystroem])

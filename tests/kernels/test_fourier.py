@@ -130,7 +130,9 @@ def test_pairs_vary_less_than_phases(rng):
 def test_odd_number_of_pair_features_is_rounded_up(rng):
     X = rng.normal(size=(5, 2))
     features = RandomFourierFeatures(n_components=7, random_state=0).fit(X)
-    assert features.transform(X).shape == (5, 8)
+    Z = features.transform(X)
+    assert Z.shape == (5, 8)
+    np.testing.assert_allclose(np.sum(Z**2, axis=1), 1)  # cos^2 + sin^2 of each of the 4 pairs
     assert len(features.get_feature_names_out()) == 8
 
 

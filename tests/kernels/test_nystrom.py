@@ -47,7 +47,9 @@ def test_landmarks_are_distinct_seeded_rows(rng):
 def test_duplicate_rows_are_cut(rng):
     X = np.repeat(rng.normal(size=(4, 2)), 5, axis=0)
     features = NystroemFeatures(Gaussian(1.0), n_components=20, random_state=0).fit(X)
-    assert features.transform(X).shape == (20, 4)
+    Z = features.transform(X)
+    assert Z.shape == (20, 4)
+    np.testing.assert_allclose(Z @ Z.T, Gaussian(1.0)(X), atol=1e-12)
     assert len(features.get_feature_names_out()) == 4
 
 
