@@ -17,10 +17,10 @@ from segkit.errors import ConfigError
 from segkit.images import UNLABELLED
 from segkit.segmentation.base import IdArray
 
-Augmentation = Callable[[FloatArray, IdArray, np.random.Generator], tuple[FloatArray, IdArray]]
+_Augmentation = Callable[[FloatArray, IdArray, np.random.Generator], tuple[FloatArray, IdArray]]
 _DISPLACEMENT, _SMOOTHNESS = 3, 12
 # nearer to the border the blurred noise is larger, for its last pixel is repeated
-MARGIN = 2 * _SMOOTHNESS
+_MARGIN = 2 * _SMOOTHNESS
 
 
 class CropSampler:
@@ -43,7 +43,7 @@ class CropSampler:
         self, images: Sequence[FloatArray], ids: Sequence[IdArray], *, crop: int, augment: bool
     ) -> None:
         self._crop = crop
-        self._margin = MARGIN if augment else 0
+        self._margin = _MARGIN if augment else 0
         self._augmentation = augmenter(crop, images[0].shape[2]) if augment else None
         self._padded = [self._pad(image, mask) for image, mask in zip(images, ids, strict=True)]
         self._labelled = [np.flatnonzero(mask != UNLABELLED) for _, mask in self._padded]
@@ -95,13 +95,13 @@ class CropSampler:
         return slice(start, start + side)
 
 
-def augmenter(crop: int, n_image_channels: int) -> Augmentation:
+def augmenter(crop: int, n_image_channels: int) -> _Augmentation:
     """Vary crops by flips, quarter turns, elastic deformation, brightness, contrast and colour.
 
     Parameters
     ----------
     crop : int
-        Side of the crops that come out; what goes in is larger by `MARGIN` on all sides, so that
+        Side of the crops that come out; what goes in is larger by `_MARGIN` on all sides, so that
         deformation has true pixels to draw from.
     n_image_channels : int
         Channels of the images; hue and saturation vary where there are three.

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from segkit.baselines.networks import SkipFCN
 
-BACKBONES = ("vgg16", "vgg19", "squeezenet1_0", "resnet50")
-OUTPUT_STRIDES = (8, 16, 32)
+_BACKBONES = ("vgg16", "vgg19", "squeezenet1_0", "resnet50")
+_OUTPUT_STRIDES = (8, 16, 32)
 
 
 class FCN(NetSegmenter):
@@ -160,8 +160,8 @@ class FCN(NetSegmenter):
 
     def _check_options(self) -> None:
         for name, choices in (
-            ("backbone", BACKBONES),
-            ("output_stride", OUTPUT_STRIDES),
+            ("backbone", _BACKBONES),
+            ("output_stride", _OUTPUT_STRIDES),
             ("preprocessing", tuple(PREPROCESSING)),
         ):
             if getattr(self, name) not in choices:

@@ -14,7 +14,7 @@ from segkit.images.sampling import draw_pixels
 from segkit.segmentation.base import BaseSegmenter, IdArray
 
 # Pixels whose features are held at a time.
-PIXELS_AT_ONCE = 65_536
+_PIXELS_AT_ONCE = 65_536
 
 
 class PixelForest(BaseSegmenter):
@@ -95,7 +95,7 @@ class PixelForest(BaseSegmenter):
         stacks = self.bank_.maps(image)
         column = np.concatenate([stack.indices for stack in stacks]).argsort()
         parts = []
-        n_rows = max(1, PIXELS_AT_ONCE // width)
+        n_rows = max(1, _PIXELS_AT_ONCE // width)
         for top in range(0, height, n_rows):
             rows = np.arange(top, min(top + n_rows, height))
             features = np.concatenate([stack.upsample((height, width), rows) for stack in stacks])[column]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 # of as many images or more, one in so many is held out
-HELD_OUT_SHARE = 5
+_HELD_OUT_SHARE = 5
 
 
 class NetSegmenter(BaseSegmenter):
@@ -107,7 +107,7 @@ class NetSegmenter(BaseSegmenter):
         self.network_ = network.to(device)
         self.n_parameters_ = sum(parameter.numel() for parameter in network.parameters())
         optimiser = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
-        state = TrainingState(self.network_, optimiser)
+        state = _TrainingState(self.network_, optimiser)
         digest = self._digest(images, ids)
         if self.checkpoint is not None and Path(self.checkpoint).exists():
             state.load(self.checkpoint, digest)
@@ -117,7 +117,7 @@ class NetSegmenter(BaseSegmenter):
 
     def _train(
         self,
-        state: TrainingState,
+        state: _TrainingState,
         sampler: CropSampler,
         validation: tuple[list[FloatArray], list[IdArray]],
         digest: str,
@@ -158,7 +158,7 @@ class NetSegmenter(BaseSegmenter):
         guesses = [self._labels(self._scores(image)) for image in images]
         return score_masks(ids, guesses, self.classes_.size).mean
 
-    def _keep_best(self, state: TrainingState) -> None:
+    def _keep_best(self, state: _TrainingState) -> None:
         self.network_.load_state_dict(state.best)
         self.network_.eval()
         self.history_ = state.history
@@ -202,7 +202,7 @@ class NetSegmenter(BaseSegmenter):
 
 
 @dataclass
-class TrainingState:
+class _TrainingState:
     """What training has come to, and all that a checkpoint holds.
 
     Parameters
@@ -345,8 +345,8 @@ def _candidates(
     shapes: Sequence[tuple[int, ...]], rng: np.random.Generator
 ) -> Iterator[list[NDArray[np.bool_]]]:
     """Ways to hold out whole images or, of few, blocks of each: which pixels of each image are out."""
-    if len(shapes) >= HELD_OUT_SHARE:
-        n_held = len(shapes) // HELD_OUT_SHARE
+    if len(shapes) >= _HELD_OUT_SHARE:
+        n_held = len(shapes) // _HELD_OUT_SHARE
         order = rng.permutation(len(shapes))
         for start in range(0, len(shapes) - n_held + 1, n_held):
             chosen = order[start : start + n_held]

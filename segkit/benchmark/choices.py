@@ -13,8 +13,8 @@ from segkit.kernels import MixtureRFF
 from segkit.segmentation.explain import explain_training
 from segkit.segmentation.segmenter import Segmenter
 
-N_EMBEDDED = 400
-N_COMPONENTS = 512
+_N_EMBEDDED = 400
+_N_COMPONENTS = 512
 CRITERIA = {
     "mmd": "MMD",
     "mmd_squared": "squared MMD",
@@ -72,7 +72,7 @@ def _embed(
     if len(scored) < 2:
         return None
     rng = np.random.default_rng(segmenter.random_state)
-    drawn = draw_pixels([ids for _, ids in training], segmenter.classes_.size, N_EMBEDDED, rng)
+    drawn = draw_pixels([ids for _, ids in training], segmenter.classes_.size, _N_EMBEDDED, rng)
     X = np.concatenate(
         [
             segmenter.pixel_features(image, drawn.row[part], drawn.col[part])
@@ -98,7 +98,7 @@ def _plane(X: NDArray[Any], labels: NDArray[Any], gamma: float) -> list[list[flo
     """Positions in the plane of the random features of one bandwidth."""
     from sklearn.manifold import TSNE
 
-    features = MixtureRFF(gammas=[gamma], n_components=N_COMPONENTS, random_state=0).fit_transform(X, labels)
+    features = MixtureRFF(gammas=[gamma], n_components=_N_COMPONENTS, random_state=0).fit_transform(X, labels)
     perplexity = min(30.0, (len(X) - 1) / 3)
     placed = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(features)
     return [[round(float(value), 3) for value in position] for position in placed]

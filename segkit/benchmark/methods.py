@@ -22,7 +22,7 @@ class _Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class ForestOptions(_Options):
+class _ForestOptions(_Options):
     """Options of `PixelForest`; without a bank it has the filters of ilastik."""
 
     bank: BankConfig | None = None
@@ -49,7 +49,7 @@ class _NetOptions(_Options):
     device: str = "auto"
 
 
-class FCNOptions(_NetOptions):
+class _FCNOptions(_NetOptions):
     """Options of `FCN`."""
 
     backbone: Literal["vgg16", "vgg19", "squeezenet1_0", "resnet50"] = "vgg16"
@@ -65,7 +65,7 @@ class FCNOptions(_NetOptions):
         return FCN(**self.model_dump(), checkpoint=checkpoint, random_state=seed)
 
 
-class UNetOptions(_NetOptions):
+class _UNetOptions(_NetOptions):
     """Options of `UNet`."""
 
     n_filters: PositiveInt = 32
@@ -78,7 +78,7 @@ class UNetOptions(_NetOptions):
         return UNet(**self.model_dump(), checkpoint=checkpoint, random_state=seed)
 
 
-_KINDS: dict[str, type[_Options]] = {"forest": ForestOptions, "fcn": FCNOptions, "unet": UNetOptions}
+_KINDS: dict[str, type[_Options]] = {"forest": _ForestOptions, "fcn": _FCNOptions, "unet": _UNetOptions}
 
 DEFAULT_METHODS: dict[str, dict[str, Any]] = {
     "segkit-vgg": {"kind": "segkit", "title": "segkit (VGG16)", "bank": {"name": "vgg16"}},

@@ -26,8 +26,8 @@ from segkit.errors import InputError, OutputError
 from segkit.evaluation.folders import TOLERANCE
 from segkit.images import LabelMap, load_pairs
 
-USUAL_PICTURE_SIZE = 5
-WRITTEN = ("units", "predictions", "results.json", "results.csv", "manifest.json", "index.html")
+_USUAL_PICTURE_SIZE = 5
+_WRITTEN = ("units", "predictions", "results.json", "results.csv", "manifest.json", "index.html")
 logger = logging.getLogger(__name__)
 
 
@@ -106,8 +106,8 @@ class Benchmark:
     def pictures(self) -> dict[str, int]:
         """The number of training images and the seed whose predictions are kept."""
         sizes = sorted({unit.n_train for unit in self.units})
-        usual = USUAL_PICTURE_SIZE in sizes
-        n_train = USUAL_PICTURE_SIZE if usual else statistics.median_high(sizes)
+        usual = _USUAL_PICTURE_SIZE in sizes
+        n_train = _USUAL_PICTURE_SIZE if usual else statistics.median_high(sizes)
         return {"n_train": n_train, "seed": min(unit.seed for unit in self.units)}
 
     @property
@@ -218,7 +218,7 @@ class Benchmark:
         if resume and overwrite:
             raise OutputError("--resume goes on and --overwrite starts anew: give one of them")
         entries = [path.name for path in self.output.glob("[!.]*")]
-        left = [name for name in WRITTEN if name in entries]
+        left = [name for name in _WRITTEN if name in entries]
         if left and not (resume or overwrite):
             raise OutputError(
                 f"{self.output} holds {', '.join(left)}: add --resume to go on or --overwrite to start anew, "

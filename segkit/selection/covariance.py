@@ -33,7 +33,7 @@ from segkit.kernels.covariance import (
 # Up to here the n x n Gram matrix is quick, and it has no noise.
 EXACT_UP_TO = 500
 # Rows that say what the median distance is.
-MEDIAN_ROWS = 2000
+_MEDIAN_ROWS = 2000
 
 
 class _Problem(NamedTuple):
@@ -327,8 +327,8 @@ def _standardise(X: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
 
 def _median_distance(X: FloatArray, rng: np.random.RandomState) -> float:
     """Median of all n^2 distances between (at most 2,000) standardised rows, zeros included."""
-    if len(X) > MEDIAN_ROWS:
-        X = X[rng.choice(len(X), MEDIAN_ROWS, replace=False)]
+    if len(X) > _MEDIAN_ROWS:
+        X = X[rng.choice(len(X), _MEDIAN_ROWS, replace=False)]
     return float(np.median(euclidean_distances(X))) or float(np.sqrt(2 * X.shape[1]))
 
 
