@@ -106,6 +106,7 @@ class Gaussian(_Radial):
 
     def of_squared_distances(self, squared: FloatArray) -> FloatArray:
         """Compute kernel values at squared Euclidean distances, same shape and dtype."""
+        # In place: a Gram matrix may be the largest array in memory.
         values: FloatArray = squared * -self.gamma
         return np.exp(values, out=values)
 
@@ -156,6 +157,7 @@ class Laplacian(_Radial):
 
     def frequencies(self, n_features: int, n_draws: int, rng: RandomGenerator) -> FloatArray:
         """Draw frequencies from the spectral law, independently; (n_features, n_draws), float64."""
+        # A normal vector divided by one independent |u| is a multivariate Cauchy vector.
         directions = rng.standard_normal((n_features, n_draws))
         return self.gamma * directions / np.abs(rng.standard_normal(n_draws))
 
@@ -244,6 +246,7 @@ class Anova:
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
         """Compute kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
         X, Y = _as_rows(X, Y)
+        # One feature at a time: the differences of all features would need n_features times the memory.
         total = np.zeros((len(X), len(Y)))
         for x, y in zip(X.T, Y.T, strict=True):
             total += np.exp(-self.gamma * np.subtract.outer(x, y) ** 2)
@@ -331,6 +334,7 @@ class Normalized:
         """Compute kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
         left = self._inverse_norms(X)
         right = left if Y is None else self._inverse_norms(Y)
+        # Scale by inverse norms: rows with k(x, x) = 0 have inverse norm 0, so their kernel values are 0.
         values = self.kernel(X, Y) * left[:, None]
         values *= right
         return values
@@ -369,6 +373,7 @@ def kernel_to_dict(kernel: Kernel) -> dict[str, Any]:
         If the kernel has another class.
     """
     name = type(kernel).__name__
+    # Compare the class, not only its name: another class with this name would be rebuilt wrongly.
     if _KERNELS.get(name) is not type(kernel):
         raise ConfigError(f"kernel {kernel!r} cannot be stored: only {', '.join(_KERNELS)} can")
     description: dict[str, Any] = {"name": name}
@@ -406,7 +411,7 @@ def kernel_from_dict(description: dict[str, Any]) -> Kernel:
     except (KeyError, TypeError) as error:
         raise ModelFileError(
             f"kernel {description!r} is unknown to this version of segkit, which has {', '.join(_KERNELS)}: "
-            f"update segkit, or copy the file anew"
+            f"update segkit, or copy the file again"
         ) from error
     return kernel
 
@@ -474,6 +479,7 @@ def median_gamma(
         rows = rows[rng.choice(len(rows), max_samples, replace=False)]
     if len(rows) < 2:
         raise InputError(f"{len(rows)} sample: the median distance needs at least 2; give gamma as a number")
+    # Each pair of different rows once: zeros of the diagonal would lower the median.
     median = float(np.median(pdist(rows, "sqeuclidean")))
     if median == 0:
         raise InputError(
@@ -499,6 +505,7 @@ def _squared_distances(X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
 def _as_rows(X: ArrayLike, Y: ArrayLike | None = None) -> tuple[FloatArray, FloatArray]:
     """Check two tables of rows with the same columns; both get the floating dtype of the first."""
     X = np.asarray(X)
+    # Integers become floats; float32 stays float32, for speed.
     X = X.astype(np.result_type(X, np.float32), copy=False)
     Y = X if Y is None else np.asarray(Y).astype(X.dtype, copy=False)
     if X.ndim != 2 or Y.ndim != 2 or X.shape[1] != Y.shape[1]:

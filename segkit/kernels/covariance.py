@@ -97,10 +97,12 @@ class ExactObjective:
         active = np.flatnonzero(w)
         X = self._X[:, active]
         K = self._gram(X * w[active])
+        # Centring the columns twice, with a transposition between, gives H K H.
         G = _centred(_centred(K).T)
         G.flat[:: len(G) + 1] += self._ridge
         M = cho_solve(cho_factor(G, overwrite_a=True), self._Y)
         P = K * (M @ M.T)
+        # The sum over pairs of P_ab (x_a - x_b)^2, multiplied out: no array of all pairs and features is needed.
         spread = P.sum(axis=0) @ X**2 - np.einsum("aj,aj->j", X, P @ X)
         gradient = np.zeros(len(w))
         gradient[active] = 2 * w[active] / self._sigma**2 * spread
@@ -109,6 +111,7 @@ class ExactObjective:
     def _gram(self, scaled: Floats) -> Floats:
         products = scaled @ scaled.T
         norms = products.diagonal()
+        # Rounding may give negative squared distances.
         squared: Floats = np.maximum(norms[:, None] + norms - 2 * products, 0)
         return np.exp(squared / (-2 * self._sigma**2))
 
@@ -195,6 +198,7 @@ class RandomFeatureObjective:
         """Compute value and gradient at the weights `w`, of shape (n_features,), >= 0."""
         active = np.flatnonzero(w)
         features, frequencies = self._features[active], self._frequencies[active]
+        # Weight the frequencies in place of the rows: <w * x, omega> = <x, w * omega>, and there are fewer of them.
         Phi = fourier_map(features.T, w[active, None].astype(features.dtype) * frequencies)
         value, M, B = self._solve(Phi)
         gradient = np.zeros(len(w))
@@ -326,6 +330,7 @@ def minimise(
     value, gradient = objective.value_and_gradient(w)
     history = [value]
     length = _FIRST_MOVE / (float(np.abs(gradient).max()) or 1.0)
+    # The objective is positive, so a tolerance relative to its value makes sense.
     while True:
         direction = project(w - length * gradient, m) - w
         if -(gradient @ direction) <= tol * value:
@@ -334,6 +339,7 @@ def minimise(
             return Minimum(w, history, max_iter, converged=False)
         lower = _search(objective, w, value, direction, float(gradient @ direction))
         if lower is None:
+            # No step lowers the objective by more than rounding: a minimum.
             return Minimum(w, history, len(history), converged=True)
         w_new, value, gradient_new = lower
         change = w_new - w
@@ -389,6 +395,7 @@ def minimise_downwards(
     which three decide the class by XOR, the three were found 37 times by `minimise` from equal weights, 50 times by
     fixed steps, and 94 times by this function.
     """
+    # Divided once, so that the first bound is all features.
     w, bound = np.ones(n_features), n_features / _TIGHTENING
     for m in bounds:
         history: list[float] = []

@@ -137,12 +137,14 @@ def fourier_dot(
     function of pairs needs only one cosine per draw: ``c cos t + s sin t = hypot(c, s) cos(t + atan2(-s, c))``.
     """
     n_draws = frequencies.shape[1]
+    # A pair has one amplitude for its cosine and its sine.
     factors = amplitudes if phases is not None else np.tile(amplitudes, 2)
     scaled = coef * factors
     if phases is None and len(coef) == 1:
         cosine, sine = scaled[0, :n_draws], scaled[0, n_draws:]
         phases, scaled = np.arctan2(-sine, cosine), np.hypot(cosine, sine)[None]
     scaled = np.ascontiguousarray(scaled.T.astype(X.dtype))
+    # One buffer for all blocks, so that it stays in the cache.
     buffer = np.empty((min(_ROWS_AT_ONCE, len(X)), len(scaled)), dtype=X.dtype)
     out = np.empty((len(X), len(coef)), dtype=X.dtype)
     for start in range(0, len(X), _ROWS_AT_ONCE):

@@ -97,6 +97,7 @@ def _of_split(X: NDArray[Any], inside: NDArray[np.bool_], group: NDArray[np.intp
         ]
     )
     n = len(differences)
+    # The U-statistic over groups needs two groups with both classes.
     if n > 1:
         return _sum_of_pairs(differences) / (n * (n - 1))
     within = [_sum_of_pairs(rows) / (len(rows) * (len(rows) - 1)) for rows in (X[inside], X[~inside])]
@@ -106,6 +107,7 @@ def _of_split(X: NDArray[Any], inside: NDArray[np.bool_], group: NDArray[np.intp
 
 def _sum_of_pairs(rows: NDArray[Any]) -> _Float64Array:
     """Sum the products of all ordered pairs of different rows, column by column."""
+    # (sum of rows)^2 less the squares: no loop over pairs. In float64, for the two terms nearly cancel.
     total = rows.sum(axis=0, dtype=np.float64)
     return np.asarray(total**2 - np.square(rows, dtype=np.float64).sum(axis=0))
 

@@ -57,7 +57,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     Notes
     -----
-    With the weights :math:`v_c` of `LinearMixture`, and :math:`u_c` those of the Gaussian columns scaled to sum 1,
+    With the weights :math:`v_c` of `LinearMixture`, and :math:`u_c` the weights of the Gaussian columns scaled to sum 1,
     ``<z(x), z(y)>`` estimates
 
     .. math:: w_0 \sum_c v_c x_c y_c + \sum_{l=1}^{L} w_l \exp\Bigl(-\gamma_l \sum_c u_c (x_c - y_c)^2\Bigr).
@@ -138,6 +138,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         n_draws = max(1, self.n_components // (2 * gammas.size))
         self._draw(np.flatnonzero(wanted), gammas, n_draws)
         scores = np.zeros(1 + len(gammas))
+        # The squared MMD is linear in the kernel: that of the weighted sum is the weighted sum.
         scores[0] = self.linear_.scores_ @ self.linear_.weights_
         if self.columns_.size:
             features = fourier_map(rows[:, self.columns_], self.frequencies_, scale=False)
@@ -145,6 +146,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             by_draw = columnwise_mmd_squared(features, labels, groups).reshape(2, -1).sum(axis=0)
             scores[1:] = by_draw.reshape(gammas.size, n_draws).mean(axis=1)
         self.scores_ = np.maximum(scores, 0)
+        # Without columns for the Gaussians, the linear kernel has all the weight.
         self.weights_ = mixture_weights(self.scores_) if self.columns_.size else np.eye(1, scores.size)[0]
         self.amplitudes_ = np.sqrt(np.repeat(self.weights_[1:] / n_draws, n_draws)).astype(np.float32)
         return self
@@ -244,12 +246,13 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             raise ModelFileError(f"state of LinearGaussianMixture lacks {error}") from error
         mixture.linear_, mixture.n_features_in_ = linear, linear.n_features_in_
         if not mixture._fits_together():
-            raise ModelFileError("arrays of LinearGaussianMixture do not fit each other; copy the file anew")
+            raise ModelFileError("arrays of LinearGaussianMixture do not fit each other; copy the file again")
         return mixture
 
     def _fits_together(self) -> bool:
         """Tell whether the shapes and the columns of restored arrays agree."""
         n_kernels, n_draws = 1 + len(self.gammas), self.frequencies_.shape[-1]
+        # Increasing from -1 to n_features: columns are in range, in order, and without repetition.
         columns = np.concatenate([[-1], self.columns_, [self.n_features_in_]])
         return bool(
             self.frequencies_.shape == (self.columns_.size, n_draws)

@@ -186,6 +186,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         rng = check_random_state(self.random_state)
         self.kernels_ = self._base_kernels(rows, rng)
         scored = _scoring_rows(labels, self.max_samples, rng)
+        # A generator: only one Gram matrix is in memory at a time.
         grams = gram_matrices(self.kernels_, rows[scored])
         self.scores_ = np.array([_CRITERIA[self.criterion](K, labels[scored]) for K in grams])
         self.weights_ = mixture_weights(self.scores_)
@@ -209,6 +210,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         check_is_fitted(self)
         X = validate_rows(self, X, reset=False)
         out = np.empty((len(X), self._n_features_out), dtype=X.dtype)
+        # Write all parts into one array: copies of features would double the memory.
         stop = self._n_fourier_features
         fourier_map(X, self.frequencies_, self.phases_, amplitudes=self.amplitudes_, out=out[:, :stop])
         for part in self.nystroem_:
@@ -263,6 +265,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """List kind, name, gamma (of a Gaussian), weight and score of each kernel; groups of columns are ignored."""
         return [
             {
+                # A normalised kernel is of the kind of the kernel inside.
                 "kind": kernel_to_dict(getattr(kernel, "kernel", kernel))["name"],
                 "name": _kernel_name(kernel_to_dict(kernel)),
                 "gamma": _gamma(kernel),
@@ -387,6 +390,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             for kernel, size in zip(self.kernels_, draws, strict=True)
             if isinstance(kernel, ShiftInvariantKernel)
         ]
+        # The empty block keeps the shape if all kernels are Nystroem parts.
         self.frequencies_ = np.hstack([np.empty((n_features, 0)), *parts]).astype(X.dtype)
         self.phases_ = None
         if self.features == "phase":
@@ -478,6 +482,7 @@ def _sampled_sizes(
     """Draw the numbers of features of the kernels from the mixture of the spectral laws (eq. 4.12)."""
     laws = weights * fourier
     nystroem = ~fourier & (weights > 0)
+    # Each Nystroem part has at least one landmark, and the spectral laws together at least one draw.
     spare = _spare(n_components, int(nystroem.sum()) + per_draw * int(laws.any()))
     sizes = nystroem * (1 + np.floor(weights * spare).astype(np.intp))
     if laws.any():

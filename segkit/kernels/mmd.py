@@ -167,6 +167,7 @@ def _power_ratio(K: _Float64Array, positive: _BoolArray) -> float:
     squared, variance = 0.0, _VARIANCE_FLOOR
     for side in (positive, ~positive):
         within = K[np.ix_(side, side)]
+        # Leave out the pair of a sample and itself, as in the unbiased MMD.
         own = (within.sum(axis=1) - np.diag(within)) / (len(within) - 1)
         witness = own - K[np.ix_(side, ~side)].mean(axis=1)
         squared += witness.mean()
@@ -396,6 +397,7 @@ class _PairSums:
 
     @classmethod
     def of_gram(cls, K: _Float64Array, members: _BoolArray) -> Self:
+        # Products with one-hot columns sum K over all pairs of classes at once.
         one_hot = members.astype(np.float64)
         return cls(one_hot.sum(axis=0), one_hot.T @ K @ one_hot, np.diag(K) @ one_hot)
 
@@ -416,10 +418,12 @@ class _PairSums:
 
     def mmd(self, statistic: _Statistic) -> float:
         squares = [split.mmd_squared(statistic) for split in self._splits()]
+        # Unbiased estimates may be negative; clip them before the root.
         return float(np.mean(np.sqrt(np.maximum(squares, 0))))
 
     def _splits(self) -> Iterator[_PairSums]:
         """Yield the sums for each class against the rest."""
+        # Sums over pairs of classes add up: merge all classes but one.
         for positive in _one_vs_rest(np.eye(len(self.counts), dtype=bool)):
             merge = np.stack([positive, ~positive]).astype(np.float64)
             yield _PairSums(merge @ self.counts, merge @ self.totals @ merge.T, merge @ self.traces)

@@ -67,6 +67,7 @@ class NystroemMap:
         Let ``K = U Lambda U'`` on the landmarks. Eigenvalues up to n_landmarks * eps * the largest
         are left out. Here eps is the precision of later kernel values: the dtype of the landmarks.
         """
+        # In float64 even for float32 rows: small eigenvalues are divided by.
         eigenvalues, vectors = np.linalg.eigh(kernel(landmarks.astype(np.float64)))
         cut = len(landmarks) * np.finfo(landmarks.dtype).eps * eigenvalues[-1]
         kept = np.flatnonzero(eigenvalues > max(cut, 0))[::-1]
@@ -234,6 +235,7 @@ def leverage_scores(kernel: Kernel, rows: FloatArray, rng: np.random.RandomState
     gram[np.diag_indices_from(gram)] += ridge
     factor = cho_factor(gram)
     scores = diagonal
+    # Batches of rows: the kernel values of all rows would not fit into memory.
     for batch in gen_batches(len(rows), _SUBSAMPLE):
         cross = kernel(subsample, rows[batch])
         scores[batch] -= np.einsum("ij,ij->j", cross, cho_solve(factor, cross))

@@ -139,7 +139,7 @@ def test_unknown_description(description):
     assert str(caught.value) == (
         f"kernel {description!r} is unknown to this version of segkit, "
         f"which has Gaussian, Laplacian, L1Laplacian, Anova, Polynomial, Normalized: "
-        f"update segkit, or copy the file anew"
+        f"update segkit, or copy the file again"
     )
 
 
