@@ -34,7 +34,8 @@ from benchmarks.common import markdown_table, result_path, with_interval
 from benchmarks.selection_common import Records
 from benchmarks.tables.common import DATA, MissingDataError
 from segkit.kernels import mixture_weights, mmd
-from segkit.selection import EXACT_UP_TO, ConditionalCovarianceSelector
+from segkit.selection import ConditionalCovarianceSelector
+from segkit.selection.covariance import EXACT_UP_TO
 
 Floats = NDArray[np.float64]
 

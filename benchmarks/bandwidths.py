@@ -45,12 +45,12 @@ from segkit.kernels import (
     MixtureRFF,
     RandomFourierFeatures,
     alignment,
-    gram_matrices,
     median_gamma,
     mmd,
     mmd_squared,
     power_criterion,
 )
+from segkit.kernels.base import gram_matrices
 from segkit.segmentation.threshold import best_threshold
 
 # The paper's grid, for maps as they are, and the library's, in units of the median heuristic.

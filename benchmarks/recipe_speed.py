@@ -20,8 +20,9 @@ import numpy as np
 
 from benchmarks.common import split, write_result
 from benchmarks.segmentation import METHODS, QUICK, overrides_of, parse, parser_of, write_made_up
-from segkit.benchmark import Method, load_methods
+from segkit.benchmark import load_methods
 from segkit.benchmark.machine import machine
+from segkit.benchmark.methods import Method
 from segkit.images import Dataset, load_pairs
 
 RIVAL = "forest"

@@ -1,4 +1,4 @@
-"""What segkit is compared with, behind the Segmenter's face: networks and the pixel forest."""
+"""Baselines with the interface of `Segmenter`: networks and the pixel forest."""
 
 from segkit.baselines.fcn import FCN
 from segkit.baselines.forest import PixelForest

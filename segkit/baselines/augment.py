@@ -1,6 +1,6 @@
-"""Crops that a network is trained on, and how they are varied.
+"""Training crops of a network, and their augmentation.
 
-albumentations is imported here and nowhere else.
+Only this module imports albumentations.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from segkit.errors import ConfigError
 from segkit.images import UNLABELLED
 from segkit.segmentation.base import IdArray
 
-Augmentation = Callable[[FloatArray, IdArray, np.random.Generator], tuple[FloatArray, IdArray]]
+_Augmentation = Callable[[FloatArray, IdArray, np.random.Generator], tuple[FloatArray, IdArray]]
+# Root mean square and smoothness (standard deviation) of elastic displacements, in pixels.
 _DISPLACEMENT, _SMOOTHNESS = 3, 12
-# nearer to the border the blurred noise is larger, for its last pixel is repeated
-MARGIN = 2 * _SMOOTHNESS
+# Near the border of a crop the blurred noise is too large, since the blur repeats the last pixel: crops are cut
+# larger by this margin, and cropped after the deformation.
+_MARGIN = 2 * _SMOOTHNESS
 
 
 class CropSampler:
@@ -31,45 +33,45 @@ class CropSampler:
     images : sequence of ndarray of shape (H, W, C), float32
         The training images.
     ids : sequence of ndarray of shape (H, W), uint8
-        Their class ids; each has a pixel that is not `segkit.images.UNLABELLED`.
+        Class ids; each mask has at least one pixel other than `segkit.images.UNLABELLED`.
     crop : int
-        Side of the crops in pixels. Smaller images are mirrored at their far edges; what is mirrored
-        is unlabelled.
+        Side of the crops in pixels. Smaller images are mirrored at their far edges, and the mirrored pixels are
+        unlabelled.
     augment : bool
-        Whether crops are varied by `augmenter`.
+        Whether `augmenter` varies the crops.
     """
 
     def __init__(
         self, images: Sequence[FloatArray], ids: Sequence[IdArray], *, crop: int, augment: bool
     ) -> None:
         self._crop = crop
-        self._margin = MARGIN if augment else 0
+        self._margin = _MARGIN if augment else 0
         self._augmentation = augmenter(crop, images[0].shape[2]) if augment else None
         self._padded = [self._pad(image, mask) for image, mask in zip(images, ids, strict=True)]
         self._labelled = [np.flatnonzero(mask != UNLABELLED) for _, mask in self._padded]
 
     def draw(self, n_crops: int, rng: np.random.Generator) -> tuple[FloatArray, IdArray]:
-        """Draw crops, each from an image drawn anew.
+        """Draw crops, each from a random image.
 
         Parameters
         ----------
         n_crops : int
-            How many.
+            Number of crops.
         rng : numpy.random.Generator
-            Source of all randomness.
+            Random numbers.
 
         Returns
         -------
         images : ndarray of shape (n_crops, crop, crop, C), float32
             The crops.
         ids : ndarray of shape (n_crops, crop, crop), uint8
-            Their class ids.
+            The class ids of the crops.
         """
         images, ids = zip(*(self._draw_one(rng) for _ in range(n_crops)), strict=True)
         return np.stack(images), np.stack(ids)
 
     def _pad(self, image: FloatArray, ids: IdArray) -> tuple[FloatArray, IdArray]:
-        """Mirror an image by the margin all round, and at the far edges until it holds a crop."""
+        """Mirror an image by the margin at all edges, and at the far edges until a crop fits."""
         widths = [(self._margin, self._margin + max(0, self._crop - size)) for size in ids.shape]
         return (
             np.pad(image, (*widths, (0, 0)), mode="reflect"),
@@ -77,6 +79,7 @@ class CropSampler:
         )
 
     def _draw_one(self, rng: np.random.Generator) -> tuple[FloatArray, IdArray]:
+        # Images have equal chances, whatever their size; the crop is around a labelled pixel, so that scribbles train.
         index = rng.integers(len(self._padded))
         image, ids = self._padded[index]
         pixel = np.unravel_index(rng.choice(self._labelled[index]), ids.shape)
@@ -90,27 +93,27 @@ class CropSampler:
         return self._augmentation(image[window], ids[window], rng)
 
     def _slice_around(self, position: int, last: int, side: int, rng: np.random.Generator) -> slice:
-        """Slice whose crop (inside its margins) holds a position, from any start that does."""
+        """Draw a slice, among all whose crop (without margins) contains a position."""
         start = int(rng.integers(max(0, position - self._crop + 1), min(position, last) + 1))
         return slice(start, start + side)
 
 
-def augmenter(crop: int, n_image_channels: int) -> Augmentation:
-    """Vary crops by flips, quarter turns, elastic deformation, brightness, contrast and colour.
+def augmenter(crop: int, n_image_channels: int) -> _Augmentation:
+    """Make a function that varies crops by flips, quarter turns, elastic deformation, brightness, contrast, colour.
 
     Parameters
     ----------
     crop : int
-        Side of the crops that come out; what goes in is larger by `MARGIN` on all sides, so that
-        deformation has true pixels to draw from.
+        Side of the output crops. Input crops are larger by 24 pixels on all sides: the deformation reads these
+        pixels.
     n_image_channels : int
         Channels of the images; hue and saturation vary where there are three.
 
     Returns
     -------
     callable
-        ``augmentation(image, ids, rng)`` returns the varied image (crop, crop, C) and class ids
-        (crop, crop), deformed by nearest neighbour. All randomness comes from the generator `rng`.
+        ``augmentation(image, ids, rng)`` returns the varied image (crop, crop, C) and the class ids
+        (crop, crop), interpolated by nearest neighbour. All random numbers come from the generator `rng`.
 
     Raises
     ------
@@ -120,10 +123,11 @@ def augmenter(crop: int, n_image_channels: int) -> Augmentation:
     Notes
     -----
     Displacements are uniform noise in [-1, 1], blurred by a Gaussian of 12 pixels and scaled to a
-    root mean square of 3 pixels: white noise of variance 1/3 has, once blurred, the variance
+    root mean square of 3 pixels. Blurring reduces the variance 1/3 of white noise to
     ``1 / (3 * 4 * pi * sigma**2)``.
     """
-    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would ask its server for news
+    # Without this, albumentations asks a server for newer versions when it is imported.
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     try:
         import albumentations
     except ImportError as error:
@@ -147,7 +151,7 @@ def augmenter(crop: int, n_image_channels: int) -> Augmentation:
     )
 
     def augment(image: FloatArray, ids: IdArray, rng: np.random.Generator) -> tuple[FloatArray, IdArray]:
-        # Compose(seed=) would seed every transform alike, and all would act, or none
+        # Compose(seed=) would give all transforms the same seed: either all of them would act, or none.
         pipeline.set_random_state(rng, random.Random(int(rng.integers(2**32))))
         varied = pipeline(image=image, mask=ids)
         return varied["image"], varied["mask"]

@@ -1,4 +1,4 @@
-"""Fully convolutional networks: a classification network that scores every pixel."""
+"""Fully convolutional networks: classification networks that score every pixel."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from segkit.baselines.networks import SkipFCN
 
-BACKBONES = ("vgg16", "vgg19", "squeezenet1_0", "resnet50")
-OUTPUT_STRIDES = (8, 16, 32)
+_BACKBONES = ("vgg16", "vgg19", "squeezenet1_0", "resnet50")
+_OUTPUT_STRIDES = (8, 16, 32)
 
 
 class FCN(NetSegmenter):
@@ -30,40 +30,40 @@ class FCN(NetSegmenter):
     Parameters
     ----------
     backbone : {"vgg16", "vgg19", "squeezenet1_0", "resnet50"}, default="vgg16"
-        torchvision network that encodes the image. "resnet50" is torchvision's own `fcn_resnet50`,
+        torchvision network that encodes the image. "resnet50" is torchvision's `fcn_resnet50`,
         with dilated convolutions instead of skips.
     output_stride : {8, 16, 32}, default=8
-        Stride of the finest pooling whose map is scored: FCN-8s, FCN-16s or FCN-32s. Not for "resnet50".
+        Stride of the finest pooling with scores of its own: FCN-8s, FCN-16s or FCN-32s. Not for "resnet50".
     weights : None, "imagenet", str or Path, default=None
-        None: from scratch. Otherwise what the encoder starts from, as for
-        `segkit.features.weights.load_weights`; layers that a truncated file lacks start from scratch.
-        VGG's fully connected layers become fc6 and fc7 if the file has them and `n_hidden` is theirs, 4096.
+        Initial weights of the encoder, a source of `segkit.features.weights.load_weights`; None is from scratch.
+        Layers that the file lacks start from scratch. VGG's fully connected layers become fc6 and fc7 if the file
+        has them and `n_hidden` is 4096, as in VGG.
     preprocessing : {"torchvision", "caffe"}, default="torchvision"
-        What the weights were trained with: (RGB - mean) / std on [0, 1], or RGB * 255 - mean.
+        Preprocessing of the weights' training: (RGB - mean) / std on [0, 1], or RGB * 255 - mean.
     n_hidden : int, default=4096
-        Channels of fc6 and fc7. Not for "resnet50".
+        Number of channels of fc6 and fc7. Not for "resnet50".
     max_steps : int, default=2000
-        Most steps of training.
+        Largest number of training steps.
     batch_size : int, default=4
-        Crops in each step.
+        Number of crops per step.
     learning_rate : float, default=1e-4
-        Of Adam.
+        Learning rate of Adam.
     crop : int, default=256
-        Side of the random training crops in pixels, a multiple of 32 and at least twice that.
-        Smaller images are mirrored, and what is mirrored does not count.
+        Side of the random training crops in pixels, a multiple of 32, at least 64.
+        Smaller images are mirrored, and the mirrored pixels are not trained on.
     eval_every : int, default=25
-        Steps between two validations.
+        Number of steps between validations.
     patience : int, default=10
         Training stops after this many validations in a row without a better mean IoU.
     augment : bool, default=True
         Whether crops are varied by `segkit.baselines.augment.augmenter`; it needs albumentations.
     device : str, default="auto"
-        Where torch computes: "cpu", "cuda", "cuda:1", ... "auto": a GPU if there is one.
+        Device of torch: "cpu", "cuda", "cuda:1", ... "auto" is a GPU if available, else the CPU.
     checkpoint : str or Path, optional
-        File that keeps the state of training at each validation. If it is there and was made from the same
-        images and options, `fit` goes on from it.
+        File for the state of training at each validation. If it exists and comes from the same
+        images and options, `fit` continues from it.
     unlabelled : int or None, default=255
-        Mask value of pixels without annotation. Masks that hold 0 and 255 and nothing else are
+        Mask value of pixels without annotation. Masks with only the values 0 and 255 are
         binary, and 255 is the foreground.
     random_state : int, default=0
         Seed of initial weights, validation split, crops and dropout.
@@ -71,30 +71,30 @@ class FCN(NetSegmenter):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Mask values learnt, in the order of class ids.
+        Mask values of the classes, in the order of class ids.
     label_map_ : LabelMap
-        What the classes are called, their mask values, and the value of unlabelled pixels.
+        Names and mask values of the classes, and the value of unlabelled pixels.
     n_image_channels_ : int
-        Channels of the training images.
+        Number of channels of the training images.
     network_ : torch.nn.Module
         The network with the weights of the best validation.
     n_parameters_ : int
-        How many numbers it has learnt.
+        Number of trained weights.
     n_steps_, best_step_ : int
-        Steps of training, and of the best validation.
+        Number of training steps, in all and up to the best validation.
     best_validation_iou_ : float
         Mean IoU (eq. 8.1) of the best validation.
     stopped_early_ : bool
-        Whether validation stopped getting better; if not, `max_steps` ended training.
+        True if training ended because validation no longer improved, False if `max_steps` ended it.
     history_ : list of dict
-        ``step``, ``loss`` (mean since the last) and ``validation_iou`` of each validation.
+        ``step``, ``loss`` (mean since the validation before) and ``validation_iou`` of each validation.
     device_ : str
-        Where the network is.
+        Device of the network.
 
     Notes
     -----
     fc6 is a padded 7 x 7 convolution, fc7 and the score layers are 1 x 1; score layers start at zero.
-    Scores are enlarged bilinearly to the next finer map and added to its own, last to the image.
+    Scores are enlarged bilinearly and added to the scores of the next finer map; the sum is enlarged to the image.
     From scratch, without normalisation layers, such a network learns slowly at a rate of 1e-4.
 
     References
@@ -160,8 +160,8 @@ class FCN(NetSegmenter):
 
     def _check_options(self) -> None:
         for name, choices in (
-            ("backbone", BACKBONES),
-            ("output_stride", OUTPUT_STRIDES),
+            ("backbone", _BACKBONES),
+            ("output_stride", _OUTPUT_STRIDES),
             ("preprocessing", tuple(PREPROCESSING)),
         ):
             if getattr(self, name) not in choices:
@@ -194,6 +194,7 @@ class FCN(NetSegmenter):
                     f"images with {n_image_channels} channels for pre-trained weights of three: "
                     f"give RGB or grey images, or train from scratch (weights=None)"
                 )
+            # Grey images become three equal channels, see `_normalise`.
             n_image_channels = 3
         if self.backbone == "resnet50":
             resnet = ResNetFCN(n_image_channels, n_classes)
@@ -214,7 +215,7 @@ class FCN(NetSegmenter):
         return network
 
     def _load_encoder(self, encoder: nn.Module, prefix: str, state: dict[str, torch.Tensor]) -> None:
-        """Start the layers that a state dictionary holds from there."""
+        """Load the encoder's layers that a state dictionary holds."""
         expected = encoder.state_dict()
         known = {key: state[prefix + key] for key in expected if prefix + key in state}
         for key, tensor in known.items():
@@ -228,17 +229,18 @@ class FCN(NetSegmenter):
                 f"weights hold {', '.join(list(state)[:3]) or 'nothing'}, ...: none fits {self.backbone}, which has "
                 f"{prefix}{next(iter(expected))}, ...; give that network's weights, by torchvision's names"
             )
+        # Not strict: a file may hold only the first layers.
         encoder.load_state_dict(known, strict=False)
 
     def _normalise(self, images: FloatArray) -> FloatArray:
         if self.weights is None:
             return super()._normalise(images)
         mean, std = (np.array(values, dtype=np.float32) for values in PREPROCESSING[self.preprocessing])
-        return (images - mean) / std  # one channel becomes three by broadcasting
+        return (images - mean) / std  # broadcasting copies a grey channel to three
 
 
 def _load_classifier(network: SkipFCN, state: dict[str, torch.Tensor]) -> None:
-    """Turn VGG's fully connected layers into convolutions, where the widths agree."""
+    """Load VGG's fully connected layers as convolutions, if the widths agree."""
     for layer, name in ((network.fc6, "classifier.0"), (network.fc7, "classifier.3")):
         weight, bias = state.get(f"{name}.weight"), state.get(f"{name}.bias")
         if weight is not None and bias is not None and weight.numel() == layer.weight.numel():

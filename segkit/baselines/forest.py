@@ -1,4 +1,4 @@
-"""The pixel forest: hand-made filters and a random forest, as in ilastik, Labkit and Trainable Weka."""
+"""The pixel forest: hand-picked filters and a random forest, as in ilastik, Labkit and Trainable Weka."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from segkit.images import UNLABELLED
 from segkit.images.sampling import draw_pixels
 from segkit.segmentation.base import BaseSegmenter, IdArray
 
-# Pixels whose features are held at a time.
-PIXELS_AT_ONCE = 65_536
+# Number of pixels whose features are in memory at a time.
+_PIXELS_AT_ONCE = 65_536
 
 
 class PixelForest(BaseSegmenter):
-    """Random forest on the features of single pixels.
+    """Random forest on the features of pixels.
 
     Parameters
     ----------
     bank : FilterBank, default=None
-        Per-pixel features; None is `MultiscaleBank()`, the ilastik recipe.
+        Features of a pixel; None is `MultiscaleBank()`, similar to ilastik.
     n_estimators : int, default=100
-        Number of trees, grown in full.
+        Number of trees, without limit of depth.
     training_pixels : int, default=30_000
-        Pixels to learn from, as many of each class as there are to be had, weighted back to the share
-        each class has among all labelled pixels.
+        Number of training pixels, balanced over classes as far as available. Weights restore the frequencies of
+        the classes among all labelled pixels.
     unlabelled : int or None, default=255
         As for `Segmenter`.
     n_jobs : int or None, default=None
-        Processes that grow trees.
+        Number of processes that grow trees.
     random_state : int, default=0
-        Seed of every draw.
+        Seed of all draws.
 
     Attributes
     ----------
@@ -90,12 +90,14 @@ class PixelForest(BaseSegmenter):
         self.forest_.fit(np.concatenate(rows), drawn.label, sample_weight=drawn.weight)
 
     def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:  # noqa: ARG002
-        """Share of the trees that vote for each class, (H, W, n_classes)."""
+        """Compute the fraction of trees that vote for each class, (H, W, n_classes)."""
         height, width = image.shape[:2]
         stacks = self.bank_.maps(image)
+        # Maps come grouped by grid; the forest was trained with channels in the bank's order.
         column = np.concatenate([stack.indices for stack in stacks]).argsort()
+        # Features of a few rows at a time: a map of each channel at every pixel would not fit into memory.
         parts = []
-        n_rows = max(1, PIXELS_AT_ONCE // width)
+        n_rows = max(1, _PIXELS_AT_ONCE // width)
         for top in range(0, height, n_rows):
             rows = np.arange(top, min(top + n_rows, height))
             features = np.concatenate([stack.upsample((height, width), rows) for stack in stacks])[column]

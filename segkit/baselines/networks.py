@@ -1,4 +1,4 @@
-"""The networks of the baselines, as torch modules; whoever imports this module imports torch."""
+"""The networks of the baselines, as torch modules. Importing this module imports torch."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from torchvision.models.segmentation import fcn_resnet50
 
 
 class SkipFCN(nn.Module):
-    """Fully convolutional network on a sequence of layers, with skips from its poolings.
+    """Fully convolutional network with skips from the poolings of its encoder.
 
     Parameters
     ----------
     features : nn.Sequential
         The encoder.
     n_image_channels, n_classes : int
-        Channels that come in and go out.
+        Numbers of input and output channels.
     n_hidden : int
         Width of fc6 and fc7.
     output_stride : int
-        Stride of the finest pooling that is scored.
+        Stride of the finest pooling with scores of its own.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class SkipFCN(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores (n, n_classes, H, W) of images (n, C, H, W)."""
+        """Compute scores (n, n_classes, H, W) of images (n, C, H, W)."""
         signal, skips = images, []
         for name, layer in self.features.named_children():
             signal = layer(signal)
@@ -72,7 +72,7 @@ class ResNetFCN(nn.Module):
     Parameters
     ----------
     n_image_channels, n_classes : int
-        Channels that come in and go out.
+        Numbers of input and output channels.
     """
 
     def __init__(self, n_image_channels: int, n_classes: int) -> None:
@@ -83,7 +83,7 @@ class ResNetFCN(nn.Module):
         _initialise(backbone.conv1)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores (n, n_classes, H, W) of images (n, C, H, W)."""
+        """Compute scores (n, n_classes, H, W) of images (n, C, H, W)."""
         return cast("Tensor", self.fcn(images)["out"])
 
 
@@ -93,11 +93,11 @@ class UNetwork(nn.Module):
     Parameters
     ----------
     n_image_channels, n_classes : int
-        Channels that come in and go out.
+        Numbers of input and output channels.
     n_filters : int
-        Filters of the finest level; each level below has twice as many.
+        Number of filters of the finest level; it doubles at each coarser level.
     depth : int
-        Poolings. Images must be multiples of ``2**depth`` pixels.
+        Number of poolings. Sides of images must be multiples of ``2**depth`` pixels.
     """
 
     def __init__(self, n_image_channels: int, n_classes: int, *, n_filters: int, depth: int) -> None:
@@ -112,7 +112,7 @@ class UNetwork(nn.Module):
         _initialise(self)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores (n, n_classes, H, W) of images (n, C, H, W)."""
+        """Compute scores (n, n_classes, H, W) of images (n, C, H, W)."""
         levels = [self.first(images)]
         for layer in self.down:
             levels.append(layer(functional.max_pool2d(levels[-1], 2)))
@@ -125,8 +125,9 @@ class UNetwork(nn.Module):
 def build_skip_fcn(
     backbone: str, n_image_channels: int, n_classes: int, *, n_hidden: int, output_stride: int
 ) -> SkipFCN:
-    """Build an FCN on a torchvision network: He's initialisation, score layers of zeros."""
-    with torch.device("meta"):  # weightless, for torchvision would first fill a classifier nobody needs
+    """Build an FCN on a torchvision network, with He's initialisation and score layers of zeros."""
+    # Tensors on "meta" hold no data: torchvision would otherwise draw the weights of an unused classifier.
+    with torch.device("meta"):
         features = get_model(backbone).features
         features[0] = _for_channels(features[0], n_image_channels)
         network = SkipFCN(
@@ -134,14 +135,16 @@ def build_skip_fcn(
         )
     network.to_empty(device="cpu")
     _initialise(network)
+    # Zero scores: all classes are equally likely at first, and the skips do not disturb the coarse scores.
     for layer in (network.score, *network.skips.values()):
         nn.init.zeros_(cast("nn.Conv2d", layer).weight)
     return network
 
 
 def _map_grids(features: nn.Sequential, n_image_channels: int) -> list[tuple[int, int]]:
-    """Stride and channels of the map after each layer of a sequence."""
+    """Compute stride and number of channels of the map after each layer of a sequence."""
     grids, stride = [], 1
+    # Run on a small empty image (on "meta", so nothing is computed) to learn the channels of each layer.
     signal = torch.empty(1, n_image_channels, 64, 64)
     for layer in features:
         signal = layer(signal)
@@ -152,7 +155,7 @@ def _map_grids(features: nn.Sequential, n_image_channels: int) -> list[tuple[int
 
 
 def _for_channels(convolution: nn.Conv2d, n_image_channels: int) -> nn.Conv2d:
-    """Convolution of the same kind on images of some number of channels."""
+    """Make the same convolution for another number of input channels."""
     return nn.Conv2d(
         n_image_channels,
         convolution.out_channels,
@@ -164,7 +167,7 @@ def _for_channels(convolution: nn.Conv2d, n_image_channels: int) -> nn.Conv2d:
 
 
 def _initialise(network: nn.Module) -> None:
-    """He's initialisation of all convolutions."""
+    """Draw all convolutions by He's initialisation."""
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
@@ -176,6 +179,7 @@ def _double_convolution(n_in: int, n_out: int) -> nn.Sequential:
     layers: list[nn.Module] = []
     for n_channels in (n_in, n_out):
         layers += [
+            # No bias: batch normalisation would subtract it.
             nn.Conv2d(n_channels, n_out, 3, padding=1, bias=False),
             nn.BatchNorm2d(n_out),
             nn.ReLU(inplace=True),

@@ -1,4 +1,4 @@
-"""How the networks of the baselines are trained: validation, early stopping, checkpoints."""
+"""Training of the baselines' networks: validation, early stopping, checkpoints."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-# of as many images or more, one in so many is held out
-HELD_OUT_SHARE = 5
+# With this many images or more, one in this many is held out; with fewer, blocks of each image are.
+_HELD_OUT_SHARE = 5
 
 
 class NetSegmenter(BaseSegmenter):
-    """A network trained until held-out pixels are segmented no better; `FCN` and `UNet` document its options.
+    """A network trained until the segmentation of held-out pixels no longer improves.
 
-    Subclasses build the network. A step of training depends on its number and the seed alone, so a
-    run resumed from a checkpoint ends, on a CPU, at the very weights of one that was not interrupted.
+    `FCN` and `UNet` document the options, and build their network. A training step depends only on its number and
+    the seed. On a CPU, a run resumed from a checkpoint therefore ends with the same weights as one without
+    interruption.
     """
 
     def __init__(
@@ -70,14 +71,14 @@ class NetSegmenter(BaseSegmenter):
     @property
     @abstractmethod
     def _stride(self) -> int:
-        """Number of pixels that sides of the network's input are multiples of."""
+        """Number of pixels; the sides of the network's input must be multiples of it."""
 
     @abstractmethod
     def _build_network(self, n_image_channels: int, n_classes: int) -> nn.Module:
-        """Network from (n, C, H, W), as `_normalise` gives it, to scores (n, n_classes, H, W)."""
+        """Build the network from normalised images (n, C, H, W) to scores (n, n_classes, H, W)."""
 
     def _normalise(self, images: FloatArray) -> FloatArray:
-        """Images (..., C) in [0, 1] as the network takes them."""
+        """Normalise images (..., C) in [0, 1] for the network."""
         return images - np.float32(0.5)
 
     def _check_options(self) -> None:
@@ -107,23 +108,24 @@ class NetSegmenter(BaseSegmenter):
         self.network_ = network.to(device)
         self.n_parameters_ = sum(parameter.numel() for parameter in network.parameters())
         optimiser = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
-        state = TrainingState(self.network_, optimiser)
+        state = _TrainingState(self.network_, optimiser)
         digest = self._digest(images, ids)
         if self.checkpoint is not None and Path(self.checkpoint).exists():
             state.load(self.checkpoint, digest)
+        # A checkpoint may come from a run that had already stopped early.
         if state.n_stale < self.patience:
             self._train(state, sampler, _labelled(images, held_out), digest, progress)
         self._keep_best(state)
 
     def _train(
         self,
-        state: TrainingState,
+        state: _TrainingState,
         sampler: CropSampler,
         validation: tuple[list[FloatArray], list[IdArray]],
         digest: str,
         progress: Progress,
     ) -> None:
-        """Take steps from where the state is until validation or the budget ends them."""
+        """Continue training from the state until validation or `max_steps` ends it."""
         losses: list[float] = []
         for step in progress(range(state.n_steps, self.max_steps), "Training"):
             losses.append(self._step(state.optimiser, sampler, step))
@@ -137,15 +139,17 @@ class NetSegmenter(BaseSegmenter):
                 break
 
     def _step(self, optimiser: torch.optim.Optimizer, sampler: CropSampler, step: int) -> float:
-        """One step of Adam on the cross-entropy of a batch; returns the loss."""
+        """Take one step of Adam on the cross-entropy of a batch; returns the loss."""
         import torch
         from torch.nn.functional import cross_entropy
 
+        # One seed for each step, so that a resumed run draws the same crops.
         rng = np.random.default_rng([self.random_state, step])
         images, ids = sampler.draw(self.batch_size, rng)
         target = torch.from_numpy(ids).long().to(self.device_)
         with _seeded(int(rng.integers(2**32)), target.device):
             scores = self.network_.train()(self._to_tensor(images))
+        # torch's mean is NaN for a batch without labelled pixels.
         n_labelled = max(1, int(np.count_nonzero(ids != UNLABELLED)))
         loss = cross_entropy(scores, target, ignore_index=UNLABELLED, reduction="sum") / n_labelled
         optimiser.zero_grad()
@@ -158,7 +162,7 @@ class NetSegmenter(BaseSegmenter):
         guesses = [self._labels(self._scores(image)) for image in images]
         return score_masks(ids, guesses, self.classes_.size).mean
 
-    def _keep_best(self, state: TrainingState) -> None:
+    def _keep_best(self, state: _TrainingState) -> None:
         self.network_.load_state_dict(state.best)
         self.network_.eval()
         self.history_ = state.history
@@ -168,7 +172,8 @@ class NetSegmenter(BaseSegmenter):
         self.stopped_early_ = state.n_stale >= self.patience
 
     def _digest(self, images: Sequence[FloatArray], ids: Sequence[IdArray]) -> str:
-        """Sha256 of all that the course of training depends on."""
+        """Compute the sha256 of everything that affects training: options, images and masks."""
+        # The place of the checkpoint and the device do not change the course of training.
         options = self.get_params() | {"checkpoint": None, "device": None}
         text = json.dumps([type(self).__name__, options], default=str, sort_keys=True)
         arrays: dict[str, NDArray[Any]] = {"options": np.frombuffer(text.encode(), dtype=np.uint8)}
@@ -177,14 +182,14 @@ class NetSegmenter(BaseSegmenter):
         return digest_arrays(arrays)
 
     def _to_tensor(self, images: FloatArray) -> torch.Tensor:
-        """Images (n, H, W, C) as the network's input (n, C', H, W)."""
+        """Convert images (n, H, W, C) to the network's input (n, C', H, W)."""
         import torch
 
         batch = torch.from_numpy(self._normalise(images)).to(self.device_)
         return batch.permute(0, 3, 1, 2).contiguous()
 
     def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:  # noqa: ARG002
-        """Probabilities of an image mirrored at its far edges to multiples of the network's stride."""
+        """Compute probabilities; far edges of the image are mirrored to a multiple of the network's stride."""
         import torch
 
         height, width = image.shape[:2]
@@ -202,17 +207,17 @@ class NetSegmenter(BaseSegmenter):
 
 
 @dataclass
-class TrainingState:
-    """What training has come to, and all that a checkpoint holds.
+class _TrainingState:
+    """State of training, the content of a checkpoint.
 
     Parameters
     ----------
     network : torch.nn.Module
-        The network as trained so far.
+        The network with its present weights.
     optimiser : torch.optim.Optimizer
-        The optimiser of its parameters.
+        The optimiser of these weights.
     best : dict of str to torch.Tensor
-        State of the network at the best validation, on the CPU.
+        Weights at the best validation, on the CPU.
     history : list of dict
         Step, loss and IoU of each validation.
     """
@@ -224,21 +229,21 @@ class TrainingState:
 
     @property
     def n_steps(self) -> int:
-        """Steps taken up to the last validation."""
+        """Number of steps up to the last validation."""
         return int(self.history[-1]["step"]) if self.history else 0
 
     @property
     def best_validation(self) -> dict[str, Any]:
-        """The first of the validations with the highest IoU."""
+        """The validation with the highest IoU, the first one if several are equal."""
         return max(self.history, key=lambda validation: validation["validation_iou"])
 
     @property
     def n_stale(self) -> int:
-        """Validations since the best."""
+        """Number of validations since the best."""
         return len(self.history) - 1 - self.history.index(self.best_validation) if self.history else 0
 
     def record(self, step: int, loss: float, validation_iou: float) -> None:
-        """Add a validation, and keep the weights if none was better or as good."""
+        """Add a validation, and keep the weights if it is better than all before."""
         self.history.append({"step": step, "loss": loss, "validation_iou": validation_iou})
         if self.n_stale == 0:
             self.best = {
@@ -246,7 +251,7 @@ class TrainingState:
             }
 
     def save(self, path: str | Path, digest: str) -> None:
-        """Write a checkpoint; the old one stays until the new one is whole.
+        """Write a checkpoint; the old one stays until the new one is complete.
 
         Raises
         ------
@@ -272,16 +277,17 @@ class TrainingState:
             ) from error
 
     def load(self, path: str | Path, digest: str) -> None:
-        """Go on from a checkpoint.
+        """Continue from a checkpoint.
 
         Raises
         ------
         ConfigError
-            If the file cannot be read, or was made from other images or options.
+            If the file cannot be read, or comes from other images or options.
         """
         import torch
 
         try:
+            # weights_only: a file that would execute code is refused.
             content = torch.load(path, map_location="cpu", weights_only=True)
         except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
             raise ConfigError(
@@ -289,7 +295,7 @@ class TrainingState:
             ) from error
         if not isinstance(content, dict) or content.get("digest") != digest:
             raise ConfigError(
-                f"checkpoint {path} was made from other images, masks or options: "
+                f"checkpoint {path} comes from other images, masks or options: "
                 f"give another path, or delete it to train from the start"
             )
         self.network.load_state_dict(content["network"])
@@ -300,12 +306,12 @@ class TrainingState:
 def hold_out(
     ids: Sequence[IdArray], n_classes: int, *, random_state: int = 0
 ) -> tuple[list[IdArray], list[IdArray]]:
-    """Split annotations into those to learn from and those that tell when to stop.
+    """Split annotations into a training part and a validation part.
 
     Parameters
     ----------
     ids : sequence of ndarray of shape (H, W), uint8
-        Class ids, `segkit.images.UNLABELLED` where not annotated.
+        Class ids; `segkit.images.UNLABELLED` marks pixels without annotation.
     n_classes : int
         Number of classes.
     random_state : int, default=0
@@ -314,13 +320,18 @@ def hold_out(
     Returns
     -------
     learnt, held_out : list of ndarray of shape (H, W), uint8
-        The same masks, the pixels of the other part unlabelled.
+        The same masks; in each, the pixels of the other part are unlabelled.
+
+    Warns
+    -----
+    UserWarning
+        If no split keeps all classes for training. Both parts then hold all pixels.
 
     Notes
     -----
-    Of five images or more a fifth of them is held out, of fewer a quarter of each: every fourth block of a
-    4 x 4 grid. Of the possible splits whose larger part keeps all classes, the one with most
-    classes in the smaller part is taken. If there is none, all pixels are in both parts, and a warning says so.
+    With five images or more, a fifth of the images is held out. With fewer, a quarter of each image is: every fourth
+    block of a 4 x 4 grid. The training part must keep all classes. Among such splits, one with the most classes in
+    the validation part is taken.
     """
     splits = []
     for held in _candidates([mask.shape for mask in ids], np.random.default_rng(random_state)):
@@ -332,8 +343,8 @@ def hold_out(
     best = max(splits, key=lambda split: _count_classes(split[1]), default=None)
     if best is None or _count_classes(best[1]) == 0:
         warnings.warn(
-            "too few annotated regions to hold any out: training stops by the IoU of the very pixels it learns "
-            "from; annotate one more image",
+            "too few annotated regions to hold any out: the IoU of the training pixels themselves decides when "
+            "training stops; annotate one more image",
             UserWarning,
             stacklevel=4,
         )
@@ -344,9 +355,9 @@ def hold_out(
 def _candidates(
     shapes: Sequence[tuple[int, ...]], rng: np.random.Generator
 ) -> Iterator[list[NDArray[np.bool_]]]:
-    """Ways to hold out whole images or, of few, blocks of each: which pixels of each image are out."""
-    if len(shapes) >= HELD_OUT_SHARE:
-        n_held = len(shapes) // HELD_OUT_SHARE
+    """Yield ways to hold out whole images, or blocks of few images, as a mask of held-out pixels for each image."""
+    if len(shapes) >= _HELD_OUT_SHARE:
+        n_held = len(shapes) // _HELD_OUT_SHARE
         order = rng.permutation(len(shapes))
         for start in range(0, len(shapes) - n_held + 1, n_held):
             chosen = order[start : start + n_held]
@@ -367,7 +378,7 @@ def _count_classes(ids: Sequence[IdArray]) -> int:
 
 
 def _labelled(images: Sequence[FloatArray], ids: Sequence[IdArray]) -> tuple[list[FloatArray], list[IdArray]]:
-    """Those images and masks that have a labelled pixel."""
+    """Select the images and masks with a labelled pixel."""
     kept = [index for index, mask in enumerate(ids) if (mask != UNLABELLED).any()]
     return [images[index] for index in kept], [ids[index] for index in kept]
 
@@ -381,17 +392,17 @@ def _find_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
-        raise ConfigError(f"device={name!r} is not to be had here: choose 'auto' or 'cpu'") from error
+        raise ConfigError(f"device={name!r} is not available here: choose 'auto' or 'cpu'") from error
     return device
 
 
 @contextmanager
 def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Draw torch's random numbers from a seed, and leave its own generators as they were."""
+    """Seed torch's random numbers inside the context, and restore its generators afterwards."""
     import torch
 
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        # torch.manual_seed would reach every GPU, those not forked too
+        # torch.manual_seed would also seed GPUs whose generators are not restored.
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":
             with torch.cuda.device(device):

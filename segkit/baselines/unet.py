@@ -1,4 +1,4 @@
-"""U-Net: an encoder and a decoder of one shape, trained from scratch."""
+"""U-Net: an encoder and a decoder with the same levels, trained from scratch."""
 
 from __future__ import annotations
 
@@ -20,31 +20,32 @@ class UNet(NetSegmenter):
     Parameters
     ----------
     n_filters : int, default=32
-        Filters of the finest level; each level below has twice as many.
+        Number of filters of the finest level; it doubles at each coarser level.
     depth : int, default=4
-        Poolings, each by two.
+        Number of poolings, each by two.
     max_steps : int, default=2000
-        Most steps of training.
+        Largest number of training steps.
     batch_size : int, default=4
-        Crops in each step.
+        Number of crops per step.
     learning_rate : float, default=1e-4
-        Of Adam.
+        Learning rate of Adam.
     crop : int, default=256
-        Side of the random training crops in pixels, a multiple of ``2**depth`` and at least twice that.
-        Smaller images are mirrored, and what is mirrored does not count.
+        Side of the random training crops in pixels, a multiple of ``2**depth``,
+        at least twice that.
+        Smaller images are mirrored, and the mirrored pixels are not trained on.
     eval_every : int, default=25
-        Steps between two validations.
+        Number of steps between validations.
     patience : int, default=10
         Training stops after this many validations in a row without a better mean IoU.
     augment : bool, default=True
         Whether crops are varied by `segkit.baselines.augment.augmenter`; it needs albumentations.
     device : str, default="auto"
-        Where torch computes: "cpu", "cuda", "cuda:1", ... "auto": a GPU if there is one.
+        Device of torch: "cpu", "cuda", "cuda:1", ... "auto" is a GPU if available, else the CPU.
     checkpoint : str or Path, optional
-        File that keeps the state of training at each validation. If it is there and was made from the same
-        images and options, `fit` goes on from it.
+        File for the state of training at each validation. If it exists and comes from the same
+        images and options, `fit` continues from it.
     unlabelled : int or None, default=255
-        Mask value of pixels without annotation. Masks that hold 0 and 255 and nothing else are
+        Mask value of pixels without annotation. Masks with only the values 0 and 255 are
         binary, and 255 is the foreground.
     random_state : int, default=0
         Seed of initial weights, validation split, crops and dropout.
@@ -52,25 +53,25 @@ class UNet(NetSegmenter):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Mask values learnt, in the order of class ids.
+        Mask values of the classes, in the order of class ids.
     label_map_ : LabelMap
-        What the classes are called, their mask values, and the value of unlabelled pixels.
+        Names and mask values of the classes, and the value of unlabelled pixels.
     n_image_channels_ : int
-        Channels of the training images.
+        Number of channels of the training images.
     network_ : torch.nn.Module
         The network with the weights of the best validation.
     n_parameters_ : int
-        How many numbers it has learnt.
+        Number of trained weights.
     n_steps_, best_step_ : int
-        Steps of training, and of the best validation.
+        Number of training steps, in all and up to the best validation.
     best_validation_iou_ : float
         Mean IoU (eq. 8.1) of the best validation.
     stopped_early_ : bool
-        Whether validation stopped getting better; if not, `max_steps` ended training.
+        True if training ended because validation no longer improved, False if `max_steps` ended it.
     history_ : list of dict
-        ``step``, ``loss`` (mean since the last) and ``validation_iou`` of each validation.
+        ``step``, ``loss`` (mean since the validation before) and ``validation_iou`` of each validation.
     device_ : str
-        Where the network is.
+        Device of the network.
 
     References
     ----------

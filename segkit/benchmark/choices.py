@@ -1,4 +1,4 @@
-"""What a fitted segmenter chose, in numbers that a report can draw."""
+"""The choices of a fitted segmenter, as numbers for the report."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from segkit.kernels import MixtureRFF
 from segkit.segmentation.explain import explain_training
 from segkit.segmentation.segmenter import Segmenter
 
-N_EMBEDDED = 400
-N_COMPONENTS = 512
+# Number of pixels in the plane (figure 7), and of random features behind their positions.
+_N_EMBEDDED = 400
+_N_COMPONENTS = 512
 CRITERIA = {
     "mmd": "MMD",
     "mmd_squared": "squared MMD",
@@ -27,20 +28,20 @@ CRITERIA = {
 def choices(
     segmenter: Segmenter, training: Sequence[tuple[NDArray[Any], NDArray[Any]]] | None = None
 ) -> dict[str, Any]:
-    """Tell which channels were kept, how kernels scored, and how they spread the classes.
+    """List the kept channels, the scores of the kernels, and the classes in the plane.
 
     Parameters
     ----------
     segmenter : Segmenter
-        A fitted one.
+        A fitted segmenter.
     training : sequence of tuple, optional
-        Images and class ids it was trained on; without them no pixels are embedded.
+        Its training images and class ids; without them no pixels are embedded.
 
     Returns
     -------
     dict
-        JSON-able: ``bank`` (its title), ``kept_channels``, ``n_channels``, ``kernels`` (name, gamma, weight, score),
-        ``criterion``, ``threshold``, ``words`` that say what was chosen and why, and ``embedding``:
+        JSON-able: ``bank`` (its label), ``kept_channels``, ``n_channels``, ``kernels`` (name, gamma, weight, score),
+        ``criterion``, ``threshold``, ``words`` (the choices and their reasons), and ``embedding``:
         pixels in the plane, by t-SNE of the random features of the kernels with the highest and the
         lowest score (figure 7).
 
@@ -68,11 +69,12 @@ def _embed(
     kernels: Sequence[dict[str, Any]],
     training: Sequence[tuple[NDArray[Any], NDArray[Any]]],
 ) -> list[dict[str, Any]] | None:
+    # The plane shows bandwidths: without two kernels that have one, there is nothing to compare.
     scored = [kernel for kernel in kernels if kernel["gamma"] is not None]
     if len(scored) < 2:
         return None
     rng = np.random.default_rng(segmenter.random_state)
-    drawn = draw_pixels([ids for _, ids in training], segmenter.classes_.size, N_EMBEDDED, rng)
+    drawn = draw_pixels([ids for _, ids in training], segmenter.classes_.size, _N_EMBEDDED, rng)
     X = np.concatenate(
         [
             segmenter.pixel_features(image, drawn.row[part], drawn.col[part])
@@ -95,10 +97,10 @@ def _embed(
 
 
 def _plane(X: NDArray[Any], labels: NDArray[Any], gamma: float) -> list[list[float]]:
-    """Positions in the plane of the random features of one bandwidth."""
+    """Place pixels in the plane by t-SNE of the random features of one bandwidth."""
     from sklearn.manifold import TSNE
 
-    features = MixtureRFF(gammas=[gamma], n_components=N_COMPONENTS, random_state=0).fit_transform(X, labels)
+    features = MixtureRFF(gammas=[gamma], n_components=_N_COMPONENTS, random_state=0).fit_transform(X, labels)
     perplexity = min(30.0, (len(X) - 1) / 3)
     placed = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(features)
     return [[round(float(value), 3) for value in position] for position in placed]

@@ -1,4 +1,4 @@
-"""Digests of the files that the scores of a run depend on."""
+"""Digests of the files that affect the scores of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from segkit.images import pair
 
 
 def digest_weights(method: Method) -> list[str]:
-    """Hexadecimal sha256 of each file of weights that a method reads; downloaded ones never change."""
+    """Compute the hexadecimal sha256 of each weight file of a method; downloads never change and are left out."""
     return [
         hashlib.sha256(Path(source).read_bytes()).hexdigest()
         for source in _weights_in(method.to_dict()["config"])
@@ -21,7 +21,7 @@ def digest_weights(method: Method) -> list[str]:
 
 
 def _weights_in(options: Any) -> Iterator[str]:
-    """Give every value of a key ``weights``, however deep, in order."""
+    """Yield the values of all keys ``weights``, at any depth, in order."""
     if isinstance(options, dict):
         if isinstance(options.get("weights"), str):
             yield options["weights"]
@@ -32,7 +32,7 @@ def _weights_in(options: Any) -> Iterator[str]:
 
 
 def digest_files(images: Path, masks: Path) -> str:
-    """Hexadecimal sha256 of the files of all annotated images, in order of stem."""
+    """Compute the hexadecimal sha256 of the image and mask files, in order of stem."""
     sha = hashlib.sha256()
     for entry in pair(images, masks):
         for path in (entry.image, entry.mask):

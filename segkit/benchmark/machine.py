@@ -1,4 +1,4 @@
-"""What a measured number depends on besides the code."""
+"""Description of the machine, for measured numbers, and peak memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from segkit.segmentation.model_file import package_versions
 
 
 def machine(device: str = "cpu") -> dict[str, Any]:
-    """Processor, cores and versions of the machine that this runs on, and its GPU if that is the device."""
+    """Describe this machine: processor, number of cores, versions, and the GPU if it is the device."""
     model = next(
         (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.processor(),
@@ -25,8 +25,8 @@ def machine(device: str = "cpu") -> dict[str, Any]:
 
 
 def peak_memory_mib() -> float | None:
-    """Most memory this process ever held, in MiB; None where the system does not tell."""
-    # not getrusage if it can be helped: on Linux its maximum starts at that of the parent process
+    """Read the peak memory of this process in MiB; None if the system does not report it."""
+    # Prefer /proc to getrusage: on Linux the maximum of getrusage starts at the parent's memory.
     for line in _lines("/proc/self/status"):
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 2**10

@@ -1,4 +1,4 @@
-"""The methods a benchmark compares: their names, options, and how each is made."""
+"""The methods of a benchmark: names, options, and construction."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from segkit.errors import ConfigError
 from segkit.segmentation.base import BaseSegmenter
 
 
-class ForestOptions(Section):
-    """Options of `PixelForest`; without a bank it has the filters of ilastik."""
+class _ForestOptions(Section):
+    """Options of `PixelForest`; the default bank is `MultiscaleBank`."""
 
     bank: BankConfig | None = None
     n_estimators: PositiveInt = 100
     training_pixels: PositiveInt = 30_000
 
     def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:  # noqa: ARG002
-        """Make the forest; it is grown in one go, without a checkpoint."""
+        """Make the forest; it has no checkpoints."""
         from segkit.baselines import PixelForest
 
         options = self.model_dump(exclude={"bank"})
@@ -47,7 +47,7 @@ class _NetOptions(Section):
     device: str = "auto"
 
 
-class FCNOptions(_NetOptions):
+class _FCNOptions(_NetOptions):
     """Options of `FCN`."""
 
     backbone: Literal["vgg16", "vgg19", "squeezenet1_0", "resnet50"] = "vgg16"
@@ -69,26 +69,27 @@ class FCNOptions(_NetOptions):
         return self
 
     def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:
-        """Make the network; it is drawn from the seed."""
+        """Make the network, with initial weights drawn from the seed."""
         from segkit.baselines import FCN
 
         return FCN(**self.model_dump(), checkpoint=checkpoint, random_state=seed)
 
 
-class UNetOptions(_NetOptions):
+class _UNetOptions(_NetOptions):
     """Options of `UNet`."""
 
     n_filters: PositiveInt = 32
     depth: PositiveInt = 4
 
     def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:
-        """Make the network; it is drawn from the seed."""
+        """Make the network, with initial weights drawn from the seed."""
         from segkit.baselines import UNet
 
         return UNet(**self.model_dump(), checkpoint=checkpoint, random_state=seed)
 
 
-_KINDS: dict[str, type[Section]] = {"forest": ForestOptions, "fcn": FCNOptions, "unet": UNetOptions}
+# Kind "segkit" is not among them: its schema is the training configuration, `Config`.
+_KINDS: dict[str, type[Section]] = {"forest": _ForestOptions, "fcn": _FCNOptions, "unet": _UNetOptions}
 
 DEFAULT_METHODS: dict[str, dict[str, Any]] = {
     "segkit-vgg": {"kind": "segkit", "title": "segkit (VGG16)", "bank": {"name": "vgg16"}},
@@ -122,7 +123,7 @@ DEFAULT_METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-# Options of a training configuration that all methods of a benchmark share, and where they are given.
+# Options of a training configuration that all methods of a benchmark share, and the place to give them.
 _OF_THE_BENCHMARK = {
     "data": "beside the methods, for example --set data.unlabelled=VALUE",
     "seed": "by --seeds",
@@ -131,18 +132,18 @@ _OF_THE_BENCHMARK = {
 
 @dataclass(frozen=True)
 class Method:
-    """A way of segmenting images that a benchmark runs.
+    """A segmentation method in a benchmark.
 
     Parameters
     ----------
     name : str
-        What the command line and the results call it.
+        Name on the command line and in the results.
     title : str
-        What reports call it.
+        Name in reports.
     kind : {"segkit", "forest", "fcn", "unet"}
-        Which estimator it is.
+        Kind of estimator.
     options : Config or model
-        Its options, checked.
+        Checked options of the estimator.
     """
 
     name: str
@@ -151,20 +152,20 @@ class Method:
     options: Any
 
     def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:
-        """Make the estimator, seeded; networks write and go on from a checkpoint."""
+        """Make the estimator with a seed; networks write a checkpoint, and continue from it."""
         if isinstance(self.options, Config):
             return self.options.model_copy(update={"seed": seed}).build()
         segmenter: BaseSegmenter = self.options.build(seed, checkpoint)
         return segmenter
 
     def to_dict(self) -> dict[str, Any]:
-        """Title, kind and every option, in values that JSON can hold; `from_dict` reads it back."""
+        """Describe title, kind and all options in values that JSON can hold, for `from_dict`."""
         config = self.options.model_dump(mode="json", exclude=set(_OF_THE_BENCHMARK))
         return {"title": self.title, "kind": self.kind, "config": config}
 
     @classmethod
     def from_dict(cls, name: str, entries: Mapping[str, Any]) -> Self:
-        """Make the method that `to_dict` gave."""
+        """Make the method from its description by `to_dict`."""
         return cls(name, entries["title"], entries["kind"], _check(name, entries["kind"], entries["config"]))
 
 
@@ -176,12 +177,13 @@ def load_methods(
     Parameters
     ----------
     names : iterable of str
-        Those to run, of `DEFAULT_METHODS` or of the file.
+        Methods to run, from `DEFAULT_METHODS` or from the file.
     path : Path, optional
-        YAML file of methods: ``NAME: {kind: segkit|forest|fcn|unet, title: ..., ...options}``. It adds to the
-        default ones, or replaces those of the same name. Its section ``data`` is for `load_data`.
+        YAML file of methods: ``NAME: {kind: segkit|forest|fcn|unet, title: ..., ...options}``. Its methods are added
+        to the default ones; a method with the same name replaces the default. Its section ``data`` is for `load_data`.
     overrides : iterable of str
-        ``NAME.key=value`` of the chosen methods, for example ``fcn.weights=FILE``; those of ``data`` are for `load_data`.
+        Options ``NAME.key=value`` of the chosen methods, for example ``fcn.weights=FILE``; options of ``data`` are
+        for `load_data`.
 
     Returns
     -------
@@ -191,14 +193,17 @@ def load_methods(
     Raises
     ------
     ConfigError
-        If a method, a key or a value does not exist or fit.
+        If a method or a key does not exist, or a value does not fit.
     """
+    # Without repetitions: a method named twice runs once.
     names, overrides = list(dict.fromkeys(names)), list(overrides)
     known = read_options(path, overrides, base=DEFAULT_METHODS)
     known.pop("data", None)
     for name in known:
         if not isinstance(name, str):
-            raise ConfigError(f"configuration {path}: method {name} is no text: put its name in quotes")
+            raise ConfigError(
+                f"configuration {path}: the name of method {name} is not text: put it in quotes"
+            )
     _refuse_unused(overrides, names, read_options(path, base=DEFAULT_METHODS))
     methods = []
     for name in names:
@@ -208,7 +213,7 @@ def load_methods(
             )
         if not re.fullmatch(r"[A-Za-z0-9_-][\w.-]*", name):
             raise ConfigError(
-                f"method {name!r}: use letters, digits, dashes, underscores and, but not first, dots: it names files"
+                f"method {name!r}: use letters, digits, dashes, underscores and (not first) dots: it names files"
             )
         if not isinstance(known[name], dict):
             raise ConfigError(f"method {name} is {known[name]!r}: give a mapping of kind, title and options")
@@ -221,14 +226,14 @@ def load_methods(
 
 
 def load_data(path: Path | None = None, overrides: Iterable[str] = ()) -> DataConfig:
-    """Read what mask values mean: the section ``data`` of the file and of the overrides of `load_methods`.
+    """Read the meaning of mask values: the section ``data`` of the file and of the overrides of `load_methods`.
 
     Parameters
     ----------
     path : Path, optional
         YAML file of methods.
     overrides : iterable of str
-        ``key=value``, for example ``data.unlabelled=255``.
+        Options ``key=value``, for example ``data.unlabelled=255``.
 
     Returns
     -------
@@ -238,25 +243,26 @@ def load_data(path: Path | None = None, overrides: Iterable[str] = ()) -> DataCo
     Raises
     ------
     ConfigError
-        If a key or a value does not exist or fit.
+        If a key does not exist, or a value does not fit.
     """
     return Config.from_options({"data": read_options(path, overrides).get("data", {})}).data
 
 
 def _refuse_unused(overrides: Sequence[str], names: Sequence[str], described: Mapping[str, Any]) -> None:
-    """Refuse overrides of methods that do not run: they would change nothing."""
+    """Refuse overrides of methods that do not run, since they would change nothing."""
     for override in overrides:
         name = override.partition("=")[0].partition(".")[0].strip()
         if name in (*names, "data"):
             continue
         if name in described:
             raise ConfigError(f"--set {override}: {name} is not among --methods {','.join(names)}")
+        # With a cutoff of 0 there is always a nearest name.
         [near] = get_close_matches(name, [*names, *described, "data"], n=1, cutoff=0)
         raise ConfigError(f"--set {override}: there is no method {name}: the nearest is {near}")
 
 
 def _check(name: str, kind: str, options: Mapping[str, Any]) -> Any:
-    """Check options against the schema of a kind; what is wrong is told with the method's name."""
+    """Check options against the schema of a kind; errors name the method."""
     if kind == "segkit":
         for key, place in _OF_THE_BENCHMARK.items():
             if key in options:
@@ -271,6 +277,7 @@ def _check(name: str, kind: str, options: Mapping[str, Any]) -> Any:
     try:
         return schema.model_validate(options)
     except SchemaError as error:
+        # One line, so one fault at a time: the first.
         fault = error.errors()[0]
         location = locate(fault, options)[0]
         if fault["type"] == "extra_forbidden":

@@ -1,4 +1,4 @@
-"""Which images are trained on and which are tested on: the same for every method."""
+"""The few-shot protocol: training and test images, the same for every method."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from segkit.errors import InputError
 
 @dataclass(frozen=True)
 class Split:
-    """Names of the images to train on and of those to test on.
+    """Names of the training images and of the test images.
 
     Parameters
     ----------
     train, test : tuple of str
-        Stems; no image, and no group of images, is in both.
+        Stems. No image and no group of images is in both.
     """
 
     train: tuple[str, ...]
@@ -36,32 +36,32 @@ def few_shot_split(
     groups: Mapping[str, str] | None = None,
     test: Sequence[str] | None = None,
 ) -> Split:
-    """Draw training images, and test images that are the same for every number of training images.
+    """Draw training and test images; the test images do not depend on the number of training images.
 
     Parameters
     ----------
     stems : sequence of str
         Names of all annotated images.
     n_train : int
-        How many to train on, >= 1.
+        Number of training images, >= 1.
     seed : int
         Seed of the permutation.
     groups : mapping of str to str, optional
         The group (patient, video) of each image; a group is never split between training and test.
     test : sequence of str, optional
-        Names of the test images, instead of a third drawn at random.
+        Names of the test images, in place of a random third.
 
     Returns
     -------
     Split
-        The sorted names (of groups, if given) are permuted by ``numpy.random.default_rng(seed)``; the last
-        third, rounded up, is tested on and the first `n_train` images of the others are trained on.
+        The sorted names (of groups, if given) are permuted by ``numpy.random.default_rng(seed)``. The last
+        third, rounded up, are the test images; the first `n_train` of the others are the training images.
 
     Raises
     ------
     InputError
-        If none is to be trained on, too few images are left to train on, one has no group, or a test image is not
-        among those annotated.
+        If `n_train` is below 1, too few images are left for training, an image has no group, or a test image is not
+        annotated.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def few_shot_split(
     )
     if unknown:
         raise InputError(
-            f"image {unknown[0]}: it is tested on but not annotated, or has no group: name it, or leave it out"
+            f"image {unknown[0]} is a test image without annotation, or has no group: name it, or leave it out"
         )
     group_of = {stem: stem if groups is None else groups[stem] for stem in stems}
     members: dict[str, list[str]] = {}
@@ -85,6 +85,8 @@ def few_shot_split(
     held_out = {group_of[stem] for stem in test or ()}
     names = sorted(members.keys() - held_out)
     names = [names[index] for index in np.random.default_rng(seed).permutation(len(names))]
+    # The test images come last in the permutation, the training images first: more training images leave the
+    # test images as they are.
     n_test = 0 if test is not None else math.ceil(len(names) / 3)
     train_names, test_names = names[: len(names) - n_test], names[len(names) - n_test :]
     candidates = [stem for name in train_names for stem in members[name]]
@@ -98,7 +100,7 @@ def few_shot_split(
 
 
 def read_groups(path: Path, stems: Sequence[str], *, files: Sequence[str] | None = None) -> dict[str, str]:
-    """Read which group (patient, video) each image belongs to.
+    """Read the group (patient, video) of each image.
 
     Parameters
     ----------
@@ -107,8 +109,8 @@ def read_groups(path: Path, stems: Sequence[str], *, files: Sequence[str] | None
     stems : sequence of str
         The annotated images; each needs a group.
     files : sequence of str, optional
-        The stem of the file of each of `stems`, as in `Dataset`: a line of a file is for those of its pages that
-        have none of their own.
+        The stem of the file of each of `stems`, as in `Dataset`. A line with the stem of a file is for all its pages
+        without a line of their own.
 
     Returns
     -------
@@ -118,9 +120,10 @@ def read_groups(path: Path, stems: Sequence[str], *, files: Sequence[str] | None
     Raises
     ------
     InputError
-        If the file cannot be read, a line has not two columns, or an image has no group or several.
+        If the file cannot be read, a line does not have two columns, or an image has no group or several.
     """
     try:
+        # utf-8-sig: spreadsheets write a byte order mark.
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
@@ -140,6 +143,7 @@ def read_groups(path: Path, stems: Sequence[str], *, files: Sequence[str] | None
             raise InputError(
                 f"groups {path}, line {number} puts {stem} into {group}, an earlier one into {listed[stem]}: keep one"
             )
+    # A header needs no special case: its "stem" is the name of no image.
     file_of = dict(zip(stems, stems if files is None else files, strict=True))
     group_of = {stem: listed.get(stem, listed.get(file_of[stem], "")) for stem in stems}
     missing = [stem for stem, group in group_of.items() if not group]
@@ -164,12 +168,12 @@ def read_stem_list(path: Path, stems: Sequence[str]) -> list[str]:
     Returns
     -------
     list of str
-        Names without repetition, sorted.
+        Sorted names without repetition.
 
     Raises
     ------
     InputError
-        If the file cannot be read, is empty, or names other images.
+        If the file cannot be read, is empty, or names images that are not annotated.
     """
     try:
         lines = {line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()} - {""}

@@ -15,6 +15,7 @@ from segkit.evaluation.metrics import object_mean
 from segkit.images import LabelMap
 from segkit.images.write import atomic
 
+# Increase it when the meaning of an entry changes: older files are then refused, never misread.
 FORMAT_VERSION = 1
 
 
@@ -24,17 +25,17 @@ def read_results(path: str | Path) -> dict[str, Any]:
     Parameters
     ----------
     path : str or Path
-        ``results.json``, or the folder that holds it.
+        ``results.json``, or its folder.
 
     Returns
     -------
     dict
-        What `segkit benchmark` wrote.
+        The content of the file.
 
     Raises
     ------
     InputError
-        If there is no such file, or it is damaged or of another format version.
+        If the file does not exist, is damaged, or has another format version.
     """
     path = Path(path)
     path = path / "results.json" if path.is_dir() else path
@@ -45,7 +46,7 @@ def read_results(path: str | Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read one of our JSON files and refuse those of another format version."""
+    """Read a JSON file of a benchmark; another format version is refused."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -56,19 +57,19 @@ def read_json(path: Path) -> dict[str, Any]:
     if version != FORMAT_VERSION:
         raise InputError(
             f"{path} has format version {version}, this segkit reads version {FORMAT_VERSION}: "
-            f"run the benchmark anew into another folder"
+            f"run the benchmark again, into another folder"
         )
     return dict(content)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a JSON file, whole or not at all."""
+    """Write a JSON file, completely or not at all."""
     with atomic(path) as temporary:
         temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def write_csv(path: Path, records: Sequence[dict[str, Any]], label_map: LabelMap) -> None:
-    """Write all that is known of the records of a benchmark as a table; undefined scores are empty."""
+    """Write all values of the records of a benchmark as a table; undefined scores are empty cells."""
     per_class = ("iou", "dice", "precision", "recall", "boundary_f")
     own = ("method", "n_train", "seed", "image", "group", "mean_iou")
     costs = ("brier", "fit_seconds", "predict_seconds", "peak_memory_mib")
@@ -105,5 +106,5 @@ def _write_table(
 
 
 def _safe(value: Any) -> Any:
-    """Text that a spreadsheet would take for a formula gets a quote in front."""
+    """Put a quote before text that a spreadsheet would execute as a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value

@@ -1,4 +1,4 @@
-"""Run every method on every split, keep what is done, and put the results together."""
+"""Run every method on every split, keep finished runs, and collect the results."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ from segkit.errors import InputError, OutputError
 from segkit.evaluation.folders import TOLERANCE
 from segkit.images import LabelMap, load_pairs
 
-USUAL_PICTURE_SIZE = 5
-WRITTEN = ("units", "predictions", "results.json", "results.csv", "manifest.json", "index.html")
-logger = logging.getLogger(__name__)
+# Number of training images of the pictures in a report, if it is among the sizes.
+_USUAL_PICTURE_SIZE = 5
+# Files and folders that a benchmark writes; --overwrite removes them and nothing else.
+_WRITTEN = ("units", "predictions", "results.json", "results.csv", "manifest.json", "index.html")
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A method, a number of training images and a seed, with the split they mean."""
+    """A run: a method, a number of training images and a seed, with their split."""
 
     method: Method
     n_train: int
@@ -42,35 +44,35 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """Name of its files."""
+        """Name of the run's files."""
         return _unit_name(self.method.name, self.n_train, self.seed)
 
 
 @dataclass
 class Benchmark:
-    """Methods on the few-shot splits of one data set.
+    """A comparison of methods on the few-shot splits of one data set.
 
     Parameters
     ----------
     images, masks : Path
-        Folders of images and masks of equal stems.
+        Folders of images and masks with equal stems.
     output : Path
-        Folder of the results. Each unit is written into ``units/`` when it is done, and the predictions of some
+        Folder of the results. A finished run is written into ``units/``, and predictions of some runs
         into ``predictions/``.
     methods : sequence of Method
         Methods to compare.
     train_sizes, seeds : sequence of int
         Numbers of training images, and seeds of the splits.
     groups : Path, optional
-        CSV file of the group of each image; see `read_groups` and `few_shot_split`. Without it the pages of a
+        CSV file of the group of each image; see `read_groups` and `few_shot_split`. Without it, the pages of a
         file are a group.
     test : Path, optional
-        Text file of the test images, one stem a line; see `few_shot_split`. If all images are pages of one file,
-        the others are trained on.
+        Text file of the test images, one stem a line; see `few_shot_split`. It is needed if all images are pages of
+        one file; the other pages are then for training.
     labels : mapping of int to str, optional
         The class name of each mask value.
     unlabelled : int, optional
-        The mask value of pixels nobody annotated.
+        The mask value of pixels without annotation.
     """
 
     images: Path
@@ -99,39 +101,41 @@ class Benchmark:
                 f"{count(len(self.stems), 'annotated image')}, too few for any of the sizes "
                 f"{', '.join(map(str, self.train_sizes))}: annotate more, or ask for smaller --train-sizes"
             )
+        # Digests tell on --resume whether a finished run has the same images, masks and weights.
         self._data_digest = digest_files(self.images, self.masks)
         self._weights_digest = {method.name: digest_weights(method) for method in self.methods}
 
     @property
     def pictures(self) -> dict[str, int]:
-        """The number of training images and the seed whose predictions are kept."""
+        """Number of training images and seed of the runs with stored predictions."""
         sizes = sorted({unit.n_train for unit in self.units})
-        usual = USUAL_PICTURE_SIZE in sizes
-        n_train = USUAL_PICTURE_SIZE if usual else statistics.median_high(sizes)
+        usual = _USUAL_PICTURE_SIZE in sizes
+        n_train = _USUAL_PICTURE_SIZE if usual else statistics.median_high(sizes)
         return {"n_train": n_train, "seed": min(unit.seed for unit in self.units)}
 
     @property
     def n_done(self) -> int:
-        """How many units are done."""
+        """Number of finished units."""
         return sum(self._done(unit) is not None for unit in self.units)
 
     def run(
-        self, *, progress: Progress = pass_on, tell: Callable[[str], object] = logger.warning
+        self, *, progress: Progress = pass_on, tell: Callable[[str], object] = _logger.warning
     ) -> dict[str, Any]:
-        """Run the units that are not done, then write ``results.json``, ``results.csv`` and ``manifest.json``.
+        """Run the unfinished units, then write ``results.json``, ``results.csv`` and ``manifest.json``.
 
         Parameters
         ----------
         progress : callable, optional
             As for `Segmenter.fit`.
         tell : callable, optional
-            Is told of units that failed; by default the log is.
+            Receives a message for each failed unit; by default the log.
 
         Returns
         -------
         dict
             The content of ``results.json``.
         """
+        # A failed unit does not end the benchmark: the others are of use without it.
         for unit in progress(self.units, "Benchmark"):
             if error := self.outcome(unit).get("error"):
                 tell(f"{unit.name} failed: {error}")
@@ -142,7 +146,7 @@ class Benchmark:
         return result
 
     def outcome(self, unit: Unit) -> dict[str, Any]:
-        """Run a unit, if it is not done with these very options and data.
+        """Run a unit, unless it is finished with the same options and data.
 
         Parameters
         ----------
@@ -152,12 +156,12 @@ class Benchmark:
         Returns
         -------
         dict
-            ``unit`` and ``records`` as `run_unit` gives them, or ``error``.
+            ``unit`` and ``records`` of `run_unit`, or ``error``.
         """
         return self._done(unit) or self._run(unit)
 
     def collect(self) -> dict[str, Any]:
-        """Put the results of all units together."""
+        """Collect the results of all units."""
         found = [(unit, self._done(unit) or self._read(unit)) for unit in self.units]
         return {
             "format_version": FORMAT_VERSION,
@@ -198,30 +202,31 @@ class Benchmark:
         }
 
     def check_output(self, *, resume: bool = False, overwrite: bool = False) -> None:
-        """Look at what the folder holds before anything is written.
+        """Check the output folder before anything is written.
 
         Parameters
         ----------
         resume : bool, default=False
-            Whether to go on with the runs it holds: those of these images and masks are joined to `units`, whatever
-            their method, size and seed.
+            Whether to continue the runs in the folder. Its runs with these images and masks are added to `units`, for
+            all methods, sizes and seeds.
         overwrite : bool, default=False
-            Whether to remove the results it holds.
+            Whether to remove the results in the folder.
 
         Raises
         ------
         OutputError
-            If it holds anything, unasked; if its runs are of other images, masks or options than these.
+            If the folder is not empty and neither option is given, or its runs come from other images, masks or
+            options.
         InputError
-            If its results are damaged or of another version.
+            If the results in the folder are damaged or have another format version.
         """
         if resume and overwrite:
-            raise OutputError("--resume goes on and --overwrite starts anew: give one of them")
+            raise OutputError("--resume continues and --overwrite starts again: give only one of them")
         entries = [path.name for path in self.output.glob("[!.]*")]
-        left = [name for name in WRITTEN if name in entries]
+        left = [name for name in _WRITTEN if name in entries]
         if left and not (resume or overwrite):
             raise OutputError(
-                f"{self.output} holds {', '.join(left)}: add --resume to go on or --overwrite to start anew, "
+                f"{self.output} holds {', '.join(left)}: add --resume to go on or --overwrite to start again, "
                 f"or choose another folder"
             )
         if entries and not left:
@@ -235,12 +240,12 @@ class Benchmark:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def picture_files(self, method: str, stem: str) -> tuple[Path, Path]:
-        """Files of the predicted mask and of the probability maps that were kept of a test image."""
+        """Name the files of the stored mask and probability maps of a test image."""
         folder = self._predictions(_unit_name(method, **self.pictures))
         return folder / "masks" / f"{stem}.tif", folder / "probability" / f"{stem}.tif"
 
     def _group(self, files: Sequence[str]) -> dict[str, str] | None:
-        """Give the group of each image; pages of a file are one, for neighbours look alike."""
+        """Find the group of each image; pages of a file are one group, since neighbouring pages look alike."""
         if self.groups is not None:
             return read_groups(self.groups, self.stems, files=files)
         n_files = len(set(files))
@@ -250,8 +255,8 @@ class Benchmark:
             return dict(zip(self.stems, files, strict=True))
         if self.test is None:
             raise InputError(
-                f"all {len(files)} images are pages of one file, {files[0]}, which is not split between training "
-                f"and test unasked: name the pages to test on by --test, or give pages groups by --groups"
+                f"all {len(files)} images are pages of one file, {files[0]}, whose pages may look alike, so "
+                f"they are not split at random: name the test pages by --test, or groups of pages by --groups"
             )
         return None
 
@@ -259,16 +264,16 @@ class Benchmark:
         return few_shot_split(self.stems, n_train, seed, groups=self._group_of, test=self._tested)
 
     def _join(self) -> None:
-        """Join the finished runs of the folder, of whatever method, size and seed."""
+        """Add the finished runs in the folder to the units, for all methods, sizes and seeds."""
         methods = {method.name: method for method in self.methods}
         units = {unit.name: unit for unit in self.units}
-        strange = []
+        foreign = []
         for path in sorted((self.output / "units").glob("[!.]*.json")):
             try:
                 found = read_json(path)
-            except InputError:  # damaged, or of another version: as if it were not there
+            except InputError:  # damaged, or of another version: ignore it
                 continue
-            if "unit" not in found:  # it failed
+            if "unit" not in found:  # failed: nothing to add
                 continue
             run = found["unit"]
             name = run["method"]
@@ -279,17 +284,18 @@ class Benchmark:
                 unit = Unit(
                     methods[name], run["n_train"], run["seed"], self._split(run["n_train"], run["seed"])
                 )
-            except InputError:  # there were more images
-                strange.append(path.stem)
+            except InputError:  # its split is impossible: it comes from more images
+                foreign.append(path.stem)
                 continue
+            # Options of this call count: a run found with other ones is refused below.
             units.setdefault(unit.name, unit)
             if found["fingerprint"] != self._fingerprint(unit):
-                strange.append(unit.name)
-        if strange:
-            others = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
+                foreign.append(unit.name)
+        if foreign:
+            others = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
             raise OutputError(
-                f"{self.output} holds runs of other images, masks or options, or of another segkit: {strange[0]}{others}; "
-                f"choose another folder, or start anew with --overwrite"
+                f"{self.output} holds runs of other images, masks or options, or of another segkit: {foreign[0]}{others}; "
+                f"choose another folder, or start again with --overwrite"
             )
         self.methods = list(methods.values())
         places = list(methods)
@@ -309,7 +315,7 @@ class Benchmark:
                     yield Unit(method, n_train, seed, split)
 
     def _options(self, unit: Unit) -> dict[str, Any]:
-        """Everything that the scores of a unit depend on, but for images and masks."""
+        """List everything that affects the scores of a unit, except images and masks."""
         return {
             "format_version": FORMAT_VERSION,
             "segkit": __version__,
@@ -332,7 +338,7 @@ class Benchmark:
 
     def _job(self, unit: Unit) -> dict[str, Any]:
         fingerprint = self._fingerprint(unit)
-        # A run with other options or data must not go on from this one's checkpoint.
+        # The name holds the fingerprint: a run with other options or data must not continue from this checkpoint.
         checkpoint = self._path(unit).with_name(f".{unit.name}-{fingerprint[:8]}.pt")
         places = {"images": str(self.images), "masks": str(self.masks), "checkpoint": str(checkpoint)}
         pictures = str(self._predictions(unit.name)) if self._keeps(unit) else None
@@ -347,7 +353,7 @@ class Benchmark:
         return found if good and self._has_pictures(unit) else None
 
     def _has_pictures(self, unit: Unit) -> bool:
-        """Whether the predictions of a unit are there, or need not be."""
+        """Tell whether the predictions of a unit exist, if they are stored at all."""
         return not self._keeps(unit) or all(
             path.exists() for stem in unit.split.test for path in self.picture_files(unit.method.name, stem)
         )
@@ -361,26 +367,28 @@ class Benchmark:
         job_file = path.with_name(f".{unit.name}.job.json")
         write_json(job_file, job)
         path.unlink(missing_ok=True)
-        # what a run with other options or images has left
+        # Remove predictions of a run with other options or images.
         shutil.rmtree(self._predictions(unit.name), ignore_errors=True)
         for checkpoint in path.parent.glob(f".{unit.name}-????????.pt"):
             if str(checkpoint) != job["checkpoint"]:
                 checkpoint.unlink()
-        # -P: a file of the user's folder must not pass for a module
+        # With -P, Python does not import modules from the user's folder.
         command = [sys.executable, "-P", "-m", "segkit.benchmark.unit", str(job_file), str(path)]
         try:
             process = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         finally:
             job_file.unlink(missing_ok=True)
+        # Without a result the process was killed: keep the checkpoint, so that the next run continues.
         if path.exists():
             Path(job["checkpoint"]).unlink(missing_ok=True)
-        said = process.stderr.strip()
-        if said:
+        errors = process.stderr.strip()
+        if errors:
             path.with_suffix(".log").write_text(process.stderr, encoding="utf-8")
         if not path.exists():
+            # On Linux, a process that needs too much memory is killed by a signal: its exit status is negative.
             killed = process.returncode < 0
-            how = "was killed, most likely for want of memory" if killed else "ended without a result"
-            last = f": {said.splitlines()[-1].strip()}" if said else ""
+            how = "was killed, probably because memory was full" if killed else "ended without a result"
+            last = f": {errors.splitlines()[-1].strip()}" if errors else ""
             error = f"the process {how} (exit status {process.returncode}){last}"
             write_json(
                 path,

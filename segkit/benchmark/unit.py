@@ -1,7 +1,7 @@
-"""One unit of a benchmark: a method trained on one split and scored on its test images.
+"""One unit of a benchmark: train a method on one split, and score its test images.
 
-Each unit runs in a process of its own (``python -m segkit.benchmark.unit JOB RESULT``), so that its peak
-memory is its own and a crash takes nothing else with it.
+Each unit runs in a separate process (``python -m segkit.benchmark.unit JOB RESULT``). Its peak memory can then be
+measured, and a crash does not end the benchmark.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     job : dict
-        ``images`` and ``masks`` (folders), ``label_map``, ``name``, ``method`` (as `Method.to_dict` gives it),
+        ``images`` and ``masks`` (folders), ``label_map``, ``name``, ``method`` (from `Method.to_dict`),
         ``n_train``, ``seed``, ``train`` and ``test`` (stems), ``groups`` (of the test images, or None),
-        ``tolerance``, ``pictures``: the folder to keep predictions in (``masks/`` and ``probability/``), or None;
-        and ``checkpoint``: the file from which an interrupted training goes on.
+        ``tolerance``, ``pictures`` (folder for predictions in ``masks/`` and ``probability/``, or None),
+        and ``checkpoint`` (file from which an interrupted training continues).
 
     Returns
     -------
     dict
-        ``unit``: seconds, memory, machine and what the method chose; ``records``: one for each test image.
+        ``unit``: seconds, memory, machine and the choices of the method; ``records``: one for each test image.
     """
     label_map = LabelMap.from_dict(job["label_map"])
     pairs = read_stems(job["images"], job["masks"], [*job["train"], *job["test"]])
     images = {stem: image for stem, image, _ in pairs}
     masks = {stem: mask for stem, _, mask in pairs}
     segmenter = Method.from_dict(job["name"], job["method"]).build(job["seed"], job["checkpoint"])
+    # Warnings become notes in the results, for nobody reads the output of this process.
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         start = time.perf_counter()
@@ -65,6 +66,7 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
         start = time.perf_counter()
         prediction, probability = segmenter.predict(images[stem], return_proba=True)
         seconds = time.perf_counter() - start
+        # Encode the truth by the label map of all images: the training images may lack a class.
         truth, ids = label_map.encode(masks[stem]), label_map.encode(prediction)
         scores = score_image(truth, ids, probability, label_map.n_classes, tolerance=job["tolerance"])
         group = None if job["groups"] is None else job["groups"][stem]
@@ -91,19 +93,20 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
         training = [(images[stem], label_map.encode(masks[stem])) for stem in job["train"]]
         try:
             unit["explain"] = choices(segmenter, training if job["pictures"] is not None else None)
-        except Exception as error:  # the scores are good all the same
-            unit["notes"].append(f"what was chosen cannot be told: {_one_line(error)}")
+        except Exception as error:  # the scores are valid without the choices
+            unit["notes"].append(f"the choices of the method cannot be shown: {_one_line(error)}")
     return {"unit": unit, "records": [record | costs for record in records]}
 
 
 def read_stems(
     images: str | Path, masks: str | Path, stems: Sequence[str]
 ) -> list[tuple[str, NDArray[np.float32], NDArray[Any]]]:
-    """Read some of the images of a folder, with their masks, by name; pages are called "stem#1", ..."""
+    """Read images of a folder with their masks, by name; pages are named "stem#1", ..."""
     wanted = set(stems)
     files = {stem.rpartition("#")[0] for stem in stems} | wanted
     found = []
     for entry in pair(images, masks):
+        # Skip files without a wanted page before reading them.
         if files.isdisjoint(page_names(entry, 1)):
             continue
         pages = read_image(entry.image)
@@ -111,12 +114,15 @@ def read_stems(
         found += [item for item in named if item[0] in wanted]
     missing = wanted - {stem for stem, _, _ in found}
     if missing:
-        raise InputError(f"{', '.join(sorted(missing))}: no such images in {images}: they were there before")
+        raise InputError(
+            f"{', '.join(sorted(missing))}: no such images in {images}, but they were there when the benchmark "
+            f"started: put them back, or start again with --overwrite"
+        )
     return found
 
 
 def _budget_limited(segmenter: BaseSegmenter) -> bool | None:
-    """Whether training ended for want of steps; None for methods that know no such end."""
+    """Tell whether `max_steps` ended training; None for methods without such a limit."""
     stopped_early = getattr(segmenter, "stopped_early_", None)
     return None if stopped_early is None else not stopped_early
 
@@ -127,15 +133,16 @@ def _one_line(error: Exception) -> str:
 
 
 def main(job_file: str, result_file: str) -> None:
-    """Run the job of a file and write its result, or the error in one line, into another."""
+    """Run the job in one file, and write its result, or a one-line error, to another."""
     job = read_json(Path(job_file))
     result: dict[str, Any]
     try:
         result = run_unit(job)
-    except Exception as error:  # whatever it is, the benchmark goes on and tells
+    except Exception as error:  # the benchmark reports any error, and continues
         if not isinstance(error, SegkitError):
             traceback.print_exc()
         result = {"error": _one_line(error)}
+    # With the fingerprint, --resume knows which options and data a result belongs to.
     known = {name: job[name] for name in ("fingerprint", "method")}
     write_json(Path(result_file), {"format_version": FORMAT_VERSION} | known | result)
 

@@ -157,6 +157,7 @@ class ConvNetBank(FilterBank):
         tasks: dict[tuple[int, float], list[tuple[Layer, NDArray[np.intp], int]]] = {}
         for view, scale, layer, _ in self._blocks(image.shape[2]):
             end = start + layer.n_channels
+            # Collect the layers of each view and scale, so that the network runs once on it.
             kept = wanted[slice(*np.searchsorted(wanted, [start, end]))]
             if kept.size:
                 tasks.setdefault((view, scale), []).append((layer, kept, start))
@@ -173,12 +174,13 @@ class ConvNetBank(FilterBank):
     def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
         """Weights that these channels need, by torchvision's names."""
         known = self.channels(n_image_channels)
+        # The group of a channel is the label of its layer, then #view and @scale.
         labels = {known[index].group.split("@")[0].split("#")[0] for index in channels}
         needed = {key for layer in self._trace.layers if layer.label in labels for key in layer.parameters}
         return {key: self._trace.state[key].numpy() for key in sorted(needed)}
 
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
-        """Use these weights, by torchvision's names, in place of those that the parameters name.
+        """Use these weights, by torchvision's names, in place of the weights named by the parameters.
 
         They are used as long as `network`, `weights` and the seed of random weights have their present values.
         Copies and pickles keep them; `sklearn.base.clone` drops them, like all fitted state.
@@ -204,7 +206,7 @@ class ConvNetBank(FilterBank):
 
     @property
     def _trace(self) -> Trace:
-        """The traced network with its weights, made anew whenever the parameters behind it change."""
+        """The traced network with its weights, made again whenever its parameters change."""
         self._check()
         source = self._source()
         cached: tuple[_Source, Trace] | None = getattr(self, "_cached_trace", None)
@@ -215,7 +217,7 @@ class ConvNetBank(FilterBank):
         return cached[1]
 
     def _make_trace(self, source: _Source, given: dict[str, NDArray[Any]] | None) -> Trace:
-        """Trace the network, with the given weights or those of the parameters."""
+        """Trace the network, with the given weights, or with the weights named by the parameters."""
         import torch
 
         network, weights, _ = source
@@ -293,6 +295,7 @@ class ConvNetBank(FilterBank):
                     batch = _shrink(batch, scale)
                 batch = batch.contiguous(memory_format=torch.channels_last)
                 outputs = self._trace.up_to(nodes)(batch)
+            # torch refuses maps of no pixels, and mirroring more pixels than there are, with this error.
             except RuntimeError as error:
                 height, width = batch.shape[2:]
                 raise InputError(
@@ -303,7 +306,7 @@ class ConvNetBank(FilterBank):
 
 
 def _take(maps: FloatArray, channels: NDArray[np.intp]) -> FloatArray:
-    """Take some channels of maps (C, H, W), whose channels lie side by side in memory before and after."""
+    """Take some channels of maps (C, H, W); the channels of a pixel stay side by side in memory."""
     return maps.transpose(1, 2, 0).take(channels, axis=2).transpose(2, 0, 1)
 
 

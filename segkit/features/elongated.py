@@ -34,7 +34,7 @@ class ElongatedBank(FilterBank):
         Number of directions, equispaced over half a turn, 2 or more. An even number makes the maps turn with
         the image under quarter turns and reflections.
     channel_mode : {"mean", "each"}, default="mean"
-        Filter the mean of the image channels, or each channel by itself.
+        Filter the mean of the image channels, or each channel separately.
 
     Notes
     -----

@@ -55,6 +55,7 @@ class PositionBank(FilterBank):
         wanted = self._wanted(channels, image.shape[2])
         if not wanted.size:
             return []
+        # The centres of pixels, from -1 to 1 across the image; the outermost are half a pixel inside.
         rows, cols = ((2 * np.arange(length) + 1) / length - 1 for length in image.shape[:2])
         distance = np.hypot(rows[:, None], cols)
         return [FeatureMaps(distance[None].astype(np.float32), wanted)]

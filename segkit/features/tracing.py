@@ -179,6 +179,7 @@ def _find_layers(module: GraphModule) -> list[Layer]:
         if node.op == "placeholder":
             grids[node] = _Grid()
             continue
+        # Behind a layer without a grid, such as global pooling, there is no grid either.
         if not inputs or any(grid is None for grid in inputs):
             grids[node] = None
             continue
@@ -224,6 +225,7 @@ def _next_grid(node: Node, submodule: Any, inputs: list[_Grid]) -> _Grid | None:
         )
         reach = dilation * (kernel - 1) / 2
         n_channels = submodule.out_channels if isinstance(submodule, nn.Conv2d) else widest.n_channels
+        # With padding = reach, cell 0 is centred on the input's cell 0; less padding moves it inwards.
         return _Grid(
             stride=widest.stride * stride,
             offset=widest.offset + (reach - padding) * widest.stride,
@@ -241,6 +243,7 @@ def _next_grid(node: Node, submodule: Any, inputs: list[_Grid]) -> _Grid | None:
         "reshape",
     ):
         return None
+    # Concatenation adds the channels of its inputs; sums and normalisations keep their number.
     concatenated = getattr(node.target, "__name__", "") == "cat"
     n_channels = sum(grid.n_channels for grid in inputs) if concatenated else widest.n_channels
     return _Grid(widest.stride, widest.offset, widest.radius, n_channels, parameters)
@@ -309,6 +312,7 @@ def _random_state_dict(expected: dict[str, torch.Tensor], random_state: int) -> 
     """Draw convolutions by He's initialisation; batch normalisation changes nothing."""
     import torch
 
+    # A separate generator leaves torch's global random state unchanged.
     generator = torch.Generator().manual_seed(random_state)
     state: dict[str, torch.Tensor] = {}
     for key, tensor in expected.items():

@@ -132,6 +132,7 @@ def _gabor_atoms(
             envelope = partial(_folded_gaussian, shape, sigma=_SIGMA * 2**j, slant=slant, theta=theta)
             atom = envelope(centre=_FREQUENCY / 2**j)
             if zero_mean:
+                # The value at frequency 0 is the mean.
                 lowpass = envelope(centre=0.0)
                 atom -= atom[0, 0] / lowpass[0, 0] * lowpass
             atoms[j, k] = atom
@@ -275,6 +276,7 @@ def _shearlet_atoms(shape: tuple[int, int], n_scales: int, n_angles: int) -> Flo
     check_family_size(n_scales, n_angles)
     direction = 4.0 * np.arange(n_angles)[:, None, None] / n_angles
     energy = np.zeros((n_scales, n_angles, *shape))
+    # Energies add up over the copies, since windows and bumps are squared partitions of unity.
     for radius, position, window in _copies(shape):
         angular = window * _bump(n_angles / 4 * ((position - direction + 2) % 4 - 2))
         for j in range(n_scales):

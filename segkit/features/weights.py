@@ -61,6 +61,7 @@ def imagenet_address(network: str) -> str:
 
     check_network(network)
     weights = get_model_weights(network)
+    # The first version: the second one of some networks was trained by another recipe.
     return str(weights["IMAGENET1K_V1"].url)
 
 
@@ -70,6 +71,7 @@ def check_network(network: str) -> None:
 
     known = list_models(module=None)
     if network not in known:
+        # With a cutoff of 0 there is always a nearest name.
         [near] = get_close_matches(network, known, n=1, cutoff=0)
         raise ConfigError(
             f"network {network!r} is not one of torchvision's: the nearest is {near}; there are vgg16, vgg19, "
@@ -85,6 +87,7 @@ def _download_weights(address: str) -> dict[str, torch.Tensor]:
     import torch
 
     filename = address.rsplit("/", 1)[-1]
+    # torch checks a hash only if the name holds one.
     if not re.search(r"-[0-9a-f]{8,}\.", filename):
         raise WeightsError(
             f"weights {address}: the file name carries no sha256 to check the download; "
@@ -128,7 +131,7 @@ def _read_weights(path: Path) -> dict[str, torch.Tensor]:
                 return dict(torch.load(path, map_location="cpu", weights_only=True))
     except (ValueError, OSError, SafetensorError, RuntimeError, TypeError, EOFError, BadZipFile) as error:
         raise WeightsError(
-            f"weights {path} cannot be read ({str(error).splitlines()[0]}): get the file anew"
+            f"weights {path} cannot be read ({str(error).splitlines()[0]}): get the file again"
         ) from error
     except Exception as error:  # an unpickling error is a bare Exception subclass in some versions of torch
         raise WeightsError(

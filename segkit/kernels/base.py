@@ -1,4 +1,4 @@
-"""Kernels on rows of features: values, diagonals and, where there is one, the spectral law."""
+"""Kernels on rows of features: values, diagonals, and the spectral laws of shift-invariant kernels."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ class Kernel(Protocol):
     """A positive definite function of two rows of features."""
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
-        """Kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
+        """Compute kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
         ...
 
     def diagonal(self, X: ArrayLike) -> FloatArray:
-        """Kernel value of each row with itself; (n, n_features) -> (n,)."""
+        """Compute the kernel value of each row with itself; (n, n_features) -> (n,)."""
         ...
 
 
 @runtime_checkable
 class ShiftInvariantKernel(Kernel, Protocol):
-    """A kernel of ``x - y`` with unit diagonal, hence the Fourier transform of a probability law."""
+    """A kernel of ``x - y`` with unit diagonal: the Fourier transform of a probability law, the spectral law."""
 
     def frequencies(self, n_features: int, n_draws: int, rng: RandomGenerator) -> FloatArray:
-        """Independent draws from the spectral law; (n_features, n_draws), float64."""
+        """Draw frequencies from the spectral law, independently; (n_features, n_draws), float64."""
         ...
 
 
 class _OfDifferences:
-    """A function of x - y with one positive parameter that is 1 where they are equal."""
+    """A function of x - y with one positive parameter and unit diagonal."""
 
     gamma: float
 
@@ -53,20 +53,20 @@ class _OfDifferences:
         _set_positive(self, "gamma")
 
     def diagonal(self, X: ArrayLike) -> FloatArray:
-        """Kernel value of each row with itself: n ones."""
+        """Compute the kernel value of each row with itself: n ones."""
         X, _ = _as_rows(X)
         return np.ones(len(X), dtype=X.dtype)
 
 
 class _Radial(_OfDifferences, ABC):
-    """A function of the squared Euclidean distance that is 1 at distance 0."""
+    """A function of the squared Euclidean distance with unit diagonal."""
 
     @abstractmethod
     def of_squared_distances(self, squared: FloatArray) -> FloatArray:
-        """Kernel values at squared Euclidean distances, same shape and dtype."""
+        """Compute kernel values at squared Euclidean distances, same shape and dtype."""
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
-        """Kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
+        """Compute kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
         return self.of_squared_distances(_squared_distances(X, Y))
 
 
@@ -86,13 +86,13 @@ class Gaussian(_Radial):
 
     Notes
     -----
-    The spectral law is N(0, 2 gamma I), so that
+    The spectral law is N(0, 2 gamma I):
     ``exp(-gamma ||x - y||^2) = E cos(<omega, x - y>)``.
 
     References
     ----------
     M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in
-    the feature space, eq. 2.15 and 7.16 (whose projection is to be scaled by sqrt(2 gamma)).
+    the feature space, eq. 2.15 and 7.16 (printed with gamma where sqrt(2 gamma) is meant).
 
     Examples
     --------
@@ -105,12 +105,13 @@ class Gaussian(_Radial):
     gamma: float
 
     def of_squared_distances(self, squared: FloatArray) -> FloatArray:
-        """Kernel values at squared Euclidean distances, same shape and dtype."""
+        """Compute kernel values at squared Euclidean distances, same shape and dtype."""
+        # In place: a Gram matrix may be the largest array in memory.
         values: FloatArray = squared * -self.gamma
         return np.exp(values, out=values)
 
     def frequencies(self, n_features: int, n_draws: int, rng: RandomGenerator) -> FloatArray:
-        """Independent draws from the spectral law; (n_features, n_draws), float64."""
+        """Draw frequencies from the spectral law, independently; (n_features, n_draws), float64."""
         return math.sqrt(2 * self.gamma) * rng.standard_normal((n_features, n_draws))
 
 
@@ -131,7 +132,7 @@ class Laplacian(_Radial):
     Notes
     -----
     The spectral law is the multivariate Cauchy law of scale gamma, drawn as gamma g / |u| with
-    g ~ N(0, I) and u ~ N(0, 1). `L1Laplacian` is that of the other norm.
+    g ~ N(0, I) and u ~ N(0, 1). For the L1 norm, as in scikit-learn, take `L1Laplacian`.
 
     References
     ----------
@@ -149,20 +150,21 @@ class Laplacian(_Radial):
     gamma: float
 
     def of_squared_distances(self, squared: FloatArray) -> FloatArray:
-        """Kernel values at squared Euclidean distances, same shape and dtype."""
+        """Compute kernel values at squared Euclidean distances, same shape and dtype."""
         values = np.sqrt(squared)
         values *= -self.gamma
         return np.exp(values, out=values)
 
     def frequencies(self, n_features: int, n_draws: int, rng: RandomGenerator) -> FloatArray:
-        """Independent draws from the spectral law; (n_features, n_draws), float64."""
+        """Draw frequencies from the spectral law, independently; (n_features, n_draws), float64."""
+        # A normal vector divided by one independent |u| is a multivariate Cauchy vector.
         directions = rng.standard_normal((n_features, n_draws))
         return self.gamma * directions / np.abs(rng.standard_normal(n_draws))
 
 
 @dataclass(frozen=True)
 class L1Laplacian(_OfDifferences):
-    """Laplacian kernel ``exp(-gamma sum_k |x_k - y_k|)`` of the L1 norm, the one of scikit-learn.
+    """Laplacian kernel ``exp(-gamma sum_k |x_k - y_k|)`` of the L1 norm, as in scikit-learn.
 
     Parameters
     ----------
@@ -176,7 +178,7 @@ class L1Laplacian(_OfDifferences):
 
     Notes
     -----
-    The spectral law is that of independent Cauchy variables of scale gamma.
+    The coordinates of a frequency are independent Cauchy variables of scale gamma.
 
     References
     ----------
@@ -193,12 +195,12 @@ class L1Laplacian(_OfDifferences):
     gamma: float
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
-        """Kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
+        """Compute kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
         X, Y = _as_rows(X, Y)
         return np.asarray(laplacian_kernel(X, Y, gamma=self.gamma), dtype=X.dtype)
 
     def frequencies(self, n_features: int, n_draws: int, rng: RandomGenerator) -> FloatArray:
-        """Independent draws from the spectral law; (n_features, n_draws), float64."""
+        """Draw frequencies from the spectral law, independently; (n_features, n_draws), float64."""
         return self.gamma * rng.standard_cauchy((n_features, n_draws))
 
 
@@ -211,7 +213,7 @@ class Anova:
     gamma : float
         Inverse squared bandwidth, > 0, in units of 1 / squared feature.
     degree : int, default=2
-        How many features interact, >= 1.
+        Number of features that interact, >= 1.
 
     Raises
     ------
@@ -220,7 +222,7 @@ class Anova:
 
     Notes
     -----
-    The paper prints a product over features, which is the Gaussian kernel; this is the usual sum.
+    The paper prints a product over features, which equals the Gaussian kernel. This is the usual sum.
 
     References
     ----------
@@ -242,15 +244,16 @@ class Anova:
         _check_degree(self, self.degree)
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
-        """Kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
+        """Compute kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
         X, Y = _as_rows(X, Y)
+        # One feature at a time: the differences of all features would need n_features times the memory.
         total = np.zeros((len(X), len(Y)))
         for x, y in zip(X.T, Y.T, strict=True):
             total += np.exp(-self.gamma * np.subtract.outer(x, y) ** 2)
         return (total**self.degree).astype(X.dtype)
 
     def diagonal(self, X: ArrayLike) -> FloatArray:
-        """Kernel value of each row with itself: n times ``n_features ** degree``."""
+        """Compute the kernel value of each row with itself: n times ``n_features ** degree``."""
         X, _ = _as_rows(X)
         return np.full(len(X), float(X.shape[1]) ** self.degree, dtype=X.dtype)
 
@@ -266,7 +269,7 @@ class Polynomial:
     gamma : float, default=1.0
         Factor of the inner product, > 0.
     coef0 : float, default=1.0
-        Constant added to the inner product, >= 0 (below 0 the kernel is not positive definite).
+        Constant added to the inner product, >= 0. A negative one makes the kernel indefinite.
 
     Raises
     ------
@@ -292,17 +295,17 @@ class Polynomial:
         object.__setattr__(self, "coef0", float(self.coef0))
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
-        """Kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
+        """Compute kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
         X, Y = _as_rows(X, Y)
         return self.of_products(X @ Y.T)
 
     def diagonal(self, X: ArrayLike) -> FloatArray:
-        """Kernel value of each row with itself; (n, n_features) -> (n,)."""
+        """Compute the kernel value of each row with itself; (n, n_features) -> (n,)."""
         X, _ = _as_rows(X)
         return self.of_products(np.einsum("ij,ij->i", X, X))
 
     def of_products(self, products: FloatArray) -> FloatArray:
-        """Kernel values at inner products, same shape and dtype."""
+        """Compute kernel values at inner products, same shape and dtype."""
         values: FloatArray = (self.gamma * products + self.coef0) ** self.degree
         return values
 
@@ -328,15 +331,16 @@ class Normalized:
     kernel: Kernel
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
-        """Kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
+        """Compute kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
         left = self._inverse_norms(X)
         right = left if Y is None else self._inverse_norms(Y)
+        # Scale by inverse norms: rows with k(x, x) = 0 have inverse norm 0, so their kernel values are 0.
         values = self.kernel(X, Y) * left[:, None]
         values *= right
         return values
 
     def diagonal(self, X: ArrayLike) -> FloatArray:
-        """Kernel value of each row with itself: 1, or 0 where the kernel itself is 0."""
+        """Compute the kernel value of each row with itself: 1, or 0 where the given kernel is 0."""
         norms = self.kernel.diagonal(X)
         return (norms > 0).astype(norms.dtype)
 
@@ -351,7 +355,7 @@ _KERNELS = {
 
 
 def kernel_to_dict(kernel: Kernel) -> dict[str, Any]:
-    """Describe one of this module's kernels in values that JSON can hold.
+    """Describe one of segkit's kernels in values that JSON can hold.
 
     Parameters
     ----------
@@ -361,14 +365,15 @@ def kernel_to_dict(kernel: Kernel) -> dict[str, Any]:
     Returns
     -------
     dict
-        The class under ``"name"`` and each of its parameters.
+        The name of the class under ``"name"``, and its parameters.
 
     Raises
     ------
     ConfigError
-        If the kernel is of another class.
+        If the kernel has another class.
     """
     name = type(kernel).__name__
+    # Compare the class, not only its name: another class with this name would be rebuilt wrongly.
     if _KERNELS.get(name) is not type(kernel):
         raise ConfigError(f"kernel {kernel!r} cannot be stored: only {', '.join(_KERNELS)} can")
     description: dict[str, Any] = {"name": name}
@@ -379,22 +384,22 @@ def kernel_to_dict(kernel: Kernel) -> dict[str, Any]:
 
 
 def kernel_from_dict(description: dict[str, Any]) -> Kernel:
-    """Rebuild a kernel from what `kernel_to_dict` returned.
+    """Rebuild a kernel from its description by `kernel_to_dict`.
 
     Parameters
     ----------
     description : dict
-        The class name under ``"name"`` and its parameters.
+        The name of the class under ``"name"``, and its parameters.
 
     Returns
     -------
     Kernel
-        A kernel equal to the one described.
+        A kernel equal to the described one.
 
     Raises
     ------
     ModelFileError
-        If no such kernel or parameter exists.
+        If the kernel or a parameter does not exist.
     """
     parameters: dict[str, Any] = {
         key: kernel_from_dict(value) if isinstance(value, dict) else value
@@ -405,18 +410,19 @@ def kernel_from_dict(description: dict[str, Any]) -> Kernel:
         kernel: Kernel = _KERNELS[description["name"]](**parameters)
     except (KeyError, TypeError) as error:
         raise ModelFileError(
-            f"kernel {description!r} is unknown to this version of segkit, which has {', '.join(_KERNELS)}"
+            f"kernel {description!r} is unknown to this version of segkit, which has {', '.join(_KERNELS)}: "
+            f"update segkit, or copy the file again"
         ) from error
     return kernel
 
 
 def gram_matrices(kernels: Iterable[Kernel], X: ArrayLike) -> Iterator[FloatArray]:
-    """Yield the Gram matrix of each kernel, computing the distances once.
+    """Yield the Gram matrix of each kernel; the distances are computed once.
 
     Parameters
     ----------
     kernels : iterable of Kernel
-        The kernels; all Gaussian and Laplacian ones share one distance matrix.
+        The kernels. `Gaussian` and `Laplacian` kernels share one distance matrix.
     X : array-like of shape (n_samples, n_features)
         The rows.
 
@@ -440,16 +446,16 @@ def median_gamma(
     max_samples: int = 1000,
     random_state: int | np.random.RandomState | None = None,
 ) -> float:
-    """Gaussian gamma of the median heuristic: 1 / median squared distance over distinct pairs.
+    """Choose the gamma of a Gaussian by the median heuristic: 1 / median squared distance of two samples.
 
     Parameters
     ----------
     X : array-like of shape (n_samples, n_features)
         At least two rows.
     max_samples : int, default=1000
-        Rows drawn when there are more.
+        Number of rows to use; they are drawn at random if there are more.
     random_state : int, RandomState instance or None, default=None
-        Seed of that draw.
+        Seed of the draw.
 
     Returns
     -------
@@ -459,7 +465,7 @@ def median_gamma(
     Raises
     ------
     InputError
-        If there is one row only, or half of the pairs or more are duplicates.
+        If there is only one row, or at least half of the pairs are duplicates.
 
     Examples
     --------
@@ -473,48 +479,51 @@ def median_gamma(
         rows = rows[rng.choice(len(rows), max_samples, replace=False)]
     if len(rows) < 2:
         raise InputError(f"{len(rows)} sample: the median distance needs at least 2; give gamma as a number")
+    # Each pair of different rows once: zeros of the diagonal would lower the median.
     median = float(np.median(pdist(rows, "sqeuclidean")))
     if median == 0:
         raise InputError(
-            f"the median distance between {len(rows)} samples is 0, at least half of the pairs being equal: "
+            f"the median distance between {len(rows)} samples is 0, for at least half of the pairs are equal: "
             f"drop duplicate rows or give gamma as a number"
         )
     return 1 / median
 
 
 def validate_rows(estimator: BaseEstimator, X: ArrayLike, *, reset: bool) -> FloatArray:
-    """Check the rows an estimator is given, keeping float32 and float64, as its ``X``."""
+    """Check the rows given to an estimator as ``X``; float32 and float64 stay as they are."""
     rows: FloatArray = validate_data(estimator, X, dtype=[np.float64, np.float32], reset=reset)
     return rows
 
 
 def _squared_distances(X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
     X, other = _as_rows(X, Y)
-    # None, not X again, is what makes the diagonal of a Gram matrix exact.
+    # With None in place of X, scikit-learn sets the diagonal to exact zeros.
     squared: FloatArray = euclidean_distances(X, None if Y is None else other, squared=True)
     return squared
 
 
 def _as_rows(X: ArrayLike, Y: ArrayLike | None = None) -> tuple[FloatArray, FloatArray]:
-    """Two tables of rows with the same columns, both in the floating dtype of the first."""
+    """Check two tables of rows with the same columns; both get the floating dtype of the first."""
     X = np.asarray(X)
+    # Integers become floats; float32 stays float32, for speed.
     X = X.astype(np.result_type(X, np.float32), copy=False)
     Y = X if Y is None else np.asarray(Y).astype(X.dtype, copy=False)
     if X.ndim != 2 or Y.ndim != 2 or X.shape[1] != Y.shape[1]:
         raise InputError(
-            f"arrays of shapes {X.shape} and {Y.shape}: a kernel compares rows of the same features; "
+            f"arrays of shapes {X.shape} and {Y.shape}: a kernel compares rows with the same features; "
             f"pass (n, n_features) and (m, n_features)"
         )
     if not (np.isfinite(X).all() and np.isfinite(Y).all()):
-        raise InputError("the rows hold NaN or infinite values: replace them or leave out their rows")
+        raise InputError("the rows hold NaN or infinite values: replace them, or leave their rows out")
     return X, Y
 
 
 def _set_positive(kernel: Any, name: str) -> None:
-    """Check a parameter; a Python float also keeps float32 arrays float32 and goes into JSON."""
+    """Check that a parameter is positive, and store it as a Python float."""
     value = getattr(kernel, name)
     if not 0 < value < math.inf:
         raise ConfigError(f"{type(kernel).__name__}({name}={value}): {name} must be positive and finite")
+    # NumPy's float64 would turn float32 arrays into float64, and JSON does not take NumPy's numbers.
     object.__setattr__(kernel, name, float(value))
 
 

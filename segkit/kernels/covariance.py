@@ -1,8 +1,8 @@
-"""Conditional covariance minimisation: how well features, each with a weight, predict a target.
+"""Conditional covariance minimisation: weights of features for the best prediction of a target.
 
-Two objectives with one face, `Objective`: exact, on the n x n Gram matrix, and with random Fourier
-features, for many rows. Two solvers under the constraints of the problem, both on the exact `project`, and
-`minimise_downwards`, which leads the better one past poor local minima.
+There are two forms of the `Objective`: exact with the n x n Gram matrix, and with random Fourier features for many
+rows. Two solvers minimise it under the constraints of the problem, with the exact projection `project`.
+`minimise_downwards` starts the better solver so that it avoids poor local minima.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from segkit.kernels.fourier import fourier_map
 Floats = NDArray[np.float64]
 
 # Armijo's constant.
-SUFFICIENT_DECREASE = 1e-4
-# The steepest weight moves by this much in a first step. Weights end at 1, so this is small.
-FIRST_MOVE = 0.1
-# Growth of the step length where the objective bends downwards.
-BOLDER = 10.0
-# A shorter step than this share of the proposed one gains nothing that rounding does not hide.
-SHORTEST = 2.0**-30
-# Ratio of one bound on the sum of the weights to the one before on the way down.
-TIGHTENING = 0.7
+_SUFFICIENT_DECREASE = 1e-4
+# Change of the weight with the largest derivative in a first step. It is small beside the range of weights, 0 to 1.
+_FIRST_MOVE = 0.1
+# Growth of the step length where the curvature is negative.
+_BOLDER = 10.0
+# Smallest fraction of a step to try: below it, rounding hides any decrease.
+_SHORTEST = 2.0**-30
+# Ratio of a bound on the sum of the weights to the bound before it, from all features down to m.
+_TIGHTENING = 0.7
 
 
 class Objective(Protocol):
     """A function of the feature weights, with its gradient."""
 
     def value_and_gradient(self, w: Floats) -> tuple[float, Floats]:
-        """Value and gradient at the weights `w`, of shape (n_features,), >= 0."""
+        """Compute value and gradient at the weights `w`, of shape (n_features,), >= 0."""
         ...
 
 
@@ -52,7 +52,7 @@ class ExactObjective:
     sigma : float
         Bandwidth of the kernel, > 0, in units of `X`.
     epsilon : float
-        Ridge, > 0, for each sample.
+        Ridge per sample, > 0.
 
     Notes
     -----
@@ -65,8 +65,8 @@ class ExactObjective:
 
     .. math:: \partial f / \partial w_j = \frac{w_j}{\sigma^2} \sum_{ab} P_{ab} (x_{aj} - x_{bj})^2.
 
-    So the derivative is 0 where the weight is 0, and such features are left out of every product.
-    All is float64.
+    The derivative is 0 where the weight is 0, so features with weight 0 are left out of all products.
+    Everything is computed in float64.
 
     References
     ----------
@@ -93,14 +93,16 @@ class ExactObjective:
         self._ridge = len(X) * epsilon
 
     def value_and_gradient(self, w: Floats) -> tuple[float, Floats]:
-        """Value and gradient at the weights `w`, of shape (n_features,), >= 0."""
+        """Compute value and gradient at the weights `w`, of shape (n_features,), >= 0."""
         active = np.flatnonzero(w)
         X = self._X[:, active]
         K = self._gram(X * w[active])
+        # Centring the columns twice, with a transposition between, gives H K H.
         G = _centred(_centred(K).T)
         G.flat[:: len(G) + 1] += self._ridge
         M = cho_solve(cho_factor(G, overwrite_a=True), self._Y)
         P = K * (M @ M.T)
+        # The sum over pairs of P_ab (x_a - x_b)^2, multiplied out: no array of all pairs and features is needed.
         spread = P.sum(axis=0) @ X**2 - np.einsum("aj,aj->j", X, P @ X)
         gradient = np.zeros(len(w))
         gradient[active] = 2 * w[active] / self._sigma**2 * spread
@@ -109,6 +111,7 @@ class ExactObjective:
     def _gram(self, scaled: Floats) -> Floats:
         products = scaled @ scaled.T
         norms = products.diagonal()
+        # Rounding may give negative squared distances.
         squared: Floats = np.maximum(norms[:, None] + norms - 2 * products, 0)
         return np.exp(squared / (-2 * self._sigma**2))
 
@@ -119,15 +122,15 @@ class RandomFeatureObjective:
     Parameters
     ----------
     X : ndarray of shape (n_samples, n_features), float32 or float64
-        Standardised rows. The large products run in their precision, the solve in float64.
+        Standardised rows. The large products keep their precision; the linear system is solved in float64.
     Y : ndarray of shape (n_samples, n_targets)
         Targets: one-hot columns, or one column of numbers; centred here.
     sigma : float
         Bandwidth of the kernel, > 0, in units of `X`.
     epsilon : float
-        Ridge, > 0, for each sample.
+        Ridge per sample, > 0.
     n_components : int
-        Number D of random features, even: a cosine and a sine of each frequency.
+        Number D of random features, even: a cosine and a sine for each frequency.
     rng : numpy.random.Generator or numpy.random.RandomState
         Source of the frequencies, drawn once.
 
@@ -143,14 +146,13 @@ class RandomFeatureObjective:
     .. math:: (V V^T + n \epsilon I)^{-1}
               = \frac{1}{n \epsilon}\,[I - V (V^T V + n \epsilon I)^{-1} V^T],
 
-    so nothing of size n x n is made. With :math:`B = (V^T V + n \epsilon I)^{-1} V^T Y` and
+    so no n x n matrix is needed. With :math:`B = (V^T V + n \epsilon I)^{-1} V^T Y` and
     :math:`M = (Y - V B) / (n \epsilon)` the derivative of the value by :math:`\Phi` is
     :math:`-2 M B^T`.
 
-    For the kernel itself the derivative at a weight of 0 is 0, because the kernel is even in each weight.
-    For frozen frequencies it is not: it is the noise of the draw, of mean 0. The gradient says 0 there,
-    as the exact one does. That is the better estimate, and it lets every product leave out the features
-    whose weight is 0, soon most of them.
+    The kernel is even in each weight, so its derivative at a weight of 0 is 0. With fixed random frequencies the
+    derivative there is noise of mean 0. The gradient sets it to 0, as in the exact objective. That is the better
+    estimate, and features with weight 0, soon most of them, are left out of all products.
 
     References
     ----------
@@ -185,7 +187,7 @@ class RandomFeatureObjective:
             raise ConfigError(
                 f"n_components={n_components}: cosines and sines come in pairs; give an even number from 2 up"
             )
-        # A row for each feature makes leaving features out a copy of whole rows.
+        # One row per feature: leaving features out then copies whole rows, which is fast.
         self._features = np.ascontiguousarray(X.T)
         self._Y = _centred(np.asarray(Y, dtype=np.float64))
         self._ridge = len(X) * epsilon
@@ -193,9 +195,10 @@ class RandomFeatureObjective:
         self._frequencies = kernel.frequencies(X.shape[1], n_components // 2, rng).astype(X.dtype)
 
     def value_and_gradient(self, w: Floats) -> tuple[float, Floats]:
-        """Value and gradient at the weights `w`, of shape (n_features,), >= 0."""
+        """Compute value and gradient at the weights `w`, of shape (n_features,), >= 0."""
         active = np.flatnonzero(w)
         features, frequencies = self._features[active], self._frequencies[active]
+        # Weight the frequencies in place of the rows: <w * x, omega> = <x, w * omega>, and there are fewer of them.
         Phi = fourier_map(features.T, w[active, None].astype(features.dtype) * frequencies)
         value, M, B = self._solve(Phi)
         gradient = np.zeros(len(w))
@@ -205,7 +208,7 @@ class RandomFeatureObjective:
         return value, gradient
 
     def _solve(self, Phi: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        """Value, M and B of the notes, the latter two in the precision of the features."""
+        """Compute the value, M and B of the class's notes, M and B in the precision of the features."""
         V = _centred(Phi)
         VtY = (V.T @ self._Y.astype(V.dtype)).astype(np.float64)
         A = (V.T @ V).astype(np.float64)
@@ -217,7 +220,7 @@ class RandomFeatureObjective:
 
 
 def _by_angle(Phi: FloatArray, M: FloatArray, B: FloatArray) -> FloatArray:
-    """Return the derivative of the value by the angles whose cosines and sines `Phi` holds."""
+    """Compute the derivative of the value by the angles; `Phi` holds their cosines and sines."""
     n_draws = Phi.shape[1] // 2
     cosines, sines = Phi[:, :n_draws], Phi[:, n_draws:]
     derivative: FloatArray = 2 * (sines * (M @ B[:n_draws].T) - cosines * (M @ B[n_draws:].T))
@@ -225,13 +228,13 @@ def _by_angle(Phi: FloatArray, M: FloatArray, B: FloatArray) -> FloatArray:
 
 
 def _centred(columns: FloatArray) -> FloatArray:
-    """Columns less their means, which are taken in float64."""
+    """Subtract the mean of each column; means are computed in float64."""
     centred: FloatArray = columns - columns.mean(axis=0, dtype=np.float64).astype(columns.dtype)
     return centred
 
 
 def project(w: Floats, m: float) -> Floats:
-    """Project onto the weights between 0 and 1 whose sum is at most m.
+    """Project onto the weights between 0 and 1 with sum at most m.
 
     Parameters
     ----------
@@ -243,12 +246,12 @@ def project(w: Floats, m: float) -> Floats:
     Returns
     -------
     ndarray of shape (n_features,), float64
-        The nearest such weights in Euclidean distance.
+        The nearest feasible weights in Euclidean distance.
 
     Notes
     -----
-    The projection is ``clip(w - t, 0, 1)``, with t = 0 if that is feasible and else the t > 0 at which
-    the sum is m, found by bisection down to neighbouring floats.
+    The projection is ``clip(w - t, 0, 1)``: with t = 0 if that is feasible, else with the t > 0 for which
+    the sum is m. Bisection finds t down to neighbouring floating-point numbers.
 
     References
     ----------
@@ -268,18 +271,18 @@ def project(w: Floats, m: float) -> Floats:
 
 
 class Minimum(NamedTuple):
-    """Where a solver stopped.
+    """Result of a solver.
 
     Parameters
     ----------
     weights : ndarray of shape (n_features,)
         The weights.
     history : list of float
-        The objective at each start and after each step; the last is that of `weights`.
+        The objective at each start and after each step; the last value belongs to `weights`.
     n_iter : int
-        Number of iterations; the last may have found no step to take.
+        Number of iterations. The last one may have found no step that lowers the objective.
     converged : bool
-        Whether the tolerance was met, not the limit of steps.
+        True if the tolerance was met, False if the limit of steps ended the search.
     """
 
     weights: Floats
@@ -296,27 +299,27 @@ def minimise(
     Parameters
     ----------
     objective : Objective
-        What to minimise.
+        Function to minimise.
     start : ndarray of shape (n_features,), float64
-        Where to start; projected first. A weight of 0 stays 0.
+        Start; it is projected first. A weight of 0 stays 0.
     m : float
         Bound on the sum of the weights.
     max_iter : int, default=100
-        Steps at most.
+        Largest number of steps.
     tol : float, default=1e-4
-        Stop when a step promises, to first order, to lower the objective by no more than this
-        share of it.
+        Relative tolerance: stop when the decrease of the objective that a step promises, to first order, is at most
+        this fraction of the objective.
 
     Returns
     -------
     Minimum
-        A local minimum; the history falls from entry to entry.
+        A local minimum; its history falls from entry to entry.
 
     Notes
     -----
-    A step goes from w towards ``project(w - a g, m)`` with the spectral length ``a = s's / s'z`` of
-    the last change s of the weights and z of the gradient g, and is halved until the objective falls
-    enough. Multiplying the objective by a constant changes nothing.
+    A step goes from w towards ``project(w - a g, m)``. The spectral length is ``a = s's / s'z``, with s the last
+    change of the weights and z the last change of the gradient g. The step is halved until the objective
+    decreases enough (Armijo's rule). A constant factor of the objective changes nothing.
 
     References
     ----------
@@ -326,7 +329,8 @@ def minimise(
     w = project(start, m)
     value, gradient = objective.value_and_gradient(w)
     history = [value]
-    length = FIRST_MOVE / (float(np.abs(gradient).max()) or 1.0)
+    length = _FIRST_MOVE / (float(np.abs(gradient).max()) or 1.0)
+    # The objective is positive, so a tolerance relative to its value makes sense.
     while True:
         direction = project(w - length * gradient, m) - w
         if -(gradient @ direction) <= tol * value:
@@ -335,11 +339,12 @@ def minimise(
             return Minimum(w, history, max_iter, converged=False)
         lower = _search(objective, w, value, direction, float(gradient @ direction))
         if lower is None:
+            # No step lowers the objective by more than rounding: a minimum.
             return Minimum(w, history, len(history), converged=True)
         w_new, value, gradient_new = lower
         change = w_new - w
         curvature = change @ (gradient_new - gradient)
-        length = float(change @ change / curvature) if curvature > 0 else BOLDER * length
+        length = float(change @ change / curvature) if curvature > 0 else _BOLDER * length
         w, gradient = w_new, gradient_new
         history.append(value)
 
@@ -347,13 +352,13 @@ def minimise(
 def _search(
     objective: Objective, w: Floats, value: float, direction: Floats, slope: float
 ) -> tuple[Floats, float, Floats] | None:
-    """Point, value and gradient of the first sufficient decrease on the way back from w + direction."""
+    """Halve the step from w until the decrease suffices; returns point, value and gradient, or None."""
     share = 1.0
-    while share > SHORTEST:
-        # Rounding may leave a weight just below 0.
+    while share > _SHORTEST:
+        # Rounding may make a weight slightly negative.
         point = np.maximum(w + share * direction, 0)
         lower, gradient = objective.value_and_gradient(point)
-        if lower <= value + SUFFICIENT_DECREASE * share * slope:
+        if lower <= value + _SUFFICIENT_DECREASE * share * slope:
             return point, lower, gradient
         share /= 2
     return None
@@ -362,40 +367,41 @@ def _search(
 def minimise_downwards(
     objective: Objective, n_features: int, bounds: Sequence[float], *, max_iter: int = 100, tol: float = 1e-4
 ) -> Iterator[Minimum]:
-    """Minimise over 0 <= w <= 1, sum w <= m for falling m, each start the minimum before.
+    """Minimise over 0 <= w <= 1, sum w <= m for decreasing m, each from the minimum before.
 
     Parameters
     ----------
     objective : Objective
-        What to minimise.
+        Function to minimise.
     n_features : int
         Number of features.
     bounds : sequence of float
-        The bounds m wanted, none larger than the one before it, none above `n_features`.
+        The wanted bounds m, in decreasing order, at most `n_features`.
     max_iter : int, default=100
-        Steps at most at each bound on the way.
+        Largest number of steps at each bound, intermediate bounds included.
     tol : float, default=1e-4
         As in `minimise`.
 
     Yields
     ------
     Minimum
-        One for each of `bounds`; its history runs over the bounds on the way to it.
+        One for each of `bounds`; its history includes the intermediate bounds before it.
 
     Notes
     -----
-    All weights start at 1, where a bandwidth of the median distance fits the kernel; the bound then
-    shrinks by the factor 0.7 at a time. From equal weights m / n_features the kernel is far too wide, the
-    gradient says little, and a feature whose weight falls to 0 does not come back. Of 100 draws of 60
-    samples, an XOR of three features in ten, `minimise` from equal weights finds the three in 37, fixed
-    steps in 50, the way down in 94.
+    All weights start at 1, where the median distance is a good bandwidth; the bound then decreases by a
+    factor of 0.7 at a time. With equal weights m / n_features the kernel is far too wide, the gradient is
+    uninformative, and a feature whose weight falls to 0 stays at 0. In 100 draws of 60 samples with ten features, of
+    which three decide the class by XOR, the three were found 37 times by `minimise` from equal weights, 50 times by
+    fixed steps, and 94 times by this function.
     """
-    w, bound = np.ones(n_features), n_features / TIGHTENING
+    # Divided once, so that the first bound is all features.
+    w, bound = np.ones(n_features), n_features / _TIGHTENING
     for m in bounds:
         history: list[float] = []
         n_iter = 0
         while True:
-            bound = max(m, TIGHTENING * bound)
+            bound = max(m, _TIGHTENING * bound)
             w, losses, steps, converged = minimise(objective, w, bound, max_iter=max_iter, tol=tol)
             history += losses
             n_iter += steps
@@ -407,14 +413,14 @@ def minimise_downwards(
 def minimise_fixed_step(
     objective: Objective, start: Floats, m: float, *, max_iter: int = 100, learning_rate: float = 1e-3
 ) -> Minimum:
-    """Take steps of projected gradient of one length, as the authors of the method do.
+    """Take steps of projected gradient with a fixed length, as in the authors' code.
 
     Parameters
     ----------
     objective : Objective
-        What to minimise.
+        Function to minimise.
     start : ndarray of shape (n_features,), float64
-        Where to start; feasible.
+        Start; it must be feasible.
     m : float
         Bound on the sum of the weights.
     max_iter : int, default=100
@@ -425,14 +431,13 @@ def minimise_fixed_step(
     Returns
     -------
     Minimum
-        The last point, whether or not it is the lowest; nothing is said about its convergence, so
-        `converged` is True.
+        The last point, which need not be the lowest. There is no test of convergence; `converged` is True.
 
     References
     ----------
     J. Chen, M. Stern, M. J. Wainwright, M. I. Jordan, Kernel feature selection via conditional
-    covariance minimization, NeurIPS 2017, arXiv:1707.01164. (Their code projects by a clip and then a
-    simplex projection, which is not the nearest point and can stall.)
+    covariance minimization, NeurIPS 2017, arXiv:1707.01164. (Their code clips and then projects onto a simplex.
+    The result is not the nearest point, and the method can stall.)
     """
     w = start
     value, gradient = objective.value_and_gradient(w)

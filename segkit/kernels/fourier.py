@@ -19,8 +19,8 @@ from segkit.kernels.base import FloatArray, Gaussian, ShiftInvariantKernel, vali
 if TYPE_CHECKING:
     import torch
 
-# Random features of so many rows stay in the processor's cache.
-ROWS_AT_ONCE = 2048
+# Number of rows whose random features stay in the processor's cache.
+_ROWS_AT_ONCE = 2048
 
 
 def fourier_map(
@@ -41,29 +41,28 @@ def fourier_map(
     frequencies : ndarray of shape (n_features, n_draws)
         Draws from the spectral law.
     phases : ndarray of shape (n_draws,), optional
-        Phases in [0, 2 pi). With them a draw gives one feature, without them a cos/sin pair.
+        Phases in [0, 2 pi). With phases a draw gives one feature, without them a pair of cosine and sine.
     amplitudes : ndarray of shape (n_draws,), optional
-        Factor of each draw; ``sqrt(1 / n_draws)`` for pairs and ``sqrt(2 / n_draws)`` with phases
-        by default.
+        Factor of each draw; by default ``sqrt(1 / n_draws)`` for pairs and ``sqrt(2 / n_draws)`` with phases.
     scale : bool, default=True
         Whether to apply the factors; False leaves plain cosines and sines.
     out : ndarray of shape (n_samples, n_components), optional
-        Where to write, in the dtype of `X`; rows may be strided.
+        Array for the result, in the dtype of `X`; rows may be strided.
 
     Returns
     -------
     ndarray of shape (n_samples, n_components)
-        ``[cos block | sin block]``, so 2 n_draws columns, or n_draws columns with phases; in the
+        ``[cos block | sin block]``, thus 2 n_draws columns, or n_draws columns with phases; in the
         dtype of `X`.
 
     Raises
     ------
     InputError
-        If `X` does not have one column for each row of `frequencies`, or `out` is read-only.
+        If the columns of `X` do not match the rows of `frequencies`, or `out` is read-only.
 
     Notes
     -----
-    Either form satisfies ``E <z(x), z(y)> = k(x, y)``; pairs have ||z(x)|| = 1 exactly and a lower
+    Both forms satisfy ``E <z(x), z(y)> = k(x, y)``. Pairs have ||z(x)|| = 1 exactly and a lower
     variance:
 
     - pair: ``z(x) = [cos(W'x), sin(W'x)] / sqrt(n_draws)``
@@ -78,7 +77,7 @@ def fourier_map(
     if X.ndim != 2 or X.shape[1] != len(frequencies):
         raise InputError(
             f"X of shape {X.shape}: the frequencies need (n_samples, {len(frequencies)}); "
-            f"pass the features they were drawn for"
+            f"pass rows with {len(frequencies)} features"
         )
     if amplitudes is None:
         amplitudes = np.full(n_draws, math.sqrt((1 if phases is None else 2) / n_draws))
@@ -88,9 +87,9 @@ def fourier_map(
     import torch
 
     if not out.flags.writeable:
-        raise InputError("out is read-only: give an array that may be written to")
+        raise InputError("out is read-only: give a writable array")
     features = torch.from_numpy(out)
-    # The projection lands in the last n_draws columns, where sine or cosine then overwrites it.
+    # Write the angles into the last n_draws columns; their sine or cosine overwrites them. No other memory is needed.
     angles = features[:, -n_draws:]
     torch.mm(_tensor(X), _tensor(frequencies.astype(X.dtype, copy=False)), out=angles)
     if phases is None:
@@ -112,7 +111,7 @@ def fourier_dot(
     *,
     amplitudes: NDArray[Any],
 ) -> FloatArray:
-    """Linear functions of random Fourier features, ``fourier_map(X, ...) @ coef.T``, at less cost.
+    """Compute linear functions of random Fourier features, ``fourier_map(X, ...) @ coef.T``, at less cost.
 
     Parameters
     ----------
@@ -134,20 +133,22 @@ def fourier_dot(
 
     Notes
     -----
-    Features are made a block of rows at a time, and their factors go into `coef`. A single function of
-    pairs needs one cosine for each draw: ``c cos t + s sin t = hypot(c, s) cos(t + atan2(-s, c))``.
+    Features are computed for one block of rows at a time, and the amplitudes are multiplied into `coef`. A single
+    function of pairs needs only one cosine per draw: ``c cos t + s sin t = hypot(c, s) cos(t + atan2(-s, c))``.
     """
     n_draws = frequencies.shape[1]
+    # A pair has one amplitude for its cosine and its sine.
     factors = amplitudes if phases is not None else np.tile(amplitudes, 2)
     scaled = coef * factors
     if phases is None and len(coef) == 1:
         cosine, sine = scaled[0, :n_draws], scaled[0, n_draws:]
         phases, scaled = np.arctan2(-sine, cosine), np.hypot(cosine, sine)[None]
     scaled = np.ascontiguousarray(scaled.T.astype(X.dtype))
-    buffer = np.empty((min(ROWS_AT_ONCE, len(X)), len(scaled)), dtype=X.dtype)
+    # One buffer for all blocks, so that it stays in the cache.
+    buffer = np.empty((min(_ROWS_AT_ONCE, len(X)), len(scaled)), dtype=X.dtype)
     out = np.empty((len(X), len(coef)), dtype=X.dtype)
-    for start in range(0, len(X), ROWS_AT_ONCE):
-        rows = X[start : start + ROWS_AT_ONCE]
+    for start in range(0, len(X), _ROWS_AT_ONCE):
+        rows = X[start : start + _ROWS_AT_ONCE]
         features = buffer[: len(rows)]
         fourier_map(rows, frequencies, phases, scale=False, out=features)
         out[start : start + len(rows)] = _tensor(features) @ _tensor(scaled)
@@ -155,12 +156,11 @@ def fourier_dot(
 
 
 def _tensor(array: NDArray[Any]) -> torch.Tensor:
-    """Share an array with torch, which does all of the work here: NumPy's threads and its own wait for each other.
-
-    Torch takes no array that is read-only, runs backwards or lies between others: of such it gets a copy.
-    """
+    """Share an array with torch, without a copy if possible."""
+    # All products here run in torch: if NumPy did some of them, its threads and torch's would wait for each other.
     import torch
 
+    # Torch cannot share read-only arrays, negative strides, or strides that are no multiple of an item.
     fit = all(stride >= 0 and stride % array.itemsize == 0 for stride in array.strides)
     return torch.from_numpy(array if fit and array.flags.writeable else array.copy())
 
@@ -173,7 +173,7 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     kernel : ShiftInvariantKernel or None, default=None
         `Gaussian`, `Laplacian` or `L1Laplacian`; None is ``Gaussian(gamma=1.0)``.
     n_components : int, default=100
-        Number of output features; rounded up to an even number for pairs.
+        Number of output features; for pairs it is rounded up to an even number.
     form : {"pair", "phase"}, default="pair"
         Cosine and sine of each draw (lower variance), or a cosine with a random phase.
     random_state : int, RandomState instance or None, default=None
@@ -190,8 +190,11 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     Notes
     -----
-    ``<z(x), z(y)>`` estimates k(x, y) with an error that falls as 1 / sqrt(n_components); see
-    `fourier_map` for the formulas.
+    ``<z(x), z(y)>`` estimates k(x, y) with an error of order 1 / sqrt(n_components). With draws W from the spectral
+    law and phases b uniform on [0, 2 pi):
+
+    - pair: ``z(x) = [cos(W'x), sin(W'x)] / sqrt(n_draws)``
+    - phase: ``z(x) = sqrt(2 / n_draws) cos(W'x + b)``
 
     References
     ----------
@@ -234,7 +237,7 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows; only their number of features and dtype matter.
+            Rows. Only the number of features and the dtype are used.
         y : None
             Ignored.
 

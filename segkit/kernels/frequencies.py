@@ -1,4 +1,4 @@
-"""Frequencies of random Fourier features: independent draws, or sets that cover the spectral law more evenly."""
+"""Frequencies of random Fourier features: independent draws, or more even covers of the spectral law."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from segkit.errors import ConfigError
 from segkit.kernels.base import FloatArray, Gaussian, Laplacian, ShiftInvariantKernel
 
 
-def independent_frequencies(
+def _independent_frequencies(
     kernel: ShiftInvariantKernel, n_features: int, n_draws: int, rng: np.random.RandomState
 ) -> FloatArray:
-    """Draw frequencies from the spectral law, each by itself; shape (n_features, n_draws)."""
+    """Draw frequencies from the spectral law, independently; shape (n_features, n_draws)."""
     return kernel.frequencies(n_features, n_draws, rng)
 
 
-def orthogonal_frequencies(
+def _orthogonal_frequencies(
     kernel: ShiftInvariantKernel, n_features: int, n_draws: int, rng: np.random.RandomState
 ) -> NDArray[np.float64]:
-    """Draw frequencies that are orthogonal in blocks and each follow the spectral law.
+    """Draw frequencies from the spectral law that are orthogonal in blocks.
 
     Parameters
     ----------
     kernel : Gaussian or Laplacian
-        A kernel whose spectral law is invariant to rotations.
+        A kernel with a rotation-invariant spectral law.
     n_features, n_draws : int
-        Number of values of a frequency, and how many to draw.
+        Dimension and number of the frequencies.
     rng : RandomState
-        Where the draws come from.
+        Random numbers.
 
     Returns
     -------
     ndarray of shape (n_features, n_draws), float64
-        Blocks of n_features columns: Haar orthogonal directions, with the norms of independent
-        draws.
+        Blocks of n_features columns with Haar orthogonal directions and the norms of independent draws. Each
+        column follows the spectral law.
 
     Raises
     ------
     ConfigError
-        If the kernel is of another class.
+        If the kernel has another class.
 
     References
     ----------
@@ -54,36 +54,36 @@ def orthogonal_frequencies(
     for start in range(0, n_draws, n_features):
         block = directions[:, start : start + n_features]
         factor, triangle = np.linalg.qr(rng.standard_normal(block.shape))
-        # The law of Q is Haar only with a positive diagonal of R.
+        # Q has the Haar law only if the diagonal of R is positive.
         block[:] = factor * np.sign(np.diag(triangle))
     directions *= norms
     return directions
 
 
-def halton_frequencies(
+def _halton_frequencies(
     kernel: ShiftInvariantKernel, n_features: int, n_draws: int, rng: np.random.RandomState
 ) -> NDArray[np.float64]:
-    """Make frequencies that fill the spectral law evenly.
+    """Make frequencies that cover the spectral law evenly (quasi-Monte Carlo).
 
     Parameters
     ----------
     kernel : Gaussian or Laplacian
-        A kernel whose spectral law is that of a function of independent normal variables.
+        A kernel with a spectral law made of normal variables.
     n_features, n_draws : int
-        Number of values of a frequency, and how many to make.
+        Dimension and number of the frequencies.
     rng : RandomState
-        Where the scrambling comes from.
+        Random numbers of the scrambling.
 
     Returns
     -------
     ndarray of shape (n_features, n_draws), float64
-        A scrambled Halton sequence through the inverse normal distribution function; for the
-        Laplacian, whose law is gamma g / |u|, a further coordinate makes |u|.
+        A scrambled Halton sequence, mapped by the inverse normal distribution function. The law of a Laplacian
+        is gamma g / |u|, and one more coordinate of the sequence gives |u|.
 
     Raises
     ------
     ConfigError
-        If the kernel is of another class.
+        If the kernel has another class.
 
     References
     ----------
@@ -92,10 +92,10 @@ def halton_frequencies(
     radial = _radial(kernel, "qmc")
     is_laplacian = isinstance(radial, Laplacian)
     sequence = qmc.Halton(n_features + is_laplacian, seed=rng).random(n_draws).T
-    # 0 and 1 would become infinite.
+    # The inverse distribution function is infinite at 0 and 1.
     eps = np.finfo(np.float64).eps
     uniform: NDArray[np.float64] = np.clip(sequence, eps, 1 - eps)
-    # The first coordinate, the most even, is that which all others are divided by.
+    # All coordinates are divided by |u|, so it gets the first coordinate of the sequence, the most even one.
     scale = radial.gamma / ndtri((1 + uniform[0]) / 2) if is_laplacian else math.sqrt(2 * radial.gamma)
     frequencies: NDArray[np.float64] = scale * ndtri(uniform[-n_features:])
     return frequencies
@@ -111,7 +111,7 @@ def _radial(kernel: ShiftInvariantKernel, frequencies: str) -> Gaussian | Laplac
 
 
 FREQUENCIES = {
-    "random": independent_frequencies,
-    "orthogonal": orthogonal_frequencies,
-    "qmc": halton_frequencies,
+    "random": _independent_frequencies,
+    "orthogonal": _orthogonal_frequencies,
+    "qmc": _halton_frequencies,
 }

@@ -1,8 +1,8 @@
-"""A mixture of linear kernels, one of each feature, weighted by how far it holds the classes apart.
+"""A mixture of linear kernels, one per feature, weighted by the discrepancy of the classes.
 
-The plain MMD of a linear kernel asks whether the classes differ in the mean over all samples. Pixels of one
-image are alike, so with a handful of images a feature may tell the classes apart in each of them and yet
-point the other way from one image to the next. Pairs of samples from different images see that.
+The plain MMD of a linear kernel is the difference of the class means over all samples. Pixels of one image are
+similar, so with few images a feature may separate the classes within each image, but in opposite directions in
+different images. Only pairs of samples from different images show this.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from segkit.errors import InputError, ModelFileError
 from segkit.kernels.base import FloatArray
 from segkit.kernels.mmd import mixture_weights
 
-Float64Array = NDArray[np.float64]
+_Float64Array = NDArray[np.float64]
 
 
-def columnwise_mmd_squared(X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Float64Array:
-    r"""Estimate, for each column by itself, the squared MMD of the classes under a linear kernel.
+def columnwise_mmd_squared(X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> _Float64Array:
+    r"""Estimate the squared MMD of the classes for each column, under the linear kernel of that column.
 
     Parameters
     ----------
@@ -33,29 +33,30 @@ def columnwise_mmd_squared(X: ArrayLike, y: ArrayLike, groups: ArrayLike | None 
     y : array-like of shape (n_samples,)
         Labels, of two or more classes.
     groups : array-like of shape (n_samples,), optional
-        What each sample belongs to, such as an image. Only pairs of samples of different groups are
-        compared; without groups, all pairs of different samples.
+        Group of each sample, such as its image. Only samples of different groups are compared; without groups,
+        all pairs of different samples are.
 
     Returns
     -------
     ndarray of shape (n_features,), float64
-        The estimates, unbiased and so negative at times; the mean over the classes, each against the rest.
+        The estimates. They are unbiased, so they may be negative. With more than two classes they are the mean
+        over the classes, each against the rest.
 
     Raises
     ------
     InputError
-        If there are fewer than two classes, or one of a single sample.
+        If there are fewer than two classes, or a class has a single sample.
 
     Notes
     -----
-    With :math:`\delta_g` the difference of the means of two classes in group g, and the mean over pairs
-    of different groups that hold both classes,
+    Let :math:`\delta_g` be the difference of the means of two classes in group g, and G the number of groups
+    with samples of both. Then
 
     .. math:: \widehat{\mathrm{MMD}}^2 = \frac{1}{G (G - 1)} \sum_{g \neq h} \delta_g \delta_h,
 
-    positive where the classes differ in the same direction throughout. A split with fewer than two such groups
-    is judged without groups, by the U-statistic over pairs of different samples (paper eq. 4.5 and 4.8, the
-    former without its root).
+    positive where the classes differ in the same direction in all groups. With fewer than two such groups, groups
+    are ignored: the estimate is the U-statistic over pairs of different samples (paper, eq. 4.5 without its root,
+    and 4.8).
 
     References
     ----------
@@ -66,7 +67,7 @@ def columnwise_mmd_squared(X: ArrayLike, y: ArrayLike, groups: ArrayLike | None 
     --------
     The first column rises from class 0 to class 1 in both groups, the second rises in one and falls in the other:
 
-    >>> from segkit.kernels import columnwise_mmd_squared
+    >>> from segkit.kernels.linear import columnwise_mmd_squared
     >>> X = [[0.0, 0.0], [1.0, 2.0], [0.0, 2.0], [1.0, 0.0]]
     >>> columnwise_mmd_squared(X, [0, 1, 0, 1], groups=[0, 0, 1, 1])
     array([ 1., -4.])
@@ -76,17 +77,18 @@ def columnwise_mmd_squared(X: ArrayLike, y: ArrayLike, groups: ArrayLike | None 
     if sizes.size < 2 or sizes.min() < 2:
         raise InputError(
             f"classes of {', '.join(map(str, sizes))} samples: a discrepancy needs two or more classes "
-            "with at least 2 samples each"
+            "with at least 2 samples each; annotate more"
         )
     group = (
         np.zeros(len(rows), dtype=np.intp) if groups is None else np.unique(groups, return_inverse=True)[1]
     )
-    # for two classes both splits are the same
+    # With two classes, both splits are the same.
     splits = [label == 1] if sizes.size == 2 else [label == k for k in range(sizes.size)]
     return np.asarray(np.mean([_of_split(rows, inside, group) for inside in splits], axis=0))
 
 
-def _of_split(X: NDArray[Any], inside: NDArray[np.bool_], group: NDArray[np.intp]) -> Float64Array:
+def _of_split(X: NDArray[Any], inside: NDArray[np.bool_], group: NDArray[np.intp]) -> _Float64Array:
+    """Estimate the squared MMD between the samples inside a class and all others."""
     differences = np.array(
         [
             X[mine & inside].mean(axis=0, dtype=np.float64) - X[mine & ~inside].mean(axis=0, dtype=np.float64)
@@ -95,6 +97,7 @@ def _of_split(X: NDArray[Any], inside: NDArray[np.bool_], group: NDArray[np.intp
         ]
     )
     n = len(differences)
+    # The U-statistic over groups needs two groups with both classes.
     if n > 1:
         return _sum_of_pairs(differences) / (n * (n - 1))
     within = [_sum_of_pairs(rows) / (len(rows) * (len(rows) - 1)) for rows in (X[inside], X[~inside])]
@@ -102,14 +105,15 @@ def _of_split(X: NDArray[Any], inside: NDArray[np.bool_], group: NDArray[np.intp
     return np.asarray(within[0] + within[1] - 2 * means[0] * means[1])
 
 
-def _sum_of_pairs(rows: NDArray[Any]) -> Float64Array:
-    """Sum over ordered pairs of different rows of their products, column by column."""
+def _sum_of_pairs(rows: NDArray[Any]) -> _Float64Array:
+    """Sum the products of all ordered pairs of different rows, column by column."""
+    # (sum of rows)^2 less the squares: no loop over pairs. In float64, for the two terms nearly cancel.
     total = rows.sum(axis=0, dtype=np.float64)
     return np.asarray(total**2 - np.square(rows, dtype=np.float64).sum(axis=0))
 
 
 class LinearMixture(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Features of a mixture of linear kernels, one of each column, whose weights are learnt from the labels.
+    """Features of a mixture of linear kernels, one per column, with weights learnt from the labels.
 
     Attributes
     ----------
@@ -123,14 +127,14 @@ class LinearMixture(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     Warns
     -----
     UserWarning
-        If no column tells the classes apart; the weights are uniform then.
+        If no column separates the classes. The weights are then uniform.
 
     Notes
     -----
     ``transform`` multiplies column c by the root of its weight, so that ``<z(x), z(y)>`` is
-    ``sum_c w_c x_c y_c`` (eq. 4.10). With standardised columns the mean of that kernel's diagonal is 1, as
-    it is for a Gaussian kernel: a penalty means the same for both. The weights are the squared MMD where the
-    paper takes its root; on images not trained on that was better.
+    ``sum_c w_c x_c y_c`` (eq. 4.10). With standardised columns the mean of the kernel's diagonal is 1, as
+    for a Gaussian kernel, so a penalty means the same for both. The weights are proportional to the squared MMD.
+    The paper takes the root; the square was better on test images.
 
     References
     ----------
@@ -158,7 +162,7 @@ class LinearMixture(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         y : array-like of shape (n_samples,)
             Labels, of two or more classes.
         groups : array-like of shape (n_samples,), optional
-            What each sample belongs to, see `columnwise_mmd_squared`.
+            Group of each sample, such as its image.
 
         Returns
         -------
@@ -178,15 +182,15 @@ class LinearMixture(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return np.asarray(rows * np.sqrt(self.weights_).astype(rows.dtype))
 
     def linear_coef(self, coef: NDArray[Any]) -> NDArray[np.float32]:
-        """Linear functions of the features as functions of the columns, (n_functions, n_features)."""
+        """Express linear functions of the features by the columns: coefficients, (n_functions, n_features)."""
         return np.asarray(coef * np.sqrt(self.weights_), dtype=np.float32)
 
     def nonlinear_dot(self, X: FloatArray, coef: NDArray[Any]) -> FloatArray:
-        """Give zeros: there is no other part."""
+        """Return zeros: there is no nonlinear part."""
         return np.zeros((len(X), len(coef)), dtype=X.dtype)
 
     def nonlinear_input(self, X: FloatArray) -> FloatArray:
-        """Give no column."""
+        """Return no columns."""
         return X[:, self.nonlinear_columns]
 
     def dot(self, X: ArrayLike, coef: NDArray[Any]) -> FloatArray:
@@ -195,7 +199,7 @@ class LinearMixture(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return np.asarray(rows @ self.linear_coef(coef).T.astype(rows.dtype))
 
     def describe(self, groups: Iterable[str]) -> list[dict[str, Any]]:
-        """Kind, name, gamma, weight and score of the kernels, summed over columns of the same group."""
+        """List kind, name, gamma, weight and score of the kernels, summed over the columns of a group."""
         sums: dict[str, tuple[float, float]] = {}
         for group, weight, score in zip(groups, self.weights_, self.scores_, strict=True):
             before = sums.get(group, (0.0, 0.0))
@@ -206,13 +210,13 @@ class LinearMixture(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         ]
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Take the fitted transformer apart for a file without pickle; see `MixtureRFF.to_state`."""
+        """Split the fitted transformer into a header and arrays; see `MixtureRFF.to_state`."""
         check_is_fitted(self)
         return {}, {"scores": self.scores_, "weights": self.weights_}
 
     @classmethod
     def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:  # noqa: ARG003
-        """Rebuild a fitted transformer from what `to_state` returned."""
+        """Rebuild a fitted transformer from the result of `to_state`."""
         mixture = cls()
         try:
             mixture.scores_, mixture.weights_ = arrays["scores"], arrays["weights"]

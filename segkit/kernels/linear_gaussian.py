@@ -1,4 +1,4 @@
-"""A mixture of linear kernels and of Gaussians that measure distance by the same weights."""
+"""A mixture of linear and Gaussian kernels with shared weights of the columns."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from segkit.kernels.linear import LinearMixture, columnwise_mmd_squared
 from segkit.kernels.mmd import mixture_weights
 
 _ARRAYS = ("columns", "scores", "weights", "frequencies", "amplitudes")
-GAMMAS = (1.6, 0.8, 0.4, 0.2, 0.1, 0.05)
+_GAMMAS = (1.6, 0.8, 0.4, 0.2, 0.1, 0.05)
 
 
 class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    r"""Features of a linear kernel of all columns and Gaussian kernels of some, both in learnt weights.
+    r"""Features of a linear kernel of all columns and Gaussian kernels of some, with weights learnt from the labels.
 
     Parameters
     ----------
     gammas : sequence of float, default=(1.6, 0.8, 0.4, 0.2, 0.1, 0.05)
-        Gammas of the Gaussians, > 0. The mean squared distance they multiply is 2.
+        Gammas of the Gaussians, > 0. They multiply squared distances with mean 2.
     n_components : int, default=600
-        Random features of the Gaussians in all, rounded down to cosine and sine of as many draws for each,
-        but one draw at least.
+        Number of random features of all Gaussians: a cosine and a sine for each draw. It is rounded down to equal
+        numbers of draws, at least one for each Gaussian.
     gaussian_columns : array-like of bool of shape (n_features,) or None, default=None
-        Columns that the Gaussians see; None is all.
+        Columns that the Gaussians use; None is all.
     random_state : int, RandomState instance or None, default=None
         Seed of the draws.
 
@@ -43,31 +43,32 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     linear_ : LinearMixture
         The linear kernels and the weights of all columns.
     columns_ : ndarray of shape (n_gaussian_columns,), int
-        Columns that the Gaussians see: those wanted whose weight is above 0.
+        Columns that the Gaussians use: `gaussian_columns` with a weight above 0.
     scores_ : ndarray of shape (1 + n_gammas,), float64
         Squared MMD of the classes under the linear kernel and each Gaussian, clipped at 0.
     weights_ : ndarray of shape (1 + n_gammas,), float64
         Weight of each: the scores, scaled to sum 1.
     frequencies_ : ndarray of shape (n_gaussian_columns, n_draws), float32
-        Frequencies of the random features, the roots of the columns' weights inside.
+        Frequencies of the random features, times the roots of the columns' weights.
     amplitudes_ : ndarray of shape (n_draws,), float32
-        Their factors, the roots of the Gaussians' weights inside.
+        Factors of the random features; they contain the roots of the Gaussians' weights.
     n_features_in_ : int
         Number of features.
 
     Notes
     -----
-    With the weights :math:`v_c` of `LinearMixture`, and :math:`u_c` those of the Gaussian columns scaled to sum 1,
+    With the weights :math:`v_c` of `LinearMixture`, and :math:`u_c` the weights of the Gaussian columns scaled to sum 1,
     ``<z(x), z(y)>`` estimates
 
     .. math:: w_0 \sum_c v_c x_c y_c + \sum_{l=1}^{L} w_l \exp\Bigl(-\gamma_l \sum_c u_c (x_c - y_c)^2\Bigr).
 
-    Scores are the statistic of `columnwise_mmd_squared`, over pairs of samples of different groups where two or more
-    hold both classes; those of the Gaussians are estimated from their random features. Since the weights inside the
-    kernels come from the same samples, they are too high. With standardised columns each kernel has a diagonal of mean 1.
+    Scores are the statistic of `segkit.kernels.linear.columnwise_mmd_squared`: over pairs of samples from different
+    groups, if two or more groups have both classes. Scores of the Gaussians are estimated from their random features.
+    All scores are too high, for the weights inside the kernels come from the same samples. With standardised columns
+    the mean of each kernel's diagonal is 1.
 
-    A linear function of channels with a coarse grid can be summed first and interpolated then, a Gaussian of them
-    cannot. Restricted to channels that have a value at each pixel, the Gaussians add little to the cost.
+    A linear function of channels on a coarse grid can be summed first and interpolated afterwards; a Gaussian cannot.
+    Gaussians of channels with a value at each pixel need no interpolation, and add little to the cost.
 
     References
     ----------
@@ -96,7 +97,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     def __init__(
         self,
-        gammas: Sequence[float] = GAMMAS,
+        gammas: Sequence[float] = _GAMMAS,
         *,
         n_components: int = 600,
         gaussian_columns: ArrayLike | None = None,
@@ -118,7 +119,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         y : array-like of shape (n_samples,)
             Labels, of two or more classes.
         groups : array-like of shape (n_samples,), optional
-            What each sample belongs to, see `columnwise_mmd_squared`.
+            Group of each sample, such as its image.
 
         Returns
         -------
@@ -137,13 +138,15 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         n_draws = max(1, self.n_components // (2 * gammas.size))
         self._draw(np.flatnonzero(wanted), gammas, n_draws)
         scores = np.zeros(1 + len(gammas))
+        # The squared MMD is linear in the kernel: that of the weighted sum is the weighted sum.
         scores[0] = self.linear_.scores_ @ self.linear_.weights_
         if self.columns_.size:
             features = fourier_map(rows[:, self.columns_], self.frequencies_, scale=False)
-            # a cosine and a sine of each draw
+            # The columns are the cosines of all draws, then the sines.
             by_draw = columnwise_mmd_squared(features, labels, groups).reshape(2, -1).sum(axis=0)
             scores[1:] = by_draw.reshape(gammas.size, n_draws).mean(axis=1)
         self.scores_ = np.maximum(scores, 0)
+        # Without columns for the Gaussians, the linear kernel has all the weight.
         self.weights_ = mixture_weights(self.scores_) if self.columns_.size else np.eye(1, scores.size)[0]
         self.amplitudes_ = np.sqrt(np.repeat(self.weights_[1:] / n_draws, n_draws)).astype(np.float32)
         return self
@@ -159,7 +162,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         Returns
         -------
         ndarray of shape (n_samples, n_features + 2 n_draws)
-            Features; without the latter part if the Gaussians see no column.
+            Features; only the scaled columns if the Gaussians use no column.
         """
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
@@ -167,25 +170,25 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return np.hstack([scaled, self._gaussian_features(rows[:, self.columns_])])
 
     def linear_coef(self, coef: NDArray[Any]) -> NDArray[np.float32]:
-        """Give the linear part of functions of the features as functions of the columns, (n_functions, n_features)."""
+        """Express the linear part of functions of the features by the columns, (n_functions, n_features)."""
         return self.linear_.linear_coef(coef[:, : self.n_features_in_]) * np.float32(
             np.sqrt(self.weights_[0])
         )
 
     @property
     def nonlinear_columns(self) -> NDArray[np.intp]:
-        """Columns that the Gaussians see."""
+        """Columns that the Gaussians use."""
         return np.asarray(self.columns_)
 
     def nonlinear_dot(self, X: FloatArray, coef: NDArray[Any]) -> FloatArray:
-        """Compute the rest, (n_samples, n_functions), from the columns that the Gaussians see."""
+        """Compute the Gaussian part, (n_samples, n_functions), from the columns that the Gaussians use."""
         if not self.columns_.size:
             return np.zeros((len(X), len(coef)), dtype=X.dtype)
         own = coef[:, self.n_features_in_ :]
         return fourier_dot(X, self.frequencies_, own, amplitudes=self.amplitudes_)
 
     def nonlinear_input(self, X: FloatArray) -> FloatArray:
-        """Select and scale columns to those between which the Gaussians measure distances."""
+        """Select the columns of the Gaussians, and scale them as inside the Gaussians' distances."""
         weights = self.linear_.weights_[self.columns_]
         return np.asarray(X[:, self.columns_] * np.sqrt(weights / weights.sum()).astype(X.dtype))
 
@@ -196,9 +199,9 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return np.asarray(linear + self.nonlinear_dot(rows[:, self.columns_], coef))
 
     def describe(self, groups: Sequence[str]) -> list[dict[str, Any]]:
-        """Kind, name, gamma, weight and score of each kernel, the linear ones summed by group of columns.
+        """List kind, name, gamma, weight and score of the kernels; linear ones are summed by group of columns.
 
-        Scores of linear kernels are those of single columns, summed. Gaussians of no column are left out.
+        The score of a group is the sum over its columns. Gaussians are left out if they use no column.
         """
         linear = self.linear_.describe(groups)
         seen = zip(self.gammas, self.weights_[1:], self.scores_[1:], strict=True)
@@ -215,7 +218,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         ]
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Take the fitted transformer apart for a file without pickle; see `MixtureRFF.to_state`."""
+        """Split the fitted transformer into a header and arrays; see `MixtureRFF.to_state`."""
         check_is_fitted(self)
         header, arrays = self.linear_.to_state()
         parameters = {
@@ -232,7 +235,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     @classmethod
     def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """Rebuild a fitted transformer from what `to_state` returned."""
+        """Rebuild a fitted transformer from the result of `to_state`."""
         part = {name.removeprefix("linear."): arrays[name] for name in arrays if name.startswith("linear.")}
         linear = LinearMixture.from_state(header, part)
         try:
@@ -243,12 +246,13 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             raise ModelFileError(f"state of LinearGaussianMixture lacks {error}") from error
         mixture.linear_, mixture.n_features_in_ = linear, linear.n_features_in_
         if not mixture._fits_together():
-            raise ModelFileError("arrays of LinearGaussianMixture do not fit each other; copy the file anew")
+            raise ModelFileError("arrays of LinearGaussianMixture do not fit each other; copy the file again")
         return mixture
 
     def _fits_together(self) -> bool:
-        """Tell whether restored arrays have shapes and columns that fit each other."""
+        """Tell whether the shapes and the columns of restored arrays agree."""
         n_kernels, n_draws = 1 + len(self.gammas), self.frequencies_.shape[-1]
+        # Increasing from -1 to n_features: columns are in range, in order, and without repetition.
         columns = np.concatenate([[-1], self.columns_, [self.n_features_in_]])
         return bool(
             self.frequencies_.shape == (self.columns_.size, n_draws)
@@ -258,8 +262,10 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         )
 
     def _draw(self, wanted: NDArray[np.intp], gammas: NDArray[np.float64], n_draws: int) -> None:
-        """Draw frequencies: for all columns wanted, so that fits whose weights differ share their draws."""
+        """Draw the frequencies of the Gaussians."""
         rng = check_random_state(self.random_state)
+        # Draw for all wanted columns, then select: fits with different weights then share their draws, which makes
+        # them comparable.
         drawn = np.hstack([Gaussian(gamma).frequencies(wanted.size, n_draws, rng) for gamma in gammas])
         weights = self.linear_.weights_[self.columns_]
         scale = np.sqrt(weights / weights.sum()) if weights.size else weights

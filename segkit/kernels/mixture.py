@@ -1,4 +1,4 @@
-"""A mixture of kernels, weighted by how well each holds the classes apart, as random features."""
+"""Random features of a mixture of kernels, weighted by how well each kernel separates the classes."""
 
 from __future__ import annotations
 
@@ -46,72 +46,71 @@ _GRID = 2.0 ** np.arange(-6, 7)
 
 
 class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Features of a mixture of kernels whose weights are learnt from the labels.
+    """Features of a mixture of kernels with weights learnt from the labels.
 
     Parameters
     ----------
     kernels : {"gaussian", "laplacian"} or sequence of Kernel, default="gaussian"
-        The base kernels: one for each gamma, or the given ones. Shift-invariant kernels become
-        random Fourier features, others Nystroem features.
+        The base kernels: a named kernel with each of `gammas`, or the given ones. Shift-invariant kernels
+        get random Fourier features, others Nystroem features.
     gammas : array-like of shape (n_kernels,) or None, default=None
         Gammas of the named kernel, > 0. None takes 2^-6, ..., 2^6 times the inverse median squared
-        distance of the samples (its root for "laplacian", whose gamma multiplies a distance).
+        distance of the samples (the inverse median distance for "laplacian").
     n_components : int, default=2048
-        Output features in all, shared by the kernels. Fewer come out if all features are pairs
-        and the number is odd, or if a Nystroem part has a lower rank.
+        Number of output features of all kernels together. It is one less if all features are pairs
+        and the number is odd, and less if a Nystroem part has a lower rank.
     criterion : {"mmd", "alignment", "centered_alignment", "power"}, default="mmd"
-        What scores a kernel: `mmd`, `alignment` or `power_criterion`.
+        Score of a kernel: `mmd`, `alignment` or `power_criterion`.
     form : {"concatenate", "sample"}, default="concatenate"
-        Equal numbers of features for each kernel, scaled by the root of its weight, or draws from
-        the mixture of the spectral laws, all scaled alike.
+        "concatenate": equal numbers of features for each kernel, scaled by the root of its weight.
+        "sample": draws from the mixture of the spectral laws, with equal scales.
     features : {"pair", "phase"}, default="pair"
-        Form of the Fourier features, see `fourier_map`.
+        Cosine and sine of each draw (lower variance), or a cosine with a random phase.
     normalize : bool, default=True
-        Scale kernels to unit diagonal before scoring and mixing. MMD is not scale-free: without it
-        a polynomial kernel swamps the rest.
+        Scale kernels to unit diagonal before scoring and mixing. MMD depends on the scale: without
+        normalisation a polynomial kernel would dominate.
     max_samples : int, default=2000
-        Rows that score the kernels, of each class the same number as far as it has them (and 2 at
-        least), for a discrepancy is known as well as its smaller class.
+        Number of rows that score the kernels, at least 2 of each class. Classes are balanced as far as they have
+        samples, for the smaller class limits the precision of a discrepancy.
     random_state : int, RandomState instance or None, default=None
         Seed of all draws.
 
     Attributes
     ----------
     kernels_ : list of Kernel
-        The base kernels, normalised if asked.
+        The base kernels, with unit diagonal if `normalize`.
     scores_ : ndarray of shape (n_kernels,), float64
-        Score of each.
+        Scores of the kernels.
     weights_ : ndarray of shape (n_kernels,), float64
-        Weight of each, >= 0 with sum 1. Kernels of weight 0 get no features.
+        Weights of the kernels, >= 0 with sum 1. A kernel with weight 0 gets no features.
     frequencies_ : ndarray of shape (n_features_in_, n_draws)
         Frequencies of all Fourier features.
     phases_ : ndarray of shape (n_draws,) or None
-        Their phases in [0, 2 pi); None for pairs.
+        Phases of the Fourier features in [0, 2 pi); None for pairs.
     amplitudes_ : ndarray of shape (n_draws,)
-        Their factors.
+        Factors of the Fourier features.
     nystroem_ : list of NystroemMap
-        The Nystroem parts, the root of the weight inside their projection.
+        The Nystroem parts; their projections contain the roots of the weights.
     n_features_in_ : int
         Number of input features.
 
     Raises
     ------
     ConfigError
-        If `kernels` and `gammas` do not fit each other, or `n_components` is too small for the
+        If `kernels` and `gammas` contradict each other, or `n_components` is too small for the
         kernels.
     InputError
-        If the samples allow no median distance or no score.
+        If the median distance or a score cannot be computed from the samples.
 
     Warns
     -----
     UserWarning
-        If no kernel tells the classes apart; the weights are uniform then.
+        If no kernel separates the classes. The weights are then uniform.
 
     Notes
     -----
     ``<z(x), z(y)>`` estimates ``sum_l w_l k_l(x, y)`` with ``w_l = score_l / sum_l score_l``. In the
-    "sample" form a Nystroem part, which has no law to draw from, gets a share of the features in
-    proportion to its weight.
+    "sample" form, a kernel without a spectral law gets Nystroem features in proportion to its weight.
 
     References
     ----------
@@ -187,6 +186,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         rng = check_random_state(self.random_state)
         self.kernels_ = self._base_kernels(rows, rng)
         scored = _scoring_rows(labels, self.max_samples, rng)
+        # A generator: only one Gram matrix is in memory at a time.
         grams = gram_matrices(self.kernels_, rows[scored])
         self.scores_ = np.array([_CRITERIA[self.criterion](K, labels[scored]) for K in grams])
         self.weights_ = mixture_weights(self.scores_)
@@ -210,6 +210,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         check_is_fitted(self)
         X = validate_rows(self, X, reset=False)
         out = np.empty((len(X), self._n_features_out), dtype=X.dtype)
+        # Write all parts into one array: copies of features would double the memory.
         stop = self._n_fourier_features
         fourier_map(X, self.frequencies_, self.phases_, amplitudes=self.amplitudes_, out=out[:, :stop])
         for part in self.nystroem_:
@@ -245,7 +246,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return out
 
     def linear_coef(self, coef: NDArray[Any]) -> None:
-        """Give nothing: no part is linear."""
+        """Return None: there is no linear part."""
 
     @property
     def nonlinear_columns(self) -> NDArray[np.intp]:
@@ -253,17 +254,18 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return np.arange(self.n_features_in_)
 
     def nonlinear_dot(self, X: FloatArray, coef: NDArray[Any]) -> FloatArray:
-        """Compute `dot`."""
+        """Compute `dot`: all features are nonlinear."""
         return self.dot(X, coef)
 
     def nonlinear_input(self, X: FloatArray) -> FloatArray:
-        """Give the rows as they are."""
+        """Return the rows unchanged."""
         return X
 
     def describe(self, groups: Sequence[str]) -> list[dict[str, Any]]:  # noqa: ARG002
-        """Kind, name, gamma (of a Gaussian), weight and score of each kernel, whatever the groups of columns."""
+        """List kind, name, gamma (of a Gaussian), weight and score of each kernel; groups of columns are ignored."""
         return [
             {
+                # A normalised kernel is of the kind of the kernel inside.
                 "kind": kernel_to_dict(getattr(kernel, "kernel", kernel))["name"],
                 "name": _kernel_name(kernel_to_dict(kernel)),
                 "gamma": _gamma(kernel),
@@ -274,13 +276,12 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         ]
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Take the fitted transformer apart for a file without pickle.
+        """Split the fitted transformer into a JSON-able header and arrays, for files without pickle.
 
         Returns
         -------
         header : dict
-            Parameters and kernels, in values that JSON can hold. A `random_state` that is not an
-            integer becomes None.
+            Parameters and kernels. A `random_state` other than an integer becomes None.
         arrays : dict of str to ndarray
             The fitted arrays.
 
@@ -304,7 +305,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     @classmethod
     def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """Rebuild a fitted transformer from what `to_state` returned.
+        """Rebuild a fitted transformer from the result of `to_state`.
 
         Parameters
         ----------
@@ -316,7 +317,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         Returns
         -------
         MixtureRFF
-            A transformer whose `transform` gives the same bits.
+            A transformer with bitwise equal `transform`.
 
         Raises
         ------
@@ -366,7 +367,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return [_unit_diagonal(kernel) if self.normalize else kernel for kernel in kernels]
 
     def _draw_features(self, X: FloatArray, rng: np.random.RandomState) -> None:
-        """Draw frequencies and landmarks; the weights go into amplitudes and projections."""
+        """Draw frequencies and landmarks, and put the weights into amplitudes and projections."""
         fourier = np.array([isinstance(kernel, ShiftInvariantKernel) for kernel in self.kernels_])
         if self.form == "concatenate":
             steps = np.where(fourier, self._per_draw, 1)
@@ -389,13 +390,14 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             for kernel, size in zip(self.kernels_, draws, strict=True)
             if isinstance(kernel, ShiftInvariantKernel)
         ]
+        # The empty block keeps the shape if all kernels are Nystroem parts.
         self.frequencies_ = np.hstack([np.empty((n_features, 0)), *parts]).astype(X.dtype)
         self.phases_ = None
         if self.features == "phase":
             self.phases_ = rng.uniform(0, 2 * np.pi, draws.sum()).astype(X.dtype)
 
     def _squared_amplitudes(self, fourier: NDArray[np.bool_], draws: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Weight that each draw carries, doubled where a cosine with a phase stands for the pair."""
+        """Compute the weight of each draw; it is doubled if one cosine with a phase replaces the pair."""
         if self.form == "concatenate":
             per_draw = self.weights_ / np.maximum(draws, 1)
         else:
@@ -444,7 +446,8 @@ def _weighted(part: NystroemMap, weight: float) -> NystroemMap:
 
 
 def _scoring_rows(y: NDArray[Any], max_samples: int, rng: np.random.RandomState) -> NDArray[np.intp]:
-    """Rows drawn without replacement: the same number of each class, what small ones lack from others."""
+    """Draw rows without replacement, balanced over classes as far as available."""
+    # Small classes first: larger ones then share the rows that the small ones lack.
     by_class = sorted((np.flatnonzero(y == label) for label in np.unique(y)), key=len)
     chosen: list[NDArray[np.intp]] = []
     spare = max_samples
@@ -457,10 +460,10 @@ def _scoring_rows(y: NDArray[Any], max_samples: int, rng: np.random.RandomState)
 def _equal_sizes(
     weights: NDArray[np.float64], steps: NDArray[np.intp], n_components: int
 ) -> NDArray[np.intp]:
-    """Equal numbers of features (eq. 4.10), multiples of each kernel's step; what rounding leaves goes on."""
+    """Share the features equally (eq. 4.10), in multiples of each kernel's step; remainders go to later kernels."""
     sizes = steps * (weights > 0)
     spare = _spare(n_components, int(sizes.sum()))
-    # Pairs first: a Nystroem part can take the odd feature they leave.
+    # Pairs first: a Nystroem part can use an odd feature that they leave.
     order = [i for i in np.argsort(-steps, kind="stable") if sizes[i]]
     for kernels_left, i in zip(range(len(order), 0, -1), order, strict=True):
         extra = spare // kernels_left // steps[i] * steps[i]
@@ -476,9 +479,10 @@ def _sampled_sizes(
     n_components: int,
     rng: np.random.RandomState,
 ) -> NDArray[np.intp]:
-    """Numbers of features that draws from the mixture of the spectral laws give (eq. 4.12)."""
+    """Draw the numbers of features of the kernels from the mixture of the spectral laws (eq. 4.12)."""
     laws = weights * fourier
     nystroem = ~fourier & (weights > 0)
+    # Each Nystroem part has at least one landmark, and the spectral laws together at least one draw.
     spare = _spare(n_components, int(nystroem.sum()) + per_draw * int(laws.any()))
     sizes = nystroem * (1 + np.floor(weights * spare).astype(np.intp))
     if laws.any():
@@ -488,23 +492,23 @@ def _sampled_sizes(
 
 
 def _spare(n_components: int, needed: int) -> int:
-    """Count the features beyond the least, one draw or landmark for each part."""
+    """Count the features beyond the minimum of one draw or landmark for each part."""
     if n_components < needed:
         raise ConfigError(
-            f"n_components={n_components}: the kernels of positive weight need at least {needed} features; "
+            f"n_components={n_components}: the kernels with positive weight need at least {needed} features; "
             f"raise n_components or give fewer kernels"
         )
     return n_components - needed
 
 
 def _gamma(kernel: Kernel) -> float | None:
-    """Bandwidth parameter of a Gaussian kernel, normalised or not."""
+    """Return the gamma of a Gaussian kernel, normalised or not; None for other kernels."""
     inner = getattr(kernel, "kernel", kernel)
     return float(inner.gamma) if isinstance(inner, Gaussian) else None
 
 
 def _kernel_name(description: dict[str, Any]) -> str:
-    """Name and parameters of a kernel, short enough to list."""
+    """Write the name and the parameters of a kernel in a few words."""
     inner = f" {_kernel_name(description['kernel'])}" if "kernel" in description else ""
     numbers = [f"{key}={value:.3g}" for key, value in description.items() if key not in ("name", "kernel")]
     return " ".join([description["name"], *numbers]) + inner

@@ -1,8 +1,8 @@
-"""How far apart a kernel holds the classes: MMD estimates, alignment, test power, mixture weights.
+"""Scores of a kernel's separation of the classes: MMD, alignment, test power; and the weights of a mixture.
 
-Every MMD estimate depends on the kernel only through its sums over pairs of classes. `_PairSums`
-holds them and knows the estimators; a Gram matrix gives the sums in O(n^2), explicit features in
-O(n D), and those of blocks of rows add up (`FeatureSums`).
+All MMD estimates are functions of the sums of kernel values over pairs of classes. `_PairSums` holds these sums
+and computes the estimates. A Gram matrix gives the sums in O(n^2), explicit features in O(n D). Sums of blocks
+of rows can be added (`FeatureSums`), so rows need not be on one machine.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_random_state
 
 from segkit.errors import ConfigError, InputError
 from segkit.kernels.base import FloatArray
 
-Statistic = Literal["unbiased", "biased", "scaled_biased"]
-Float64Array = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
+_Statistic = Literal["unbiased", "biased", "scaled_biased"]
+_Float64Array = NDArray[np.float64]
+_BoolArray = NDArray[np.bool_]
 
-# Keeps the test-power ratio finite where the kernel tells nothing apart (Liu et al. 2020 use the same).
+# Keeps the test-power ratio finite if the kernel separates nothing (the same value as in Liu et al. 2020).
 _VARIANCE_FLOOR = 1e-8
 
 
-def mmd_squared(K: ArrayLike, y: ArrayLike, *, statistic: Statistic = "unbiased") -> float:
+def mmd_squared(K: ArrayLike, y: ArrayLike, *, statistic: _Statistic = "unbiased") -> float:
     """Estimate the squared maximum mean discrepancy (MMD) of two classes.
 
     Parameters
@@ -48,10 +47,10 @@ def mmd_squared(K: ArrayLike, y: ArrayLike, *, statistic: Statistic = "unbiased"
     Raises
     ------
     InputError
-        If shapes do not fit, there are not two classes, or the unbiased estimator meets a class
-        of one sample.
+        If shapes do not fit, there are not two classes, or a class has one sample and the estimator is the
+        unbiased one.
     ConfigError
-        If there is no such statistic.
+        If the statistic does not exist.
 
     Notes
     -----
@@ -59,9 +58,9 @@ def mmd_squared(K: ArrayLike, y: ArrayLike, *, statistic: Statistic = "unbiased"
 
     - unbiased: ``S++(i != j) / n+(n+ - 1) + S--(i != j) / n-(n- - 1) - 2 S+- / n+n-``
     - biased: ``S++ / n+^2 + S-- / n-^2 - 2 S+- / n+n-``
-    - scaled_biased: ``n+n- / (n+ + n-)`` times the biased one; what the paper's Table 2 reports
+    - scaled_biased: ``n+n- / (n+ + n-)`` times the biased one, as in the paper's Table 2
 
-    The paper prints the unbiased estimator (4.5) under a root and calls it biased, and calls the
+    The paper swaps the two names: it calls the root of the unbiased estimator (4.5) biased, and the
     biased one (4.2) unbiased.
 
     References
@@ -79,7 +78,7 @@ def mmd_squared(K: ArrayLike, y: ArrayLike, *, statistic: Statistic = "unbiased"
     return _PairSums.of_gram(*_checked(K, y)).mmd_squared(statistic)
 
 
-def mmd(K: ArrayLike, y: ArrayLike, *, statistic: Statistic = "unbiased") -> float:
+def mmd(K: ArrayLike, y: ArrayLike, *, statistic: _Statistic = "unbiased") -> float:
     """Estimate the maximum mean discrepancy (MMD) of two or more classes.
 
     Parameters
@@ -94,16 +93,16 @@ def mmd(K: ArrayLike, y: ArrayLike, *, statistic: Statistic = "unbiased") -> flo
     Returns
     -------
     float
-        The root of the squared estimate, clipped at 0; for more than two classes the average of
+        The root of the squared estimate, clipped at 0. With more than two classes it is the mean of
         the roots, each class against the rest.
 
     Raises
     ------
     InputError
-        If shapes do not fit, there is one class only, or the unbiased estimator meets a class of
-        one sample.
+        If shapes do not fit, there is only one class, or a class has one sample and the estimator is the
+        unbiased one.
     ConfigError
-        If there is no such statistic.
+        If the statistic does not exist.
 
     References
     ----------
@@ -119,57 +118,8 @@ def mmd(K: ArrayLike, y: ArrayLike, *, statistic: Statistic = "unbiased") -> flo
     return _PairSums.of_gram(*_checked(K, y)).mmd(statistic)
 
 
-def paired_mmd_squared(
-    K: ArrayLike, y: ArrayLike, *, random_state: int | np.random.RandomState | None = None
-) -> float:
-    """Estimate the squared MMD of two classes of equal size by a one-sample U-statistic.
-
-    Parameters
-    ----------
-    K : array-like of shape (n_samples, n_samples)
-        Gram matrix.
-    y : array-like of shape (n_samples,)
-        Labels, of two classes with n0 >= 2 samples each.
-    random_state : int, RandomState instance or None, default=None
-        Seed of the pairing.
-
-    Returns
-    -------
-    float
-        The unbiased estimate; it may be negative.
-
-    Raises
-    ------
-    InputError
-        If shapes do not fit, or the classes are not two of equal size, at least 2.
-
-    Notes
-    -----
-    Pairs z_i = (x_i, y_i) are drawn across the classes; the estimate is the mean over i != j of
-    ``k(x_i, x_j) + k(y_i, y_j) - k(x_i, y_j) - k(x_j, y_i)``. It differs from `mmd_squared` only
-    by leaving out the values within pairs.
-
-    References
-    ----------
-    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in
-    the feature space, eq. 4.6.
-    """
-    K, members = _checked(K, y)
-    counts = members.sum(axis=0)
-    if len(counts) != 2 or counts[0] != counts[1] or counts[0] < 2:
-        raise InputError(
-            f"classes of {', '.join(map(str, counts))} samples: the paired statistic needs two classes of "
-            f"equal size, at least 2; balance them or use mmd_squared"
-        )
-    first, second = (np.flatnonzero(column) for column in members.T)
-    second = check_random_state(random_state).permutation(second)
-    cross = K[np.ix_(first, second)]
-    values = K[np.ix_(first, first)] + K[np.ix_(second, second)] - cross - cross.T
-    return float(_mean_off_diagonal(values.sum(), np.trace(values), len(first)))
-
-
 def power_criterion(K: ArrayLike, y: ArrayLike) -> float:
-    """Score a kernel by the power of the two-sample test it gives.
+    """Score a kernel by the power of its two-sample test.
 
     Parameters
     ----------
@@ -181,20 +131,19 @@ def power_criterion(K: ArrayLike, y: ArrayLike) -> float:
     Returns
     -------
     float
-        Unbiased squared MMD over its standard deviation, clipped at 0; for more than two classes
-        the average over classes, each against the rest.
+        Unbiased squared MMD divided by its standard deviation, clipped at 0. With more than two classes it is
+        the mean over classes, each against the rest.
 
     Raises
     ------
     InputError
-        If shapes do not fit, there is one class only, or a class has one sample.
+        If shapes do not fit, there is only one class, or a class has one sample.
 
     Notes
     -----
-    With the witness ``h(x) = mean k(x, own class) - mean k(x, other class)``, x itself left out,
-    the squared MMD is ``mean_+ h + mean_- h`` and its variance, to leading order,
-    ``4 (var_+ h / n+ + var_- h / n-)``; this allows classes of different size. 1e-8 is added
-    to the variance.
+    Let ``h(x) = mean k(x, own class) - mean k(x, other class)`` be the witness function, without the pair of x
+    and itself. The squared MMD is ``mean_+ h + mean_- h``. Its variance is, to leading order,
+    ``4 (var_+ h / n+ + var_- h / n-)``, also for classes of different sizes. 1e-8 is added to the variance.
 
     References
     ----------
@@ -214,10 +163,11 @@ def power_criterion(K: ArrayLike, y: ArrayLike) -> float:
     return float(np.mean([max(_power_ratio(K, positive), 0.0) for positive in _one_vs_rest(members)]))
 
 
-def _power_ratio(K: Float64Array, positive: BoolArray) -> float:
+def _power_ratio(K: _Float64Array, positive: _BoolArray) -> float:
     squared, variance = 0.0, _VARIANCE_FLOOR
     for side in (positive, ~positive):
         within = K[np.ix_(side, side)]
+        # Leave out the pair of a sample and itself, as in the unbiased MMD.
         own = (within.sum(axis=1) - np.diag(within)) / (len(within) - 1)
         witness = own - K[np.ix_(side, ~side)].mean(axis=1)
         squared += witness.mean()
@@ -226,7 +176,7 @@ def _power_ratio(K: Float64Array, positive: BoolArray) -> float:
 
 
 def alignment(K: ArrayLike, y: ArrayLike, *, centered: bool = False) -> float:
-    """Align a kernel with the labels.
+    """Measure the alignment of a kernel with the labels.
 
     Parameters
     ----------
@@ -235,23 +185,23 @@ def alignment(K: ArrayLike, y: ArrayLike, *, centered: bool = False) -> float:
     y : array-like of shape (n_samples,)
         Labels, of two or more classes.
     centered : bool, default=False
-        Centre both kernels in feature space first; then unbalanced classes do not reward a
-        constant kernel.
+        Centre both kernels in feature space first. Without centring, a constant kernel scores high
+        if classes are unbalanced.
 
     Returns
     -------
     float
-        Cosine between K and ``t t'``, t = +-1, in [0, 1] for a positive semi-definite K; 0 if K
-        (centred) is 0. For more than two classes the average over classes, each against the rest.
+        Cosine between K and ``t t'``, t = +-1, in [0, 1] for a positive semi-definite K; 0 if the (centred) K is 0.
+        With more than two classes it is the mean over classes, each against the rest.
 
     Raises
     ------
     InputError
-        If shapes do not fit, or there is one class only.
+        If shapes do not fit, or there is only one class.
 
     Notes
     -----
-    ``t' K t / (||K||_F t't)``, with K and t centred if asked.
+    The alignment is ``t' K t / (||K||_F t't)``, with K and t centred if `centered`.
 
     References
     ----------
@@ -278,23 +228,23 @@ def alignment(K: ArrayLike, y: ArrayLike, *, centered: bool = False) -> float:
     return float(np.mean(inner / (norm * np.square(targets).sum(axis=0))))
 
 
-def mixture_weights(scores: ArrayLike) -> Float64Array:
-    """Weigh base kernels in proportion to their scores.
+def mixture_weights(scores: ArrayLike) -> _Float64Array:
+    """Compute the weights of base kernels, proportional to their scores.
 
     Parameters
     ----------
     scores : array-like of shape (n_kernels,)
-        MMD, alignment or power of each kernel; below 0 counts as 0.
+        MMD, alignment or test power of each kernel; negative scores count as 0.
 
     Returns
     -------
     ndarray of shape (n_kernels,), float64
-        ``scores / sum(scores)``; uniform, with a warning, if no score is positive.
+        ``scores / sum(scores)``; uniform weights, with a warning, if no score is positive.
 
     Raises
     ------
     InputError
-        If there is no score, or one is NaN or infinite.
+        If there is no score, or a score is NaN or infinite.
 
     Warns
     -----
@@ -321,18 +271,18 @@ def mixture_weights(scores: ArrayLike) -> Float64Array:
     values = np.maximum(values, 0)
     if not values.any():
         warnings.warn(
-            f"none of the {values.size} kernels tells the classes apart (all scores are 0): uniform weights; "
+            f"none of the {values.size} kernels separates the classes (all scores are 0): weights are uniform; "
             f"more samples or other gammas may help",
             stacklevel=2,
         )
         values = np.ones_like(values)
-    weights: Float64Array = values / values.sum()
+    weights: _Float64Array = values / values.sum()
     return weights
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureSums:
-    """Sums of explicit features by class: all that MMD needs, and they add up over blocks of rows.
+    """Sums of explicit features by class, for the MMD of rows in several blocks.
 
     Parameters
     ----------
@@ -347,9 +297,10 @@ class FeatureSums:
 
     Notes
     -----
-    For K = ZZ' and S_c the sum of the features of class c, the sum of K over pairs from classes
-    a and b is <S_a, S_b>, and its diagonal within a class is the sum of squared norms. Estimates
-    cost O(n D), not O(n^2), and equal those on ZZ' up to rounding.
+    Let K = ZZ', and S_c the sum of the features of class c. The sum of K over pairs from classes
+    a and b is <S_a, S_b>, and the sum of its diagonal within a class is the sum of squared norms. Estimates
+    cost O(n D) instead of O(n^2), and equal the estimates on ZZ' up to rounding. Sums of several blocks are added
+    by ``+``.
 
     References
     ----------
@@ -359,7 +310,7 @@ class FeatureSums:
     Examples
     --------
     >>> import numpy as np
-    >>> from segkit.kernels import FeatureSums, mmd_squared
+    >>> from segkit.kernels.mmd import FeatureSums, mmd_squared
     >>> Z, y = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [3.0, 1.0]]), np.array([0, 0, 1, 1])
     >>> sums = FeatureSums.of(Z[:3], y[:3], classes=[0, 1]) + FeatureSums.of(Z[3:], y[3:], classes=[0, 1])
     >>> sums.mmd_squared() == mmd_squared(Z @ Z.T, y)
@@ -367,9 +318,9 @@ class FeatureSums:
     """
 
     classes: NDArray[Any]
-    counts: Float64Array
-    sums: Float64Array
-    squared_norms: Float64Array
+    counts: _Float64Array
+    sums: _Float64Array
+    squared_norms: _Float64Array
 
     @classmethod
     def of(cls, Z: FloatArray, y: ArrayLike, classes: ArrayLike) -> Self:
@@ -382,12 +333,12 @@ class FeatureSums:
         y : array-like of shape (n_samples,)
             Labels.
         classes : array-like of shape (n_classes,)
-            All labels there are; a block need not hold each.
+            The labels of all blocks; a block need not hold each of them.
 
         Returns
         -------
         FeatureSums
-            Sums of this block.
+            Sums of the block.
 
         Raises
         ------
@@ -396,7 +347,7 @@ class FeatureSums:
         """
         labels, classes = np.asarray(y), np.asarray(classes)
         if len(Z) != len(labels):
-            raise InputError(f"{len(Z)} rows and {len(labels)} labels: one label for each row is needed")
+            raise InputError(f"{len(Z)} rows and {len(labels)} labels: give one label for each row")
         if unknown := sorted(set(labels.tolist()) - set(classes.tolist())):
             raise InputError(f"labels {unknown} are not among classes {classes.tolist()}: add or drop them")
         blocks = [Z[labels == label] for label in classes]
@@ -420,12 +371,12 @@ class FeatureSums:
             self.squared_norms + other.squared_norms,
         )
 
-    def mmd_squared(self, statistic: Statistic = "unbiased") -> float:
-        """Estimate the squared MMD of two classes, as the function `mmd_squared` does."""
+    def mmd_squared(self, statistic: _Statistic = "unbiased") -> float:
+        """Estimate the squared MMD of two classes, like the function `mmd_squared`."""
         return self._pair_sums().mmd_squared(statistic)
 
-    def mmd(self, statistic: Statistic = "unbiased") -> float:
-        """Estimate the MMD of two or more classes, as the function `mmd` does."""
+    def mmd(self, statistic: _Statistic = "unbiased") -> float:
+        """Estimate the MMD of two or more classes, like the function `mmd`."""
         return self._pair_sums().mmd(statistic)
 
     def _pair_sums(self) -> _PairSums:
@@ -434,22 +385,23 @@ class FeatureSums:
 
 @dataclass(frozen=True, eq=False)
 class _PairSums:
-    """Sums of kernel values over pairs of classes.
+    """Sums of kernel values over pairs of samples, by class.
 
-    `counts` (n_classes,), `totals` (n_classes, n_classes) over all pairs of samples, and `traces`
-    (n_classes,) over the pairs of a sample with itself.
+    `counts` (n_classes,) are numbers of samples, `totals` (n_classes, n_classes) sums over all pairs, and `traces`
+    (n_classes,) sums over the pairs of a sample with itself.
     """
 
-    counts: Float64Array
-    totals: Float64Array
-    traces: Float64Array
+    counts: _Float64Array
+    totals: _Float64Array
+    traces: _Float64Array
 
     @classmethod
-    def of_gram(cls, K: Float64Array, members: BoolArray) -> Self:
+    def of_gram(cls, K: _Float64Array, members: _BoolArray) -> Self:
+        # Products with one-hot columns sum K over all pairs of classes at once.
         one_hot = members.astype(np.float64)
         return cls(one_hot.sum(axis=0), one_hot.T @ K @ one_hot, np.diag(K) @ one_hot)
 
-    def mmd_squared(self, statistic: Statistic) -> float:
+    def mmd_squared(self, statistic: _Statistic) -> float:
         if len(self.counts) != 2:
             raise InputError(f"{len(self.counts)} classes: mmd_squared compares two; use mmd")
         _require_samples(self.counts, 2 if statistic == "unbiased" else 1)
@@ -464,19 +416,21 @@ class _PairSums:
         scale = self.counts.prod() / self.counts.sum() if statistic == "scaled_biased" else 1.0
         return float(scale * value)
 
-    def mmd(self, statistic: Statistic) -> float:
+    def mmd(self, statistic: _Statistic) -> float:
         squares = [split.mmd_squared(statistic) for split in self._splits()]
+        # Unbiased estimates may be negative; clip them before the root.
         return float(np.mean(np.sqrt(np.maximum(squares, 0))))
 
     def _splits(self) -> Iterator[_PairSums]:
-        """Each class against the rest."""
+        """Yield the sums for each class against the rest."""
+        # Sums over pairs of classes add up: merge all classes but one.
         for positive in _one_vs_rest(np.eye(len(self.counts), dtype=bool)):
             merge = np.stack([positive, ~positive]).astype(np.float64)
             yield _PairSums(merge @ self.counts, merge @ self.totals @ merge.T, merge @ self.traces)
 
 
-def _checked(K: ArrayLike, y: ArrayLike) -> tuple[Float64Array, BoolArray]:
-    """Return the Gram matrix in float64 and who belongs to which class, (n_samples, n_classes)."""
+def _checked(K: ArrayLike, y: ArrayLike) -> tuple[_Float64Array, _BoolArray]:
+    """Check a Gram matrix and labels; returns K in float64 and class membership, (n_samples, n_classes)."""
     K, labels = np.asarray(K, dtype=np.float64), np.asarray(y)
     if K.ndim != 2 or labels.shape != K.shape[:1] or K.shape[0] != K.shape[1]:
         raise InputError(
@@ -489,13 +443,13 @@ def _checked(K: ArrayLike, y: ArrayLike) -> tuple[Float64Array, BoolArray]:
     return K, labels[:, None] == classes
 
 
-def _one_vs_rest(members: BoolArray) -> Iterator[BoolArray]:
-    """Columns of class membership; of two classes the first, for the second says the same."""
+def _one_vs_rest(members: _BoolArray) -> Iterator[_BoolArray]:
+    """Yield columns of class membership; only the first of two classes, for the second is its complement."""
     yield from members.T[: 1 if members.shape[1] == 2 else None]
 
 
 def _mean_off_diagonal(total: Any, trace: Any, n: Any) -> Any:
-    """Mean of the n (n - 1) values off the diagonal of an n x n matrix."""
+    """Compute the mean of the n (n - 1) off-diagonal values of an n x n matrix."""
     return (total - trace) / (n * (n - 1))
 
 
@@ -503,5 +457,5 @@ def _require_samples(counts: NDArray[Any], needed: int) -> None:
     if counts.min() < needed:
         raise InputError(
             f"a class has {int(counts.min())} of {int(counts.sum())} samples: this estimate needs at least "
-            f"{needed} in each class; annotate more of it"
+            f"{needed} in each class; annotate more of that class"
         )

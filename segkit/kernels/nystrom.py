@@ -1,4 +1,4 @@
-"""Nystroem features: any positive definite kernel, seen through a few landmark rows."""
+"""Nystroem features: any positive definite kernel, approximated through a few landmark rows."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 from segkit.errors import InputError
 from segkit.kernels.base import FloatArray, Gaussian, Kernel, validate_rows
 
-# Rows that leverage scores are estimated from.
-SUBSAMPLE = 1000
-# Their ridge as a fraction of the mean of the kernel's diagonal.
-RIDGE = 1e-3
+# Number of rows for the estimate of leverage scores.
+_SUBSAMPLE = 1000
+# Ridge of leverage scores, as a fraction of the mean of the kernel's diagonal.
+_RIDGE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +32,9 @@ class NystroemMap:
     kernel : Kernel
         The kernel.
     landmarks : ndarray of shape (n_landmarks, n_features)
-        Rows the kernel is evaluated at.
+        Second arguments of the kernel.
     projection : ndarray of shape (n_landmarks, rank)
-        What turns kernel values into features.
+        Matrix from kernel values to features.
     """
 
     kernel: Kernel
@@ -43,7 +43,7 @@ class NystroemMap:
 
     @classmethod
     def from_landmarks(cls, kernel: Kernel, landmarks: FloatArray) -> Self:
-        """Make the map whose features reproduce the kernel on the landmarks.
+        """Make the map that reproduces the kernel on the landmarks.
 
         Parameters
         ----------
@@ -64,9 +64,10 @@ class NystroemMap:
 
         Notes
         -----
-        Of ``K = U Lambda U'`` on the landmarks, eigenvalues up to n_landmarks * eps * the largest
-        are left out, eps being that of the landmarks' dtype, the precision of later kernel values.
+        Let ``K = U Lambda U'`` on the landmarks. Eigenvalues up to n_landmarks * eps * the largest
+        are left out. Here eps is the precision of later kernel values: the dtype of the landmarks.
         """
+        # in float64 even for float32 rows: small eigenvalues are divided by
         gram = kernel(landmarks.astype(np.float64))
         projection = inverse_root(gram, float(np.finfo(landmarks.dtype).eps))
         if not projection.size:
@@ -77,7 +78,7 @@ class NystroemMap:
         return cls(kernel, landmarks, projection.astype(landmarks.dtype))
 
     def __call__(self, X: FloatArray) -> FloatArray:
-        """Features of rows; (n, n_features) -> (n, rank), in the dtype of `X`."""
+        """Compute features of rows; (n, n_features) -> (n, rank), in the dtype of `X`."""
         features: FloatArray = self.kernel(X, self.landmarks) @ self.projection.astype(X.dtype, copy=False)
         return features
 
@@ -90,23 +91,23 @@ class NystroemFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     kernel : Kernel or None, default=None
         Any `Kernel`; None is ``Gaussian(gamma=1.0)``.
     n_components : int, default=100
-        Number of landmarks, capped by the number of samples. The kernel's rank on the landmarks
-        is the number of output features.
+        Number of landmarks, at most the number of samples. The number of output features is the rank of the
+        kernel on the landmarks.
     random_state : int, RandomState instance or None, default=None
         Seed of the choice of landmarks.
 
     Attributes
     ----------
     map_ : NystroemMap
-        The kernel, the landmarks (rows drawn without replacement) and the projection.
+        Kernel, landmarks (rows drawn without replacement) and projection.
     n_features_in_ : int
         Number of input features.
 
     Notes
     -----
-    ``<z(x), z(y)> = k(x, M) K_MM^+ k(M, y)`` with landmarks M, which is k(x, y) where x or y is a
-    landmark. scikit-learn's `Nystroem` evaluates a Python kernel pair by pair; this one takes
-    kernels of whole arrays.
+    ``<z(x), z(y)> = k(x, M) K_MM^+ k(M, y)`` with landmarks M. This equals k(x, y) if x or y is a
+    landmark. scikit-learn's `Nystroem` calls a Python kernel for each pair of rows; this class calls it with
+    whole arrays.
 
     References
     ----------
@@ -214,21 +215,21 @@ def inverse_root(gram: FloatArray, precision: float) -> NDArray[np.float64]:
 
 
 def choose_landmarks(X: FloatArray, n_landmarks: int, rng: np.random.RandomState) -> FloatArray:
-    """Draw at most `n_landmarks` different rows of `X`; (n, n_features) -> (n_landmarks, n_features)."""
+    """Draw at most `n_landmarks` rows without replacement; (n, n_features) -> (n_landmarks, n_features)."""
     return X[rng.permutation(len(X))[:n_landmarks]]
 
 
 def leverage_scores(kernel: Kernel, rows: FloatArray, rng: np.random.RandomState) -> NDArray[np.float64]:
-    """Estimate ridge leverage scores of samples, from a random subsample of them.
+    """Estimate the ridge leverage scores of samples from a random subsample.
 
     Parameters
     ----------
     kernel : Kernel
         The kernel.
     rows : ndarray of shape (n_samples, n_features) or (n_samples, *shape)
-        Samples in the form that the kernel takes.
+        Samples in the form of the kernel's arguments.
     rng : RandomState
-        Where the subsample comes from.
+        Random numbers for the subsample.
 
     Returns
     -------
@@ -237,24 +238,25 @@ def leverage_scores(kernel: Kernel, rows: FloatArray, rng: np.random.RandomState
 
     Notes
     -----
-    ``k(x, x) - k(x, B) (K_BB + c I)^-1 k(B, x)`` with b subsampled rows B and c = 0.001 b times
-    the mean of k(x, x). If B holds all rows, this is c times the diagonal of ``K (K + c I)^-1``.
+    The score is ``k(x, x) - k(x, B) (K_BB + c I)^-1 k(B, x)``, with b subsampled rows B and c = 0.001 b times
+    the mean of k(x, x). If B is all rows, this is c times the diagonal of ``K (K + c I)^-1``.
 
     References
     ----------
     A. Alaoui and M. Mahoney, Fast randomized kernel ridge regression with statistical guarantees,
     2015, section 3.
     """
-    subsample = choose_landmarks(rows, SUBSAMPLE, rng).astype(np.float64)
+    subsample = choose_landmarks(rows, _SUBSAMPLE, rng).astype(np.float64)
     diagonal = kernel.diagonal(rows).astype(np.float64)
-    # Positive where the kernel vanishes, too: a landmark is drawn, whose map then says so.
+    # Keep scores positive even for a kernel that vanishes: then a landmark can be drawn, and its map reports it.
     smallest = np.finfo(np.float64).eps * max(diagonal.max(), 1.0)
-    ridge = RIDGE * len(subsample) * diagonal.mean() + smallest
+    ridge = _RIDGE * len(subsample) * diagonal.mean() + smallest
     gram = kernel(subsample)
     gram[np.diag_indices_from(gram)] += ridge
     factor = cho_factor(gram)
     scores = diagonal
-    for batch in gen_batches(len(rows), SUBSAMPLE):
+    # Batches of rows: the kernel values of all rows would not fit into memory.
+    for batch in gen_batches(len(rows), _SUBSAMPLE):
         cross = kernel(subsample, rows[batch])
         scores[batch] -= np.einsum("ij,ij->j", cross, cho_solve(factor, cross))
     return np.asarray(np.maximum(scores, smallest))

@@ -1,4 +1,4 @@
-"""What a learnt mixture of kernels offers to those who classify pixels with it."""
+"""The interface of a learnt mixture of kernels."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from segkit.kernels.base import FloatArray
 
 
 class KernelMixture(Protocol):
-    """Weighted kernels and their features, part of them linear in some columns, the rest a function of others.
+    """Weighted kernels with explicit features: a part that is linear in the columns, and a nonlinear part.
 
-    What is linear may be summed on coarse grids and interpolated then; the rest may not.
+    The linear part may be summed on coarse grids and interpolated afterwards. The nonlinear part may not.
     """
 
     criterion: Any
@@ -28,7 +28,7 @@ class KernelMixture(Protocol):
         ...
 
     def linear_coef(self, coef: NDArray[Any]) -> NDArray[np.float32] | None:
-        """Give the linear part of functions of the features as functions of the columns, if there is one.
+        """Express the linear part of functions of the features by the columns; None if there is no linear part.
 
         (n_functions, n_features_out) -> (n_functions, n_features).
         """
@@ -36,26 +36,26 @@ class KernelMixture(Protocol):
 
     @property
     def nonlinear_columns(self) -> NDArray[np.intp]:
-        """Columns that the rest depends on, rising."""
+        """Columns of the nonlinear part, in increasing order."""
         ...
 
     def nonlinear_dot(self, X: FloatArray, coef: NDArray[Any]) -> FloatArray:
-        """Compute the rest from those columns; (n_samples, n_nonlinear_columns) -> (n_samples, n_functions)."""
+        """Compute the nonlinear part; (n_samples, n_nonlinear_columns) -> (n_samples, n_functions)."""
         ...
 
     def nonlinear_input(self, X: FloatArray) -> FloatArray:
-        """Select and scale columns to those between which its radial kernels measure distances."""
+        """Select the columns of the radial kernels, and scale them as inside the kernels' distances."""
         ...
 
     def describe(self, groups: Sequence[str]) -> list[dict[str, Any]]:
-        """Kind, name, gamma, weight and score of each kernel."""
+        """List kind, name, gamma, weight and score of each kernel."""
         ...
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Take the fitted transformer apart for a file without pickle."""
+        """Split the fitted transformer into a JSON-able header and arrays, for files without pickle."""
         ...
 
     @classmethod
     def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """Rebuild a fitted transformer from what `to_state` returned."""
+        """Rebuild a fitted transformer from the result of `to_state`."""
         ...

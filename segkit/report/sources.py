@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit.benchmark import FORMAT_VERSION, Benchmark
+from segkit.benchmark import Benchmark
 from segkit.benchmark.machine import machine
+from segkit.benchmark.results import FORMAT_VERSION
 from segkit.benchmark.unit import read_stems
 from segkit.errors import InputError
 from segkit.evaluation.folders import TOLERANCE, ReadMasks, files_by_stem, read_folders, score_image

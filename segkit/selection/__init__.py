@@ -1,6 +1,6 @@
-"""Which features to keep: by conditional covariance, or by how far they hold the classes apart."""
+"""Selection of features: by conditional covariance, or by the discrepancy of the classes."""
 
-from segkit.selection.covariance import EXACT_UP_TO, ConditionalCovarianceSelector
+from segkit.selection.covariance import ConditionalCovarianceSelector
 from segkit.selection.discrepancy import MMDSelector
 
-__all__ = ["EXACT_UP_TO", "ConditionalCovarianceSelector", "MMDSelector"]
+__all__ = ["ConditionalCovarianceSelector", "MMDSelector"]

@@ -1,4 +1,4 @@
-"""Which features to keep: selection by conditional covariance minimisation."""
+"""Selection of features by conditional covariance minimisation."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from segkit.kernels.covariance import (
     minimise_fixed_step,
 )
 
-# Up to here the n x n Gram matrix is quick, and it has no noise.
+# Largest number of samples for the exact n x n Gram matrix: fast up to here, and without the noise of random features.
 EXACT_UP_TO = 500
-# Rows that say what the median distance is.
-MEDIAN_ROWS = 2000
+# Number of rows for the median distance.
+_MEDIAN_ROWS = 2000
 
 
 class _Problem(NamedTuple):
-    """The objective over the varying columns, a mask of these, and its bandwidth."""
+    """The objective over the columns that vary, the mask of these columns, and the bandwidth."""
 
     objective: Objective
     varying: NDArray[np.bool_]
@@ -45,48 +45,49 @@ class _Problem(NamedTuple):
 
 
 class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
-    r"""Select the features that, together, best predict the target by a Gaussian kernel.
+    r"""Select the features that jointly predict the target best, by a Gaussian kernel.
 
     Parameters
     ----------
     n_features_to_select : int, default=128
-        Number m of features to keep. With fewer non-constant features, all of these are kept.
+        Number m of features to keep. If fewer features vary, all of these are kept.
     objective : {"auto", "exact", "random_features"}, default="auto"
-        Whether the kernel is exact (time and memory grow as n_samples squared and more) or
-        approximated by random Fourier features, in float32. "auto" is exact up to 500 samples.
+        "exact": the kernel itself; time and memory grow at least as n_samples squared. "random_features": random
+        Fourier features, in float32. "auto": exact up to 500 samples.
     n_components : int, default=512
         Number of random features, even.
     epsilon : float or None, default=None
-        Ridge, > 0, for each sample; None is 1e-3 for classification and 0.1 for regression.
+        Ridge per sample, > 0; None is 1e-3 for classification and 0.1 for regression.
     target : {"auto", "classification", "regression"}, default="auto"
-        What `y` is. "auto" asks `sklearn.utils.multiclass.type_of_target`, which takes whole numbers
-        for classes.
+        Kind of `y`. "auto" uses `sklearn.utils.multiclass.type_of_target`, which regards whole numbers
+        as classes.
     solver : {"spectral", "fixed_step"}, default="spectral"
-        "spectral" tightens the sum of the weights from all features down to m, at each bound by
-        spectral projected gradient to convergence. "fixed_step" takes `max_iter` steps of one length
-        from equal weights, as the authors of the method do.
+        "spectral": spectral projected gradient to convergence, for bounds on the sum of the weights that decrease
+        from all features to m. "fixed_step": `max_iter` steps of fixed length from equal weights, as in
+        the authors' code.
     max_iter : int, default=100
-        Steps at most at each bound ("spectral"), or in all ("fixed_step").
+        Largest number of steps at each bound ("spectral"), or in all ("fixed_step").
     tol : float, default=1e-4
-        "spectral": stop when a step promises to lower the objective by no more than this share of it.
-        On thousands of features 1e-3 was nearly as good and took 0.6 of the time.
+        "spectral": relative tolerance. Stop when the decrease of the objective that a step promises is at most this
+        fraction of the objective. With thousands of features 1e-3 was nearly as good and took 0.6 of the time.
     learning_rate : float, default=1e-3
         "fixed_step": factor of the gradient in each step.
     random_state : int, RandomState instance or None, default=None
-        Seed of the random features, and of the rows the median distance is taken over.
+        Seed of the random features, and of the rows for the median distance.
 
     Attributes
     ----------
     weights_ : ndarray of shape (n_features_in_,), float64
         Weight of each feature, from 0 to 1; 0 for constant features.
     ranking_ : ndarray of shape (n_features_in_,), int
-        Rank of each feature, 1 the best; by weight, then constant features last, then column number.
+        Rank of each feature; 1 is the best. Features are ordered by weight; at equal weights, constant ones come last,
+        then the column number decides.
     sigma_ : float
         Bandwidth of the kernel, in units of the standardised features.
     loss_ : float
         The objective at `weights_`.
     loss_history_ : ndarray of shape (n_evaluated,), float64
-        The objective after each step; where "spectral" tightens the bound it may rise.
+        The objective after each step. With "spectral" it may increase when the bound decreases.
     n_iter_ : int
         Number of iterations, over all bounds.
     n_features_in_ : int
@@ -99,7 +100,7 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
     InputError
         If all features are constant or all targets are equal.
     ConfigError
-        If `n_components` is odd where random features are used.
+        If `n_components` is odd and random features are used.
 
     Warns
     -----
@@ -108,20 +109,20 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
 
     Notes
     -----
-    Features are standardised (divisor n). With the Gaussian kernel of the weighted features, centred,
-    the weights minimise
+    Features are standardised (divisor n). Let :math:`G_w` be the centred Gram matrix of the Gaussian kernel of the
+    weighted features. The weights minimise
 
     .. math:: \mathrm{Tr}\,[Y^T (G_w + n \epsilon I)^{-1} Y]
               \quad\text{s.t.}\quad 0 \le w \le 1,\; \sum_j w_j \le m,
 
-    `Y` being centred: :math:`\pm 1` for two classes, one-hot for more. (The paper prints
-    :math:`d\epsilon`.) The bandwidth is the median of all n^2 distances between standardised rows, the
-    n zeros of the diagonal included, over at most 2,000 rows drawn at random; if it is 0 it is
-    ``sqrt(2 d)`` instead, the root mean square distance of d standardised features.
-    The m largest weights are kept.
+    where `Y` is centred, :math:`\pm 1` for two classes and one-hot for more. (The paper prints
+    :math:`d\epsilon`.) The bandwidth is the median of all n^2 distances between standardised rows, with the
+    n zeros of the diagonal, over at most 2,000 random rows. If the median is 0, the bandwidth is
+    ``sqrt(2 d)``, the root mean square distance of d standardised features.
+    The features with the m largest weights are kept.
 
-    The problem is not convex. A lower objective did recover more of the informative features, but local
-    minima near the usual start, equal weights m / d, are poor: see
+    The problem is not convex. A lower objective recovered more of the informative features, but local
+    minima near the usual start, equal weights m / d, are poor; see
     `segkit.kernels.covariance.minimise_downwards`.
 
     References
@@ -134,7 +135,7 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
 
     Examples
     --------
-    The label is the sign of a product, so neither of its features says anything alone:
+    The label is the sign of a product, so neither of the two features is informative alone:
 
     >>> import numpy as np
     >>> from segkit.selection import ConditionalCovarianceSelector
@@ -185,7 +186,7 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Weigh the features and rank them.
+        """Compute the weights and the ranks of the features.
 
         Parameters
         ----------
@@ -202,7 +203,7 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
         problem = self._problem(X, y)
         (minimum,) = self._minima(problem, [self.n_features_to_select])
         self.weights_ = _in_all_columns(minimum.weights, problem.varying)
-        # The last key of lexsort counts most: by weight, then constant features last; it is stable.
+        # The last key of lexsort comes first, and the sort is stable: by weight, constant features last, by column.
         order = np.lexsort((~problem.varying, -self.weights_))
         self.ranking_ = np.empty(len(order), dtype=np.intp)
         self.ranking_[order] = np.arange(1, len(order) + 1)
@@ -214,7 +215,7 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
         return self
 
     def path(self, X: ArrayLike, y: ArrayLike, n_features: Sequence[int]) -> Floats:
-        """Weights for several numbers of features to select, each start the minimum before.
+        """Compute weights for several numbers of features to select, each from the minimum before.
 
         Parameters
         ----------
@@ -223,23 +224,24 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
         y : array-like of shape (n_samples,)
             Classes or numbers.
         n_features : sequence of int
-            The numbers to select, falling.
+            The numbers to select, in decreasing order.
 
         Returns
         -------
         ndarray of shape (len(n_features), n_features), float64
-            Weights of all features for each number. The selector itself stays as it was.
+            Weights of all features for each number. The selector itself does not change.
 
         Raises
         ------
         InputError
-            If `n_features` does not fall, or holds a number below 1.
+            If `n_features` is not in decreasing order, or holds a number below 1.
         """
         counts = list(n_features)
         if not counts or min(counts) < 1 or counts != sorted(counts, reverse=True):
             raise InputError(
-                f"n_features={counts}: a path goes down; give numbers from 1 up, the largest first"
+                f"n_features={counts}: a path decreases; give numbers of 1 or more, the largest first"
             )
+        # A clone, since the checks of X and y set attributes such as n_features_in_.
         problem = clone(self)._problem(X, y)
         minima = self._minima(problem, counts)
         return np.array([_in_all_columns(minimum.weights, problem.varying) for minimum in minima])
@@ -253,23 +255,25 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
         sigma = _median_distance(standardised, rng)
         if self.objective == "exact" or (self.objective == "auto" and len(X) <= EXACT_UP_TO):
             return _Problem(ExactObjective(standardised, Y, sigma, epsilon), varying, sigma)
+        # The noise of random features is far above the rounding of float32, and float32 is faster.
         standardised = standardised.astype(np.float32, copy=False)
         approximate = RandomFeatureObjective(standardised, Y, sigma, epsilon, self.n_components, rng)
         return _Problem(approximate, varying, sigma)
 
     def _targets(self, y: NDArray[Any]) -> tuple[Floats, float]:
-        """Columns to predict, and the ridge that suits them."""
+        """Make the columns to predict, and choose the default ridge."""
         target = self.target
         if target == "auto":
             target = "regression" if type_of_target(y, input_name="y") == "continuous" else "classification"
         if len(np.unique(y)) < 2:
             raise InputError(
-                f"y holds one value, {y[0]!r}, {len(y)} times: features are selected for what they tell "
-                f"about y; give samples of at least two classes or values"
+                f"y holds one value, {y[0]!r}, {len(y)} times: features are selected to predict y; "
+                f"give samples of at least two classes or values"
             )
         if target == "regression":
             return y.astype(np.float64)[:, None], 0.1
         check_classification_targets(y)
+        # Two classes need one column; the values +-1 double its scale, as in the paper.
         one_hot = (y[:, None] == np.unique(y)).astype(np.float64)
         return (2 * one_hot[:, 1:] - 1 if one_hot.shape[1] == 2 else one_hot), 1e-3
 
@@ -284,7 +288,7 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
         if not all(minimum.converged for minimum in minima):
             warnings.warn(
                 f"the weights did not converge to tol={self.tol} in max_iter={self.max_iter} steps; "
-                f"raise either",
+                f"raise one of them",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -312,8 +316,8 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
 
 
 def _standardise(X: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Standardised columns that vary, in the dtype of `X`, and the mask of these."""
-    # Rounding gives a constant column a standard deviation above 0, so compare its extremes.
+    """Standardise the columns that vary, in the dtype of `X`; returns them and their mask."""
+    # Compare the extremes: with rounding, the standard deviation of a constant column may exceed 0.
     varying = X.min(axis=0) < X.max(axis=0)
     if not varying.any():
         raise InputError(
@@ -326,14 +330,14 @@ def _standardise(X: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
 
 
 def _median_distance(X: FloatArray, rng: np.random.RandomState) -> float:
-    """Median of all n^2 distances between (at most 2,000) standardised rows, zeros included."""
-    if len(X) > MEDIAN_ROWS:
-        X = X[rng.choice(len(X), MEDIAN_ROWS, replace=False)]
+    """Compute the median of all n^2 distances between at most 2,000 standardised rows, with the zeros."""
+    if len(X) > _MEDIAN_ROWS:
+        X = X[rng.choice(len(X), _MEDIAN_ROWS, replace=False)]
     return float(np.median(euclidean_distances(X))) or float(np.sqrt(2 * X.shape[1]))
 
 
 def _in_all_columns(weights: Floats, varying: NDArray[np.bool_]) -> Floats:
-    """Weights of all columns, 0 for those that do not vary."""
+    """Set the weights of constant columns to 0; returns the weights of all columns."""
     full = np.zeros(len(varying))
     full[varying] = weights
     return full

@@ -1,4 +1,4 @@
-"""Feature selection by the discrepancy between the classes, from pairs of samples of different images."""
+"""Selection of features by the discrepancy of the classes, over pairs of samples from different images."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from segkit.kernels.linear import columnwise_mmd_squared
 
 
 class MMDSelector(SelectorMixin, BaseEstimator):
-    """Select the features in which the classes differ most, and in the same direction in every group.
+    """Select the features in which the classes differ most, in the same direction in all groups.
 
     Parameters
     ----------
     n_features_to_select : int, default=1024
-        Most features to keep. Features with a discrepancy of 0 or less are dropped, but the best is kept.
+        Largest number of features to keep. Features with a discrepancy of 0 or less are dropped, except the best one.
 
     Attributes
     ----------
     scores_ : ndarray of shape (n_features_in_,), float64
-        Squared MMD of the classes under the linear kernel of each standardised feature; 0 where constant.
+        Squared MMD of the classes under the linear kernel of each standardised feature; 0 for constant features.
     n_features_in_ : int
         Number of features.
 
     Raises
     ------
     InputError
-        If all features are constant, or the classes too few or too small.
+        If all features are constant, or there are too few classes or samples of a class.
 
     Notes
     -----
-    The score is `segkit.kernels.columnwise_mmd_squared`, a U-statistic over pairs of samples of different
-    groups. It takes one pass over the data. Unlike conditional covariance minimisation it looks at one
-    feature at a time: it keeps features that repeat each other and misses those that only help together.
+    The score is `segkit.kernels.linear.columnwise_mmd_squared`, a U-statistic over pairs of samples from different
+    groups, computed in one pass over the data. Each feature is scored separately, unlike in conditional
+    covariance minimisation: redundant features are kept, and features that are only useful together are missed.
 
     References
     ----------
@@ -79,7 +79,7 @@ class MMDSelector(SelectorMixin, BaseEstimator):
         y : array-like of shape (n_samples,)
             Classes.
         groups : array-like of shape (n_samples,), optional
-            What each sample belongs to, such as an image.
+            Group of each sample, such as its image.
 
         Returns
         -------
@@ -88,12 +88,13 @@ class MMDSelector(SelectorMixin, BaseEstimator):
         """
         rows, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
         check_classification_targets(labels)
-        # Rounding gives a constant column a standard deviation above 0, so compare its extremes.
+        # Compare the extremes: with rounding, the standard deviation of a constant column may exceed 0.
         varying = rows.min(axis=0) < rows.max(axis=0)
         if not varying.any():
             raise InputError(
                 f"X of shape {rows.shape}: every feature is constant; give samples that differ in some feature"
             )
+        # Dividing the score by the variance equals scoring the standardised feature, without a copy of X.
         variance = np.where(varying, np.var(rows, axis=0, dtype=np.float64), 1)
         scores = columnwise_mmd_squared(rows, labels, groups) / variance
         self.scores_ = np.where(varying, scores, 0)
@@ -104,6 +105,7 @@ class MMDSelector(SelectorMixin, BaseEstimator):
         best = np.argsort(-self.scores_, kind="stable")[: self.n_features_to_select]
         mask = np.zeros(self.scores_.size, dtype=bool)
         mask[best] = self.scores_[best] > 0
+        # Keep at least one feature: a classifier needs one.
         mask[best[0]] = True
         return mask
 

@@ -3,7 +3,7 @@ import sys
 import numpy as np
 import pytest
 
-from segkit.baselines.augment import MARGIN, CropSampler, augmenter
+from segkit.baselines.augment import _MARGIN, CropSampler, augmenter
 from segkit.errors import ConfigError
 from segkit.images import UNLABELLED
 
@@ -64,7 +64,7 @@ def test_augmented_crops_repeat_with_their_seed_and_leave_images_alone(n_channel
 
 
 def test_labels_move_with_the_image(rng):
-    side = 64 + 2 * MARGIN
+    side = 64 + 2 * _MARGIN
     mask = np.zeros((side, side), dtype=np.uint8)
     mask[20:50, 30:80] = 1
     image = 0.3 + 0.4 * mask[:, :, None].astype(np.float32)
@@ -79,7 +79,7 @@ def test_labels_move_with_the_image(rng):
 
 def test_transforms_are_drawn_independently(rng):
     """Quarter turns and flips take all eight forms, whether or not the image was deformed."""
-    side = 64 + 2 * MARGIN
+    side = 64 + 2 * _MARGIN
     mask = np.zeros((side, side), dtype=np.uint8)
     mask[:, side // 2 :] = 1
     mask[side // 2 :, : side // 2] = 2
@@ -98,10 +98,10 @@ def test_transforms_are_drawn_independently(rng):
 
 def test_displacements_have_the_stated_size(rng):
     """A ramp tells where its values came from, once brightness and contrast are fitted away."""
-    side = 128 + 2 * MARGIN
+    side = 128 + 2 * _MARGIN
     ramp = np.tile(np.linspace(0.4, 0.6, side, dtype=np.float32), (side, 1))
     augment = augmenter(128, 1)
-    forms = [form[MARGIN:-MARGIN, MARGIN:-MARGIN].ravel() for form in (ramp, ramp.T)]
+    forms = [form[_MARGIN:-_MARGIN, _MARGIN:-_MARGIN].ravel() for form in (ramp, ramp.T)]
     moves = []
     for _ in range(40):
         varied, _ = augment(ramp[:, :, None], np.zeros((side, side), dtype=np.uint8), rng)

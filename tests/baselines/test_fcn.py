@@ -19,10 +19,9 @@ def picture(seed=0, n_channels=3, shape=(52, 60)):
 
 
 def tiny(backbone="squeezenet1_0", **options):
-    defaults = {"n_hidden": 8, "crop": 64, "max_steps": 1, "batch_size": 1, "augment": False, "device": "cpu"}
-    if backbone == "resnet50":
-        del defaults["n_hidden"]
-    return FCN(backbone, **defaults | options)
+    defaults = {"crop": 64, "max_steps": 1, "batch_size": 1, "augment": False, "device": "cpu"}
+    narrow = {} if backbone == "resnet50" else {"n_hidden": 8}
+    return FCN(backbone, **defaults | narrow | options)
 
 
 def halving(n_poolings):
@@ -201,6 +200,14 @@ def test_preprocessing_belongs_to_the_weights(preprocessing, expected):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (
+            {"backbone": "resnet50", "n_hidden": 64},
+            "n_hidden=64: backbone resnet50 has no such option: leave it out, or choose another backbone",
+        ),
+        (
+            {"backbone": "resnet50", "output_stride": 16},
+            "output_stride=16: backbone resnet50 has no such option: leave it out, or choose another backbone",
+        ),
         ({"backbone": "alexnet"}, "backbone='alexnet': choose one of vgg16, vgg19, squeezenet1_0, resnet50"),
         ({"output_stride": 4}, "output_stride=4: choose one of 8, 16, 32"),
         ({"preprocessing": "none"}, "preprocessing='none': choose one of torchvision, caffe"),

@@ -46,7 +46,7 @@ def test_labels_are_the_most_probable_class(pairs, forest):
 
 def test_blocks_of_rows_change_nothing(pairs, forest, monkeypatch):
     whole = forest.predict_proba(pairs[0][2])
-    monkeypatch.setattr("segkit.baselines.forest.PIXELS_AT_ONCE", 300)
+    monkeypatch.setattr("segkit.baselines.forest._PIXELS_AT_ONCE", 300)
     np.testing.assert_array_equal(forest.predict_proba(pairs[0][2]), whole)
 
 

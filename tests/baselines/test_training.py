@@ -86,7 +86,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     image, mask = picture()
     path = tmp_path / "net.pt"
     tiny(checkpoint=path).fit(image, mask)
-    message = "was made from other images, masks or options: give another path, or delete it"
+    message = "comes from other images, masks or options: give another path, or delete it"
     with pytest.raises(ConfigError, match=message):
         tiny(checkpoint=path, learning_rate=0.1).fit(image, mask)
     with pytest.raises(ConfigError, match=message):
@@ -245,7 +245,7 @@ def test_if_nothing_can_be_held_out_training_says_so():
         ({"learning_rate": "fast"}, "learning_rate='fast': give a number above 0"),
         ({"crop": 30}, "crop=30: give a multiple of 4 of at least 8 pixels"),
         ({"crop": 4}, "crop=4: give a multiple of 4 of at least 8 pixels"),
-        ({"device": "abacus"}, "device='abacus' is not to be had here: choose 'auto' or 'cpu'"),
+        ({"device": "abacus"}, "device='abacus' is not available here: choose 'auto' or 'cpu'"),
     ],
 )
 def test_options_that_do_not_fit_are_named(options, message):

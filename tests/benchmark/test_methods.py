@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from segkit.baselines import FCN, PixelForest, UNet
-from segkit.benchmark import DEFAULT_METHODS, Method, load_data, load_methods
+from segkit.benchmark import DEFAULT_METHODS, load_data, load_methods
+from segkit.benchmark.methods import Method
 from segkit.config.schema import Config
 from segkit.errors import ConfigError
 from segkit.features import ScatteringBank, bank_to_dict
@@ -71,7 +72,7 @@ def test_a_file_of_methods_with_a_number_for_a_name(tmp_path):
     file.write_text("1: {kind: forest}\n")
     with pytest.raises(ConfigError) as caught:
         load_methods(["1"], file)
-    assert str(caught.value) == f"configuration {file}: method 1 is no text: put its name in quotes"
+    assert str(caught.value) == f"configuration {file}: the name of method 1 is not text: put it in quotes"
 
 
 def test_a_forest_takes_any_bank():
@@ -92,9 +93,11 @@ def test_networks_go_on_from_a_checkpoint():
     assert method.build(0, "file.pt").checkpoint == "file.pt"
 
 
-@pytest.mark.parametrize("name", DEFAULT_METHODS)
-def test_methods_survive_json(name):
-    [method] = load_methods([name])
+@pytest.mark.parametrize(
+    ("name", "overrides"), [*((name, []) for name in DEFAULT_METHODS), ("fcn", ["fcn.backbone=resnet50"])]
+)
+def test_methods_survive_json(name, overrides):
+    [method] = load_methods([name], None, overrides)
     again = Method.from_dict(name, json.loads(json.dumps(method.to_dict())))
     assert again == method
 

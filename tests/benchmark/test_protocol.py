@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segkit.benchmark import Split, few_shot_split, read_groups
-from segkit.benchmark.protocol import read_stem_list
+from segkit.benchmark import few_shot_split
+from segkit.benchmark.protocol import Split, read_groups, read_stem_list
 from segkit.errors import InputError
 
 STEMS = [f"{n:02d}" for n in range(20)]
@@ -59,8 +59,8 @@ def test_too_few_images():
         ({"n_train": 0}, "0 training images asked for: give 1 or more"),
         ({"n_train": 1, "stems": ["00"]}, "1 training image asked for, but of 1 only 0 are left"),
         ({"n_train": -1}, "-1 training images asked for"),
-        ({"test": ["00", "nowhere"]}, "image nowhere: it is tested on but not annotated, or has no group"),
-        ({"groups": {"00": "a"}}, "image 01: it is tested on but not annotated, or has no group"),
+        ({"test": ["00", "nowhere"]}, "image nowhere is a test image without annotation, or has no group"),
+        ({"groups": {"00": "a"}}, "image 01 is a test image without annotation, or has no group"),
     ],
 )
 def test_a_split_needs_images_that_are_there(arguments, message):

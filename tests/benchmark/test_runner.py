@@ -6,7 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from segkit.benchmark import Benchmark, Split, few_shot_split, load_methods, read_results
+from segkit.benchmark import Benchmark, few_shot_split, load_methods, read_results
+from segkit.benchmark.protocol import Split
 from segkit.benchmark.results import write_csv
 from segkit.errors import InputError, OutputError
 from segkit.images import write_image, write_mask
@@ -219,7 +220,7 @@ def test_pictures_of_an_earlier_run_go_when_its_unit_starts(folder, small_forest
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        (KILLED, "the process was killed, most likely for want of memory (exit status -9)"),
+        (KILLED, "the process was killed, probably because memory was full (exit status -9)"),
         ("import sys; sys.exit(3)", "the process ended without a result (exit status 3)"),
         (WITHOUT_RESULT, "the process ended without a result (exit status 1): last line"),
     ],
@@ -312,8 +313,8 @@ def test_pages_of_one_file_only(stacks, small_forest):
     with pytest.raises(InputError) as caught:
         one_file()
     assert str(caught.value) == (
-        "all 2 images are pages of one file, a, which is not split between training and test unasked: "
-        "name the pages to test on by --test, or give pages groups by --groups"
+        "all 2 images are pages of one file, a, whose pages may look alike, so they are not split at random: "
+        "name the test pages by --test, or groups of pages by --groups"
     )
     (stacks / "test.txt").write_text("a#1\n")
     assert one_file(test=stacks / "test.txt") == Split(("a#2",), ("a#1",))
@@ -341,7 +342,7 @@ def test_files_of_others_are_not_overwritten_unasked(folder, small_forest, tmp_p
 
 def test_results_of_another_version_are_refused(tmp_path, folder, small_forest):
     (tmp_path / "results.json").write_text('{"format_version": 0, "records": []}')
-    message = "format version 0, this segkit reads version 1: run the benchmark anew into another folder"
+    message = "format version 0, this segkit reads version 1: run the benchmark again, into another folder"
     with pytest.raises(InputError, match=message):
         read_results(tmp_path)
     with pytest.raises(InputError, match=message):

@@ -120,7 +120,10 @@ def test_scores_outlive_what_cannot_be_explained(folder, small_segkit, monkeypat
     found = run_unit(job(folder, small_segkit))
     assert len(found["records"]) == 2
     assert found["unit"]["explain"] is None
-    assert found["unit"]["notes"][-1] == "what was chosen cannot be told: ZeroDivisionError: two lines"
+    assert (
+        found["unit"]["notes"][-1]
+        == "the choices of the method cannot be shown: ZeroDivisionError: two lines"
+    )
 
 
 def test_embedded_pixels_have_the_features_that_training_saw(folder, small_segkit):

@@ -16,11 +16,9 @@ from segkit.kernels import (
     Normalized,
     Polynomial,
     ShiftInvariantKernel,
-    gram_matrices,
-    kernel_from_dict,
-    kernel_to_dict,
     median_gamma,
 )
+from segkit.kernels.base import gram_matrices, kernel_from_dict, kernel_to_dict
 
 FORMULAS = {
     Gaussian(0.3): lambda x, y: math.exp(-0.3 * sum((x - y) ** 2)),
@@ -140,7 +138,8 @@ def test_unknown_description(description):
         kernel_from_dict(description)
     assert str(caught.value) == (
         f"kernel {description!r} is unknown to this version of segkit, "
-        f"which has Gaussian, Laplacian, L1Laplacian, Anova, Polynomial, Normalized"
+        f"which has Gaussian, Laplacian, L1Laplacian, Anova, Polynomial, Normalized: "
+        f"update segkit, or copy the file again"
     )
 
 
@@ -167,7 +166,7 @@ def test_rows_that_do_not_fit(kernel):
     with pytest.raises(InputError) as caught:
         kernel(np.ones((2, 3)), np.ones((4, 5)))
     assert str(caught.value) == (
-        "arrays of shapes (2, 3) and (4, 5): a kernel compares rows of the same features; "
+        "arrays of shapes (2, 3) and (4, 5): a kernel compares rows with the same features; "
         "pass (n, n_features) and (m, n_features)"
     )
 
@@ -193,7 +192,7 @@ def test_median_gamma_of_a_subsample_is_seeded(rng):
         (np.zeros((1, 2)), "1 sample: the median distance needs at least 2; give gamma as a number"),
         (
             np.zeros((3, 2)),
-            "the median distance between 3 samples is 0, at least half of the pairs being equal: "
+            "the median distance between 3 samples is 0, for at least half of the pairs are equal: "
             "drop duplicate rows or give gamma as a number",
         ),
     ],

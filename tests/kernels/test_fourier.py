@@ -3,7 +3,8 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from segkit.errors import InputError
-from segkit.kernels import Gaussian, L1Laplacian, Laplacian, RandomFourierFeatures, fourier_dot, fourier_map
+from segkit.kernels import Gaussian, L1Laplacian, Laplacian, RandomFourierFeatures
+from segkit.kernels.fourier import fourier_dot, fourier_map
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_no_draws_give_no_columns(data):
 @pytest.mark.parametrize("n_functions", [1, 3])
 @pytest.mark.parametrize("rows_at_once", [5, 100])
 def test_dot_is_the_product(data, rng, with_phases, n_functions, rows_at_once, monkeypatch):
-    monkeypatch.setattr("segkit.kernels.fourier.ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr("segkit.kernels.fourier._ROWS_AT_ONCE", rows_at_once)
     X, frequencies, phases = data
     phases, amplitudes = phases if with_phases else None, rng.uniform(size=7)
     features = fourier_map(X, frequencies, phases, amplitudes=amplitudes)
@@ -96,7 +97,7 @@ def test_wrong_number_of_features(data):
     with pytest.raises(InputError) as caught:
         fourier_map(np.ones((4, 2)), data[1])
     assert str(caught.value) == (
-        "X of shape (4, 2): the frequencies need (n_samples, 3); pass the features they were drawn for"
+        "X of shape (4, 2): the frequencies need (n_samples, 3); pass rows with 3 features"
     )
 
 

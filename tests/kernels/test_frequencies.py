@@ -3,10 +3,10 @@ import pytest
 from scipy.stats import kstest
 
 from segkit.kernels import Gaussian, Laplacian
-from segkit.kernels.frequencies import halton_frequencies, orthogonal_frequencies
+from segkit.kernels.frequencies import FREQUENCIES
 
 
-@pytest.mark.parametrize("draw", [orthogonal_frequencies, halton_frequencies])
+@pytest.mark.parametrize("draw", [FREQUENCIES["orthogonal"], FREQUENCIES["qmc"]], ids=["orthogonal", "qmc"])
 @pytest.mark.parametrize("kernel", [Gaussian(0.7), Laplacian(0.7)], ids=repr)
 def test_each_frequency_follows_the_spectral_law(draw, kernel):
     rng = np.random.RandomState(0)
@@ -20,7 +20,7 @@ def test_each_frequency_follows_the_spectral_law(draw, kernel):
 
 
 def test_orthogonal_frequencies_are_orthogonal_in_blocks():
-    drawn = orthogonal_frequencies(Gaussian(1.0), 5, 12, np.random.RandomState(0))
+    drawn = FREQUENCIES["orthogonal"](Gaussian(1.0), 5, 12, np.random.RandomState(0))
     for block in (drawn[:, :5], drawn[:, 5:10], drawn[:, 10:]):
         gram = block.T @ block
         np.testing.assert_allclose(gram, np.diag(np.diag(gram)), atol=1e-12)

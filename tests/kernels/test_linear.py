@@ -3,7 +3,8 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from segkit.errors import InputError, ModelFileError
-from segkit.kernels import LinearMixture, columnwise_mmd_squared, mmd_squared
+from segkit.kernels import LinearMixture, mmd_squared
+from segkit.kernels.linear import columnwise_mmd_squared
 
 
 def sample(n_classes=2, seed=0):

@@ -4,7 +4,8 @@ from scipy.spatial.distance import cdist
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from segkit.errors import ConfigError, ModelFileError
-from segkit.kernels import LinearGaussianMixture, LinearMixture, columnwise_mmd_squared
+from segkit.kernels import LinearGaussianMixture, LinearMixture
+from segkit.kernels.linear import columnwise_mmd_squared
 
 GAMMAS = (1.0, 0.1)
 

@@ -257,12 +257,12 @@ def test_damaged_state(data):
         ({"gammas": [1.0, -1.0]}, "Gaussian(gamma=-1.0): gamma must be positive and finite"),
         (
             {"criterion": "alignment", "n_components": 25},
-            "n_components=25: the kernels of positive weight need at least 26 features; "
+            "n_components=25: the kernels with positive weight need at least 26 features; "
             "raise n_components or give fewer kernels",
         ),
         (
             {"kernels": [Gaussian(1.0), Polynomial()], "form": "sample", "n_components": 2},
-            "n_components=2: the kernels of positive weight need at least 3 features; "
+            "n_components=2: the kernels with positive weight need at least 3 features; "
             "raise n_components or give fewer kernels",
         ),
     ],
@@ -278,7 +278,7 @@ def test_a_class_of_one_sample(data):
     with pytest.raises(InputError) as caught:
         MixtureRFF().fit(X, np.arange(80) == 0)
     assert str(caught.value) == (
-        "a class has 1 of 80 samples: this estimate needs at least 2 in each class; annotate more of it"
+        "a class has 1 of 80 samples: this estimate needs at least 2 in each class; annotate more of that class"
     )
 
 
@@ -309,7 +309,7 @@ def test_dot_is_the_product_with_the_features(options, dtype, n_functions, rng, 
     mixture = MixtureRFF(n_components=60, random_state=0, **options).fit(X, X[:, 0] > 0)
     Z = mixture.transform(X)
     coef = rng.normal(size=(n_functions, Z.shape[1])).astype(dtype)
-    monkeypatch.setattr("segkit.kernels.fourier.ROWS_AT_ONCE", 32)
+    monkeypatch.setattr("segkit.kernels.fourier._ROWS_AT_ONCE", 32)
     values = mixture.dot(X, coef)
     assert values.dtype == dtype
     np.testing.assert_allclose(values, Z @ coef.T, atol=1e-4 if dtype == np.float32 else 1e-10)

@@ -3,8 +3,8 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from segkit.errors import InputError
-from segkit.kernels import Anova, Gaussian, Laplacian, Normalized, NystroemFeatures, NystroemMap, Polynomial
-from segkit.kernels.nystrom import leverage_scores
+from segkit.kernels import Anova, Gaussian, Laplacian, Normalized, NystroemFeatures, Polynomial
+from segkit.kernels.nystrom import NystroemMap, leverage_scores
 
 KERNELS = [Gaussian(0.5), Laplacian(0.5), Anova(0.5), Polynomial(), Normalized(Polynomial(degree=2))]
 

@@ -179,7 +179,7 @@ def test_path_goes_down_and_leaves_the_selector_alone(solver):
 
 @pytest.mark.parametrize("n_features", [[], [2, 4], [3, 0]])
 def test_path_that_does_not_go_down_is_refused(n_features, rng):
-    with pytest.raises(InputError, match="a path goes down; give numbers from 1 up, the largest first"):
+    with pytest.raises(InputError, match="a path decreases; give numbers of 1 or more, the largest first"):
         ConditionalCovarianceSelector().path(rng.standard_normal((8, 3)), [0, 1] * 4, n_features)
 
 
@@ -217,6 +217,6 @@ def test_odd_number_of_random_features_is_refused(rng):
 def test_steps_that_ran_out_warn():
     X, y, _ = ccm.shuffled_draw("XOR", 40, seed=0)
     with pytest.warns(
-        ConvergenceWarning, match="did not converge to tol=1e-09 in max_iter=1 steps; raise either"
+        ConvergenceWarning, match="did not converge to tol=1e-09 in max_iter=1 steps; raise one of them"
     ):
         ConditionalCovarianceSelector(3, max_iter=1, tol=1e-9).fit(X, y)
