@@ -196,8 +196,7 @@ class OrbitAveraged(FilterBank):
 
     @property
     def _bank(self) -> FilterBank:
-        bank: FilterBank = getattr(self, "bank_", self.bank)
-        return bank
+        return self.bank_ if hasattr(self, "bank_") else self.bank
 
     @property
     def _group(self) -> Group:

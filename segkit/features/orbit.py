@@ -280,6 +280,7 @@ class OrbitBank(FilterBank):
             raise ConfigError(
                 f"group {self.group!r}: give a group of segkit.invariance, such as Rotation(16) or Dihedral()"
             )
+        self._moves()
         embedding = self._embedding
         if not isinstance(embedding, Embedding):
             raise ConfigError(
@@ -312,7 +313,6 @@ class OrbitBank(FilterBank):
     def _embedding(self) -> Embedding:
         return FourierEmbedding(Gaussian(1.0)) if self.embedding is None else self.embedding
 
-    @property
     def _moves(self) -> dict[float, list[Similarity]]:
         """Elements of the group by their enlargement: those of one enlargement share the patches."""
         largest = max(self.patch_sizes)
@@ -323,7 +323,7 @@ class OrbitBank(FilterBank):
 
     @property
     def _margin(self) -> int:
-        return max(Disc.of(size, scale).reach for size in self.patch_sizes for scale in self._moves)
+        return max(Disc.of(size, scale).reach for size in self.patch_sizes for scale in self._moves())
 
     def _planes(self, image: FloatArray) -> FloatArray:
         """Smoothed image, mirrored at its edges as far as patches reach; (C, H, W)."""
@@ -414,10 +414,10 @@ class OrbitBank(FilterBank):
             root = embedding.root(templates.reshape(len(templates), -1))
         column = np.where(owner < 0, wanted, n_window + np.searchsorted(used, owner) * n_each + feature)
         disc = Disc.of(size)
-        discs = [disc.scaled(scale) for scale in self._moves]
+        discs = [disc.scaled(scale) for scale in self._moves()]
         orbits = [
             PatchOrbit.of(templates[used], disc.readers(scaled, moves, self.smoothing), embedding.factor)
-            for scaled, moves in zip(discs, self._moves.values(), strict=True)
+            for scaled, moves in zip(discs, self._moves().values(), strict=True)
         ]
         n_moves = np.array([len(orbit.readers) for orbit in orbits], dtype=np.float32)
         n_numbers = max(2 * (orbit.moved[0].size + len(orbit.moved)) for orbit in orbits)
@@ -425,10 +425,10 @@ class OrbitBank(FilterBank):
         out = np.empty((rows.size, wanted.size), dtype=np.float32)
         for start in range(0, rows.size, n_block):
             block = slice(start, start + n_block)
-            parts: list[NDArray[Any]] = []
+            parts = []
             for scaled, orbit in zip(discs, orbits, strict=True):
                 patches = scaled.read(planes, rows[block], cols[block], self.floor)
-                features = [patches.means, patches.deviation]
+                features: list[NDArray[Any]] = [patches.means, patches.deviation]
                 if used.size:
                     embedded = embedding.average(PatchPairs(patches.values, orbit))
                     embedded = embedded.reshape(len(embedded), -1)
