@@ -10,7 +10,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
+from sklearn.base import _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_X_y
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -18,6 +18,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from segkit.classifier.margin import MarginClassifier
 from segkit.classifier.newton import (
     FLOAT_TYPES,
     LOSSES,
@@ -31,7 +32,7 @@ from segkit.classifier.newton import (
 from segkit.errors import InputError
 
 
-class LinearSVM(ClassifierMixin, BaseEstimator):
+class LinearSVM(MarginClassifier):
     r"""Linear support vector machine, solved in the primal by Newton's method over blocks of features.
 
     Parameters
@@ -54,6 +55,8 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         Newton steps at most on each subsample and on all rows.
     memory_limit : int, default=2**30
         Bytes that blocks of features may take.
+    probability : bool, default=False
+        Whether `fit` also learns probabilities, from decisions on rows held out in five folds.
 
     Attributes
     ----------
@@ -71,6 +74,8 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         Newton steps on all rows.
     n_features_in_ : int
         Number of features, those of ``feature_map`` if one was given.
+    platt_ : PlattScaling
+        From decisions to probabilities, if `probability` is set.
 
     Notes
     -----
@@ -127,6 +132,7 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         "tol": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "memory_limit": [Interval(Integral, 1, None, closed="left")],
+        "probability": ["boolean"],
     }
 
     def __init__(
@@ -140,6 +146,7 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         tol: float = 1e-4,
         max_iter: int = 100,
         memory_limit: int = 2**30,
+        probability: bool = False,
     ) -> None:
         self.C = C
         self.loss = loss
@@ -149,6 +156,7 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         self.tol = tol
         self.max_iter = max_iter
         self.memory_limit = memory_limit
+        self.probability = probability
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
@@ -182,11 +190,13 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         ------
         InputError
             If fewer than two classes have rows of non-zero weight, one row of features exceeds
-            ``memory_limit``, or ``feature_map`` returns anything but finite floats of shape (b, n_features).
+            ``memory_limit``, or ``feature_map`` returns anything but finite floats of shape (b, n_features); with
+            ``probability=True`` also if a class has one row of non-zero weight.
         """
         blocks, basis, problems = self._pose(X, y, sample_weight, feature_map)
         self.n_iter_ = solve(blocks, problems, self.tol, self.max_iter)
         self._keep(problems, basis, blocks.dtype)
+        self._fit_platt(X, y, sample_weight, feature_map)
         return self
 
     def path(
@@ -249,6 +259,7 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
                 if hasattr(copies[0], name):
                     setattr(copy, name, getattr(copies[0], name))
             copy._keep(problems, basis, blocks.dtype)
+            copy._fit_platt(X, y, sample_weight, feature_map)
         return copies
 
     def _pose(
@@ -310,6 +321,26 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
                 stacklevel=3,
             )
 
+    def _fit_platt(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        feature_map: FeatureMap | None,
+    ) -> None:
+        X, y = np.asarray(X), np.asarray(y)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        rows = np.flatnonzero(weight)
+        plain = clone(self).set_params(probability=False)
+
+        def decide(train: NDArray[np.intp], test: NDArray[np.intp]) -> NDArray[Any]:
+            kept = rows[train]
+            plain.fit(X[kept], y[kept], weight[kept], feature_map=feature_map)
+            features = X[rows[test]] if feature_map is None else feature_map(X[rows[test]])
+            return np.asarray(plain.decision_function(features))
+
+        self._fit_probabilities(y[rows], decide, weight[rows])
+
     @classmethod
     def from_arrays(cls, coef: ArrayLike, intercept: ArrayLike) -> Self:
         """Restore a classifier of classes 0, 1, ... from its planes.
@@ -350,23 +381,6 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         dtype = features.dtype
         decisions = features @ self.coef_.T.astype(dtype) + self.intercept_.astype(dtype)
         return cast(NDArray[Any], decisions[:, 0] if len(self.coef_) == 1 else decisions)
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Class of the sign of the decision, or of the largest decision.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Labels.
-        """
-        decisions = self.decision_function(X)
-        label = (decisions > 0).astype(np.intp) if decisions.ndim == 1 else decisions.argmax(axis=1)
-        return cast(NDArray[Any], self.classes_[label])
 
 
 def _two_or_more_classes(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
