@@ -19,7 +19,7 @@ from segkit.errors import InputError
 # Folds that samples are held out in, or as many as the rarest class has samples.
 N_FOLDS = 5
 
-HeldOutDecisions = Callable[[NDArray[np.intp], NDArray[np.intp]], NDArray[Any]]
+_HeldOutDecisions = Callable[[NDArray[np.intp], NDArray[np.intp]], NDArray[Any]]
 
 
 def _gives_probabilities(classifier: MarginClassifier) -> bool:
@@ -97,7 +97,7 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):
         return self.platt_.predict_proba(self.decision_function(X))
 
     def _fit_probabilities(
-        self, y: NDArray[Any], decide: HeldOutDecisions, sample_weight: NDArray[Any] | None = None
+        self, y: NDArray[Any], decide: _HeldOutDecisions, sample_weight: NDArray[Any] | None = None
     ) -> None:
         """Fit Platt's scaling to decisions on samples that were held out in turn, if probabilities are asked for.
 

@@ -345,7 +345,7 @@ class _Interpolated(Group):
 
     def _matrix(self, element: Element, shape: Shape, dtype: Any) -> Any:
         pull = np.linalg.inv(self.plane_map(element))
-        matrix = interpolation_matrix(np.asarray(pull), shape) * self.amplitude(element)
+        matrix = _interpolation_matrix(np.asarray(pull), shape) * self.amplitude(element)
         return matrix.astype(np.result_type(dtype, np.float32))
 
 
@@ -597,7 +597,7 @@ class Affine(_Interpolated):
         return np.asarray(element)
 
 
-def interpolation_matrix(pull: Matrix, shape: Shape) -> Any:
+def _interpolation_matrix(pull: Matrix, shape: Shape) -> Any:
     """Sparse matrix that resamples a flattened image bilinearly.
 
     Parameters

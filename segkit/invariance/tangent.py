@@ -34,7 +34,7 @@ TANGENTS = ("horizontal", "vertical", "rotation", "scaling", "axis", "diagonal",
 RANK_TOLERANCE = 1e-10
 
 
-def tangent_vectors(
+def _tangent_vectors(
     X: ArrayLike, *, sigma: float = 0.9, tangents: Sequence[str] | None = None
 ) -> tuple[Floats, Floats]:
     """Smooth images and differentiate them by small transformations.
@@ -77,8 +77,8 @@ def tangent_vectors(
     Examples
     --------
     >>> import numpy as np
-    >>> from segkit.invariance.tangent import tangent_vectors
-    >>> smoothed, vectors = tangent_vectors(np.eye(8)[None])
+    >>> from segkit.invariance.tangent import _tangent_vectors
+    >>> smoothed, vectors = _tangent_vectors(np.eye(8)[None])
     >>> vectors.shape
     (1, 7, 8, 8)
     """
@@ -106,7 +106,7 @@ def tangent_vectors(
     return smooth(0, 0), np.stack([derivatives[name] for name in names], axis=1)
 
 
-def tangent_distances(
+def _tangent_distances(
     X: ArrayLike,
     Y: ArrayLike | None = None,
     *,
@@ -126,7 +126,7 @@ def tangent_distances(
     sigma : float, default=0.9
         Standard deviation of the Gaussian that smooths the images, in pixels, > 0.
     tangents : sequence of str, default=None
-        Names from `tangent_vectors`; None is all seven.
+        Names from `_tangent_vectors`; None is all seven.
     elasticity : float, default=1e-6
         Price k of moving along a tangent plane, > 0. It keeps the moves bounded where two planes are
         parallel; a large one leaves the Euclidean distance.
@@ -158,11 +158,11 @@ def tangent_distances(
     Examples
     --------
     >>> import numpy as np
-    >>> from segkit.invariance.tangent import tangent_distances
+    >>> from segkit.invariance.tangent import _tangent_distances
     >>> grid = np.arange(16) - 7.5
     >>> blobs = np.exp(-((grid - np.array([[0.0], [0.5]])) ** 2) / 8)
     >>> images = blobs[:, :, None] * blobs[0]  # the second one is shifted by half a pixel
-    >>> bool(tangent_distances(images)[0, 1] < 0.01 * ((images[0] - images[1]) ** 2).sum())
+    >>> bool(_tangent_distances(images)[0, 1] < 0.01 * ((images[0] - images[1]) ** 2).sum())
     True
     """
     _check_positive("elasticity", elasticity)
@@ -188,10 +188,10 @@ class TangentDistanceClassifier(ClassifierMixin, BaseEstimator):
     sigma : float, default=0.9
         Standard deviation of the Gaussian that smooths the images, in pixels, > 0.
     tangents : sequence of str or None, default=None
-        Names from `tangent_vectors`; None is all seven: two shifts, rotation, scaling, two stretches
+        Names from `_tangent_vectors`; None is all seven: two shifts, rotation, scaling, two stretches
         and thickness.
     elasticity : float, default=1e-6
-        Price of moving along a tangent plane, > 0, see `tangent_distances`.
+        Price of moving along a tangent plane, > 0, see `_tangent_distances`.
     two_sided : bool, default=True
         Whether the image to classify moves too, or only the training images.
     n_candidates : int or None, default=None
@@ -383,7 +383,7 @@ class _Planes:
 
     @classmethod
     def at(cls, X: ArrayLike, *, sigma: float, tangents: Sequence[str] | None) -> Self:
-        smoothed, vectors = tangent_vectors(X, sigma=sigma, tangents=tangents)
+        smoothed, vectors = _tangent_vectors(X, sigma=sigma, tangents=tangents)
         flat = vectors.reshape(*vectors.shape[:2], -1)
         _, singular, bases = np.linalg.svd(flat, full_matrices=False)
         independent = singular > RANK_TOLERANCE * singular[:, :1]

@@ -150,7 +150,9 @@ class VirtualSVC(_TransformingSVC):
     """
 
     def _improve(self, plain: InvariantSVC, support_labels: NDArray[Any]) -> InvariantSVC:
-        samples, labels = virtual_samples(self._group, self.elements_, plain.support_vectors_, support_labels)
+        samples, labels = _virtual_samples(
+            self._group, self.elements_, plain.support_vectors_, support_labels
+        )
         retrained: InvariantSVC = clone(plain).fit(samples, labels)
         return retrained
 
@@ -300,7 +302,7 @@ class JitteredQuerySVC(_TransformingSVC):
         return labels
 
 
-def virtual_samples(
+def _virtual_samples(
     group: Group, elements: Sequence[Element], X: FloatArray, y: NDArray[Any]
 ) -> tuple[FloatArray, NDArray[Any]]:
     """Add transforms of labelled samples to them.
