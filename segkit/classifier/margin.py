@@ -31,7 +31,7 @@ def _gives_probabilities(classifier: MarginClassifier) -> bool:
 
 
 class MarginClassifier(ClassifierMixin, BaseEstimator):
-    """What classifiers by decisions share.
+    """Base of classifiers by decisions.
 
     A subclass stores `probability`, sets `classes_` in its `fit`, calls `_fit_probabilities` there, and implements
     `decision_function`.
@@ -54,7 +54,7 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, *shape)
-            Samples of the shape of those fitted.
+            Samples of the training samples' shape.
 
         Returns
         -------
@@ -68,7 +68,7 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, *shape)
-            Samples of the shape of those fitted.
+            Samples of the training samples' shape.
 
         Returns
         -------
@@ -86,7 +86,7 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, *shape)
-            Samples of the shape of those fitted.
+            Samples of the training samples' shape.
 
         Returns
         -------

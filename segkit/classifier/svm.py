@@ -73,7 +73,7 @@ class LinearSVM(MarginClassifier):
     n_iter_ : int
         Newton steps on all rows.
     n_features_in_ : int
-        Number of features, those of ``feature_map`` if one was given.
+        Number of features, after ``feature_map`` if one was given.
     platt_ : PlattScaling
         From decisions to probabilities, if `probability` is set.
 
@@ -172,7 +172,7 @@ class LinearSVM(MarginClassifier):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or (n_samples, p) with ``feature_map``
-            Features, float32 or float64, or what they are made from.
+            Features, or inputs of ``feature_map``, float32 or float64.
         y : array-like of shape (n_samples,)
             Class of each row.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -210,8 +210,8 @@ class LinearSVM(MarginClassifier):
     ) -> list[Self]:
         """Fit at several values of ``C``, each from where the one before ended.
 
-        Few rows cross the margin when ``C`` changes by a factor of three: one or two steps are enough then, and
-        only the rows inside the margin are looked at.
+        Few rows cross the margin when ``C`` changes by a factor of three. One or two steps over the rows inside
+        the margin are then enough.
 
         Parameters
         ----------
@@ -298,14 +298,14 @@ class LinearSVM(MarginClassifier):
         return blocks, basis, problems
 
     def _validate(self, X: ArrayLike, y: ArrayLike, *, is_input: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Check rows and labels; what a feature map takes in says nothing of the number of features."""
+        """Check rows and labels; inputs of a feature map do not tell the number of features."""
         check = check_X_y if is_input else partial(validate_data, self)
         X_checked, y_checked = check(X, y, dtype=FLOAT_TYPES)
         check_classification_targets(y_checked)
         return X_checked, y_checked
 
     def _keep(self, problems: list[Problem], basis: NDArray[Any] | None, dtype: np.dtype[Any]) -> None:
-        """Store the solutions as fitted attributes and warn of those that are not certified."""
+        """Store the solutions as fitted attributes; warn of solutions that are not certified."""
         theta = np.array([problem.theta for problem in problems])
         coef = theta[:, :-1] if basis is None else theta[:, :-1] @ basis.T
         self.coef_ = coef.astype(dtype)
@@ -355,7 +355,7 @@ class LinearSVM(MarginClassifier):
         Returns
         -------
         LinearSVM
-            Ready to predict; what else `fit` leaves behind is not there.
+            Ready to predict; other attributes of `fit` are absent.
         """
         svm = cls()
         svm.coef_, svm.intercept_ = np.asarray(coef), np.asarray(intercept)

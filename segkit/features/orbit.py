@@ -32,7 +32,7 @@ TEMPLATES = ("gaussian", "patches", "whitened")
 DRAWS_PER_TEMPLATE = 20
 # Numbers held for one block of pixels, 32 MB.
 BLOCK_SIZE = 2**23
-# Smoothing windows end at this many standard deviations.
+# Gaussian filters are cut off at this many standard deviations.
 TRUNCATE = 4.0
 
 
@@ -49,7 +49,7 @@ class OrbitBank(FilterBank):
         Turns, reflections and enlargements to average over, listed: `Rotation`, `Reflection`, `Dihedral`, `Scaling`
         or a composition of them. None is ``Rotation(16)``.
     templates : {"gaussian", "patches", "whitened"}, default="gaussian"
-        White noise; or patches of the training images, as they are or whitened, which `fit` draws.
+        White noise; or patches that `fit` draws from the training images, plain or whitened.
     embedding : Embedding, default=None
         Function of templates and patches to average: `FourierEmbedding` or `NystroemEmbedding` of a Gaussian
         kernel, or `StepEmbedding`. `NystroemEmbedding` needs ``templates="patches"``. None is
@@ -220,7 +220,7 @@ class OrbitBank(FilterBank):
         cols: NDArray[Any],
         channels: NDArray[np.intp] | None = None,
     ) -> FloatArray:
-        """Features at n pixels, of their patches only if every pixel has one; see `FilterBank.sample`."""
+        """Features at n pixels, of their own patches only, if every pixel has one; see `FilterBank.sample`."""
         self._check()
         rows, cols = np.asarray(rows), np.asarray(cols)
         if self.stride > 1 or not np.issubdtype(np.result_type(rows, cols), np.integer):
@@ -244,7 +244,7 @@ class OrbitBank(FilterBank):
         if weights.keys() != expected.keys():
             raise InputError(
                 f"arrays {', '.join(weights) or 'none'}: this bank needs {', '.join(expected) or 'none'}; "
-                f"give those that weights_used returned"
+                f"give the arrays of weights_used"
             )
         templates = {expected[name]: array for name, array in weights.items()}
         if templates:
@@ -314,7 +314,7 @@ class OrbitBank(FilterBank):
         return FourierEmbedding(Gaussian(1.0)) if self.embedding is None else self.embedding
 
     def _moves(self) -> dict[float, list[Similarity]]:
-        """Elements of the group by their enlargement: those of one enlargement share the patches."""
+        """Elements of the group by their enlargement; equal enlargements share their patches."""
         largest = max(self.patch_sizes)
         moves: dict[float, list[Similarity]] = {}
         for move in similarities(self._group, (largest, largest)):
@@ -352,7 +352,7 @@ class OrbitBank(FilterBank):
         return {size: rng.standard_normal(shape).astype(np.float32) for size, shape in shapes.items()}
 
     def _draw(self, images: list[FloatArray], size: int, rng: np.random.RandomState) -> FloatArray:
-        """Draw templates from patches of smoothed images, the rarer the flatter."""
+        """Draw templates from patches of smoothed images, flat patches rarely."""
         disc = Disc.of(size)
         n_each = math.ceil(DRAWS_PER_TEMPLATE * self.n_templates / len(images))
         patches = []

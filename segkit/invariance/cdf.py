@@ -44,12 +44,12 @@ class GroupCDF(OrbitTransformer):
         Weights of the thresholds: equal as in the paper, or half at both ends, which removes the
         bias s / (2 n) of inner products.
     transformed : {"auto", "templates", "data"}, default="auto"
-        What the group acts on. "auto" is templates, as in the paper, unless the group has no
+        Side that the group acts on. "auto" is templates, as in the paper, unless the group has no
         adjoint (it depends on the data, or is not linear); then it is data.
     device : str, default="cpu"
         Torch device that computes.
     memory_limit : int, default=2**30
-        Bytes of blocks held at a time, beside samples, templates and features.
+        Bytes of blocks held at a time. Samples, templates and features are extra.
     random_state : int, RandomState instance or None, default=None
         Seed of templates and transformations.
 
@@ -191,7 +191,7 @@ class GroupCDF(OrbitTransformer):
         Raises
         ------
         InputError
-            If samples have another shape than those fitted.
+            If samples differ in shape from the training samples.
         """
         import torch
 

@@ -43,7 +43,7 @@ class Translation(Group):
     max_shift : int, (int, int) or None, default=None
         Largest shift down or up and right or left, in pixels; None is every circular shift.
     mode : {"circular", "zero"}, default="circular"
-        What leaves at one edge enters at the other, or is lost and zeros enter.
+        Pixels that leave at one edge enter at the other, or are lost and zeros enter.
     stride : int, default=1
         Shifts are multiples of this many pixels.
 
@@ -615,7 +615,7 @@ def _interpolation_matrix(pull: Matrix, shape: Shape) -> Any:
     height, width = shape[:2]
     centre = np.array([(height - 1) / 2, (width - 1) / 2])
     grid = np.indices((height, width)).reshape(2, -1)
-    # Rounding keeps positions that are a pixel from being taken for a hair beside it.
+    # Rounding keeps positions on a pixel exact.
     rows, cols = (pull[:2, :2] @ (grid - centre[:, None]) + (centre + pull[:2, 2])[:, None]).round(9)
     top, left = np.floor(rows), np.floor(cols)
     outputs = np.arange(height * width)

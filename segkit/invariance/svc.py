@@ -179,7 +179,7 @@ class InvariantSVC(MarginClassifier):
         Parameters
         ----------
         X : array-like of shape (n_samples, *shape)
-            Samples of the shape of those fitted.
+            Samples of the training samples' shape.
 
         Returns
         -------
@@ -190,7 +190,7 @@ class InvariantSVC(MarginClassifier):
         Raises
         ------
         InputError
-            If samples have another shape than those fitted.
+            If samples differ in shape from the training samples.
         """
         return np.concatenate([self._machine.decision_function(gram) for gram in self._grams(X)])
 
@@ -200,7 +200,7 @@ class InvariantSVC(MarginClassifier):
         Parameters
         ----------
         X : array-like of shape (n_samples, *shape)
-            Samples of the shape of those fitted.
+            Samples of the training samples' shape.
 
         Returns
         -------
@@ -210,7 +210,7 @@ class InvariantSVC(MarginClassifier):
         Raises
         ------
         InputError
-            If samples have another shape than those fitted.
+            If samples differ in shape from the training samples.
         """
         if self.decision == "ovr":
             return super().predict(X)

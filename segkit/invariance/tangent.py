@@ -1,8 +1,8 @@
 """Tangent distance: how near two images come when each may move along its own tangent plane.
 
-The images a small shift, turn, stretch or thickening makes of one image form a curved surface. Its
-tangent plane at the image is spanned by a few derivatives; the least distance between two such
-planes is a least-squares problem of a few unknowns for each pair of images.
+Small shifts, turns, stretches or thickenings of one image form a curved surface. Its tangent plane at
+the image is spanned by a few derivatives. The least distance between two such planes is a
+least-squares problem of a few unknowns for each pair of images.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class TangentDistanceClassifier(ClassifierMixin, BaseEstimator):
         compares with all.
     memory_limit : int, default=2**30
         Bytes for the pairs that are compared at a time. The training images and their tangents take
-        8 H W (1 + n_tangents) bytes each besides.
+        8 H W (1 + n_tangents) bytes each in addition.
 
     Attributes
     ----------
@@ -346,7 +346,7 @@ class TangentDistanceClassifier(ClassifierMixin, BaseEstimator):
         return votes
 
     def _to_training(self, queries: _Planes) -> Floats:
-        """Squared distances (n_queries, n_training), infinite to those that are no candidates."""
+        """Squared distances (n_queries, n_training), infinite to images that are no candidates."""
         options: dict[str, Any] = {"elasticity": self.elasticity, "two_sided": self.two_sided}
         n_training = len(self._planes.points)
         if self.n_candidates is None or self.n_candidates >= n_training:
@@ -360,7 +360,7 @@ class TangentDistanceClassifier(ClassifierMixin, BaseEstimator):
 
     def _block_length(self) -> int:
         n_training, n_tangents, _ = self._planes.bases.shape
-        # The cosines between two bases, and what the solver makes of them.
+        # The cosines between two bases, and the solver's temporary arrays.
         bytes_per_pair = 8 * (4 * n_tangents**2 + 6 * n_tangents)
         return int(max(1, self.memory_limit // (bytes_per_pair * n_training)))
 
@@ -395,7 +395,7 @@ class _Planes:
 
 
 def _squared_distances(left: _Planes, right: _Planes, *, elasticity: float, two_sided: bool) -> Floats:
-    """Minimise over the moves of the left images first, then over those of the right ones."""
+    """Minimise over the moves of the left images, then of the right images."""
     stiffness = 1 + elasticity
     distances: Floats = euclidean_distances(left.points, right.points, squared=True)
     # Components of x - y along each basis of y.

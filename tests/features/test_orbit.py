@@ -595,7 +595,7 @@ def test_templates_that_are_not_there():
     with pytest.raises(InputError, match=r"OrbitBank\(templates='patches'\) has no templates yet: fit it to"):
         bank.dense(IMAGE)
     with pytest.raises(
-        InputError, match=r"arrays a: this bank needs templates.5, templates.9; give those that"
+        InputError, match=r"arrays a: this bank needs templates.5, templates.9; give the arrays of"
     ):
         bank.use_weights({"a": np.zeros(1)})
     with pytest.raises(InputError, match="arrays a: this bank needs none"):
