@@ -27,7 +27,7 @@ from segkit.cli.phantom import make_demo_set
 from segkit.config.schema import Config
 from segkit.evaluation.metrics import score_masks
 from segkit.images import load_pairs
-from segkit.invariance import Dihedral
+from segkit.invariance import Dihedral, Rotation
 from segkit.segmentation.base import BaseSegmenter
 
 mpl.use("Agg")
@@ -176,7 +176,7 @@ def main() -> None:
     if arguments.quick:
         images, masks = make_demo_set(2, shape=(64, 64))
         small = Segmenter(
-            OrbitBank((5,), n_templates=4, n_angles=4), selection_pixels=200, training_pixels=500
+            OrbitBank((5,), n_templates=4, group=Rotation(4)), selection_pixels=200, training_pixels=500
         )
         record = measure("orbit", small, (images, masks), (images, masks), 1)
         write_result(

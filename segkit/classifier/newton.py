@@ -1,7 +1,7 @@
 """Support vector machines in the primal: exact Newton steps, features made block by block.
 
 Both losses are piecewise quadratic in the margin, so between two kinks Newton's method is exact and a
-handful of steps ends it. What makes a step cheap:
+handful of steps suffices. A step is cheap:
 
 * the Hessian is a sum over the rows inside the quadratic piece of the loss (the active rows); from one
   step to the next it changes only by the rows that entered or left;
@@ -29,7 +29,7 @@ FeatureMap = Callable[[NDArray[Any]], NDArray[Any]]
 
 # Longer blocks are no faster, and a float32 product over more rows is less exact.
 LONGEST_BLOCK = 8192
-# Features of a block, the copy of its active rows, and what the feature map itself needs meanwhile.
+# Features of a block, the copy of its active rows, and the feature map's temporary arrays.
 ARRAYS_PER_BLOCK = 3
 # The first subsample holds this many rows for each feature, each further one GROWTH times as many.
 FIRST_ROWS_PER_FEATURE = 4
@@ -95,7 +95,7 @@ class Blocks:
         return out
 
     def check_finite(self, made: NDArray[Any]) -> None:
-        """Check what was made of features, X itself being finite."""
+        """Check numbers computed from features; X itself is finite."""
         if np.isfinite(made).all():
             return
         if self.feature_map is not None:
@@ -167,7 +167,7 @@ class Sample(NamedTuple):
 
 
 class Problem:
-    """One two-class problem: the plane so far and what Newton's method knows around it.
+    """One two-class problem: the current plane, and the sums that Newton's method needs there.
 
     The plane is ``theta = (beta, b)`` on features with a `constant` appended. `hessian` sums
     ``cost * phi phi^T`` over the rows in the quadratic zone, the two columns of `pull` sum
@@ -198,7 +198,7 @@ class Problem:
         self.narrowing_due = False
 
     def add_rows(self, rows: NDArray[np.intp], decisions: Floats) -> None:
-        """Take in rows with their decisions; what was certified without them no longer holds."""
+        """Take in rows with their decisions; the lower bound without them no longer holds."""
         self.slack[rows] = 1 - self.sign[rows] * decisions
         self.lower_bound = -np.inf
 
@@ -265,7 +265,7 @@ class Problem:
         return self.objective - self.lower_bound
 
     def narrow(self) -> None:
-        """Smooth less once smoothing is what keeps the gap open.
+        """Smooth less once the smoothing dominates the gap.
 
         At the optimum the slacks inside the parabola are proportional to its width, so the rows there
         will stay: the next step is taken before any changes zone.

@@ -28,7 +28,7 @@ class PlattScaling(BaseEstimator):
     slope_ : ndarray of shape (1,) or (n_classes,), float64
         Factor on the decision; one sigmoid serves two classes.
     intercept_ : ndarray of shape (1,) or (n_classes,), float64
-        What is added to it.
+        Offset, added to the decision times the slope.
 
     Notes
     -----
@@ -60,7 +60,7 @@ class PlattScaling(BaseEstimator):
 
     @classmethod
     def identity(cls, n_classes: int) -> Self:
-        """Scaling that leaves decisions as they are: the paper's heat map, eq. 8.2.
+        """Make the scaling of slope 1 and intercept 0: the paper's heat map, eq. 8.2.
 
         Parameters
         ----------

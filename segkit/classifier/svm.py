@@ -10,7 +10,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
+from sklearn.base import _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_X_y
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -18,6 +18,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from segkit.classifier.margin import MarginClassifier
 from segkit.classifier.newton import (
     FLOAT_TYPES,
     LOSSES,
@@ -31,7 +32,7 @@ from segkit.classifier.newton import (
 from segkit.errors import InputError
 
 
-class LinearSVM(ClassifierMixin, BaseEstimator):
+class LinearSVM(MarginClassifier):
     r"""Linear support vector machine, solved in the primal by Newton's method over blocks of features.
 
     Parameters
@@ -54,6 +55,8 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         Newton steps at most on each subsample and on all rows.
     memory_limit : int, default=2**30
         Bytes that blocks of features may take.
+    probability : bool, default=False
+        Whether `fit` also learns probabilities, from decisions on rows held out in five folds.
 
     Attributes
     ----------
@@ -70,7 +73,9 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
     n_iter_ : int
         Newton steps on all rows.
     n_features_in_ : int
-        Number of features, those of ``feature_map`` if one was given.
+        Number of features, after ``feature_map`` if one was given.
+    platt_ : PlattScaling
+        From decisions to probabilities, if `probability` is set.
 
     Notes
     -----
@@ -127,6 +132,7 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         "tol": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "memory_limit": [Interval(Integral, 1, None, closed="left")],
+        "probability": ["boolean"],
     }
 
     def __init__(
@@ -140,6 +146,7 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         tol: float = 1e-4,
         max_iter: int = 100,
         memory_limit: int = 2**30,
+        probability: bool = False,
     ) -> None:
         self.C = C
         self.loss = loss
@@ -149,6 +156,7 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         self.tol = tol
         self.max_iter = max_iter
         self.memory_limit = memory_limit
+        self.probability = probability
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
@@ -164,7 +172,7 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or (n_samples, p) with ``feature_map``
-            Features, float32 or float64, or what they are made from.
+            Features, or inputs of ``feature_map``, float32 or float64.
         y : array-like of shape (n_samples,)
             Class of each row.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -182,11 +190,13 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         ------
         InputError
             If fewer than two classes have rows of non-zero weight, one row of features exceeds
-            ``memory_limit``, or ``feature_map`` returns anything but finite floats of shape (b, n_features).
+            ``memory_limit``, or ``feature_map`` returns anything but finite floats of shape (b, n_features); with
+            ``probability=True`` also if a class has one row of non-zero weight.
         """
         blocks, basis, problems = self._pose(X, y, sample_weight, feature_map)
         self.n_iter_ = solve(blocks, problems, self.tol, self.max_iter)
         self._keep(problems, basis, blocks.dtype)
+        self._fit_platt(X, y, sample_weight, feature_map)
         return self
 
     def path(
@@ -200,8 +210,8 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
     ) -> list[Self]:
         """Fit at several values of ``C``, each from where the one before ended.
 
-        Few rows cross the margin when ``C`` changes by a factor of three: one or two steps are enough then, and
-        only the rows inside the margin are looked at.
+        Few rows cross the margin when ``C`` changes by a factor of three. One or two steps over the rows inside
+        the margin are then enough.
 
         Parameters
         ----------
@@ -249,6 +259,7 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
                 if hasattr(copies[0], name):
                     setattr(copy, name, getattr(copies[0], name))
             copy._keep(problems, basis, blocks.dtype)
+            copy._fit_platt(X, y, sample_weight, feature_map)
         return copies
 
     def _pose(
@@ -287,14 +298,14 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         return blocks, basis, problems
 
     def _validate(self, X: ArrayLike, y: ArrayLike, *, is_input: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Check rows and labels; what a feature map takes in says nothing of the number of features."""
+        """Check rows and labels; inputs of a feature map do not tell the number of features."""
         check = check_X_y if is_input else partial(validate_data, self)
         X_checked, y_checked = check(X, y, dtype=FLOAT_TYPES)
         check_classification_targets(y_checked)
         return X_checked, y_checked
 
     def _keep(self, problems: list[Problem], basis: NDArray[Any] | None, dtype: np.dtype[Any]) -> None:
-        """Store the solutions as fitted attributes and warn of those that are not certified."""
+        """Store the solutions as fitted attributes; warn of solutions that are not certified."""
         theta = np.array([problem.theta for problem in problems])
         coef = theta[:, :-1] if basis is None else theta[:, :-1] @ basis.T
         self.coef_ = coef.astype(dtype)
@@ -310,6 +321,26 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
                 stacklevel=3,
             )
 
+    def _fit_platt(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        feature_map: FeatureMap | None,
+    ) -> None:
+        X, y = np.asarray(X), np.asarray(y)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        rows = np.flatnonzero(weight)
+        plain = clone(self).set_params(probability=False)
+
+        def decide(train: NDArray[np.intp], test: NDArray[np.intp]) -> NDArray[Any]:
+            kept = rows[train]
+            plain.fit(X[kept], y[kept], weight[kept], feature_map=feature_map)
+            features = X[rows[test]] if feature_map is None else feature_map(X[rows[test]])
+            return np.asarray(plain.decision_function(features))
+
+        self._fit_probabilities(y[rows], decide, weight[rows])
+
     @classmethod
     def from_arrays(cls, coef: ArrayLike, intercept: ArrayLike) -> Self:
         """Restore a classifier of classes 0, 1, ... from its planes.
@@ -324,7 +355,7 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         Returns
         -------
         LinearSVM
-            Ready to predict; what else `fit` leaves behind is not there.
+            Ready to predict; other attributes of `fit` are absent.
         """
         svm = cls()
         svm.coef_, svm.intercept_ = np.asarray(coef), np.asarray(intercept)
@@ -350,23 +381,6 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         dtype = features.dtype
         decisions = features @ self.coef_.T.astype(dtype) + self.intercept_.astype(dtype)
         return cast(NDArray[Any], decisions[:, 0] if len(self.coef_) == 1 else decisions)
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Class of the sign of the decision, or of the largest decision.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Labels.
-        """
-        decisions = self.decision_function(X)
-        label = (decisions > 0).astype(np.intp) if decisions.ndim == 1 else decisions.argmax(axis=1)
-        return cast(NDArray[Any], self.classes_[label])
 
 
 def _two_or_more_classes(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:

@@ -21,10 +21,10 @@ from segkit.invariance.plane import Similarity, similarities
 from segkit.invariance.spatial import Dihedral
 
 EMBEDDINGS = ("mean", "moments")
-# Deviations below this part of a channel's largest mean are rounding.
+# Deviations below this fraction of a channel's largest mean count as rounding.
 ROUNDING = 1e-6
-# Views of an image of so many pixels at most are computed side by side; those of a larger one fill the cores, and the
-# memory, one by one.
+# Turned copies of images of up to this many pixels are computed in parallel. One copy of a larger image fills the cores,
+# and several would fill the memory.
 PIXELS_SIDE_BY_SIDE = 2**20
 # Features read at a time, 32 MB.
 BLOCK_SIZE = 2**23
@@ -148,7 +148,7 @@ class OrbitAveraged(FilterBank):
         n_moments = 1 + bool((channels >= n_channels).any())
 
         def look(turn: Matrix) -> list[FeatureMaps]:
-            """Compute maps of the turned image, read at cells that lie evenly about the centre of the image."""
+            """Compute maps of the turned image, read at cells centred on the image."""
             view = _Symmetry(image, turn) if self._is_exact else _Turned(image, turn)
             return [_read(view, stack, image.shape) for stack in self._bank.maps(view.image, wanted)]
 
@@ -196,8 +196,7 @@ class OrbitAveraged(FilterBank):
 
     @property
     def _bank(self) -> FilterBank:
-        bank: FilterBank = getattr(self, "bank_", self.bank)
-        return bank
+        return self.bank_ if hasattr(self, "bank_") else self.bank
 
     @property
     def _group(self) -> Group:
@@ -213,9 +212,9 @@ class OrbitAveraged(FilterBank):
 
 
 class _Moments:
-    """Sums over the group of some channels, and of squares of what they differ by from those of its first element.
+    """Sums over the group of some channels, and of their squared differences from the first element's values.
 
-    They are taken in double precision, where sums of a few single-precision numbers are exact.
+    Subtracting those values first avoids cancellation. Double precision adds a few single-precision numbers exactly.
     """
 
     def __init__(self, first: FeatureMaps, n_moments: int) -> None:
@@ -240,14 +239,14 @@ class _Moments:
 
 
 def _read(view: _Symmetry | _Turned, stack: FeatureMaps, shape: tuple[int, ...]) -> FeatureMaps:
-    """Read maps of a turned image at cells as far apart that lie evenly about the centre of the image."""
+    """Read maps of a turned image at cells of the same stride, centred on the image."""
     rows, cols = (_cells(length, stack.stride) for length in shape[:2])
     offset = float(rows[0]), float(cols[0])
     return FeatureMaps(view.read(stack, rows, cols), stack.indices, stack.stride, offset)
 
 
 def _cells(length: int, stride: float) -> NDArray[np.float64]:
-    """Positions that lie evenly about the centre of so many pixels."""
+    """Positions of one stride, centred on a row of so many pixels."""
     n = int((length - 1) / stride) + 1
     first = (length - 1 - stride * (n - 1)) / 2
     return np.asarray(first + stride * np.arange(n), dtype=np.float64)
@@ -258,7 +257,7 @@ class _Symmetry:
 
     def __init__(self, image: FloatArray, turn: Matrix) -> None:
         self.swaps = turn[0, 0] == 0
-        # of the moved image's rows and columns, which run backwards
+        # steps of -1 reverse the rows or columns of the moved image
         self.steps = [int(np.sign(sums)) for sums in turn.sum(axis=1)]
         swapped = image.transpose(1, 0, 2) if self.swaps else image
         self.image = np.ascontiguousarray(swapped[:: self.steps[0], :: self.steps[1]])
@@ -314,7 +313,7 @@ class _Turned:
 def _move(
     positions: NDArray[Any], turn: Matrix, centre: NDArray[Any], new_centre: NDArray[Any]
 ) -> NDArray[np.float64]:
-    """Turn positions (n, 2) about one centre and put that at another; (2, n)."""
-    # Rounding keeps positions that are a pixel from being taken for a hair beside it.
+    """Turn positions (n, 2) about one centre, which moves to another; (2, n)."""
+    # Rounding keeps positions on a pixel exact.
     moved: NDArray[np.float64] = ((positions - centre) @ turn.T + new_centre).round(9)
     return moved.T

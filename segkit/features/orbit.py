@@ -32,7 +32,7 @@ TEMPLATES = ("gaussian", "patches", "whitened")
 DRAWS_PER_TEMPLATE = 20
 # Numbers held for one block of pixels, 32 MB.
 BLOCK_SIZE = 2**23
-# Smoothing windows end at this many standard deviations.
+# Gaussian filters are cut off at this many standard deviations.
 TRUNCATE = 4.0
 
 
@@ -49,7 +49,7 @@ class OrbitBank(FilterBank):
         Turns, reflections and enlargements to average over, listed: `Rotation`, `Reflection`, `Dihedral`, `Scaling`
         or a composition of them. None is ``Rotation(16)``.
     templates : {"gaussian", "patches", "whitened"}, default="gaussian"
-        White noise; or patches of the training images, as they are or whitened, which `fit` draws.
+        White noise; or patches that `fit` draws from the training images, plain or whitened.
     embedding : Embedding, default=None
         Function of templates and patches to average: `FourierEmbedding` or `NystroemEmbedding` of a Gaussian
         kernel, or `StepEmbedding`. `NystroemEmbedding` needs ``templates="patches"``. None is
@@ -222,7 +222,7 @@ class OrbitBank(FilterBank):
         *,
         progress: Progress = pass_on,
     ) -> FloatArray:
-        """Features at n pixels, of their patches only if every pixel has one; see `FilterBank.sample`."""
+        """Features at n pixels, of their own patches only, if every pixel has one; see `FilterBank.sample`."""
         self._check()
         rows, cols = np.asarray(rows), np.asarray(cols)
         if self.stride > 1 or not np.issubdtype(np.result_type(rows, cols), np.integer):
@@ -246,7 +246,7 @@ class OrbitBank(FilterBank):
         if weights.keys() != expected.keys():
             raise InputError(
                 f"arrays {', '.join(weights) or 'none'}: this bank needs {', '.join(expected) or 'none'}; "
-                f"give those that weights_used returned"
+                f"give the arrays of weights_used"
             )
         templates = {expected[name]: array for name, array in weights.items()}
         if templates:
@@ -282,6 +282,7 @@ class OrbitBank(FilterBank):
             raise ConfigError(
                 f"group {self.group!r}: give a group of segkit.invariance, such as Rotation(16) or Dihedral()"
             )
+        self._moves()
         embedding = self._embedding
         if not isinstance(embedding, Embedding):
             raise ConfigError(
@@ -314,9 +315,8 @@ class OrbitBank(FilterBank):
     def _embedding(self) -> Embedding:
         return FourierEmbedding(Gaussian(1.0)) if self.embedding is None else self.embedding
 
-    @property
     def _moves(self) -> dict[float, list[Similarity]]:
-        """Elements of the group by their enlargement: those of one enlargement share the patches."""
+        """Elements of the group by their enlargement; equal enlargements share their patches."""
         largest = max(self.patch_sizes)
         moves: dict[float, list[Similarity]] = {}
         for move in similarities(self._group, (largest, largest)):
@@ -325,7 +325,7 @@ class OrbitBank(FilterBank):
 
     @property
     def _margin(self) -> int:
-        return max(Disc.of(size, scale).reach for size in self.patch_sizes for scale in self._moves)
+        return max(Disc.of(size, scale).reach for size in self.patch_sizes for scale in self._moves())
 
     def _planes(self, image: FloatArray) -> FloatArray:
         """Smoothed image, mirrored at its edges as far as patches reach; (C, H, W)."""
@@ -354,7 +354,7 @@ class OrbitBank(FilterBank):
         return {size: rng.standard_normal(shape).astype(np.float32) for size, shape in shapes.items()}
 
     def _draw(self, images: list[FloatArray], size: int, rng: np.random.RandomState) -> FloatArray:
-        """Draw templates from patches of smoothed images, the rarer the flatter."""
+        """Draw templates from patches of smoothed images, flat patches rarely."""
         disc = Disc.of(size)
         n_each = math.ceil(DRAWS_PER_TEMPLATE * self.n_templates / len(images))
         patches = []
@@ -416,10 +416,10 @@ class OrbitBank(FilterBank):
             root = embedding.root(templates.reshape(len(templates), -1))
         column = np.where(owner < 0, wanted, n_window + np.searchsorted(used, owner) * n_each + feature)
         disc = Disc.of(size)
-        discs = [disc.scaled(scale) for scale in self._moves]
+        discs = [disc.scaled(scale) for scale in self._moves()]
         orbits = [
             PatchOrbit.of(templates[used], disc.readers(scaled, moves, self.smoothing), embedding.factor)
-            for scaled, moves in zip(discs, self._moves.values(), strict=True)
+            for scaled, moves in zip(discs, self._moves().values(), strict=True)
         ]
         n_moves = np.array([len(orbit.readers) for orbit in orbits], dtype=np.float32)
         n_numbers = max(2 * (orbit.moved[0].size + len(orbit.moved)) for orbit in orbits)
@@ -427,10 +427,10 @@ class OrbitBank(FilterBank):
         out = np.empty((rows.size, wanted.size), dtype=np.float32)
         for start in range(0, rows.size, n_block):
             block = slice(start, start + n_block)
-            parts: list[NDArray[Any]] = []
+            parts = []
             for scaled, orbit in zip(discs, orbits, strict=True):
                 patches = scaled.read(planes, rows[block], cols[block], self.floor)
-                features = [patches.means, patches.deviation]
+                features: list[NDArray[Any]] = [patches.means, patches.deviation]
                 if used.size:
                     embedded = embedding.average(PatchPairs(patches.values, orbit))
                     embedded = embedded.reshape(len(embedded), -1)

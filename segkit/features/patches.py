@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Patches(NamedTuple):
-    """Normalised patches, (n, C * n_pixels), and what normalising took away, (n, C) and (n, 1)."""
+    """Normalised patches (n, C * n_pixels), with their former means (n, C) and deviations (n, 1)."""
 
     values: FloatArray
     means: FloatArray
@@ -28,7 +28,7 @@ class Patches(NamedTuple):
 
 @dataclass(frozen=True)
 class Disc:
-    """The pixels nearer than `radius` to a pixel; the grid of offsets is stretched by `scale` in templates."""
+    """The pixels nearer than `radius` to a pixel. `scale` is its enlargement over the templates' disc."""
 
     radius: float
     scale: float = 1.0
@@ -92,7 +92,7 @@ class Disc:
 
 
 class PatchOrbit(NamedTuple):
-    """Templates and what a group makes of them.
+    """Templates, and the templates moved by a group.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class PatchOrbit(NamedTuple):
 
 
 class PatchPairs(NamedTuple):
-    """Patches (n, C * n_scaled_pixels) beside moved templates: the `Pairs` of `segkit.invariance` for one image."""
+    """Pairs of patches (n, C * n_scaled_pixels) and moved templates, for embeddings of `segkit.invariance`."""
 
     patches: FloatArray
     orbit: PatchOrbit
@@ -151,7 +151,7 @@ class PatchPairs(NamedTuple):
 
 
 def whiten(templates: FloatArray, patches: FloatArray) -> FloatArray:
-    """Apply the inverse covariance of patches, so that projections are those of whitened patches."""
+    """Apply the inverse covariance of patches, so that projections equal projections of whitened patches."""
     covariance = np.cov(patches.astype(np.float64), rowvar=False)
     covariance += 0.1 * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
     whitened: FloatArray = np.linalg.solve(covariance, (templates - patches.mean(axis=0)).T).T

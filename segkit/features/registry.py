@@ -110,19 +110,22 @@ def _orbit_named(group: Group | None) -> str | int:
     """Name a group as the option `orbit` does."""
     if group is None or isinstance(group, Dihedral):
         return "d4"
-    n_angles, reflections, scales = _angles_reflections_scales(group)
-    if reflections or scales != (1.0,):
-        raise _cannot_store(group)
-    return n_angles
+    described = _describe(group)
+    if described is None or described[1:] != (False, (1.0,)):
+        raise ConfigError(f"group {group}: only Dihedral() and Rotation(n) can be stored")
+    return described[0]
 
 
 def _with_options(parameters: dict[str, Any]) -> dict[str, Any]:
     """Describe group and embedding of an `OrbitBank` by the options of configurations and model files."""
     options = dict(parameters)
     group, embedding = options.pop("group"), options.pop("embedding")
-    n_angles, reflections, scales = (
-        (16, False, (1.0,)) if group is None else _angles_reflections_scales(group)
-    )
+    described = _describe(Rotation(16) if group is None else group)
+    if described is None:
+        raise ConfigError(
+            f"group {group}: only Dihedral() or compositions of Reflection(), Rotation(n), Scaling(factors) can be stored"
+        )
+    n_angles, reflections, scales = described
     options |= {"n_angles": n_angles, "reflections": reflections, "scales": scales}
     options |= {
         "nonlinearity": _NONLINEARITIES[type(embedding)] if embedding is not None else "fourier",
@@ -154,29 +157,21 @@ def _with_group_and_embedding(options: dict[str, Any]) -> dict[str, Any]:
     return parameters | {"group": group, "embedding": embeddings[kind]()}
 
 
-def _angles_reflections_scales(group: Group) -> tuple[int, bool, tuple[float, ...]]:
-    """Tell how many angles a group has, whether it reflects, and by how much it enlarges."""
+def _describe(group: Group) -> tuple[int, bool, tuple[float, ...]] | None:
+    """Find a group's number of angles, whether it reflects, and its enlargements; None for any other group."""
     if isinstance(group, Dihedral):
         return 4, True, (1.0,)
     parts = group.groups if isinstance(group, Composition) else (group,)
     kinds = {type(part): part for part in parts}
     turns, scaling = kinds.get(Rotation, Rotation(1)), kinds.get(Scaling, Scaling((1.0,)))
     n_angles, scales = len(turns.elements(())), tuple(scaling.elements(()))
-    storable = (
+    known = (
         len(kinds) == len(parts)
         and kinds.keys() <= {Identity, Reflection, Rotation, Scaling}
         and turns == Rotation(n_angles)
         and scaling == Scaling(scales)
     )
-    if not storable:
-        raise _cannot_store(group)
-    return n_angles, Reflection in kinds, scales
-
-
-def _cannot_store(group: Group) -> ConfigError:
-    return ConfigError(
-        f"group {group}: only Dihedral() and compositions of Reflection(), Rotation(n) and Scaling(factors) can be stored"
-    )
+    return (n_angles, Reflection in kinds, scales) if known else None
 
 
 def plain(value: Any) -> Any:

@@ -31,18 +31,18 @@ from segkit.kernels.base import FloatArray, Gaussian, Kernel, Laplacian, Normali
 
 Block = tuple[slice, slice, FloatArray]
 
-# Rows of a block of transformed rows, and of a square block of correlations: of one map it then
-# stays in the cache, of many the products over maps want larger blocks.
+# Rows of a block of transformed samples, and side of a square block of correlations. A square of one map
+# stays in the cache; products over many maps are faster in larger squares.
 BLOCK_OF_ROWS = 256
 BLOCK_OF_ONE_MAP, BLOCK_OF_MAPS = 16, 32
 
-# Not windows of groups: the inverse of an element is one too.
+# Groups that hold the inverse of each element, unlike windows of groups.
 WHOLE_GROUPS = (Identity, Dihedral, PolarRotation, Permutation, MatrixPermutation)
 
 
 @dataclass(frozen=True)
 class _FitKernel(ABC):
-    """What best and average fit share: sweeps of ``base(x, T y)`` over the group, in blocks."""
+    """Base of best and average fit: sweep ``base(x, T y)`` over the group, in blocks."""
 
     base: Kernel | None = None
     group: Group = field(default_factory=Identity)
@@ -83,7 +83,7 @@ class _FitKernel(ABC):
 
     @abstractmethod
     def _of_both_orders(self, values: FloatArray, swapped: FloatArray) -> FloatArray:
-        """Make of K(x, T y) and K(y, T x) a symmetric kernel."""
+        """Combine K(x, T y) and K(y, T x) into a symmetric kernel."""
 
     def _sweep(self, X: FloatArray, Y: FloatArray, *, halved: bool = False) -> FloatArray:
         """Reduce ``base(x, T y)`` over T; halved, the lower triangle mirrors the upper."""
@@ -96,7 +96,7 @@ class _FitKernel(ABC):
         else:
             n_transforms = len(first.elements(X.shape[1:]))
             blocks = self._correlated_blocks(maps, first, shifts, X, Y, halved=halved)
-        # What overflows is refused below.
+        # check_values refuses overflow below.
         with np.errstate(over="ignore", invalid="ignore"):
             values = self._of_blocks((len(X), len(Y)), n_transforms, blocks).astype(X.dtype, copy=False)
         if halved:
@@ -107,7 +107,7 @@ class _FitKernel(ABC):
     def _transformed_blocks(
         self, base: Kernel, X: FloatArray, Y: FloatArray, *, halved: bool
     ) -> Iterator[Block]:
-        """One evaluation of the base per transformation, which is applied once per sample."""
+        """Evaluate the base once per transformation; transform each sample once."""
         n_rows = max(1, min(BLOCK_OF_ROWS, self.memory_limit // (4 * len(Y) * Y.itemsize)))
         samples = as_arguments(base, X)
         for element in self.group.elements(X.shape[1:]):
@@ -126,7 +126,7 @@ class _FitKernel(ABC):
         *,
         halved: bool,
     ) -> Iterator[Block]:
-        """All shifts at once, for each transformation that comes before them."""
+        """Evaluate all shifts at once, for each transformation applied before them."""
         shape = X.shape[1:]
         example = maps.left_maps(X[:1])
         correlation = CircularCorrelation(shape[:2], *shifts.shifts(shape), example.dtype)
@@ -157,7 +157,7 @@ class _FitKernel(ABC):
 
     def _block_sizes(self, example: FloatArray, n_shifts: int, n_threads: int) -> tuple[int, int]:
         """How many samples' spectra, and how large a square of their products, fit the memory."""
-        # Eight copies: real and imaginary parts, left and (twice) right, and what makes them.
+        # Eight copies: real and imaginary parts of left and (twice) right spectra, and temporary arrays.
         n_samples = self.memory_limit // (8 * example.nbytes)
         per_pair = (4 * example[0, 0].size + n_shifts) * example.itemsize
         n_pairs = self.memory_limit // (4 * per_pair * n_threads)
@@ -180,8 +180,8 @@ class BestFitKernel(_FitKernel):
     Parameters
     ----------
     base : Kernel or None, default=None
-        Kernel of the values of a sample in one row, or of samples as they are: a `MapKernel`, a best
-        or average fit, or either one `Normalized`. None is the paper's
+        Kernel of rows of values; or of samples with their shape: a `MapKernel`, a best or average
+        fit, or either one `Normalized`. None is the paper's
         ``Polynomial(degree=8, gamma=1 / m)`` with m values per sample.
     group : Group, default=Identity()
         The transformations, finitely many.
@@ -190,7 +190,7 @@ class BestFitKernel(_FitKernel):
         inverse of a transformation is not one of them or interpolates anew. Without it the second
         argument alone, in a classifier the training sample, is transformed.
     memory_limit : int, default=2**30
-        Bytes of temporary arrays, beside the transformed samples and the values themselves.
+        Bytes of temporary arrays. The transformed samples and the kernel values are extra.
 
     Raises
     ------
@@ -253,15 +253,15 @@ class AverageFitKernel(_FitKernel):
     Parameters
     ----------
     base : Kernel or None, default=None
-        Kernel of the values of a sample in one row, or of samples as they are: a `MapKernel`, a best
-        or average fit, or either one `Normalized`. None is the paper's
+        Kernel of rows of values; or of samples with their shape: a `MapKernel`, a best or average
+        fit, or either one `Normalized`. None is the paper's
         ``Polynomial(degree=8, gamma=1 / m)`` with m values per sample.
     group : Group, default=Identity()
         The transformations, finitely many.
     symmetric : bool, default=True
         Whether to take the mean of K(x, y) and K(y, x) where they could differ.
     memory_limit : int, default=2**30
-        Bytes of temporary arrays, beside the transformed samples and the values themselves.
+        Bytes of temporary arrays. The transformed samples and the kernel values are extra.
 
     Raises
     ------
@@ -365,7 +365,7 @@ def largest_pd_n(gram: ArrayLike, *, tol: float = 1e-10) -> int:
     gram : array-like of shape (n_samples, n_samples)
         Symmetric matrix of kernel values.
     tol : float, default=1e-10
-        What the smallest eigenvalue has to exceed, >= 0, as a fraction of the mean of the diagonal.
+        Lower bound of the smallest eigenvalue, >= 0, as a fraction of the mean of the diagonal.
 
     Returns
     -------
@@ -383,7 +383,7 @@ def largest_pd_n(gram: ArrayLike, *, tol: float = 1e-10) -> int:
     Notes
     -----
     The smallest eigenvalue falls as samples are added (interlacing), and ``gram - t I`` has a
-    Cholesky factor up to the order at which it stops to exceed t: one factorisation tells.
+    Cholesky factor up to the order at which it no longer exceeds t: one factorisation suffices.
 
     References
     ----------
@@ -436,14 +436,14 @@ def _as_samples(X: ArrayLike, Y: ArrayLike | None) -> tuple[FloatArray, FloatArr
 
 
 def _compares_samples(kernel: Kernel) -> bool:
-    """Whether a kernel compares samples as they are, not their values in rows."""
+    """Whether a kernel compares samples with their shape, not rows of values."""
     if isinstance(kernel, Normalized):
         return _compares_samples(kernel.kernel)
     return isinstance(kernel, MapKernel | _FitKernel)
 
 
 def _split_shifts(group: Group) -> tuple[Group, Translation | None]:
-    """Tell the circular translation that comes last, if one does, from what comes first."""
+    """Split off a circular translation that is applied last, if there is one."""
     groups = group.groups if isinstance(group, Composition) else (group,)
     last = groups[-1]
     if not (isinstance(last, Translation) and last.mode == "circular"):

@@ -44,12 +44,12 @@ class GroupCDF(OrbitTransformer):
         Weights of the thresholds: equal as in the paper, or half at both ends, which removes the
         bias s / (2 n) of inner products.
     transformed : {"auto", "templates", "data"}, default="auto"
-        What the group acts on. "auto" is templates, as in the paper, unless the group has no
+        Side that the group acts on. "auto" is templates, as in the paper, unless the group has no
         adjoint (it depends on the data, or is not linear); then it is data.
     device : str, default="cpu"
         Torch device that computes.
     memory_limit : int, default=2**30
-        Bytes of blocks held at a time, beside samples, templates and features.
+        Bytes of blocks held at a time. Samples, templates and features are extra.
     random_state : int, RandomState instance or None, default=None
         Seed of templates and transformations.
 
@@ -191,13 +191,13 @@ class GroupCDF(OrbitTransformer):
         Raises
         ------
         InputError
-            If samples have another shape than those fitted.
+            If samples differ in shape from the training samples.
         """
         import torch
 
         samples = self._validated(X)
         n_thresholds, n_templates = len(self.thresholds_), len(self.templates_)
-        amplitudes = np.sqrt(quadrature_weights(self.thresholds_, rule=self.quadrature) / n_templates)
+        amplitudes = np.sqrt(_quadrature_weights(self.thresholds_, rule=self.quadrature) / n_templates)
         scale = torch.from_numpy(amplitudes)[:, None].to(self.device)
         features = np.empty((len(samples), n_thresholds, n_templates), dtype=samples.dtype)
         averages = orbit_averages(
@@ -230,7 +230,7 @@ class GroupCDF(OrbitTransformer):
             rows = rng.standard_normal((self.n_templates, n_values))
             rows /= row_norms(rows)[:, None]
         else:
-            rows = gaussian_templates(self.n_templates, n_values, epsilon=self.epsilon, rng=rng)
+            rows = _gaussian_templates(self.n_templates, n_values, epsilon=self.epsilon, rng=rng)
         return rows.reshape(-1, *self.shape_in_)
 
     def _bins(self, samples: FloatArray) -> NDArray[np.float64]:
@@ -244,7 +244,7 @@ class GroupCDF(OrbitTransformer):
         return limit * np.arange(-self.n_bins, self.n_bins + 1) / self.n_bins
 
 
-def gaussian_templates(
+def _gaussian_templates(
     n_templates: int, n_values: int, *, epsilon: float, rng: np.random.RandomState
 ) -> NDArray[np.float64]:
     """Draw templates by the Gaussian law N(0, I / n_values) within a ball.
@@ -275,7 +275,7 @@ def gaussian_templates(
     return kept[:n_templates]
 
 
-def quadrature_weights(
+def _quadrature_weights(
     thresholds: NDArray[np.float64], *, rule: Literal["sum", "trapezoid"]
 ) -> NDArray[np.float64]:
     """Weigh thresholds so that a sum over them approximates an integral.

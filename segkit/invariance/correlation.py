@@ -132,9 +132,9 @@ class CircularCorrelation:
         Parameters
         ----------
         left : ndarray of shape (n_frequencies, n, 2 n_maps)
-            What `left_spectra` gave, or some of its samples.
+            Result of `left_spectra`, or some of its samples.
         right : ndarray of shape (2, n_frequencies, 2 n_maps, m)
-            What `right_spectra` gave, or some of its samples.
+            Result of `right_spectra`, or some of its samples.
 
         Returns
         -------

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Pairs(Protocol):
-    """n samples beside m templates, one of the two transformed.
+    """Pairs of n samples and m templates, one of the two transformed.
 
     Values are of shape (n, m), or (n, m, n_transforms) where all transformations are evaluated at once.
     """
@@ -69,7 +69,7 @@ class Embedding(ABC):
             total += values
 
     def finish(self, means: torch.Tensor) -> torch.Tensor:
-        """Turn means of what was added into features; (n_sums, n, m) -> (n_features, n, m)."""
+        """Turn means of the running sums into features; (n_sums, n, m) -> (n_features, n, m)."""
         return means
 
 

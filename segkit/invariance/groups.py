@@ -1,4 +1,4 @@
-"""What a group of transformations is, the trivial one, and compositions of others.
+"""Groups of transformations: the interface, the trivial group, compositions.
 
 Every transformation here is a linear map of arrays of one shape. `Group.act` applies it and
 `Group.adjoint` its transpose, so that ``<act(g, x), y> = <x, adjoint(g, y)>``: features that
@@ -29,8 +29,8 @@ Shape = tuple[int, ...]
 class Group(ABC):
     """Transformations of arrays of one shape, with a probability law on them.
 
-    A window of a group (shifts up to 3 pixels, turns up to 20 degrees) is one too: what is learnt
-    is then invariant to small transformations, not to all.
+    A window of a group (shifts up to 3 pixels, turns up to 20 degrees) serves too: models are
+    then invariant to small transformations only.
 
     Attributes
     ----------
@@ -81,12 +81,12 @@ class Group(ABC):
         Raises
         ------
         InputError
-            If the transformation has no transpose, depending on what it is applied to.
+            If the transformation has no transpose, because it depends on the sample.
         """
 
     @abstractmethod
     def inverse(self, element: Element) -> Element:
-        """Give the transformation that undoes this one, up to interpolation and what left the frame."""
+        """Give the transformation that undoes this one, up to interpolation and losses at the edges."""
 
     def plane_map(self, element: Element) -> Matrix:  # noqa: ARG002
         """Say where a transformation moves the points of an image.
@@ -184,7 +184,7 @@ class Identity(Group):
 
 
 class OneParameterGroup(Group):
-    """Transformations told apart by one number, which is listed or drawn by a law.
+    """Transformations with one parameter, which is listed or drawn by a law.
 
     Attributes
     ----------

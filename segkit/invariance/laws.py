@@ -1,4 +1,4 @@
-"""Probability laws of the one number that tells a transformation from another: an angle, a shift, a factor."""
+"""Probability laws of the parameter of a transformation: an angle, a shift, a factor."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Uniform:
     Parameters
     ----------
     low, high : float
-        Ends of the window, in the unit of what is drawn (degrees, pixels, cents).
+        Ends of the window, in the unit of the parameter (degrees, pixels, cents).
 
     Raises
     ------
@@ -75,7 +75,7 @@ class VonMises:
 
     Notes
     -----
-    With the sign of the exponent turned round, as sources have it, half turns would be the likeliest.
+    The paper prints the opposite sign of the exponent, which would make half turns the most likely.
 
     References
     ----------
@@ -109,7 +109,7 @@ class Normal:
     Parameters
     ----------
     sigma : float
-        Standard deviation, > 0, in the unit of what is drawn.
+        Standard deviation, > 0, in the unit of the parameter.
 
     Raises
     ------

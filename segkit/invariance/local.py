@@ -1,6 +1,6 @@
 """Local polynomial kernels: products of neighbouring pixels first, of distant ones last.
 
-A window sum of pixel products, raised to a power, compares two images near one place; sums of those
+A window sum of pixel products, raised to a power, compares two images near one place; sums of these
 compare larger parts, and the sum over all places the whole images. One layer of squared window sums
 is an inner product of second-order maps of each image, which move with the image: a Gram matrix is
 then a few matrix products, and all circular shifts of one image are correlations of its maps.
@@ -42,7 +42,7 @@ class LocalPolynomialKernel:
     normalization : {"paper", "reference"}, default="paper"
         "paper" takes sums over the windows inside the image. "reference" takes means over windows
         centred on each pixel, zeros beyond the edge, and divides the sum over the image by the root
-        of its number of pixels, hence by the side of a square: what the paper's experiments ran.
+        of its number of pixels, hence by the side of a square, as in the paper's experiments.
 
     Raises
     ------
@@ -261,7 +261,7 @@ class LocalPolynomialKernel:
         return total * self._image_factor(values.shape[1:])
 
     def _window_sums(self, values: FloatArray, window: int) -> FloatArray:
-        """Sum over the windows inside, or average over those centred on each pixel; (n, *shape)."""
+        """Sum over the windows inside, or average over the windows centred on each pixel; (n, *shape)."""
         shape = values.shape[1:]
         means: FloatArray = uniform_filter(values, (1, *[window] * len(shape)), mode="constant")
         if self._is_centred:

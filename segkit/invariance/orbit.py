@@ -41,7 +41,7 @@ SUBSAMPLE = 1000
 
 
 class _OrbitEmbedding(OrbitTransformer):
-    """What both embeddings share: fitting and applying two layers."""
+    """Base of both embeddings: fit and apply two layers."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "group": [Group, None],
@@ -102,7 +102,7 @@ class _OrbitEmbedding(OrbitTransformer):
         Raises
         ------
         InputError
-            If samples have another shape than those fitted.
+            If samples differ in shape from the training samples.
         """
         features = self._first_layer(self._validated(X))
         if self.second_layer_ is not None:
@@ -184,7 +184,7 @@ class OrbitFourier(_OrbitEmbedding):
     device : str, default="cpu"
         Torch device that computes the first layer.
     memory_limit : int, default=2**30
-        Bytes of blocks held at a time, beside samples, templates and features.
+        Bytes of blocks held at a time. Samples, templates and features are extra.
     random_state : int, RandomState instance or None, default=None
         Seed of frequencies, transformations and second layer.
 
@@ -207,9 +207,9 @@ class OrbitFourier(_OrbitEmbedding):
     -----
     With s frequencies w_j and r transformations g_k,
     ``psi(x)_j = 1 / (r sqrt(s)) sum_k exp(-i <w_j, g_k x>)``, as its real part, then its imaginary
-    part without the sign. Since ``<w, g x> = <g* w, x>`` with the adjoint g*, whichever are fewer,
-    frequencies or samples, are transformed, for any law on the group; samples, if there is no
-    adjoint.
+    part without the sign. Since ``<w, g x> = <g* w, x>`` with the adjoint g*, the fewer are
+    transformed, frequencies or samples, for any law on the group. Without an adjoint it is the
+    samples.
 
     Inner products estimate ``k_G(x, z) = E k(g x, g' z)``, with g and g' over all transformations
     listed; where r are drawn, their expectation is ``(1 - 1/r) k_G(x, z) + 1/r E k(g x, g z)``.
@@ -300,8 +300,8 @@ class OrbitNystroem(_OrbitEmbedding):
     Parameters
     ----------
     kernel : Kernel or None, default=None
-        Any kernel of the values of a sample in one row, or of samples as they are: a `MapKernel`, a
-        best or average fit, or either one `Normalized`. None is a Gaussian with the
+        Any kernel of rows of values; or of samples with their shape: a `MapKernel`, a best or average
+        fit, or either one `Normalized`. None is a Gaussian with the
         median heuristic.
     group : Group or None, default=None
         The transformations; None is `Identity`.
@@ -314,13 +314,12 @@ class OrbitNystroem(_OrbitEmbedding):
         How landmarks are chosen among the samples: uniformly, far apart (the seeds of k-means++),
         or with the probability of their ridge leverage scores.
     landmarks_from : {"data", "orbit"}, default="data"
-        Whether they stay as they are, or each undergoes one of the transformations, as what they
-        are compared with does.
+        Landmarks as chosen, or each moved by one of the transformations, as the samples are.
     second_layer : int, RandomFourierFeatures or None, default=None
         Random Fourier features of the first layer's: how many, for a Gaussian kernel with the
         median heuristic, or the transformer itself, seeded by `random_state` if it has none.
     memory_limit : int, default=2**30
-        Bytes of blocks held at a time, beside samples, landmarks and features.
+        Bytes of blocks held at a time. Samples, landmarks and features are extra.
     random_state : int, RandomState instance or None, default=None
         Seed of landmarks, transformations and second layer.
 
@@ -341,8 +340,8 @@ class OrbitNystroem(_OrbitEmbedding):
     -----
     With landmarks Z and r transformations g_k, ``psi(x) = 1/r L sum_k k(Z, g_k x)``, where
     ``K_ZZ^+ = L' L``. Where k(g x, z) = k(x, g* z) exactly, with the adjoint g* (a `Polynomial`
-    kernel; a `Gaussian` or `Laplacian` one if the group is unitary), whichever are fewer, landmarks
-    or samples, are transformed; else samples.
+    kernel; a `Gaussian` or `Laplacian` one if the group is unitary), the fewer are transformed, landmarks
+    or samples; else samples.
 
     Inner products are those of `OrbitFourier`, k_G(x, z) = E k(g x, g' z), as far as the landmarks
     span the orbits. All is computed in float64 and rounded at the end: in float32 a smooth kernel
@@ -447,7 +446,7 @@ class OrbitNystroem(_OrbitEmbedding):
 
 
 def _median_gaussian(rows: FloatArray, option: str, what: str, cure: str) -> Gaussian:
-    """Gaussian of the median heuristic, or words on the option that asked for it."""
+    """Gaussian of the median heuristic; an error names the option that asked for it."""
     try:
         return Gaussian(median_gamma(rows))
     except InputError as error:

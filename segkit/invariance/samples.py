@@ -1,4 +1,4 @@
-"""What kernels and estimators check of samples, (n, *shape), and of the values they make of them."""
+"""Checks of samples (n, *shape) and of kernel values, for kernels and estimators."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ def validate_samples(estimator: Any, X: ArrayLike) -> FloatArray:
     Raises
     ------
     InputError
-        If samples have another shape than those fitted.
+        If samples differ in shape from the training samples.
     """
     check_is_fitted(estimator)
     shape = np.asarray(X).shape[1:]
-    # of rows that are too long or short scikit-learn has its own words
+    # scikit-learn itself refuses rows of another length
     if shape != estimator.shape_in_ and max(len(shape), len(estimator.shape_in_)) > 1:
         raise InputError(
             f"samples of shape {shape}: {type(estimator).__name__} was fitted on {estimator.shape_in_}; "

@@ -43,7 +43,7 @@ class Translation(Group):
     max_shift : int, (int, int) or None, default=None
         Largest shift down or up and right or left, in pixels; None is every circular shift.
     mode : {"circular", "zero"}, default="circular"
-        What leaves at one edge enters at the other, or is lost and zeros enter.
+        Pixels that leave at one edge enter at the other, or are lost and zeros enter.
     stride : int, default=1
         Shifts are multiples of this many pixels.
 
@@ -345,7 +345,7 @@ class _Interpolated(Group):
 
     def _matrix(self, element: Element, shape: Shape, dtype: Any) -> Any:
         pull = np.linalg.inv(self.plane_map(element))
-        matrix = interpolation_matrix(np.asarray(pull), shape) * self.amplitude(element)
+        matrix = _interpolation_matrix(np.asarray(pull), shape) * self.amplitude(element)
         return matrix.astype(np.result_type(dtype, np.float32))
 
 
@@ -597,7 +597,7 @@ class Affine(_Interpolated):
         return np.asarray(element)
 
 
-def interpolation_matrix(pull: Matrix, shape: Shape) -> Any:
+def _interpolation_matrix(pull: Matrix, shape: Shape) -> Any:
     """Sparse matrix that resamples a flattened image bilinearly.
 
     Parameters
@@ -615,7 +615,7 @@ def interpolation_matrix(pull: Matrix, shape: Shape) -> Any:
     height, width = shape[:2]
     centre = np.array([(height - 1) / 2, (width - 1) / 2])
     grid = np.indices((height, width)).reshape(2, -1)
-    # Rounding keeps positions that are a pixel from being taken for a hair beside it.
+    # Rounding keeps positions on a pixel exact.
     rows, cols = (pull[:2, :2] @ (grid - centre[:, None]) + (centre + pull[:2, 2])[:, None]).round(9)
     top, left = np.floor(rows), np.floor(cols)
     outputs = np.arange(height * width)

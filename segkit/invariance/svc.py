@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.base import _fit_context
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import SVC
 from sklearn.utils import gen_batches
@@ -16,13 +16,14 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from segkit.classifier.margin import MarginClassifier
 from segkit.errors import InputError
 from segkit.invariance.bestfit import BestFitKernel, as_arguments
 from segkit.invariance.samples import validate_samples
 from segkit.kernels.base import Kernel
 
 
-class InvariantSVC(ClassifierMixin, BaseEstimator):
+class InvariantSVC(MarginClassifier):
     """Support vector classifier with a kernel of whole samples: images, signals or rows.
 
     Parameters
@@ -39,6 +40,8 @@ class InvariantSVC(ClassifierMixin, BaseEstimator):
         huge values, it may never converge.
     memory_limit : int, default=2**30
         Bytes of kernel values held at a time in prediction.
+    probability : bool, default=False
+        Whether `fit` also learns probabilities, from decisions on samples held out in five folds.
 
     Attributes
     ----------
@@ -50,6 +53,8 @@ class InvariantSVC(ClassifierMixin, BaseEstimator):
         The training samples that prediction needs.
     n_iter_ : int
         Most steps that one of the solvers took.
+    platt_ : PlattScaling
+        From decisions to probabilities, if `probability` is set.
     shape_in_ : tuple of int
         Shape of one sample.
     n_features_in_ : int
@@ -76,6 +81,27 @@ class InvariantSVC(ClassifierMixin, BaseEstimator):
     >>> svc = InvariantSVC(BestFitKernel(group=Translation())).fit([bar, dots], ["bar", "dots"])
     >>> svc.predict(np.roll([bar, dots], (1, 2), axis=(1, 2)))
     array(['bar', 'dots'], dtype='<U4')
+
+    Regions of an image, each as the square about its centre. How they are turned does not matter:
+
+    >>> from scipy import ndimage
+    >>> from segkit.invariance import Dihedral
+    >>> bar, corner = np.zeros((2, 7, 7))
+    >>> bar[3, 2:5] = corner[2:4, 3] = corner[3, 4] = 1
+    >>> image = np.hstack([np.rot90(shape, turns) for turns in range(4) for shape in (bar, corner)])
+    >>> regions, n_regions = ndimage.label(image, np.ones((3, 3)))
+    >>> centres = ndimage.center_of_mass(image, regions, range(1, n_regions + 1))
+    >>> centres = sorted(np.round(centres).astype(int).tolist(), key=lambda centre: centre[1])
+    >>> squares = np.stack([image[row - 3 : row + 4, col - 3 : col + 4] for row, col in centres])
+    >>> svc = InvariantSVC(BestFitKernel(group=Dihedral()), probability=True)
+    >>> svc = svc.fit(squares[:4], ["bar", "corner", "bar", "corner"])
+    >>> svc.predict(squares[4:])
+    array(['bar', 'corner', 'bar', 'corner'], dtype='<U6')
+    >>> svc.predict_proba(squares[4:]).round(2)
+    array([[0.9, 0.1],
+           [0.1, 0.9],
+           [0.9, 0.1],
+           [0.1, 0.9]])
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -84,6 +110,7 @@ class InvariantSVC(ClassifierMixin, BaseEstimator):
         "decision": [StrOptions({"ovo", "ovr"})],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "memory_limit": [Interval(Integral, 1, None, closed="left")],
+        "probability": ["boolean"],
     }
 
     def __init__(
@@ -93,12 +120,15 @@ class InvariantSVC(ClassifierMixin, BaseEstimator):
         decision: Literal["ovo", "ovr"] = "ovo",
         max_iter: int = 100_000,
         memory_limit: int = 2**30,
+        *,
+        probability: bool = False,
     ) -> None:
         self.kernel = kernel
         self.C = C
         self.decision = decision
         self.max_iter = max_iter
         self.memory_limit = memory_limit
+        self.probability = probability
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -119,22 +149,28 @@ class InvariantSVC(ClassifierMixin, BaseEstimator):
         Raises
         ------
         InputError
-            If there is one class only.
+            If there is one class only; with ``probability=True`` also if a class has one sample.
         """
         samples, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], allow_nd=True)
         check_classification_targets(labels)
         self.classes_ = np.unique(labels)
         if len(self.classes_) < 2:
             raise InputError(f"y holds the one class {self.classes_[0]}: give samples of 2 classes or more")
-        machine = SVC(kernel="precomputed", C=self.C, max_iter=self.max_iter)
-        self._machine = machine if self.decision == "ovo" else OneVsRestClassifier(machine)
-        self._machine.fit(self._kernel(as_arguments(self._kernel, samples)), labels)
+        gram = self._kernel(as_arguments(self._kernel, samples))
+        self._machine = self._new_machine().fit(gram, labels)
         machines = [self._machine] if self.decision == "ovo" else self._machine.estimators_
         self.n_iter_ = max(np.max(machine.n_iter_) for machine in machines)
         self.support_ = np.unique(np.concatenate([machine.support_ for machine in machines]))
         self.support_vectors_ = samples[self.support_]
         self.shape_in_ = samples.shape[1:]
         self._n_fitted = len(samples)
+
+        def decide(train: NDArray[np.intp], test: NDArray[np.intp]) -> NDArray[np.float64]:
+            machine = self._new_machine().fit(gram[np.ix_(train, train)], labels[train])
+            decisions: NDArray[np.float64] = machine.decision_function(gram[np.ix_(test, train)])
+            return decisions
+
+        self._fit_probabilities(labels, decide)
         return self
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -143,7 +179,7 @@ class InvariantSVC(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, *shape)
-            Samples of the shape of those fitted.
+            Samples of the training samples' shape.
 
         Returns
         -------
@@ -154,17 +190,17 @@ class InvariantSVC(ClassifierMixin, BaseEstimator):
         Raises
         ------
         InputError
-            If samples have another shape than those fitted.
+            If samples differ in shape from the training samples.
         """
         return np.concatenate([self._machine.decision_function(gram) for gram in self._grams(X)])
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Classify samples.
+        """Classify samples, one vote for each pair of classes, or by the largest decision.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, *shape)
-            Samples of the shape of those fitted.
+            Samples of the training samples' shape.
 
         Returns
         -------
@@ -174,9 +210,15 @@ class InvariantSVC(ClassifierMixin, BaseEstimator):
         Raises
         ------
         InputError
-            If samples have another shape than those fitted.
+            If samples differ in shape from the training samples.
         """
+        if self.decision == "ovr":
+            return super().predict(X)
         return np.concatenate([self._machine.predict(gram) for gram in self._grams(X)])
+
+    def _new_machine(self) -> Any:
+        machine = SVC(kernel="precomputed", C=self.C, max_iter=self.max_iter)
+        return machine if self.decision == "ovo" else OneVsRestClassifier(machine)
 
     @property
     def _kernel(self) -> Kernel:

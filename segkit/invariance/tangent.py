@@ -1,8 +1,8 @@
 """Tangent distance: how near two images come when each may move along its own tangent plane.
 
-The images a small shift, turn, stretch or thickening makes of one image form a curved surface. Its
-tangent plane at the image is spanned by a few derivatives; the least distance between two such
-planes is a least-squares problem of a few unknowns for each pair of images.
+Small shifts, turns, stretches or thickenings of one image form a curved surface. Its tangent plane at
+the image is spanned by a few derivatives. The least distance between two such planes is a
+least-squares problem of a few unknowns for each pair of images.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TANGENTS = ("horizontal", "vertical", "rotation", "scaling", "axis", "diagonal",
 RANK_TOLERANCE = 1e-10
 
 
-def tangent_vectors(
+def _tangent_vectors(
     X: ArrayLike, *, sigma: float = 0.9, tangents: Sequence[str] | None = None
 ) -> tuple[Floats, Floats]:
     """Smooth images and differentiate them by small transformations.
@@ -77,8 +77,8 @@ def tangent_vectors(
     Examples
     --------
     >>> import numpy as np
-    >>> from segkit.invariance.tangent import tangent_vectors
-    >>> smoothed, vectors = tangent_vectors(np.eye(8)[None])
+    >>> from segkit.invariance.tangent import _tangent_vectors
+    >>> smoothed, vectors = _tangent_vectors(np.eye(8)[None])
     >>> vectors.shape
     (1, 7, 8, 8)
     """
@@ -106,7 +106,7 @@ def tangent_vectors(
     return smooth(0, 0), np.stack([derivatives[name] for name in names], axis=1)
 
 
-def tangent_distances(
+def _tangent_distances(
     X: ArrayLike,
     Y: ArrayLike | None = None,
     *,
@@ -126,7 +126,7 @@ def tangent_distances(
     sigma : float, default=0.9
         Standard deviation of the Gaussian that smooths the images, in pixels, > 0.
     tangents : sequence of str, default=None
-        Names from `tangent_vectors`; None is all seven.
+        Names from `_tangent_vectors`; None is all seven.
     elasticity : float, default=1e-6
         Price k of moving along a tangent plane, > 0. It keeps the moves bounded where two planes are
         parallel; a large one leaves the Euclidean distance.
@@ -158,11 +158,11 @@ def tangent_distances(
     Examples
     --------
     >>> import numpy as np
-    >>> from segkit.invariance.tangent import tangent_distances
+    >>> from segkit.invariance.tangent import _tangent_distances
     >>> grid = np.arange(16) - 7.5
     >>> blobs = np.exp(-((grid - np.array([[0.0], [0.5]])) ** 2) / 8)
     >>> images = blobs[:, :, None] * blobs[0]  # the second one is shifted by half a pixel
-    >>> bool(tangent_distances(images)[0, 1] < 0.01 * ((images[0] - images[1]) ** 2).sum())
+    >>> bool(_tangent_distances(images)[0, 1] < 0.01 * ((images[0] - images[1]) ** 2).sum())
     True
     """
     _check_positive("elasticity", elasticity)
@@ -188,10 +188,10 @@ class TangentDistanceClassifier(ClassifierMixin, BaseEstimator):
     sigma : float, default=0.9
         Standard deviation of the Gaussian that smooths the images, in pixels, > 0.
     tangents : sequence of str or None, default=None
-        Names from `tangent_vectors`; None is all seven: two shifts, rotation, scaling, two stretches
+        Names from `_tangent_vectors`; None is all seven: two shifts, rotation, scaling, two stretches
         and thickness.
     elasticity : float, default=1e-6
-        Price of moving along a tangent plane, > 0, see `tangent_distances`.
+        Price of moving along a tangent plane, > 0, see `_tangent_distances`.
     two_sided : bool, default=True
         Whether the image to classify moves too, or only the training images.
     n_candidates : int or None, default=None
@@ -199,7 +199,7 @@ class TangentDistanceClassifier(ClassifierMixin, BaseEstimator):
         compares with all.
     memory_limit : int, default=2**30
         Bytes for the pairs that are compared at a time. The training images and their tangents take
-        8 H W (1 + n_tangents) bytes each besides.
+        8 H W (1 + n_tangents) bytes each in addition.
 
     Attributes
     ----------
@@ -346,7 +346,7 @@ class TangentDistanceClassifier(ClassifierMixin, BaseEstimator):
         return votes
 
     def _to_training(self, queries: _Planes) -> Floats:
-        """Squared distances (n_queries, n_training), infinite to those that are no candidates."""
+        """Squared distances (n_queries, n_training), infinite to images that are no candidates."""
         options: dict[str, Any] = {"elasticity": self.elasticity, "two_sided": self.two_sided}
         n_training = len(self._planes.points)
         if self.n_candidates is None or self.n_candidates >= n_training:
@@ -360,7 +360,7 @@ class TangentDistanceClassifier(ClassifierMixin, BaseEstimator):
 
     def _block_length(self) -> int:
         n_training, n_tangents, _ = self._planes.bases.shape
-        # The cosines between two bases, and what the solver makes of them.
+        # The cosines between two bases, and the solver's temporary arrays.
         bytes_per_pair = 8 * (4 * n_tangents**2 + 6 * n_tangents)
         return int(max(1, self.memory_limit // (bytes_per_pair * n_training)))
 
@@ -383,7 +383,7 @@ class _Planes:
 
     @classmethod
     def at(cls, X: ArrayLike, *, sigma: float, tangents: Sequence[str] | None) -> Self:
-        smoothed, vectors = tangent_vectors(X, sigma=sigma, tangents=tangents)
+        smoothed, vectors = _tangent_vectors(X, sigma=sigma, tangents=tangents)
         flat = vectors.reshape(*vectors.shape[:2], -1)
         _, singular, bases = np.linalg.svd(flat, full_matrices=False)
         independent = singular > RANK_TOLERANCE * singular[:, :1]
@@ -395,7 +395,7 @@ class _Planes:
 
 
 def _squared_distances(left: _Planes, right: _Planes, *, elasticity: float, two_sided: bool) -> Floats:
-    """Minimise over the moves of the left images first, then over those of the right ones."""
+    """Minimise over the moves of the left images, then of the right images."""
     stiffness = 1 + elasticity
     distances: Floats = euclidean_distances(left.points, right.points, squared=True)
     # Components of x - y along each basis of y.

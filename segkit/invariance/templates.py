@@ -22,11 +22,11 @@ from segkit.kernels.base import FloatArray, Kernel
 if TYPE_CHECKING:
     import torch
 
-# Templates transformed at once, and pairs evaluated at once: what a cache holds, and enough for
-# the matrix product to run at full speed.
+# Templates transformed at once, and pairs evaluated at once: few enough for the cache, enough for a fast
+# matrix product.
 LARGEST_BLOCK = 1024
 LARGEST_TILE = 2**18
-# Bytes per pair and per value that the evaluation and the transformations need for a moment.
+# Bytes per pair, and copies of each value, that evaluation and transformations need for a moment.
 PAIR_BYTES = 64
 COPIES = 6
 
@@ -98,7 +98,7 @@ def orbit_averages(
     device : str, default="cpu"
         Torch device that computes.
     memory_limit : int, default=2**30
-        Bytes of blocks held at a time, beside the arguments.
+        Bytes of blocks held at a time. The arguments are extra.
 
     Yields
     ------
@@ -133,7 +133,7 @@ def orbit_averages(
 
 
 class OrbitTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """What transformers that average over a group share: its elements, and checks of samples.
+    """Base of transformers that average over a group: its elements, and checks of samples.
 
     Attributes
     ----------

@@ -1,6 +1,6 @@
 """Invariance by more samples: transformed support vectors in training, or transformed queries.
 
-What best-fit kernels are measured against. Both classifiers keep a plain kernel and pay for the
+Baselines for best-fit kernels. Both classifiers keep a plain kernel and pay for the
 transformations elsewhere: `VirtualSVC` once, in a larger training set, `JitteredQuerySVC` at each
 prediction.
 """
@@ -28,7 +28,7 @@ from segkit.kernels.base import FloatArray, Kernel
 
 
 class _TransformingSVC(ClassifierMixin, BaseEstimator):
-    """What both classifiers share: parameters, checks and the machine with the plain kernel."""
+    """Base of both classifiers: parameters, checks and the machine with the plain kernel."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Kernel, None],
@@ -88,7 +88,7 @@ class _TransformingSVC(ClassifierMixin, BaseEstimator):
 
     @abstractmethod
     def _improve(self, plain: InvariantSVC, support_labels: NDArray[Any]) -> InvariantSVC:
-        """Make the machine that predicts of the one trained on the samples as they are."""
+        """Make the machine for prediction from the machine trained on the samples alone."""
 
     @property
     def _group(self) -> Group:
@@ -127,9 +127,8 @@ class VirtualSVC(_TransformingSVC):
 
     Notes
     -----
-    A first classifier finds the support vectors; they, and whatever the transformations make of
-    them that differs, are the training set of the second. It grows with the number of
-    transformations, its Gram matrix with the square.
+    A first classifier finds the support vectors. They and their transforms are the training set of
+    the second. This set grows with the number of transformations, its Gram matrix with the square.
 
     References
     ----------
@@ -150,7 +149,9 @@ class VirtualSVC(_TransformingSVC):
     """
 
     def _improve(self, plain: InvariantSVC, support_labels: NDArray[Any]) -> InvariantSVC:
-        samples, labels = virtual_samples(self._group, self.elements_, plain.support_vectors_, support_labels)
+        samples, labels = _virtual_samples(
+            self._group, self.elements_, plain.support_vectors_, support_labels
+        )
         retrained: InvariantSVC = clone(plain).fit(samples, labels)
         return retrained
 
@@ -160,7 +161,7 @@ class VirtualSVC(_TransformingSVC):
         Parameters
         ----------
         X : array-like of shape (n_samples, *shape)
-            Samples of the shape of those fitted.
+            Samples of the training samples' shape.
 
         Returns
         -------
@@ -171,7 +172,7 @@ class VirtualSVC(_TransformingSVC):
         Raises
         ------
         InputError
-            If samples have another shape than those fitted.
+            If samples differ in shape from the training samples.
         """
         samples = validate_samples(self, X)
         return self.svc_.decision_function(samples)
@@ -182,7 +183,7 @@ class VirtualSVC(_TransformingSVC):
         Parameters
         ----------
         X : array-like of shape (n_samples, *shape)
-            Samples of the shape of those fitted.
+            Samples of the training samples' shape.
 
         Returns
         -------
@@ -192,7 +193,7 @@ class VirtualSVC(_TransformingSVC):
         Raises
         ------
         InputError
-            If samples have another shape than those fitted.
+            If samples differ in shape from the training samples.
         """
         samples = validate_samples(self, X)
         return self.svc_.predict(samples)
@@ -222,7 +223,7 @@ class JitteredQuerySVC(_TransformingSVC):
     elements_ : sequence
         The transformations.
     svc_ : InvariantSVC
-        The classifier, trained on the samples as they are.
+        The classifier, trained on the samples alone.
     shape_in_ : tuple of int
         Shape of one sample.
     n_features_in_ : int
@@ -258,7 +259,7 @@ class JitteredQuerySVC(_TransformingSVC):
         Parameters
         ----------
         X : array-like of shape (n_samples, *shape)
-            Samples of the shape of those fitted.
+            Samples of the training samples' shape.
 
         Returns
         -------
@@ -268,7 +269,7 @@ class JitteredQuerySVC(_TransformingSVC):
         Raises
         ------
         InputError
-            If samples have another shape than those fitted.
+            If samples differ in shape from the training samples.
         """
         samples = validate_samples(self, X)
         scores = (
@@ -282,7 +283,7 @@ class JitteredQuerySVC(_TransformingSVC):
         Parameters
         ----------
         X : array-like of shape (n_samples, *shape)
-            Samples of the shape of those fitted.
+            Samples of the training samples' shape.
 
         Returns
         -------
@@ -292,7 +293,7 @@ class JitteredQuerySVC(_TransformingSVC):
         Raises
         ------
         InputError
-            If samples have another shape than those fitted.
+            If samples differ in shape from the training samples.
         """
         scores = self.decision_function(X)
         best = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.intp)
@@ -300,7 +301,7 @@ class JitteredQuerySVC(_TransformingSVC):
         return labels
 
 
-def virtual_samples(
+def _virtual_samples(
     group: Group, elements: Sequence[Element], X: FloatArray, y: NDArray[Any]
 ) -> tuple[FloatArray, NDArray[Any]]:
     """Add transforms of labelled samples to them.
@@ -319,7 +320,7 @@ def virtual_samples(
     Returns
     -------
     samples : ndarray of shape (n_virtual, *shape)
-        The samples, then their transforms element by element without those that equal their sample.
+        The samples, then their transforms, element by element. Transforms equal to their sample are left out.
     labels : ndarray of shape (n_virtual,)
         Labels of all of them.
     """

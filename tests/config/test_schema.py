@@ -17,6 +17,7 @@ from segkit.features import (
     StackedBank,
     bank_to_dict,
 )
+from segkit.features.registry import group_of
 from segkit.kernels import LinearGaussianMixture, MixtureRFF
 from segkit.segmentation.segmenter import Segmenter, default_bank
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
@@ -84,7 +85,7 @@ def test_an_orbit_averages_any_bank(name, kind, orbit):
     bank = Config.load(None, options).build().bank
     assert type(bank) is OrbitAveraged
     assert type(bank.bank) is kind
-    assert (bank.orbit, bank.embedding) == (orbit, "moments")
+    assert (bank.group, bank.embedding) == (group_of(orbit), "moments")
 
 
 @pytest.mark.parametrize("options", [[], ["bank={}"], ["bank.orbit=d4"]])
@@ -102,7 +103,7 @@ def test_options_of_scattering_without_a_name_are_of_scattering_alone():
 
 def test_the_orbit_bank_has_options_of_its_own():
     bank = Config.load(None, ["bank.name=orbit", "bank.patch_sizes=[5]", "seed=7"]).build().bank
-    assert bank.get_params() == OrbitBank((5,), random_state=7).get_params()
+    assert bank_to_dict(bank) == bank_to_dict(OrbitBank((5,), random_state=7))
     with pytest.raises(
         ConfigError, match=r"bank.tile is no option of bank.name=orbit, but of the scattering"
     ):

@@ -15,8 +15,8 @@ from segkit import (
     OrbitBank,
     ScatteringBank,
     Segmenter,
-    cli,
 )
+from segkit.cli import commands
 from segkit.errors import ConfigError, InputError
 from segkit.features import (
     Channel,
@@ -29,7 +29,9 @@ from segkit.features import (
     bank_to_dict,
 )
 from segkit.features.base import as_image
+from segkit.features.registry import group_of
 from segkit.images import read_mask, write_image, write_mask
+from segkit.invariance import Composition, Permutation, Reflection, Rotation, Scaling, Translation
 
 SCATTERING = ScatteringBank(J=(1, 2), L=2, tile=16)
 CONVNET = ConvNetBank("squeezenet1_0", weights="random", layers=["1", "3_squeeze_activation"])
@@ -143,7 +145,7 @@ def test_turned_images_are_mirrored_at_their_edges(orbit, monkeypatch):
             return super().maps(image, channels)
 
     image = texture((9, 12), seed=1)
-    OrbitAveraged(Seeing(), orbit=orbit).maps(image)
+    OrbitAveraged(Seeing(), group=group_of(orbit)).maps(image)
     assert len(seen) == orbit
     for number, turned in enumerate(seen):
         angle = 2 * np.pi * number / orbit
@@ -158,7 +160,7 @@ def test_turned_images_are_mirrored_at_their_edges(orbit, monkeypatch):
 @pytest.mark.parametrize("angles", [1, 4])
 def test_one_and_four_angles_are_the_bank_itself_and_the_quarter_turns(angles):
     turns = [(turns, False) for turns in range(angles)]
-    for stack in OrbitAveraged(SCATTERING, orbit=angles).maps(IMAGE):
+    for stack in OrbitAveraged(SCATTERING, group=Rotation(angles)).maps(IMAGE):
         naive = averaged_naively(turns, stack)[:, stack.indices]
         np.testing.assert_allclose(stack.values, naive.mean(axis=0), atol=1e-6)
 
@@ -175,7 +177,7 @@ def test_turning_by_any_angle_turns_the_maps():
     bank = ModuleBank((Module(n_scales=1, n_angles=2),))
 
     def error(orbit):
-        averaged = OrbitAveraged(bank, orbit=orbit)
+        averaged = OrbitAveraged(bank, group=group_of(orbit))
         wanted = np.arange(1, len(averaged.channels(1)))
         maps = averaged.dense(image, wanted)
         expected = np.stack([turn(channel) for channel in maps])[:, inside]
@@ -191,7 +193,7 @@ def test_turning_by_any_angle_turns_the_maps():
 def test_a_turned_ramp_is_found_where_it_was(angle, row, col):
     """A linear function is reproduced by bilinear interpolation, so averaging must give it back."""
     ramp = (np.arange(26)[:, None] / 50 + np.arange(33) / 100).astype(np.float32)
-    bank = OrbitAveraged(ScatteringBank(J=1, L=1, tile=16), orbit=angle)
+    bank = OrbitAveraged(ScatteringBank(J=1, L=1, tile=16), group=Rotation(angle))
     rows, cols = np.array([min(max(row, 9), 16)]), np.array([min(max(col, 9), 23)])
     found = bank.sample(ramp, rows, cols, np.array([0]))
     assert found[0, 0] == pytest.approx(rows[0] / 50 + cols[0] / 100, abs=1e-5)
@@ -199,7 +201,7 @@ def test_a_turned_ramp_is_found_where_it_was(angle, row, col):
 
 @pytest.mark.parametrize("orbit", ["d4", 3])
 def test_wanted_channels_and_sampled_pixels_equal_parts_of_all(orbit, monkeypatch):
-    bank = OrbitAveraged(SCATTERING, orbit=orbit, embedding="moments")
+    bank = OrbitAveraged(SCATTERING, group=group_of(orbit), embedding="moments")
     everything = bank.dense(IMAGE)
     assert everything.dtype == np.float32
     assert len(everything) == len(bank.channels(3)) == 2 * len(SCATTERING.channels(3))
@@ -221,14 +223,14 @@ def test_channels_are_the_banks_or_their_moments():
 def test_halo_alignment_and_weights_are_the_banks():
     averaged = OrbitAveraged(CONVNET, embedding="moments")
     assert (averaged.halo, averaged.alignment) == (CONVNET.halo + CONVNET.alignment, CONVNET.alignment)
-    assert OrbitAveraged(CONVNET, orbit=8).halo >= np.sqrt(2) * CONVNET.halo
+    assert OrbitAveraged(CONVNET, group=Rotation(8)).halo >= np.sqrt(2) * CONVNET.halo
     last = len(averaged.channels(3)) - 1
     weights = averaged.weights_used(np.array([0, last]), 3)
     np.testing.assert_equal(weights, CONVNET.weights_used(np.array([0, last // 2]), 3))
     other = OrbitAveraged(clone(CONVNET).set_params(random_state=1))
     other.use_weights(weights)
     np.testing.assert_array_equal(other.dense(IMAGE, np.array([2])), averaged.dense(IMAGE, np.array([2])))
-    learning = OrbitAveraged(OrbitBank((5,), n_templates=2, templates="patches"), orbit=2)
+    learning = OrbitAveraged(OrbitBank((5,), n_templates=2, templates="patches"), group=Rotation(2))
     assert learning.learns_weights
     assert not averaged.learns_weights
     assert list(learning.fit([IMAGE]).weights_used(np.array([0]), 3)) == ["templates.5"]
@@ -260,7 +262,7 @@ class Window(FilterBank):
 
 @pytest.mark.parametrize(("orbit", "reach"), [("d4", 0), ("d4", 3), (8, 0), (8, 1), (8, 3), (24, 2)])
 def test_features_depend_on_pixels_up_to_the_halo(orbit, reach):
-    bank = OrbitAveraged(Window(reach), orbit=orbit)
+    bank = OrbitAveraged(Window(reach), group=group_of(orbit))
     farthest = 0
     for pixel in [(20, 20), (20, 21), (18, 22)]:
         image = np.zeros((41, 44), dtype=np.float32)
@@ -273,7 +275,7 @@ def test_features_depend_on_pixels_up_to_the_halo(orbit, reach):
 @pytest.mark.parametrize("orbit", ["d4", 8])
 @pytest.mark.parametrize("stride", [2, 4, 8])
 def test_features_of_coarse_maps_depend_on_pixels_within_the_halo(orbit, stride):
-    bank = OrbitAveraged(Window(1, stride), orbit=orbit)
+    bank = OrbitAveraged(Window(1, stride), group=group_of(orbit))
     farthest = 0
     for pixel in np.ndindex(stride, stride):
         image = np.zeros((61, 64), dtype=np.float32)
@@ -293,7 +295,7 @@ def test_a_tile_with_its_halo_equals_the_whole_under_the_symmetries():
 
 @pytest.mark.parametrize("orbit", ["d4", 6])
 def test_descriptions_bring_the_bank_back(orbit):
-    bank = OrbitAveraged(SCATTERING, orbit=orbit, embedding="moments")
+    bank = OrbitAveraged(SCATTERING, group=group_of(orbit), embedding="moments")
     description = bank_to_dict(bank)
     assert description == bank_to_dict(SCATTERING) | {"orbit": orbit, "orbit_embedding": "moments"}
     restored = bank_from_dict(description)
@@ -301,13 +303,94 @@ def test_descriptions_bring_the_bank_back(orbit):
     assert type(restored) is OrbitAveraged
 
 
+def test_its_own_bank_stays_as_it_is():
+    """A fit or a loaded model leaves the argument of the constructor alone."""
+    bank = OrbitBank((5,), n_templates=2, templates="patches", group=Rotation(2))
+    averaged = OrbitAveraged(bank, group=Rotation(2)).fit([IMAGE])
+    assert averaged.bank is bank
+    assert not hasattr(bank, "templates_")
+    other = texture((26, 33, 3), seed=5)
+    again = OrbitAveraged(bank, group=Rotation(2)).fit([other])
+    assert not np.array_equal(again.bank_.templates_[5], averaged.bank_.templates_[5])
+    restored = clone(averaged)
+    restored.use_weights(averaged.weights_used(np.array([0]), 3))
+    assert not hasattr(bank, "templates_")
+    assert not hasattr(restored.bank, "templates_")
+    np.testing.assert_array_equal(restored.dense(IMAGE), averaged.dense(IMAGE))
+
+
+def test_fitting_again_learns_anew():
+    averaged = OrbitAveraged(OrbitBank((5,), n_templates=2, templates="patches"), group=Rotation(2))
+    first = averaged.fit([IMAGE]).bank_
+    assert averaged.fit([IMAGE[:20]]).bank_ is not first
+
+
+@pytest.mark.parametrize("embedding", ["mean", "moments"])
+@pytest.mark.parametrize(
+    "inner", [SCATTERING, OrbitBank((5,), n_templates=2, stride=2)], ids=["scattering", "orbit"]
+)
+def test_strides_are_those_of_the_maps(inner, embedding):
+    bank = OrbitAveraged(inner, embedding=embedding)
+    expected = np.tile(inner.strides(3), 2 if embedding == "moments" else 1)
+    np.testing.assert_array_equal(bank.strides(3), expected)
+    if isinstance(inner, OrbitBank):
+        assert all((bank.strides(3)[stack.indices] == stack.stride).all() for stack in bank.maps(IMAGE))
+
+
+def test_symmetries_of_the_square_may_be_composed():
+    composed = OrbitAveraged(SCATTERING, group=Composition((Reflection(), Rotation(4))))
+    np.testing.assert_array_equal(composed.dense(IMAGE), OrbitAveraged(SCATTERING).dense(IMAGE))
+    assert composed.label == OrbitAveraged(SCATTERING).label
+    eight = OrbitAveraged(SCATTERING, group=Composition((Reflection(), Rotation(3))))
+    mirrored = eight.dense(np.ascontiguousarray(IMAGE[:, ::-1]))
+    np.testing.assert_allclose(mirrored, eight.dense(IMAGE)[:, :, ::-1], atol=1e-5)
+
+
+def test_groups_without_a_name_cannot_be_stored():
+    bank = OrbitAveraged(SCATTERING, group=Rotation((0.0, 10.0)))
+    with pytest.raises(ConfigError) as caught:
+        bank_to_dict(bank)
+    assert str(caught.value) == (
+        "group Rotation(angles=(0.0, 10.0), law=None, order=1): only Dihedral() and Rotation(n) can be stored"
+    )
+
+
+@pytest.mark.parametrize("orbit", ["d8", 0, 2.5, True])
+def test_orbits_that_name_no_group(orbit):
+    with pytest.raises(ConfigError) as caught:
+        bank_from_dict(bank_to_dict(SCATTERING) | {"orbit": orbit, "orbit_embedding": "mean"})
+    assert str(caught.value) == f"orbit {orbit!r}: choose d4 or a number of angles, 1 or more"
+
+
+def test_the_former_option_is_refused():
+    with pytest.raises(ConfigError) as caught:
+        OrbitAveraged(SCATTERING, orbit=8)
+    assert str(caught.value) == (
+        "OrbitAveraged(orbit=8): orbit is no option any more, give group, such as Dihedral() or Rotation(16)"
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"orbit": "d8"}, "orbit 'd8': choose d4 or a number of angles, 1 or more"),
-        ({"orbit": 0}, "orbit 0: choose d4 or a number of angles, 1 or more"),
-        ({"orbit": 2.5}, "orbit 2.5: choose d4 or a number of angles, 1 or more"),
-        ({"orbit": True}, "orbit True: choose d4 or a number of angles, 1 or more"),
+        (
+            {"group": "d4"},
+            "group 'd4': give turns and reflections of segkit.invariance, such as Dihedral() or Rotation(16)",
+        ),
+        (
+            {"group": Scaling((0.9, 1.1))},
+            "group Scaling(factors=(0.9, 1.1), law=None, unitary=True): images are averaged over turns and reflections, "
+            "leave Scaling out",
+        ),
+        (
+            {"group": Permutation()},
+            "Permutation() does not move the points of an image: give turns, reflections or scalings, such as Rotation(16)",
+        ),
+        (
+            {"group": Translation(1)},
+            "Translation(max_shift=1, mode='circular', stride=1) does more than turn, reflect and enlarge about the centre: "
+            "give such a group, as Rotation(16), Dihedral() or Composition((Rotation(16), Scaling((0.9, 1, 1.1))))",
+        ),
         (
             {"bank": OrbitAveraged(SCATTERING)},
             "bank OrbitAveraged: give a filter bank, not averaged already, such as ScatteringBank()",
@@ -383,7 +466,7 @@ def test_command_line_trains_and_predicts(tmp_path, monkeypatch, bank):
         monkeypatch.setattr(sys, "argv", ["segkit", *map(str, arguments)])
         monkeypatch.setattr("warnings.showwarning", None)
         with pytest.raises(SystemExit) as stopped:
-            cli.main()
+            commands.main()
         assert stopped.value.code == 0
 
     run("train", tmp_path / "images", tmp_path / "masks", "-o", tmp_path / "m.segkit", *options)

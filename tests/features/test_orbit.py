@@ -12,6 +12,26 @@ from segkit import ConditionalCovarianceSelector, MixtureRFF, OrbitBank, Segment
 from segkit.errors import ConfigError, InputError
 from segkit.features import bank_from_dict, bank_to_dict
 from segkit.features.patches import Disc, whiten
+from segkit.invariance import (
+    Affine,
+    Composition,
+    Dihedral,
+    FourierEmbedding,
+    GroupCDF,
+    Identity,
+    NystroemEmbedding,
+    OrbitFourier,
+    OrbitNystroem,
+    PolarRotation,
+    Reflection,
+    Rotation,
+    Scaling,
+    StepEmbedding,
+    Translation,
+)
+from segkit.invariance.plane import similarities
+from segkit.kernels import Gaussian, Laplacian
+from segkit.kernels.nystrom import NystroemMap
 
 EMBEDDINGS = [
     {},
@@ -20,11 +40,13 @@ EMBEDDINGS = [
     {"templates": "whitened", "reflections": True},
     {"templates": "patches", "nonlinearity": "nystroem", "scales": (0.8, 1.0)},
 ]
+GAUSSIAN = Gaussian(0.8)
 
 
 def small(**options):
-    """A bank of few templates, small patches and few angles."""
-    return OrbitBank(**{"patch_sizes": (5, 9), "n_templates": 3, "n_angles": 8} | options)
+    """A bank of few templates, small patches and few angles, with the options of a configuration."""
+    defaults = {"kind": "orbit", "patch_sizes": (5, 9), "n_templates": 3, "n_angles": 8}
+    return bank_from_dict(defaults | options)
 
 
 def noise(shape, seed=0, sigma=1.5):
@@ -44,14 +66,15 @@ def orbit_channels(bank, n_image_channels):
 
 def naive_projections(bank, image, row, col, size, templates):
     """For each turn, projections on the templates of the patch at a pixel, read at turned positions, and it."""
+    options = bank_to_dict(bank)
     smooth = ndimage.gaussian_filter(image, (bank.smoothing, bank.smoothing, 0))
     grid = [np.array(p) for p in itertools.product(range(-9, 10), repeat=2)]
     projections = []
     for scale, mirror, turn in itertools.product(
-        bank.scales, (1, -1) if bank.reflections else (1,), range(bank.n_angles)
+        options["scales"], (1, -1) if options["reflections"] else (1,), range(options["n_angles"])
     ):
         radius = scale * (size + 1) / 2
-        angle = 2 * np.pi * turn / bank.n_angles
+        angle = 2 * np.pi * turn / options["n_angles"]
         matrix = np.array([[np.cos(angle), -mirror * np.sin(angle)], [np.sin(angle), mirror * np.cos(angle)]])
         pixels = [y for y in grid if np.hypot(*y) < radius]
         weight = np.array([1 - y @ y / radius**2 for y in pixels])
@@ -77,11 +100,11 @@ def test_features_equal_a_naive_loop(options):
     templates = bank._templates(2)[5].astype(float)
     ours = bank.sample(IMAGE, np.array([17]), np.array([20]), orbit_channels(bank, 2))[0]
     projections = naive_projections(bank, IMAGE, 17, 20, 5, templates)
-    if bank.nonlinearity == "fourier":
+    if isinstance(bank.embedding, FourierEmbedding):
         angles = [np.sqrt(2 * 1.5) * projection for projection, _ in projections]
         expected = np.mean([np.stack([np.cos(a), np.sin(a)], axis=1).ravel() for a in angles], axis=0)
-    elif bank.nonlinearity == "step":
-        steps = [np.less_equal.outer(projection, bank.thresholds) for projection, _ in projections]
+    elif isinstance(bank.embedding, StepEmbedding):
+        steps = [np.less_equal.outer(projection, bank.embedding.thresholds) for projection, _ in projections]
         expected = np.mean(steps, axis=0).ravel()
     else:
         flat = templates.reshape(3, -1)
@@ -90,6 +113,104 @@ def test_features_equal_a_naive_loop(options):
         eigenvalues, vectors = np.linalg.eigh(gram)
         expected = vectors @ (vectors.T @ np.mean(values, axis=0) / np.sqrt(eigenvalues))
     np.testing.assert_allclose(ours, expected, atol=2e-5)
+
+
+class WholePatches:
+    """Patches of one size about some pixels of the bank, as whole samples (n, size, size, C), and the templates.
+
+    Samples are normalised as the bank's patches and read through the same Gaussian, without a turn.
+    """
+
+    def __init__(self, bank, rows, cols, size=9):
+        self.bank, self.disc = bank, Disc.of(size)
+        at = rows + bank._margin, cols + bank._margin
+        values = self.disc.read(bank._planes(IMAGE), *at, bank.floor).values.reshape(len(rows), 2, -1)
+        [reader] = self.disc.readers(self.disc, similarities(Identity(), (size, size)), bank.smoothing)
+        self.samples = self.in_square(values @ reader.T)
+        self.templates = self.in_square(bank._templates(2)[size])
+
+    def in_square(self, values):
+        side = 2 * self.disc.reach + 1
+        square = np.zeros((len(values), side, side, values.shape[1]))
+        square[:, *(self.disc.offsets + self.disc.reach).T] = values.transpose(0, 2, 1)
+        return square
+
+    def fourier(self):
+        """Features by `OrbitFourier`, without its factor; (n, n_templates, 2)."""
+        embedding = self.bank.embedding
+        whole = OrbitFourier(embedding.kernel, self.bank.group, random_state=0).fit(self.samples)
+        whole.frequencies_ = np.sqrt(2 * embedding.kernel.gamma) * self.templates
+        features = np.sqrt(len(self.templates)) * whole.transform(self.samples)
+        return features.reshape(len(self.samples), 2, -1).transpose(0, 2, 1)
+
+    def steps(self):
+        """Features by `GroupCDF`, without its factor; (n, n_templates, n_thresholds)."""
+        thresholds = self.bank.embedding.thresholds
+        whole = GroupCDF(templates=self.templates, group=self.bank.group, thresholds=thresholds)
+        features = whole.fit_transform(self.samples).reshape(len(self.samples), len(thresholds), -1)
+        gap = np.diff(thresholds).mean()
+        return features.transpose(0, 2, 1) / np.sqrt(gap / len(self.templates))
+
+    def nystroem(self):
+        """Features by `OrbitNystroem` with the templates as landmarks; (n, rank)."""
+        kernel = self.bank.embedding.kernel
+        whole = OrbitNystroem(kernel, self.bank.group, random_state=0).fit(self.samples)
+        whole.map_ = NystroemMap.from_landmarks(kernel, self.templates.reshape(len(self.templates), -1))
+        return whole.transform(self.samples)
+
+
+def bank_of_one_size(embedding, group, **options):
+    bank = OrbitBank((9,), n_templates=6, embedding=embedding, group=group, templates="patches", **options)
+    return bank.fit([IMAGE])
+
+
+LAW_PIXELS = np.array([17, 5, 30, 20]), np.array([22, 8, 12, 40])
+
+
+@pytest.mark.parametrize(
+    "group", [Rotation(4), Dihedral(), Composition((Reflection(), Rotation(2)))], ids=repr
+)
+@pytest.mark.parametrize("kind", ["fourier", "steps", "nystroem"])
+def test_features_are_the_whole_sample_embedding_of_the_patch(kind, group):
+    """The law that joins them: exact where the group moves pixels onto pixels."""
+    embedding = {
+        "fourier": FourierEmbedding(GAUSSIAN),
+        "steps": StepEmbedding((-1.0, -0.25, 0.5)),
+        "nystroem": NystroemEmbedding(GAUSSIAN),
+    }[kind]
+    bank = bank_of_one_size(embedding, group)
+    features = bank.sample(IMAGE, *LAW_PIXELS, orbit_channels(bank, 2)).astype(np.float64)
+    expected = getattr(WholePatches(bank, *LAW_PIXELS), kind)()
+    if kind == "nystroem":
+        # Nystroem features are determined up to a rotation, their inner products entirely.
+        features, expected = features @ features.T, expected @ expected.T
+    np.testing.assert_allclose(features, expected.reshape(features.shape), atol=2e-5)
+    assert np.ptp(features, axis=0).max() > 0.01
+
+
+def test_other_turns_differ_by_the_way_of_reading_between_pixels():
+    """Patches are read by a Gaussian, whole samples bilinearly: sixteen turns nearly agree."""
+    bank = bank_of_one_size(FourierEmbedding(GAUSSIAN), Rotation(16))
+    features = bank.sample(IMAGE, *LAW_PIXELS, orbit_channels(bank, 2))
+    one_turn = bank_of_one_size(FourierEmbedding(GAUSSIAN), Rotation(1))
+    expected = WholePatches(bank, *LAW_PIXELS).fourier().reshape(features.shape)
+    error, change = (
+        np.sqrt(np.mean(np.square(found - expected)))
+        for found in (features, one_turn.sample(IMAGE, *LAW_PIXELS, orbit_channels(bank, 2)))
+    )
+    assert error < 0.1 * change
+
+
+def test_the_group_acts_on_the_templates():
+    """A window of turns is none of their inverses: the templates are turned counterclockwise."""
+    bank = bank_of_one_size(FourierEmbedding(GAUSSIAN), Rotation((0.0, 90.0)))
+    whole = WholePatches(bank, *LAW_PIXELS)
+    features = bank.sample(IMAGE, *LAW_PIXELS, orbit_channels(bank, 2))
+    moved = [Rotation(4).act(angle, whole.templates) for angle in (0.0, 90.0)]
+    projections = np.stack([np.einsum("nijc,tijc->nt", whole.samples, w) for w in moved])
+    angles = np.sqrt(2 * GAUSSIAN.gamma) * projections
+    expected = np.stack([np.cos(angles).mean(axis=0), np.sin(angles).mean(axis=0)], axis=2)
+    np.testing.assert_allclose(features, expected.reshape(features.shape), atol=2e-5)
 
 
 def test_products_of_features_are_kernel_values():
@@ -339,34 +460,36 @@ def test_labels_turn_with_the_image():
         ({"patch_sizes": (9, 9)}, "patch_sizes [9, 9]: give each size once"),
         ({"patch_sizes": (9.0,)}, "patch_sizes [9.0]: give odd numbers"),
         ({"n_templates": 0}, "n_templates 0: give a whole number, 1 or more"),
-        ({"n_angles": 0}, "n_angles 0: give a whole number, 1 or more"),
-        ({"n_angles": 2.5}, "n_angles 2.5: give a whole number, 1 or more"),
-        ({"n_angles": True}, "n_angles True: give a whole number, 1 or more"),
         ({"stride": 0}, "stride 0: give a whole number, 1 or more"),
         ({"random_state": None}, "random_state None: give a whole number, 0 or more, to have the same"),
         ({"random_state": np.random.RandomState(0)}, "give a whole number, 0 or more, to have the same"),
         ({"random_state": -1}, "random_state -1: give a whole number, 0 or more, to have the same"),
-        ({"gamma": 0}, "gamma 0: give a positive number"),
         ({"floor": 0.0}, "floor 0.0: give a positive number"),
         ({"smoothing": 0.3}, "smoothing 0.3: give 0.5 pixels or more, to read turned patches between pixels"),
-        ({"scales": (1, 0)}, "scales [1, 0]: give positive enlargements, such as [0.9, 1, 1.1]"),
         ({"templates": "noise"}, "templates 'noise': choose one of gaussian, patches, whitened"),
-        ({"nonlinearity": "relu"}, "nonlinearity 'relu': choose one of fourier, step, nystroem"),
         (
-            {"nonlinearity": "nystroem"},
-            "nonlinearity 'nystroem' with templates 'gaussian': it compares patches, take templates 'patches'",
+            {"embedding": "fourier"},
+            "embedding 'fourier': give FourierEmbedding(Gaussian(1.0)), StepEmbedding() or NystroemEmbedding",
         ),
         (
-            {"nonlinearity": "step", "thresholds": ()},
-            "thresholds []: steps need at least one, such as [-1, 0, 1]",
+            {"embedding": FourierEmbedding(Laplacian(1.0))},
+            "embedding FourierEmbedding(kernel=Laplacian(gamma=1.0)): give it a Gaussian kernel, such as Gaussian(1.0)",
         ),
         (
-            {"nonlinearity": "step", "thresholds": (0.1, 0.1000001)},
-            "thresholds [0.1, 0.1000001]: give finite numbers that differ in six digits",
+            {"embedding": NystroemEmbedding(GAUSSIAN)},
+            "NystroemEmbedding with templates='gaussian': it compares patches, give templates='patches'",
         ),
         (
-            {"nonlinearity": "step", "thresholds": (0, float("nan"))},
-            "thresholds [0, nan]: give finite numbers that differ in six digits",
+            {"embedding": StepEmbedding((0.1, 0.1000001))},
+            "embedding StepEmbedding(thresholds=(0.1, 0.1000001)): give thresholds that differ in six digits",
+        ),
+        ({"group": 16}, "group 16: give a group of segkit.invariance, such as Rotation(16) or Dihedral()"),
+        ({"group": PolarRotation()}, "PolarRotation() does not move the points of an image: give turns"),
+        ({"group": Rotation()}, "has infinitely many elements: list some of them, as Rotation(24) does"),
+        ({"group": Affine()}, "has infinitely many elements: list some of them, as Rotation(24) does"),
+        (
+            {"group": Translation(1)},
+            "does more than turn, reflect and enlarge about the centre: give such a group",
         ),
     ],
 )
@@ -381,12 +504,98 @@ def test_bad_options(options, message):
         assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("former", "replacement"),
+    [
+        ({"n_angles": 8}, "group, such as Rotation(16)"),
+        ({"reflections": True}, "group, such as Composition((Reflection(), Rotation(16)))"),
+        ({"scales": (1, 1.1)}, "group, such as Composition((Rotation(16), Scaling((0.9, 1, 1.1))))"),
+        ({"nonlinearity": "step"}, "embedding, such as FourierEmbedding(Gaussian(1.0))"),
+        ({"gamma": 2.0}, "embedding, such as FourierEmbedding(Gaussian(1.0))"),
+        ({"thresholds": (0,)}, "embedding, such as StepEmbedding((-1, 0, 1))"),
+    ],
+)
+def test_former_options_are_refused(former, replacement):
+    [(name, value)] = former.items()
+    with pytest.raises(ConfigError) as caught:
+        OrbitBank(**former)
+    assert (
+        str(caught.value) == f"OrbitBank({name}={value!r}): {name} is no option any more, give {replacement}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"nonlinearity": "relu"}, "nonlinearity 'relu': choose one of fourier, step, nystroem"),
+        (
+            {"nonlinearity": "step", "thresholds": []},
+            "thresholds []: give at least one, finite and different, such as [-1, 0, 1]",
+        ),
+        ({"n_angles": 0}, "Rotation(angles=0): give at least one number, all finite"),
+        (
+            {"scales": [1.0, 0.0]},
+            "Scaling(factors=(1.0, 0.0)): give at least one number, all positive and finite",
+        ),
+        ({"gamma": 0}, "Gaussian(gamma=0): gamma must be positive and finite"),
+    ],
+)
+def test_bad_options_of_configurations(options, message):
+    with pytest.raises(ConfigError) as caught:
+        small(**options)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("group", "options"),
+    [
+        (None, (16, False, [1.0])),
+        (Rotation(6), (6, False, [1.0])),
+        (Dihedral(), (4, True, [1.0])),
+        (Composition((Rotation(6), Reflection())), (6, True, [1.0])),
+        (Composition((Scaling((0.5, 1.0)), Rotation(2))), (2, False, [0.5, 1.0])),
+        (Scaling((0.5, 1.0)), (1, False, [0.5, 1.0])),
+    ],
+    ids=repr,
+)
+def test_groups_are_described_by_the_options_of_configurations(group, options):
+    bank = OrbitBank((5,), n_templates=2, group=group)
+    description = bank_to_dict(bank)
+    assert tuple(description[name] for name in ("n_angles", "reflections", "scales")) == options
+    np.testing.assert_allclose(bank_from_dict(description).dense(IMAGE), bank.dense(IMAGE), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        Rotation((0.0, 10.0)),
+        Scaling((0.5, 1.0), unitary=False),
+        Composition((Rotation(2), Rotation(3))),
+        Composition((Dihedral(), Scaling((0.5, 1.0)))),
+    ],
+    ids=repr,
+)
+def test_other_groups_average_but_cannot_be_stored(group):
+    bank = OrbitBank((5,), n_templates=2, group=group)
+    assert np.isfinite(bank.dense(IMAGE)).all()
+    with pytest.raises(
+        ConfigError, match=r"only .* of Reflection\(\), Rotation\(n\), Scaling\(factors\) can be stored"
+    ):
+        bank_to_dict(bank)
+
+
+def test_strides_are_those_of_the_maps():
+    bank = small(stride=3)
+    [stack] = bank.maps(IMAGE)
+    np.testing.assert_array_equal(bank.strides(2), np.full(len(bank.channels(2)), stack.stride))
+
+
 def test_templates_that_are_not_there():
     bank = small(templates="patches")
     with pytest.raises(InputError, match=r"OrbitBank\(templates='patches'\) has no templates yet: fit it to"):
         bank.dense(IMAGE)
     with pytest.raises(
-        InputError, match=r"arrays a: this bank needs templates.5, templates.9; give those that"
+        InputError, match=r"arrays a: this bank needs templates.5, templates.9; give the arrays of"
     ):
         bank.use_weights({"a": np.zeros(1)})
     with pytest.raises(InputError, match="arrays a: this bank needs none"):

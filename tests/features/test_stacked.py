@@ -13,6 +13,7 @@ from segkit.features import (
     bank_from_dict,
     bank_to_dict,
 )
+from segkit.invariance import Rotation
 
 IMAGE = np.random.default_rng(0).random((36, 41)).astype(np.float32)
 SCATTERING, MULTISCALE = ScatteringBank(J=2, L=3, tile=32), MultiscaleBank(sigma_max=4)
@@ -51,7 +52,7 @@ def test_titles_tell_networks_and_averages():
     assert stacked.label == (
         "vgg16 to conv2_1 + vgg16 at 1, 0.5 averaged over turns and reflections + multiscale + scattering"
     )
-    assert OrbitAveraged(StackedBank([SCATTERING, MULTISCALE]), orbit=8).label == (
+    assert OrbitAveraged(StackedBank([SCATTERING, MULTISCALE]), group=Rotation(8)).label == (
         "(scattering + multiscale) averaged over 8 turns"
     )
 
@@ -82,7 +83,7 @@ def test_a_bank_that_is_stacked_twice_has_two_places():
 
 
 def test_it_learns_if_one_learns():
-    learner = OrbitBank((5,), n_templates=4, n_angles=4, templates="patches")
+    learner = OrbitBank((5,), n_templates=4, group=Rotation(4), templates="patches")
     assert StackedBank([MULTISCALE, learner]).learns_weights
     assert not StackedBank([MULTISCALE, MULTISCALE]).learns_weights
     assert StackedBank([MULTISCALE, learner]).fit([IMAGE]).dense(IMAGE).shape[1:] == IMAGE.shape
@@ -90,7 +91,7 @@ def test_it_learns_if_one_learns():
 
 def test_the_banks_given_are_left_alone():
     """Fitting, and giving weights, changes copies only."""
-    learner = OrbitBank((5,), n_templates=4, n_angles=4, templates="patches")
+    learner = OrbitBank((5,), n_templates=4, group=Rotation(4), templates="patches")
     bank = StackedBank([MULTISCALE, learner]).fit([IMAGE])
     assert not hasattr(learner, "templates_")
     assert bank.banks[1] is learner
@@ -109,10 +110,10 @@ def test_strides_are_those_of_the_maps():
     assert set(strides) == {1, 2, 4}
 
 
-@pytest.mark.parametrize("orbit", [None, "d4"])
-def test_it_can_be_stored(orbit):
+@pytest.mark.parametrize("averaged", [False, True])
+def test_it_can_be_stored(averaged):
     bank = StackedBank([MULTISCALE, ModuleBank()])
-    bank = bank if orbit is None else OrbitAveraged(bank, orbit=orbit)
+    bank = OrbitAveraged(bank) if averaged else bank
     again = bank_from_dict(bank_to_dict(bank))
     assert bank_to_dict(again) == bank_to_dict(bank)
     assert again.channels(1) == bank.channels(1)

@@ -18,7 +18,7 @@ from segkit.invariance import (
     Rotation,
     Translation,
 )
-from segkit.invariance.cdf import GroupCDF, gaussian_templates, quadrature_weights
+from segkit.invariance.cdf import GroupCDF, _gaussian_templates, _quadrature_weights
 
 
 @parametrize_with_checks([GroupCDF(n_templates=10, n_bins=3)])
@@ -76,7 +76,7 @@ def test_distributions_grow_to_one_and_memory_does_not_matter(seed, n_bins, quad
     cdf = GroupCDF(3, n_bins, memory_limit=limit, **options)
     features = cdf.fit_transform(X)
     np.testing.assert_array_equal(features, GroupCDF(3, n_bins, **options).fit_transform(X))
-    weights = quadrature_weights(cdf.thresholds_, rule=quadrature)
+    weights = _quadrature_weights(cdf.thresholds_, rule=quadrature)
     distributions = features.reshape(5, 2 * n_bins + 1, 3) / np.sqrt(weights / 3)[:, None]
     assert (np.diff(distributions, axis=1) >= -1e-12).all()
     np.testing.assert_allclose(distributions[:, -1], 1)
@@ -175,7 +175,7 @@ def test_drawn_transformations_have_the_expectation_and_the_rate_of_the_design(r
 
 
 def test_gaussian_templates_stay_in_the_ball_and_have_the_variance_of_their_law():
-    templates = gaussian_templates(4000, 50, epsilon=0.9, rng=np.random.RandomState(0))
+    templates = _gaussian_templates(4000, 50, epsilon=0.9, rng=np.random.RandomState(0))
     norms = (templates**2).sum(axis=1)
     assert templates.shape == (4000, 50)
     assert norms.max() < 1.9
@@ -206,9 +206,9 @@ def test_longer_samples_than_those_fitted_fall_off_the_last_threshold():
 
 def test_quadrature_weights():
     thresholds = np.array([0.0, 1.0, 4.0])
-    np.testing.assert_allclose(quadrature_weights(thresholds, rule="sum"), [2, 2, 2])
-    np.testing.assert_allclose(quadrature_weights(thresholds, rule="trapezoid"), [0.5, 2, 1.5])
-    np.testing.assert_allclose(quadrature_weights(thresholds[:1], rule="trapezoid"), [1])
+    np.testing.assert_allclose(_quadrature_weights(thresholds, rule="sum"), [2, 2, 2])
+    np.testing.assert_allclose(_quadrature_weights(thresholds, rule="trapezoid"), [0.5, 2, 1.5])
+    np.testing.assert_allclose(_quadrature_weights(thresholds[:1], rule="trapezoid"), [1])
 
 
 def test_groups_without_adjoint_transform_the_data_unless_told_otherwise(rng):

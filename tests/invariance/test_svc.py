@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy import ndimage
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -14,7 +15,13 @@ from segkit.kernels import Gaussian, Polynomial
 
 # Some checks have random labels, which degree 8 fits after more steps than are worth a warning.
 @pytest.mark.filterwarnings("ignore:Solver terminated early:sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks([InvariantSVC(), InvariantSVC(Gaussian(0.5), decision="ovr")])
+@parametrize_with_checks(
+    [
+        InvariantSVC(),
+        InvariantSVC(Gaussian(0.5), decision="ovr"),
+        InvariantSVC(Gaussian(0.5), probability=True),
+    ]
+)
 def test_sklearn_estimator(estimator, check):
     check(estimator)
 
@@ -48,6 +55,50 @@ def test_invariance_is_learnt_from_few_samples(rng):
     assert svc.score(Z, truth) == 1
     assert InvariantSVC().fit(X, y).score(Z, truth) < 0.8
     np.testing.assert_array_equal(svc.predict(np.roll(Z, (3, 5), axis=(1, 2))), svc.predict(Z))
+
+
+def scene(rng, n_rows=5, n_cols=8, side=15):
+    """An image of bars, crosses and corners, one in each cell of a grid, turned by any angle, and their kinds."""
+    shapes = np.zeros((3, side, side))
+    shapes[:, 7, 4:11] = 1
+    shapes[1, 4:11, 7] = 1
+    shapes[2, 7, 4:7], shapes[2, 7:11, 7] = 0, 1
+    kinds = rng.integers(0, 3, (n_rows, n_cols))
+    smooth = ndimage.gaussian_filter(shapes, (0, 1, 1))
+    rows = [
+        np.hstack(
+            [ndimage.rotate(smooth[kind], rng.uniform(0, 360), reshape=False, order=3) for kind in line]
+        )
+        for line in kinds
+    ]
+    image = np.vstack(rows)
+    return image + 0.02 * rng.standard_normal(image.shape), kinds, side
+
+
+def test_regions_of_an_image_are_classified_whichever_way_they_lie(rng):
+    """Each region is the square about its centre; few are annotated, in one picture."""
+
+    def regions(image, kinds, side):
+        labels, n_regions = ndimage.label(image > 0.2)
+        centres = np.array(ndimage.center_of_mass(image, labels, range(1, n_regions + 1)))
+        sizes = ndimage.sum_labels(labels > 0, labels, range(1, n_regions + 1))
+        centres = centres[sizes > 10]
+        row, col = np.clip(centres.round().astype(int), 5, np.array(image.shape) - 6).T
+        squares = np.stack([image[r - 5 : r + 6, c - 5 : c + 6] for r, c in zip(row, col, strict=True)])
+        names = np.array(["bar", "cross", "corner"])
+        return squares, names[kinds[row // side, col // side]]
+
+    X, y = regions(*scene(rng, n_rows=3))
+    Z, truth = regions(*scene(rng))
+    svc = InvariantSVC(BestFitKernel(Gaussian(0.3), Rotation(16)), probability=True).fit(X, y)
+    assert svc.score(Z, truth) > 0.9
+    plain = InvariantSVC(Gaussian(0.3), probability=True).fit(X, y)
+    assert plain.score(Z, truth) < svc.score(Z, truth) - 0.1
+    probabilities = svc.predict_proba(Z)
+    of_truth = probabilities[np.arange(len(Z)), np.searchsorted(svc.classes_, truth)]
+    assert -np.log(of_truth).mean() < 0.5 * np.log(3)
+    turned = svc.predict_proba(np.rot90(Z, axes=(1, 2)))
+    np.testing.assert_allclose(turned, probabilities, atol=1e-6)
 
 
 @pytest.mark.parametrize(

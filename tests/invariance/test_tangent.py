@@ -15,8 +15,8 @@ from segkit.errors import ConfigError, InputError
 from segkit.invariance.tangent import (
     TANGENTS,
     TangentDistanceClassifier,
-    tangent_distances,
-    tangent_vectors,
+    _tangent_distances,
+    _tangent_vectors,
 )
 
 
@@ -33,7 +33,7 @@ def blobs(rng, n, size=16):
 
 def naive_distance(x, y, *, elasticity, two_sided):
     """Least squares over the moves of one pair, the price of the moves as further equations."""
-    (x, u), (y, v) = tangent_vectors(x[None]), tangent_vectors(y[None])
+    (x, u), (y, v) = _tangent_vectors(x[None]), _tangent_vectors(y[None])
     right = np.linalg.qr(v.reshape(v.shape[1], -1).T)[0]
     left = np.linalg.qr(u.reshape(u.shape[1], -1).T)[0] if two_sided else right[:, :0]
     moves = np.hstack([left, -right])
@@ -49,7 +49,7 @@ def test_distances_are_least_squares(rng, two_sided, elasticity):
     X, Y = rng.normal(size=(3, 9, 8)), rng.normal(size=(2, 9, 8))
     options = {"elasticity": elasticity, "two_sided": two_sided}
     expected = [[naive_distance(x, y, **options) for y in Y] for x in X]
-    np.testing.assert_allclose(tangent_distances(X, Y, **options), expected, rtol=1e-8)
+    np.testing.assert_allclose(_tangent_distances(X, Y, **options), expected, rtol=1e-8)
 
 
 def test_tangents_are_derivatives_by_the_transformations():
@@ -73,7 +73,7 @@ def test_tangents_are_derivatives_by_the_transformations():
         "axis": (v - step * v, u + step * u),
         "diagonal": (v + step * u, u + step * v),
     }
-    base, vectors = tangent_vectors(image(v, u)[None], sigma=sigma)
+    base, vectors = _tangent_vectors(image(v, u)[None], sigma=sigma)
     np.testing.assert_allclose(base[0], smoothed(v, u), atol=1e-3)
     for name, (down, right) in moved.items():
         derivative = (smoothed(down, right) - smoothed(v, u)) / step
@@ -87,39 +87,39 @@ def test_an_image_moved_along_its_tangent_is_at_distance_0():
     image = np.exp(-((u / 3) ** 2 + (v / 2.5) ** 2) / 2)
     along = 2 * (-u / 9) * image  # twice the derivative to the right, before smoothing
     moved = image + along
-    assert tangent_distances(image[None], moved[None])[0, 0] < 1e-4 * (along**2).sum()
+    assert _tangent_distances(image[None], moved[None])[0, 0] < 1e-4 * (along**2).sum()
 
 
 def test_small_shifts_hardly_count(rng):
     X = blobs(rng, 4)
     moved = np.stack([shift(image, (0.4, -0.3), order=5) for image in X])
-    distances = tangent_distances(X, moved)
+    distances = _tangent_distances(X, moved)
     assert (np.diag(distances) < 0.01 * ((X - moved) ** 2).sum(axis=(1, 2))).all()
     assert (distances.argmin(axis=1) == np.arange(4)).all()
 
 
 def test_distances_are_symmetric_and_0_to_oneself(rng):
     X = blobs(rng, 5)
-    distances = tangent_distances(X)
+    distances = _tangent_distances(X)
     np.testing.assert_allclose(distances, distances.T, atol=1e-9)
     np.testing.assert_allclose(np.diag(distances), 0, atol=1e-9)
 
 
 def test_moving_both_images_brings_them_nearer_than_moving_one(rng):
     X, Y = blobs(rng, 4), blobs(rng, 3)
-    still = tangent_distances(X, Y, elasticity=1e12)
-    one_sided, two_sided = (tangent_distances(X, Y, two_sided=both) for both in (False, True))
+    still = _tangent_distances(X, Y, elasticity=1e12)
+    one_sided, two_sided = (_tangent_distances(X, Y, two_sided=both) for both in (False, True))
     assert (one_sided < still).all()
     assert (two_sided < one_sided).all()
-    smooth = [tangent_vectors(images)[0].reshape(len(images), -1) for images in (X, Y)]
+    smooth = [_tangent_vectors(images)[0].reshape(len(images), -1) for images in (X, Y)]
     np.testing.assert_allclose(still, ((smooth[0][:, None] - smooth[1]) ** 2).sum(axis=2))
 
 
 def test_a_blank_image_does_not_move(rng):
     X = blobs(rng, 1)
-    smooth = tangent_vectors(X)[0]
+    smooth = _tangent_vectors(X)[0]
     blank = np.zeros_like(X)
-    np.testing.assert_allclose(tangent_distances(X, blank, two_sided=False), (smooth**2).sum())
+    np.testing.assert_allclose(_tangent_distances(X, blank, two_sided=False), (smooth**2).sum())
 
 
 def test_dependent_tangents_are_one_direction(rng):
@@ -127,7 +127,7 @@ def test_dependent_tangents_are_one_direction(rng):
     X, Y = rng.normal(size=(3, 1, 20)), rng.normal(size=(4, 1, 20))
     independent = ("horizontal", "scaling", "thickness")
     np.testing.assert_allclose(
-        tangent_distances(X, Y), tangent_distances(X, Y, tangents=independent), rtol=1e-9
+        _tangent_distances(X, Y), _tangent_distances(X, Y, tangents=independent), rtol=1e-9
     )
 
 
@@ -141,7 +141,7 @@ def labelled(rng):
 def test_classifier_takes_the_nearest_image(rng):
     X, y, queries, expected = labelled(rng)
     classifier = TangentDistanceClassifier().fit(X, y)
-    nearest = tangent_distances(queries, X).argmin(axis=1)
+    nearest = _tangent_distances(queries, X).argmin(axis=1)
     assert (classifier.predict(queries) == y[nearest]).all()
     assert classifier.score(queries, expected) == 1
 
@@ -150,7 +150,7 @@ def test_neighbours_vote(rng):
     X, y, queries, _ = labelled(rng)
     y = np.array(list("aabbbb"))
     classifier = TangentDistanceClassifier(n_neighbors=3).fit(X, y)
-    nearest = np.argsort(tangent_distances(queries, X), axis=1)[:, :3]
+    nearest = np.argsort(_tangent_distances(queries, X), axis=1)[:, :3]
     shares = np.stack([(y[nearest] == label).mean(axis=1) for label in "ab"], axis=1)
     np.testing.assert_allclose(classifier.predict_proba(queries), shares)
     assert (classifier.predict(queries) == np.where(shares[:, 0] > 0.5, "a", "b")).all()
@@ -158,12 +158,12 @@ def test_neighbours_vote(rng):
 
 def test_candidates_are_the_nearest_by_euclidean_distance(rng):
     X, y, queries, _ = labelled(rng)
-    smooth = [tangent_vectors(images)[0].reshape(len(images), -1) for images in (queries, X)]
+    smooth = [_tangent_vectors(images)[0].reshape(len(images), -1) for images in (queries, X)]
     euclidean = ((smooth[0][:, None] - smooth[1]) ** 2).sum(axis=2)
     one = TangentDistanceClassifier(n_candidates=1).fit(X, y)
     assert (one.predict(queries) == y[euclidean.argmin(axis=1)]).all()
     two = TangentDistanceClassifier(n_candidates=2).fit(X, y)
-    distances = tangent_distances(queries, X)
+    distances = _tangent_distances(queries, X)
     distances[euclidean > np.sort(euclidean, axis=1)[:, 1:2]] = np.inf
     assert (two.predict(queries) == y[distances.argmin(axis=1)]).all()
 
@@ -192,22 +192,22 @@ def test_bad_input(rng):
     ):
         TangentDistanceClassifier(tangents=("shear",)).fit(X, y)
     with pytest.raises(ConfigError, match=r"tangents=\(\): choose at least one of"):
-        tangent_vectors(X, tangents=())
+        _tangent_vectors(X, tangents=())
     with pytest.raises(
         InputError, match=r"^samples of shape \(16, 15\): TangentDistanceClassifier was fitted on \(16, 16\)"
     ):
         TangentDistanceClassifier().fit(X, y).predict(X[:, :, 1:])
     with pytest.raises(InputError, match=r"images of shapes \(16, 16\) and \(8, 32\): crop or resize"):
-        tangent_distances(X, X.reshape(6, 8, 32))
+        _tangent_distances(X, X.reshape(6, 8, 32))
 
 
 @pytest.mark.parametrize("value", [0, -1.0, np.nan, np.inf])
 def test_scales_that_are_not_positive(value):
     X = np.ones((2, 8, 8))
     for name, function in [
-        ("sigma", tangent_vectors),
-        ("sigma", tangent_distances),
-        ("elasticity", tangent_distances),
+        ("sigma", _tangent_vectors),
+        ("sigma", _tangent_distances),
+        ("elasticity", _tangent_distances),
     ]:
         with pytest.raises(ConfigError, match=rf"^{name}={value}: a positive and finite number is needed$"):
             function(X, **{name: value})

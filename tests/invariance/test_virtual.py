@@ -5,7 +5,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from segkit.errors import ConfigError, InputError
 from segkit.invariance import Dihedral, Permutation, Rotation, Translation
-from segkit.invariance.virtual import JitteredQuerySVC, VirtualSVC, virtual_samples
+from segkit.invariance.virtual import JitteredQuerySVC, VirtualSVC, _virtual_samples
 from segkit.kernels import Gaussian
 
 BOTH = pytest.mark.parametrize("Classifier", [VirtualSVC, JitteredQuerySVC])
@@ -87,7 +87,7 @@ def test_without_a_group_it_is_a_plain_machine(rng, Classifier):
 def test_samples_that_do_not_move_are_not_repeated(rng):
     X = rng.normal(size=(2, 4, 4))
     X[1] = 1
-    samples, labels = virtual_samples(Dihedral(), Dihedral().elements((4, 4)), X, np.array([5, 6]))
+    samples, labels = _virtual_samples(Dihedral(), Dihedral().elements((4, 4)), X, np.array([5, 6]))
     assert labels.tolist() == [5, 6] + 7 * [5]
     np.testing.assert_array_equal(samples[:2], X)
     np.testing.assert_array_equal(samples[2], np.rot90(X[0]))

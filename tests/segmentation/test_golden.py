@@ -46,7 +46,7 @@ def test_old_models_predict_what_they_did(version):
 if __name__ == "__main__":
     image, mask = picture()
     segmenter = Segmenter(
-        OrbitAveraged(ModuleBank(({"n_scales": 2, "n_angles": 4},)), orbit="d4"),
+        OrbitAveraged(ModuleBank(({"n_scales": 2, "n_angles": 4},))),
         selector=MMDSelector(n_features_to_select=5),
         selection_pixels=200,
         training_pixels=600,

@@ -27,6 +27,7 @@ from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
 from segkit.evaluation.metrics import score_masks
 from segkit.features import ElongatedBank, Module, MultiscaleBank, OrbitAveraged, PositionBank
 from segkit.images.sampling import draw_pixels
+from segkit.invariance import FourierEmbedding, NystroemEmbedding, Rotation
 from segkit.kernels import Gaussian, Polynomial
 from segkit.segmentation.held_out import Choice, HeldOut
 from segkit.segmentation.model_file import read_model, write_model
@@ -310,10 +311,10 @@ def test_weights_left_out_are_looked_for_and_checked(tmp_path):
 @pytest.mark.parametrize(
     "bank",
     [
-        OrbitAveraged(BANK, orbit="d4", embedding="moments"),
-        OrbitAveraged(BANK, orbit=3),
-        OrbitBank((5,), n_templates=4, n_angles=4),
-        OrbitBank((9, 17), n_templates=4, n_angles=4, templates="patches", nonlinearity="nystroem"),
+        OrbitAveraged(BANK, embedding="moments"),
+        OrbitAveraged(BANK, group=Rotation(3)),
+        OrbitBank((5,), n_templates=4, group=Rotation(4)),
+        OrbitBank((9, 17), n_templates=4, templates="patches", embedding=NystroemEmbedding(Gaussian(1.0))),
     ],
 )
 def test_orbit_banks_come_back_from_files(tmp_path, data, bank):
@@ -331,7 +332,7 @@ def test_orbit_banks_come_back_from_files(tmp_path, data, bank):
 @pytest.mark.parametrize("stacked", [False, True])
 def test_averages_of_earlier_formats_are_refused(tmp_path, data, stacked):
     images, masks = data
-    bank = OrbitAveraged(BANK, orbit="d4")
+    bank = OrbitAveraged(BANK)
     quick(StackedBank([BANK, bank]) if stacked else bank).fit(images[:1], masks[:1]).save(
         tmp_path / "m.segkit"
     )
@@ -345,7 +346,7 @@ def test_averages_of_earlier_formats_are_refused(tmp_path, data, stacked):
 
 def test_drawn_templates_of_a_file_are_checked(tmp_path, data):
     images, masks = data
-    bank = OrbitBank((5,), n_templates=4, n_angles=4, templates="patches")
+    bank = OrbitBank((5,), n_templates=4, group=Rotation(4), templates="patches")
     quick(bank).fit(images[:1], masks[:1]).save(tmp_path / "m.segkit")
     header, arrays = read_model(tmp_path / "m.segkit")
     changed = arrays | {"weights.templates.5": arrays["weights.templates.5"] + 1}
@@ -816,8 +817,10 @@ def test_numbers_of_numpy_can_be_saved(tmp_path, data):
 @pytest.mark.parametrize(
     "bank",
     [
-        OrbitBank(np.array([5]), n_templates=np.int64(4), n_angles=4, gamma=np.float32(1)),
-        OrbitAveraged(BANK, orbit=np.int64(2)),
+        OrbitBank(
+            np.array([5]), n_templates=np.int64(4), embedding=FourierEmbedding(Gaussian(np.float32(1)))
+        ),
+        OrbitAveraged(BANK, group=Rotation(np.int64(2))),
         ModuleBank((Module(n_scales=np.int64(2), n_angles=3),)),
     ],
     ids=lambda bank: type(bank).__name__,
