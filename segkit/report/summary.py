@@ -64,8 +64,8 @@ class MethodScores:
     mean_iou: float
     interval: Interval
     object_iou: float | None
-    object_iou_interval: Interval | None
     object_dice: float | None
+    object_iou_interval: Interval | None
     object_dice_interval: Interval | None
     iou: PerClass
     dice: PerClass
