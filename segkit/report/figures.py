@@ -1,4 +1,4 @@
-"""Figures of the report as inline SVG, whose text and axes take the colour of the text around them."""
+"""Figures of the report as inline SVG, with text and axes in the text colour of the page."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from segkit.report.summary import MethodScores
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Told apart by colour-blind eyes, and with a contrast of 3 to 1 at least on white and on near-black
+# Safe for colour-blind readers, with a contrast of at least 3 to 1 on white and on near-black.
 COLOURS = ("#2b7fc4", "#d55e00", "#009e73", "#b8589c", "#a07d00", "#7a7a7a", "#7b61c9", "#a0603f")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "*")
-_INK = "#010203"  # stands for the colour of the surrounding text, and is used for nothing else
+# Stands for the text colour of the page, which is not known yet. Nothing else may use it.
+_INK = "#010203"
 _STYLE: dict[str, Any] = {
     "axes.edgecolor": _INK,
     "axes.labelcolor": _INK,
@@ -43,24 +44,24 @@ _STYLE: dict[str, Any] = {
     "lines.markersize": 6.5,
     "svg.fonttype": "none",
     "text.color": _INK,
-    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+    "text.parse_math": False,  # names may hold dollar signs
     "axes.unicode_minus": True,
     "xtick.color": _INK,
     "ytick.color": _INK,
     "ytick.left": True,
 }
 _LONGEST_LABEL = 24
-_WIDTH, _PANEL = 5.8, 4.5  # inches; narrow, so that text stays readable where a phone shrinks the figure
-_MARKER_AREAS = (
-    6,
-    90,
-)  # square points, of a bin that holds next to nothing and of one that holds every pixel
-_CROWD = 2000  # more points than this become pixels, lest the page grow large
+# Inches. Narrow figures keep their text readable on a phone.
+_WIDTH, _PANEL = 5.8, 4.5
+# Square points of the marker of an almost empty bin, and of a bin with all pixels.
+_MARKER_AREAS = (6, 90)
+# More points than this are drawn as a bitmap, to keep the page small.
+_CROWD = 2000
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a method is drawn in every figure.
+    """Name, colour and marker of a method in all figures.
 
     Parameters
     ----------
@@ -105,13 +106,13 @@ def draw_key(look: Look) -> str:
     Returns
     -------
     str
-        An SVG element, as of every function here that draws.
+        An SVG element, as all drawing functions here return.
     """
     with _drawing("key", (0.36, 0.2), "") as canvas:
         axes = canvas.figure.subplots()
         marker = MarkerStyle(look.marker)
         outline = marker.get_path().transformed(marker.get_transform())
-        # a patch, since a page shows the key many times and a marker would carry an id each time
+        # A patch, not a marker: markers carry an id, and the key occurs many times in the page.
         axes.add_patch(PathPatch(outline, facecolor=look.colour, linewidth=0, clip_on=False))
         axes.plot([-1.5, 1.5], [0, 0], color=look.colour, clip_on=False)
         axes.set(xlim=(-1.5, 1.5), ylim=(-0.6, 0.6), aspect="equal")
@@ -156,7 +157,7 @@ def draw_learning_curve(
             known = [point for point in curve if point is not None]
             if not known:
                 continue
-            # side by side, so that intervals do not hide each other
+            # Shift the methods apart, so that no interval hides another.
             shift = 0.035 * (index - (len(methods) - 1) / 2)
             size, mean, low, high = np.array(known).T
             axes.plot(size * np.exp(shift), mean, color=looks[method].colour, marker=looks[method].marker)
@@ -218,7 +219,7 @@ def draw_spread(scores: Mapping[str, Sequence[float]], looks: Mapping[str, Look]
         axes = canvas.figure.subplots()
         for row, (method, values) in enumerate(scores.items()):
             look = looks[method]
-            # golden-section offsets spread points evenly and draw the same picture every time
+            # Golden-section offsets spread points evenly, and are the same every time.
             offset = 0.52 * ((np.arange(len(values)) * 0.618) % 1 - 0.5)
             crowded = len(values) > _CROWD
             axes.scatter(
@@ -248,9 +249,9 @@ def draw_bars(values: Mapping[str, float], xlabel: str, label: str) -> str:
     values : mapping of str to float
         Length of each bar.
     xlabel : str
-        What the lengths are.
+        Label of the axis.
     label : str
-        What the figure shows, for those who cannot see it.
+        Description of the figure for screen readers.
 
     Returns
     -------
@@ -279,7 +280,7 @@ def draw_bandwidth_curve(kernels: Sequence[Mapping[str, Any]], criterion: str, l
     criterion : str
         Name of the score.
     label : str
-        What the figure shows, for those who cannot see it.
+        Description of the figure for screen readers.
 
     Returns
     -------
@@ -310,7 +311,7 @@ def draw_bandwidth_curve(kernels: Sequence[Mapping[str, Any]], criterion: str, l
 
 
 def draw_embedding(panel: Mapping[str, Any], names: Sequence[str], label: str) -> str:
-    """Draw pixels in the plane that t-SNE lays their random features out in, coloured by class.
+    """Draw pixels in the plane found by t-SNE of their random features, coloured by class.
 
     Parameters
     ----------
@@ -319,7 +320,7 @@ def draw_embedding(panel: Mapping[str, Any], names: Sequence[str], label: str) -
     names : sequence of str
         Class names.
     label : str
-        What the figure shows, for those who cannot see it.
+        Description of the figure for screen readers.
 
     Returns
     -------
@@ -349,9 +350,9 @@ def draw_embedding(panel: Mapping[str, Any], names: Sequence[str], label: str) -
 
 
 def draw_reliability(sums: Mapping[str, Mapping[str, Sequence[float]]], looks: Mapping[str, Look]) -> str:
-    """Draw how often pixels are what they were said to be, against the probability given.
+    """Draw the share of pixels of a class against the probability given.
 
-    The more pixels a bin holds, the larger its marker.
+    Bins with more pixels have larger markers.
 
     Parameters
     ----------
@@ -389,7 +390,7 @@ def draw_reliability(sums: Mapping[str, Mapping[str, Sequence[float]]], looks: M
 
 
 def _draw_box(axes: Axes, row: int, values: Sequence[float]) -> None:
-    """Box of the quartiles and the median; whiskers reach the last point within 1.5 box lengths."""
+    """Draw a box of quartiles and median, with whiskers to the last point within 1.5 box lengths."""
     low, median, high = np.quantile(values, (0.25, 0.5, 0.75))
     reach = np.asarray(values)
     reach = reach[(reach >= low - 1.5 * (high - low)) & (reach <= high + 1.5 * (high - low))]
@@ -399,7 +400,7 @@ def _draw_box(axes: Axes, row: int, values: Sequence[float]) -> None:
 
 
 def _top_limit(axes: Axes) -> float:
-    """Let no axis run past an IoU of 1 by more than a marker needs."""
+    """End the axis at an IoU of 1, with room for a marker."""
     return min(axes.get_ylim()[1], 1.01)
 
 
@@ -414,7 +415,7 @@ def _printable(name: str) -> str:
 
 
 class _Canvas:
-    """A figure, and the SVG that it became."""
+    """A figure and its SVG."""
 
     def __init__(self, size: tuple[float, float]) -> None:
         self.figure = Figure(figsize=size, layout="constrained")
@@ -423,10 +424,10 @@ class _Canvas:
 
 @contextmanager
 def _drawing(salt: str, size: tuple[float, float], label: str) -> Iterator[_Canvas]:
-    """Give a canvas in the report's style; its `svg` is there once the block has ended."""
+    """Give a canvas in the report's style; its `svg` is set at the end of the block."""
     style = _STYLE | {"svg.hashsalt": ascii(salt)}
     with matplotlib.style.context(style, after_reset=True), warnings.catch_warnings():
-        # the page's own fonts will draw what matplotlib's font lacks
+        # The fonts of the page have the glyphs that matplotlib's font lacks.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         canvas = _Canvas(size)
         yield canvas
@@ -436,7 +437,7 @@ def _drawing(salt: str, size: tuple[float, float], label: str) -> Iterator[_Canv
 
 
 def _inline(svg: bytes, label: str) -> str:
-    """Make of a stand-alone SVG file an element of a page: no metadata, no clashing ids, the page's ink."""
+    """Turn an SVG file into an element of a page: without metadata and unused ids, in the page's text colour."""
     root = ElementTree.fromstring(svg)
     for parent in list(root.iter()):
         for child in list(parent):

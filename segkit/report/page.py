@@ -1,4 +1,4 @@
-"""The page: every section of the report, in one HTML file that needs no network."""
+"""The page of the report: all sections in one HTML file, without network."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ from segkit.report.summary import (
 )
 
 _FOLDER = Path(__file__).parent
-_MOST_ROWS = 8000  # of the table of images; a longer one would be slow to sort and many megabytes
+# Rows of the table of images: a longer table is slow to sort and takes many megabytes.
+_MOST_ROWS = 8000
 _SECTIONS = {
     "curve": "Scores by number of annotated images",
     "gaps": "What is missing",
@@ -66,7 +67,8 @@ _SECTIONS = {
     "methods": "For methods people",
     "manifest": "Versions and settings",
 }
-_MOST_IN_A_ROW = 4  # pictures; more would be too small to read
+# Pictures side by side: more are too small to read.
+_MOST_IN_A_ROW = 4
 
 
 def write_report(
@@ -84,7 +86,7 @@ def write_report(
     result : dict
         Content of results.json.
     path : Path
-        The file; an existing one is replaced once the new one is whole.
+        The file. An existing one is replaced when the new one is complete.
     pictures : callable, optional
         ``pictures(method, n_train, seed, image)`` gives the `Picture` of a prediction, or None where
         none was kept. Without it the page shows no pictures.
@@ -111,13 +113,13 @@ def write_report(
     True
     """
     with atomic(path) as temporary:
-        # names of files that are not valid text may hold lone surrogates, which no encoding has
+        # A file name that is not valid text holds lone surrogates, which UTF-8 cannot encode.
         page = _render(result, pictures, title or _folder_title(path), scores_file)
         temporary.write_text(page, encoding="utf-8", errors="backslashreplace")
 
 
 def _folder_title(path: Path) -> str:
-    """Name of the folder of a file, after that of the folder around it."""
+    """Give the names of the two folders around a file, such as "study/report"."""
     folder = path.resolve().parent
     return "/".join(name for name in (folder.parent.name, folder.name) if name) or "report"
 
@@ -139,7 +141,7 @@ def _render(result: Mapping[str, Any], pictures: Pictures | None, title: str, sc
         title=title,
         scores_file=scores_file,
         sections={name: heading for name, heading in _SECTIONS.items() if context[name]},
-        script=Markup(script),  # our own files, not what anybody gave
+        script=Markup(script),  # files of this package, safe without escaping
         script_digest=digest,
         style=Markup(style),
         version=__version__,
@@ -147,7 +149,7 @@ def _render(result: Mapping[str, Any], pictures: Pictures | None, title: str, sc
 
 
 def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str, Any]:
-    """All that the template shows; a section that has nothing to show is empty."""
+    """Gather the values of the template; an empty section is left out of the page."""
     looks = figures.looks({method: str(entry["title"]) for method, entry in result["methods"].items()})
     names = [str(name) for name in result["label_map"]["names"]]
     findings, caveats = statements(result)
@@ -204,13 +206,13 @@ def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str,
 
 
 def _class_colours(names: Sequence[str]) -> dict[str, str]:
-    """Colour of each class's outlines, where there are several to tell apart."""
+    """Give the colour of the outlines of each class, if there are several."""
     colours = dict(zip(names[1:], itertools.cycle(CLASS_COLOURS.tolist()), strict=False))
     return {name: f"rgb{tuple(colour)}" for name, colour in colours.items()} if len(colours) > 1 else {}
 
 
 def _error_colours(result: Mapping[str, Any]) -> dict[str, str]:
-    """Colour of each kind of error that pictures of this result can show."""
+    """Give the colour of each kind of error that this result can have."""
     several = len(result["label_map"]["names"]) > 2
     colours = {kind: colour for kind, colour in ERROR_COLOURS.items() if kind != "confused" or several}
     return {kind: f"rgb{colour}" for kind, colour in colours.items()}
@@ -222,7 +224,7 @@ def _gaps(result: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _facts(result: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
-    """Tell in a line or two what was compared."""
+    """Sum up the extent of the comparison."""
     records = result["records"]
     sizes = sorted({record["n_train"] for record in records} - {None})
     seeds = {record["seed"] for record in records} - {None}
@@ -242,7 +244,7 @@ def _facts(result: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
 def _curves(
     rows: Sequence[MethodScores], looks: Mapping[str, figures.Look], single_class: tuple[str, float]
 ) -> list[Markup]:
-    """Draw learning curves of mean IoU and of object IoU; none of a single number of annotated images."""
+    """Draw learning curves of mean IoU and object IoU; a single number of annotated images has none."""
     sized = [row for row in rows if row.n_train is not None]
     if len({row.n_train for row in sized}) < 2:
         return []
@@ -253,7 +255,7 @@ def _curves(
 
 
 def _limited(units: Sequence[Mapping[str, Any]], looks: Mapping[str, figures.Look]) -> list[str]:
-    """Name the methods whose training hit its budget, and in how many runs."""
+    """Name the methods with trainings cut short by their budget, and the number of these runs."""
     runs = {
         method: [unit["budget_limited"] for unit in units if unit["method"] == method] for method in looks
     }
@@ -265,7 +267,7 @@ def _limited(units: Sequence[Mapping[str, Any]], looks: Mapping[str, figures.Loo
 
 
 def _spread(averaged: Sequence[ImageScores], looks: Mapping[str, figures.Look]) -> list[dict[str, Any]]:
-    """One figure for each number of annotated images, all on the same axis."""
+    """Draw one figure for each number of annotated images, all with the same axis."""
     low = np.floor(10 * min(scores.mean_iou for scores in averaged)) / 10
     by_size: dict[int | None, dict[str, list[float]]] = {}
     for scores in averaged:
@@ -277,7 +279,7 @@ def _spread(averaged: Sequence[ImageScores], looks: Mapping[str, figures.Look]) 
 
 
 def _by_size(rows: Sequence[MethodScores], headline: int | None) -> dict[int | None, list[MethodScores]]:
-    """Rows of each number of annotated images, the headline's first."""
+    """Group the rows by number of annotated images, the headline's first."""
     sizes = sorted({row.n_train for row in rows}, key=lambda size: (size != headline, size or 0))
     return {size: [row for row in rows if row.n_train == size] for size in sizes}
 
@@ -289,7 +291,7 @@ def _comparisons(records: Sequence[Record], headline: int | None) -> dict[int | 
 
 
 def _examples(result: Mapping[str, Any], pictures: Pictures) -> list[dict[str, Any]]:
-    """Best, median and worst image of the first method that has pictures, as every method segments them."""
+    """Show the best, median and worst image of the first method with pictures, as segmented by each method."""
     kept = result["pictures"] or {"n_train": None, "seed": None}
     run = [
         record
@@ -326,13 +328,13 @@ def _examples(result: Mapping[str, Any], pictures: Pictures) -> list[dict[str, A
 
 
 def _image_scores(record: Record) -> dict[str, float | None]:
-    """Mean IoU and object IoU of an image."""
+    """Give the mean IoU and the object IoU of an image."""
     [object_iou] = object_scores([record], "iou")
     return {"mean_iou": record["mean_iou"], "object_iou": object_iou}
 
 
 class _Drawing(NamedTuple):
-    """A picture on the page: what it shows, by which method (None for all), and its data URI."""
+    """A picture on the page: its kind, its method (None for all methods), and its data URI."""
 
     kind: str
     method: str | None
@@ -340,7 +342,7 @@ class _Drawing(NamedTuple):
 
 
 def _panels(shown: Mapping[str, Picture]) -> dict[str, Any]:
-    """Pictures of one image: what is seen at once, and the probability maps to unfold."""
+    """Arrange the pictures of one image: ``panels`` are shown, ``maps`` of probability are folded."""
     first = next(iter(shown.values()))
     image = [_Drawing("image", None, draw_image(first))]
     outlines = [_Drawing("truth", None, draw_truth(first)), *_drawn("outlines", draw_overlay, shown)]
@@ -358,13 +360,13 @@ def _panels(shown: Mapping[str, Picture]) -> dict[str, Any]:
 
 
 def _drawn(kind: str, draw: Callable[[Picture], str | None], shown: Mapping[str, Picture]) -> list[_Drawing]:
-    """Draw the picture of each method, if it has one of this kind."""
+    """Draw one kind of picture for each method that has it."""
     drawn = [(method, draw(picture)) for method, picture in shown.items()]
     return [_Drawing(kind, method, uri) for method, uri in drawn if uri is not None]
 
 
 def _panel(drawings: Sequence[_Drawing]) -> dict[str, Any]:
-    """Pictures side by side, in as few rows as they need, all rows of about the same length."""
+    """Arrange pictures in few rows of about the same length."""
     n_rows = ceil(len(drawings) / _MOST_IN_A_ROW)
     kinds = {drawing.kind for drawing in drawings if drawing.method is not None}
     return {
@@ -377,7 +379,7 @@ def _panel(drawings: Sequence[_Drawing]) -> dict[str, Any]:
 def _confusions(
     records: Sequence[Record], headline: int | None, names: Sequence[str]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Of each method, for each true class: the share and number of its pixels that each class was given."""
+    """Give the confusion matrix of each method, as counts and as shares of each true class."""
     counts: dict[str, Any] = {}
     for record in records:
         if record["n_train"] == headline:
@@ -413,7 +415,7 @@ def _calibration(
 
 
 def _learnt(result: Mapping[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Kernels, channels and embedding of one run of each method that can tell."""
+    """Show kernels, channels and embedding of one run of each method that has them."""
     kept = result["pictures"] or {}
     preferred = (kept.get("n_train"), kept.get("seed"))
     units: dict[str, Mapping[str, Any]] = {}
@@ -465,7 +467,7 @@ def _explanation(unit: Mapping[str, Any], title: str, names: Sequence[str]) -> d
 
 
 def _costs(units: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Sum up what the runs of each method took, by number of annotated images."""
+    """Sum up time and memory of each method, by number of annotated images."""
     runs: dict[str, dict[int, list[Mapping[str, Any]]]] = {}
     for unit in units:
         runs.setdefault(unit["method"], {}).setdefault(unit["n_train"], []).append(unit)
@@ -491,7 +493,7 @@ def _cost(n_train: int, run: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _notes(units: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Gather what the runs of each method had to say, each note once."""
+    """Gather the notes of the runs of each method, without repeats."""
     notes: dict[str, dict[str, None]] = {}
     for unit in units:
         for note in unit["notes"]:
@@ -502,7 +504,7 @@ def _notes(units: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
 def _images(
     averaged: Sequence[ImageScores], headline: int | None, methods: Sequence[str]
 ) -> list[ImageScores]:
-    """Rows of the table of images, by name; those of the headline's size only if they would be too many."""
+    """Sort the rows of the table of images by name; too many rows are cut down to the headline's size."""
     shown = [scores for scores in averaged if len(averaged) <= _MOST_ROWS or scores.n_train == headline]
     return sorted(shown, key=lambda scores: (scores.image, methods.index(scores.method), scores.n_train or 0))
 
@@ -516,7 +518,7 @@ def _p_value(value: float) -> str:
 
 
 def _quantity(value: float | None) -> str:
-    """Two to three significant digits, as befits a time or a size."""
+    """Write a time or a size with two to three significant digits."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

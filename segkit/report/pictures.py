@@ -18,12 +18,15 @@ from segkit.images import overlay
 from segkit.images.labels import UNLABELLED
 from segkit.report.summary import Record
 
-_SIDE = 720  # pixels of the longer side of a picture: as wide as a third of a page needs, on a fine screen
-_SMALL_SIDE = 360  # of probability maps, which are smooth
-_LINE_WIDTH = 2  # pixels of a picture of the full size
+# Pixels of the longer side: sharp at a third of the page's width on a screen of double resolution.
+_SIDE = 720
+# The same of probability maps, which are smooth.
+_SMALL_SIDE = 360
+# Pixels, of a picture with the full side.
+_LINE_WIDTH = 2
 _HEAT = "magma"
 _NO_TRUTH = (128, 128, 128)
-# Okabe and Ito's colours and white: told apart by colour-blind eyes, and from the dark image under them
+# Okabe and Ito's colours and white: safe for colour-blind readers, and unlike the dark image under them.
 ERROR_COLOURS = {
     "right": (255, 255, 255),
     "missed": (213, 94, 0),
@@ -31,12 +34,13 @@ ERROR_COLOURS = {
     "confused": (240, 228, 66),
 }
 _ERROR_STRENGTH = 0.85
-_DARKEST, _LIGHTEST = 15, 85  # of the grey image under the errors, of 255
+# Range of the grey image under the errors, of 255.
+_DARKEST, _LIGHTEST = 15, 85
 
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """One test image with its truth and what a method made of it.
+    """One test image with its truth and the prediction of a method.
 
     Parameters
     ----------
@@ -47,7 +51,7 @@ class Picture:
     prediction : ndarray of shape (H, W), int
         Predicted class ids.
     probability : ndarray of shape (H, W, n_classes), float32, or None
-        Probability of each class, if there is any.
+        Probability of each class, if the method gives any.
     """
 
     image: NDArray[np.float32]
@@ -56,12 +60,12 @@ class Picture:
     probability: NDArray[np.float32] | None
 
 
-# of a method, its n_train and seed, and an image's name; None where nothing was kept
+# Arguments: method, n_train, seed, name of the image. None if no prediction was kept.
 Pictures = Callable[[str, int | None, int | None, str], Picture | None]
 
 
 def choose_images(records: Sequence[Record]) -> dict[str, Record]:
-    """Choose the images on which a method did best, about average, and worst.
+    """Choose the images with the highest, the median and the lowest mean IoU.
 
     Parameters
     ----------
@@ -90,7 +94,7 @@ def draw_image(picture: Picture) -> str:
     Returns
     -------
     str
-        A data URI, as of every function here that draws.
+        A data URI, as all drawing functions here return.
     """
     return _encode(_overlay(picture.image, np.zeros_like(picture.truth)))
 
@@ -106,12 +110,12 @@ def draw_overlay(picture: Picture) -> str:
 
 
 def draw_errors(picture: Picture) -> str:
-    """Colour the objects by right and wrong, over the image in dark grey.
+    """Colour right, missed and false objects over the image in dark grey.
 
     Parameters
     ----------
     picture : Picture
-        The picture. Class 0 is the background: it has no colour where it is right. Unlabelled pixels are plain grey.
+        The picture. Rightly found background (class 0) has no colour. Unlabelled pixels are plain grey.
 
     Returns
     -------
@@ -127,7 +131,7 @@ def draw_errors(picture: Picture) -> str:
 
 
 def _errors(picture: Picture) -> dict[str, NDArray[np.bool_]]:
-    """Pixels of each kind of `ERROR_COLOURS`."""
+    """Find the pixels of each kind of `ERROR_COLOURS`."""
     true, found = (ids != 0 for ids in (picture.truth, picture.prediction))
     same = picture.truth == picture.prediction
     return {
@@ -139,7 +143,7 @@ def _errors(picture: Picture) -> dict[str, NDArray[np.bool_]]:
 
 
 def draw_heat_map(picture: Picture) -> str | None:
-    """Draw the probability of any class but the first; None where there are no probabilities.
+    """Draw the probability of all classes but the first together; None without probabilities.
 
     Parameters
     ----------
@@ -157,7 +161,7 @@ def draw_heat_map(picture: Picture) -> str | None:
 
 
 def draw_residual(picture: Picture) -> str | None:
-    """Draw 1 - the probability of the true class, grey where there is no truth; None where there are no probabilities.
+    """Draw 1 - the probability of the true class, grey at unlabelled pixels; None without probabilities.
 
     Parameters
     ----------
@@ -202,7 +206,7 @@ def _heat(values: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _overlay(image: NDArray[np.float32], ids: NDArray[Any]) -> NDArray[np.uint8]:
-    """Draw contours as wide as the picture needs: over the enlarged image if it is small, else wider ones."""
+    """Draw contours over the image, enlarged if it is small; contours of large images are wider."""
     plain = _enlarged(overlay(image, np.zeros_like(ids)), Image.Resampling.BICUBIC)
     width = math.ceil(_LINE_WIDTH * max(plain.shape) / _SIDE)
     return overlay(plain / 255, _enlarged(ids), line_width=width)
@@ -211,7 +215,7 @@ def _overlay(image: NDArray[np.float32], ids: NDArray[Any]) -> NDArray[np.uint8]
 def _enlarged(
     pixels: NDArray[Any], resampling: Image.Resampling = Image.Resampling.NEAREST
 ) -> NDArray[np.uint8]:
-    """Enlarge a small picture by a whole factor, so that lines on it can be thinner than its pixels."""
+    """Enlarge a small picture by a whole factor; lines drawn on it can then be thinner than its pixels."""
     height, width = pixels.shape[:2]
     factor = max(1, _SIDE // max(height, width))
     return np.asarray(

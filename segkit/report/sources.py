@@ -137,7 +137,7 @@ def result_of_folders(
 
 
 def _name(masks: Path) -> str:
-    """Name of the data: that of the folder of masks, or of the two folders around it if it is just called "masks"."""
+    """Name the data after the folder of masks; a folder just called "masks", after the two folders around it."""
     around = [name for name in (masks.parent.parent.name, masks.parent.name) if name]
     return "/".join(around) if masks.name == "masks" and around else masks.name
 
@@ -153,7 +153,7 @@ def _read_page(file: Path, page: int, size: tuple[int, ...]) -> NDArray[np.float
 
 
 def _kept_probabilities(predictions: Path, found: ReadMasks) -> list[NDArray[np.float32] | None]:
-    """Read the maps of each item that ``probability/`` has any of."""
+    """Read the probability maps of each item; None for items without a file in ``probability/``."""
     folder = predictions / "probability"
     file_of = files_by_stem(folder) if folder.is_dir() else {}
     masks_of: dict[str, list[NDArray[np.uint8]]] = {}
@@ -169,7 +169,7 @@ def _kept_probabilities(predictions: Path, found: ReadMasks) -> list[NDArray[np.
 def _read_probabilities(
     file: Path, masks: Sequence[NDArray[Any]], label_map: LabelMap
 ) -> list[NDArray[np.float32]]:
-    """Probability of each class, (H, W, n_classes), of each page of masks; a single map is the foreground's."""
+    """Read the probability of each class, (H, W, n_classes), for each page; a single map is the foreground's."""
     pages = read_pages(file)
     n_classes = label_map.n_classes
     n_maps, rest = divmod(len(pages), len(masks))

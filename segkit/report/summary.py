@@ -64,8 +64,8 @@ class MethodScores:
     mean_iou: float
     interval: Interval
     object_iou: float | None
-    object_iou_interval: Interval | None
     object_dice: float | None
+    object_iou_interval: Interval | None
     object_dice_interval: Interval | None
     iou: PerClass
     dice: PerClass
@@ -116,7 +116,7 @@ class ImageScores:
 
 @dataclass(frozen=True)
 class MethodComparison:
-    """Two methods on the test images (and splits) that both have.
+    """Two methods on their common test images and splits.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def summarise(records: Sequence[Record]) -> list[MethodScores]:
 
 
 def average_seeds(records: Sequence[Record]) -> list[ImageScores]:
-    """Average over the random splits what a method scored on an image.
+    """Average the scores of each method and image over the random splits.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def average_seeds(records: Sequence[Record]) -> list[ImageScores]:
 
 
 def compare_methods(records: Sequence[Record], n_train: int | None) -> list[MethodComparison]:
-    """Compare each pair of methods on the images and splits that both have.
+    """Compare each pair of methods on their common images and splits.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def compare_methods(records: Sequence[Record], n_train: int | None) -> list[Meth
     Returns
     -------
     list of MethodComparison
-        One for each pair that shares a record, in the order of the methods.
+        One for each pair with a common image and split, in the order of the methods.
     """
     runs = _gather(
         [record for record in records if record["n_train"] == n_train], lambda record: record["method"]
@@ -268,17 +268,17 @@ def add_reliability(records: Iterable[Record]) -> dict[str, list[float]] | None:
 
 
 def best_single_class(records: Iterable[Record]) -> tuple[int, float]:
-    """Score a map that gives every pixel the same class, which any method should do better than.
+    """Score a map that gives every pixel the same class, as a floor for any method.
 
     Parameters
     ----------
     records : iterable of dict
-        Records as in results.json, at least one; what was predicted does not matter.
+        Records as in results.json, at least one. Predictions are not used.
 
     Returns
     -------
     class_index : int
-        The class whose map scores highest.
+        The class with the best map.
     mean_iou : float
         Mean IoU of that map (eq. 8.1), an image counting once for each split.
     """
@@ -293,7 +293,7 @@ def best_single_class(records: Iterable[Record]) -> tuple[int, float]:
 
 
 def headline_size(result: Mapping[str, Any]) -> int | None:
-    """Choose the number of annotated images that the report speaks of first.
+    """Choose the number of annotated images that stands first in the report.
 
     Parameters
     ----------
@@ -303,7 +303,7 @@ def headline_size(result: Mapping[str, Any]) -> int | None:
     Returns
     -------
     int or None
-        That of the pictures; else the largest of those that most methods have.
+        The number of the pictures. Without pictures, the largest of the numbers that most methods have.
     """
     methods: dict[int | None, set[str]] = {}
     for record in result["records"]:
