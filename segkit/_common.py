@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Integral
 from typing import Any, TypeVar
 
@@ -14,9 +14,24 @@ Item = TypeVar("Item")
 Progress = Callable[[Iterable[Any], str], Iterable[Any]]
 
 
-def count(number: int, noun: str) -> str:
+def count(number: int, noun: str, plural: str | None = None) -> str:
     """Say how many there are, such as "1 image" or "3 images"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def first_few(items: Sequence[str], *, most: int = 10, separator: str = ", ") -> str:
+    """Name the first items, and say how many more there are."""
+    told = list(items[:most])
+    if len(items) > len(told):
+        told.append(f"and {len(items) - len(told)} more")
+    return separator.join(told)
+
+
+def table(rows: Iterable[tuple[str, str]]) -> list[str]:
+    """Lay out names and values as lines of two aligned columns."""
+    rows = list(rows)
+    width = max((len(name) for name, _ in rows), default=0)
+    return [f"  {name:<{width}}  {value}".rstrip() for name, value in rows]
 
 
 def is_whole(value: Any, *, least: int = 1) -> bool:

@@ -92,6 +92,7 @@ class Benchmark:
     def __post_init__(self) -> None:
         dataset = load_pairs(self.images, self.masks, labels=self.labels, unlabelled=self.unlabelled)
         self.stems, self.label_map, self.messages = dataset.stems, dataset.label_map, dataset.messages
+        self._n_channels = dataset.images[0].shape[2]
         self._group_of = self._group(dataset.files)
         self._tested = None if self.test is None else read_stem_list(self.test, self.stems)
         self.left_out: list[dict[str, Any]] = []
@@ -342,7 +343,8 @@ class Benchmark:
         checkpoint = self._path(unit).with_name(f".{unit.name}-{fingerprint[:8]}.pt")
         places = {"images": str(self.images), "masks": str(self.masks), "checkpoint": str(checkpoint)}
         pictures = str(self._predictions(unit.name)) if self._keeps(unit) else None
-        return self._options(unit) | places | {"pictures": pictures, "fingerprint": fingerprint}
+        known = {"n_channels": self._n_channels, "pictures": pictures, "fingerprint": fingerprint}
+        return self._options(unit) | places | known
 
     def _done(self, unit: Unit) -> dict[str, Any] | None:
         try:

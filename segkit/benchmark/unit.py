@@ -24,6 +24,7 @@ from segkit.benchmark.results import FORMAT_VERSION, read_json, write_json
 from segkit.errors import InputError, SegkitError
 from segkit.evaluation.folders import score_image
 from segkit.images import LabelMap, pair, read_image, read_mask, write_mask, write_probability
+from segkit.images.channels import with_channels
 from segkit.images.pairs import page_names
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.segmenter import Segmenter
@@ -37,8 +38,8 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
     job : dict
         ``images`` and ``masks`` (folders), ``label_map``, ``name``, ``method`` (from `Method.to_dict`),
         ``n_train``, ``seed``, ``train`` and ``test`` (stems), ``groups`` (of the test images, or None),
-        ``tolerance``, ``pictures`` (folder for predictions in ``masks/`` and ``probability/``, or None),
-        and ``checkpoint`` (file from which an interrupted training continues).
+        ``tolerance``, ``n_channels`` to read the images with, ``pictures`` (folder for predictions in ``masks/`` and
+        ``probability/``, or None), and ``checkpoint`` (file from which an interrupted training continues).
 
     Returns
     -------
@@ -46,7 +47,8 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
         ``unit``: seconds, memory, machine and the choices of the method; ``records``: one for each test image.
     """
     label_map = LabelMap.from_dict(job["label_map"])
-    pairs = read_stems(job["images"], job["masks"], [*job["train"], *job["test"]])
+    stems = [*job["train"], *job["test"]]
+    pairs = read_stems(job["images"], job["masks"], stems, n_channels=job.get("n_channels"))
     images = {stem: image for stem, image, _ in pairs}
     masks = {stem: mask for stem, _, mask in pairs}
     segmenter = Method.from_dict(job["name"], job["method"]).build(job["seed"], job["checkpoint"])
@@ -99,7 +101,7 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_stems(
-    images: str | Path, masks: str | Path, stems: Sequence[str]
+    images: str | Path, masks: str | Path, stems: Sequence[str], *, n_channels: int | None = None
 ) -> list[tuple[str, NDArray[np.float32], NDArray[Any]]]:
     """Read images of a folder with their masks, by name; pages are named "stem#1", ..."""
     wanted = set(stems)
@@ -109,7 +111,7 @@ def read_stems(
         # Skip files without a wanted page before reading them.
         if files.isdisjoint(page_names(entry, 1)):
             continue
-        pages = read_image(entry.image)
+        pages = [with_channels(page, n_channels or page.shape[2]) for page in read_image(entry.image)]
         named = zip(page_names(entry, len(pages)), pages, read_mask(entry.mask), strict=True)
         found += [item for item in named if item[0] in wanted]
     missing = wanted - {stem for stem, _, _ in found}

@@ -1,4 +1,4 @@
-"""Predicted masks scored against true ones: one image in every way, folders in the ways most asked for."""
+"""Predicted masks scored against true ones: one image by every score, folders by IoU and Dice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from segkit._common import count
+from segkit._common import count, first_few
 from segkit.errors import InputError
 from segkit.evaluation.metrics import (
     Scores,
@@ -19,6 +19,7 @@ from segkit.evaluation.metrics import (
     confusion,
     dice_of,
     iou_of,
+    object_mean,
     precision_of,
     recall_of,
     reliability,
@@ -26,7 +27,8 @@ from segkit.evaluation.metrics import (
 )
 from segkit.evaluation.statistics import FEW_IMAGES
 from segkit.images import LabelMap, read_mask
-from segkit.images.pairs import by_stem
+from segkit.images.stems import files_by_stem as files_by_stem
+from segkit.images.stems import match_stems
 
 TOLERANCE = 2.0
 
@@ -39,7 +41,7 @@ def score_image(
     *,
     tolerance: float = TOLERANCE,
 ) -> dict[str, Any]:
-    """Score one predicted mask in every way that reports need.
+    """Score one predicted mask by every score of a report.
 
     Parameters
     ----------
@@ -93,20 +95,23 @@ class ReadMasks:
     stems : list of str
         Name of each pair; pages of a multi-page file are "stem#1", "stem#2", ...
     files : list of str
-        Stem of the file that each pair is from.
+        Stem of the file of each pair: the name of the image, without a suffix such as ``_mask``.
     pages : list of int
         Its page in that file, from 0.
+    sources : list of Path
+        The file of each true mask.
     truths, predictions : list of ndarray of shape (H, W), uint8
         Class ids; `segkit.images.UNLABELLED` in truths.
     label_map : LabelMap
         Values and names of the classes.
     notes : list of str
-        What a reader of the scores ought to know.
+        Caveats for the reader of the scores.
     """
 
     stems: list[str]
     files: list[str]
     pages: list[int]
+    sources: list[Path]
     truths: list[NDArray[np.uint8]]
     predictions: list[NDArray[np.uint8]]
     label_map: LabelMap
@@ -126,15 +131,16 @@ def read_folders(
     Parameters
     ----------
     predictions, masks : str or Path
-        Folders whose masks have equal stems. Every true mask needs a prediction; predictions
-        without a true mask are counted and left out.
+        Folders of masks of the same names; either side may have a suffix such as ``_mask``, as for
+        `segkit.images.pair`. Every true mask needs a prediction. Predictions without a true mask are counted and left
+        out.
     labels : mapping of int to str, optional
-        Names of the mask values; by default every value that occurs is a class, called by its value if there are more
-        than two.
+        Names of the mask values; values of one name are one class. By default every value that occurs is a class,
+        called by its value if there are more than two.
     unlabelled : int, optional
         Value of unlabelled pixels in the true masks.
     skip : collection of str
-        Sub-folders of `predictions` that hold other things than masks.
+        Sub-folders of `predictions` that hold no masks.
 
     Returns
     -------
@@ -144,11 +150,11 @@ def read_folders(
     Raises
     ------
     InputError
-        If a true mask has no prediction or several, sizes differ, a file cannot be read, a value has no name among
-        `labels`, or, without them, the two sides share one value at most and each holds others: they do not mean the
-        same classes.
+        If both are one folder, a true mask has no prediction or several, sizes differ, a file cannot be read, or a
+        value has no name among `labels`. Without `labels`, if the two sides share one value at most and each holds
+        others, so that they cannot mean the same classes.
     """
-    matched, n_unused = _match_predictions(Path(predictions), Path(masks), skip)
+    matched, notes = _match_predictions(Path(predictions), Path(masks), skip)
     items = _read_both(matched)
     truths, guesses = [item.truth for item in items], [item.guess for item in items]
     for item in items:
@@ -161,6 +167,10 @@ def read_folders(
         {int(value) for mask in masks for value in np.unique(mask)} for masks in (truths, guesses)
     )
     strange, unseen = guessed_values - true_values, true_values - guessed_values - {unlabelled}
+    if unlabelled is not None and unlabelled not in true_values:
+        notes.append(
+            f"no true mask holds {unlabelled}, the value of unlabelled pixels: every pixel is scored"
+        )
     values = sorted(true_values | guessed_values)
     if labels is None:
         if strange and unseen and len(true_values & guessed_values) < 2:
@@ -171,8 +181,10 @@ def read_folders(
         classes = [value for value in values if value != unlabelled]
         labels = {value: str(value) for value in classes} if len(classes) > 2 else None
     label_map = LabelMap.infer(values, labels=labels, unlabelled=unlabelled)
-    notes = [f"predictions hold {_listed(strange)}, no true mask does"] if strange else []
-    notes += [f"{count(n_unused, 'prediction')} without a true mask left out"] if n_unused else []
+    id_of = label_map.id_of_value
+    true_ids = {id_of.get(value) for value in true_values}
+    strange = {value for value in strange if id_of[value] not in true_ids}
+    notes += [f"predictions hold {_listed(strange)}, no true mask does"] if strange else []
     noun = "image"
     if len(matched) < len(items):
         noun = "file"
@@ -185,6 +197,7 @@ def read_folders(
         stems=[item.stem for item in items],
         files=[item.file for item in items],
         pages=[item.page for item in items],
+        sources=[item.source for item in items],
         truths=[label_map.encode(mask) for mask in truths],
         predictions=[label_map.encode(mask) for mask in guesses],
         label_map=label_map,
@@ -211,13 +224,15 @@ def compare_folders(
     unlabelled : int, optional
         Value of unlabelled pixels in the true masks.
     skip : collection of str
-        Sub-folders of `predictions` that hold other things than masks.
+        Sub-folders of `predictions` that hold no masks.
 
     Returns
     -------
     dict
-        JSON-able: ``mean_iou``, its ``interval`` over files, ``classes`` (``iou``, ``dice``, ``n_undefined``; None where
-        undefined), ``images`` (the same for each), and ``notes`` in words.
+        JSON-able: ``mean_iou`` and its ``interval`` over files; ``object_iou``, ``object_dice`` (means over the
+        classes other than the first, see `segkit.evaluation.Scores`) and their intervals, ``object_iou_interval`` and
+        ``object_dice_interval``; ``classes`` (``iou``, ``dice``, ``n_undefined``), ``images`` (the same for each), and
+        ``notes`` in words. None where a score is undefined.
 
     Raises
     ------
@@ -231,16 +246,14 @@ def compare_folders(
 
 def scores_to_dict(scores: Scores, stems: Sequence[str], label_map: LabelMap) -> dict[str, Any]:
     """Give scores as JSON-able numbers; None where a class is in neither truth nor prediction."""
-    objects = {"iou": scores.object_iou, "dice": scores.object_dice}
     return {
         "n_images": len(stems),
         "mean_iou": scores.mean,
         "interval": list(scores.interval),
-        **{f"object_{name}": _mean_of_defined(values) for name, values in objects.items()},
-        **{
-            f"object_{name}_interval": None if interval is None else list(interval)
-            for name, interval in scores.object_intervals.items()
-        },
+        "object_iou": _or_none(scores.object_iou),
+        "object_iou_interval": _listed_or_none(scores.object_iou_interval),
+        "object_dice": _or_none(scores.object_dice),
+        "object_dice_interval": _listed_or_none(scores.object_dice_interval),
         "classes": [
             {
                 "value": value,
@@ -262,7 +275,8 @@ def scores_to_dict(scores: Scores, stems: Sequence[str], label_map: LabelMap) ->
             {
                 "stem": stem,
                 "mean_iou": float(scores.mean_iou[index]),
-                **{f"object_{name}": _or_none(values[index]) for name, values in objects.items()},
+                "object_iou": _or_none(float(object_mean(scores.iou[index]))),
+                "object_dice": _or_none(float(object_mean(scores.dice[index]))),
                 "iou": [_or_none(value) for value in scores.iou[index]],
                 "dice": [_or_none(value) for value in scores.dice[index]],
             }
@@ -271,43 +285,45 @@ def scores_to_dict(scores: Scores, stems: Sequence[str], label_map: LabelMap) ->
     }
 
 
-def files_by_stem(folder: Path) -> dict[str, Path]:
-    """Give the file of each stem of a folder; two of one stem are refused."""
-    faults: list[str] = []
-    found = by_stem(folder, faults)
-    if faults:
-        raise InputError("; ".join(faults[:10]))
-    return found
-
-
-def _mean_of_defined(values: NDArray[np.float64]) -> float | None:
-    """Average the scores of images that have one."""
-    defined = values[~np.isnan(values)]
-    return float(defined.mean()) if defined.size else None
-
-
 def _or_none(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
+def _listed_or_none(interval: tuple[float, float] | None) -> list[float] | None:
+    return None if interval is None else list(interval)
+
+
 def _match_predictions(
     predictions: Path, masks: Path, skip: Collection[str]
-) -> tuple[list[tuple[str, Path, Path]], int]:
-    """Stem, true file and predicted file of each true mask, and how many predictions are left over."""
+) -> tuple[list[tuple[str, Path, Path]], list[str]]:
+    """Give stem, true file and predicted file of each true mask, and notes."""
     if predictions.is_file() and masks.is_file():
-        return [(masks.stem, masks, predictions)], 0
+        return [(masks.stem, masks, predictions)], []
+    if predictions.exists() and masks.exists() and predictions.samefile(masks):
+        raise InputError(
+            f"{predictions} is given for predictions and true masks, so every score would be 1: give two folders"
+        )
     found, truth_of = files_by_stem(predictions), files_by_stem(masks)
     skipped = tuple(f"{name}/" for name in skip)
     guess_of = {stem: path for stem, path in found.items() if not stem.startswith(skipped)}
-    missing = sorted(truth_of.keys() - guess_of.keys())
+    matches = match_stems(guess_of.keys(), truth_of.keys())
+    truths = truth_of.keys() - set(matches.images_among_masks)
+    files = {truth: (guess, truth_of[truth], guess_of[guess]) for guess, truth in matches.mask_of.items()}
+    # predictions may have the suffix instead: NAME_mask predicted, NAME true
+    unused = guess_of.keys() - matches.mask_of.keys()
+    more = match_stems(truths - files.keys(), unused)
+    files |= {truth: (truth, truth_of[truth], guess_of[guess]) for truth, guess in more.mask_of.items()}
+    if faults := [*matches.faults, *more.faults]:
+        raise InputError(first_few(faults, separator="; "))
+    missing = sorted(truths - files.keys())
     if missing:
-        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
         raise InputError(
-            f"{len(missing)} of {len(truth_of)} true masks have no prediction ({', '.join(missing[:10])}{more}): "
+            f"{len(missing)} of {len(truths)} true masks have no prediction ({first_few(missing)}): "
             f"predict those images too, or leave their masks out"
         )
-    files = [(stem, truth_of[stem], guess_of[stem]) for stem in sorted(truth_of)]
-    return files, len(guess_of) - len(files)
+    n_left_out = len(guess_of) - len(files)
+    notes = [f"{count(n_left_out, 'prediction')} without a true mask left out"] if n_left_out else []
+    return sorted(files.values()), notes
 
 
 class _Item(NamedTuple):
@@ -316,12 +332,13 @@ class _Item(NamedTuple):
     stem: str
     file: str
     page: int
+    source: Path
     truth: NDArray[Any]
     guess: NDArray[Any]
 
 
 def _read_both(files: Sequence[tuple[str, Path, Path]]) -> list[_Item]:
-    """Every page of true and predicted masks; all that do not fit are named at once."""
+    """Read every page of true and predicted masks; one message names all files that do not fit."""
     items: list[_Item] = []
     faults: list[str] = []
     for file, truth_file, guess_file in files:
@@ -331,7 +348,7 @@ def _read_both(files: Sequence[tuple[str, Path, Path]]) -> list[_Item]:
             continue
         for page, (truth, guess) in enumerate(zip(truths, guesses, strict=True)):
             stem = file if len(truths) == 1 else f"{file}#{page + 1}"
-            items.append(_Item(stem, file, page, truth, guess))
+            items.append(_Item(stem, file, page, truth_file, truth, guess))
     if faults:
         raise InputError(
             f"sizes differ: {'; '.join(faults[:10])}; predict the images that the masks belong to"

@@ -1,7 +1,7 @@
 """Scores of predicted masks against true ones: counts first, then every score from the counts.
 
-A class that is in neither truth nor prediction has no score (NaN) and is left out of an image's
-mean; a class in one of them only scores 0. Unlabelled pixels count nowhere.
+A class in neither truth nor prediction has no score (NaN) and is left out of the image's mean. A class in
+one of them only scores 0. Unlabelled pixels count nowhere. Object scores leave out class 0, the background.
 """
 
 from __future__ import annotations
@@ -32,31 +32,38 @@ class Scores:
     mean_iou : ndarray of shape (n_images,)
         Mean over the classes of each image (eq. 8.1).
     interval : tuple of float
-        95 % bootstrap interval, over images or clusters of them, of the mean of `mean_iou`.
-    object_intervals : dict of str to (tuple of float or None)
-        The same for the means of `object_iou` ("iou") and `object_dice` ("dice"); None where no image has objects.
+        95 % bootstrap interval of `mean`, over images or clusters of images.
+    object_iou_interval, object_dice_interval : tuple of float or None
+        The same of `object_iou` and `object_dice`; None where these are undefined.
+
+    Notes
+    -----
+    The object IoU of an image is the mean over the classes other than class 0, the background, that are in truth or
+    prediction; with two classes, the IoU of the second. `object_iou` is the mean over the images that have one, and
+    `object_dice` likewise. Mean IoU counts the background as a class, and is higher wherever background is easy.
     """
 
     iou: FloatArray
     dice: FloatArray
     mean_iou: FloatArray
     interval: tuple[float, float]
-    object_intervals: dict[str, tuple[float, float] | None]
-
-    @property
-    def object_iou(self) -> FloatArray:
-        """Mean IoU over all classes but the first, of each image; NaN without objects in truth and prediction."""
-        return object_mean(self.iou)
-
-    @property
-    def object_dice(self) -> FloatArray:
-        """Mean Dice over all classes but the first, of each image; NaN without objects in truth and prediction."""
-        return object_mean(self.dice)
+    object_iou_interval: tuple[float, float] | None = None
+    object_dice_interval: tuple[float, float] | None = None
 
     @property
     def mean(self) -> float:
         """Mean over images of their mean IoU."""
         return float(self.mean_iou.mean())
+
+    @property
+    def object_iou(self) -> float:
+        """Mean over images of their object IoU; NaN if no image has an object, in truth or prediction."""
+        return float(_nanmean(object_mean(self.iou)))
+
+    @property
+    def object_dice(self) -> float:
+        """Mean over images of their object Dice; NaN if no image has an object, in truth or prediction."""
+        return float(_nanmean(object_mean(self.dice)))
 
     @property
     def n_undefined(self) -> NDArray[np.intp]:
@@ -101,7 +108,7 @@ def score_masks(
     Returns
     -------
     Scores
-        IoU and Dice per image and class, mean IoU per image, its interval over images.
+        IoU and Dice per image and class, mean IoU per image, intervals over images.
 
     Raises
     ------
@@ -136,22 +143,43 @@ def score_masks(
     iou, dice = iou_of(counts), dice_of(counts)
     mean_iou = np.nanmean(iou, axis=1)
     interval = bootstrap_interval(mean_iou, clusters, random_state=random_state)
-    object_intervals = {
-        name: _interval_of_defined(object_mean(scores), clusters, random_state)
-        for name, scores in (("iou", iou), ("dice", dice))
-    }
-    return Scores(iou, dice, mean_iou, interval, object_intervals)
+    object_intervals = [
+        _interval_where_defined(object_mean(scores), clusters, random_state) for scores in (iou, dice)
+    ]
+    return Scores(iou, dice, mean_iou, interval, *object_intervals)
 
 
-def _interval_of_defined(
+def object_mean(scores: ArrayLike) -> FloatArray:
+    """Average scores over the classes other than class 0, the background.
+
+    Parameters
+    ----------
+    scores : array-like of shape (..., n_classes)
+        IoU, Dice or another score of each class; NaN where a class has none.
+
+    Returns
+    -------
+    ndarray of shape (...)
+        Mean over the classes that have a score; NaN where no class but the background has one.
+
+    Examples
+    --------
+    >>> from segkit.evaluation.metrics import object_mean
+    >>> object_mean([[0.9, 0.5, 0.7], [0.9, 0.5, float("nan")]]).tolist()
+    [0.6, 0.5]
+    """
+    return _nanmean(np.moveaxis(np.asarray(scores, dtype=np.float64)[..., 1:], -1, 0))
+
+
+def _interval_where_defined(
     scores: FloatArray, clusters: ArrayLike | None, random_state: int
 ) -> tuple[float, float] | None:
-    """Bootstrap the mean over the images that have a score."""
+    """Give the bootstrap interval of the mean over the images that have a score."""
     defined = ~np.isnan(scores)
     if not defined.any():
         return None
-    of_cluster = None if clusters is None else np.asarray(clusters)[defined]
-    return bootstrap_interval(scores[defined], of_cluster, random_state=random_state)
+    kept = None if clusters is None else np.asarray(clusters)[defined]
+    return bootstrap_interval(scores[defined], kept, random_state=random_state)
 
 
 def confusion(
@@ -172,7 +200,7 @@ def confusion(
     unlabelled : int, default=255
         True value of pixels that count nowhere.
     sample_weight : array-like of the same shape, optional
-        Pixels that each one stands for.
+        Number of pixels that each pixel stands for.
 
     Returns
     -------
@@ -212,16 +240,10 @@ def _of_equal_shape(truth: ArrayLike, prediction: ArrayLike) -> tuple[NDArray[An
 
 
 def _nanmean(values: FloatArray) -> FloatArray:
-    """Mean over images; NaN for a class that no image has."""
+    """Mean along the first axis of the values that are defined; NaN where none is."""
     defined = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(defined, values, 0).sum(axis=0) / defined.sum(axis=0))
-
-
-def object_mean(scores: ArrayLike) -> FloatArray:
-    """Mean over the classes other than the background, class 0, of scores (..., n_classes); NaN where none has one."""
-    objects = np.asarray(scores, dtype=np.float64)[..., 1:]
-    return _nanmean(np.moveaxis(objects, -1, 0))
 
 
 def iou_of(counts: NDArray[Any]) -> FloatArray:
@@ -237,13 +259,13 @@ def dice_of(counts: NDArray[np.intp]) -> FloatArray:
 
 
 def precision_of(counts: NDArray[np.intp]) -> FloatArray:
-    """Share of the pixels predicted as each class that are of it; NaN where none is predicted."""
+    """Share of the pixels predicted as each class that are of that class; NaN where none is predicted."""
     hits, _, in_prediction = _marginals(counts)
     return _ratio(hits, in_prediction)
 
 
 def recall_of(counts: NDArray[np.intp]) -> FloatArray:
-    """Share of the pixels of each class that are predicted as such; NaN where there is none."""
+    """Share of the true pixels of each class that are predicted as that class; NaN where there is none."""
     hits, in_truth, _ = _marginals(counts)
     return _ratio(hits, in_truth)
 
@@ -265,7 +287,7 @@ def boundary_f(
     n_classes : int
         Number of classes.
     tolerance : float, default=2.0
-        Pixels that two outlines may lie apart and still agree.
+        Largest distance, in pixels, at which two outlines agree.
     unlabelled : int, default=255
         Value of unlabelled pixels in the truth; outlines there count nowhere.
 
@@ -339,7 +361,7 @@ def brier_score(truth: ArrayLike, probability: ArrayLike, *, unlabelled: int = 2
 def reliability(
     truth: ArrayLike, probability: ArrayLike, *, n_bins: int = 10, unlabelled: int = 255
 ) -> dict[str, list[float]]:
-    """Add up what a reliability curve of the classes other than the first needs.
+    """Count predictions and hits by bins of probability, for the reliability curve of the classes other than class 0.
 
     Parameters
     ----------
@@ -382,12 +404,12 @@ def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
 
 
 def _outline(inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Pixels of a region that touch what is outside it; the image's edge is no outline."""
+    """Pixels of a region that touch its outside; the border of the image is no outline."""
     return np.asarray(inside & ~binary_erosion(inside, border_value=1))
 
 
 def _outcomes(truth: ArrayLike, probability: ArrayLike, unlabelled: int) -> tuple[FloatArray, FloatArray]:
-    """Of labelled pixels, (n, n_classes): which class they are, and the probabilities they were given."""
+    """Give true class (0 or 1) and predicted probability of labelled pixels, both (n, n_classes)."""
     truth, given = np.asarray(truth), np.asarray(probability, dtype=np.float64)
     if given.ndim != 3 or given.shape[:2] != truth.shape:
         raise InputError(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from segkit._common import count
 from segkit.errors import InputError
 
 UNLABELLED = 255
@@ -24,11 +25,13 @@ class LabelMap:
     Parameters
     ----------
     values : tuple of int
-        The value that stands for each class in the files, in the order of the class ids.
+        The value of each class in the files, in the order of the class ids.
     names : tuple of str
         The name of each class, in the same order.
     unlabelled : int, optional
-        The value of pixels nobody annotated; they are left out of training and of every score.
+        The value of pixels nobody annotated. They are left out of training and of every score.
+    others : tuple of tuple of int, default=()
+        Further values of each class, in the same order. They are read as the class; `decode` writes `values`.
 
     Raises
     ------
@@ -46,22 +49,35 @@ class LabelMap:
     array([[0, 1]], dtype=uint8)
     >>> label_map.decode(ids)
     array([[  0, 255]], dtype=uint8)
+
+    Two values of one class:
+
+    >>> label_map = LabelMap.infer([0, 1, 2], labels={0: "background", 1: "cell", 2: "cell"})
+    >>> label_map.describe()
+    'masks hold 0, 1 and 2: read as background and cell (1 and 2)'
+    >>> label_map.decode(label_map.encode(np.array([0, 1, 2])))
+    array([0, 1, 1], dtype=uint8)
     """
 
     values: tuple[int, ...]
     names: tuple[str, ...]
     unlabelled: int | None = None
+    others: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if not 2 <= len(self.values) <= UNLABELLED:
             raise InputError(
-                f"label map of {len(self.values)} class{'' if len(self.values) == 1 else 'es'}, expected 2 to {UNLABELLED}: "
-                f"name each class once in data.labels"
+                f"label map of {count(len(self.values), 'class', 'classes')}, expected 2 to {UNLABELLED}: "
+                f"name two classes or more in data.labels"
             )
-        known = [*self.values, *([] if self.unlabelled is None else [self.unlabelled])]
-        if len(set(known)) < len(known) or len(set(self.names)) < len(self.names):
+        if len(self.others) not in (0, len(self.values)):
             raise InputError(
-                f"label map with values {_and(known)} and names {_and(self.names)}, expected each once: "
+                f"label map with further values of {count(len(self.others), 'class', 'classes')}, "
+                f"expected {len(self.values)}: give a tuple for each class"
+            )
+        if len(set(self._all_values)) < len(self._all_values) or len(set(self.names)) < len(self.names):
+            raise InputError(
+                f"label map with values {_and(self._all_values)} and names {_and(self.names)}, expected each once: "
                 f"mend data.labels or data.unlabelled"
             )
 
@@ -80,8 +96,9 @@ class LabelMap:
         values : iterable of int
             Every value that occurs in the masks, together.
         labels : mapping of int to str, optional
-            The class name of each value; class ids follow its order. Not needed for two values, which
-            are read as background (the smaller) and foreground (the larger).
+            The class name of each value. Class ids follow the order of the names. Values of one name are one class,
+            and `decode` writes the lowest of them. Not needed for two values: the smaller is the background, the
+            larger the foreground.
         unlabelled : int, optional
             The value of pixels nobody annotated.
 
@@ -102,10 +119,14 @@ class LabelMap:
                 f"add an image in which another class is annotated"
             )
         if labels is not None:
-            label_map = cls(
-                tuple(int(value) for value in labels), tuple(map(str, labels.values())), unlabelled
-            )
+            label_map = cls._of_labels(labels, unlabelled)
             label_map._check(found)
+            held = sorted({label_map.id_of_value[value] for value in found})
+            if len(held) < 2:
+                raise InputError(
+                    f"masks hold {_and(found)}, all of class {label_map.names[held[0]]}, expected at least two classes: "
+                    f"add an image in which another class is annotated"
+                )
             return label_map
         if len(found) > _MOST_CLASSES:
             raise InputError(
@@ -120,6 +141,17 @@ class LabelMap:
                 f"or --set data.unlabelled=VALUE if one of them marks unlabelled pixels"
             )
         return cls(tuple(found), ("background", "foreground"), unlabelled)
+
+    @classmethod
+    def _of_labels(cls, labels: Mapping[int, str], unlabelled: int | None) -> LabelMap:
+        """Join the values of one name to a class."""
+        values_of: dict[str, list[int]] = {}
+        for value, name in labels.items():
+            values_of.setdefault(str(name), []).append(int(value))
+        sets = [sorted(values) for values in values_of.values()]
+        others = tuple(tuple(rest) for _, *rest in sets)
+        lowest = tuple(first for first, *_ in sets)
+        return cls(lowest, tuple(values_of), unlabelled, others if any(others) else ())
 
     @property
     def n_classes(self) -> int:
@@ -146,7 +178,7 @@ class LabelMap:
         """
         found, positions = np.unique(np.asarray(mask), return_inverse=True)
         self._check(found.tolist())
-        ids = {value: class_id for class_id, value in enumerate(self.values)}
+        ids = self.id_of_value
         table = np.array([ids.get(value, UNLABELLED) for value in found.tolist()], dtype=np.uint8)
         return table[positions].reshape(np.shape(mask))
 
@@ -161,7 +193,7 @@ class LabelMap:
         Returns
         -------
         ndarray of the same shape, integer
-            The files' own values, in the smallest dtype that holds them all.
+            The files' own values, in the smallest dtype that holds them all; `values` where a class has several.
 
         Raises
         ------
@@ -186,25 +218,46 @@ class LabelMap:
 
     def describe(self) -> str:
         """Say in one sentence how masks are read."""
-        sentence = f"masks hold {_and(self.values)}: read as {_and(self.names)}"
+        names = list(self.names)
+        for index, rest in enumerate(self.others):
+            if rest:
+                names[index] += f" ({_and((self.values[index], *rest))})"
+        known = self.values if not self.others else sorted(self.id_of_value)
+        sentence = f"masks hold {_and(known)}: read as {_and(names)}"
         if self.unlabelled is not None:
             sentence += f"; {self.unlabelled} marks unlabelled pixels"
         return sentence
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the map as lists and numbers that JSON can hold; `from_dict` reads it back."""
-        return {"values": list(self.values), "names": list(self.names), "unlabelled": self.unlabelled}
+        """Give the map as lists and numbers for JSON; `from_dict` reads it back."""
+        entries = {"values": list(self.values), "names": list(self.names), "unlabelled": self.unlabelled}
+        # maps of one value a class look as they did before classes could have several
+        return entries | ({"others": [list(rest) for rest in self.others]} if self.others else {})
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> LabelMap:
         """Make the map that `to_dict` gave."""
-        return cls(tuple(entries["values"]), tuple(entries["names"]), entries["unlabelled"])
+        others = tuple(tuple(rest) for rest in entries.get("others", ()))
+        return cls(tuple(entries["values"]), tuple(entries["names"]), entries["unlabelled"], others)
+
+    @property
+    def id_of_value(self) -> dict[int, int]:
+        """Class id of each value, unlabelled left out."""
+        ids = {value: class_id for class_id, value in enumerate(self.values)}
+        return ids | {value: class_id for class_id, rest in enumerate(self.others) for value in rest}
+
+    @property
+    def _all_values(self) -> list[int]:
+        """Every value, as given, the unlabelled one last."""
+        rest = [value for values in self.others for value in values]
+        return [*self.values, *rest, *([] if self.unlabelled is None else [self.unlabelled])]
 
     def _check(self, found: Sequence[int]) -> None:
-        unknown = [value for value in found if value not in self.values and value != self.unlabelled]
+        known = self.id_of_value
+        unknown = [value for value in found if value not in known and value != self.unlabelled]
         if unknown:
             raise InputError(
-                f"masks hold {_and(unknown)}, but the label map knows {_and(self.values)} only: "
+                f"masks hold {_and(unknown)}, but the label map knows {_and(tuple(known))} only: "
                 f"add the missing values to data.labels, or set data.unlabelled=VALUE for unlabelled pixels"
             )
 

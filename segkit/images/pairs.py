@@ -1,11 +1,10 @@
-"""Folders of images beside folders of masks: who belongs to whom, and what is wrong with any of them.
+"""Folders of images beside folders of masks: which file belongs to which, and what is wrong with any of them.
 
-The whole folder is looked through before anything is refused, so that one message tells every fault.
+The whole folder is read before anything is refused, so that one message names every fault.
 """
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,23 +14,32 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import count
+from segkit._common import count, first_few
 from segkit.errors import InputError
+from segkit.images.channels import (
+    Kind,
+    common_channels,
+    describe_changes,
+    describe_fault,
+    kind_of,
+    with_channels,
+)
 from segkit.images.labels import LabelMap
-from segkit.images.read import (
-    IMAGE_EXTENSIONS,
-    check_image,
-    image_from_page,
-    read_mask_with_notes,
-    read_pages,
+from segkit.images.read import check_image, image_from_page, read_mask_with_notes, read_pages
+from segkit.images.stems import (
+    by_stem,
+    image_name,
+    masks_beside_images,
+    match_stems,
+    paths_by_stem,
+    stem_of,
 )
 
-_N_SPELLED_OUT = 10
 _N_ODD_NAMED = 3
 
 
 class Pair(NamedTuple):
-    """An image file and the mask file of the same stem (its path in the folder, without extension)."""
+    """An image file and its mask file, named by the stem of the image (its path in the folder, without extension)."""
 
     stem: str
     image: Path
@@ -45,17 +53,17 @@ class Dataset:
     Parameters
     ----------
     stems : list of str
-        The name of each item; pages of a multi-page file are "stem#1", "stem#2", ...
+        The name of each image; pages of a multi-page file are "stem#1", "stem#2", ...
     files : list of str
-        The stem of the file that each item is of; pages of one file share it.
+        The stem of the file of each image; pages of one file share it.
     images : list of ndarray of shape (H, W, C), float32
-        Images in [0, 1].
+        Images in [0, 1], of one number of channels.
     masks : list of ndarray of shape (H, W), int
         The files' own values; `label_map` turns them into class ids.
     label_map : LabelMap
         The classes and their values in the mask files.
     messages : list of str
-        What a user ought to be told about how the files were read.
+        Notes for the user on how the files were read. `label_map` describes itself.
     """
 
     stems: list[str]
@@ -66,61 +74,7 @@ class Dataset:
     messages: list[str]
 
 
-@dataclass(frozen=True)
-class Inspection:
-    """What a folder of images and a folder of masks hold.
-
-    Parameters
-    ----------
-    stems : list of str
-        The name of each annotated image, as in `Dataset`.
-    shapes : dict of tuple to int
-        How many images have each shape (H, W, C).
-    dtypes : dict of str to int
-        How many images have each dtype in their files.
-    value_counts : dict of int to int
-        How many pixels of all masks hold each value.
-    label_map : LabelMap or None
-        The classes, if they can be told.
-    messages : list of str
-        How the files are read.
-    faults : list of str
-        What must be mended before training.
-    """
-
-    stems: list[str]
-    shapes: dict[tuple[int, ...], int]
-    dtypes: dict[str, int]
-    value_counts: dict[int, int]
-    label_map: LabelMap | None
-    messages: list[str]
-    faults: list[str]
-
-    @property
-    def class_counts(self) -> dict[str, int]:
-        """How many pixels of all masks belong to each class; empty if the classes cannot be told."""
-        if self.label_map is None:
-            return {}
-        named = zip(self.label_map.names, self.label_map.values, strict=True)
-        return {name: self.value_counts.get(value, 0) for name, value in named}
-
-    def describe(self) -> str:
-        """Tell all of it in a few lines: counts, shapes, mask values, how they are read, faults."""
-        lines = [count(len(self.stems), "annotated image")]
-        if self.stems:
-            n_pixels = sum(self.value_counts.values())
-            shapes = [f"{' x '.join(map(str, shape))} ({number})" for shape, number in self.shapes.items()]
-            dtypes = [f"{dtype} ({number})" for dtype, number in self.dtypes.items()]
-            values = [f"{value} ({number / n_pixels:.2%})" for value, number in self.value_counts.items()]
-            lines += [
-                f"shapes: {_first(shapes)}",
-                f"dtypes: {_first(dtypes)}",
-                f"mask values: {_first(values)}",
-            ]
-        return "\n".join([*lines, *self.messages, *(f"fault: {fault}" for fault in self.faults)])
-
-
-class _Item(NamedTuple):
+class Item(NamedTuple):
     """One page of a pair, the mask in the file's own values."""
 
     stem: str
@@ -130,53 +84,16 @@ class _Item(NamedTuple):
     dtype: str
 
 
-def list_images(folder: str | Path, extensions: Sequence[str] = IMAGE_EXTENSIONS) -> list[Path]:
-    """List the image files of a folder and its sub-folders.
-
-    Parameters
-    ----------
-    folder : str or Path
-        A folder, or one image file.
-    extensions : sequence of str
-        Extensions of image files, in lower case; other files are skipped, and so is all that is hidden.
-
-    Returns
-    -------
-    list of Path
-        Paths relative to `folder` (to its parent if it is a file), sorted.
-
-    Raises
-    ------
-    InputError
-        If there is no such folder, or no image in it.
-    """
-    folder = Path(folder)
-    if not folder.exists():
-        raise InputError(f"{folder}: no such file or folder: check its name")
-    root = _root(folder)
-    candidates = [folder] if folder.is_file() else list(folder.rglob("*"))
-    relative = [
-        path.relative_to(root) for path in candidates if path.suffix.lower() in extensions and path.is_file()
-    ]
-    found = sorted(path for path in relative if not any(part.startswith(".") for part in path.parts))
-    if not found:
-        others = Counter(path.suffix.lower() or "no extension" for path in candidates if path.is_file())
-        there = ", ".join(f"{number} of {suffix}" for suffix, number in others.most_common(3))
-        raise InputError(
-            f"{folder}: no images, expected files that end in {', '.join(extensions)}"
-            + (f", found {there}: save them in one of these formats" if there else ": check the folder")
-        )
-    return found
-
-
 def pair(images: str | Path, masks: str | Path) -> list[Pair]:
-    """Match the images of one folder with the masks of another by their stems.
+    """Match the images of one folder with the masks of another by their names.
 
     Parameters
     ----------
     images, masks : str or Path
-        Two folders, two files, or one image file and a folder. Sub-folders must match too: ``images/a/1.png``
-        belongs to ``masks/a/1.tif``. The mask of one image file lies at the top of the folder, or in one place below.
+        Two folders, two files, or one image file and a folder. The mask of ``a/1.png`` is ``a/1.tif`` or
+        ``a/1_mask.png``, in the same sub-folder. ``_mask`` may also be ``-mask``, ``_masks``, ``_label``, ``_labels``,
+        ``_gt``, ``_seg`` and the like. Both folders may be the same one, if masks have such a suffix. The mask of one
+        image file lies at the top of the folder, or in one place below.
 
     Returns
     -------
@@ -186,10 +103,11 @@ def pair(images: str | Path, masks: str | Path) -> list[Pair]:
     Raises
     ------
     InputError
-        If a folder holds no images, an image lacks its mask or a mask its image, or two files of one
-        folder share a stem; every such stem is in the message. If one mask file is given for a folder of images.
+        If a folder holds no images, an image lacks its mask or a mask its image, an image has two masks, or two files
+        of one folder share a stem; the message names all of them. If one mask file is given for a folder of images.
     """
-    pairs, faults = _match(images, masks)
+    faults: list[str] = []
+    pairs = match(images, masks, faults, [])
     _raise(faults)
     return pairs
 
@@ -228,168 +146,164 @@ def load_pairs(
     InputError
         If anything is wrong with any file. Every fault is counted, ten files are named for each.
     """
-    pairs, faults = _match(images, masks)
+    faults: list[str] = []
     messages: list[str] = []
-    items = list(_read(pairs, faults, messages))
-    faults += _same_names([item.stem for item in items])
-    faults += _uneven_channels([item.image.shape for item in items])
-    faults += _unannotated(items, unlabelled)
-    values_of = {item.stem: np.unique(item.mask).tolist() for item in items}
-    label_map = _infer(values_of, labels, unlabelled, faults)
+    pairs = match(images, masks, faults, messages)
+    items = list(read_items(pairs, faults, messages))
+    kinds = {item.stem: kind_of(item.image) for item in items}
+    contents = {item.stem: np.unique(item.mask).tolist() for item in items}
+    label_map = check_together(
+        [item.stem for item in items], kinds, contents, faults, messages, labels=labels, unlabelled=unlabelled
+    )
     _raise(faults)
     assert label_map is not None  # or there was a fault to raise
-    messages += _of_one_class(values_of, label_map)
+    n_channels = common_channels(kinds)
+    assert n_channels is not None
     return Dataset(
         stems=[item.stem for item in items],
         files=[item.file for item in items],
-        images=[item.image for item in items],
+        images=[with_channels(item.image, n_channels) for item in items],
         masks=[item.mask for item in items],
         label_map=label_map,
-        messages=[label_map.describe(), *messages],
+        messages=messages,
     )
 
 
-def inspect_pairs(
-    images: str | Path,
-    masks: str | Path,
+def check_together(
+    stems: Sequence[str],
+    kinds: Mapping[str, Kind],
+    values_of: Mapping[str, Sequence[int]],
+    faults: list[str],
+    messages: list[str],
     *,
-    labels: Mapping[int, str] | None = None,
-    unlabelled: int | None = None,
-) -> Inspection:
-    """Look through images and masks one by one and tell what they hold; faults are listed, not raised.
+    labels: Mapping[int, str] | None,
+    unlabelled: int | None,
+) -> LabelMap | None:
+    """Check that images and masks that were read fit together.
 
     Parameters
     ----------
-    images, masks : str or Path
-        Folders or files, as `pair` matches them.
-    labels : mapping of int to str, optional
-        The class name of each mask value, as in `LabelMap.infer`.
-    unlabelled : int, optional
+    stems : sequence of str
+        Name of each image.
+    kinds : mapping of str to Kind
+        Kind of each image, by name.
+    values_of : mapping of str to sequence of int
+        Values of each mask, by name.
+    faults, messages : list of str
+        Faults and notes are added to them.
+    labels : mapping of int to str or None
+        The class name of each mask value.
+    unlabelled : int or None
         The mask value of pixels nobody annotated.
 
     Returns
     -------
-    Inspection
-        Shapes, dtypes, mask values, classes and faults.
+    LabelMap or None
+        The classes, if they can be told.
     """
-    pairs, faults = _match(images, masks)
-    messages: list[str] = []
-    stems: list[str] = []
-    values_of: dict[str, list[int]] = {}
-    shapes: Counter[tuple[int, ...]] = Counter()
-    dtypes: Counter[str] = Counter()
-    value_counts: Counter[int] = Counter()
-    for item in _read(pairs, faults, messages):
-        stems.append(item.stem)
-        faults += _unannotated([item], unlabelled)
-        shapes[item.image.shape] += 1
-        dtypes[item.dtype] += 1
-        values, counts = np.unique(item.mask, return_counts=True)
-        values_of[item.stem] = values.tolist()
-        value_counts.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
     faults += _same_names(stems)
-    faults += _uneven_channels(list(shapes.elements()))
+    n_channels = common_channels(kinds) if kinds else None
+    if n_channels is not None:
+        messages += describe_changes(kinds, n_channels)
+    elif kinds:
+        faults.append(describe_fault(kinds))
+    faults += [
+        f"{stem}: mask has no labelled pixel: annotate some, or leave that image out"
+        for stem, values in values_of.items()
+        if unlabelled is not None and list(values) == [unlabelled]
+    ]
     label_map = _infer(values_of, labels, unlabelled, faults)
     if label_map is not None:
-        messages = [label_map.describe(), *messages, *_of_one_class(values_of, label_map)]
-    counted = dict(sorted(value_counts.items()))
-    return Inspection(stems, dict(shapes), dict(dtypes), counted, label_map, messages, faults)
+        messages += [*_of_one_class(values_of, label_map), *_scribbles(values_of, unlabelled)]
+    return label_map
 
 
-def _match(images: str | Path, masks: str | Path) -> tuple[list[Pair], list[str]]:
+def match(images: str | Path, masks: str | Path, faults: list[str], messages: list[str]) -> list[Pair]:
+    """Match images with masks as `pair` does; faults and notes are added to the lists."""
     images, masks = Path(images), Path(masks)
     if images.is_dir() and masks.is_file():
-        return [], [
+        faults.append(
             f"{masks}: one mask for the folder {images}, expected a folder of masks: give that folder, or one image"
-        ]
-    faults: list[str] = []
+        )
+        return []
     image_of = by_stem(images, faults)
     if images.is_file() and masks.exists():
-        return [entry for image in image_of.values() for entry in _pair_file(image, masks, faults)], faults
-    mask_of = by_stem(masks, faults)
-    if image_of and mask_of:
-        faults += _unpaired(image_of, mask_of)
-    both = sorted(image_of.keys() & mask_of.keys())
-    return [Pair(stem, image_of[stem], mask_of[stem]) for stem in both], faults
+        return [entry for image in image_of.values() for entry in _pair_file(image, masks, faults)]
+    if images.is_dir() and masks.is_dir() and images.samefile(masks):
+        image_of, mask_of = _part(image_of)
+        if not mask_of:
+            faults.append(
+                f"{images} is given for images and masks, and no file is called like NAME_mask beside NAME: "
+                f"give the folder of the masks, or rename them"
+            )
+            return []
+    else:
+        mask_of = by_stem(masks, faults)
+    found = match_stems(image_of.keys(), mask_of.keys())
+    faults += found.faults
+    if found.images_among_masks:
+        messages.append(
+            f"{masks} holds images too ({first_few(found.images_among_masks)}): masks are the files with a suffix"
+        )
+    if image_of and mask_of and not found.faults:
+        used = {*found.mask_of.values(), *found.images_among_masks}
+        faults += _unpaired(sorted(image_of.keys() - found.mask_of.keys()), sorted(mask_of.keys() - used))
+    return [Pair(stem, image_of[stem], mask_of[mask]) for stem, mask in found.mask_of.items()]
+
+
+def _part(file_of: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, Path]]:
+    """Part the files of one folder into images and their masks, by stem."""
+    masks = masks_beside_images(file_of)
+    return (
+        {stem: file for stem, file in file_of.items() if stem not in masks},
+        {stem: file for stem, file in file_of.items() if stem in masks},
+    )
 
 
 def _pair_file(image: Path, masks: Path, faults: list[str]) -> list[Pair]:
-    """Match one image with a mask file, or with that of its stem in a folder: at its top, or in one place below."""
-    paths = _paths_by_stem(masks, faults)
+    """Match one image with a mask file, or with its mask in a folder: at the top, or in one place below."""
+    paths = paths_by_stem(masks, faults)
     if masks.is_file():
         return [Pair("", image, path) for [path] in paths.values()]
     if not paths:
         return []
-    stem = unicodedata.normalize("NFC", image.stem)
+    stem = stem_of(Path(image.name))
     own = [
         (name, path)
         for name, same in paths.items()
         for path in same
-        if name.rpartition("/")[2] == stem and not path.samefile(image)
+        if stem in (last := name.rpartition("/")[2], image_name(last)) and not path.samefile(image)
     ]
-    found = [path for name, path in own if name == stem] or [path for _, path in own]
+    found = [path for name, path in own if "/" not in name] or [path for _, path in own]
     if len(found) == 1:
         return [Pair(stem, image, found[0])]
     if found:
-        told = _first([str(path) for path in found])
+        told = first_few([str(path) for path in found])
         faults.append(
-            f"{image}: {len(found)} masks of the stem {stem} ({told}), expected one: give that file"
+            f"{image}: {len(found)} masks of the name {stem} ({told}), expected one: give that file"
         )
     else:
         faults.append(
-            f"{image}: no mask of the stem {stem} in {masks}: add or rename it, or give the mask file"
+            f"{image}: no mask of the name {stem} in {masks}: add or rename it, or give the mask file"
         )
     return []
 
 
-def by_stem(folder: str | Path, faults: list[str]) -> dict[str, Path]:
-    """Give the image file of each stem of a folder; a stem of several files is added to the faults."""
-    paths = _paths_by_stem(folder, faults)
-    faults += [
-        f"{same[0]}: same stem as {same[1].name}, expected one file: remove one"
-        for same in paths.values()
-        if len(same) > 1
-    ]
-    return {stem: same[0] for stem, same in paths.items()}
-
-
-def _paths_by_stem(folder: str | Path, faults: list[str]) -> dict[str, list[Path]]:
-    root = _root(Path(folder))
-    paths: defaultdict[str, list[Path]] = defaultdict(list)
-    try:
-        listed = list_images(folder)
-    except InputError as fault:
-        faults.append(str(fault))
-        return {}
-    for path in listed:
-        # one name may be spelled in two ways: macOS splits accents from letters, other systems do not
-        paths[unicodedata.normalize("NFC", path.with_suffix("").as_posix())].append(root / path)
-    return paths
-
-
-def _root(folder: Path) -> Path:
-    return folder.parent if folder.is_file() else folder
-
-
-def _unpaired(image_of: Mapping[str, Path], mask_of: Mapping[str, Path]) -> list[str]:
-    sides = [
-        (sorted(image_of.keys() - mask_of.keys()), "image", "mask"),
-        (sorted(mask_of.keys() - image_of.keys()), "mask", "image"),
-    ]
+def _unpaired(images: Sequence[str], masks: Sequence[str]) -> list[str]:
+    sides = [(images, "image", "mask"), (masks, "mask", "image")]
     faults = [
-        f"{count(len(stems), have)} without {lack} of the same stem ({_first(stems)}): add or rename the {lack}"
+        f"{count(len(stems), have)} without {lack} of the same name ({first_few(stems)}): add or rename the {lack}"
         for stems, have, lack in sides
         if stems
     ]
-    (images, *_), (masks, *_) = sides
     added = {mask.removeprefix(image) for image, mask in zip(images, masks, strict=False)}
     if len(images) == len(masks) and len(added) == 1 and not set(masks) & added:
         faults.append(f"every mask's name ends in {added.pop()!r}: take that off")
     return faults
 
 
-def _read(pairs: Sequence[Pair], faults: list[str], messages: list[str]) -> Iterator[_Item]:
-    """Read pair after pair; what is wrong with one goes to `faults` and the next is read."""
+def read_items(pairs: Sequence[Pair], faults: list[str], messages: list[str]) -> Iterator[Item]:
+    """Read pair after pair; faults and notes are added to the lists, and the next pair is read."""
     for entry in pairs:
         try:
             masks, notes = read_mask_with_notes(entry.mask)
@@ -407,7 +321,7 @@ def _read(pairs: Sequence[Pair], faults: list[str], messages: list[str]) -> Iter
 
 def _items(
     entry: Pair, pages: Sequence[NDArray[Any]], masks: Sequence[NDArray[Any]], faults: list[str]
-) -> Iterator[_Item]:
+) -> Iterator[Item]:
     if masks and len(masks) != len(pages):
         faults.append(
             f"{entry.mask}: {count(len(masks), 'page')} for {count(len(pages), 'page')} of {entry.image}, "
@@ -431,30 +345,38 @@ def _items(
                 f"expected one size: export the mask at the size of the image"
             )
             continue
-        yield _Item(stem, file, image, masks[index], str(page.dtype))
-
-
-def _unannotated(items: Sequence[_Item], unlabelled: int | None) -> list[str]:
-    return [
-        f"{item.stem}: mask has no labelled pixel: annotate some, or leave that image out"
-        for item in items
-        if unlabelled is not None and (item.mask == unlabelled).all()
-    ]
+        yield Item(stem, file, image, masks[index], str(page.dtype))
 
 
 def _of_one_class(values_of: Mapping[str, Sequence[int]], label_map: LabelMap) -> list[str]:
-    """Tell which masks hold one class only: at times there is nothing to see, at times somebody forgot."""
-    stems: defaultdict[int, list[str]] = defaultdict(list)
+    """Name the masks that hold one class only: there may be nothing else to see, or somebody forgot."""
+    ids, stems = label_map.id_of_value, defaultdict[int, list[str]](list)
     for stem, values in values_of.items():
-        labelled = [value for value in values if value != label_map.unlabelled]
-        if len(labelled) == 1:
-            stems[labelled[0]].append(stem)
-    names = dict(zip(label_map.values, label_map.names, strict=True))
+        held = {ids[value] for value in values if value in ids}
+        if len(held) == 1:
+            stems[held.pop()].append(stem)
     return [
-        f"{count(len(found), 'mask')} of {names[value]} only ({_first(found)}): right if there is nothing else to see, "
-        f"else annotate the rest"
-        for value, found in stems.items()
-        if value in names
+        f"{count(len(found), 'mask')} of {label_map.names[class_id]} only ({first_few(found)}): right if there is "
+        f"nothing else to see, else annotate the rest"
+        for class_id, found in stems.items()
+    ]
+
+
+def _scribbles(values_of: Mapping[str, Sequence[int]], unlabelled: int | None) -> list[str]:
+    """Say which masks have pixels nobody annotated, where others have none or no mask has any."""
+    if unlabelled is None:
+        return []
+    partial = [stem for stem, values in values_of.items() if unlabelled in values]
+    whole = [stem for stem in values_of if stem not in partial]
+    if not partial:
+        return [
+            f"no mask holds {unlabelled}, the value of unlabelled pixels: every pixel counts as annotated"
+        ]
+    if not whole:
+        return []
+    return [
+        f"{count(len(partial), 'mask')} annotated in part ({first_few(partial)}) and {len(whole)} as a whole "
+        f"({first_few(whole)}): all are used"
     ]
 
 
@@ -475,25 +397,43 @@ def _infer(
 
 
 def _of_other_values(values_of: Mapping[str, Sequence[int]], unlabelled: int | None) -> str | None:
-    """Tell which masks hold other values than the same two that most hold, if there are such."""
+    """Name the masks whose values differ from the two values of most masks, if there are any."""
     sets = {stem: frozenset(values) - {unlabelled} for stem, values in values_of.items()}
     twos = Counter(found for found in sets.values() if len(found) == 2)
     if not twos:
         return None
     [(usual, _)] = twos.most_common(1)
     odd = [stem for stem, found in sets.items() if not found <= usual]
-    # a mask of these two and others speaks for classes that are rare
-    if not 0 < len(odd) <= len(sets) / 2 or any(usual < found for found in sets.values()):
+    if any(usual < found for found in sets.values()):
+        return _of_one_value_more(sets, usual)
+    if not 0 < len(odd) <= len(sets) / 2:
         return None
     values = [str(value) for value in sorted(set().union(*sets.values()))]
     more = f" and {len(odd) - _N_ODD_NAMED} more" if len(odd) > _N_ODD_NAMED else ""
     one = len(odd) == 1
     return (
-        f"masks hold {len(values)} values ({_first(values)}), without the {'mask' if one else 'masks'} of "
+        f"masks hold {len(values)} values ({first_few(values)}), without the {'mask' if one else 'masks'} of "
         f"{', '.join(odd[:_N_ODD_NAMED])}{more} only {' and '.join(map(str, sorted(usual)))}: save "
         f"{'it' if one else 'them'} with these two, or name every value, for example "
         f"--set data.labels='{{0: background, 1: cell, 2: border}}', or "
         f"--set data.unlabelled=VALUE if one of them marks unlabelled pixels"
+    )
+
+
+def _of_one_value_more(sets: Mapping[str, frozenset[int]], usual: frozenset[int]) -> str | None:
+    """Ask about a third value that some masks hold beside the usual two: unlabelled pixels, or a rare class."""
+    more = frozenset[int]().union(*sets.values()) - usual
+    if len(more) != 1:
+        return None
+    [value] = more
+    holders = [stem for stem, found in sets.items() if value in found]
+    low, high = sorted(usual)
+    labels = ", ".join(f"{entry}: NAME" for entry in sorted((low, high, value)))
+    told = first_few(holders, most=_N_ODD_NAMED)
+    return (
+        f"masks hold {low} and {high}, and {value} in {count(len(holders), 'mask')} ({told}): "
+        f"if {value} marks pixels nobody annotated, --set data.unlabelled={value}; "
+        f"if it is a class, name all, --set data.labels='{{{labels}}}'"
     )
 
 
@@ -505,21 +445,11 @@ def _same_names(stems: Sequence[str]) -> list[str]:
     ]
 
 
-def _uneven_channels(shapes: Sequence[tuple[int, ...]]) -> list[str]:
-    counts = Counter(shape[2] for shape in shapes)
-    if len(counts) < 2:
-        return []
-    told = ", ".join(f"{n_images} with {n_channels}" for n_channels, n_images in sorted(counts.items()))
-    return [
-        f"images differ in their number of channels ({told}), expected one: convert all to grey or all to RGB"
-    ]
-
-
 def _raise(faults: Sequence[str]) -> None:
     if len(faults) == 1:
         raise InputError(faults[0])
     if faults:
-        raise InputError(f"{len(faults)} faults: {_first(_folded(faults), separator='; ')}")
+        raise InputError(f"{len(faults)} faults: {first_few(_folded(faults), separator='; ')}")
 
 
 def _folded(faults: Sequence[str]) -> list[str]:
@@ -528,14 +458,7 @@ def _folded(faults: Sequence[str]) -> list[str]:
     for fault in faults:
         file, _, reason = fault.partition(": ")
         files_of[reason].append(file)
-    return [f"{_first(files)}: {reason}" for reason, files in files_of.items()]
-
-
-def _first(items: Sequence[str], *, separator: str = ", ") -> str:
-    told = list(items[:_N_SPELLED_OUT])
-    if len(items) > len(told):
-        told.append(f"and {len(items) - len(told)} more")
-    return separator.join(told)
+    return [f"{first_few(files)}: {reason}" for reason, files in files_of.items()]
 
 
 def _size(array: NDArray[Any]) -> str:

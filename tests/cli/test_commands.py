@@ -209,7 +209,7 @@ def test_inspect_model_and_folders(folder, model, segkit):
     (folder / "masks" / "a" / "one.png").unlink()
     code, out, err = segkit("inspect", folder / "images", folder / "masks")
     assert code == 2
-    assert "fault: 1 image without mask of the same stem (a/one)" in out
+    assert "fault: 1 image without mask of the same name (a/one)" in out
     assert err == "segkit: 1 fault above: to be mended before training\n"
 
 

@@ -101,3 +101,71 @@ def test_pages_of_a_file_are_resampled_together(tmp_path, rng):
 def test_probabilities_must_be_of_the_classes_asked_for():
     with pytest.raises(InputError, match=r"probabilities of shape \(1, 2, 3\) for 2 classes"):
         score_image([[0, 1]], [[0, 1]], np.zeros((1, 2, 3)), 2)
+
+
+def test_object_scores_are_beside_mean_iou(folders):
+    predictions, masks = folders
+    write_mask(predictions / "a" / "1.tif", np.zeros((8, 9), dtype=np.uint8))
+    result = compare_folders(predictions, masks)
+    foreground = result["classes"][1]
+    assert (result["object_iou"], result["object_dice"]) == (foreground["iou"], foreground["dice"])
+    assert result["object_iou"] == pytest.approx(2 / 3)
+    assert [image["object_iou"] for image in result["images"]] == [1, 0, 1]
+    assert result["object_iou_interval"] == list(bootstrap_interval([1, 0, 1]))
+    low, high = result["object_dice_interval"]
+    assert low < result["object_dice"] < high
+
+
+def test_images_without_objects_have_no_object_score(tmp_path):
+    mask = np.zeros((2, 2), dtype=np.uint8)
+    for name in ("masks", "predictions"):
+        write_mask(tmp_path / name / "a.png", mask)
+        write_mask(tmp_path / name / "b.png", np.eye(2, dtype=np.uint8))
+    result = compare_folders(tmp_path / "predictions", tmp_path / "masks")
+    assert [image["object_dice"] for image in result["images"]] == [None, 1]
+    assert result["object_dice"] == 1
+
+
+@pytest.mark.parametrize(("predicted", "true"), [("", "_mask"), ("_pred_mask", "_pred"), ("-labels", "")])
+def test_either_side_may_have_a_suffix(tmp_path, predicted, true):
+    for name, suffix in (("predictions", predicted), ("masks", true)):
+        write_mask(tmp_path / name / "a" / f"x{suffix}.png", np.eye(2, dtype=np.uint8))
+    found = read_folders(tmp_path / "predictions", tmp_path / "masks")
+    assert found.stems == found.files == ["a/x_pred" if true == "_pred" else "a/x"]
+    assert found.sources == [tmp_path / "masks" / "a" / f"x{true}.png"]
+
+
+def test_masks_beside_their_images_are_the_truth(folders):
+    predictions, masks = folders
+    for path in sorted((masks / "a").iterdir()):
+        path.rename(path.with_stem(f"{path.stem}_mask"))
+        write_mask(path, np.arange(72, dtype=np.uint8).reshape(8, 9))
+    assert compare_folders(predictions, masks)["mean_iou"] == 1
+
+
+def test_two_masks_of_one_prediction_are_refused(folders):
+    predictions, masks = folders
+    write_mask(masks / "a" / "0_gt.png", np.zeros((8, 9), dtype=np.uint8))
+    with pytest.raises(InputError, match=r"a/0: 2 masks \(a/0, a/0_gt\), expected one: remove the others"):
+        compare_folders(predictions, masks)
+
+
+def test_one_folder_is_not_scored_against_itself(folders):
+    _, masks = folders
+    with pytest.raises(InputError, match="given for predictions and true masks, so every score would be 1"):
+        compare_folders(masks, masks / ".." / masks.name)
+
+
+def test_values_of_one_class_are_scored_as_one(tmp_path):
+    write_mask(tmp_path / "masks" / "a.png", np.array([[0, 2, 2, 0]], dtype=np.uint8))
+    write_mask(tmp_path / "predictions" / "a.png", np.array([[0, 1, 1, 1]], dtype=np.uint8))
+    labels = {0: "ground", 1: "cell", 2: "cell"}
+    result = compare_folders(tmp_path / "predictions", tmp_path / "masks", labels=labels)
+    assert result["object_iou"] == pytest.approx(2 / 3)
+    assert [(entry["name"], entry["value"]) for entry in result["classes"]] == [("ground", 0), ("cell", 1)]
+    assert result["notes"] == ["no firm estimate from 1 image: score 10 or more"]
+
+
+def test_an_unlabelled_value_that_no_true_mask_holds_is_told(folders):
+    notes = compare_folders(*folders, unlabelled=9)["notes"]
+    assert notes[0] == "no true mask holds 9, the value of unlabelled pixels: every pixel is scored"

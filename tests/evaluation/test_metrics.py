@@ -17,6 +17,7 @@ from segkit.evaluation.metrics import (
     reliability,
     score_masks,
 )
+from segkit.evaluation.statistics import bootstrap_interval
 
 
 def test_object_mean_is_over_the_defined_classes_but_the_first():
@@ -222,3 +223,42 @@ def test_certain_probabilities_fall_in_the_last_bin():
 def test_probabilities_must_fit_the_mask():
     with pytest.raises(InputError, match=r"true mask of shape \(2, 2\), probabilities of shape \(2, 2\)"):
         brier_score(np.zeros((2, 2), int), np.zeros((2, 2)))
+
+
+def test_object_scores_leave_out_the_background():
+    """Of two classes they are those of the second; images without objects do not count."""
+    truths = [[[0, 0, 1, 1]], [[0, 0, 0, 1]], [[0, 0, 0, 0]]]
+    guesses = [[[0, 1, 1, 1]], [[0, 0, 0, 0]], [[0, 0, 0, 0]]]
+    scores = score_masks(truths, guesses, 2)
+    assert scores.object_iou == pytest.approx((2 / 3 + 0) / 2)
+    assert scores.object_dice == pytest.approx((4 / 5 + 0) / 2)
+    assert scores.object_iou == scores.class_iou[1]
+    assert scores.object_iou < scores.mean
+    assert scores.object_iou_interval == bootstrap_interval([2 / 3, 0])
+    low, high = scores.object_dice_interval
+    assert low <= scores.object_dice <= high
+
+
+def test_object_scores_of_three_classes_are_means_within_each_image():
+    truths, guesses = [[[0, 1, 1, 2]], [[0, 0, 1, 1]]], [[[0, 1, 2, 2]], [[0, 0, 1, 0]]]
+    scores = score_masks(truths, guesses, 3)
+    np.testing.assert_allclose(scores.iou[:, 1:], [[0.5, 0.5], [0.5, np.nan]])
+    assert scores.object_iou == 0.5
+    assert np.isnan(object_mean([0.9, np.nan, np.nan]))
+
+
+def test_object_intervals_resample_clusters():
+    truths, guesses = (
+        [[[0, 1, 1]]] * 4 + [[[0, 0, 0]]],
+        [[[0, 1, 1]], [[0, 1, 0]], [[1, 1, 1]], [[0, 1, 1]], [[0, 0, 0]]],
+    )
+    clusters = ["a", "a", "b", "b", "c"]
+    scores = score_masks(truths, guesses, 2, clusters=clusters)
+    assert scores.object_iou_interval == bootstrap_interval(object_mean(scores.iou)[:4], clusters[:4])
+
+
+def test_no_object_anywhere_has_no_score():
+    scores = score_masks([[[0, 0]]], [[[0, 0]]], 2)
+    assert np.isnan(scores.object_iou)
+    assert scores.object_iou_interval is scores.object_dice_interval is None
+    assert scores.mean == 1

@@ -117,10 +117,61 @@ def test_ids_outside_the_map():
 
 def test_maps_that_are_none():
     assert complaint(LabelMap, (0,), ("a",)) == (
-        "label map of 1 class, expected 2 to 255: name each class once in data.labels"
+        "label map of 1 class, expected 2 to 255: name two classes or more in data.labels"
     )
     assert complaint(LabelMap, (0, 1), ("a", "a")) == (
         "label map with values 0 and 1 and names a and a, expected each once: "
         "mend data.labels or data.unlabelled"
     )
     assert "with values 0, 1 and 1 " in complaint(LabelMap, (0, 1), ("a", "b"), 1)
+
+
+def test_values_of_one_name_are_one_class():
+    label_map = LabelMap.infer([0, 1, 2, 9], labels={0: "ground", 2: "cell", 9: "rim", 1: "cell"})
+    assert (label_map.values, label_map.names, label_map.n_classes) == (
+        (0, 1, 9),
+        ("ground", "cell", "rim"),
+        3,
+    )
+    np.testing.assert_array_equal(label_map.encode([[0, 1], [2, 9]]), [[0, 1], [1, 2]])
+    np.testing.assert_array_equal(label_map.decode([[0, 1], [1, 2]]), [[0, 1], [1, 9]])
+    assert label_map.describe() == "masks hold 0, 1, 2 and 9: read as ground, cell (1 and 2) and rim"
+    assert LabelMap.from_dict(json.loads(json.dumps(label_map.to_dict()))) == label_map
+
+
+@settings(max_examples=30, deadline=None)
+@given(values=VALUES, n_classes=st.integers(2, 4), has_unlabelled=st.booleans(), seed=st.integers(0, 99))
+def test_joined_values_are_read_as_the_lowest_of_their_class(values, n_classes, has_unlabelled, seed):
+    unlabelled = values[-1] if has_unlabelled and len(values) > 2 else None
+    classes = values if unlabelled is None else values[:-1]
+    name = {value: f"class {index % n_classes}" for index, value in enumerate(classes)}
+    label_map = LabelMap.infer(values, labels=name, unlabelled=unlabelled)
+    lowest = {value: min(other for other in classes if name[other] == name[value]) for value in classes}
+    mask = np.random.default_rng(seed).choice(values, (4, 5))
+    wanted = np.vectorize(lambda value: lowest.get(value, value))(mask)
+    np.testing.assert_array_equal(label_map.decode(label_map.encode(mask)), wanted)
+
+
+def test_maps_of_one_value_a_class_are_stored_as_they_always_were():
+    entries = {"values": [0, 255], "names": ["background", "cell"], "unlabelled": None}
+    label_map = LabelMap.infer([0, 255], labels={0: "background", 255: "cell"})
+    assert label_map.to_dict() == entries
+    assert LabelMap.from_dict(entries) == label_map
+
+
+def test_joined_values_that_leave_no_two_classes():
+    assert complaint(LabelMap.infer, [1, 2], labels={0: "ground", 1: "cell", 2: "cell"}) == (
+        "masks hold 1 and 2, all of class cell, expected at least two classes: "
+        "add an image in which another class is annotated"
+    )
+    assert complaint(LabelMap.infer, [1, 2], labels={1: "cell", 2: "cell"}).startswith(
+        "label map of 1 class,"
+    )
+    assert "with values 0, 1 and 1 " in complaint(LabelMap, (0, 1), ("a", "b"), None, ((1,), ()))
+    assert complaint(LabelMap, (0, 1), ("a", "b"), None, ((2,),)) == (
+        "label map with further values of 1 class, expected 2: give a tuple for each class"
+    )
+    label_map = LabelMap.infer([0, 1, 2], labels={0: "ground", 1: "cell", 2: "cell"})
+    assert complaint(label_map.encode, [3]).startswith(
+        "masks hold 3, but the label map knows 0, 1 and 2 only"
+    )

@@ -1,15 +1,13 @@
 """Pairs by stem, whole folders of faults in one message, and datasets that hold what the files hold."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tifffile
 from PIL import Image
 
 from segkit.errors import InputError
-from segkit.images import IMAGE_EXTENSIONS, inspect_pairs, list_images, load_pairs, pair
-from segkit.images.pairs import by_stem
+from segkit.images import inspect_pairs, load_pairs, pair
+from segkit.images.stems import by_stem
 
 NOISE = np.random.default_rng(0).integers(0, 255, (6, 8, 3)).astype(np.uint8)
 MASK = np.where(NOISE[:, :, 0] > 120, 255, 0).astype(np.uint8)
@@ -40,32 +38,6 @@ def complaint(call, *args, **kwargs):
         call(*args, **kwargs)
     assert "\n" not in str(error.value)
     return str(error.value)
-
-
-def test_listing_is_sorted_and_skips_what_is_no_image(complete):
-    images, _ = complete
-    save(images / ".hidden.png", NOISE)
-    save(images / ".cache" / "c.png", NOISE)
-    (images / "notes.txt").write_text("not an image")
-    (images / "folder.png").mkdir()
-    assert list_images(images) == [Path("a 1.png"), Path("b.png"), Path("süß/ñ.png")]
-
-
-def test_one_file_is_a_listing(complete):
-    assert list_images(complete[0] / "b.png") == [Path("b.png")]
-
-
-def test_a_folder_below_a_hidden_one_is_listed(tmp_path):
-    save(tmp_path / ".scratch" / "images" / "a.png", NOISE)
-    assert list_images(tmp_path / ".scratch" / "images") == [Path("a.png")]
-
-
-def test_listings_of_nothing(tmp_path):
-    assert complaint(list_images, tmp_path) == (
-        f"{tmp_path}: no images, expected files that end in {', '.join(IMAGE_EXTENSIONS)}: check the folder"
-    )
-    missing = tmp_path / "gone"
-    assert complaint(list_images, missing) == f"{missing}: no such file or folder: check its name"
 
 
 def test_pairs_by_relative_stem(complete):
@@ -109,11 +81,11 @@ def test_one_image_without_a_mask_of_its_own(complete):
     lonely = save(images / "lonely.png", NOISE)
     for folder in (masks, images):
         assert complaint(pair, lonely, folder) == (
-            f"{lonely}: no mask of the stem lonely in {folder}: add or rename it, or give the mask file"
+            f"{lonely}: no mask of the name lonely in {folder}: add or rename it, or give the mask file"
         )
     two = [save(masks / name / "lonely.png", MASK) for name in "xy"]
     assert complaint(pair, lonely, masks) == (
-        f"{lonely}: 2 masks of the stem lonely ({two[0]}, {two[1]}), expected one: give that file"
+        f"{lonely}: 2 masks of the name lonely ({two[0]}, {two[1]}), expected one: give that file"
     )
     assert inspect_pairs(lonely, masks).faults == [complaint(load_pairs, lonely, masks)]
 
@@ -132,9 +104,9 @@ def test_every_unpaired_stem_is_counted_and_ten_are_named(folders):
     save(masks / "m.png", MASK)
     save(masks / "i00.png", MASK)
     assert complaint(pair, images, masks) == (
-        "2 faults: 11 images without mask of the same stem "
+        "2 faults: 11 images without mask of the same name "
         "(i01, i02, i03, i04, i05, i06, i07, i08, i09, i10, and 1 more): add or rename the mask; "
-        "1 mask without image of the same stem (m): add or rename the image"
+        "1 mask without image of the same name (m): add or rename the image"
     )
 
 
@@ -150,7 +122,8 @@ def test_loaded_pairs_hold_what_the_files_hold(complete):
     dataset = load_pairs(*complete)
     assert dataset.stems == dataset.files == ["a 1", "b", "süß/ñ"]
     assert dataset.label_map.values == (0, 255)
-    assert dataset.messages == ["masks hold 0 and 255: read as background and foreground"]
+    assert dataset.messages == []
+    assert dataset.label_map.describe() == "masks hold 0 and 255: read as background and foreground"
     for image, mask in zip(dataset.images, dataset.masks, strict=True):
         assert image.dtype == np.float32
         np.testing.assert_allclose(image, NOISE / 255, rtol=1e-6)
@@ -239,8 +212,6 @@ def test_masks_of_other_values_than_most_are_named(folders, values_of, told):
 @pytest.mark.parametrize(
     "values_of",
     [
-        {"a": [0, 1, 2], "b": [0, 1]},
-        {"a": [0, 1, 2], "b": [0, 1], "c": [0, 1]},
         {"a": [0, 1], "b": [0, 2], "c": [1, 2]},
         {"a": [0], "b": [1], "c": [2]},
     ],
@@ -270,7 +241,7 @@ def test_jpeg_masks_are_told_of_without_warning(folders):
     big[16:48, 20:41] = 255
     save(images / "a.png", np.random.default_rng(0).integers(0, 255, big.shape).astype(np.uint8))
     save(masks / "a.jpg", big)
-    assert load_pairs(images, masks).messages[1:] == [
+    assert load_pairs(images, masks).messages == [
         f"{masks / 'a.jpg'}: greys of a JPEG mask thresholded to 0 and 255: save masks as PNG"
     ]
 
@@ -284,6 +255,8 @@ def faulty(complete):
     save(masks / "broken.png", MASK)
     save(images / "grey.png", NOISE[:, :, 0])
     save(masks / "grey.png", np.full_like(MASK, 7))
+    tifffile.imwrite(images / "two.tif", np.stack([NOISE[:, :, 0]] * 2), metadata={"axes": "CYX"})
+    save(masks / "two.png", MASK)
     save(images / "small.png", NOISE[:5])
     save(masks / "small.png", MASK)
     save(images / "tinted.png", NOISE)
@@ -296,7 +269,7 @@ def test_every_fault_in_one_message(faulty):
     images, masks = faulty
     message = complaint(load_pairs, images, masks)
     start, *rest = message.split("; ")
-    assert start == "7 faults: 1 image without mask of the same stem (lonely): add or rename the mask"
+    assert start == "7 faults: 1 image without mask of the same name (lonely): add or rename the mask"
     assert rest[0] == f"{images / 'blank.png'}: every pixel is 0: leave out this blank image"
     assert rest[1].startswith(f"{images / 'broken.png'}: cannot be decoded (")
     assert rest[2] == (
@@ -305,7 +278,7 @@ def test_every_fault_in_one_message(faulty):
     )
     assert rest[3].startswith(f"{masks / 'tinted.png'}: coloured mask with 3 channels")
     assert rest[4] == (
-        "images differ in their number of channels (1 with 1, 3 with 3), expected one: "
+        "images differ in their number of channels (1 with 1, 1 with 2, 3 with 3), expected one: "
         "convert all to grey or all to RGB"
     )
     assert rest[5].startswith(
@@ -325,54 +298,126 @@ def test_ten_files_of_one_fault_are_named(folders):
     assert "09.png, and 2 more: every pixel is 0" in message
 
 
-def test_inspection_lists_the_faults_that_loading_raises(faulty):
-    report = inspect_pairs(*faulty)
-    assert len(report.faults) == 7
-    assert report.label_map is None
-    assert report.class_counts == {}
-    assert report.stems == ["a 1", "b", "grey", "süß/ñ"]
-
-
-def test_inspection_counts_pixels(complete):
-    report = inspect_pairs(*complete)
-    n_foreground = 3 * np.count_nonzero(MASK)
-    assert report.faults == []
-    assert report.shapes == {(6, 8, 3): 3}
-    assert report.dtypes == {"uint8": 3}
-    assert report.value_counts == {0: 3 * 48 - n_foreground, 255: n_foreground}
-    assert report.class_counts == {"background": 3 * 48 - n_foreground, "foreground": n_foreground}
-    assert report.describe() == "\n".join(
-        [
-            "3 annotated images",
-            "shapes: 6 x 8 x 3 (3)",
-            "dtypes: uint8 (3)",
-            f"mask values: 0 ({1 - n_foreground / 144:.2%}), 255 ({n_foreground / 144:.2%})",
-            "masks hold 0 and 255: read as background and foreground",
-        ]
-    )
-
-
-def test_inspection_of_nothing(tmp_path):
-    report = inspect_pairs(tmp_path / "gone", tmp_path)
-    assert report.stems == []
-    assert [fault.split(": ")[1] for fault in report.faults] == [
-        "no such file or folder",
-        f"no images, expected files that end in {', '.join(IMAGE_EXTENSIONS)}",
+@pytest.mark.parametrize(
+    "suffix", ["_mask", "_masks", "-mask", " Mask", "_label", "_labels", "_gt", "_seg", ".cp_masks"]
+)
+def test_masks_may_be_named_after_their_images(folders, suffix):
+    images, masks = folders
+    for stem in ("a", "sub/b_1"):
+        save(images / f"{stem}.png", NOISE)
+        save(masks / f"{stem}{suffix}.png", MASK)
+    assert pair(images, masks) == [
+        ("a", images / "a.png", masks / f"a{suffix}.png"),
+        ("sub/b_1", images / "sub" / "b_1.png", masks / "sub" / f"b_1{suffix}.png"),
     ]
-    assert report.describe().startswith("0 annotated images\nfault: ")
+    assert load_pairs(images, masks).stems == inspect_pairs(images, masks).stems == ["a", "sub/b_1"]
+    assert pair(images / "a.png", masks) == [("a", images / "a.png", masks / f"a{suffix}.png")]
 
 
-def test_files_of_other_formats_are_named(tmp_path):
-    (tmp_path / "a.gif").touch()
-    (tmp_path / "b.GIF").touch()
-    assert complaint(list_images, tmp_path).endswith("found 2 of .gif: save them in one of these formats")
+def test_an_image_may_be_called_mask(folders):
+    images, masks = folders
+    for stem in ("a", "a_mask"):
+        save(images / f"{stem}.png", NOISE)
+        save(masks / f"{stem}.png", MASK)
+    assert [entry.mask.stem for entry in pair(images, masks)] == ["a", "a_mask"]
+
+
+def test_images_and_masks_in_one_folder(tmp_path):
+    for stem in "ab":
+        save(tmp_path / f"{stem}.png", NOISE)
+    assert complaint(pair, tmp_path, tmp_path) == (
+        f"{tmp_path} is given for images and masks, and no file is called like NAME_mask beside NAME: "
+        "give the folder of the masks, or rename them"
+    )
+    save(tmp_path / "a_mask.png", MASK)
+    assert complaint(pair, tmp_path, tmp_path / ".." / tmp_path.name).startswith(
+        "1 image without mask of the same name (b): add or rename the mask"
+    )
+    save(tmp_path / "b_mask.png", MASK)
+    assert [(entry.stem, entry.mask.stem) for entry in pair(tmp_path, tmp_path)] == [
+        ("a", "a_mask"),
+        ("b", "b_mask"),
+    ]
+    assert pair(tmp_path / "a.png", tmp_path) == [("a", tmp_path / "a.png", tmp_path / "a_mask.png")]
+
+
+def test_a_folder_of_masks_may_hold_the_images_too(folders):
+    images, masks = folders
+    for stem in "ab":
+        save(images / f"{stem}.png", NOISE)
+        save(masks / f"{stem}.png", NOISE)
+        save(masks / f"{stem}_mask.png", MASK)
+    dataset = load_pairs(images, masks)
+    assert dataset.stems == ["a", "b"]
+    assert dataset.messages == [f"{masks} holds images too (a, b): masks are the files with a suffix"]
+    (masks / "b_mask.png").unlink()
+    assert complaint(pair, images, masks) == "a: 2 masks (a, a_mask), expected one: remove the others"
+    assert complaint(pair, images / "a.png", masks).startswith(f"{images / 'a.png'}: 2 masks of the name a (")
 
 
 def test_a_suffix_that_all_masks_share_is_told(folders):
     images, masks = folders
     for stem in "ab":
         save(images / f"{stem}.png", NOISE)
-        save(masks / f"{stem}_mask.png", MASK)
-    assert complaint(pair, images, masks).endswith("every mask's name ends in '_mask': take that off")
+        save(masks / f"{stem}_drawn.png", MASK)
+    assert complaint(pair, images, masks).endswith("every mask's name ends in '_drawn': take that off")
     save(masks / "c.png", MASK)
     assert "take that off" not in complaint(pair, images, masks)
+
+
+def test_grey_images_among_colour_ones_are_read_as_colour(folders):
+    images, masks = folders
+    for stem, image in (("a", NOISE), ("b", NOISE[:, :, 0]), ("c", np.repeat(NOISE[:, :, 1:2], 3, axis=2))):
+        save(images / f"{stem}.png", image)
+        save(masks / f"{stem}.png", MASK)
+    dataset = load_pairs(images, masks)
+    assert [image.shape[2] for image in dataset.images] == [3, 3, 3]
+    np.testing.assert_allclose(dataset.images[1], np.repeat(NOISE[:, :, :1], 3, axis=2) / 255, rtol=1e-6)
+    told = ["1 image (b) is grey and read as colour (three equal channels), as the others are"]
+    assert dataset.messages == inspect_pairs(images, masks).messages == told
+
+
+def test_grey_images_stored_as_rgb_are_read_as_grey_among_grey_ones(folders):
+    images, masks = folders
+    for stem, image in (("a", NOISE[:, :, 0]), ("b", np.repeat(NOISE[:, :, :1], 3, axis=2))):
+        save(images / f"{stem}.png", image)
+        save(masks / f"{stem}.png", MASK)
+    dataset = load_pairs(images, masks)
+    np.testing.assert_array_equal(*dataset.images)
+    assert dataset.messages == [
+        "1 image (b) is RGB with three equal channels and read as grey, as the others are"
+    ]
+    (images / "a.png").unlink()
+    (masks / "a.png").unlink()
+    assert load_pairs(images, masks).images[0].shape[2] == 3
+
+
+def test_scribbles_and_whole_masks_in_one_folder(folders):
+    save_masks(folders, {"a": [0, 1, 2], "b": [1, 2], "c": [1, 2]})
+    dataset = load_pairs(*folders, unlabelled=0)
+    assert dataset.label_map.values == (1, 2)
+    assert dataset.messages == ["1 mask annotated in part (a) and 2 as a whole (b, c): all are used"]
+    told = complaint(load_pairs, *folders)
+    assert told == (
+        "masks hold 1 and 2, and 0 in 1 mask (a): if 0 marks pixels nobody annotated, --set data.unlabelled=0; "
+        "if it is a class, name all, --set data.labels='{0: NAME, 1: NAME, 2: NAME}'"
+    )
+    assert inspect_pairs(*folders).faults == [told]
+
+
+def test_an_unlabelled_value_that_no_mask_holds_is_told(folders):
+    save_masks(folders, {"a": [0, 1], "b": [0, 1]})
+    told = ["no mask holds 9, the value of unlabelled pixels: every pixel counts as annotated"]
+    assert (
+        load_pairs(*folders, unlabelled=9).messages == inspect_pairs(*folders, unlabelled=9).messages == told
+    )
+
+
+def test_values_of_one_class_are_joined(folders):
+    save_masks(folders, {"a": [0, 1], "b": [0, 2], "c": [1, 2]})
+    labels = {0: "ground", 1: "cell", 2: "cell"}
+    dataset = load_pairs(*folders, labels=labels)
+    np.testing.assert_array_equal(np.unique(dataset.label_map.encode(dataset.masks[1])), [0, 1])
+    assert [message.split(":")[0] for message in dataset.messages] == ["1 mask of cell only (c)"]
+    report = inspect_pairs(*folders, labels=labels)
+    assert report.class_counts == {"ground": 48, "cell": 96}

@@ -887,7 +887,7 @@ def test_options_changed_after_the_fit_wait_for_the_next(data, tmp_path):
 
 def test_fit_learns_from_copies_of_the_banks(data):
     images, masks = data
-    orbit = OrbitBank((5,), n_templates=4, n_angles=4, templates="patches")
+    orbit = OrbitBank((5,), n_templates=4, group=Rotation(4), templates="patches")
     quick(StackedBank([BANK, orbit])).fit(images[:2], masks[:2])
     assert not hasattr(orbit, "templates_")
 

@@ -1,0 +1,275 @@
+"""What folders hold: images alone, or images and their masks, with everything odd or wrong about them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit._common import count, first_few, table
+from segkit.errors import InputError
+from segkit.images.channels import Kind, common_channels, describe_changes, describe_fault, kind_of
+from segkit.images.labels import LabelMap
+from segkit.images.pairs import check_together, match, read_items
+from segkit.images.read import check_image, image_from_page, read_pages
+from segkit.images.stems import list_without_masks, root_of, stem_of
+
+# Integers that use less than this share of their range are probably of fewer bits, 12 of 16 for example.
+_SHARE_OF_RANGE = 1 / 8
+_BITS = {"bool": "1 bit", "uint8": "8 bits", "uint16": "16 bits", "float32": "32 bits, fractions"}
+_CHANNELS = {1: "grey (1 channel)", 3: "colour (3 channels)"}
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Contents of a folder of images and a folder of masks.
+
+    Parameters
+    ----------
+    stems : list of str
+        The name of each annotated image, as in `Dataset`.
+    shapes : dict of tuple to int
+        How many images have each shape (H, W, C).
+    dtypes : dict of str to int
+        How many images have each dtype in their files.
+    value_counts : dict of int to int
+        How many pixels of all masks hold each value.
+    label_map : LabelMap or None
+        The classes, if they can be told.
+    messages : list of str
+        How the files are read.
+    faults : list of str
+        What must be mended before training.
+    """
+
+    stems: list[str]
+    shapes: dict[tuple[int, ...], int]
+    dtypes: dict[str, int]
+    value_counts: dict[int, int]
+    label_map: LabelMap | None
+    messages: list[str]
+    faults: list[str]
+
+    @property
+    def class_counts(self) -> dict[str, int]:
+        """How many pixels of all masks belong to each class; empty if the classes cannot be told."""
+        if self.label_map is None:
+            return {}
+        counts = dict.fromkeys(self.label_map.names, 0)
+        for value, class_id in self.label_map.id_of_value.items():
+            counts[self.label_map.names[class_id]] += self.value_counts.get(value, 0)
+        return counts
+
+    def describe(self) -> str:
+        """Tell all of it in a few lines: sizes, channels, bits, mask values, how they are read, faults."""
+        lines = [count(len(self.stems), "annotated image")]
+        if self.stems:
+            n_pixels = sum(self.value_counts.values())
+            values = [f"{value} ({number / n_pixels:.2%})" for value, number in self.value_counts.items()]
+            rows = [*_about_images(self.shapes, self.dtypes), ("mask values", first_few(values))]
+            if (label_map := self.label_map) is not None:
+                known = {name: number for name, number in self.class_counts.items() if number}
+                shares = [f"{name} ({number / sum(known.values()):.2%})" for name, number in known.items()]
+                rows.append(("classes", first_few(shares)))
+                if label_map.unlabelled is not None:
+                    rows.append(("annotated", f"{sum(known.values()) / n_pixels:.2%} of the pixels"))
+            lines += table(rows)
+        lines += [] if self.label_map is None else [self.label_map.describe()]
+        return "\n".join([*lines, *self.messages, *(f"fault: {fault}" for fault in self.faults)])
+
+
+@dataclass(frozen=True)
+class ImageInspection:
+    """Contents of a folder of images, or of one image file.
+
+    Parameters
+    ----------
+    stems : list of str
+        The name of each image that could be read; pages of a multi-page file are "stem#1", "stem#2", ...
+    shapes : dict of tuple to int
+        How many images have each shape (H, W, C).
+    dtypes : dict of str to int
+        How many images have each dtype in their files.
+    value_range : tuple of float
+        Smallest and largest pixel value of all files, as stored.
+    messages : list of str
+        Anything odd, and how it is read.
+    faults : list of str
+        What must be mended.
+    """
+
+    stems: list[str]
+    shapes: dict[tuple[int, ...], int]
+    dtypes: dict[str, int]
+    value_range: tuple[float, float]
+    messages: list[str]
+    faults: list[str]
+
+    def describe(self) -> str:
+        """Tell all of it in a few lines: sizes, channels, bits, values, anything odd, faults."""
+        lines = [count(len(self.stems), "image")]
+        if self.stems:
+            low, high = self.value_range
+            lines += table(
+                [*_about_images(self.shapes, self.dtypes), ("pixel values", f"{low:g} to {high:g}")]
+            )
+        notes = [f"note: {message}" for message in self.messages]
+        return "\n".join([*lines, *notes, *(f"fault: {fault}" for fault in self.faults)])
+
+
+def inspect_pairs(
+    images: str | Path,
+    masks: str | Path,
+    *,
+    labels: Mapping[int, str] | None = None,
+    unlabelled: int | None = None,
+) -> Inspection:
+    """Read images and masks one by one and tell what they hold; faults are listed, not raised.
+
+    Parameters
+    ----------
+    images, masks : str or Path
+        Folders or files, as `pair` matches them.
+    labels : mapping of int to str, optional
+        The class name of each mask value, as in `LabelMap.infer`.
+    unlabelled : int, optional
+        The mask value of pixels nobody annotated.
+
+    Returns
+    -------
+    Inspection
+        Shapes, dtypes, mask values, classes and faults.
+    """
+    faults: list[str] = []
+    messages: list[str] = []
+    pairs = match(images, masks, faults, messages)
+    stems: list[str] = []
+    kinds: dict[str, Kind] = {}
+    contents: dict[str, list[int]] = {}
+    shapes: Counter[tuple[int, ...]] = Counter()
+    dtypes: Counter[str] = Counter()
+    value_counts: Counter[int] = Counter()
+    for item in read_items(pairs, faults, messages):
+        stems.append(item.stem)
+        kinds[item.stem] = kind_of(item.image)
+        shapes[item.image.shape] += 1
+        dtypes[item.dtype] += 1
+        values, counts = np.unique(item.mask, return_counts=True)
+        contents[item.stem] = values.tolist()
+        value_counts.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+    label_map = check_together(stems, kinds, contents, faults, messages, labels=labels, unlabelled=unlabelled)
+    counted = dict(sorted(value_counts.items()))
+    return Inspection(stems, dict(shapes), dict(dtypes), counted, label_map, messages, faults)
+
+
+def inspect_images(images: str | Path) -> ImageInspection:
+    """Read images one by one and tell what they hold; faults are listed, not raised.
+
+    Parameters
+    ----------
+    images : str or Path
+        Folder of images (sub-folders too), or one image. Masks beside images, NAME_mask beside NAME, are left out.
+
+    Returns
+    -------
+    ImageInspection
+        Shapes, dtypes, range of values, oddities and faults.
+
+    Raises
+    ------
+    InputError
+        If there is no such folder, or no image in it.
+    """
+    images = Path(images)
+    listed, masks = list_without_masks(images)
+    faults: list[str] = []
+    kinds: dict[str, Kind] = {}
+    shapes: Counter[tuple[int, ...]] = Counter()
+    dtypes: Counter[str] = Counter()
+    low, high = float("inf"), float("-inf")
+    dark: list[str] = []
+    same: dict[str, list[str]] = {}
+    for relative in listed:
+        try:
+            pages = read_pages(root_of(images) / relative)
+        except InputError as fault:
+            faults.append(str(fault))
+            continue
+        stem = stem_of(relative)
+        for number, page in enumerate(pages, start=1):
+            name = stem if len(pages) == 1 else f"{stem}#{number}"
+            try:
+                image = image_from_page(page, name=name)
+                check_image(image, name=name)
+            except InputError as fault:
+                faults.append(str(fault))
+                continue
+            kinds[name] = kind_of(image)
+            shapes[image.shape] += 1
+            dtypes[str(page.dtype)] += 1
+            low, high = min(low, float(page.min())), max(high, float(page.max()))
+            if page.dtype.kind == "u" and float(image.max()) < _SHARE_OF_RANGE:
+                dark.append(name)
+            same.setdefault(_digest(page), []).append(name)
+    messages = _odd(kinds, dark, list(same.values()), faults)
+    if masks:
+        names = first_few([path.as_posix() for path in masks])
+        messages.append(
+            f"{count(len(masks), 'mask')} beside the images left out ({names}): to look at them too, give the folder twice"
+        )
+    return ImageInspection(list(kinds), dict(shapes), dict(dtypes), (low, high), messages, faults)
+
+
+def _odd(
+    kinds: Mapping[str, Kind], dark: Sequence[str], same: Sequence[Sequence[str]], faults: list[str]
+) -> list[str]:
+    """Say what is odd about images that can be read; channels that do not fit together are a fault."""
+    messages = []
+    if kinds:
+        n_channels = common_channels(kinds)
+        if n_channels is None:
+            faults.append(describe_fault(kinds))
+        else:
+            messages += describe_changes(kinds, n_channels)
+            if n_channels == 3 and all(kind.is_grey for kind in kinds.values()):
+                messages.append("every image is RGB with three equal channels: grey, stored as colour")
+    if dark:
+        messages.append(
+            f"{count(len(dark), 'image')} ({first_few(dark)}) use less than an eighth of the range of their type: "
+            f"12 bits stored as 16, for example, are read as dark images; save all images alike"
+        )
+    messages += [
+        f"the same picture {len(names)} times: {first_few(names)}" for names in same if len(names) > 1
+    ]
+    return messages
+
+
+def _about_images(shapes: Mapping[tuple[int, ...], int], dtypes: Mapping[str, int]) -> list[tuple[str, str]]:
+    sizes: Counter[str] = Counter()
+    channels: Counter[str] = Counter()
+    for (height, width, n_channels), number in shapes.items():
+        sizes[f"{height} x {width}"] += number
+        channels[_CHANNELS.get(n_channels, f"{n_channels} channels")] += number
+    bits = {_BITS.get(dtype, dtype): number for dtype, number in dtypes.items()}
+    return [
+        ("height x width", _counted(sizes)),
+        ("channels", _counted(channels)),
+        ("bit depth", _counted(bits)),
+    ]
+
+
+def _counted(numbers: Mapping[str, int]) -> str:
+    """Say how many there are of each, unless all are of one kind."""
+    if len(numbers) == 1:
+        return next(iter(numbers))
+    return first_few([f"{name} ({number})" for name, number in numbers.items()])
+
+
+def _digest(page: NDArray[Any]) -> str:
+    return hashlib.sha256(f"{page.dtype} {page.shape}".encode() + page.tobytes()).hexdigest()

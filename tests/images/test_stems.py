@@ -1,0 +1,102 @@
+"""Folders listed, and files of one stem."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from segkit.errors import InputError
+from segkit.images import IMAGE_EXTENSIONS, list_images
+from segkit.images.stems import image_name, list_without_masks, match_stems
+
+NOISE = np.random.default_rng(0).integers(0, 255, (6, 8, 3)).astype(np.uint8)
+
+
+def save(path, array):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(array).save(path)
+    return path
+
+
+def complaint(call, *args):
+    with pytest.raises(InputError) as error:
+        call(*args)
+    return str(error.value)
+
+
+@pytest.fixture
+def images(tmp_path):
+    for stem in ("b", "a 1", "süß/ñ"):
+        save(tmp_path / "images" / f"{stem}.png", NOISE)
+    return tmp_path / "images"
+
+
+def test_listing_is_sorted_and_skips_what_is_no_image(images):
+    save(images / ".hidden.png", NOISE)
+    save(images / ".cache" / "c.png", NOISE)
+    (images / "notes.txt").write_text("not an image")
+    (images / "folder.png").mkdir()
+    assert list_images(images) == [Path("a 1.png"), Path("b.png"), Path("süß/ñ.png")]
+
+
+def test_one_file_is_a_listing(images):
+    assert list_images(images / "b.png") == [Path("b.png")]
+
+
+def test_a_folder_below_a_hidden_one_is_listed(tmp_path):
+    save(tmp_path / ".scratch" / "images" / "a.png", NOISE)
+    assert list_images(tmp_path / ".scratch" / "images") == [Path("a.png")]
+
+
+def test_listings_of_nothing(tmp_path):
+    assert complaint(list_images, tmp_path) == (
+        f"{tmp_path}: no images, expected files that end in {', '.join(IMAGE_EXTENSIONS)}: check the folder"
+    )
+    missing = tmp_path / "gone"
+    assert complaint(list_images, missing) == f"{missing}: no such file or folder: check its name"
+
+
+def test_files_of_other_formats_are_named(tmp_path):
+    (tmp_path / "a.gif").touch()
+    (tmp_path / "b.GIF").touch()
+    assert complaint(list_images, tmp_path).endswith("found 2 of .gif: save them in one of these formats")
+
+
+@pytest.mark.parametrize(
+    ("stem", "name"),
+    [
+        ("a_mask", "a"),
+        ("x/a-Labels", "x/a"),
+        ("a.ground_truth", "a"),
+        ("a_mask_gt", "a_mask"),
+        ("mask", None),
+        ("_mask", None),
+        ("x/_mask", None),
+        ("damask", None),
+        ("a_mask2", None),
+    ],
+)
+def test_names_of_masks(stem, name):
+    assert image_name(stem) == name
+
+
+def test_a_mask_of_its_image_s_own_name_is_found_first():
+    found = match_stems(["a", "b_mask", "c"], ["a", "b_mask", "c_gt", "d_gt"])
+    assert found.mask_of == {"a": "a", "b_mask": "b_mask", "c": "c_gt"}
+    assert found.images_among_masks == found.faults == []
+
+
+def test_two_masks_of_one_image_are_a_fault():
+    assert match_stems(["a"], ["a_gt", "a_mask"]).faults == [
+        "a: 2 masks (a_gt, a_mask), expected one: remove the others"
+    ]
+
+
+def test_masks_beside_images_are_listed_apart(images):
+    save(images / "b_mask.png", NOISE)
+    save(images / "süß" / "b_mask.png", NOISE)
+    assert list_without_masks(images) == (
+        [Path("a 1.png"), Path("b.png"), Path("süß/b_mask.png"), Path("süß/ñ.png")],
+        [Path("b_mask.png")],
+    )
