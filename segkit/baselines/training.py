@@ -101,7 +101,7 @@ class NetSegmenter(BaseSegmenter):
         self._check_options()
         device = _find_device(self.device)
         self.device_ = str(device)
-        learnt, held_out = hold_out(ids, self.classes_.size, random_state=self.random_state)
+        learnt, held_out = _hold_out(ids, self.classes_.size, random_state=self.random_state)
         sampler = CropSampler(*_labelled(images, learnt), crop=self.crop, augment=self.augment)
         with _seeded(self.random_state, device):
             network = self._build_network(self.n_image_channels_, self.classes_.size)
@@ -303,7 +303,7 @@ class _TrainingState:
         self.best, self.history = content["best"], content["history"]
 
 
-def hold_out(
+def _hold_out(
     ids: Sequence[IdArray], n_classes: int, *, random_state: int = 0
 ) -> tuple[list[IdArray], list[IdArray]]:
     """Split annotations into a training part and a validation part.

@@ -19,7 +19,7 @@ from scipy.special import expit
 from segkit._common import FloatArray
 from segkit.errors import ConfigError
 
-Float64Array = NDArray[np.float64]
+_Float64Array = NDArray[np.float64]
 
 # Standard deviation (pixels) and frequency (cycles per pixel) of the mother atom, kymatio's: its dyadic scales
 # cover the frequency plane octave by octave.
@@ -47,7 +47,7 @@ def check_family_size(n_scales: int, n_angles: int) -> None:
             raise ConfigError(f"{name}={given}: expected {least} or more; try n_scales=3, n_angles=8")
 
 
-def _frequencies(shape: tuple[int, int]) -> tuple[Float64Array, Float64Array]:
+def _frequencies(shape: tuple[int, int]) -> tuple[_Float64Array, _Float64Array]:
     """Compute the frequencies of the grid along x and along y, in cycles per pixel."""
     x, y = np.fft.fftfreq(shape[1]), np.fft.fftfreq(shape[0])
     return x[None, :].astype(np.float64), y[:, None].astype(np.float64)
@@ -56,7 +56,7 @@ def _frequencies(shape: tuple[int, int]) -> tuple[Float64Array, Float64Array]:
 # --- Gabor and Morlet ---------------------------------------------------------------------------
 
 
-def _gabor_angles(n_angles: int) -> Float64Array:
+def _gabor_angles(n_angles: int) -> _Float64Array:
     """Compute the directions of Gabor atoms, ``180 k / n_angles`` degrees.
 
     Parameters
@@ -160,13 +160,13 @@ def _gabor_lowpass(shape: tuple[int, int], scale: float) -> FloatArray:
 
 
 def _slant(n_angles: int) -> float:
-    """Ratio of the widths of the envelope along and across the wave: more directions, narrower angles."""
+    """Compute the ratio of the widths of the envelope along and across the wave: more directions, narrower angles."""
     return min(1.0, 4.0 / n_angles)
 
 
 def _folded_gaussian(
     shape: tuple[int, int], *, sigma: float, slant: float, theta: float, centre: float
-) -> Float64Array:
+) -> _Float64Array:
     """Sample a Gaussian at frequency `centre` along `theta`; sampling in space adds its shifted copies."""
     x, y = _frequencies(shape)
     total = np.zeros(shape)
@@ -182,7 +182,7 @@ def _folded_gaussian(
 # --- Shearlets ----------------------------------------------------------------------------------
 
 
-def _bump(y: ArrayLike) -> Float64Array:
+def _bump(y: ArrayLike) -> _Float64Array:
     r"""Evaluate a smooth bump on [-1, 1] whose squared integer translates sum to 1.
 
     Parameters
@@ -211,7 +211,7 @@ def _bump(y: ArrayLike) -> Float64Array:
     return np.where(step == 1, 0.0, np.cos(0.5 * np.pi * step))
 
 
-def _shearlet_angles(n_angles: int) -> Float64Array:
+def _shearlet_angles(n_angles: int) -> _Float64Array:
     """Compute the directions of shearlets: within a cone their slopes are equispaced, their angles are not.
 
     Parameters
@@ -306,7 +306,7 @@ def _shearlet_lowpass(shape: tuple[int, int], scale: float) -> FloatArray:
     return np.sqrt(energy).astype(np.float32)
 
 
-def _cone_coordinates(x: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
+def _cone_coordinates(x: _Float64Array, y: _Float64Array) -> tuple[_Float64Array, _Float64Array]:
     """Compute the radius max(|x|, |y|) and the direction modulo 4: y/x, or 2 - x/y in the vertical cone."""
     x, y = np.broadcast_arrays(x, y)
     horizontal = np.abs(y) <= np.abs(x)
@@ -315,7 +315,7 @@ def _cone_coordinates(x: Float64Array, y: Float64Array) -> tuple[Float64Array, F
     return np.abs(major), np.where(horizontal, slope, 2 - slope)
 
 
-def _copies(shape: tuple[int, int]) -> Iterator[tuple[Float64Array, Float64Array, Float64Array]]:
+def _copies(shape: tuple[int, int]) -> Iterator[tuple[_Float64Array, _Float64Array, _Float64Array]]:
     """Yield radius, direction and window on the grid, and on its nearest periodic copies along x, y and both."""
     x, y = _frequencies(shape)
     for copy_y in (y, np.where(y < 0, y + 1, y - 1)):
@@ -323,13 +323,13 @@ def _copies(shape: tuple[int, int]) -> Iterator[tuple[Float64Array, Float64Array
             yield *_cone_coordinates(copy_x, copy_y), _nyquist(copy_x) * _nyquist(copy_y)
 
 
-def _nyquist(frequency: Float64Array) -> Float64Array:
+def _nyquist(frequency: _Float64Array) -> _Float64Array:
     """Evaluate a window: 1 up to 3/8, 0 from 5/8 on; the squares of its periodic copies sum to 1."""
     return _bump(np.clip(4 * np.abs(frequency) - 1.5, 0, 1))
 
 
-def _log2(x: Float64Array) -> Float64Array:
-    """Logarithm to base 2, minus infinity at 0 without a warning."""
+def _log2(x: _Float64Array) -> _Float64Array:
+    """Compute the logarithm to base 2, minus infinity at 0 without a warning."""
     return np.log2(x, where=x > 0, out=np.full_like(x, -np.inf))
 
 
@@ -387,7 +387,7 @@ class _Family(NamedTuple):
 
     atoms: Callable[[tuple[int, int], int, int], FloatArray]
     lowpass: Callable[[tuple[int, int], float], FloatArray]
-    angles: Callable[[int], Float64Array]
+    angles: Callable[[int], _Float64Array]
     radius: Callable[[int], float]
     lowpass_radius: float
     is_real: bool

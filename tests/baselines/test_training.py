@@ -4,7 +4,7 @@ import torch
 from sklearn.base import clone
 
 from segkit.baselines import UNet
-from segkit.baselines.training import hold_out
+from segkit.baselines.training import _hold_out
 from segkit.errors import ConfigError, InputError, OutputError
 from segkit.images import UNLABELLED
 
@@ -146,7 +146,7 @@ def test_loss_is_the_mean_cross_entropy_of_labelled_pixels():
     image, mask = picture(shape=(32, 32))
     mask[:, 20:] = UNLABELLED
     net = tiny(max_steps=1, batch_size=1, learning_rate=1e-30).fit(image, mask)
-    learnt, _ = hold_out([mask], 2)
+    learnt, _ = _hold_out([mask], 2)
     batch = torch.from_numpy(image - np.float32(0.5)).permute(2, 0, 1)[None]
     with torch.no_grad():
         log_p = net.network_.train()(batch)[0].log_softmax(dim=0).permute(1, 2, 0).numpy()
@@ -173,7 +173,7 @@ def test_the_weights_kept_are_those_of_the_best_validation():
     net = tiny(max_steps=12, eval_every=1, learning_rate=0.05).fit(images, masks)
     assert net.best_validation_iou_ == max(entry["validation_iou"] for entry in net.history_)
     assert net.best_step_ < net.n_steps_
-    _, held_out = hold_out(masks, 2)
+    _, held_out = _hold_out(masks, 2)
     validation = [index for index, mask in enumerate(held_out) if (mask != UNLABELLED).any()]
     score = net.score([images[index] for index in validation], [masks[index] for index in validation])
     assert score == pytest.approx(net.best_validation_iou_)
@@ -184,7 +184,7 @@ def test_the_weights_kept_are_those_of_the_best_validation():
 
 def test_of_five_images_a_fifth_is_held_out_whole():
     ids = [picture(seed)[1] for seed in range(11)]
-    learnt, held_out = hold_out(ids, 2, random_state=1)
+    learnt, held_out = _hold_out(ids, 2, random_state=1)
     out = [index for index, mask in enumerate(held_out) if (mask != UNLABELLED).any()]
     assert len(out) == 2
     for index, mask in enumerate(ids):
@@ -192,7 +192,7 @@ def test_of_five_images_a_fifth_is_held_out_whole():
         np.testing.assert_array_equal(whole[index], mask)
         assert (empty[index] == UNLABELLED).all()
     chosen = {
-        tuple(index for index, m in enumerate(hold_out(ids, 2, random_state=s)[1]) if m[0, 0] == 0)
+        tuple(index for index, m in enumerate(_hold_out(ids, 2, random_state=s)[1]) if m[0, 0] == 0)
         for s in range(8)
     }
     assert len(chosen) > 1
@@ -202,7 +202,7 @@ def test_of_five_images_a_fifth_is_held_out_whole():
 def test_of_fewer_images_a_quarter_of_each_is_held_out_by_blocks(n_images):
     rng = np.random.default_rng(0)
     ids = [rng.integers(0, 2, (40, 80)).astype(np.uint8) for _ in range(n_images)]
-    learnt, held_out = hold_out(ids, 2)
+    learnt, held_out = _hold_out(ids, 2)
     for mask, ours, theirs in zip(ids, learnt, held_out, strict=True):
         out = theirs != UNLABELLED
         np.testing.assert_array_equal(out, ours == UNLABELLED)
@@ -218,7 +218,7 @@ def test_the_held_out_part_has_all_classes_if_it_can():
     mask[2:8, 2:8] = 1
     mask[12:18, 2:18] = 1
     for seed in range(6):
-        for part in hold_out([mask], 2, random_state=seed):
+        for part in _hold_out([mask], 2, random_state=seed):
             assert set(np.unique(part[0])) == {0, 1, UNLABELLED}
 
 
