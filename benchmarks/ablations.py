@@ -34,7 +34,7 @@ from benchmarks.segmentation import (
 from segkit.errors import SegkitError
 from segkit.evaluation.statistics import compare, compare_pooled
 
-CHOICE, FIRST, SCATTERING, ROUND = "segkit-networks", "first", "segkit-scattering", "round"
+CHOICE, FIRST, NO_NETWORKS, ROUND = "segkit-networks", "first", "segkit-no-networks", "round"
 VARIANTS = {
     CHOICE: {
         FIRST: "the first bank, whatever held-out images say",
@@ -59,7 +59,7 @@ VARIANTS = {
         "quarter": "first bank; SqueezeNet at a quarter of the size besides, averaged over symmetries",
         "rff": "first bank; Gaussian mixture in random features on the 128 channels of CCM",
     },
-    SCATTERING: {
+    NO_NETWORKS: {
         ROUND: "no networks; no elongated filters, round ones only",
         "no-round": "no networks; no round filters, elongated ones only",
     },

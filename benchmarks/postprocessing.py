@@ -160,15 +160,15 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.data is None and not arguments.quick:
         parser.error("--data: needed, or --quick")
-    options = [f"segkit-scattering.{with_scattering(SCATTERING_OPTIONS)}"]
+    options = [f"segkit-no-networks.{with_scattering(SCATTERING_OPTIONS)}"]
     records = []
     with tempfile.TemporaryDirectory() as temporary:
         if arguments.quick:
             arguments.data, arguments.sets = Path(temporary), ["made-up"]
             arguments.train_sizes, arguments.seeds = [2], 1
             write_made_up(arguments.data / "made-up")
-            options = [option for option in QUICK if option.startswith("segkit-scattering.")]
-        [method] = load_methods(["segkit-scattering"], None, options)
+            options = [option for option in QUICK if option.startswith("segkit-no-networks.")]
+        [method] = load_methods(["segkit-no-networks"], None, options)
         for name, n_train, seed in itertools.product(
             arguments.sets, arguments.train_sizes, range(arguments.seeds)
         ):

@@ -1,4 +1,4 @@
-"""Tables of README.md and benchmarks/README.md, and learning curves, made from the committed result files.
+"""Tables of README.md, docs/benchmarks.md and benchmarks/README.md, and learning curves, made from the committed results.
 
 python -m benchmarks.readme            write them, and docs/learning_curves.png
 python -m benchmarks.readme --check    fail if they say anything else
@@ -10,229 +10,30 @@ import argparse
 import json
 import re
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from benchmarks.common import RESULTS, signed, with_interval
-from benchmarks.segmentation import scores_of
-from segkit.evaluation.statistics import bootstrap_interval, compare_pooled
-from segkit.report.figures import COLOURS, MARKERS
+from benchmarks.scores import (
+    TITLES,
+    at_five,
+    block,
+    choice,
+    cost,
+    differences,
+    draw_learning_curves,
+    findings,
+    pairs,
+    parts,
+    segmentation,
+)
+from segkit.evaluation.statistics import compare_pooled
 
-BENCHMARKS = Path(__file__).parent
-PAGES = (BENCHMARKS.parent / "README.md", BENCHMARKS / "README.md")
-CURVES = BENCHMARKS.parent / "docs" / "learning_curves.png"
-TITLES = {
-    "segkit-networks": "**segkit**, VGG19 and SqueezeNet",
-    "segkit-scattering": "**segkit**, scattering (no weights)",
-    "segkit-paper": "recipe of the paper, VGG19 to conv3_4",
-    "forest": "pixel forest",
-    "convpaint": "pixel forest on three layers, as convpaint's (VGG19)",
-    "convpaint-default": "pixel forest on one layer, convpaint's default (VGG19)",
-    "fcn": "FCN-8s on SqueezeNet, pre-trained",
-    "fcn-vgg19": "FCN-8s on VGG19 to conv3_4, pre-trained",
-    "fcn-scratch": "FCN-8s on SqueezeNet, from scratch",
-    "unet": "U-Net",
-}
-
-
-def segmentation(results: list[dict[str, Any]]) -> str:
-    sets = [result["name"].removeprefix("segmentation-") for result in results]
-    cells = {}
-    for result, name in zip(results, sets, strict=True):
-        for (method, n_train), scores in scores_of(result).items():
-            low, high = bootstrap_interval(list(scores.values()), [image for _, image in scores])
-            of_seeds: dict[int, list[float]] = {}
-            for (seed, _), score in scores.items():
-                of_seeds.setdefault(seed, []).append(score)
-            means, n_seeds = [np.mean(found) for found in of_seeds.values()], len(of_seeds)
-            seeds = f"{n_seeds} seeds, {min(means):.2f} to {max(means):.2f}" if n_seeds > 1 else "1 seed"
-            runs = [run for run in result["runs"] if (run["method"], run["n_train"]) == (method, n_train)]
-            if limited := sum(bool(run["budget_limited"]) for run in runs):
-                seeds += ", budget-limited" if limited == n_seeds else f", {limited} budget-limited"
-            cells[n_train, method, name] = (
-                f"{np.mean(list(scores.values())):.3f} ({low:.3f} to {high:.3f}; {seeds})"
-            )
-    lines = ["| training images | method | " + " | ".join(sets) + " |", "|---|---|" + "---|" * len(sets)]
-    lines += [
-        f"| {n_train} | {title} | "
-        + " | ".join(cells.get((n_train, method, name), "") for name in sets)
-        + " |"
-        for n_train in sorted({n_train for n_train, _, _ in cells})
-        for method, title in TITLES.items()
-        if any((n_train, method, name) in cells for name in sets)
-    ]
-    return "\n".join(lines)
-
-
-def draw_learning_curves(results: list[dict[str, Any]], path: Path) -> None:
-    """Draw mean IoU against the number of training images, a panel for each set."""
-    figure = Figure(figsize=(10, 7.2), layout="constrained")
-    panels = figure.subplots(2, 2, sharex=True).ravel()
-    sizes = sorted({run["n_train"] for result in results for run in result["runs"]})
-    # the weaker of convpaint's settings would stretch the scale
-    plain = {
-        method: title.replace("**", "") for method, title in TITLES.items() if method != "convpaint-default"
-    }
-    for axes, result in zip(panels, results, strict=True):
-        scores = scores_of(result)
-        for index, (method, title) in enumerate(plain.items()):
-            curve = [(size, scores[method, size]) for size in sizes if (method, size) in scores]
-            if not curve:
-                continue
-            # side by side, so that intervals do not hide each other
-            shift = np.exp(0.03 * (index - len(plain) / 2))
-            means = [np.mean(list(run.values())) for _, run in curve]
-            intervals = [
-                bootstrap_interval(list(run.values()), [image for _, image in run]) for _, run in curve
-            ]
-            places = [size * shift for size, _ in curve]
-            colour = [*COLOURS, "black"][index]
-            axes.plot(places, means, color=colour, marker=MARKERS[index], label=title)
-            axes.vlines(places, *np.transpose(intervals), color=colour, alpha=0.7)
-        axes.set(title=result["name"].removeprefix("segmentation-"), xscale="log", ylabel="mean IoU")
-        axes.set_xticks(sizes, [str(size) for size in sizes])
-        axes.minorticks_off()
-        axes.grid(axis="y", alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-    for axes in panels[2:]:
-        axes.set_xlabel("training images")
-    lines = {line.get_label(): line for axes in panels for line in axes.get_lines()}
-    figure.legend(
-        handles=[lines[title] for title in plain.values() if title in lines],
-        loc="outside lower center",
-        ncols=2,
-        frameon=False,
-    )
-    figure.savefig(path, dpi=110)
-
-
-def differences(results: list[dict[str, Any]]) -> str:
-    """Of segkit to each rival on the runs both have, sets pooled with equal weight."""
-    lines = [
-        "| training images | segkit (VGG19 and SqueezeNet) less | mean IoU (95 % interval) | seeds, least to greatest "
-        "| sets | runs |",
-        "|---|---|---|---|---|---|",
-    ]
-    by_set = {result["name"]: scores_of(result) for result in results}
-    sizes = sorted({size for scores in by_set.values() for _, size in scores})
-    for n_train, rival in product(sizes, list(TITLES)[1:]):
-        mine, theirs = (
-            {name: scores[method, n_train] for name, scores in by_set.items() if (method, n_train) in scores}
-            for method in ("segkit-networks", rival)
-        )
-        shared = {name: sorted(set(mine[name]) & set(theirs[name])) for name in mine if name in theirs}
-        pairs = [
-            (
-                [mine[name][key] for key in keys],
-                [theirs[name][key] for key in keys],
-                [image for _, image in keys],
-            )
-            for name, keys in shared.items()
-            if keys
-        ]
-        if pairs:
-            found = compare_pooled(pairs)
-            of_seeds: dict[int, list[float]] = {}
-            for name, keys in shared.items():
-                for seed in {seed for seed, _ in keys}:
-                    own = [key for key in keys if key[0] == seed]
-                    gap = np.mean([mine[name][key] - theirs[name][key] for key in own])
-                    of_seeds.setdefault(seed, []).append(float(gap))
-            means, n_runs = [np.mean(gaps) for gaps in of_seeds.values()], sum(map(len, of_seeds.values()))
-            lines.append(
-                f"| {n_train} | {TITLES[rival]} | {signed(found.difference, found.interval)} "
-                f"| {min(means):+.3f} to {max(means):+.3f} | {len(pairs)} | {n_runs} |"
-            )
-    return "\n".join(lines)
-
-
-def choice(results: list[dict[str, Any]]) -> str:
-    """Of the two banks of networks, and of the one taken, on the splits that have all three."""
-    lines = [
-        "| training images | set | first bank | second bank | taken | better one in hindsight | second taken |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    by_set: dict[str, list[dict[str, Any]]] = {}
-    for result in results:
-        by_set.setdefault(result["name"].partition("-")[2], []).extend(result["runs"])
-    sizes = sorted({run["n_train"] for runs in by_set.values() for run in runs})
-    for n_train, (name, runs) in product(sizes, by_set.items()):
-        of_size = [run for run in runs if run["n_train"] == n_train]
-        scores = scores_of({"runs": of_size})
-        means: dict[str, dict[int, float]] = {}
-        for (method, _), found in scores.items():
-            seeds = {seed for seed, _ in found}
-            means[method] = {
-                seed: float(np.mean([score for (own, _), score in found.items() if own == seed]))
-                for seed in seeds
-            }
-        first, second, taken = (means.get(method, {}) for method in ("first", "vgg", "segkit-networks"))
-        if not (shared := sorted(set(first) & set(second) & set(taken))):
-            continue
-        titles = {run["seed"]: run["bank"] for run in of_size if run["method"] == "segkit-networks"}
-        n_second = sum("squeezenet" not in titles[seed] for seed in shared)
-        columns = [[found[seed] for seed in shared] for found in (first, second, taken)]
-        columns.append(np.maximum(*columns[:2]).tolist())
-        cells = " | ".join(f"{np.mean(column):.3f}" for column in columns)
-        lines.append(f"| {n_train} | {name} | {cells} | {n_second} of {len(shared)} |")
-    return "\n".join(lines)
-
-
-def block(results: list[dict[str, Any]]) -> str:
-    """Of test images drawn at random, and of the last ones of a volume."""
-    lines = ["| set | training images | method | at random | the last ten |", "|---|---|---|---|---|"]
-    by_name = {result["name"]: scores_of(result) for result in results}
-    for name, block in by_name.items():
-        if not name.startswith("last10-"):
-            continue
-        at_random = by_name[name.replace("last10", "segmentation")]
-        for n_train, method in product(sorted({size for _, size in block}), TITLES):
-            if (method, n_train) in block:
-                cells = " | ".join(_cell(scores[method, n_train]) for scores in (at_random, block))
-                lines.append(f"| {name.partition('-')[2]} | {n_train} | {TITLES[method]} | {cells} |")
-    return "\n".join(lines)
-
-
-def _cell(scores: dict[tuple[int, str], float]) -> str:
-    """Mean with its interval, and the number of seeds."""
-    values, images = list(scores.values()), [image for _, image in scores]
-    told = with_interval(float(np.mean(values)), bootstrap_interval(values, images))
-    return f"{told}, {len({seed for seed, _ in scores})} seeds"
-
-
-def cost(results: list[dict[str, Any]]) -> str:
-    lines = [
-        "| method, 5 training images | set | training | one image segmented | peak memory | machine |",
-        "|---|---|---|---|---|---|",
-    ]
-    machines: list[str] = []
-    for method, result in product(TITLES, results):
-        runs = [run for run in result["runs"] if (run["method"], run["n_train"]) == (method, 5)]
-        if not runs:
-            continue
-        fit, predict = (np.median([run[f"{task}_seconds"] for run in runs]) for task in ("fit", "predict"))
-        memory = max(run["peak_memory_mib"] for run in runs) / 1024
-        used = [result["machines"][run["machine"]] for run in runs]
-        names = [f"{machine['n_cores']} cores of {machine['cpu']}" for machine in used]
-        machines += [name for name in dict.fromkeys(names) if name not in machines]
-        places = ", ".join(str(1 + machines.index(name)) for name in dict.fromkeys(names))
-        lines.append(
-            f"| {TITLES[method]} | {result['name'].removeprefix('segmentation-')} "
-            f"| {fit:.0f} s | {predict:.1f} s | {memory:.1f} GiB | {places} |"
-        )
-    told = ", ".join(f"{place}: {name}" for place, name in enumerate(machines, 1))
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"Medians over runs, of memory the most, on a machine ({told}) shared with other work, which differed from run "
-            "to run: upper bounds, not to be divided by each other.",
-        ]
-    )
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "benchmarks" / "README.md")
+CURVES = ROOT / "docs" / "learning_curves.png"
 
 
 def predict_speed(result: dict[str, Any]) -> str:
@@ -363,9 +164,10 @@ def _of_set(records: list[dict[str, Any]], name: str) -> list[tuple[str, dict[st
 
 def demo(result: dict[str, Any]) -> str:
     low, high = result["interval"]
+    lesion = result["classes"][1]
     return (
-        f"On the demo's ten test pictures: mean IoU {result['mean_iou']:.3f} (95 % interval {low:.3f} to {high:.3f}), "
-        f"lesions alone {result['classes'][1]['iou']:.3f}."
+        f"Demo, {result['n_images']} test pictures: lesion IoU {lesion['iou']:.3f}, lesion Dice {lesion['dice']:.3f}, "
+        f"mean IoU {result['mean_iou']:.3f} (95 % interval {low:.3f} to {high:.3f})."
     )
 
 
@@ -413,7 +215,11 @@ def orbit_segmentation(result: dict[str, Any]) -> str:
 
 # A file, or all that match a pattern.
 TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "at_five": ("segmentation-*.json", at_five),
+    "findings": ("*ation*-*.json", findings),
     "segmentation": ("segmentation-*.json", segmentation),
+    "pairs": ("segmentation-*.json", pairs),
+    "parts": ("*ation*-*.json", parts),
     "differences": ("segmentation-*.json", differences),
     "choice": ("*ation*-*.json", choice),
     "block": ("[ls]*-*.json", block),
@@ -442,10 +248,14 @@ def render(texts: list[str]) -> list[str]:
         body = table(results if "*" in file else results[0])
         place = re.compile(rf"(<!-- table {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         if sum(len(place.findall(text)) for text in texts) != 1:
-            raise SystemExit(f"table {name}: give it one place, in README.md or benchmarks/README.md")
+            raise SystemExit(f"table {name}: give it one place in {', '.join(_names())}")
         # a function, for a backslash in the body is none of re's
         texts = [place.sub(lambda match, body=body: f"{match[1]}{body}\n{match[2]}", text) for text in texts]
     return texts
+
+
+def _names() -> list[str]:
+    return [page.relative_to(ROOT).as_posix() for page in PAGES]
 
 
 def main() -> None:

@@ -71,7 +71,7 @@ def main() -> None:
         if arguments.quick:
             arguments.data, arguments.sets, arguments.train_sizes = Path(temporary), ["made-up"], [2]
             write_made_up(arguments.data / "made-up")
-            arguments.methods = ["segkit-scattering", RIVAL]
+            arguments.methods = ["segkit-no-networks", RIVAL]
             options = [option for option in QUICK if option.split(".")[0] in arguments.methods]
         methods = load_methods(arguments.methods, None, options)
         for name, n_train, seed in itertools.product(

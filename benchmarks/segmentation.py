@@ -28,20 +28,20 @@ from segkit.benchmark import Benchmark, load_methods
 from segkit.cli.phantom import make_demo_set
 from segkit.config.read import read_options, shipped
 from segkit.errors import SegkitError
-from segkit.evaluation.metrics import iou_of
+from segkit.evaluation.metrics import dice_of, iou_of
 from segkit.images import write_image, write_mask
 from segkit.images.write import atomic
 
 SETS = ("kvasir_seg_256", "dsb2018_stained", "drive", "isbi2012_em")
-METHODS = ("segkit-networks", "segkit-scattering", "forest")
+METHODS = ("segkit-networks", "segkit-no-networks", "forest")
 # The banks to choose from, each of networks and, behind them, the filters of pixel classifiers.
 (*NETWORKS, FILTERS), (*VGG_ALONE, _) = (
     bank["banks"] for bank in read_options(shipped("two-networks"))["bank"]
 )
 QUICK = [
-    "segkit-scattering.bank={name: scattering, J: 2, L: 3, tile: 32}",
-    "segkit-scattering.selection={n_features: 16, pixels: 400}",
-    "segkit-scattering.training.pixels=1000",
+    "segkit-no-networks.bank={name: scattering, J: 2, L: 3, tile: 32}",
+    "segkit-no-networks.selection={n_features: 16, pixels: 400}",
+    "segkit-no-networks.training.pixels=1000",
     "forest.training_pixels=1000",
     "unet={kind: unet, max_steps: 2, n_filters: 2, depth: 2, crop: 32}",
 ]
@@ -103,15 +103,16 @@ class Results:
 
 
 def records_of(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Give the records of a result file as `segkit.report.summary` takes them, with IoU only."""
+    """Give the records of a result file as `segkit.report.summary` takes them, with IoU and Dice only."""
     records = []
     for run in result["runs"]:
         for image, values in run["images"].items():
             n_classes = 2
             counts = np.reshape(values[: n_classes**2], (n_classes, n_classes))
-            iou = iou_of(counts)
+            iou, dice = iou_of(counts), dice_of(counts)
             own = {name: run[name] for name in ("method", "n_train", "seed")}
-            records.append({**own, "image": image, "mean_iou": float(np.nanmean(iou)), "iou": iou.tolist()})
+            scores = {"mean_iou": float(np.nanmean(iou)), "iou": iou.tolist(), "dice": dice.tolist()}
+            records.append({**own, "image": image, **scores})
     return records
 
 
@@ -256,7 +257,7 @@ def main() -> None:
             if arguments.quick:
                 folder = Path(temporary) / "made-up"
                 write_made_up(folder)
-                arguments.methods = ["segkit-scattering", "forest", "unet"]
+                arguments.methods = ["segkit-no-networks", "forest", "unet"]
                 arguments.train_sizes, arguments.seeds = [2], 1
                 results = Results(arguments.out / "segmentation-quick.json", "segmentation-quick")
                 measure(folder, results, Path(temporary) / "work", arguments, QUICK)

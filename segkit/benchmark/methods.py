@@ -98,7 +98,7 @@ DEFAULT_METHODS: dict[str, dict[str, Any]] = {
         "title": "segkit (VGG19 and SqueezeNet)",
         **read_options(shipped("two-networks")),
     },
-    "segkit-scattering": {"kind": "segkit", "title": "segkit (scattering)"},
+    "segkit-no-networks": {"kind": "segkit", "title": "segkit, no networks"},
     "segkit-paper": {
         "kind": "segkit",
         "title": "recipe of the paper (VGG16)",
@@ -122,6 +122,8 @@ DEFAULT_METHODS: dict[str, dict[str, Any]] = {
     },
 }
 
+
+_RENAMED = {"segkit-scattering": "segkit-no-networks"}
 
 # Options of a training configuration that all methods of a benchmark share, and the place to give them.
 _OF_THE_BENCHMARK = {
@@ -193,12 +195,15 @@ def load_methods(
     Raises
     ------
     ConfigError
-        If a method or a key does not exist, or a value does not fit.
+        If a method or a key does not exist, a value does not fit, or a method was renamed.
     """
     # Without repetitions: a method named twice runs once.
     names, overrides = list(dict.fromkeys(names)), list(overrides)
     known = read_options(path, overrides, base=DEFAULT_METHODS)
     known.pop("data", None)
+    for old, new in _RENAMED.items():
+        if old in known or old in names:
+            raise ConfigError(f"method {old}: it is called {new} now")
     for name in known:
         if not isinstance(name, str):
             raise ConfigError(

@@ -252,7 +252,7 @@ def benchmark(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for results and report.")],
     methods: Annotated[
         str, typer.Option(help="Methods to compare, separated by commas.")
-    ] = "segkit-vgg,segkit-scattering,fcn,unet,forest",
+    ] = "segkit-vgg,segkit-no-networks,fcn,unet,forest",
     train_sizes: Annotated[
         str, typer.Option(help="Numbers of training images, separated by commas or spaces.")
     ] = "1,2,3,5,15",

@@ -151,6 +151,28 @@ def test_bad_methods(names, overrides, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("names", "described", "overrides"),
+    [
+        (["segkit-scattering"], "", []),
+        (["forest"], "segkit-scattering: {kind: segkit}", []),
+        (["forest"], "", ["segkit-scattering.svm.C=1"]),
+    ],
+)
+def test_the_old_name_of_the_recipe_without_networks_is_refused(tmp_path, names, described, overrides):
+    file = tmp_path / "methods.yaml"
+    file.write_text(described)
+    with pytest.raises(ConfigError) as caught:
+        load_methods(names, file, overrides)
+    assert str(caught.value) == "method segkit-scattering: it is called segkit-no-networks now"
+
+
+def test_the_recipe_without_networks_is_that_of_train():
+    [method] = load_methods(["segkit-no-networks"])
+    assert method.options == Config.from_options({})
+    assert method.title == "segkit, no networks"
+
+
 @pytest.mark.parametrize("name", ["..", ".hidden", "-n/..", ""])
 def test_names_of_methods_are_names_of_files(tmp_path, name):
     file = tmp_path / "methods.yaml"

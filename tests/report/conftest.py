@@ -14,7 +14,7 @@ SIZES, SEEDS, N_IMAGES = (1, 2, 3, 5, 15), range(5), 20
 # title, IoU of the foreground from 1 image and from many
 METHODS = {
     "segkit-vgg": ("segkit (VGG19)", 0.55, 0.74),
-    "segkit-scattering": ("segkit (scattering)", 0.46, 0.62),
+    "segkit-no-networks": ("segkit, no networks", 0.46, 0.62),
     "fcn": ("FCN, pre-trained", 0.25, 0.73),
     "unet": ("U-Net", 0.12, 0.60),
     "forest": ("Pixel forest", 0.42, 0.56),
