@@ -1,4 +1,4 @@
-"""Tables of README.md, docs/benchmarks.md and benchmarks/README.md, and learning curves, made from the committed results.
+"""Tables of README.md, benchmarks/README.md and pages of docs/, and learning curves, made from the committed results.
 
 python -m benchmarks.readme            write them, and docs/learning_curves.png
 python -m benchmarks.readme --check    fail if they say anything else
@@ -19,6 +19,7 @@ from benchmarks.common import RESULTS, signed, with_interval
 from benchmarks.scores import (
     TITLES,
     at_five,
+    banks,
     block,
     choice,
     cost,
@@ -32,7 +33,7 @@ from benchmarks.scores import (
 from segkit.evaluation.statistics import compare_pooled
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "benchmarks" / "README.md")
+PAGES = tuple(ROOT / page for page in ("README.md", "docs/benchmarks.md", "docs/banks.md", "benchmarks/README.md"))
 CURVES = ROOT / "docs" / "learning_curves.png"
 
 
@@ -218,6 +219,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "at_five": ("segmentation-*.json", at_five),
     "findings": ("*ation*-*.json", findings),
     "segmentation": ("segmentation-*.json", segmentation),
+    "banks": ("*ation*-*.json", banks),
     "pairs": ("segmentation-*.json", pairs),
     "parts": ("*ation*-*.json", parts),
     "differences": ("segmentation-*.json", differences),

@@ -54,6 +54,17 @@ PARTS = (
     ("first", "squeezenet", "two networks: no VGG19"),
     ("first", "no-half", "two networks: no SqueezeNet at half size"),
 )
+# Filter banks of the page that helps to choose one; all but the last with the default recipe behind them.
+BANKS = {
+    "segkit-no-networks": "default: multiscale, elongated, scattering, position",
+    "no-scattering": "multiscale, position",
+    "no-multiscale": "scattering, position",
+    "segkit-networks": "`two-networks`: one of the next two, chosen by the training images",
+    "first": "VGG19 to conv2_2, SqueezeNet, multiscale",
+    "vgg": "VGG19 to conv3_4, multiscale",
+    "squeezenet": "SqueezeNet, multiscale",
+    "segkit-paper": "VGG19 to conv3_4 with the recipe of the paper",
+}
 
 # Mean IoU of each seed and image, by method and number of training images.
 Scores = Mapping[tuple[str, int], Mapping[tuple[int, str], float]]
@@ -271,6 +282,24 @@ def parts(results: list[dict[str, Any]]) -> str:
         gaps = [gap_of(by_set, variant, recipe, n_train) for n_train in (1, 5)]
         rows.append((title, *("" if gap is None else str(gap) for gap in gaps)))
     return markdown_table(("changed part", "1 training image", "5 training images"), rows).rstrip()
+
+
+def banks(results: list[dict[str, Any]]) -> str:
+    """Compare filter banks: object IoU on each set, and the difference of mean IoU to the default bank."""
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in SETS}
+    for result in results:
+        runs[_set_of(result)] += result["runs"]
+    objects = {name: _object_scores({"runs": found}) for name, found in runs.items()}
+    by_set = {name: scores_of({"runs": found}) for name, found in runs.items()}
+    default, *_ = BANKS
+    rows = []
+    for n_train, (method, title) in product((1, 5), BANKS.items()):
+        cells = [f"{objects[name][method, n_train][0]:.3f}" for name in OBJECTS]
+        gap = "" if method == default else str(_known(gap_of(by_set, method, default, n_train)))
+        seeds = {seed for scores in by_set.values() for seed, _ in scores[method, n_train]}
+        rows.append((str(n_train), title, *cells, gap, str(len(seeds))))
+    header = ("training images", "filter bank", *OBJECTS, "mean IoU less the default's (95 % interval)", "splits")
+    return markdown_table(header, rows).rstrip()
 
 
 def draw_learning_curves(results: list[dict[str, Any]], path: Path) -> None:
