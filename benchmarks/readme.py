@@ -33,7 +33,9 @@ from benchmarks.scores import (
 from segkit.evaluation.statistics import compare_pooled
 
 ROOT = Path(__file__).parents[1]
-PAGES = tuple(ROOT / page for page in ("README.md", "docs/benchmarks.md", "docs/banks.md", "benchmarks/README.md"))
+PAGES = tuple(
+    ROOT / page for page in ("README.md", "docs/benchmarks.md", "docs/banks.md", "benchmarks/README.md")
+)
 CURVES = ROOT / "docs" / "learning_curves.png"
 
 

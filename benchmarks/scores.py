@@ -296,9 +296,15 @@ def banks(results: list[dict[str, Any]]) -> str:
     for n_train, (method, title) in product((1, 5), BANKS.items()):
         cells = [f"{objects[name][method, n_train][0]:.3f}" for name in OBJECTS]
         gap = "" if method == default else str(_known(gap_of(by_set, method, default, n_train)))
-        seeds = {seed for scores in by_set.values() for seed, _ in scores[method, n_train]}
-        rows.append((str(n_train), title, *cells, gap, str(len(seeds))))
-    header = ("training images", "filter bank", *OBJECTS, "mean IoU less the default's (95 % interval)", "splits")
+        n_splits = {len({seed for seed, _ in scores[method, n_train]}) for scores in by_set.values()}
+        rows.append((str(n_train), title, *cells, gap, " to ".join(map(str, sorted(n_splits)))))
+    header = (
+        "training images",
+        "filter bank",
+        *OBJECTS,
+        "mean IoU less the default's (95 % interval)",
+        "splits",
+    )
     return markdown_table(header, rows).rstrip()
 
 

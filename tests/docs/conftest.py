@@ -1,0 +1,83 @@
+"""The made-up folders that the pages of the documentation speak of, and the command line in this process."""
+
+import re
+import shlex
+import sys
+
+import numpy as np
+import pytest
+import tifffile
+from scipy import ndimage
+
+from segkit.cli import commands
+from segkit.cli.phantom import make_demo_set
+from segkit.images import write_image, write_mask
+
+SIDE = 64
+N_TRAIN, N_NEW = 5, 2
+
+
+def with_a_dark_class(image, mask):
+    """Three classes: background, lesion, and the darkest tenth of the picture."""
+    grey = ndimage.gaussian_filter(image.mean(axis=2), 2)
+    return np.where(mask == 1, 1, np.where(grey < np.quantile(grey, 0.1), 2, 0)).astype(np.uint8)
+
+
+def strokes(mask):
+    """Scribbles: 0 for pixels nobody annotated, 1 for background, 2 for the object."""
+    rows, _ = np.indices(mask.shape)
+    is_drawn = rows % 8 < 2
+    return np.where(is_drawn, mask + 1, 0).astype(np.uint8)
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory):
+    """Folders with the names that the pages use."""
+    root = tmp_path_factory.mktemp("docs")
+    images, masks = make_demo_set(N_TRAIN + N_NEW, shape=(SIDE, SIDE))
+    for number, (image, mask) in enumerate(zip(images, masks, strict=True), start=1):
+        new = "" if number <= N_TRAIN else "new_"
+        write_image(root / f"{new}images/{number}.png", image)
+        write_mask(root / f"{new}masks/{number}.png", 255 * mask)
+        write_mask(root / f"{new}class_masks/{number}.png", with_a_dark_class(image, mask))
+        if not new:
+            write_mask(root / f"scribbles/{number}.png", strokes(mask))
+    pages = [np.round(65535 * image.mean(axis=2)).astype(np.uint16) for image in images]
+    for folder, stack in (
+        ("stacks", pages[:3]),
+        ("new_stacks", pages[N_TRAIN:]),
+        ("stack_masks", masks[:3]),
+    ):
+        (root / folder).mkdir()
+        tifffile.imwrite(root / folder / "a.tif", np.stack(stack), photometric="minisblack")
+    (root / "test.txt").write_text("4\n5\n")
+    return root
+
+
+@pytest.fixture
+def segkit(monkeypatch, capsys):
+    """Run a line of the command line in this process; returns exit status, standard output and error."""
+
+    def run(line):
+        program, *arguments = shlex.split(line)
+        assert program == "segkit", f"only segkit is run here: {line}"
+        monkeypatch.setattr(sys, "argv", [program, *arguments])
+        monkeypatch.setattr("warnings.showwarning", None)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            commands.main()
+        return stopped.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def says():
+    """Tell whether a text is the quoted one, in which … stands for a number or a name."""
+
+    def same(text, quoted):
+        pattern = ".+?".join(map(re.escape, quoted.strip().split("…")))
+        # Windows writes paths its own way
+        return re.fullmatch(pattern, text.strip().replace("\\", "/")) is not None
+
+    return same
