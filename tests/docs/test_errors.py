@@ -1,0 +1,252 @@
+"""Every message that the page of errors quotes is what the program says."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from segkit.images import read_image, read_mask, write_image, write_mask
+
+PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
+QUOTED = dict(
+    re.findall(r"<!-- case: ([\w-]+) -->\n```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+)
+TRAIN = "segkit train images/ masks/ -o new.segkit"
+PREDICT = "segkit predict model.segkit new_images/ -o out/"
+
+
+@pytest.fixture(scope="module")
+def trained(folders, tmp_path_factory):
+    """The folders of the pages, and a model."""
+    from segkit import ModuleBank, Segmenter
+    from segkit.images import load_pairs
+
+    place = tmp_path_factory.mktemp("errors") / "trained"
+    shutil.copytree(folders, place)
+    data = load_pairs(place / "images", place / "masks")
+    segmenter = Segmenter(
+        ModuleBank(({"n_scales": 2, "n_angles": 3},)), training_pixels=400, selection_pixels=200
+    )
+    segmenter.fit(data.images[:2], data.masks[:2], label_map=data.label_map).save(place / "model.segkit")
+    return place
+
+
+@pytest.fixture
+def here(trained, tmp_path, monkeypatch):
+    place = tmp_path / "here"
+    shutil.copytree(trained, place)
+    monkeypatch.chdir(place)
+    return place
+
+
+def change_mask(number, change):
+    [mask] = read_mask(f"masks/{number}.png")
+    write_mask(f"masks/{number}.png", change(mask))
+
+
+def change_masks(change):
+    for number in range(1, 6):
+        change_mask(number, change)
+
+
+def no_mask():
+    Path("masks/5.png").unlink()
+    return TRAIN
+
+
+def other_size():
+    change_mask(3, lambda mask: mask[:32, :32])
+    return TRAIN
+
+
+def numbered_objects():
+    change_masks(lambda mask: (np.arange(mask.size).reshape(mask.shape) % 50).astype(np.uint8))
+    return TRAIN
+
+
+def three_values():
+    return "segkit train images/ class_masks/ -o new.segkit"
+
+
+def one_odd_mask():
+    change_mask(2, lambda mask: mask // 255)
+    return TRAIN
+
+
+def coloured_mask():
+    [mask] = read_mask("masks/1.png")
+    Image.fromarray(np.stack([mask, 0 * mask, 0 * mask], axis=-1).astype(np.uint8)).save("masks/1.png")
+    return TRAIN
+
+
+def jpeg_mask():
+    Path("masks/1.png").unlink()
+    shutil.copy("images/1.png", "grey.png")
+    Image.open("grey.png").convert("L").save("masks/1.jpg")
+    return TRAIN
+
+
+def one_class():
+    change_masks(np.zeros_like)
+    return TRAIN
+
+
+def float_range():
+    Path("images/1.png").unlink()
+    tifffile.imwrite("images/1.tif", np.linspace(0, 4095, 64 * 64, dtype=np.float32).reshape(64, 64))
+    return TRAIN
+
+
+def int32():
+    Path("images/1.png").unlink()
+    tifffile.imwrite("images/1.tif", np.arange(64 * 64, dtype=np.int32).reshape(64, 64))
+    return TRAIN
+
+
+def blank():
+    write_image("images/1.png", np.zeros((64, 64), dtype=np.float32))
+    return TRAIN
+
+
+def damaged():
+    path = Path("images/1.png")
+    path.write_bytes(path.read_bytes()[:200])
+    return TRAIN
+
+
+def pages():
+    tifffile.imwrite("stack_masks/a.tif", tifffile.imread("stack_masks/a.tif")[:2], photometric="minisblack")
+    return "segkit train stacks/ stack_masks/ -o new.segkit"
+
+
+def other_files():
+    Path("scans").mkdir()
+    Path("scans/1.czi").write_bytes(b"")
+    return "segkit train scans/ masks/ -o new.segkit"
+
+
+def no_folder():
+    return "segkit train imgaes/ masks/ -o new.segkit"
+
+
+def overwrite():
+    return "segkit train images/ masks/ -o model.segkit"
+
+
+def output_inside():
+    return "segkit predict model.segkit new_images/ -o new_images/out/"
+
+
+def leftovers():
+    Path("out/overlay").mkdir(parents=True)
+    for number in (6, 7):
+        shutil.copy(f"new_images/{number}.png", f"out/overlay/{number}.png")
+    return f"{PREDICT} --overwrite"
+
+
+def other_channels():
+    for number in (6, 7):
+        [image] = read_image(f"new_images/{number}.png")
+        write_image(f"new_images/{number}.png", image.mean(axis=2))
+    return PREDICT
+
+
+def darker():
+    for number in (6, 7):
+        [image] = read_image(f"new_images/{number}.png")
+        write_image(f"new_images/{number}.png", image / 16)
+    return PREDICT
+
+
+def no_model():
+    return "segkit predict modle.segkit new_images/ -o out/"
+
+
+def not_a_model():
+    shutil.copy("images/1.png", "model.segkit")
+    return PREDICT
+
+
+def unknown_key():
+    return f"{TRAIN} --set training.treshold=zero"
+
+
+def no_configuration():
+    return f"{TRAIN} --config two-network.yaml"
+
+
+def no_weights():
+    return f"{TRAIN} --set bank.name=squeezenet1_0 --set bank.weights=squeezenet.pth"
+
+
+def no_download(monkeypatch):
+    from urllib.error import URLError
+
+    def unreachable(*_, **__):
+        raise URLError("Network is unreachable")
+
+    monkeypatch.setattr("torch.hub.load_state_dict_from_url", unreachable)
+    return f"{TRAIN} --set bank.name=squeezenet1_0"
+
+
+def out_of_memory(monkeypatch):
+    def exhausted(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("segkit.images.load_pairs", exhausted)
+    return TRAIN
+
+
+def not_predicted():
+    shutil.copytree("new_masks", "out")
+    Path("out/7.png").unlink()
+    return "segkit evaluate out/ new_masks/"
+
+
+def too_few():
+    return "segkit benchmark images/ masks/ -o comparison/ --methods segkit-no-networks --train-sizes 5,15"
+
+
+def pages_of_one_file():
+    return "segkit benchmark stacks/ stack_masks/ -o comparison/ --methods segkit-no-networks --train-sizes 1"
+
+
+def finished():
+    Path("comparison").mkdir()
+    Path("comparison/results.json").write_text("{}", encoding="utf-8")
+    return "segkit benchmark images/ masks/ -o comparison/ --methods segkit-no-networks --train-sizes 1"
+
+
+CASES = {
+    function.__name__.replace("_", "-"): function
+    for function in (
+        no_mask, other_size, numbered_objects, three_values, one_odd_mask, coloured_mask, jpeg_mask, one_class,
+        float_range, int32, blank, damaged, pages, other_files, no_folder, overwrite, output_inside, leftovers,
+        other_channels, darker, no_model, not_a_model, unknown_key, no_configuration, no_weights, no_download,
+        out_of_memory, not_predicted, too_few, pages_of_one_file, finished,
+    )
+}  # fmt: skip
+
+
+def test_the_page_quotes_the_messages_that_are_tested():
+    assert set(QUOTED) == set(CASES)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.filterwarnings("default:new_images:UserWarning")
+@pytest.mark.usefixtures("here")
+def test_the_program_says_what_the_page_quotes(case, segkit, says, monkeypatch):
+    make = CASES[case]
+    line = (
+        make(monkeypatch)
+        if "monkeypatch" in make.__code__.co_varnames[: make.__code__.co_argcount]
+        else make()
+    )
+    code, _, err = segkit(line)
+    # a note is no error: the command goes on
+    assert code == (0 if case == "darker" else 2)
+    assert says(err, QUOTED.get(case, "")), err
