@@ -293,14 +293,19 @@ def banks(results: list[dict[str, Any]]) -> str:
     objects = {name: _object_scores({"runs": found}) for name, found in runs.items()}
     by_set = {name: scores_of({"runs": found}) for name, found in runs.items()}
     default, *_ = BANKS
-    rows = []
-    for n_train, (method, title) in product((1, 5), BANKS.items()):
-        cells = [f"{objects[name][method, n_train][0]:.3f}" for name in OBJECTS]
-        gap = "" if method == default else str(_known(gap_of(by_set, method, default, n_train)))
-        n_splits = {len({seed for seed, _ in scores[method, n_train]}) for scores in by_set.values()}
-        rows.append((str(n_train), title, gap, *cells, " to ".join(map(str, sorted(n_splits)))))
-    header = ("images", "filter bank", "mean IoU, less the default's", *_SHORT_OBJECTS, "splits")
-    return markdown_table(header, rows).rstrip()
+    header = ("filter bank", "mean IoU, less the default's", *_SHORT_OBJECTS)
+    parts = []
+    for n_train in (1, 5):
+        rows = []
+        for method, title in BANKS.items():
+            gap = "" if method == default else str(_known(gap_of(by_set, method, default, n_train)))
+            cells = [f"{objects[name][method, n_train][0]:.3f}" for name in OBJECTS]
+            n_splits = {len({seed for seed, _ in by_set[name][method, n_train]}) for name in OBJECTS}
+            note = "" if n_splits == {5} else f" ({' to '.join(map(str, sorted(n_splits)))} splits)"
+            rows.append((title + note, gap, *cells))
+        heading = f"### With {n_train} training image{'s' if n_train > 1 else ''}"
+        parts.append(f"{heading}\n\n{markdown_table(header, rows)}")
+    return "\n".join([*parts, "Means over 5 splits, where no other number is given."])
 
 
 def draw_learning_curves(results: list[dict[str, Any]], path: Path) -> None:

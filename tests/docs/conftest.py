@@ -50,7 +50,6 @@ def folders(tmp_path_factory):
     ):
         (root / folder).mkdir()
         tifffile.imwrite(root / folder / "a.tif", np.stack(stack), photometric="minisblack")
-    (root / "test.txt").write_text("4\n5\n")
     return root
 
 
