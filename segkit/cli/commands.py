@@ -142,7 +142,7 @@ def train(
     refuse_unwritable(output)
     dataset = load_pairs(images, masks, labels=settings.data.labels, unlabelled=settings.data.unlabelled)
     tell = teller(quiet=quiet)
-    for message in dataset.messages:
+    for message in [dataset.label_map.describe(), *dataset.messages]:
         tell(message)
     segmenter = settings.build()
     with progress_bars(quiet=quiet) as follow:
@@ -309,7 +309,11 @@ def benchmark(
     refuse_unwritable(output / "results.json")
     run.check_output(resume=resume, overwrite=overwrite)
     tell = teller(quiet=quiet)
-    for message in [*run.messages, *(f"left out: {entry['reason']}" for entry in run.left_out)]:
+    for message in [
+        run.label_map.describe(),
+        *run.messages,
+        *(f"left out: {entry['reason']}" for entry in run.left_out),
+    ]:
         tell(message)
     try:
         with progress_bars(quiet=quiet) as follow:
@@ -331,30 +335,27 @@ def benchmark(
 @app.command()
 def inspect(
     path: Annotated[
-        Path, typer.Argument(metavar="MODEL | IMAGES", help="A model file, or a folder of images.")
+        Path, typer.Argument(metavar="MODEL | IMAGES", help="A model file, a folder of images, or one image.")
     ],
-    masks: Annotated[Path | None, typer.Argument(help="With a folder of images: its masks.")] = None,
+    masks: Annotated[Path | None, typer.Argument(help="Masks of the images.")] = None,
     set_: LabelsOption = None,
     unlabelled: UnlabelledOption = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Of a model, also its options and the choices of its training.")
     ] = False,
 ) -> None:
-    """Show what a model is, or what is right and wrong with images and masks."""
-    if masks is not None:
-        from segkit.images import inspect_pairs
+    """Show what a model is, or what is right and wrong with images, alone or with their masks."""
+    from segkit.images import IMAGE_EXTENSIONS, inspect_images, inspect_pairs
 
-        report = inspect_pairs(path, masks, **_meanings(set_, unlabelled))
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder: give a model file, or a folder of images")
+    if masks is not None or path.is_dir() or path.suffix.lower() in IMAGE_EXTENSIONS:
+        meanings = _meanings(set_, unlabelled)
+        report = inspect_images(path) if masks is None else inspect_pairs(path, masks, **meanings)
         typer.echo(report.describe())
         if report.faults:
             raise InputError(f"{count(len(report.faults), 'fault')} above: to be mended before training")
         return
-    if not path.exists():
-        raise InputError(
-            f"{path}: no such file or folder: give a model file, or a folder of images and one of masks"
-        )
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder: give its masks too, segkit inspect IMAGES MASKS")
     from segkit.segmentation.model_file import read_model, upgrade
 
     header, _ = read_model(path)

@@ -170,8 +170,17 @@ def _bank_options(bank: dict[str, Any]) -> list[str]:
     """List the options of a stored bank, or of each bank of a stack, in a line."""
     if bank["kind"] == "stacked":
         return [line for part in bank["banks"] for line in _bank_options(part)]
-    options = [f"{name} {value}" for name, value in bank.items() if name != "kind" and value is not None]
-    return [f"{bank['kind']}: {', '.join(options) or 'no options'}"]
+    return [f"{bank['kind']}: {_listed({name: value for name, value in bank.items() if name != 'kind'})}"]
+
+
+def _listed(value: Any) -> str:
+    """Write the options of a bank without the brackets and quotes of Python."""
+    if isinstance(value, dict):
+        options = [f"{name} {_listed(entry)}" for name, entry in value.items() if entry is not None]
+        return ", ".join(options) or "no options"
+    if isinstance(value, list):
+        return " and ".join(map(_listed, value))
+    return str(value)
 
 
 def _score(value: float | None, interval: Sequence[float] | None = None) -> str:

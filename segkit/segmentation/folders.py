@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from segkit._common import FloatArray, Progress, count, pass_on
 from segkit.errors import InputError, OutputError, SegkitError
 from segkit.images import list_images, read_image, write_mask, write_overlay, write_probability
+from segkit.images.channels import Kind, describe_changes, fits, kind_of, with_channels
 from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
 from segkit.segmentation.base import BaseSegmenter
 
@@ -87,7 +88,8 @@ def predict_folder(
     Warns
     -----
     UserWarning
-        If the brightest pixel of an image is eight times darker, or brighter, than those of the training images.
+        If the brightest pixel of an image is eight times darker, or brighter, than those of the training images. If
+        grey images are read as colour, or RGB images of three equal channels as grey, as the training images are.
     """
     check_is_fitted(segmenter, "classes_")
     images, output = Path(images), Path(output)
@@ -100,7 +102,7 @@ def predict_folder(
         refuse_unwritable(path)
     follow = progress or pass_on
     for job in follow(jobs, "Segmenting"):
-        pages = read_image(job.source)
+        pages = [with_channels(page, segmenter.n_image_channels_) for page in read_image(job.source)]
         masks, probabilities = zip(*segmenter.predict(pages, return_proba=True, progress=follow), strict=True)
         write_mask(job.mask, _stack(masks))
         if job.probability is not None:
@@ -120,6 +122,7 @@ def _plan(
     faults: list[str] = []
     taken: dict[Path, Path] = {}
     peaks: dict[Path, float] = {}
+    kinds: dict[str, Kind] = {}
     other_channels: dict[int, list[Path]] = {}
     for relative in list_images(images):
         source = root / relative
@@ -130,9 +133,9 @@ def _plan(
             continue
         peaks[source] = max(float(page.max()) for page in pages)
         shapes = {page.shape for page in pages}
-        n_channels = max(shape[2] for shape in shapes)
-        if n_channels != segmenter.n_image_channels_:
-            other_channels.setdefault(n_channels, []).append(source)
+        own = [kind_of(page) for page in pages]
+        if not all(fits(kind, segmenter.n_image_channels_) for kind in own):
+            other_channels.setdefault(max(kind.n_channels for kind in own), []).append(source)
         elif len(shapes) > 1:
             faults.append(f"{source} has pages of different sizes: save them as separate files")
         if len(relative.parts) > 1 and relative.parts[0] in EXTRAS:
@@ -157,6 +160,7 @@ def _plan(
             elif images.is_dir() and images.resolve() in path.resolve().parents:
                 faults.append(f"{path} would be among the images: choose an output folder elsewhere")
             taken[path] = source
+        kinds[str(relative)] = own[0]
         jobs.append(job)
     faults += [
         f"{_named(sources)} {count(n_channels, 'channel')}, the model was trained on {segmenter.n_image_channels_}: "
@@ -166,6 +170,8 @@ def _plan(
     if faults:
         more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
         raise InputError("; ".join(faults[:5]) + more)
+    for message in describe_changes(kinds, segmenter.n_image_channels_, like="the training images"):
+        warnings.warn(message, UserWarning, stacklevel=3)
     _warn_of_other_scale(peaks, getattr(getattr(segmenter, "summary_", None), "peaks", None))
     return jobs
 

@@ -64,14 +64,22 @@ class TrainingSummary:
     ----------
     n_images : int
         Number of training images.
-    n_training_pixels : int or None
-        Number of pixels that kernels and classifier were trained on.
     n_channels : int
         Number of channels of the bank.
     kept_channels : dict of str to int
         Number of kept channels of each group (layer, scale or order).
     kernels : list of dict
         Kind, name, gamma, weight and score of each kernel.
+    training_iou : list of float
+        Mean over images of the IoU of each class on the training pixels.
+    training_mean_iou : float
+        Mean over images of the mean IoU on the training pixels.
+    seconds : dict of str to float
+        Duration of each step.
+    training_set_sha256 : str
+        Digest of the training images and masks.
+    n_training_pixels : int or None
+        Number of pixels that kernels and classifier were trained on.
     criterion : str
         Score that the weights of the kernels follow.
     selector : str
@@ -88,14 +96,6 @@ class TrainingSummary:
         Least area in pixels of a region of each class, whole and cut by the border of an image.
     held_out : HeldOutScores or None
         None if nothing could be held out.
-    training_iou : list of float
-        Mean over images of the IoU of each class on the training pixels.
-    training_mean_iou : float
-        Mean over images of the mean IoU on the training pixels.
-    seconds : dict of str to float
-        Duration of each step.
-    training_set_sha256 : str
-        Digest of the training images and masks.
     peaks : list of float or None
         Least and greatest over images of the brightest value, in [0, 1].
     annotated : float

@@ -200,14 +200,6 @@ def test_preprocessing_belongs_to_the_weights(preprocessing, expected):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"backbone": "resnet50", "n_hidden": 64},
-            "n_hidden=64: backbone resnet50 has no such option: leave it out, or choose another backbone",
-        ),
-        (
-            {"backbone": "resnet50", "output_stride": 16},
-            "output_stride=16: backbone resnet50 has no such option: leave it out, or choose another backbone",
-        ),
         ({"backbone": "alexnet"}, "backbone='alexnet': choose one of vgg16, vgg19, squeezenet1_0, resnet50"),
         ({"output_stride": 4}, "output_stride=4: choose one of 8, 16, 32"),
         ({"preprocessing": "none"}, "preprocessing='none': choose one of torchvision, caffe"),

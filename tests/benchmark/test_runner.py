@@ -181,7 +181,7 @@ def test_a_folder_of_other_files_is_refused(small_forest, folder, tmp_path):
     for options in ({}, {"resume": True}, {"overwrite": True}):
         with pytest.raises(OutputError, match="holds other files: choose an empty folder"):
             benchmark(folder, tmp_path, [small_forest]).check_output(**options)
-    with pytest.raises(OutputError, match="give one of them"):
+    with pytest.raises(OutputError, match="give only one of them"):
         benchmark(folder, tmp_path, [small_forest]).check_output(resume=True, overwrite=True)
     assert (tmp_path / "0.png").exists()
 

@@ -85,7 +85,7 @@ def test_segkit_explains_itself(folder, small_segkit, tmp_path):
     found = run_unit(job(folder, small_segkit, pictures=str(tmp_path)))["unit"]["explain"]
     assert sum(found["kept_channels"].values()) == 8
     assert found["n_channels"] == 36
-    assert found["words"][0].startswith("Channels: 8 of 36 were kept")
+    assert found["words"][0].startswith("Channels: 8 of 36 kept")
     assert sum(kernel["weight"] for kernel in found["kernels"]) == pytest.approx(1)
     scores = {kernel["gamma"]: kernel["score"] for kernel in found["kernels"]}
     high, low = found["embedding"]
@@ -134,7 +134,8 @@ def test_embedded_pixels_have_the_features_that_training_saw(folder, small_segki
     drawn = draw_pixels(ids, 2, 50, np.random.default_rng(0))
     part = drawn.of_image(0)
     X = segmenter.pixel_features(images[0], drawn.row[part], drawn.col[part])
-    decisions = segmenter.kernels_.dot(X, segmenter.svm_.coef_)[:, 0] + segmenter.svm_.intercept_
+    kernels, svm = segmenter.classifier_.kernels_, segmenter.classifier_.svm_
+    decisions = kernels.dot(X, svm.coef_)[:, 0] + svm.intercept_
     expected = segmenter.decision_function(images[0])[drawn.row[part], drawn.col[part]]
     np.testing.assert_allclose(decisions, expected, atol=1e-4)
     told = choices(segmenter)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import subprocess
 
 import numpy as np
@@ -189,7 +190,8 @@ def test_evaluation_writes_a_report(folder, tmp_path, monkeypatch, capsys):
 
 def test_a_report_needs_the_images_of_its_masks(folder, tmp_path, monkeypatch, capsys):
     write_image(tmp_path / "other" / "x.png", np.zeros((4, 4)))
-    arguments = ["evaluate", folder / "masks", folder / "masks", "-o", tmp_path / "report"]
+    shutil.copytree(folder / "masks", tmp_path / "predicted")
+    arguments = ["evaluate", tmp_path / "predicted", folder / "masks", "-o", tmp_path / "report"]
     arguments += ["--json", tmp_path / "scores.json"]
     assert run(monkeypatch, *arguments, "--images", tmp_path / "other") == 2
     assert "without" in capsys.readouterr().err

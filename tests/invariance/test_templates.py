@@ -3,13 +3,24 @@ import pytest
 
 from segkit.errors import ConfigError
 from segkit.invariance import Dihedral, NormSortedPermutation
+from segkit.invariance.embeddings import Embedding
 from segkit.invariance.templates import PAIR_BYTES, check_device, orbit_averages
 
 
-def add_products_and_squares(left, right, total):
-    products = left @ right.T
-    total[0] += products
-    total[1] += products**2
+class ProductsAndSquares(Embedding):
+    """Inner products and their squares; counts the pairs that are evaluated at once."""
+
+    def __init__(self):
+        self.pairs = []
+
+    def names(self, index):
+        return [f"product{index}", f"square{index}"]
+
+    def values(self, pairs):
+        products = pairs.products()
+        self.pairs.append(products.numel())
+        yield products
+        yield products**2
 
 
 def collect(X, templates, group, *, of_templates, elements, **options):
@@ -19,11 +30,10 @@ def collect(X, templates, group, *, of_templates, elements, **options):
     for average in orbit_averages(
         X,
         templates,
-        add_products_and_squares,
+        ProductsAndSquares(),
         elements=elements,
         transform=transform,
         of_templates=of_templates,
-        n_cells=2,
         **options,
     ):
         assert np.isnan(values[average.rows, :, average.templates]).all()
@@ -61,21 +71,21 @@ def test_averages_are_those_of_a_loop_in_blocks_of_any_size(images, templates, o
 
 @pytest.mark.parametrize("of_templates", [True, False])
 def test_pairs_evaluated_at_once_fit_the_memory(of_templates):
-    many, few, pairs = np.ones((200, 1)), np.ones((5, 1)), []
+    many, few, embedding = np.ones((200, 1)), np.ones((5, 1)), ProductsAndSquares()
     X, templates = (many, few) if of_templates else (few, many)
-    limit = 20_000
+    limit = 128_000
     averages = orbit_averages(
         X,
         templates,
-        lambda left, right, total: pairs.append(len(left) * len(right)),
+        embedding,
         elements=range(2),
         transform=lambda element, block: block,
         of_templates=of_templates,
         memory_limit=limit,
     )
     assert len(list(averages)) == 1
-    assert sum(pairs) == 2 * 200 * 5
-    assert 1 < max(pairs) * PAIR_BYTES <= limit / 4
+    assert sum(embedding.pairs) == 2 * 200 * 5
+    assert 1 < max(embedding.pairs) * PAIR_BYTES <= limit / 4
 
 
 @pytest.mark.parametrize("of_templates", [True, False])
@@ -90,7 +100,7 @@ def test_each_block_is_transformed_once_by_each_element(images, templates, of_te
         orbit_averages(
             images,
             templates,
-            lambda left, right, total: None,
+            ProductsAndSquares(),
             elements=range(4),
             transform=transform,
             of_templates=of_templates,

@@ -25,6 +25,11 @@ def fit(masks):
     return segmenter.fit([picture(seed)[0] for seed in range(len(masks))], masks)
 
 
+def colour():
+    """An image (H, W, 3) with no two equal channels."""
+    return np.random.default_rng(0).random((*SHAPE, 3))
+
+
 @pytest.fixture(scope="module")
 def segmenter():
     return fit([255 * picture(seed)[1] for seed in range(2)])
@@ -74,8 +79,19 @@ def test_one_image(segmenter, images, tmp_path):
     ]
 
 
+def test_a_grey_image_stored_as_colour_is_read_as_grey(segmenter, images, tmp_path):
+    grey = read_image(images / "a" / "one.png")[0]
+    write_image(images / "stored.png", np.repeat(grey, 3, axis=2))
+    note = r"^1 image \(stored.png\) is RGB with three equal channels and read as grey, as the training images are$"
+    with pytest.warns(UserWarning, match=note):
+        predict_folder(segmenter, images, tmp_path / "out", overlay=True)
+    masks = [read_mask(tmp_path / "out" / name)[0] for name in ("stored.png", "a/one.png")]
+    np.testing.assert_array_equal(*masks)
+    assert 0 < np.count_nonzero(masks[0]) < masks[0].size
+
+
 def test_nothing_is_written_unless_all_can_be(segmenter, images, tmp_path):
-    write_image(images / "rgb.png", np.zeros((*SHAPE, 3)))
+    write_image(images / "rgb.png", colour())
     (images / "broken.png").write_bytes(b"no picture")
     with pytest.raises(
         InputError, match=r"(?s)broken.png.*rgb.png has 3 channels, the model was trained on 1"
@@ -86,7 +102,7 @@ def test_nothing_is_written_unless_all_can_be(segmenter, images, tmp_path):
 
 def test_images_of_other_channels_are_told_of_together(segmenter, images, tmp_path):
     for index in range(5):
-        write_image(images / f"rgb{index}.png", np.zeros((*SHAPE, 3)))
+        write_image(images / f"rgb{index}.png", colour())
     tifffile.imwrite(images / "five.tif", np.zeros((5, *SHAPE), dtype=np.uint8), metadata={"axes": "CYX"})
     with pytest.raises(InputError) as error:
         predict_folder(segmenter, images, tmp_path / "out")
