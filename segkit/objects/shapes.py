@@ -215,14 +215,21 @@ _Points = tuple[Integers, Integers, Integers]
 
 def _outermost(runs: Runs, column: Integers) -> _Points:
     """Find the leftmost middles of pixel sides, a point for each half row: owner, twice its row, twice its column."""
-    owner = np.tile(runs.owner, 3)
-    y = np.concatenate([2 * runs.row + half for half in (-1, 0, 1)])
+    # the leftmost pixel of each row first, then that of the two rows at each half row
+    owner, row, column = _least(runs.owner, runs.row, column)
+    y = np.concatenate([2 * row + half for half in (-1, 0, 1)])
     x = np.concatenate([2 * column + extent for extent in (0, -1, 0)])
-    order = np.lexsort((x, y, owner))
-    owner, y, x = owner[order], y[order], x[order]
-    is_first = np.ones(owner.size, dtype=bool)
-    is_first[1:] = (owner[1:] != owner[:-1]) | (y[1:] != y[:-1])
-    return owner[is_first], y[is_first], x[is_first]
+    owner = np.tile(owner, 3)
+    order = np.lexsort((y, owner))
+    return _least(owner[order], y[order], x[order])
+
+
+def _least(owner: Integers, y: Integers, x: Integers) -> _Points:
+    """Keep the least x of each y of each object, of points sorted by object and y."""
+    if not owner.size:
+        return owner, y, x
+    first = np.flatnonzero((np.diff(owner, prepend=-1) != 0) | (np.diff(y, prepend=y[0]) != 0))
+    return owner[first], y[first], np.minimum.reduceat(x, first)
 
 
 def _hull(owner: Integers, y: Integers, x: Integers) -> _Points:
