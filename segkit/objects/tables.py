@@ -33,8 +33,8 @@ _NAMES = {
     "axis_minor_length": "minor_axis_px",
     "eccentricity": "eccentricity",
     "solidity": "solidity",
-    "touches_border": "touches_border",
     "probability": "probability_mean",
+    "touches_border": "touches_border",
     "area_um2": "area_um2",
     "centroid_um-0": "centroid_row_um",
     "centroid_um-1": "centroid_col_um",
@@ -131,9 +131,9 @@ def write_objects(path: str | Path, rows: Iterable[ImageObjects]) -> list[ImageS
     -----
     Columns: ``image``, ``id``, ``class``, ``area_px``, ``centroid_row_px``, ``centroid_col_px``, ``min_row``,
     ``min_col``, ``max_row``, ``max_col`` (the row and column after the last), ``perimeter_px``, ``major_axis_px``,
-    ``minor_axis_px``, ``eccentricity``, ``solidity``, ``touches_border`` (yes or no), ``probability_mean``, then
-    ``area_um2``, ``centroid_row_um``, ``centroid_col_um``, ``perimeter_um``, ``major_axis_um``, ``minor_axis_um``, then
-    ``mean_`` and ``std_`` of each channel: ``red``, ``green`` and ``blue``, or ``intensity``, or ``channel_1``, ...
+    ``minor_axis_px``, ``eccentricity``, ``solidity``, ``mean_`` and ``std_`` of each channel (``red``, ``green`` and
+    ``blue``, or ``intensity``, or ``channel_1``, ...), ``probability_mean``, ``touches_border`` (yes or no),
+    ``area_um2``, ``centroid_row_um``, ``centroid_col_um``, ``perimeter_um``, ``major_axis_um``, ``minor_axis_um``.
     Columns that no image has are left out; a cell is empty where the image lacks the column.
     """
     path = Path(path)
@@ -181,7 +181,7 @@ def write_images(path: str | Path, images: Sequence[ImageSummary], *, classes: S
 def _columns(entry: ImageObjects) -> dict[str, list[Any]]:
     """Give the cells of the objects of an image, by column of the file."""
     objects = entry.objects
-    columns = {"image": [entry.image] * len(objects["label"])}
+    columns = {"image": [safe_cell(entry.image)] * len(objects["label"])}
     columns |= {name: _cells(objects[key], key) for key, name in _NAMES.items() if key in objects}
     for kind, word in (("intensity_mean", "mean"), ("intensity_std", "std")):
         found = [key for key in objects if key == kind or key.startswith(f"{kind}-")]
@@ -215,8 +215,10 @@ def _rows(columns: dict[str, list[Any]], header: Sequence[str]) -> Iterator[tupl
 
 def _widen(path: Path, header: Sequence[str], columns: Iterable[str]) -> list[str]:
     """Write the rows of a table anew, with empty cells in new columns; give the new header."""
-    # what is no column of every object is of a channel, and comes last in the order of its coming
-    wide = sorted(dict.fromkeys([*header, *columns]), key=lambda name: _ORDER.get(name, len(_ORDER)))
+    # columns of channels, which are not known beforehand, follow the shapes in the order of their coming
+    wide = sorted(
+        dict.fromkeys([*header, *columns]), key=lambda name: _ORDER.get(name, _ORDER["solidity"] + 0.5)
+    )
     narrow = path.with_name(f"{path.name}.narrow")
     path.replace(narrow)
     try:
