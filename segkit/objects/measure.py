@@ -137,7 +137,7 @@ def check_pixel_size(pixel_size: float | tuple[float, float]) -> tuple[float, fl
     low, high = _PIXEL_SIZES
     if sizes.size not in (1, 2) or not ((sizes >= low) & (sizes <= high)).all():
         raise InputError(
-            f"pixel size {pixel_size}, expected micrometres, {low:f} to {high:.0f}: give the width of a pixel, "
+            f"pixel size {pixel_size}, expected micrometres, {low:.5f} to {high:,.0f}: give the width of a pixel, "
             "such as 0.325, or height and width"
         )
     return float(sizes[0]), float(sizes[-1])

@@ -264,6 +264,6 @@ def test_what_does_not_fit_the_label_image(options, message):
 @pytest.mark.parametrize("pixel_size", [0, -0.3, np.nan, np.inf, 1e-9, (0.3, 0), (1, 1, 1)])
 def test_what_is_no_pixel_size(pixel_size):
     with pytest.raises(
-        InputError, match=r"expected micrometres, 0.000010 to 100000: give the width of a pixel"
+        InputError, match=r"expected micrometres, 0.00001 to 100,000: give the width of a pixel"
     ):
         measure(np.ones((2, 3), dtype=int), pixel_size=pixel_size)
