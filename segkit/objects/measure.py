@@ -86,9 +86,7 @@ def measure(
     spacing = None if pixel_size is None else check_pixel_size(pixel_size)
     table = _shapes(labels, runs, spacing)
     inside = labels > 0
-    # objects of the pixels inside, in the order of the image; runs are ordered by object
-    order = np.lexsort((runs.start, runs.row))
-    owner = np.repeat(runs.owner[order], (runs.stop - runs.start)[order])
+    owner = runs.of_pixels()
     if image is not None:
         table |= _intensities(_fitting(image, labels, "image", n_dims=(2, 3)), inside, owner, runs)
     if probability is not None:

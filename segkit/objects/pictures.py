@@ -12,6 +12,7 @@ from scipy import ndimage
 from segkit.errors import InputError
 from segkit.images.write import CLASS_COLOURS, RIM, line_width_of, to_rgb, write_image
 from segkit.objects.measure import check_labels
+from segkit.objects.shapes import Runs
 
 # Bright ones only: between objects that touch no dark rim helps. Six are enough for any map, see `colour_apart`.
 OBJECT_COLOURS = np.array([*CLASS_COLOURS[[0, 1, 2, 3, 6]], (255, 255, 255)])
@@ -57,7 +58,8 @@ def object_overlay(
     labels : array-like of shape (H, W), int
         0 for background, a positive number for each object.
     line_width : int, optional
-        Width of outlines in pixels, 1 or more; by default one for each 800 pixels of the longer side.
+        Width of outlines in pixels, 1 or more; by default one for each 800 pixels of the longer side, but
+        at most a tenth of the width of half of the objects.
 
     Returns
     -------
@@ -76,16 +78,17 @@ def object_overlay(
             f"image of {image.shape[:2]} pixels under a label image of shape {labels.shape}, expected one size: draw "
             "the objects over the image they belong to"
         )
-    width = line_width_of(labels.shape) if line_width is None else line_width
-    ids, index = np.unique(labels, return_inverse=True)
-    index = index.reshape(labels.shape).astype(np.intp) + (ids[:1] != 0).sum()
-    inside = index > 0
+    runs = Runs.of(labels)
+    width = _line_width(labels.shape, runs) if line_width is None else line_width
+    index = np.zeros(labels.shape, dtype=np.intp)
+    inside = labels > 0
+    index[inside] = runs.of_pixels() + 1
     colours = OBJECT_COLOURS[colour_apart(index, _NEAR * width)]
-    picture = 255 * to_rgb(image)
+    picture = np.rint(255 * to_rgb(image)).astype(np.uint8)
     line = inside & (_shrunk(index, width) == 0)
     picture[ndimage.binary_dilation(inside, iterations=width) & ~inside] = RIM
     picture[line] = colours[index[line] - 1]
-    return np.rint(picture).astype(np.uint8)
+    return picture
 
 
 def colour_apart(index: NDArray[np.intp], distance: int) -> NDArray[np.intp]:
@@ -96,7 +99,7 @@ def colour_apart(index: NDArray[np.intp], distance: int) -> NDArray[np.intp]:
     index : ndarray of shape (H, W), int
         Objects 1, 2, ..., n; 0 is background.
     distance : int
-        Objects nearer than that, in pixels, are neighbours.
+        Objects nearer than that, in steps from pixel to pixel, are neighbours.
 
     Returns
     -------
@@ -124,9 +127,8 @@ def colour_apart(index: NDArray[np.intp], distance: int) -> NDArray[np.intp]:
 def _neighbours(index: NDArray[np.intp], distance: int) -> dict[int, set[int]]:
     """Find the neighbours of each object: those it meets once all have grown by half the distance."""
     grown = index
-    if (index == 0).any():
-        distances, nearest = ndimage.distance_transform_edt(index == 0, return_indices=True)
-        grown = np.where(distances <= distance / 2, index[tuple(nearest)], 0)
+    for _ in range(distance // 2):
+        grown = np.where(grown == 0, np.max(_beside(grown), axis=0), grown)
     neighbours: dict[int, set[int]] = {number: set() for number in range(1, int(index.max(initial=0)) + 1)}
     for one, other in ((grown[1:], grown[:-1]), (grown[:, 1:], grown[:, :-1])):
         meet = (one != other) & (one > 0) & (other > 0)
@@ -158,7 +160,18 @@ def _fewest_first(neighbours: dict[int, set[int]]) -> list[int]:
 def _shrunk(index: NDArray[np.intp], width: int) -> NDArray[np.intp]:
     """Take away the outermost pixels of each object; the border of the image is no edge of an object."""
     for _ in range(width):
-        padded = np.pad(index, 1, mode="edge")
-        beside = (padded[:-2, 1:-1], padded[2:, 1:-1], padded[1:-1, :-2], padded[1:-1, 2:])
-        index = np.where(np.all([index == other for other in beside], axis=0), index, 0)
+        index = np.where(np.all([index == other for other in _beside(index)], axis=0), index, 0)
     return index
+
+
+def _beside(index: NDArray[np.intp]) -> tuple[NDArray[np.intp], ...]:
+    """Give what is above, below, left and right of each pixel; beyond the border as on it."""
+    padded = np.pad(index, 1, mode="edge")
+    return padded[:-2, 1:-1], padded[2:, 1:-1], padded[1:-1, :-2], padded[1:-1, 2:]
+
+
+def _line_width(shape: tuple[int, ...], runs: Runs) -> int:
+    """Give the width of outlines: one pixel for each 800 of the longer side, at most a tenth of a usual object."""
+    if not runs.n_objects:
+        return 1
+    return max(1, min(line_width_of(shape), int(np.sqrt(np.median(runs.areas)) / 10)))

@@ -85,6 +85,11 @@ class Runs:
         )
         return np.stack(sides, axis=1)
 
+    def of_pixels(self) -> Integers:
+        """Position in `ids` of the object of each pixel that has one, row by row."""
+        order = np.lexsort((self.start, self.row))
+        return np.repeat(self.owner[order], (self.stop - self.start)[order])
+
     def sums(self, values: NDArray[Any]) -> Floats:
         """Add up a value of each run over the runs of each object."""
         return add_up(values, self.owner, self.n_objects)

@@ -103,3 +103,14 @@ def test_sizes_that_differ():
         "image of (4, 5) pixels under a label image of shape (5, 4), expected one size: draw the objects over the image "
         "they belong to"
     )
+
+
+def test_lines_do_not_swallow_small_objects():
+    labels = np.zeros((2000, 2000), dtype=int)
+    labels[5:17, 5:17] = 1
+    picture = object_overlay(np.full((2000, 2000, 3), 0.4), labels)
+    assert colours_of(picture, (slice(6, 16), slice(6, 16))) == {(102, 102, 102)}
+    labels[5:105, 5:105] = 1
+    picture = object_overlay(np.full((2000, 2000, 3), 0.4), labels)
+    assert tuple(picture[6, 50]) == tuple(OBJECT_COLOURS[0])
+    assert tuple(picture[7, 50]) == (102, 102, 102)
