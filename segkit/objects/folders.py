@@ -101,7 +101,8 @@ def measure_folder(
         `segkit.images.pair`. Images without a mask are left out.
     masks_are : {"instances", "classes"}, optional
         Whether each value above 0 is an object, or a class. Objects of a class are its connected regions; pixels are
-        connected by sides or corners. By default masks number objects if nine of ten values are in one piece.
+        connected by sides or corners. By default masks number objects if nine of ten values are in one piece each, and 0 is
+        among them or there are more than ten.
     labels : mapping of int to str, optional
         The class name of each mask value, the background first. Without it the lowest value is the background.
     unlabelled : int, optional
@@ -140,7 +141,7 @@ def measure_folder(
             refuse_nesting(folder, output)
     messages: list[str] = []
     matched = _match(masks, images, skip, messages)
-    jobs, contents = _plan(matched, output, messages, overlay=overlay)
+    jobs, contents = _plan(matched, output, messages, unlabelled=unlabelled, overlay=overlay)
     label_map = _classes(contents, masks_are, labels, unlabelled)
     messages.insert(0, _describe(label_map))
     tables = [output / OBJECTS_FILE, output / IMAGES_FILE]
@@ -214,7 +215,12 @@ def _match(
 
 
 def _plan(
-    matched: Sequence[tuple[str, Path, Path | None]], output: Path, messages: list[str], *, overlay: bool
+    matched: Sequence[tuple[str, Path, Path | None]],
+    output: Path,
+    messages: list[str],
+    *,
+    unlabelled: int | None,
+    overlay: bool,
 ) -> tuple[list[_Job], _Contents]:
     """Read every file once; one message names all that do not fit."""
     jobs: list[_Job] = []
@@ -230,7 +236,7 @@ def _plan(
             continue
         messages += notes
         for page in pages:
-            _add(contents, page)
+            _add(contents, page, unlabelled)
         names = [stem] if len(pages) == 1 else [f"{stem}#{number + 1}" for number in range(len(pages))]
         jobs.append(_Job(mask, image, names, _pictures(output, stem, len(pages))))
     uses = Counter(path for job in jobs for path in job.pictures)
@@ -260,9 +266,10 @@ def _check_image(mask: Path, pages: Sequence[NDArray[Any]], image: Path, *, over
             image_from_page(picture, name=str(image))
 
 
-def _add(contents: _Contents, page: NDArray[Any]) -> None:
+def _add(contents: _Contents, page: NDArray[Any], unlabelled: int | None) -> None:
     """Add the values of a mask, and in how many pieces each above 0 is."""
-    contents.values.update(np.unique(page).tolist())
+    contents.values.update(set(np.unique(page).tolist()) - {unlabelled})
+    page = _without(page, unlabelled)
     pieces, number = label(page, background=0, connectivity=_CONNECTIVITY, return_num=True)  # type: ignore[no-untyped-call]
     of_piece = np.zeros(number + 1, dtype=page.dtype)
     of_piece[pieces] = page
@@ -276,7 +283,7 @@ def _classes(
     unlabelled: int | None,
 ) -> LabelMap | None:
     """Tell the classes of masks; None if they number objects."""
-    values = sorted(contents.values - {unlabelled})
+    values = sorted(contents.values)
     if masks_are == "instances" or (
         masks_are is None and labels is None and _are_instances(contents, values)
     ):
@@ -295,11 +302,12 @@ def _classes(
 
 
 def _are_instances(contents: _Contents, values: Sequence[int]) -> bool:
-    """Tell whether masks number objects: most values are in one piece."""
-    if len([value for value in values if value]) < 2:
+    """Tell whether masks number objects: most values are in one piece. Few values without 0 are classes."""
+    few = len(values) <= _MOST_CLASSES
+    if len([value for value in values if value]) < 2 or (few and 0 not in values):
         return False
     share = float(np.mean(np.array(contents.n_pieces) == 1))
-    if share < _SHARE_IN_ONE_PIECE and len(values) > _MOST_CLASSES:
+    if share < _SHARE_IN_ONE_PIECE and not few:
         raise InputError(
             f"masks hold {len(values)} values, {1 - share:.0%} of them in several pieces, so they may be classes, objects "
             "or blurred edges: say which, --set data.masks=instances or --set data.masks=classes, or threshold them"
@@ -343,10 +351,15 @@ def _number(
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """Give label image and class ids of a mask; no class ids if it numbers objects."""
     if label_map is None:
-        return (page if unlabelled is None else np.where(page == unlabelled, 0, page)), None
+        return _without(page, unlabelled), None
     ids = label_map.encode(page)
     ids[ids == UNLABELLED] = 0
     return label(ids, background=0, connectivity=_CONNECTIVITY), ids  # type: ignore[no-untyped-call]
+
+
+def _without(page: NDArray[Any], unlabelled: int | None) -> NDArray[Any]:
+    """Take pixels nobody annotated for background."""
+    return page if unlabelled is None else np.where(page == unlabelled, 0, page)
 
 
 def _pixel_size_of(path: Path) -> tuple[float, float] | None:  # noqa: ARG001

@@ -105,6 +105,35 @@ def test_pixels_nobody_annotated_are_no_object(folder):
     assert [image.counts for image in result.images] == [{"a": 1}, {"a": 1, "b": 1}]
 
 
+def test_pixels_nobody_annotated_do_not_make_numbers_classes(folder):
+    mask = np.vstack([squares(1, 2, 3, 4)] * 2)
+    mask[12:] = 0
+    mask[14:20:2] = 255
+    root = folder({"a": mask})
+    result = measure_folder(root / "masks", root / "out", unlabelled=255)
+    assert result.messages[0].startswith("masks number objects")
+    assert result.images[0].areas.tolist() == [25] * 4
+
+
+@pytest.mark.parametrize("unlabelled", [0, 255])
+def test_the_lowest_annotated_value_is_the_background(folder, unlabelled):
+    mask = np.full((12, 30), 1, dtype=np.uint8)
+    mask[2:5, 2:5] = mask[2:5, 12:15] = 2
+    mask[8:] = unlabelled
+    root = folder({"a": mask, "b": np.where(mask == 2, 1, mask)})
+    for masks_are in (None, "classes"):
+        result = measure_folder(
+            root / "masks", root / f"{masks_are}", unlabelled=unlabelled, masks_are=masks_are
+        )
+        assert [image.areas.tolist() for image in result.images] == [[9, 9], []]
+
+
+def test_cells_side_by_side_need_no_background(folder):
+    mask = np.kron(np.arange(1, 13).reshape(3, 4), np.ones((5, 5))).astype(np.uint8)
+    root = folder({"a": mask})
+    assert measure_folder(root / "masks", root / "out").images[0].areas.tolist() == [25] * 12
+
+
 def test_masks_without_any_object(folder):
     root = folder({"a": squares(0), "b": squares(0)})
     result = measure_folder(root / "masks", root / "out")
