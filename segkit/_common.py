@@ -34,6 +34,11 @@ def table(rows: Iterable[tuple[str, str]]) -> list[str]:
     return [f"  {name:<{width}}  {value}".rstrip() for name, value in rows]
 
 
+def safe_cell(value: Any) -> Any:
+    """Put a quote before text that a spreadsheet would execute as a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value
+
+
 def is_whole(value: Any, *, least: int = 1) -> bool:
     """Tell whether a value is a whole number of at least `least`, of Python's or NumPy's types."""
     return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least

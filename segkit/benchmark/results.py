@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from segkit._common import safe_cell
 from segkit.errors import InputError
 from segkit.evaluation.metrics import object_mean
 from segkit.images import LabelMap
@@ -102,9 +103,4 @@ def _write_table(
                 *(value for score in per_class for value in record[score]),
                 *(record[name] for name in costs),
             ]
-            writer.writerow([_safe("" if value is None else value) for value in values])
-
-
-def _safe(value: Any) -> Any:
-    """Put a quote before text that a spreadsheet would execute as a formula."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value
+            writer.writerow([safe_cell("" if value is None else value) for value in values])

@@ -1,4 +1,4 @@
-"""The command ``segkit``: train, predict, evaluate, benchmark, inspect, demo.
+"""The command ``segkit``: train, predict, measure, evaluate, benchmark, inspect, demo.
 
 Commands only read arguments, call the library and tell what came of it. What takes time to import
 is imported inside them, so that ``segkit --help`` answers at once.
@@ -21,6 +21,7 @@ from segkit._common import count
 from segkit.cli.terminal import (
     describe_benchmark,
     describe_model,
+    describe_objects,
     describe_scores,
     describe_training,
     progress_bars,
@@ -189,6 +190,59 @@ def predict(
     for name, wanted in (("probability", probability), ("overlay", overlay)):
         if wanted:
             tell(f"{name} in {output / name}")
+
+
+@app.command()
+def measure(
+    masks: Annotated[
+        Path,
+        typer.Argument(help="Folder of label images, or of masks of classes (sub-folders too), or one file."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for objects.csv and images.csv.")],
+    images: Annotated[
+        Path | None, typer.Option("--images", help="Folder of the images, to measure intensities.")
+    ] = None,
+    pixel_size: Annotated[
+        float | None, typer.Option("--pixel-size", help="Micrometres a pixel; by default as the files say.")
+    ] = None,
+    overlay: Annotated[
+        bool, typer.Option("--overlay", help="Also write images with the objects' outlines drawn in.")
+    ] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="data.masks=instances or classes; data.labels or data.unlabelled, as for training.",
+        ),
+    ] = None,
+    quiet: QuietOption = False,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Measure every object of masks: tables of objects and of images, for a spreadsheet."""
+    from segkit.objects.folders import measure_folder
+    from segkit.segmentation.folders import EXTRAS
+
+    masks_are, others = _take_masks_are(set_ or [])
+    with progress_bars(quiet=quiet) as follow:
+        result = measure_folder(
+            masks,
+            output,
+            images=images,
+            masks_are=masks_are,
+            **_meanings(others, None),
+            pixel_size=pixel_size,
+            overlay=overlay,
+            overwrite=overwrite,
+            skip=EXTRAS,
+            progress=follow,
+        )
+    tell = teller(quiet=quiet)
+    for message in [*result.messages, *describe_objects(result.images)]:
+        tell(message)
+    tell(f"Tables: {result.files[0]}, {result.files[1]}")
+    if overlay:
+        tell(f"overlay in {output / 'overlay'}")
 
 
 @app.command()
@@ -403,6 +457,16 @@ def _meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, 
             )
     data = Config.load(None, overrides or []).data
     return {"labels": data.labels, "unlabelled": data.unlabelled if unlabelled is None else unlabelled}
+
+
+def _take_masks_are(overrides: list[str]) -> tuple[Any, list[str]]:
+    """Take data.masks out of the options: its value, None if absent, and the other options."""
+    values = [override.partition("=")[2].strip() for override in overrides if _is_of_masks(override)]
+    return (values[-1] if values else None), [text for text in overrides if not _is_of_masks(text)]
+
+
+def _is_of_masks(override: str) -> bool:
+    return override.partition("=")[0].strip() == "data.masks"
 
 
 def _join_sizes(arguments: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ from segkit._common import count
 
 if TYPE_CHECKING:
     from segkit.images import LabelMap
+    from segkit.objects.tables import ImageSummary
     from segkit.segmentation.summary import TrainingSummary
 
 Item = TypeVar("Item")
@@ -103,6 +104,23 @@ def describe_scores(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def describe_objects(images: Sequence[ImageSummary]) -> list[str]:
+    """Say how many objects there are, in how many images, how large, and of which classes."""
+    import numpy as np
+
+    areas = np.concatenate([image.areas for image in images])
+    line = f"{_many(areas.size, 'object')} in {_many(len(images), 'image')}"
+    if areas.size:
+        each = f", {areas.size / len(images):,.1f} an image" if len(images) > 1 else ""
+        line += f"{each} (median area {_areas(images)})"
+    counts: dict[str, int] = {}
+    for image in images:
+        for name, number in image.counts.items():
+            counts[name] = counts.get(name, 0) + number
+    shares = ", ".join(f"{name} {number:,}" for name, number in sorted(counts.items()))
+    return [line, *([f"By class: {shares}"] if len(counts) > 1 else [])]
+
+
 def describe_benchmark(result: dict[str, Any]) -> str:
     """Say the scores of each method at each number of training images; `result` is results.json."""
     from segkit.report.summary import summarise
@@ -152,6 +170,24 @@ def describe_model(header: dict[str, Any], *, explain: bool = False) -> str:
         rows += [("", line) for line in explain_training(summary, label_map)]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
+
+
+def _many(number: int, noun: str) -> str:
+    """Say how many there are, with commas: "1,234 objects"."""
+    return f"{number:,} {noun if number == 1 else noun + 's'}"
+
+
+def _areas(images: Sequence[ImageSummary]) -> str:
+    """Write the median area of objects in pixels, and in square micrometres if all pixel sizes are known."""
+    import numpy as np
+
+    told = f"{np.median(np.concatenate([image.areas for image in images])):,g} px"
+    physical = [
+        image.areas * (image.pixel_size[0] * image.pixel_size[1])
+        for image in images
+        if image.pixel_size is not None
+    ]
+    return told if len(physical) < len(images) else f"{told}, {np.median(np.concatenate(physical)):.4g} µm²"
 
 
 def _name_bank(bank: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ CLASS_COLOURS = np.array(
     ]
 )
 _TINT = 0.15
-_RIM = (16, 16, 16)
+RIM = (16, 16, 16)
 _PIXELS_PER_LINE_WIDTH = 800
 
 
@@ -161,8 +161,8 @@ def overlay(image: ArrayLike, ids: ArrayLike, *, line_width: int | None = None) 
             f"image of {image.shape[:2]} pixels under class ids of shape {ids.shape}, expected one size: "
             f"draw the ids over the image they belong to"
         )
-    picture = 255 * _to_rgb(image)
-    width = max(1, round(max(ids.shape) / _PIXELS_PER_LINE_WIDTH)) if line_width is None else line_width
+    picture = 255 * to_rgb(image)
+    width = line_width_of(ids.shape) if line_width is None else line_width
     lines = {}
     for class_id in np.setdiff1d(ids, (0, UNLABELLED)):
         colour = CLASS_COLOURS[(class_id - 1) % len(CLASS_COLOURS)]
@@ -172,13 +172,19 @@ def overlay(image: ArrayLike, ids: ArrayLike, *, line_width: int | None = None) 
     # Rims of all classes first: where two classes touch, no rim may cover the other's line.
     for class_id in lines:
         inside = ids == class_id
-        picture[ndimage.binary_dilation(inside, iterations=width) & ~inside] = _RIM
+        picture[ndimage.binary_dilation(inside, iterations=width) & ~inside] = RIM
     for colour, line in lines.values():
         picture[line] = colour
     return np.rint(picture).astype(np.uint8)
 
 
-def _to_rgb(image: NDArray[np.float64]) -> NDArray[np.float64]:
+def line_width_of(shape: tuple[int, ...]) -> int:
+    """Give the width of contours on a picture, in pixels: one for each 800 pixels of its longer side."""
+    return max(1, round(max(shape) / _PIXELS_PER_LINE_WIDTH))
+
+
+def to_rgb(image: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Give the colours in which an image (H, W) or (H, W, C) is shown, (H, W, 3) in [0, 1]."""
     if image.ndim == 3 and image.shape[2] == 3:
         return image.clip(0, 1)
     grey = image if image.ndim == 2 else image.mean(axis=2)

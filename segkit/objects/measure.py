@@ -1,0 +1,223 @@
+"""Measurements of every object of a label image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from segkit._common import first_few
+from segkit.errors import InputError
+from segkit.objects.shapes import Runs, add_up, axes, hull_areas, moments, perimeters
+
+Table = dict[str, NDArray[Any]]
+
+# In micrometres. Pixels of electron microscopes are a thousandth wide, those of cameras a thousand.
+_PIXEL_SIZES = (1e-5, 1e5)
+
+
+def measure(
+    labels: ArrayLike,
+    image: ArrayLike | None = None,
+    *,
+    probability: ArrayLike | None = None,
+    classes: ArrayLike | Mapping[int, str] | None = None,
+    pixel_size: float | tuple[float, float] | None = None,
+) -> Table:
+    """Measure every object of a label image.
+
+    Parameters
+    ----------
+    labels : array-like of shape (H, W), int
+        0 for background, a positive number for each object. Numbers may be missing, and an object may lie in pieces.
+    image : array-like of shape (H, W) or (H, W, C), optional
+        Intensities.
+    probability : array-like of shape (H, W), optional
+        Probability of each pixel to belong to an object.
+    classes : array-like of shape (H, W), int, or mapping of int to str, optional
+        Class id of each pixel, of which most decide for an object, the lower of two as frequent. Or the class name of
+        each object by its number.
+    pixel_size : float or tuple of float, optional
+        Height and width of a pixel in micrometres, or one number for both.
+
+    Returns
+    -------
+    dict of str to ndarray of shape (n_objects,)
+        Columns with a value for each object, by ascending number, called as in `skimage.measure.regionprops_table`:
+
+        - ``label``, ``area``, ``centroid-0`` (row), ``centroid-1`` (column);
+        - ``bbox-0``, ``bbox-1`` (first row and column), ``bbox-2``, ``bbox-3`` (those after the last);
+        - ``perimeter``, ``axis_major_length``, ``axis_minor_length``, ``eccentricity``, ``solidity``;
+        - ``touches_border``, whether the border of the image may cut the object;
+        - ``intensity_mean``, ``intensity_std`` of an image (H, W); ``intensity_mean-0``, ``intensity_std-0``, ... of
+          each channel of an image (H, W, C);
+        - ``probability``, the mean over the object, and ``class``, where given;
+        - ``area_um2``, ``perimeter_um``, ``centroid_um-0``, ``centroid_um-1``, ``axis_major_length_um`` and
+          ``axis_minor_length_um`` where the pixel size is known. The perimeter is NaN where pixels are not square. The
+          eccentricity is then that of the true shape.
+
+    Raises
+    ------
+    InputError
+        If the label image has another shape or dtype, or holds fractions or negative numbers. If an image or map has
+        another size. If an object has no class name. If the pixel size is not a positive number.
+
+    Notes
+    -----
+    Definitions are those of scikit-image: the axes are those of the ellipse with the same second moments as the pixel
+    centres, so a single pixel has axes of length 0; the perimeter joins the centres of contour pixels; the solidity is
+    the area over the number of pixels in the convex hull.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> labels = np.zeros((6, 8), dtype=int)
+    >>> labels[1:3, 1:5], labels[4:, 6:] = 1, 7
+    >>> found = measure(labels, pixel_size=0.5)
+    >>> found["label"].tolist(), found["area"].tolist(), found["area_um2"].tolist()
+    ([1, 7], [8.0, 4.0], [2.0, 1.0])
+    >>> found["touches_border"].tolist()
+    [False, True]
+    """
+    labels = check_labels(labels)
+    runs = Runs.of(labels)
+    spacing = None if pixel_size is None else check_pixel_size(pixel_size)
+    table = _shapes(labels, runs, spacing)
+    inside = labels > 0
+    owner = runs.of_pixels()
+    if image is not None:
+        table |= _intensities(_fitting(image, labels, "image", n_dims=(2, 3)), inside, owner, runs)
+    if probability is not None:
+        pixels = _fitting(probability, labels, "probability map")[inside]
+        table["probability"] = add_up(pixels, owner, runs.n_objects) / runs.areas
+    if isinstance(classes, Mapping):
+        table["class"] = _names(classes, runs)
+    elif classes is not None:
+        table["class"] = _majority(_fitting(classes, labels, "class mask")[inside], owner, runs.n_objects)
+    return table
+
+
+def check_labels(labels: ArrayLike) -> NDArray[np.integer]:
+    """Give a label image (H, W) as integers; refuse anything else."""
+    labels = np.asarray(labels)
+    if labels.ndim != 2:
+        raise InputError(
+            f"label image of shape {labels.shape}, expected (H, W): give one number for each pixel, page by page"
+        )
+    if labels.dtype == np.bool_:
+        raise InputError(
+            "label image of booleans, expected a number for each object: number them first, with "
+            "segkit.objects.split or skimage.measure.label"
+        )
+    if not np.issubdtype(labels.dtype, np.number) or np.issubdtype(labels.dtype, np.complexfloating):
+        raise InputError(f"label image of {labels.dtype}, expected whole numbers: convert it to integers")
+    if np.issubdtype(labels.dtype, np.floating):
+        wrong = labels[labels != np.rint(labels)] if np.isfinite(labels).all() else np.array([np.nan])
+        if wrong.size:
+            raise InputError(
+                f"label image holds {wrong[0]:g}, expected whole numbers: give the numbers of objects, not "
+                "probabilities"
+            )
+        labels = labels.astype(np.int64)
+    if labels.size and labels.min() < 0:
+        raise InputError(
+            f"label image holds {labels.min()}, expected 0 for background and positive numbers for objects: set such "
+            "pixels to 0"
+        )
+    return labels.astype(np.int64) if labels.dtype == np.uint64 else labels
+
+
+def check_pixel_size(pixel_size: float | tuple[float, float]) -> tuple[float, float]:
+    """Give height and width of a pixel in micrometres; refuse what cannot be a size."""
+    sizes = np.asarray(pixel_size, dtype=np.float64).ravel()
+    low, high = _PIXEL_SIZES
+    if sizes.size not in (1, 2) or not ((sizes >= low) & (sizes <= high)).all():
+        raise InputError(
+            f"pixel size {pixel_size}, expected micrometres, {low:.5f} to {high:,.0f}: give the width of a pixel, "
+            "such as 0.325, or height and width"
+        )
+    return float(sizes[0]), float(sizes[-1])
+
+
+def _shapes(labels: NDArray[np.integer], runs: Runs, spacing: tuple[float, float] | None) -> Table:
+    """Measure all that needs no image."""
+    centroids, covariances = moments(runs)
+    major, minor, eccentricity = axes(covariances)
+    boxes, perimeter = runs.boxes, perimeters(labels, runs.ids)
+    table: Table = {
+        "label": runs.ids,
+        "area": runs.areas.astype(np.float64),
+        "centroid-0": centroids[:, 0],
+        "centroid-1": centroids[:, 1],
+        **{f"bbox-{side}": boxes[:, side] for side in range(4)},
+        "perimeter": perimeter,
+        "axis_major_length": major,
+        "axis_minor_length": minor,
+        "eccentricity": eccentricity,
+        "solidity": runs.areas / hull_areas(runs),
+        "touches_border": (boxes[:, :2] == 0).any(axis=1) | (boxes[:, 2:] == labels.shape).any(axis=1),
+    }
+    if spacing is None:
+        return table
+    height, width = spacing
+    major, minor, table["eccentricity"] = axes(covariances * (height**2, width**2, height * width))
+    return table | {
+        "area_um2": runs.areas * (height * width),
+        "perimeter_um": perimeter * (height if height == width else np.nan),
+        "centroid_um-0": centroids[:, 0] * height,
+        "centroid_um-1": centroids[:, 1] * width,
+        "axis_major_length_um": major,
+        "axis_minor_length_um": minor,
+    }
+
+
+def _intensities(
+    image: NDArray[Any], inside: NDArray[np.bool_], owner: NDArray[np.intp], runs: Runs
+) -> Table:
+    """Compute mean and standard deviation of each channel."""
+    channels = {"": image} if image.ndim == 2 else {f"-{c}": image[:, :, c] for c in range(image.shape[2])}
+    means, deviations = {}, {}
+    for name, channel in channels.items():
+        pixels = channel[inside].astype(np.float64)
+        mean = add_up(pixels, owner, runs.n_objects) / runs.areas
+        variance = add_up((pixels - mean[owner]) ** 2, owner, runs.n_objects) / runs.areas
+        means[f"intensity_mean{name}"], deviations[f"intensity_std{name}"] = mean, np.sqrt(variance)
+    return means | deviations
+
+
+def _names(name_of: Mapping[int, str], runs: Runs) -> NDArray[Any]:
+    """Give the class name of each object."""
+    missing = [str(number) for number in runs.ids.tolist() if number not in name_of]
+    if missing:
+        raise InputError(
+            f"no class name for object {first_few(missing)}, expected one for each: add them to the classes"
+        )
+    return np.array([str(name_of[number]) for number in runs.ids.tolist()], dtype=np.str_)
+
+
+def _majority(pixels: NDArray[Any], owner: NDArray[np.intp], n_objects: int) -> NDArray[np.int64]:
+    """Find the most frequent class id of each object."""
+    if not np.issubdtype(pixels.dtype, np.integer):
+        raise InputError(f"class mask of {pixels.dtype}, expected integers: give class ids")
+    values, index = np.unique(pixels, return_inverse=True)
+    if not n_objects:
+        return np.zeros(0, dtype=np.int64)
+    counts = np.bincount(owner * values.size + index, minlength=n_objects * values.size)
+    return np.asarray(values[counts.reshape(n_objects, -1).argmax(axis=1)], dtype=np.int64)
+
+
+def _fitting(
+    array: ArrayLike, labels: NDArray[np.integer], name: str, *, n_dims: tuple[int, ...] = (2,)
+) -> NDArray[Any]:
+    """Give an array of the size of the label image; refuse any other."""
+    array = np.asarray(array)
+    if array.shape[:2] != labels.shape or array.ndim not in n_dims:
+        size = ", ".join(map(str, labels.shape))
+        wanted = f"({size})" + (f" or ({size}, C)" if 3 in n_dims else "")
+        raise InputError(
+            f"{name} of shape {array.shape} for a label image of shape {labels.shape}, expected {wanted}: give that "
+            "of the label image"
+        )
+    return array

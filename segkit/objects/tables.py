@@ -1,0 +1,259 @@
+"""Tables for spreadsheets: a row for each object, and a row for each image."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit._common import safe_cell
+from segkit.images.write import atomic
+
+OBJECTS_FILE, IMAGES_FILE = "objects.csv", "images.csv"
+
+# Columns of objects.csv for columns of `measure`, in the order of the file.
+_NAMES = {
+    "label": "id",
+    "class": "class",
+    "area": "area_px",
+    "centroid-0": "centroid_row_px",
+    "centroid-1": "centroid_col_px",
+    "bbox-0": "min_row",
+    "bbox-1": "min_col",
+    "bbox-2": "max_row",
+    "bbox-3": "max_col",
+    "perimeter": "perimeter_px",
+    "axis_major_length": "major_axis_px",
+    "axis_minor_length": "minor_axis_px",
+    "eccentricity": "eccentricity",
+    "solidity": "solidity",
+    "probability": "probability_mean",
+    "touches_border": "touches_border",
+    "area_um2": "area_um2",
+    "centroid_um-0": "centroid_row_um",
+    "centroid_um-1": "centroid_col_um",
+    "perimeter_um": "perimeter_um",
+    "axis_major_length_um": "major_axis_um",
+    "axis_minor_length_um": "minor_axis_um",
+}
+_ORDER = {name: position for position, name in enumerate(("image", *_NAMES.values()))}
+_CHANNELS = {1: ("intensity",), 3: ("red", "green", "blue")}
+_WHOLE = {"area"}
+# Columns of images.csv that need a pixel size.
+_PHYSICAL = {"pixel_height_um", "pixel_width_um", "objects_per_mm2", "mean_area_um2"}
+
+
+class ImageObjects(NamedTuple):
+    """Objects of one image.
+
+    Parameters
+    ----------
+    image : str
+        Name of the image.
+    shape : tuple of int
+        Height and width in pixels.
+    objects : dict of str to ndarray
+        Measurements, as `segkit.objects.measure` gives them.
+    pixel_size : tuple of float, optional
+        Height and width of a pixel in micrometres.
+    """
+
+    image: str
+    shape: tuple[int, int]
+    objects: dict[str, NDArray[Any]]
+    pixel_size: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSummary:
+    """Numbers of one image.
+
+    Parameters
+    ----------
+    image : str
+        Name of the image.
+    shape : tuple of int
+        Height and width in pixels.
+    areas : ndarray of shape (n_objects,), float64
+        Area of each object in pixels.
+    n_at_border : int
+        Number of objects that touch the border.
+    counts : dict of str to int
+        Number of objects of each class; empty where classes are unknown.
+    pixel_size : tuple of float, optional
+        Height and width of a pixel in micrometres.
+    """
+
+    image: str
+    shape: tuple[int, int]
+    areas: NDArray[np.float64]
+    n_at_border: int
+    counts: dict[str, int] = field(default_factory=dict)
+    pixel_size: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, entry: ImageObjects) -> ImageSummary:
+        """Sum up the objects of an image."""
+        objects = entry.objects
+        counts = Counter(map(str, objects["class"].tolist())) if "class" in objects else {}
+        return cls(
+            entry.image,
+            entry.shape,
+            objects["area"],
+            int(objects["touches_border"].sum()),
+            dict(counts),
+            entry.pixel_size,
+        )
+
+
+def write_objects(path: str | Path, rows: Iterable[ImageObjects]) -> list[ImageSummary]:
+    """Write a table of one row for each object.
+
+    Parameters
+    ----------
+    path : str or Path
+        CSV file; missing folders are made, an existing file is replaced, completely or not at all.
+    rows : iterable of ImageObjects
+        Objects, image by image. Those of one image are written before the next is taken.
+
+    Returns
+    -------
+    list of ImageSummary
+        Numbers of each image, for `write_images`.
+
+    Notes
+    -----
+    Columns: ``image``, ``id``, ``class``, ``area_px``, ``centroid_row_px``, ``centroid_col_px``, ``min_row``,
+    ``min_col``, ``max_row``, ``max_col`` (the row and column after the last), ``perimeter_px``, ``major_axis_px``,
+    ``minor_axis_px``, ``eccentricity``, ``solidity``, ``mean_`` and ``std_`` of each channel (``red``, ``green`` and
+    ``blue``, or ``intensity``, or ``channel_1``, ...), ``probability_mean``, ``touches_border`` (yes or no),
+    ``area_um2``, ``centroid_row_um``, ``centroid_col_um``, ``perimeter_um``, ``major_axis_um``, ``minor_axis_um``.
+    Columns that no image has are left out; a cell is empty where the image lacks the column.
+    """
+    path = Path(path)
+    summaries = []
+    header: list[str] = ["image"]
+    with atomic(path) as temporary:
+        _write_rows(temporary, [header])
+        for entry in rows:
+            columns = _columns(entry)
+            if not set(columns) <= set(header):
+                header = _widen(temporary, header, columns)
+            _write_rows(temporary, _rows(columns, header), mode="a")
+            summaries.append(ImageSummary.of(entry))
+    return summaries
+
+
+def write_images(path: str | Path, images: Sequence[ImageSummary], *, classes: Sequence[str] = ()) -> None:
+    """Write a table of one row for each image.
+
+    Parameters
+    ----------
+    path : str or Path
+        CSV file; missing folders are made, an existing file is replaced.
+    images : sequence of ImageSummary
+        As `write_objects` gives them.
+    classes : sequence of str, default=()
+        Classes that are counted even if no image has an object of them.
+
+    Notes
+    -----
+    Columns: ``image``, ``height_px``, ``width_px``, ``count``, ``count_CLASS`` of each of several classes,
+    ``covered_share`` (fraction of the pixels), ``objects_per_megapixel``, ``mean_area_px``, ``touching_border``, and
+    where the pixel size is known ``pixel_height_um``, ``pixel_width_um``, ``objects_per_mm2``, ``mean_area_um2``. An
+    image without objects has zeros, and no mean area.
+    """
+    names = list(dict.fromkeys([*classes, *sorted({name for image in images for name in image.counts})]))
+    rows = [_image_row(image, names if len(names) > 1 else []) for image in images]
+    if all(image.pixel_size is None for image in images):
+        rows = [{name: cell for name, cell in row.items() if name not in _PHYSICAL} for row in rows]
+    header = list(rows[0]) if rows else ["image", "count"]
+    with atomic(Path(path)) as temporary:
+        _write_rows(temporary, [header, *([_cell(row[name]) for name in header] for row in rows)])
+
+
+def _columns(entry: ImageObjects) -> dict[str, list[Any]]:
+    """Give the cells of the objects of an image, by column of the file."""
+    objects = entry.objects
+    columns = {"image": [safe_cell(entry.image)] * len(objects["label"])}
+    columns |= {name: _cells(objects[key], key) for key, name in _NAMES.items() if key in objects}
+    for kind, word in (("intensity_mean", "mean"), ("intensity_std", "std")):
+        found = [key for key in objects if key == kind or key.startswith(f"{kind}-")]
+        names = _CHANNELS.get(len(found), [f"channel_{number + 1}" for number in range(len(found))])
+        columns |= {
+            f"{word}_{name}": _cells(objects[key], key) for key, name in zip(found, names, strict=True)
+        }
+    return columns
+
+
+def _cells(column: NDArray[Any], key: str) -> list[Any]:
+    """Give the cells of a column."""
+    values = column.astype(np.int64) if key in _WHOLE else column
+    return [_cell(value) for value in values.tolist()]
+
+
+def _cell(value: Any) -> Any:
+    """Write a value as people read it: yes and no, eight digits, nothing where there is none."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return "" if np.isnan(value) else f"{value:.8g}"
+    return "" if value is None else safe_cell(value)
+
+
+def _rows(columns: dict[str, list[Any]], header: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Give the rows of an image, with empty cells in columns it lacks."""
+    empty = [""] * len(columns["image"])
+    return zip(*(columns.get(name, empty) for name in header), strict=True)
+
+
+def _widen(path: Path, header: Sequence[str], columns: Iterable[str]) -> list[str]:
+    """Write the rows of a table anew, with empty cells in new columns; give the new header."""
+    # columns of channels, which are not known beforehand, follow the shapes in the order of their coming
+    wide = sorted(
+        dict.fromkeys([*header, *columns]), key=lambda name: _ORDER.get(name, _ORDER["solidity"] + 0.5)
+    )
+    narrow = path.with_name(f"{path.name}.narrow")
+    path.replace(narrow)
+    try:
+        with narrow.open(newline="", encoding="utf-8") as file:
+            old = csv.DictReader(file)
+            _write_rows(path, [wide])
+            _write_rows(path, ([row.get(name, "") for name in wide] for row in old), mode="a")
+    finally:
+        narrow.unlink()
+    return wide
+
+
+def _write_rows(path: Path, rows: Iterable[Iterable[Any]], *, mode: str = "w") -> None:
+    with path.open(mode, newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+
+
+def _image_row(image: ImageSummary, classes: Sequence[str]) -> dict[str, Any]:
+    """Give the cells of an image."""
+    n_objects, n_pixels = image.areas.size, image.shape[0] * image.shape[1]
+    mean = float(image.areas.mean()) if n_objects else None
+    height, width = image.pixel_size or (None, None)
+    area = None if height is None or width is None else height * width
+    return {
+        "image": image.image,
+        "height_px": image.shape[0],
+        "width_px": image.shape[1],
+        "count": n_objects,
+        **{f"count_{name}": image.counts.get(name, 0) for name in classes},
+        "covered_share": float(image.areas.sum() / n_pixels),
+        "objects_per_megapixel": n_objects / n_pixels * 1e6,
+        "mean_area_px": mean,
+        "touching_border": image.n_at_border,
+        "pixel_height_um": height,
+        "pixel_width_um": width,
+        "objects_per_mm2": None if area is None else n_objects / (n_pixels * area) * 1e6,
+        "mean_area_um2": None if area is None or mean is None else mean * area,
+    }

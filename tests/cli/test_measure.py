@@ -1,0 +1,129 @@
+import csv
+import sys
+
+import numpy as np
+import pytest
+
+from segkit.cli import commands as cli
+from segkit.images import write_image, write_mask
+
+
+@pytest.fixture
+def segkit(monkeypatch, capsys):
+    """Run the command line in this process; returns exit status, standard output and error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["segkit", *map(str, arguments)])
+        monkeypatch.setattr("warnings.showwarning", None)
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        captured = capsys.readouterr()
+        return stopped.value.code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Three label images of 40 objects each, one without any, and their images."""
+    monkeypatch.chdir(tmp_path)
+    labels = np.kron(np.arange(1, 41).reshape(5, 8), np.pad(np.ones((5, 5)), 2)).astype(np.uint16)
+    for name, mask in {"a/one": labels, "b": labels, "c": labels, "d": 0 * labels}.items():
+        write_mask(tmp_path / "masks" / f"{name}.png", mask)
+        write_image(tmp_path / "images" / f"{name}.png", np.repeat(mask[:, :, np.newaxis] / 40, 3, axis=2))
+    return tmp_path
+
+
+def rows_of(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_objects_are_measured_and_told(folder, segkit):
+    code, out, err = segkit(
+        *("measure", "masks", "--images", "images", "-o", "out", "--overlay", "--pixel-size", "0.5")
+    )
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "masks number objects: every value above 0 is one (else --set data.masks=classes)",
+        "120 objects in 4 images, 30.0 an image (median area 25 px, 6.25 µm²)",
+        "Tables: out/objects.csv, out/images.csv",
+        "overlay in out/overlay",
+    ]
+    assert len(rows_of(folder / "out" / "objects.csv")) == 120
+    assert [row["count"] for row in rows_of(folder / "out" / "images.csv")] == ["40", "40", "40", "0"]
+    pictures = sorted((folder / "out" / "overlay").rglob("*.png"))
+    assert [path.name for path in pictures] == ["one.png", "b.png", "c.png", "d.png"]
+
+
+def test_thousands_have_commas_and_classes_are_counted(folder, segkit):
+    dots = np.zeros((80, 80), dtype=np.uint8)
+    dots[::2, ::2] = 1
+    dots[40::2, ::2] = 2
+    write_mask(folder / "dots" / "a.png", dots)
+    names = "data.labels={0: ground, 1: cell, 2: debris}"
+    code, out, _ = segkit("measure", "dots", "-o", "out", "--set", names)
+    assert code == 0
+    assert out.splitlines()[1:3] == [
+        "1,600 objects in 1 image (median area 1 px)",
+        "By class: cell 800, debris 800",
+    ]
+
+
+def test_quiet_says_nothing(folder, segkit):
+    assert segkit("measure", "masks", "-o", "out", "-q") == (0, "", "")
+
+
+def test_what_masks_hold_can_be_set(folder, segkit):
+    code, out, _ = segkit(
+        "measure", "masks", "-o", "out", "--set", "data.masks=classes", "--set", "data.unlabelled=255"
+    )
+    assert code == 0
+    assert "objects are the connected regions of 1, 2, 3, " in out
+    assert segkit("measure", "masks", "-o", "new", "--set", "data.masks=cells") == (
+        2, "", "segkit: data.masks=cells, expected instances or classes: give one of them\n",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("pixel_size", ["0", "-0.3", "nan", "1e9", "0.0000001"])
+def test_a_pixel_size_nobody_has(folder, segkit, pixel_size):
+    code, out, err = segkit("measure", "masks", "-o", "out", f"--pixel-size={pixel_size}")
+    assert (code, out) == (2, "")
+    assert err.startswith("segkit: pixel size ")
+    assert err.endswith(
+        ", expected micrometres, 0.00001 to 100,000: give the width of a pixel, such as 0.325, or height and width\n"
+    )
+    assert not (folder / "out").exists()
+
+
+def test_bad_input_is_one_line_and_nothing_is_replaced(folder, segkit):
+    assert segkit("measure", "masks", "-o", "out", "-q")[0] == 0
+    before = (folder / "out" / "objects.csv").read_bytes()
+    write_image(folder / "images" / "b.png", np.ones((3, 4, 3)))
+    (folder / "few").mkdir()
+    write_image(folder / "few" / "b.png", np.ones((3, 4, 3)))
+    for arguments, message in (
+        (("masks", "-o", "out"), "out/objects.csv and 1 more would be overwritten: "),
+        (("masks", "-o", "masks/out"), "output masks/out is the input folder masks or inside it: "),
+        (
+            ("masks", "--images", "images", "-o", "images"),
+            "output images is the input folder images or inside it",
+        ),
+        (("nowhere", "-o", "out"), "nowhere: no such file or folder: check its name"),
+        (
+            ("masks", "--images", "few", "-o", "out", "--overwrite"),
+            "3 masks without an image of the same name in few (a/one, c, d): ",
+        ),
+        (
+            ("masks", "--images", "images", "-o", "out", "--overwrite"),
+            "masks/b.png: mask of 45 x 72 pixels, image images/b.png of 3 x 4, expected one size: ",
+        ),
+        (("masks", "-o", "out", "--overwrite", "--overlay"), "overlays need the images to draw on: "),
+        (("masks", "-o", "new", "--set", "seed=3"), "--set seed=3: only data.labels and data.unlabelled "),
+    ):
+        code, out, err = segkit("measure", *arguments)
+        assert (code, out) == (2, ""), arguments
+        assert err.startswith(f"segkit: {message}"), err
+        assert err.count("\n") == 1
+    assert (folder / "out" / "objects.csv").read_bytes() == before
+    assert sorted(path.name for path in folder.iterdir()) == ["few", "images", "masks", "out"]

@@ -1,0 +1,282 @@
+"""Folders of masks: what they hold is told apart, everything is read before anything is written."""
+
+import csv
+
+import numpy as np
+import pytest
+import tifffile
+
+from segkit.errors import InputError, OutputError
+from segkit.images import write_image, write_mask
+from segkit.objects.folders import measure_folder
+
+
+def squares(*values):
+    """Squares of 5 x 5 pixels side by side, each of a value."""
+    mask = np.zeros((12, 4 + 8 * len(values)), dtype=np.uint8)
+    for position, value in enumerate(values):
+        mask[3:8, 3 + 8 * position : 8 + 8 * position] = value
+    return mask
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A writer of masks and, of the same names, images 10 times as bright."""
+
+    def write(masks, images=True):
+        for name, mask in masks.items():
+            write_mask(tmp_path / "masks" / f"{name}.png", mask)
+            if images:
+                picture = np.repeat(mask[:, :, np.newaxis] / 25.5, 3, axis=2)
+                write_image(tmp_path / "images" / f"{name.removesuffix('_mask')}.png", picture)
+        return tmp_path
+
+    return write
+
+
+def read(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def complaint(error_class, *args, **options):
+    with pytest.raises(error_class) as error:
+        measure_folder(*args, **options)
+    return str(error.value)
+
+
+def test_masks_that_number_objects(folder):
+    root = folder({"a/one": squares(1, 2, 3), "two": squares(5)})
+    result = measure_folder(root / "masks", root / "out")
+    assert result.messages == [
+        "masks number objects: every value above 0 is one (else --set data.masks=classes)"
+    ]
+    assert [(row["image"], row["id"]) for row in read(root / "out" / "objects.csv")] == [
+        ("a/one", "1"), ("a/one", "2"), ("a/one", "3"), ("two", "5"),
+    ]  # fmt: skip
+    assert [image.areas.tolist() for image in result.images] == [[25, 25, 25], [25]]
+    assert result.files == [root / "out" / "objects.csv", root / "out" / "images.csv"]
+
+
+def test_masks_of_two_values_are_classes(folder):
+    root = folder({"a": squares(255, 255), "b": squares(0), "c": squares(255)})
+    result = measure_folder(root / "masks", root / "out")
+    assert result.messages == [
+        "masks hold 0 and 255: read as background and foreground; objects are the connected regions of foreground"
+    ]
+    assert [image.areas.size for image in result.images] == [2, 0, 1]
+    assert {row["class"] for row in read(root / "out" / "objects.csv")} == {"foreground"}
+
+
+def test_pixels_are_connected_by_corners(folder):
+    mask = np.zeros((6, 6), dtype=np.uint8)
+    np.fill_diagonal(mask, 255)
+    root = folder({"a": mask})
+    assert measure_folder(root / "masks", root / "out").images[0].areas.tolist() == [6]
+
+
+def test_masks_of_several_classes(folder):
+    root = folder({"a": squares(1, 1, 2), "b": squares(2, 2, 2)})
+    result = measure_folder(root / "masks", root / "out")
+    assert result.messages == [
+        "masks hold 0, 1 and 2: read as background, 1 and 2; objects are the connected regions of 1, 2"
+    ]
+    assert [image.counts for image in result.images] == [{"1": 2, "2": 1}, {"2": 3}]
+    names = {0: "ground", 1: "cell", 2: "debris", 9: "ghost"}
+    result = measure_folder(root / "masks", root / "named", labels=names)
+    assert [image.counts for image in result.images] == [{"cell": 2, "debris": 1}, {"debris": 3}]
+    [first, _] = read(root / "named" / "images.csv")
+    assert [first[f"count_{name}"] for name in ("cell", "debris", "ghost")] == ["2", "1", "0"]
+
+
+def test_what_masks_hold_can_be_said(folder):
+    root = folder({"a": squares(1, 2, 2), "b": squares(1, 2, 3)})
+    apart = measure_folder(root / "masks", root / "classes", masks_are="classes")
+    assert [image.areas.size for image in apart.images] == [3, 3]
+    whole = measure_folder(root / "masks", root / "instances", masks_are="instances")
+    assert [image.areas.tolist() for image in whole.images] == [[25, 50], [25, 25, 25]]
+
+
+def test_pixels_nobody_annotated_are_no_object(folder):
+    root = folder({"a": squares(1, 9, 9), "b": squares(1, 2, 9)})
+    result = measure_folder(root / "masks", root / "out", unlabelled=9)
+    assert [image.areas.size for image in result.images] == [1, 2]
+    result = measure_folder(root / "masks", root / "named", unlabelled=9, labels={0: "no", 1: "a", 2: "b"})
+    assert [image.counts for image in result.images] == [{"a": 1}, {"a": 1, "b": 1}]
+
+
+def test_pixels_nobody_annotated_do_not_make_numbers_classes(folder):
+    mask = np.vstack([squares(1, 2, 3, 4)] * 2)
+    mask[12:] = 0
+    mask[14:20:2] = 255
+    root = folder({"a": mask})
+    result = measure_folder(root / "masks", root / "out", unlabelled=255)
+    assert result.messages[0].startswith("masks number objects")
+    assert result.images[0].areas.tolist() == [25] * 4
+
+
+@pytest.mark.parametrize("unlabelled", [0, 255])
+def test_the_lowest_annotated_value_is_the_background(folder, unlabelled):
+    mask = np.full((12, 30), 1, dtype=np.uint8)
+    mask[2:5, 2:5] = mask[2:5, 12:15] = 2
+    mask[8:] = unlabelled
+    root = folder({"a": mask, "b": np.where(mask == 2, 1, mask)})
+    for masks_are in (None, "classes"):
+        result = measure_folder(
+            root / "masks", root / f"{masks_are}", unlabelled=unlabelled, masks_are=masks_are
+        )
+        assert [image.areas.tolist() for image in result.images] == [[9, 9], []]
+
+
+def test_cells_side_by_side_need_no_background(folder):
+    mask = np.kron(np.arange(1, 13).reshape(3, 4), np.ones((5, 5))).astype(np.uint8)
+    root = folder({"a": mask})
+    assert measure_folder(root / "masks", root / "out").images[0].areas.tolist() == [25] * 12
+
+
+def test_masks_without_any_object(folder):
+    root = folder({"a": squares(0), "b": squares(0)})
+    result = measure_folder(root / "masks", root / "out")
+    assert [image.areas.size for image in result.images] == [0, 0]
+    assert read(root / "out" / "objects.csv") == []
+    assert [row["count"] for row in read(root / "out" / "images.csv")] == ["0", "0"]
+
+
+def test_intensities_are_values_of_the_image_file(folder):
+    root = folder({"a_mask": squares(1, 2), "b_mask": squares(2, 3)})
+    write_image(root / "images" / "c.png", np.ones((4, 4)))
+    result = measure_folder(root / "masks", root / "out", images=root / "images", pixel_size=0.5)
+    assert result.messages[1:] == ["1 image without a mask left out (c)"]
+    rows = read(root / "out" / "objects.csv")
+    assert [(row["image"], row["mean_green"]) for row in rows] == [
+        ("a", "10"), ("a", "20"), ("b", "20"), ("b", "30"),
+    ]  # fmt: skip
+    assert {row["area_um2"] for row in rows} == {"6.25"}
+
+
+def test_masks_and_images_in_one_folder(folder):
+    root = folder({"a_mask": squares(1, 2)})
+    write_mask(root / "images" / "a_mask.png", squares(1, 2))
+    for images in (root / "images", None):
+        out = root / ("with" if images else "without")
+        [image] = measure_folder(root / "images", out, images=images).images
+        assert image.areas.size == 2
+        assert ("mean_red" in read(out / "objects.csv")[0]) == (images is not None)
+
+
+def test_single_files(folder):
+    root = folder({"a_mask": squares(1, 2)})
+    [image] = measure_folder(
+        root / "masks" / "a_mask.png", root / "out", images=root / "images" / "a.png"
+    ).images
+    assert (image.image, image.areas.size) == ("a", 2)
+
+
+def test_pages_are_images(tmp_path):
+    (tmp_path / "masks").mkdir()
+    (tmp_path / "images").mkdir()
+    pages = np.stack([squares(1, 2), squares(1, 0)])
+    tifffile.imwrite(tmp_path / "masks" / "a.tif", pages, photometric="minisblack")
+    tifffile.imwrite(tmp_path / "images" / "a.tif", 300 * pages.astype(np.uint16), photometric="minisblack")
+    result = measure_folder(tmp_path / "masks", tmp_path / "out", images=tmp_path / "images", overlay=True)
+    rows = read(tmp_path / "out" / "objects.csv")
+    assert [(row["image"], row["mean_intensity"]) for row in rows] == [
+        ("a#1", "300"), ("a#1", "600"), ("a#2", "300"),
+    ]  # fmt: skip
+    assert [path.name for path in result.files[2:]] == ["a-001.png", "a-002.png"]
+    assert all(path.is_file() for path in result.files)
+
+
+def test_folders_without_masks_are_skipped(folder):
+    root = folder({"a": squares(1, 2), "overlay/a": squares(9)})
+    result = measure_folder(root / "masks", root / "out", skip=["overlay"])
+    assert [image.image for image in result.images] == ["a"]
+
+
+def test_pictures_of_an_earlier_run_are_not_left_beside_new_tables(folder):
+    root = folder({"a": squares(1, 2)})
+    given = root / "masks", root / "out"
+    measure_folder(*given, images=root / "images", overlay=True)
+    picture = root / "out" / "overlay" / "a.png"
+    assert complaint(OutputError, *given, overwrite=True) == (
+        f"{picture} of an earlier run would stay beside the new tables: draw them anew too (--overlay; in Python "
+        "overlay=True), or choose another folder"
+    )
+    measure_folder(*given, images=root / "images", overlay=True, overwrite=True)
+
+
+def test_one_message_names_all_files_that_do_not_fit(folder):
+    root = folder({"a": squares(1), "b": squares(1, 2), "c": squares(1)})
+    for name in "ab":
+        write_image(root / "images" / f"{name}.png", np.ones((3, 4, 3)))
+    cure = "expected one size: export the mask at the size of the image"
+    assert complaint(InputError, root / "masks", root / "out", images=root / "images") == "; ".join(
+        f"{root}/masks/{name}.png: mask of 12 x {width} pixels, image {root}/images/{name}.png of 3 x 4, {cure}"
+        for name, width in (("a", 12), ("b", 20))
+    )
+    assert not (root / "out").exists()
+
+
+def test_a_mask_without_its_image(folder):
+    root = folder({"a": squares(1), "b": squares(1)})
+    (root / "images" / "b.png").unlink()
+    assert complaint(InputError, root / "masks", root / "out", images=root / "images") == (
+        f"1 mask without an image of the same name in {root / 'images'} (b): add or rename the image, or measure without "
+        "--images"
+    )
+
+
+def test_values_that_may_be_anything(folder):
+    noise = np.random.default_rng(0).integers(0, 30, (40, 40)).astype(np.uint8)
+    root = folder({"a": noise})
+    message = complaint(InputError, root / "masks", root / "out")
+    assert message.startswith(
+        "masks hold 30 values, 100% of them in several pieces, so they may be classes, "
+    )
+    assert message.endswith(
+        "say which, --set data.masks=instances or --set data.masks=classes, or threshold them"
+    )
+    [image] = measure_folder(root / "masks", root / "out", masks_are="instances").images
+    assert image.areas.size == 29
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"overlay": True},
+            "overlays need the images to draw on: give their folder (--images DIR), or no overlay",
+        ),
+        (
+            {"masks_are": "instances", "labels": {0: "a", 1: "b"}},
+            "data.labels names classes, but data.masks=instances numbers objects: leave one of the two out",
+        ),
+        ({"masks_are": "both"}, "data.masks=both, expected instances or classes: give one of them"),
+        (
+            {"labels": {0: "a", 1: "b"}},
+            "masks hold 2, but the label map knows 0 and 1 only: add the missing values to data.labels, or set "
+            "data.unlabelled=VALUE for unlabelled pixels",
+        ),
+        ({"skip": ["masks"]}, "masks: no masks but in masks: give the folder of masks"),
+    ],
+)
+def test_options_that_do_not_fit(folder, monkeypatch, options, message):
+    root = folder({"masks/a": squares(1, 2)})
+    monkeypatch.chdir(root)
+    assert complaint(InputError, "masks", "out", **options) == message
+    assert not (root / "out").exists()
+
+
+def test_negative_numbers(tmp_path):
+    (tmp_path / "masks").mkdir()
+    tifffile.imwrite(tmp_path / "masks" / "a.tif", squares(1, 2).astype(np.int16) - 1)
+    assert complaint(InputError, tmp_path / "masks", tmp_path / "out", masks_are="instances") == (
+        "masks hold -1, expected 0 for background and positive numbers for objects: set such pixels to 0"
+    )
+
+
+def test_tables_are_not_written_among_the_masks(folder):
+    root = folder({"a": squares(1, 2)})
+    assert complaint(OutputError, root / "masks", root / "masks" / "out") == (
+        f"output {root / 'masks' / 'out'} is the input folder {root / 'masks'} or inside it: choose a folder elsewhere"
+    )

@@ -1,0 +1,269 @@
+"""Every column equals that of scikit-image, and closed forms; bad input is told in one line."""
+
+import numpy as np
+import pytest
+from scipy import ndimage
+from skimage.measure import label, regionprops_table
+
+from segkit.errors import InputError
+from segkit.objects import measure
+
+PROPERTIES = (
+    "label", "area", "centroid", "bbox", "perimeter", "axis_major_length", "axis_minor_length", "eccentricity",
+    "solidity", "intensity_mean", "intensity_std",
+)  # fmt: skip
+
+
+def blobs(rng, smooth=2.0, share=0.6, shape=(60, 75)):
+    field = ndimage.gaussian_filter(rng.standard_normal(shape), smooth)
+    return label(field > np.quantile(field, share))
+
+
+def spread_out(rng):
+    """Objects in many pieces, of numbers far apart."""
+    return rng.choice([0, 0, 1, 7, 70_000], (30, 40))
+
+
+def lines(rng):
+    labels = np.zeros((40, 50), dtype=np.uint16)
+    labels[3, 2:40], labels[5:35, 4] = 1, 2
+    np.fill_diagonal(labels[6:, 6:], 3)
+    labels[np.arange(12), 40 - np.arange(12) * 2] = 4
+    return labels
+
+
+def single_pixels(rng):
+    labels = np.zeros((9, 9), dtype=np.int32)
+    labels[0, 0], labels[4, 4], labels[8, 3] = 1, 2, 3
+    return labels
+
+
+def rings(rng):
+    """A ring around a disc, a square with holes, both at the border."""
+    rows, columns = np.indices((50, 50))
+    distance = np.hypot(rows - 20, columns - 20)
+    labels = np.where(distance < 20, 1, 0) - np.where(distance < 12, 1, 0) + np.where(distance < 6, 2, 0)
+    labels[42:, 5:45] = 3
+    labels[44:48:2, 8:40:3] = 0
+    return labels
+
+
+def touching(rng):
+    seeds = rng.integers(0, 50, (20, 2))
+    rows, columns = np.indices((50, 50))
+    return 1 + np.argmin(
+        [(rows - row) ** 2 + (columns - column) ** 2 for row, column in np.unique(seeds, axis=0)], axis=0
+    )
+
+
+@pytest.mark.parametrize(
+    "make", [blobs, spread_out, lines, single_pixels, rings, touching], ids=lambda make: make.__name__
+)
+@pytest.mark.parametrize("n_channels", [None, 1, 3])
+def test_every_column_is_that_of_scikit_image(make, n_channels, rng):
+    labels = make(rng)
+    image = rng.uniform(size=labels.shape + (() if n_channels is None else (n_channels,)))
+    expected = regionprops_table(labels, image, properties=PROPERTIES)
+    found = measure(labels, image)
+    for name, column in expected.items():
+        assert found[name].dtype == column.dtype, name
+        np.testing.assert_allclose(found[name], column, atol=1e-6, err_msg=name)
+    assert set(found) - set(expected) == {"touches_border"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_objects_of_any_roughness(seed):
+    rng = np.random.default_rng(seed)
+    labels = blobs(rng, rng.uniform(0.3, 4), rng.uniform(0.3, 0.9))
+    properties = [name for name in PROPERTIES if not name.startswith("intensity")]
+    found = measure(labels)
+    for name, column in regionprops_table(labels, properties=properties).items():
+        np.testing.assert_allclose(found[name], column, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("pixel_size", [(0.5, 0.5), (2.0, 0.3)])
+def test_micrometres_are_spacings_of_scikit_image(pixel_size, rng):
+    labels = blobs(rng)
+    names = ["area", "axis_major_length", "axis_minor_length", "centroid", "eccentricity"]
+    expected = regionprops_table(labels, spacing=pixel_size, properties=names)
+    found = measure(labels, pixel_size=pixel_size)
+    np.testing.assert_allclose(found["area_um2"], expected["area"])
+    for name in ("axis_major_length", "axis_minor_length"):
+        np.testing.assert_allclose(found[f"{name}_um"], expected[name], atol=1e-6)
+        np.testing.assert_allclose(found[name], measure(labels)[name])
+    for axis in "01":
+        np.testing.assert_allclose(found[f"centroid_um-{axis}"], expected[f"centroid-{axis}"])
+    np.testing.assert_allclose(found["eccentricity"], expected["eccentricity"], atol=1e-6)
+    if pixel_size[0] == pixel_size[1]:
+        of_squares = regionprops_table(labels, spacing=pixel_size, properties=["perimeter"])
+        np.testing.assert_allclose(found["perimeter_um"], of_squares["perimeter"])
+    else:
+        assert np.isnan(found["perimeter_um"]).all()
+
+
+def test_one_number_is_a_square_pixel(rng):
+    labels = blobs(rng)
+    for name, column in measure(labels, pixel_size=(0.4, 0.4)).items():
+        np.testing.assert_array_equal(measure(labels, pixel_size=0.4)[name], column)
+
+
+def test_a_rectangle_in_closed_form():
+    height, width = 5, 12
+    labels = np.zeros((20, 30), dtype=np.uint8)
+    labels[4 : 4 + height, 6 : 6 + width] = 9
+    found = {name: column.item() for name, column in measure(labels).items()}
+    assert found == pytest.approx(
+        {
+            "label": 9,
+            "area": height * width,
+            "centroid-0": 4 + (height - 1) / 2,
+            "centroid-1": 6 + (width - 1) / 2,
+            "bbox-0": 4,
+            "bbox-1": 6,
+            "bbox-2": 9,
+            "bbox-3": 18,
+            "perimeter": 2 * (height - 1) + 2 * (width - 1),
+            "axis_major_length": 4 * np.sqrt((width**2 - 1) / 12),
+            "axis_minor_length": 4 * np.sqrt((height**2 - 1) / 12),
+            "eccentricity": np.sqrt(1 - (height**2 - 1) / (width**2 - 1)),
+            "solidity": 1,
+            "touches_border": False,
+        }
+    )
+
+
+def test_a_disc_has_nearly_the_measures_of_a_circle():
+    rows, columns = np.indices((201, 201))
+    radius = 90
+    labels = (np.hypot(rows - 100, columns - 100) <= radius).astype(int)
+    found = {name: column.item() for name, column in measure(labels).items()}
+    assert found["area"] == pytest.approx(np.pi * radius**2, rel=1e-3)
+    assert found["perimeter"] == pytest.approx(2 * np.pi * radius, rel=0.06)
+    assert found["axis_major_length"] == pytest.approx(2 * radius, rel=1e-3)
+    assert found["eccentricity"] < 1e-6
+    assert found["solidity"] == pytest.approx(1, abs=0.01)
+
+
+def test_only_the_border_of_the_image_counts_as_border():
+    labels = np.zeros((10, 10), dtype=int)
+    labels[0, 4], labels[9, 2], labels[5, 0], labels[6, 9], labels[4:6, 4:6], labels[1, 1] = 1, 2, 3, 4, 5, 6
+    assert measure(labels)["touches_border"].tolist() == [True] * 4 + [False] * 2
+
+
+def test_most_pixels_decide_the_class():
+    labels = np.repeat([[1, 1, 1, 5, 5, 5, 0]], 2, axis=0)
+    classes = np.array([[2, 2, 1, 3, 3, 3, 9], [1, 2, 2, 1, 1, 1, 9]])
+    assert measure(labels, classes=classes)["class"].tolist() == [2, 1]
+    names = measure(labels, classes={5: "cell", 1: "debris", 8: "none"})["class"]
+    assert names.tolist() == ["debris", "cell"]
+    with pytest.raises(InputError) as error:
+        measure(labels, classes={1: "cell"})
+    assert str(error.value) == ("no class name for object 5, expected one for each: add them to the classes")
+
+
+def test_probability_is_the_mean_over_the_object(rng):
+    labels, probability = touching(rng), rng.uniform(size=(50, 50))
+    expected = ndimage.mean(probability, labels, np.unique(labels))
+    np.testing.assert_allclose(measure(labels, probability=probability)["probability"], expected)
+
+
+def test_no_object_gives_columns_without_rows(rng):
+    image, classes = rng.uniform(size=(6, 7, 3)), np.ones((6, 7), dtype=np.uint8)
+    options = {"image": image, "probability": image[:, :, 0], "classes": classes, "pixel_size": 2.0}
+    empty = measure(np.zeros((6, 7), dtype=np.uint16), **options)
+    full = measure(np.ones((6, 7), dtype=np.uint16), **options)
+    assert list(empty) == list(full)
+    for name, column in empty.items():
+        assert column.shape == (0,)
+        assert column.dtype == full[name].dtype, name
+    assert measure(np.zeros((0, 5), dtype=int))["area"].shape == (0,)
+    assert measure(np.zeros((3, 3), dtype=int), classes={})["class"].dtype.kind == "U"
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.int16, np.float32, np.float64])
+def test_any_type_of_whole_numbers_is_measured(dtype, rng):
+    labels = touching(rng)
+    for name, column in measure(labels.astype(dtype)).items():
+        np.testing.assert_array_equal(column, measure(labels)[name])
+
+
+def test_input_is_left_as_it_is(rng):
+    labels, image = blobs(rng), rng.uniform(size=(60, 75, 3))
+    before = labels.copy(), image.copy()
+    measure(labels, image, classes=labels % 3, probability=image[:, :, 0])
+    np.testing.assert_array_equal(labels, before[0])
+    np.testing.assert_array_equal(image, before[1])
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (
+            np.ones((2, 3), dtype=bool),
+            "label image of booleans, expected a number for each object: number them first, with "
+            "segkit.objects.split or skimage.measure.label",
+        ),
+        (
+            np.ones((2, 3, 1)),
+            "label image of shape (2, 3, 1), expected (H, W): give one number for each pixel, page by page",
+        ),
+        (
+            np.array([[0, 0.25]]),
+            "label image holds 0.25, expected whole numbers: give the numbers of objects, not probabilities",
+        ),
+        (
+            np.array([[0, np.nan]]),
+            "label image holds nan, expected whole numbers: give the numbers of objects, not probabilities",
+        ),
+        (
+            np.array([[0, -1]]),
+            "label image holds -1, expected 0 for background and positive numbers for objects: set such pixels to 0",
+        ),
+        (
+            np.array([["a"]]),
+            "label image of <U1, expected whole numbers: convert it to integers",
+        ),
+    ],
+)
+def test_what_is_no_label_image(labels, message):
+    with pytest.raises(InputError) as error:
+        measure(labels)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"image": np.ones((3, 2))},
+            "image of shape (3, 2) for a label image of shape (2, 3), expected (2, 3) or (2, 3, C): "
+            "give that of the label image",
+        ),
+        (
+            {"probability": np.ones((2, 3, 1))},
+            "probability map of shape (2, 3, 1) for a label image of shape (2, 3), expected (2, 3): "
+            "give that of the label image",
+        ),
+        (
+            {"classes": np.ones((2, 4), dtype=int)},
+            "class mask of shape (2, 4) for a label image of shape (2, 3), expected (2, 3): "
+            "give that of the label image",
+        ),
+        (
+            {"classes": np.ones((2, 3))},
+            "class mask of float64, expected integers: give class ids",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_label_image(options, message):
+    with pytest.raises(InputError) as error:
+        measure(np.ones((2, 3), dtype=int), **options)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("pixel_size", [0, -0.3, np.nan, np.inf, 1e-9, (0.3, 0), (1, 1, 1)])
+def test_what_is_no_pixel_size(pixel_size):
+    with pytest.raises(
+        InputError, match=r"expected micrometres, 0.00001 to 100,000: give the width of a pixel"
+    ):
+        measure(np.ones((2, 3), dtype=int), pixel_size=pixel_size)
