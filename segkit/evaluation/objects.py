@@ -26,6 +26,8 @@ IntArray = NDArray[np.intp]
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9)
 # Above it every object has one partner at most; panoptic quality counts these pairs.
 _UNIQUE = 0.5
+# Entries of a look-up table that is no burden.
+_SMALL_TABLE = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +250,7 @@ def match(truth: ArrayLike, predicted: ArrayLike, *, labelled: ArrayLike | None 
     Returns
     -------
     Overlaps
-        Pairs, objects and areas, in time and memory linear in pixels (up to sorting).
+        Pairs, objects and areas, in time and memory linear in pixels.
 
     Raises
     ------
@@ -272,12 +274,13 @@ def match(truth: ArrayLike, predicted: ArrayLike, *, labelled: ArrayLike | None 
     true_ids, of_true = _number(truth)
     predicted_ids, of_predicted = _number(predicted)
     both = (of_true >= 0) & (of_predicted >= 0)
-    width = max(predicted_ids.size, 1)
-    pairs, shared = np.unique(of_true[both] * width + of_predicted[both], return_counts=True)
+    at = of_true[both], of_predicted[both]
+    table = coo_array((np.ones(at[0].size, dtype=np.intp), at), shape=(true_ids.size, predicted_ids.size))
+    table.sum_duplicates()
     return Overlaps(
-        true=pairs // width,
-        predicted=pairs % width,
-        shared=shared,
+        true=table.row.astype(np.intp),
+        predicted=table.col.astype(np.intp),
+        shared=table.data,
         true_ids=true_ids,
         predicted_ids=predicted_ids,
         true_areas=np.bincount(of_true[of_true >= 0], minlength=true_ids.size),
@@ -390,14 +393,18 @@ def _only_labelled(
 
 def _number(ids: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
     """Give the ids by first pixel, and each pixel's position among them, -1 for background."""
-    inside = np.flatnonzero(ids)
-    found, first, position = np.unique(ids.ravel()[inside], return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty(order.size, dtype=np.intp)
-    rank[order] = np.arange(order.size)
-    of_pixel = np.full(ids.size, -1, dtype=np.intp)
-    of_pixel[inside] = rank[position]
-    return found[order], of_pixel
+    values, of_pixel = None, ids.ravel()
+    if of_pixel.max(initial=0) > max(of_pixel.size, _SMALL_TABLE):  # numbers far apart
+        values, of_pixel = np.unique(np.append(of_pixel, 0), return_inverse=True)
+        of_pixel = of_pixel[:-1]
+    first = np.full(int(of_pixel.max(initial=0)) + 1, -1, dtype=np.intp)
+    first[of_pixel[::-1]] = np.arange(of_pixel.size)[::-1]  # of equal ids the last assignment stays
+    first[0] = -1
+    found = np.flatnonzero(first >= 0)
+    found = found[np.argsort(first[found])]
+    position = np.full(first.size, -1, dtype=np.intp)
+    position[found] = np.arange(found.size)
+    return found if values is None else values[found], position[of_pixel]
 
 
 def _ratio(part: ArrayLike, whole: ArrayLike) -> FloatArray:
