@@ -275,8 +275,10 @@ def match(truth: ArrayLike, predicted: ArrayLike, *, labelled: ArrayLike | None 
     predicted_ids, of_predicted = _number(predicted)
     both = (of_true >= 0) & (of_predicted >= 0)
     at = of_true[both], of_predicted[both]
-    table = coo_array((np.ones(at[0].size, dtype=np.intp), at), shape=(true_ids.size, predicted_ids.size))
-    table.sum_duplicates()
+    ones = np.ones(at[0].size, dtype=np.intp)
+    table = coo_array((ones, at), shape=(true_ids.size, predicted_ids.size)).tocsr()  # adds up equal pairs
+    table.sort_indices()
+    table = table.tocoo()
     return Overlaps(
         true=table.row.astype(np.intp),
         predicted=table.col.astype(np.intp),
