@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -28,6 +28,9 @@ from segkit.cli.terminal import (
     teller,
 )
 from segkit.errors import ConfigError, InputError, ModelFileError, SegkitError
+
+if TYPE_CHECKING:
+    from segkit.config.schema import DataConfig
 
 Item = TypeVar("Item")
 
@@ -55,7 +58,9 @@ TitleOption = Annotated[
 UnlabelledOption = Annotated[int | None, typer.Option(help="Mask value of pixels nobody annotated.")]
 LabelsOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="data.labels or data.unlabelled, as for training."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="data.labels or data.unlabelled, as for training; data.masks."
+    ),
 ]
 
 # Exit status after Ctrl-C.
@@ -213,7 +218,7 @@ def evaluate(
     quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Score predicted masks: mean IoU with its 95 % interval, IoU and Dice of each class."""
+    """Score predicted masks: mean IoU with its 95 % interval, IoU and Dice of each class, and objects if numbered."""
     from segkit.evaluation.folders import compare_folders
     from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
     from segkit.segmentation.folders import EXTRAS
@@ -227,7 +232,8 @@ def evaluate(
             refuse_existing([path], overwrite=overwrite)
             refuse_unwritable(path)
     meanings = _meanings(set_, unlabelled)
-    result = compare_folders(predictions, masks, **meanings, skip=EXTRAS)
+    kind = _data(set_).masks
+    result = compare_folders(predictions, masks, **meanings, kind=kind, skip=EXTRAS)
     tell = teller(quiet=quiet)
     if page is not None and table is not None:
         from segkit.benchmark.results import write_scores
@@ -235,9 +241,10 @@ def evaluate(
         from segkit.report import write_report
         from segkit.report.sources import result_of_folders
 
-        scored, pictures = result_of_folders(predictions, masks, images, **meanings, skip=EXTRAS)
+        scored, pictures = result_of_folders(predictions, masks, images, **meanings, kind=kind, skip=EXTRAS)
         write_report(scored, page, pictures, title=title, scores_file=table.name)
-        write_scores(table, scored["records"], LabelMap.from_dict(scored["label_map"]))
+        objects = scored.get("objects", {}).get("images")
+        write_scores(table, scored["records"], LabelMap.from_dict(scored["label_map"]), objects)
     if json_file is not None:
         _write_json(json_file, result)
     tell(describe_scores(result))
@@ -394,6 +401,12 @@ def demo(
 
 def _meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, Any]:
     """Names of mask values, and the value of unlabelled pixels, which has an option of its own too."""
+    data = _data(overrides)
+    return {"labels": data.labels, "unlabelled": data.unlabelled if unlabelled is None else unlabelled}
+
+
+def _data(overrides: list[str] | None) -> DataConfig:
+    """Read what --set says of mask values; nothing else may be set."""
     from segkit.config.schema import Config
 
     for override in overrides or []:
@@ -401,8 +414,7 @@ def _meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, 
             raise ConfigError(
                 f"--set {override}: only data.labels and data.unlabelled are known here: leave it out"
             )
-    data = Config.load(None, overrides or []).data
-    return {"labels": data.labels, "unlabelled": data.unlabelled if unlabelled is None else unlabelled}
+    return Config.load(None, overrides or []).data
 
 
 def _join_sizes(arguments: list[str]) -> list[str]:
