@@ -115,10 +115,12 @@ def _lines_of_objects(objects: dict[str, Any]) -> list[str]:
     scores = objects["scores"]
     lines = [f"Objects: {objects['n_true']} true, {objects['n_predicted']} predicted"]
     lines += [
-        f"  {text} {_score(scores[name]['value'], scores[name]['interval'])}" for name, text in names.items()
+        f"  {text}: {_score(scores[name]['value'], scores[name]['interval'])}" for name, text in names.items()
     ]
     error = scores["count_error"]
-    lines.append(f"  Predicted - true, objects an image {_score(error['value'], error['interval'], '+.1f')}")
+    lines.append(
+        f"  Predicted minus true, mean of images: {_score(error['value'], error['interval'], '+.1f')}"
+    )
     if objects["n_undefined"]:
         lines.append(f"  {count(objects['n_undefined'], 'image')} without objects, true or predicted")
     return [*lines, "Pixels, all objects as foreground:"]

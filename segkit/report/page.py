@@ -241,6 +241,9 @@ def _facts(result: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
         "Random splits": str(len(seeds)) if seeds else "",
         "Classes": ", ".join(names),
     }
+    if "objects" in result:
+        counts = result["objects"]
+        facts["Objects"] = f"{counts['n_true']:,} true, {counts['n_predicted']:,} predicted"
     return {term: value for term, value in facts.items() if value}
 
 
@@ -341,9 +344,9 @@ def _objects(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str, 
         "aggregated_jaccard": "Aggregated Jaccard index",
     }
     counts = {
-        "count_error": ("Predicted minus true, objects an image", _signed_count),
-        "absolute_count_error": ("The same without its sign", _plain_count),
-        "relative_count_error": ("Share of the true objects", _percentage),
+        "count_error": ("Predicted minus true, mean of images", _signed_count),
+        "absolute_count_error": ("Absolute difference, mean of images", _plain_count),
+        "relative_count_error": ("Absolute differences, share of true objects", _percentage),
     }
     scores = objects["scores"]
     return objects | {
@@ -370,9 +373,10 @@ def _object_examples(result: Mapping[str, Any], pictures: Pictures) -> list[dict
     known = [entry for entry in result["objects"]["images"] if entry["ap_50"] is not None]
     if not known:
         return []
-    worst = min(known, key=lambda entry: (entry["ap_50"], -entry["n_true"]))
     best = max(known, key=lambda entry: (entry["ap_50"], entry["n_true"]))
-    ranks = {"Worst": worst, "Best": best} if worst is not best else {"Only": worst}
+    others = [entry for entry in known if entry is not best]
+    worst = min(others, key=lambda entry: (entry["ap_50"], -entry["n_true"]), default=None)
+    ranks = {"Only": best} if worst is None else {"Worst": worst, "Best": best}
     [method] = result["methods"]
     shown = []
     for rank, entry in ranks.items():

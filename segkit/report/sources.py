@@ -155,9 +155,9 @@ def result_of_folders(
 
 
 def _name(masks: Path) -> str:
-    """Name the data after the folder of masks; a folder just called "masks", after the two folders around it."""
+    """Name the data after the folder of masks; one just called "masks" or "instances", after the two around it."""
     around = [name for name in (masks.parent.parent.name, masks.parent.name) if name]
-    return "/".join(around) if masks.name == "masks" and around else masks.name
+    return "/".join(around) if masks.name in ("masks", "instances") and around else masks.name
 
 
 def _read_page(file: Path, page: int, size: tuple[int, ...]) -> NDArray[np.float32]:
