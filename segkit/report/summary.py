@@ -383,7 +383,7 @@ def _about_objects(result: Mapping[str, Any]) -> list[str]:
     score = objects["scores"]["ap_50"]
     low, high = score["interval"]
     return [
-        f"The predictions hold {count(objects['n_predicted'], 'object')}, the truth {objects['n_true']}: "
+        f"The predictions hold {objects['n_predicted']:,} objects, the truth {objects['n_true']:,}: "
         f"their AP at IoU 0.5 is {score['value']:.3f} (95 % interval {low:.3f} to {high:.3f})."
     ]
 

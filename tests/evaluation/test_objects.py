@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.optimize import linear_sum_assignment
 
 from segkit.errors import InputError
 from segkit.evaluation import score_objects
@@ -80,6 +81,33 @@ def test_matching_and_index_agree_with_loops(truth, predicted):
         assert np.unique(found.true[pairs]).size == np.unique(found.predicted[pairs]).size == pairs.size
         assert (pairs.size, round(float(found.iou[pairs].sum()), 9)) == best_matching(table, threshold)
     assert found.aggregated_jaccard() == naive_aji(truth, predicted)
+
+
+def stardist_tp(table, threshold):
+    """StarDist's rule, on a dense table of IoU: the number of pairs first, IoU as tie-breaker."""
+    if not (table >= threshold).any():
+        return 0
+    rows, columns = linear_sum_assignment(
+        -(table >= threshold).astype(float) - table / (2 * min(table.shape))
+    )
+    return int((table[rows, columns] >= threshold).sum())
+
+
+def test_true_positives_are_those_of_stardist(rng):
+    """Many discs, and the same moved, merged and dropped."""
+    for _ in range(5):
+        truth, predicted = np.zeros((2, 80, 90), dtype=int)
+        for number, (row, column, radius) in enumerate(
+            zip(*rng.uniform(5, 75, (2, 40)), rng.uniform(2, 9, 40), strict=True)
+        ):
+            for image, move in ((truth, 0), (predicted, rng.normal(0, 1, 2))):
+                rows, columns = np.indices(image.shape) - np.reshape(
+                    np.array([row, column]) + move, (2, 1, 1)
+                )
+                image[np.hypot(rows, columns) < radius] = 1 + (number if image is truth else number // 1.5)
+        scores = score_objects([truth], [predicted], thresholds=(0.05, 0.2, 0.5, 0.6, 0.9))
+        table = iou_table(truth, predicted)
+        assert scores.tp[0].tolist() == [stardist_tp(table, threshold) for threshold in scores.thresholds]
 
 
 @given(label_images, label_images, st.permutations(range(1, 6)), st.permutations(range(1, 6)))
