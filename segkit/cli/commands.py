@@ -232,8 +232,8 @@ def evaluate(
             refuse_existing([path], overwrite=overwrite)
             refuse_unwritable(path)
     meanings = _meanings(set_, unlabelled)
-    kind = _data(set_).masks
-    result = compare_folders(predictions, masks, **meanings, kind=kind, skip=EXTRAS)
+    masks_are = _read_data(set_, unlabelled).masks
+    result = compare_folders(predictions, masks, **meanings, masks_are=masks_are, skip=EXTRAS)
     tell = teller(quiet=quiet)
     if page is not None and table is not None:
         from segkit.benchmark.results import write_scores
@@ -241,7 +241,9 @@ def evaluate(
         from segkit.report import write_report
         from segkit.report.sources import result_of_folders
 
-        scored, pictures = result_of_folders(predictions, masks, images, **meanings, kind=kind, skip=EXTRAS)
+        scored, pictures = result_of_folders(
+            predictions, masks, images, **meanings, masks_are=masks_are, skip=EXTRAS
+        )
         write_report(scored, page, pictures, title=title, scores_file=table.name)
         objects = scored.get("objects", {}).get("images")
         write_scores(table, scored["records"], LabelMap.from_dict(scored["label_map"]), objects)
@@ -401,12 +403,12 @@ def demo(
 
 def _meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, Any]:
     """Names of mask values, and the value of unlabelled pixels, which has an option of its own too."""
-    data = _data(overrides)
-    return {"labels": data.labels, "unlabelled": data.unlabelled if unlabelled is None else unlabelled}
+    data = _read_data(overrides, unlabelled)
+    return {"labels": data.labels, "unlabelled": data.unlabelled}
 
 
-def _data(overrides: list[str] | None) -> DataConfig:
-    """Read what --set says of mask values; nothing else may be set."""
+def _read_data(overrides: list[str] | None, unlabelled: int | None) -> DataConfig:
+    """Read the section data; the value of unlabelled pixels has an option of its own too."""
     from segkit.config.schema import Config
 
     for override in overrides or []:
@@ -414,7 +416,8 @@ def _data(overrides: list[str] | None) -> DataConfig:
             raise ConfigError(
                 f"--set {override}: only data.labels and data.unlabelled are known here: leave it out"
             )
-    return Config.load(None, overrides or []).data
+    data = Config.load(None, overrides or []).data
+    return data if unlabelled is None else data.model_copy(update={"unlabelled": unlabelled})
 
 
 def _join_sizes(arguments: list[str]) -> list[str]:

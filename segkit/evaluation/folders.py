@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from segkit._common import count, first_few
 from segkit.errors import InputError
-from segkit.evaluation.instances import Kind, which_number_objects
+from segkit.evaluation.instances import MasksAre, which_number_objects
 from segkit.evaluation.metrics import (
     Scores,
     boundary_f,
@@ -131,7 +131,7 @@ def read_folders(
     *,
     labels: Mapping[int, str] | None = None,
     unlabelled: int | None = None,
-    kind: Kind | None = None,
+    masks_are: MasksAre | None = None,
     skip: Collection[str] = (),
 ) -> ReadMasks:
     """Read a folder of predicted masks and a folder of true ones.
@@ -147,7 +147,7 @@ def read_folders(
         called by its value if there are more than two.
     unlabelled : int, optional
         Value of unlabelled pixels in the true masks.
-    kind : {"instances", "classes"}, optional
+    masks_are : {"instances", "classes"}, optional
         Whether mask values number objects; by default recognised, see `which_number_objects`. If one side only does,
         both are read as classes, every value above 0 as foreground.
     skip : collection of str
@@ -162,13 +162,15 @@ def read_folders(
     ------
     InputError
         If both are one folder, a true mask has no prediction or several, sizes differ, a file cannot be read, a
-        value has no name among `labels`, or `kind` contradicts the other options. Without `labels`, if the two sides
+        value has no name among `labels`, or `masks_are` contradicts the other options. Without `labels`, if the two sides
         share one value at most and each holds others, so that they cannot mean the same classes.
     """
     matched, notes = _match_predictions(Path(predictions), Path(masks), skip)
     items = _read_both(matched)
     truths, guesses = [item.truth for item in items], [item.guess for item in items]
-    numbered = which_number_objects(truths, guesses, kind=kind, labels=labels, unlabelled=unlabelled)
+    numbered = which_number_objects(
+        truths, guesses, masks_are=masks_are, labels=labels, unlabelled=unlabelled
+    )
     if not numbered[1]:
         _refuse_unlabelled(items, unlabelled)
     if unlabelled is not None and not any((truth == unlabelled).any() for truth in truths):
@@ -177,7 +179,7 @@ def read_folders(
         )
     if any(numbered):
         label_map = LabelMap((0, 1 if unlabelled != 1 else 2), ("background", "foreground"), unlabelled)
-        notes.append(_note_on_objects(truths, guesses, numbered, kind))
+        notes.append(_note_on_objects(truths, guesses, numbered, masks_are))
         ids = [np.where(truth == unlabelled, UNLABELLED, truth > 0).astype(np.uint8) for truth in truths]
         guessed_ids = [(guess > 0).astype(np.uint8) for guess in guesses]
     else:
@@ -212,7 +214,7 @@ def compare_folders(
     *,
     labels: Mapping[int, str] | None = None,
     unlabelled: int | None = None,
-    kind: Kind | None = None,
+    masks_are: MasksAre | None = None,
     skip: Collection[str] = (),
 ) -> dict[str, Any]:
     """Score a folder of predicted masks against a folder of true ones.
@@ -225,7 +227,7 @@ def compare_folders(
         Names of the mask values, as for `read_folders`.
     unlabelled : int, optional
         Value of unlabelled pixels in the true masks.
-    kind : {"instances", "classes"}, optional
+    masks_are : {"instances", "classes"}, optional
         Whether mask values number objects, as for `read_folders`.
     skip : collection of str
         Sub-folders of `predictions` that hold no masks.
@@ -244,7 +246,9 @@ def compare_folders(
     InputError
         As `read_folders`.
     """
-    found = read_folders(predictions, masks, labels=labels, unlabelled=unlabelled, kind=kind, skip=skip)
+    found = read_folders(
+        predictions, masks, labels=labels, unlabelled=unlabelled, masks_are=masks_are, skip=skip
+    )
     scores = score_masks(found.truths, found.predictions, found.label_map.n_classes, clusters=found.files)
     objects = score_read_objects(found)
     return (
@@ -392,11 +396,11 @@ def _note_on_objects(
     truths: Sequence[NDArray[Any]],
     guesses: Sequence[NDArray[Any]],
     numbered: tuple[bool, bool],
-    kind: Kind | None,
+    masks_are: MasksAre | None,
 ) -> str:
     """Say that masks are read as objects, or as classes since one side only numbers objects."""
     if all(numbered):
-        doubt = "" if kind else "; if each value is a class: --set data.masks=classes"
+        doubt = "" if masks_are else "; if each value is a class: --set data.masks=classes"
         return f"masks number objects: scored as objects, and by pixels as foreground{doubt}"
     objects, others = ("true masks", "predictions") if numbered[0] else ("predictions", "true masks")
     values = _values(guesses if numbered[0] else truths)

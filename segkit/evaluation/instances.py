@@ -11,7 +11,7 @@ from skimage.measure import label
 
 from segkit.errors import InputError
 
-Kind = Literal["instances", "classes"]
+MasksAre = Literal["instances", "classes"]
 Masks = Sequence[NDArray[Any]]
 
 # Masks of more values, 0 for background included, rarely hold a class for each.
@@ -49,7 +49,7 @@ def which_number_objects(
     truths: Masks,
     guesses: Masks,
     *,
-    kind: Kind | None,
+    masks_are: MasksAre | None,
     labels: Mapping[int, str] | None,
     unlabelled: int | None,
 ) -> tuple[bool, bool]:
@@ -59,7 +59,7 @@ def which_number_objects(
     ----------
     truths, guesses : sequence of ndarray of shape (H, W), int
         True and predicted masks, as the files hold them.
-    kind : {"instances", "classes"} or None
+    masks_are : {"instances", "classes"} or None
         What both hold; by default recognised. Beside instance masks, masks of fewer objects are recognised too: three
         values or more, each in one piece, or 0 only.
     labels : mapping of int to str, or None
@@ -75,12 +75,12 @@ def which_number_objects(
     Raises
     ------
     InputError
-        If `kind` is "instances" and classes are named, 0 marks unlabelled pixels, or an id is below 0.
+        If `masks_are` is "instances" and classes are named, 0 marks unlabelled pixels, or an id is below 0.
     """
-    if kind == "instances":
+    if masks_are == "instances":
         _check_numbers(truths, guesses, labels, unlabelled)
         return True, True
-    if kind == "classes" or labels is not None or unlabelled == 0:
+    if masks_are == "classes" or labels is not None or unlabelled == 0:
         return False, False
     true = is_instance_masks(truths, unlabelled=unlabelled)
     predicted = is_instance_masks(guesses)

@@ -24,7 +24,7 @@ from segkit.evaluation.folders import (
     score_image,
     score_read_objects,
 )
-from segkit.evaluation.instances import Kind
+from segkit.evaluation.instances import MasksAre
 from segkit.images import LabelMap, pair, read_image, read_pages
 from segkit.report.pictures import Picture, Pictures
 
@@ -66,7 +66,7 @@ def result_of_folders(
     *,
     labels: Mapping[int, str] | None = None,
     unlabelled: int | None = None,
-    kind: Kind | None = None,
+    masks_are: MasksAre | None = None,
     skip: Collection[str] = (),
 ) -> tuple[dict[str, Any], Pictures]:
     """Score folders of masks with all scores of the report.
@@ -82,7 +82,7 @@ def result_of_folders(
         Names of the mask values.
     unlabelled : int, optional
         Value of unlabelled pixels in the true masks.
-    kind : {"instances", "classes"}, optional
+    masks_are : {"instances", "classes"}, optional
         Whether mask values number objects, as for `segkit.evaluation.folders.read_folders`.
     skip : collection of str
         Sub-folders of `predictions` without masks.
@@ -100,7 +100,9 @@ def result_of_folders(
     InputError
         If a file is missing or does not fit.
     """
-    found = read_folders(predictions, masks, labels=labels, unlabelled=unlabelled, kind=kind, skip=skip)
+    found = read_folders(
+        predictions, masks, labels=labels, unlabelled=unlabelled, masks_are=masks_are, skip=skip
+    )
     maps = _kept_probabilities(predictions, found)
     n_pages = Counter(found.files)
     own = {"method": _METHOD, "n_train": None, "seed": None}

@@ -257,11 +257,11 @@ def test_objects_against_classes_without_a_background_are_refused(tmp_path):
 
 def test_the_kind_of_masks_may_be_given(tmp_path):
     masks = [blobs(3)], [blobs(3)]
-    result = compare_written(tmp_path, *masks, kind="instances")
+    result = compare_written(tmp_path, *masks, masks_are="instances")
     assert result["objects"]["scores"]["ap_50"]["value"] == 1
     assert result["notes"][0] == OBJECTS
     assert len(compare_folders(tmp_path / "predictions", tmp_path / "masks")["classes"]) == 4
-    classes = compare_written(tmp_path, [blobs(12)], [blobs(12)], kind="classes")
+    classes = compare_written(tmp_path, [blobs(12)], [blobs(12)], masks_are="classes")
     assert len(classes["classes"]) == 13
 
 

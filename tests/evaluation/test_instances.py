@@ -19,8 +19,8 @@ MANY, FEW = grid(4, 5), grid(2, 2)
 BINARY, EMPTY = (MANY > 0).astype(int), np.zeros((16, 20), dtype=int)
 
 
-def decide(truths, guesses, *, kind=None, labels=None, unlabelled=None):
-    return which_number_objects(truths, guesses, kind=kind, labels=labels, unlabelled=unlabelled)
+def decide(truths, guesses, *, masks_are=None, labels=None, unlabelled=None):
+    return which_number_objects(truths, guesses, masks_are=masks_are, labels=labels, unlabelled=unlabelled)
 
 
 def test_many_numbers_in_one_piece_each_are_objects():
@@ -73,9 +73,9 @@ def test_beside_objects_classes_stay_classes(other):
 
 def test_options_settle_doubt():
     assert decide([FEW], [FEW]) == (False, False)
-    assert decide([FEW], [FEW], kind="instances") == (True, True)
-    assert decide([BINARY], [MANY], kind="instances") == (True, True)
-    assert decide([MANY], [MANY], kind="classes") == (False, False)
+    assert decide([FEW], [FEW], masks_are="instances") == (True, True)
+    assert decide([BINARY], [MANY], masks_are="instances") == (True, True)
+    assert decide([MANY], [MANY], masks_are="classes") == (False, False)
     assert decide([MANY], [MANY], labels=dict(enumerate("abc"))) == (False, False)
     assert decide([MANY], [MANY], unlabelled=0) == (False, False)
 
@@ -93,4 +93,4 @@ def test_options_settle_doubt():
 )
 def test_contradictions_are_refused(options, told):
     with pytest.raises(InputError, match=told):
-        decide([FEW], [FEW - 1], kind="instances", **options)
+        decide([FEW], [FEW - 1], masks_are="instances", **options)
