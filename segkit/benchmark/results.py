@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from segkit.images.write import atomic
 
 # Increase it when the meaning of an entry changes: older files are then refused, never misread.
 FORMAT_VERSION = 1
+# Columns of a table of scores for masks that number objects.
+_OBJECT_SCORES = ("n_true", "n_predicted", "ap_50", "panoptic_quality", "aggregated_jaccard")
 
 
 def read_results(path: str | Path) -> dict[str, Any]:
@@ -77,9 +79,27 @@ def write_csv(path: Path, records: Sequence[dict[str, Any]], label_map: LabelMap
     _write_table(path, records, label_map, own, per_class, costs)
 
 
-def write_scores(path: Path, records: Sequence[dict[str, Any]], label_map: LabelMap) -> None:
-    """Write the scores of each image and method as a table: mean IoU, object IoU and Dice, IoU and Dice by class."""
-    _write_table(path, records, label_map, ("image", "method", "mean_iou"), ("iou", "dice"))
+def write_scores(
+    path: Path,
+    records: Sequence[dict[str, Any]],
+    label_map: LabelMap,
+    objects: Sequence[Mapping[str, Any]] | None = None,
+) -> None:
+    """Write the scores of each image and method as a table, with the counts and scores of its objects if there are any.
+
+    Parameters
+    ----------
+    path : Path
+        A CSV file.
+    records : sequence of dict
+        Records with mean IoU, and IoU and Dice by class, of each image.
+    label_map : LabelMap
+        Names of the classes.
+    objects : sequence of dict, optional
+        Of each record, ``images`` of `segkit.evaluation.folders.objects_to_dict`.
+    """
+    counted = [] if objects is None else [{name: entry[name] for name in _OBJECT_SCORES} for entry in objects]
+    _write_table(path, records, label_map, ("image", "method", "mean_iou"), ("iou", "dice"), further=counted)
 
 
 def _write_table(
@@ -89,18 +109,21 @@ def _write_table(
     own: Sequence[str],
     per_class: Sequence[str],
     costs: Sequence[str] = (),
+    further: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Write a row for each record: values of its own, object scores, scores of each class, costs."""
+    """Write a row for each record: values of its own, object scores, scores of each class, costs, further values."""
     of_classes = [f"{score} {name}" for score in per_class for name in label_map.names]
+    last = further or [{}] * len(records)
     with atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow([*own, "object_iou", "object_dice", *of_classes, *costs])
-        for record in records:
+        writer.writerow([*own, "object_iou", "object_dice", *of_classes, *costs, *(last[0] if last else ())])
+        for record, more in zip(records, last, strict=True):
             objects = [float(object_mean(record[score])) for score in ("iou", "dice")]
             values = [
                 *(record[name] for name in own),
                 *(None if np.isnan(score) else score for score in objects),
                 *(value for score in per_class for value in record[score]),
                 *(record[name] for name in costs),
+                *more.values(),
             ]
             writer.writerow([safe_cell("" if value is None else value) for value in values])

@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -29,6 +29,9 @@ from segkit.cli.terminal import (
     teller,
 )
 from segkit.errors import ConfigError, InputError, ModelFileError, SegkitError
+
+if TYPE_CHECKING:
+    from segkit.config.schema import DataConfig
 
 Item = TypeVar("Item")
 
@@ -56,7 +59,9 @@ TitleOption = Annotated[
 UnlabelledOption = Annotated[int | None, typer.Option(help="Mask value of pixels nobody annotated.")]
 LabelsOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="data.labels or data.unlabelled, as for training."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="data.labels or data.unlabelled, as for training; data.masks."
+    ),
 ]
 
 # Exit status after Ctrl-C.
@@ -267,7 +272,7 @@ def evaluate(
     quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Score predicted masks: mean IoU with its 95 % interval, IoU and Dice of each class."""
+    """Score predicted masks: mean IoU with its 95 % interval, IoU and Dice of each class, and objects if numbered."""
     from segkit.evaluation.folders import compare_folders
     from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
     from segkit.segmentation.folders import EXTRAS
@@ -281,7 +286,8 @@ def evaluate(
             refuse_existing([path], overwrite=overwrite)
             refuse_unwritable(path)
     meanings = _meanings(set_, unlabelled)
-    result = compare_folders(predictions, masks, **meanings, skip=EXTRAS)
+    masks_are = _read_data(set_, unlabelled).masks
+    result = compare_folders(predictions, masks, **meanings, masks_are=masks_are, skip=EXTRAS)
     tell = teller(quiet=quiet)
     if page is not None and table is not None:
         from segkit.benchmark.results import write_scores
@@ -289,9 +295,12 @@ def evaluate(
         from segkit.report import write_report
         from segkit.report.sources import result_of_folders
 
-        scored, pictures = result_of_folders(predictions, masks, images, **meanings, skip=EXTRAS)
+        scored, pictures = result_of_folders(
+            predictions, masks, images, **meanings, masks_are=masks_are, skip=EXTRAS
+        )
         write_report(scored, page, pictures, title=title, scores_file=table.name)
-        write_scores(table, scored["records"], LabelMap.from_dict(scored["label_map"]))
+        objects = scored.get("objects", {}).get("images")
+        write_scores(table, scored["records"], LabelMap.from_dict(scored["label_map"]), objects)
     if json_file is not None:
         _write_json(json_file, result)
     tell(describe_scores(result))
@@ -448,6 +457,12 @@ def demo(
 
 def _meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, Any]:
     """Names of mask values, and the value of unlabelled pixels, which has an option of its own too."""
+    data = _read_data(overrides, unlabelled)
+    return {"labels": data.labels, "unlabelled": data.unlabelled}
+
+
+def _read_data(overrides: list[str] | None, unlabelled: int | None) -> DataConfig:
+    """Read the section data; the value of unlabelled pixels has an option of its own too."""
     from segkit.config.schema import Config
 
     for override in overrides or []:
@@ -456,7 +471,7 @@ def _meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, 
                 f"--set {override}: only data.labels and data.unlabelled are known here: leave it out"
             )
     data = Config.load(None, overrides or []).data
-    return {"labels": data.labels, "unlabelled": data.unlabelled if unlabelled is None else unlabelled}
+    return data if unlabelled is None else data.model_copy(update={"unlabelled": unlabelled})
 
 
 def _take_masks_are(overrides: list[str]) -> tuple[Any, list[str]]:

@@ -88,7 +88,8 @@ def describe_training(
 
 def describe_scores(result: dict[str, Any]) -> str:
     """Say the scores that `segkit.evaluation.compare_folders` gave."""
-    lines = [
+    lines = _lines_of_objects(result["objects"]) if "objects" in result else []
+    lines += [
         f"Object IoU {_score(result['object_iou'], result['object_iou_interval'])}",
         f"Object Dice {_score(result['object_dice'], result['object_dice_interval'])}",
         f"Mean IoU over classes {_score(result['mean_iou'], result['interval'])}",
@@ -119,6 +120,28 @@ def describe_objects(images: Sequence[ImageSummary]) -> list[str]:
             counts[name] = counts.get(name, 0) + number
     shares = ", ".join(f"{name} {number:,}" for name, number in sorted(counts.items()))
     return [line, *([f"By class: {shares}"] if len(counts) > 1 else [])]
+
+
+def _lines_of_objects(objects: dict[str, Any]) -> list[str]:
+    """Say the scores of objects, and that those below them are of pixels."""
+    names = {
+        "ap_50": "AP at IoU 0.5",
+        "mean_ap": f"Mean AP at IoU {objects['thresholds'][0]:g} to {objects['thresholds'][-1]:g}",
+        "panoptic_quality": "Panoptic quality",
+        "aggregated_jaccard": "Aggregated Jaccard index",
+    }
+    scores = objects["scores"]
+    lines = [f"Objects: {objects['n_true']} true, {objects['n_predicted']} predicted"]
+    lines += [
+        f"  {text}: {_score(scores[name]['value'], scores[name]['interval'])}" for name, text in names.items()
+    ]
+    error = scores["count_error"]
+    lines.append(
+        f"  Predicted minus true, mean of images: {_score(error['value'], error['interval'], '+.1f')}"
+    )
+    if objects["n_undefined"]:
+        lines.append(f"  {count(objects['n_undefined'], 'image')} without objects, true or predicted")
+    return [*lines, "Pixels, all objects as foreground:"]
 
 
 def describe_benchmark(result: dict[str, Any]) -> str:
@@ -219,10 +242,10 @@ def _listed(value: Any) -> str:
     return str(value)
 
 
-def _score(value: float | None, interval: Sequence[float] | None = None) -> str:
+def _score(value: float | None, interval: Sequence[float] | None = None, form: str = ".3f") -> str:
     """Write a score and its 95 % interval; a single image has none."""
     if value is None:
         return "undefined"
     if interval is None or interval[0] == interval[1]:
-        return f"{value:.3f}"
-    return f"{value:.3f} (95 % interval {interval[0]:.3f} to {interval[1]:.3f})"
+        return f"{value:{form}}"
+    return f"{value:{form}} (95 % interval {interval[0]:{form}} to {interval[1]:{form}})"

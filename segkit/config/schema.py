@@ -130,10 +130,11 @@ class TrainingConfig(Section):
 
 
 class DataConfig(Section):
-    """Meaning of mask values: names of the classes, and the value of unlabelled pixels."""
+    """Meaning of mask values: classes or objects, names of the classes, and the value of unlabelled pixels."""
 
     labels: dict[NonNegativeInt, str] | None = None
     unlabelled: NonNegativeInt | None = None
+    masks: Literal["instances", "classes"] | None = None
 
 
 class Config(Section):

@@ -1,4 +1,4 @@
-"""Predicted masks scored against true ones: one image by every score, folders by IoU and Dice."""
+"""Predicted masks scored against true ones: one image by every score, folders by IoU, Dice and their objects."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from segkit._common import count, first_few
 from segkit.errors import InputError
+from segkit.evaluation.instances import MasksAre, which_number_objects
 from segkit.evaluation.metrics import (
     Scores,
     boundary_f,
@@ -25,8 +26,9 @@ from segkit.evaluation.metrics import (
     reliability,
     score_masks,
 )
+from segkit.evaluation.objects import ObjectScores, score_objects
 from segkit.evaluation.statistics import FEW_IMAGES
-from segkit.images import LabelMap, read_mask
+from segkit.images import UNLABELLED, LabelMap, read_mask
 from segkit.images.stems import files_by_stem as files_by_stem
 from segkit.images.stems import match_stems
 
@@ -106,6 +108,9 @@ class ReadMasks:
         Values and names of the classes.
     notes : list of str
         Caveats for the reader of the scores.
+    true_objects, predicted_objects : list of ndarray of shape (H, W), int, or None
+        Label images, if both sides number objects: 0 is background (unlabelled pixels too), other numbers are objects.
+        Class ids are then 0 for background and 1 for all objects.
     """
 
     stems: list[str]
@@ -116,6 +121,8 @@ class ReadMasks:
     predictions: list[NDArray[np.uint8]]
     label_map: LabelMap
     notes: list[str]
+    true_objects: list[NDArray[Any]] | None = None
+    predicted_objects: list[NDArray[Any]] | None = None
 
 
 def read_folders(
@@ -124,6 +131,7 @@ def read_folders(
     *,
     labels: Mapping[int, str] | None = None,
     unlabelled: int | None = None,
+    masks_are: MasksAre | None = None,
     skip: Collection[str] = (),
 ) -> ReadMasks:
     """Read a folder of predicted masks and a folder of true ones.
@@ -139,52 +147,45 @@ def read_folders(
         called by its value if there are more than two.
     unlabelled : int, optional
         Value of unlabelled pixels in the true masks.
+    masks_are : {"instances", "classes"}, optional
+        Whether mask values number objects; by default recognised, see `which_number_objects`. If one side only does,
+        both are read as classes, every value above 0 as foreground.
     skip : collection of str
         Sub-folders of `predictions` that hold no masks.
 
     Returns
     -------
     ReadMasks
-        Stems, class ids, label map and notes.
+        Stems, class ids, label images of objects, label map and notes.
 
     Raises
     ------
     InputError
-        If both are one folder, a true mask has no prediction or several, sizes differ, a file cannot be read, or a
-        value has no name among `labels`. Without `labels`, if the two sides share one value at most and each holds
-        others, so that they cannot mean the same classes.
+        If both are one folder, a true mask has no prediction or several, sizes differ, a file cannot be read, a
+        value has no name among `labels`, or `masks_are` contradicts the other options. Without `labels`, if the two sides
+        share one value at most and each holds others, so that they cannot mean the same classes.
     """
     matched, notes = _match_predictions(Path(predictions), Path(masks), skip)
     items = _read_both(matched)
     truths, guesses = [item.truth for item in items], [item.guess for item in items]
-    for item in items:
-        if unlabelled is not None and (item.guess == unlabelled).any():
-            raise InputError(
-                f"{item.stem}: prediction holds {unlabelled}, the value of unlabelled pixels: "
-                f"every pixel needs a class; give the predictions, not the annotations"
-            )
-    true_values, guessed_values = (
-        {int(value) for mask in masks for value in np.unique(mask)} for masks in (truths, guesses)
+    numbered = which_number_objects(
+        truths, guesses, masks_are=masks_are, labels=labels, unlabelled=unlabelled
     )
-    strange, unseen = guessed_values - true_values, true_values - guessed_values - {unlabelled}
-    if unlabelled is not None and unlabelled not in true_values:
+    if not numbered[1]:
+        _refuse_unlabelled(items, unlabelled)
+    if unlabelled is not None and not any((truth == unlabelled).any() for truth in truths):
         notes.append(
             f"no true mask holds {unlabelled}, the value of unlabelled pixels: every pixel is scored"
         )
-    values = sorted(true_values | guessed_values)
-    if labels is None:
-        if strange and unseen and len(true_values & guessed_values) < 2:
-            raise InputError(
-                f"predictions hold {_listed(guessed_values)}, true masks {_listed(true_values)}: save both with the same "
-                "value for each class"
-            )
-        classes = [value for value in values if value != unlabelled]
-        labels = {value: str(value) for value in classes} if len(classes) > 2 else None
-    label_map = LabelMap.infer(values, labels=labels, unlabelled=unlabelled)
-    id_of = label_map.id_of_value
-    true_ids = {id_of.get(value) for value in true_values}
-    strange = {value for value in strange if id_of[value] not in true_ids}
-    notes += [f"predictions hold {_listed(strange)}, no true mask does"] if strange else []
+    if any(numbered):
+        label_map = LabelMap((0, 1 if unlabelled != 1 else 2), ("background", "foreground"), unlabelled)
+        notes.append(_note_on_objects(truths, guesses, numbered, masks_are))
+        ids = [np.where(truth == unlabelled, UNLABELLED, truth > 0).astype(np.uint8) for truth in truths]
+        guessed_ids = [(guess > 0).astype(np.uint8) for guess in guesses]
+    else:
+        label_map, told = _classes_of(truths, guesses, labels, unlabelled)
+        notes += told
+        ids, guessed_ids = ([label_map.encode(mask) for mask in masks] for masks in (truths, guesses))
     noun = "image"
     if len(matched) < len(items):
         noun = "file"
@@ -198,10 +199,12 @@ def read_folders(
         files=[item.file for item in items],
         pages=[item.page for item in items],
         sources=[item.source for item in items],
-        truths=[label_map.encode(mask) for mask in truths],
-        predictions=[label_map.encode(mask) for mask in guesses],
+        truths=ids,
+        predictions=guessed_ids,
         label_map=label_map,
         notes=notes,
+        true_objects=[np.where(truth == unlabelled, 0, truth) for truth in truths] if all(numbered) else None,
+        predicted_objects=guesses if all(numbered) else None,
     )
 
 
@@ -211,6 +214,7 @@ def compare_folders(
     *,
     labels: Mapping[int, str] | None = None,
     unlabelled: int | None = None,
+    masks_are: MasksAre | None = None,
     skip: Collection[str] = (),
 ) -> dict[str, Any]:
     """Score a folder of predicted masks against a folder of true ones.
@@ -223,6 +227,8 @@ def compare_folders(
         Names of the mask values, as for `read_folders`.
     unlabelled : int, optional
         Value of unlabelled pixels in the true masks.
+    masks_are : {"instances", "classes"}, optional
+        Whether mask values number objects, as for `read_folders`.
     skip : collection of str
         Sub-folders of `predictions` that hold no masks.
 
@@ -232,16 +238,75 @@ def compare_folders(
         JSON-able: ``mean_iou`` and its ``interval`` over files; ``object_iou``, ``object_dice`` (means over the
         classes other than the first, see `segkit.evaluation.Scores`) and their intervals, ``object_iou_interval`` and
         ``object_dice_interval``; ``classes`` (``iou``, ``dice``, ``n_undefined``), ``images`` (the same for each), and
-        ``notes`` in words. None where a score is undefined.
+        ``notes`` in words. None where a score is undefined. Of masks that number objects also ``objects``, see
+        `objects_to_dict`.
 
     Raises
     ------
     InputError
         As `read_folders`.
     """
-    found = read_folders(predictions, masks, labels=labels, unlabelled=unlabelled, skip=skip)
+    found = read_folders(
+        predictions, masks, labels=labels, unlabelled=unlabelled, masks_are=masks_are, skip=skip
+    )
     scores = score_masks(found.truths, found.predictions, found.label_map.n_classes, clusters=found.files)
-    return scores_to_dict(scores, found.stems, found.label_map) | {"notes": found.notes}
+    objects = score_read_objects(found)
+    return (
+        scores_to_dict(scores, found.stems, found.label_map)
+        | ({} if objects is None else {"objects": objects_to_dict(objects, found.stems)})
+        | {"notes": found.notes}
+    )
+
+
+def score_read_objects(found: ReadMasks) -> ObjectScores | None:
+    """Score the objects that `read_folders` found, the files as clusters; None if masks number none."""
+    if found.true_objects is None or found.predicted_objects is None:
+        return None
+    labelled = [truth != UNLABELLED for truth in found.truths]
+    return score_objects(found.true_objects, found.predicted_objects, labelled=labelled, clusters=found.files)
+
+
+def objects_to_dict(scores: ObjectScores, stems: Sequence[str]) -> dict[str, Any]:
+    """Give scores of objects as JSON-able numbers.
+
+    Parameters
+    ----------
+    scores : ObjectScores
+        At the default thresholds.
+    stems : sequence of str
+        Name of each image.
+
+    Returns
+    -------
+    dict
+        ``n_true``, ``n_predicted``, ``n_undefined`` (images without any object), ``thresholds``, ``mean_matched_iou``;
+        ``scores``, a ``value`` and an ``interval`` for each of `ObjectScores.values`; and ``images`` with counts and
+        scores of each. None where a score is undefined.
+    """
+    values, intervals = scores.values, scores.intervals
+    return {
+        "n_true": int(scores.n_true.sum()),
+        "n_predicted": int(scores.n_predicted.sum()),
+        "n_undefined": scores.n_undefined,
+        "thresholds": list(scores.thresholds),
+        "mean_matched_iou": _or_none(scores.mean_matched_iou),
+        "scores": {
+            name: {"value": _or_none(value), "interval": _listed_or_none(intervals[name])}
+            for name, value in values.items()
+        },
+        "images": [
+            {
+                "stem": stem,
+                "n_true": int(scores.n_true[index]),
+                "n_predicted": int(scores.n_predicted[index]),
+                "tp": scores.tp[index].tolist(),
+                "ap_50": _or_none(scores.image_ap[index, scores.thresholds.index(0.5)]),
+                "panoptic_quality": _or_none(scores.image_panoptic_quality[index]),
+                "aggregated_jaccard": _or_none(scores.image_aggregated_jaccard[index]),
+            }
+            for index, stem in enumerate(stems)
+        ],
+    }
 
 
 def scores_to_dict(scores: Scores, stems: Sequence[str], label_map: LabelMap) -> dict[str, Any]:
@@ -291,6 +356,67 @@ def _or_none(value: float) -> float | None:
 
 def _listed_or_none(interval: tuple[float, float] | None) -> list[float] | None:
     return None if interval is None else list(interval)
+
+
+def _refuse_unlabelled(items: Sequence[_Item], unlabelled: int | None) -> None:
+    for item in items:
+        if unlabelled is not None and (item.guess == unlabelled).any():
+            raise InputError(
+                f"{item.stem}: prediction holds {unlabelled}, the value of unlabelled pixels: "
+                f"every pixel needs a class; give the predictions, not the annotations"
+            )
+
+
+def _classes_of(
+    truths: Sequence[NDArray[Any]],
+    guesses: Sequence[NDArray[Any]],
+    labels: Mapping[int, str] | None,
+    unlabelled: int | None,
+) -> tuple[LabelMap, list[str]]:
+    """Make the label map of both sides, and note values that no true mask holds."""
+    true_values, guessed_values = _values(truths), _values(guesses)
+    strange, unseen = guessed_values - true_values, true_values - guessed_values - {unlabelled}
+    values = sorted(true_values | guessed_values)
+    if labels is None:
+        if strange and unseen and len(true_values & guessed_values) < 2:
+            raise InputError(
+                f"predictions hold {_listed(guessed_values)}, true masks {_listed(true_values)}: save both with the same "
+                "value for each class"
+            )
+        classes = [value for value in values if value != unlabelled]
+        labels = {value: str(value) for value in classes} if len(classes) > 2 else None
+    label_map = LabelMap.infer(values, labels=labels, unlabelled=unlabelled)
+    id_of = label_map.id_of_value
+    true_ids = {id_of.get(value) for value in true_values}
+    strange = {value for value in strange if id_of[value] not in true_ids}
+    return label_map, [f"predictions hold {_listed(strange)}, no true mask does"] if strange else []
+
+
+def _note_on_objects(
+    truths: Sequence[NDArray[Any]],
+    guesses: Sequence[NDArray[Any]],
+    numbered: tuple[bool, bool],
+    masks_are: MasksAre | None,
+) -> str:
+    """Say that masks are read as objects, or as classes since one side only numbers objects."""
+    if all(numbered):
+        doubt = "" if masks_are else "; if each value is a class: --set data.masks=classes"
+        return f"masks number objects: scored as objects, and by pixels as foreground{doubt}"
+    objects, others = ("true masks", "predictions") if numbered[0] else ("predictions", "true masks")
+    values = _values(guesses if numbered[0] else truths)
+    if 0 not in values and len(values) > 1:
+        raise InputError(
+            f"{objects} number objects, {others} hold {first_few([str(value) for value in sorted(values)])} and no 0: "
+            f"save both with 0 as background"
+        )
+    return (
+        f"{objects} number objects, {others} hold classes: scored as classes, every value above 0 as foreground; "
+        f"for scores of objects number them in both (or --set data.masks=instances if they are)"
+    )
+
+
+def _values(masks: Sequence[NDArray[Any]]) -> set[int]:
+    return {int(value) for mask in masks for value in np.unique(mask)}
 
 
 def _match_predictions(

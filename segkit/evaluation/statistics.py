@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,15 +76,9 @@ def bootstrap_means(
         If there is no score, one is not finite, or the clusters are of another number of records.
     """
     values = _as_scores(values)
-    rng = np.random.default_rng(random_state)
     sums, counts = _cluster_sums(values, clusters)
-    at_once = max(1, _DRAWN_AT_ONCE // sums.size)
-    means = np.empty(n_resamples)
-    for start in range(0, n_resamples, at_once):
-        part = means[start : start + at_once]
-        drawn = rng.integers(sums.size, size=(part.size, sums.size))
-        part[:] = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
-    return means
+    drawn = _draw(sums.size, n_resamples, random_state)
+    return np.concatenate([sums[part].sum(axis=1) / counts[part].sum(axis=1) for part in drawn])
 
 
 def bootstrap_interval(
@@ -129,6 +123,70 @@ def bootstrap_interval(
     """
     means = bootstrap_means(values, clusters, n_resamples=n_resamples, random_state=random_state)
     return _percentiles(means, level)
+
+
+def ratio_interval(
+    parts: ArrayLike,
+    wholes: ArrayLike,
+    clusters: ArrayLike | None = None,
+    *,
+    level: float = 0.95,
+    n_resamples: int = 10_000,
+    random_state: int = 0,
+) -> tuple[float, float] | None:
+    """Give the percentile bootstrap interval of a ratio of sums, such as the hits of all images over their objects.
+
+    Parameters
+    ----------
+    parts, wholes : array-like of shape (n,) or (n, n_ratios)
+        What each record adds to numerator and denominator. Of several ratios, the interval is that of their mean.
+    clusters : array-like of shape (n,), optional
+        As for `bootstrap_means`.
+    level : float, default=0.95
+        Coverage asked for.
+    n_resamples : int, default=10_000
+        Number of resamples.
+    random_state : int, default=0
+        Seed.
+
+    Returns
+    -------
+    tuple of float, or None
+        Lower and upper end. Records that add nothing to either sum are not drawn, nor do resamples count whose
+        denominator is 0; None if there is nothing else.
+
+    Raises
+    ------
+    InputError
+        If there is no record, a number is not finite, or shapes or clusters are of another number of records.
+
+    Examples
+    --------
+    >>> from segkit.evaluation.statistics import ratio_interval
+    >>> low, high = ratio_interval([6, 7, 8, 9], [10, 10, 10, 10])
+    >>> 0.6 <= low < 0.75 < high <= 0.9
+    True
+    """
+    part, whole = (_as_columns(sums) for sums in (parts, wholes))
+    if part.shape != whole.shape:
+        raise InputError(
+            f"numerators of shape {part.shape}, denominators of {whole.shape}: give equal shapes"
+        )
+    number = np.arange(len(part)) if clusters is None else np.asarray(clusters)
+    if number.shape != (len(part),):
+        raise InputError(f"{len(part)} scores in {number.size} clusters: give the cluster of each score")
+    counts = (part != 0).any(axis=1) | (whole != 0).any(axis=1)
+    if not whole.any(axis=0).all():
+        return None
+    columns = np.hstack([part, whole])[counts]
+    _, cluster = np.unique(number[counts], return_inverse=True)
+    sums = np.stack([np.bincount(cluster, column) for column in columns.T], axis=1)
+    drawn = (
+        sums[rows].sum(axis=1) for rows in _draw(len(sums), n_resamples, random_state, width=sums.shape[1])
+    )
+    above, below = np.split(np.concatenate(list(drawn)), 2, axis=1)
+    known = (below > 0).all(axis=1)
+    return _percentiles((above[known] / below[known]).mean(axis=1), level)
 
 
 def compare(
@@ -199,6 +257,24 @@ def compare_pooled(
     p_value = float(wilcoxon(pooled).pvalue) if np.any(pooled) else 1.0
     interval = _percentiles(np.mean(resampled, axis=0), 0.95)
     return Comparison(float(np.mean(means)), interval, p_value, pooled.size)
+
+
+def _draw(n: int, n_resamples: int, random_state: int, *, width: int = 1) -> Iterator[NDArray[np.int64]]:
+    """Draw n of n positions for each resample, a limited number of resamples at once, each position `width` wide."""
+    rng = np.random.default_rng(random_state)
+    at_once = max(1, _DRAWN_AT_ONCE // (n * width))
+    for start in range(0, n_resamples, at_once):
+        yield rng.integers(n, size=(min(at_once, n_resamples - start), n))
+
+
+def _as_columns(sums: ArrayLike) -> FloatArray:
+    """Check that there are numbers, and give them as (n, n_ratios)."""
+    numbers = np.asarray(sums, dtype=np.float64)
+    if numbers.ndim not in (1, 2) or not numbers.size or not np.isfinite(numbers).all():
+        raise InputError(
+            f"sums of shape {numbers.shape}: give one number (or row) for each record, at least one, none of them NaN"
+        )
+    return numbers.reshape(len(numbers), -1)
 
 
 def _as_scores(values: ArrayLike) -> FloatArray:

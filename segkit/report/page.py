@@ -30,6 +30,7 @@ from segkit.report.pictures import (
     draw_errors,
     draw_heat_map,
     draw_image,
+    draw_objects,
     draw_overlay,
     draw_residual,
     draw_truth,
@@ -56,6 +57,7 @@ _MOST_ROWS = 8000
 _SECTIONS = {
     "curve": "Scores by number of annotated images",
     "gaps": "What is missing",
+    "objects": "Objects",
     "examples": "Best, median and worst image",
     "scores": "Scores",
     "spread": "Spread over the test images",
@@ -165,7 +167,7 @@ def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str,
         "several": len(looks) > 1,
         "tolerance": result["tolerance"],
         "few_images": FEW_IMAGES,
-        "objects": names[1] if len(names) == 2 else f"any class but {names[0]}",
+        "foreground": names[1] if len(names) == 2 else f"any class but {names[0]}",
         "has_unlabelled": result["label_map"]["unlabelled"] is not None,
         "gaps": _gaps(result),
         "manifest": json.dumps(result["manifest"], indent=2, ensure_ascii=False, default=str)
@@ -189,6 +191,7 @@ def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str,
         "comparisons": _comparisons(result["records"], headline),
         "scores": _by_size(rows, headline),
         "score_grid": {(row.method, row.n_train): row for row in rows},
+        "objects": _objects(result, pictures) if "objects" in result else None,
         "examples": _examples(result, pictures) if pictures else None,
         "error_colours": _error_colours(result),
         "heat_colours": heat_colours(),
@@ -238,6 +241,9 @@ def _facts(result: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
         "Random splits": str(len(seeds)) if seeds else "",
         "Classes": ", ".join(names),
     }
+    if "objects" in result:
+        counts = result["objects"]
+        facts["Objects"] = f"{counts['n_true']:,} true, {counts['n_predicted']:,} predicted"
     return {term: value for term, value in facts.items() if value}
 
 
@@ -325,6 +331,59 @@ def _examples(result: Mapping[str, Any], pictures: Pictures) -> list[dict[str, A
                 }
             )
     return examples
+
+
+def _objects(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str, Any]:
+    """Gather scores of objects as rows of a table, the images, and pictures of the best and the worst."""
+    objects: dict[str, Any] = result["objects"]
+    names = {f"ap_{100 * threshold:g}": f"AP at IoU {threshold:g}" for threshold in objects["thresholds"]}
+    span = f"{objects['thresholds'][0]:g} to {objects['thresholds'][-1]:g}"
+    names |= {
+        "mean_ap": f"Mean AP, IoU {span}",
+        "panoptic_quality": "Panoptic quality",
+        "aggregated_jaccard": "Aggregated Jaccard index",
+    }
+    counts = {
+        "count_error": ("Predicted minus true, mean of images", _signed_count),
+        "absolute_count_error": ("Absolute difference, mean of images", _plain_count),
+        "relative_count_error": ("Absolute differences, share of true objects", _percentage),
+    }
+    scores = objects["scores"]
+    return objects | {
+        "rows": [_object_row(text, scores[name], _score) for name, text in names.items()],
+        "count_rows": [_object_row(text, scores[name], write) for name, (text, write) in counts.items()],
+        "span": span,
+        "examples": _object_examples(result, pictures) if pictures else [],
+    }
+
+
+def _object_row(text: str, score: Mapping[str, Any], write: Callable[[float | None], str]) -> dict[str, str]:
+    """Write a score and its interval."""
+    interval = score["interval"]
+    apart = interval is not None and interval[0] != interval[1]
+    return {
+        "name": text,
+        "value": write(score["value"]),
+        "interval": f"{write(interval[0])} to {write(interval[1])}" if apart else "–",
+    }
+
+
+def _object_examples(result: Mapping[str, Any], pictures: Pictures) -> list[dict[str, Any]]:
+    """Show the images with the worst and the best AP, of equal ones the one with most objects."""
+    known = [entry for entry in result["objects"]["images"] if entry["ap_50"] is not None]
+    if not known:
+        return []
+    best = max(known, key=lambda entry: (entry["ap_50"], entry["n_true"]))
+    others = [entry for entry in known if entry is not best]
+    worst = min(others, key=lambda entry: (entry["ap_50"], -entry["n_true"]), default=None)
+    ranks = {"Only": best} if worst is None else {"Worst": worst, "Best": best}
+    [method] = result["methods"]
+    shown = []
+    for rank, entry in ranks.items():
+        picture = pictures(method, None, None, entry["stem"])
+        if picture is not None and (drawn := draw_objects(picture)) is not None:
+            shown.append({"rank": rank, "image": entry, "uris": drawn})
+    return shown
 
 
 def _image_scores(record: Record) -> dict[str, float | None]:
@@ -511,6 +570,21 @@ def _images(
 
 def _score(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
+
+
+def _signed_count(value: float | None) -> str:
+    if value is None:
+        return "–"
+    text = f"{value:+.1f}"
+    return "0.0" if text[1:] == "0.0" else text.replace("-", "\N{MINUS SIGN}")
+
+
+def _plain_count(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def _percentage(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
 
 
 def _p_value(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Pictures of predictions: outlines over the image, errors, probability maps."""
+"""Pictures of predictions: outlines over the image, errors, objects, probability maps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from scipy.ndimage import maximum_filter, minimum_filter
 
+from segkit.evaluation.objects import match
 from segkit.images import overlay
 from segkit.images.labels import UNLABELLED
 from segkit.report.summary import Record
@@ -34,6 +36,10 @@ ERROR_COLOURS = {
     "confused": (240, 228, 66),
 }
 _ERROR_STRENGTH = 0.85
+# Of the inside of an outlined object.
+_TINT = 0.25
+# IoU from which an object is drawn as found.
+_FOUND = 0.5
 # Range of the grey image under the errors, of 255.
 _DARKEST, _LIGHTEST = 15, 85
 
@@ -52,12 +58,15 @@ class Picture:
         Predicted class ids.
     probability : ndarray of shape (H, W, n_classes), float32, or None
         Probability of each class, if the method gives any.
+    objects : tuple of two ndarray of shape (H, W), int, or None
+        True and predicted label images (0 is background), if the masks number objects.
     """
 
     image: NDArray[np.float32]
     truth: NDArray[Any]
     prediction: NDArray[Any]
     probability: NDArray[np.float32] | None
+    objects: tuple[NDArray[Any], NDArray[Any]] | None = None
 
 
 # Arguments: method, n_train, seed, name of the image. None if no prediction was kept.
@@ -122,12 +131,66 @@ def draw_errors(picture: Picture) -> str:
     str
         As of `draw_image`; the colours are those of `ERROR_COLOURS`.
     """
-    grey = overlay(picture.image, np.zeros_like(picture.truth)).mean(axis=2, keepdims=True) / 255
-    pixels = np.repeat(_DARKEST + (_LIGHTEST - _DARKEST) * grey, 3, axis=2)
+    pixels = _darkened(overlay(picture.image, np.zeros_like(picture.truth)))
     for kind, where in _errors(picture).items():
         pixels[where] += _ERROR_STRENGTH * (np.array(ERROR_COLOURS[kind]) - pixels[where])
     pixels[picture.truth == UNLABELLED] = _NO_TRUTH
     return _encode(_enlarged(np.rint(pixels).astype(np.uint8)))
+
+
+def draw_objects(picture: Picture) -> tuple[str, str] | None:
+    """Outline the true objects, found or missed, and the predicted ones, right or false; None without objects.
+
+    Parameters
+    ----------
+    picture : Picture
+        The picture. Objects match at an IoU of 0.5 or more.
+
+    Returns
+    -------
+    tuple of str, or None
+        Two pictures as of `draw_image`, in the colours of `ERROR_COLOURS` over the image in dark grey.
+    """
+    if picture.objects is None:
+        return None
+    truth, predicted = picture.objects
+    found = match(truth, predicted, labelled=picture.truth != UNLABELLED)
+    pairs = found.matched(_FOUND)
+    return (
+        _outlined(picture, truth, found.true_ids, found.true_ids[found.true[pairs]], "missed"),
+        _outlined(
+            picture, predicted, found.predicted_ids, found.predicted_ids[found.predicted[pairs]], "false"
+        ),
+    )
+
+
+def _outlined(
+    picture: Picture, ids: NDArray[Any], counted: NDArray[Any], matched: NDArray[Any], other: str
+) -> str:
+    """Outline the objects that count, the matched ones as right."""
+    pixels = _darkened(
+        _enlarged(overlay(picture.image, np.zeros_like(picture.truth)), Image.Resampling.BICUBIC)
+    )
+    factor = len(pixels) // len(ids)
+    pixels[_repeated(picture.truth == UNLABELLED, factor)] = _NO_TRUTH
+    large = _repeated(np.where(np.isin(ids, counted), ids, 0), factor)
+    right = np.isin(large, matched)
+    size = 1 + 2 * math.ceil(_LINE_WIDTH * max(large.shape) / _SIDE)
+    edge = maximum_filter(large, size, mode="nearest") != minimum_filter(large, size, mode="nearest")
+    for kind, inside in (("right", right), (other, (large > 0) & ~right)):
+        for where, strength in ((inside & ~edge, _TINT), (inside & edge, 1)):
+            pixels[where] += strength * (np.array(ERROR_COLOURS[kind]) - pixels[where])
+    return _encode(np.rint(pixels).astype(np.uint8))
+
+
+def _darkened(pixels: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Make a picture a dark grey ground for colours."""
+    grey = pixels.mean(axis=2, keepdims=True) / 255
+    return np.repeat(_DARKEST + (_LIGHTEST - _DARKEST) * grey, 3, axis=2)
+
+
+def _repeated(values: NDArray[Any], factor: int) -> NDArray[Any]:
+    return values.repeat(factor, axis=0).repeat(factor, axis=1)
 
 
 def _errors(picture: Picture) -> dict[str, NDArray[np.bool_]]:

@@ -15,7 +15,16 @@ from segkit.benchmark.machine import machine
 from segkit.benchmark.results import FORMAT_VERSION
 from segkit.benchmark.unit import read_stems
 from segkit.errors import InputError
-from segkit.evaluation.folders import TOLERANCE, ReadMasks, files_by_stem, read_folders, score_image
+from segkit.evaluation.folders import (
+    TOLERANCE,
+    ReadMasks,
+    files_by_stem,
+    objects_to_dict,
+    read_folders,
+    score_image,
+    score_read_objects,
+)
+from segkit.evaluation.instances import MasksAre
 from segkit.images import LabelMap, pair, read_image, read_pages
 from segkit.report.pictures import Picture, Pictures
 
@@ -57,6 +66,7 @@ def result_of_folders(
     *,
     labels: Mapping[int, str] | None = None,
     unlabelled: int | None = None,
+    masks_are: MasksAre | None = None,
     skip: Collection[str] = (),
 ) -> tuple[dict[str, Any], Pictures]:
     """Score folders of masks with all scores of the report.
@@ -72,13 +82,16 @@ def result_of_folders(
         Names of the mask values.
     unlabelled : int, optional
         Value of unlabelled pixels in the true masks.
+    masks_are : {"instances", "classes"}, optional
+        Whether mask values number objects, as for `segkit.evaluation.folders.read_folders`.
     skip : collection of str
         Sub-folders of `predictions` without masks.
 
     Returns
     -------
     result : dict
-        As in ``results.json``, of one method and without a number of training images.
+        As in ``results.json``, of one method and without a number of training images. Of masks that number objects
+        also ``objects``, as `segkit.evaluation.folders.objects_to_dict` gives it.
     pictures : callable
         As `pictures_of_benchmark` gives.
 
@@ -87,7 +100,9 @@ def result_of_folders(
     InputError
         If a file is missing or does not fit.
     """
-    found = read_folders(predictions, masks, labels=labels, unlabelled=unlabelled, skip=skip)
+    found = read_folders(
+        predictions, masks, labels=labels, unlabelled=unlabelled, masks_are=masks_are, skip=skip
+    )
     maps = _kept_probabilities(predictions, found)
     n_pages = Counter(found.files)
     own = {"method": _METHOD, "n_train": None, "seed": None}
@@ -119,6 +134,8 @@ def result_of_folders(
         "pictures": {"n_train": None, "seed": None},
         "manifest": {"machine": machine(), "notes": found.notes},
     }
+    if (objects := score_read_objects(found)) is not None:
+        result["objects"] = objects_to_dict(objects, found.stems)
     pairs = [] if images is None else pair(images, masks)
     root = masks if masks.is_dir() else masks.parent
     shown = {entry.mask.relative_to(root).with_suffix("").as_posix(): entry.image for entry in pairs}
@@ -131,15 +148,18 @@ def result_of_folders(
             image = _read_page(shown[file], page, truth.shape)
         else:
             image = np.full((*truth.shape, 3), 0.5, dtype=np.float32)
-        return Picture(image, truth, guess, maps[index])
+        objects = None
+        if found.true_objects is not None and found.predicted_objects is not None:
+            objects = found.true_objects[index], found.predicted_objects[index]
+        return Picture(image, truth, guess, maps[index], objects)
 
     return result, picture
 
 
 def _name(masks: Path) -> str:
-    """Name the data after the folder of masks; a folder just called "masks", after the two folders around it."""
+    """Name the data after the folder of masks; one just called "masks" or "instances", after the two around it."""
     around = [name for name in (masks.parent.parent.name, masks.parent.name) if name]
-    return "/".join(around) if masks.name == "masks" and around else masks.name
+    return "/".join(around) if masks.name in ("masks", "instances") and around else masks.name
 
 
 def _read_page(file: Path, page: int, size: tuple[int, ...]) -> NDArray[np.float32]:

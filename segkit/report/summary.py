@@ -335,7 +335,7 @@ def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     n_train = headline_size(result)
     records = [record for record in result["records"] if record["n_train"] == n_train]
     rows = sorted(summarise(records), key=lambda row: -row.mean_iou)
-    findings = [_praise(rows[0], result)]
+    findings = [*_about_objects(result), _praise(rows[0], result)]
     ahead = [row.method for row in rows[:2]]
     if len(ahead) > 1:
         pair = [record for record in records if record["method"] in ahead]
@@ -369,9 +369,23 @@ def _praise(row: MethodScores, result: Mapping[str, Any]) -> str:
     scored = _enumerated([f"{name} {text}" for name, text in texts.items()])
     scored = scored.replace("(", "(95 % interval ", 1)
     if row.n_train is None:
-        return f"Scores of {title} {tested}: {scored}."
+        by = "by pixels " if "objects" in result else ""
+        return f"Scores of {title} {by}{tested}: {scored}."
     splits = f", averaged over {row.n_seeds} random splits" if row.n_seeds > 1 else ""
     return f"Trained on {count(row.n_train, 'annotated image')}, {title} reaches {scored} {tested}{splits}."
+
+
+def _about_objects(result: Mapping[str, Any]) -> list[str]:
+    """Say how many objects were found, if the masks number objects and hold any."""
+    objects = result.get("objects")
+    if objects is None or objects["scores"]["ap_50"]["value"] is None:
+        return []
+    score = objects["scores"]["ap_50"]
+    low, high = score["interval"]
+    return [
+        f"The predictions hold {objects['n_predicted']:,} objects, the truth {objects['n_true']:,}: "
+        f"their AP at IoU 0.5 is {score['value']:.3f} (95 % interval {low:.3f} to {high:.3f})."
+    ]
 
 
 def _enumerated(parts: Sequence[str]) -> str:

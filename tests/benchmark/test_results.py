@@ -49,3 +49,15 @@ def test_object_scores_stand_in_the_table_of_a_benchmark(tmp_path):
 def test_a_table_without_records_has_its_header(tmp_path):
     write_scores(tmp_path / "scores.csv", [], LABEL_MAP)
     assert (tmp_path / "scores.csv").read_text(encoding="utf-8").startswith("image,method,mean_iou,")
+
+
+def test_counts_and_scores_of_objects_are_the_last_columns(tmp_path):
+    entry = {"stem": "a", "n_true": 3, "n_predicted": 2, "tp": [1], "ap_50": 0.25, "panoptic_quality": None}
+    objects = [entry | {"aggregated_jaccard": 0.5}] * 3
+    write_scores(tmp_path / "plain.csv", RECORDS, LABEL_MAP)
+    write_scores(tmp_path / "scores.csv", RECORDS, LABEL_MAP, objects)
+    columns = ["n_true", "n_predicted", "ap_50", "panoptic_quality", "aggregated_jaccard"]
+    rows, plain = read(tmp_path / "scores.csv"), read(tmp_path / "plain.csv")
+    assert list(rows[0]) == [*plain[0], *columns]
+    assert [rows[1][name] for name in columns] == ["3", "2", "0.25", "", "0.5"]
+    assert rows[2]["image"] == "c"

@@ -286,6 +286,65 @@ def test_three_classes_and_scribbles_by_label_map(tmp_path, segkit):
     assert "--set seed=3: only data.labels and data.unlabelled are known here" in err
 
 
+def numbered(n, shift=0):
+    """n squares of 4 x 4, numbered from 1."""
+    mask = np.zeros((40, 60), dtype=np.uint16)
+    for index in range(n):
+        row, column = divmod(index, 10)
+        mask[6 * row + 1 : 6 * row + 5, 6 * column + shift : 6 * column + shift + 4] = index + 1
+    return mask
+
+
+def test_instance_masks_are_scored_by_objects(tmp_path, segkit):
+    for name, n_true, n_found in (("a", 12, 12), ("b", 5, 3), ("empty", 0, 0)):
+        write_mask(tmp_path / "masks" / f"{name}.png", numbered(n_true))
+        write_mask(tmp_path / "out" / f"{name}.tif", numbered(n_found, 1).astype(np.uint32))
+        write_image(tmp_path / "images" / f"{name}.png", np.linspace(0, 1, 2400).reshape(40, 60))
+    arguments = ["evaluate", tmp_path / "out", tmp_path / "masks"]
+    report = ["--json", tmp_path / "s.json", "-o", tmp_path / "report", "--images", tmp_path / "images"]
+    code, out, err = segkit(*arguments, *report)
+    assert code == 0, err
+    objects = json.loads((tmp_path / "s.json").read_text())["objects"]
+    assert out.startswith(
+        f"Objects: 17 true, 15 predicted\n  AP at IoU 0.5: {objects['scores']['ap_50']['value']:.3f}"
+    )
+    assert objects["scores"]["ap_50"]["value"] == pytest.approx(15 / 17)
+    assert "masks number objects: scored as objects" in out
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert '<section id="objects"' in page
+    assert "Worst image by AP: b" in page
+    assert "Best image by AP: a" in page
+    header, first, *_ = (tmp_path / "report" / "scores.csv").read_text(encoding="utf-8").splitlines()
+    assert header.endswith("n_true,n_predicted,ap_50,panoptic_quality,aggregated_jaccard")
+    assert ",12,12,1.0,0.59" in first
+    code, out, _ = segkit(*arguments, "--set", "data.masks=classes")
+    assert code == 0
+    assert "Objects:" not in out
+    assert "  12: IoU" in out
+
+
+def test_masks_of_few_objects_are_scored_by_objects_on_request(tmp_path, segkit):
+    write_mask(tmp_path / "masks" / "a.png", numbered(3))
+    write_mask(tmp_path / "out" / "a.png", numbered(2))
+    arguments = ["evaluate", tmp_path / "out", tmp_path / "masks"]
+    assert "Objects:" not in segkit(*arguments)[1]
+    code, out, _ = segkit(*arguments, "--set", "data.masks=instances")
+    assert code == 0
+    assert out.startswith("Objects: 3 true, 2 predicted\n  AP at IoU 0.5: 0.667\n")
+    err = refused(segkit, tmp_path, *arguments, "--set", "data.masks=cells")
+    assert "data.masks" in err
+
+
+def test_objects_against_classes_are_scored_as_classes_and_it_is_said(tmp_path, segkit):
+    write_mask(tmp_path / "masks" / "a.png", numbered(12))
+    write_mask(tmp_path / "out" / "a.png", 255 * (numbered(12) > 0).astype(np.uint8))
+    code, out, _ = segkit("evaluate", tmp_path / "out", tmp_path / "masks", "-o", tmp_path / "report")
+    assert code == 0
+    assert "true masks number objects, predictions hold classes: scored as classes" in out
+    assert "Object IoU 1.000" in out
+    assert 'id="objects"' not in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+
+
 def refused(segkit, folder, *arguments):
     """Run what must be refused: status 2, one line, no file added, changed or lost."""
     before = {path: (folder / path).read_bytes() for path in files_below(folder)}

@@ -72,6 +72,31 @@ def test_one_file_gives_no_interval():
     assert "Mean IoU over classes 0.500\n" in describe_scores(scores | {"interval": [0.5, 0.5]})
 
 
+def test_scores_of_objects_stand_above_those_of_pixels():
+    score = {"value": 0.5, "interval": [0.4, 0.6]}
+    names = ("ap_50", "mean_ap", "panoptic_quality", "aggregated_jaccard")
+    objects = {
+        "n_true": 12, "n_predicted": 9, "n_undefined": 1, "thresholds": [0.5, 0.6, 0.7, 0.8, 0.9],
+        "scores": dict.fromkeys(names, score) | {"count_error": {"value": -1.5, "interval": [-2, 0.25]}},
+    }  # fmt: skip
+    pixels = {
+        "mean_iou": 0.5, "interval": [0.4, 0.6], "object_iou": None, "object_iou_interval": None, "object_dice": None,
+        "object_dice_interval": None, "n_images": 2, "classes": [], "notes": [],
+    }  # fmt: skip
+    span = "0.500 (95 % interval 0.400 to 0.600)"
+    assert describe_scores(pixels | {"objects": objects}).splitlines() == [
+        "Objects: 12 true, 9 predicted",
+        f"  AP at IoU 0.5: {span}",
+        f"  Mean AP at IoU 0.5 to 0.9: {span}",
+        f"  Panoptic quality: {span}",
+        f"  Aggregated Jaccard index: {span}",
+        "  Predicted minus true, mean of images: -1.5 (95 % interval -2.0 to +0.2)",
+        "  1 image without objects, true or predicted",
+        "Pixels, all objects as foreground:",
+        *describe_scores(pixels).splitlines(),
+    ]
+
+
 @pytest.mark.parametrize("logs", [True, False])
 def test_progress_within_progress(capsys, monkeypatch, logs):
     """The tiles of each image are followed, and their bars make room for the next image's."""

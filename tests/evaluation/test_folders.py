@@ -2,9 +2,11 @@ import unicodedata
 
 import numpy as np
 import pytest
+import tifffile
 
 from segkit.errors import InputError
 from segkit.evaluation.folders import compare_folders, read_folders, score_image
+from segkit.evaluation.objects import score_objects
 from segkit.evaluation.statistics import bootstrap_interval
 from segkit.images import write_mask
 
@@ -169,3 +171,127 @@ def test_values_of_one_class_are_scored_as_one(tmp_path):
 def test_an_unlabelled_value_that_no_true_mask_holds_is_told(folders):
     notes = compare_folders(*folders, unlabelled=9)["notes"]
     assert notes[0] == "no true mask holds 9, the value of unlabelled pixels: every pixel is scored"
+
+
+def blobs(n, shift=0):
+    """n squares of 4 x 4, numbered from 1."""
+    mask = np.zeros((40, 60), dtype=np.uint16)
+    for index in range(n):
+        row, column = divmod(index, 10)
+        mask[6 * row + 1 : 6 * row + 5, 6 * column + shift : 6 * column + shift + 4] = index + 1
+    return mask
+
+
+def compare_written(folder, truths, guesses, **options):
+    for name, masks in (("masks", truths), ("predictions", guesses)):
+        for index, mask in enumerate(masks):
+            if np.issubdtype(mask.dtype, np.floating):
+                (folder / name).mkdir(exist_ok=True)
+                tifffile.imwrite(folder / name / f"{index}.tif", mask)
+            else:
+                write_mask(folder / name / f"{index}{'.png' if name == 'masks' else '.tif'}", mask)
+    return compare_folders(folder / "predictions", folder / "masks", **options)
+
+
+OBJECTS = "masks number objects: scored as objects, and by pixels as foreground"
+
+
+def test_objects_are_scored_beside_pixels(tmp_path):
+    truths, guesses = [blobs(12), blobs(5)], [blobs(12, shift=1), blobs(3)]
+    result = compare_written(tmp_path, truths, guesses)
+    expected = score_objects(truths, guesses)
+    objects = result["objects"]
+    assert {name: entry["value"] for name, entry in objects["scores"].items()} == pytest.approx(
+        expected.values
+    )
+    assert {name: tuple(entry["interval"]) for name, entry in objects["scores"].items()} == expected.intervals
+    assert (objects["n_true"], objects["n_predicted"]) == (17, 15)
+    assert [(entry["stem"], entry["ap_50"]) for entry in objects["images"]] == [("0", 1), ("1", 0.6)]
+    assert [entry["name"] for entry in result["classes"]] == ["background", "foreground"]
+    assert result["images"][0]["object_iou"] == pytest.approx(12 / 20)
+    assert f"{OBJECTS}; if each value is a class: --set data.masks=classes" in result["notes"]
+
+
+def test_masks_of_classes_have_no_scores_of_objects(folders):
+    assert "objects" not in compare_folders(*folders)
+
+
+@pytest.mark.parametrize(
+    "guess",
+    [
+        np.zeros((40, 60), dtype=np.uint8),
+        np.arange(2400, dtype=np.uint32).reshape(40, 60) + 70_000 * (np.indices((40, 60))[1] > 0),
+        blobs(4).astype(np.float32),
+        blobs(20).astype(np.uint32) * 100_000,
+    ],
+    ids=["none", "one a pixel", "whole floats", "far apart"],
+)
+def test_unusual_label_images(tmp_path, guess):
+    result = compare_written(tmp_path, [blobs(12)], [guess])
+    expected = score_objects([blobs(12)], [guess])
+    assert result["objects"]["n_predicted"] == expected.n_predicted[0]
+    assert result["objects"]["scores"]["ap_50"]["value"] == expected.values["ap_50"]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_objects_against_classes_are_scored_as_classes(tmp_path, swapped):
+    sides = [blobs(12)], [255 * (blobs(12) > 0).astype(np.uint8)]
+    result = compare_written(tmp_path, *(sides[::-1] if swapped else sides))
+    assert "objects" not in result
+    assert result["object_iou"] == 1
+    assert [entry["name"] for entry in result["classes"]] == ["background", "foreground"]
+    first, second = ("predictions", "true masks") if swapped else ("true masks", "predictions")
+    note = result["notes"][0]
+    assert note.startswith(
+        f"{first} number objects, {second} hold classes: scored as classes, every value above 0"
+    )
+
+
+def test_objects_against_classes_without_a_background_are_refused(tmp_path):
+    classes = 1 + (blobs(12) > 0).astype(np.uint8)
+    with pytest.raises(
+        InputError, match="true masks number objects, predictions hold 1, 2 and no 0: save both with 0"
+    ):
+        compare_written(tmp_path, [blobs(12)], [classes])
+
+
+def test_the_kind_of_masks_may_be_given(tmp_path):
+    masks = [blobs(3)], [blobs(3)]
+    result = compare_written(tmp_path, *masks, masks_are="instances")
+    assert result["objects"]["scores"]["ap_50"]["value"] == 1
+    assert result["notes"][0] == OBJECTS
+    assert len(compare_folders(tmp_path / "predictions", tmp_path / "masks")["classes"]) == 4
+    classes = compare_written(tmp_path, [blobs(12)], [blobs(12)], masks_are="classes")
+    assert len(classes["classes"]) == 13
+
+
+def test_unlabelled_ground_holds_no_false_objects(tmp_path):
+    truth = blobs(12).astype(np.uint8)
+    truth[20:] = 255
+    guess = blobs(50)
+    result = compare_written(tmp_path, [truth], [guess], unlabelled=255)
+    objects = result["objects"]
+    assert (objects["n_true"], objects["n_predicted"]) == (12, 30)  # rows 0 to 2 of squares lie above it
+    # a quarter of each square of row 3 is labelled: pixels count, objects do not
+    assert result["images"][0]["object_iou"] == pytest.approx(12 / 32.5)
+
+
+def test_a_prediction_may_use_the_unlabelled_value_as_a_number(tmp_path):
+    truth, guess = blobs(12), np.where(blobs(12) == 3, 255, blobs(12))
+    result = compare_written(tmp_path, [truth], [guess], unlabelled=255)
+    assert result["objects"]["scores"]["ap_50"]["value"] == 1
+
+
+def test_images_without_any_object_have_no_score_of_objects(tmp_path):
+    result = compare_written(tmp_path, [blobs(12), blobs(0)], [blobs(12), blobs(0)])
+    assert result["objects"]["n_undefined"] == 1
+    assert [entry["ap_50"] for entry in result["objects"]["images"]] == [1, None]
+
+
+def test_pages_of_objects_are_resampled_by_file(tmp_path):
+    stack = np.stack([blobs(12), blobs(3)])
+    for name in ("a", "b"):
+        write_mask(tmp_path / "masks" / f"{name}.tif", stack)
+        write_mask(tmp_path / "predictions" / f"{name}.tif", np.stack([blobs(12), blobs(1)]))
+    score = compare_folders(tmp_path / "predictions", tmp_path / "masks")["objects"]["scores"]["ap_50"]
+    assert score["interval"] == [score["value"]] * 2

@@ -4,7 +4,13 @@ from scipy.stats import wilcoxon
 
 from segkit.errors import InputError
 from segkit.evaluation import statistics
-from segkit.evaluation.statistics import bootstrap_interval, bootstrap_means, compare, compare_pooled
+from segkit.evaluation.statistics import (
+    bootstrap_interval,
+    bootstrap_means,
+    compare,
+    compare_pooled,
+    ratio_interval,
+)
 
 
 def test_bootstrap_interval_covers_the_mean_of_normal_data():
@@ -146,3 +152,50 @@ def test_each_score_has_a_cluster():
         compare([0.1, 0.2, 0.3], [0.1, 0.2, 0.3], [0, 1])
     with pytest.raises(InputError, match="none of them NaN"):
         compare([0.1, float("nan")], [0.1, 0.2])
+
+
+def test_a_ratio_of_sums_over_equal_denominators_is_a_mean():
+    values, clusters = np.random.default_rng(0).random(21), np.arange(21) // 3
+    assert ratio_interval(values, np.ones(21), clusters) == pytest.approx(
+        bootstrap_interval(values, clusters)
+    )
+
+
+def test_a_resampled_ratio_is_of_the_sums_of_its_records():
+    parts, wholes = np.array([1.0, 5, 2, 0, 7]), np.array([2.0, 9, 2, 4, 8])
+    drawn = np.random.default_rng(3).integers(5, size=(400, 5))
+    ratios = parts[drawn].sum(axis=1) / wholes[drawn].sum(axis=1)
+    expected = tuple(np.quantile(ratios, [0.025, 0.975]))
+    assert ratio_interval(parts, wholes, n_resamples=400, random_state=3) == pytest.approx(expected)
+
+
+def test_several_ratios_give_the_interval_of_their_mean():
+    parts, wholes = np.random.default_rng(0).random((2, 6, 3))
+    drawn = np.random.default_rng(0).integers(6, size=(300, 6))
+    means = (parts[drawn].sum(axis=1) / wholes[drawn].sum(axis=1)).mean(axis=1)
+    expected = tuple(np.quantile(means, [0.025, 0.975]))
+    assert ratio_interval(parts, wholes, n_resamples=300) == pytest.approx(expected)
+
+
+def test_ratios_drawn_in_parts_are_those_drawn_at_once(monkeypatch):
+    parts, wholes = np.random.default_rng(0).random((2, 6, 3))
+    expected = ratio_interval(parts, wholes, n_resamples=300)
+    monkeypatch.setattr(statistics, "_DRAWN_AT_ONCE", 50)
+    assert ratio_interval(parts, wholes, n_resamples=300) == expected
+
+
+def test_records_without_a_share_in_a_ratio_are_not_drawn():
+    assert ratio_interval([1, 0, 3, 0], [2, 0, 3, 0]) == ratio_interval([1, 3], [2, 3])
+    assert ratio_interval([0, 2], [0, 0]) is None
+    low, high = ratio_interval([1, 2, 1], [0, 4, 2])  # resamples of the first record alone have no ratio
+    assert np.isfinite([low, high]).all()
+
+
+def test_parts_and_wholes_are_numbers_of_the_same_records():
+    with pytest.raises(InputError, match="give equal shapes"):
+        ratio_interval([1, 2], [1, 2, 3])
+    with pytest.raises(InputError, match="2 scores in 1 clusters"):
+        ratio_interval([1, 2], [1, 2], [0])
+    for wrong in ([], [1, float("nan")]):
+        with pytest.raises(InputError, match="at least one, none of them NaN"):
+            ratio_interval(wrong, wrong)

@@ -7,8 +7,12 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.ndimage import label as label_with_count
 
+from segkit.evaluation.folders import objects_to_dict
+from segkit.evaluation.objects import score_objects
 from segkit.report import page, write_report
 from segkit.report.summary import summarise
 
@@ -52,9 +56,10 @@ def hostile(hostile_report):
 
 
 def test_all_sections_are_there_in_order_and_in_the_contents(parsed):
-    assert parsed.sections() == ["reading", *page._SECTIONS]
+    sections = [name for name in page._SECTIONS if name != "objects"]
+    assert parsed.sections() == ["reading", *sections]
     anchors = [href for href in parsed.attributes("href") if href[1:] in page._SECTIONS]
-    assert anchors == [f"#{name}" for name in page._SECTIONS]
+    assert anchors == [f"#{name}" for name in sections]
 
 
 def test_page_is_light_and_loads_nothing(report, parsed):
@@ -241,6 +246,97 @@ def test_evaluation_leaves_out_what_it_cannot_show(evaluation, pictures, tmp_pat
     assert len([tag for tag, _ in parsed.elements if tag == "img"]) == 3 * 3
     for word in ("annotated image", "split", "brier"):
         assert word not in " ".join(parsed.text).lower()
+
+
+@pytest.fixture(scope="module")
+def counted(evaluation, pictures):
+    """The result of masks that number objects."""
+    stems = [record["image"] for record in evaluation["records"]]
+    truths, guesses = [], []
+    for stem in stems:
+        picture = pictures("forest", None, None, stem)
+        truths.append(label_with_count(picture.truth)[0])
+        guesses.append(label_with_count(picture.prediction)[0])
+    objects = objects_to_dict(score_objects(truths, guesses), stems)
+    drawn = dict(zip(stems, zip(truths, guesses, strict=True), strict=True))
+
+    def picture(method, n_train, seed, image):
+        return dataclasses.replace(
+            pictures(method, n_train, seed, image), probability=None, objects=drawn[image]
+        )
+
+    return evaluation | {"objects": objects}, picture
+
+
+def test_objects_have_a_section_of_scores_pictures_and_images(counted, tmp_path):
+    result, picture = counted
+    write_report(result, tmp_path / "index.html", picture)
+    parsed = Page(tmp_path / "index.html")
+    assert parsed.sections()[:3] == ["reading", "objects", "examples"]
+    objects = result["objects"]
+    for words in (
+        f"The masks number {objects['n_true']} true and {objects['n_predicted']} predicted objects.",
+        f"the truth {objects['n_true']}: their AP at IoU 0.5 is {objects['scores']['ap_50']['value']:.3f} (95 %",
+        "Scores of the predictions by pixels on 8 test images",
+        f"Objects {objects['n_true']} true, {objects['n_predicted']} predicted",
+        f"Panoptic quality {objects['scores']['panoptic_quality']['value']:.3f}",
+        "Mean AP, IoU 0.5 to 0.9",
+        "Predicted minus true, mean of images",
+        "Worst image by AP: case-",
+        "Best image by AP: case-",
+        "Kirillov et al., 2019",
+    ):
+        assert words in parsed, words
+    assert ["Image", "True objects", "Predicted objects", "AP at IoU 0.5", "Panoptic quality"] in tables(
+        tmp_path / "index.html"
+    )
+    pictured = [alt for alt in parsed.attributes("alt") if "objects of case-" in alt]
+    assert len(pictured) == 4
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    rows = text[text.index("Number and scores of the objects") :].split("</table>")[0]
+    assert rows.count('<th scope="row"') == len(objects["images"])
+
+
+def test_objects_without_pictures_or_any_object(counted, tmp_path):
+    result, _ = counted
+    write_report(result, tmp_path / "index.html")
+    assert "Worst image by AP" not in Page(tmp_path / "index.html")
+    stems = [record["image"] for record in result["records"]]
+    empty = [np.zeros((4, 4), int)] * len(stems)
+    none = result | {"objects": objects_to_dict(score_objects(empty, empty), stems)}
+    write_report(none, tmp_path / "index.html", counted[1])
+    parsed = Page(tmp_path / "index.html")
+    assert "The masks number 0 true and 0 predicted objects." in parsed
+    assert "8 images without any object, true or predicted: no score (a dash)." in parsed
+    assert "their AP" not in parsed
+
+
+def test_a_single_image_of_objects_has_no_interval(counted, tmp_path):
+    result, picture = counted
+    one = result["objects"]["images"][0]["stem"]
+    true, guess = picture("forest", None, None, one).objects
+    objects = objects_to_dict(score_objects([true], [guess]), [one])
+    write_report(
+        result | {"objects": objects, "records": result["records"][:1]}, tmp_path / "index.html", picture
+    )
+    assert f"Only image by AP: {one}" in Page(tmp_path / "index.html")
+
+
+@pytest.mark.parametrize(
+    ("value", "signed", "plain", "share"),
+    [
+        (None, "–", "–", "–"),
+        (-1.25, "−1.2", "-1.2", "-125.0 %"),
+        (0.04, "0.0", "0.0", "4.0 %"),
+        (3, "+3.0", "3.0", "300.0 %"),
+    ],
+)
+def test_numbers_of_objects(value, signed, plain, share):
+    assert (page._signed_count(value), page._plain_count(value), page._percentage(value)) == (
+        signed,
+        plain,
+        share,
+    )
 
 
 def test_no_pictures_no_section(evaluation, tmp_path):

@@ -15,6 +15,7 @@ from segkit.report.pictures import (
     draw_errors,
     draw_heat_map,
     draw_image,
+    draw_objects,
     draw_overlay,
     draw_residual,
     draw_truth,
@@ -142,6 +143,45 @@ def test_outlines_are_drawn_over_the_image():
     assert np.abs(outlined[184:530:20, 181] - CLASS_COLOURS[0]).max() <= 60
     assert outlined[184:530:20, 178].max() <= 60
     assert np.abs(outlined[184:530:20, 174] - 128).max() <= 25
+
+
+def near(pixel, kind):
+    return np.abs(pixel - ERROR_COLOURS[kind]).max() <= 40
+
+
+def test_objects_are_outlined_as_right_missed_and_false():
+    truth, guess = np.zeros((2, 120, 120), int)
+    truth[10:40, 10:40], guess[10:40, 12:42] = 70_000, 3
+    truth[60:90, 10:40] = 5
+    guess[60:90, 70:100] = 1
+    guess[5:25, 60:80] = 9  # in unlabelled ground
+    classes = (truth > 0).astype(int)
+    classes[:45, 50:] = 255
+    image = np.full((120, 120, 3), 0.5, np.float32)
+    true, found = map(
+        decode, draw_objects(Picture(image, classes, (guess > 0).astype(int), None, (truth, guess)))
+    )
+    assert true.shape == found.shape == (720, 720, 3)
+    assert near(true[150, 61], "right")
+    assert near(found[150, 73], "right")
+    assert near(true[450, 61], "missed")
+    assert near(found[450, 421], "false")
+    assert np.abs(found[90, 420] - 128).max() <= 6
+    inside, ground = true[450, 150], true[650, 650]
+    assert np.abs(inside - (0.75 * ground + 0.25 * np.array(ERROR_COLOURS["missed"]))).max() <= 6
+    assert draw_objects(Picture(image, classes, classes, None)) is None
+
+
+def test_objects_that_touch_have_a_line_between_them():
+    truth = np.ones((60, 60), int)
+    truth[:, 30:] = 2
+    drawn, _ = map(
+        decode, draw_objects(Picture(np.zeros((60, 60, 1), np.float32), truth, truth, None, (truth, truth)))
+    )
+    assert near(drawn[360, 359], "right")
+    assert near(drawn[360, 361], "right")
+    assert drawn[360, 300].max() < 110
+    assert drawn[360, 2].max() < 110  # the border of the image is no outline
 
 
 @pytest.mark.parametrize("side", [300, 1000, 2400])

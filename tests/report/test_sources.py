@@ -124,6 +124,20 @@ def test_data_are_called_by_their_folder(tmp_path):
     assert names == [f"{tmp_path.name}/liver", "kidney"]
 
 
+def test_masks_that_number_objects_give_their_scores_and_pictures(tmp_path):
+    truth = np.kron(np.arange(1, 13).reshape(3, 4), np.pad(np.ones((4, 4), int), 1)).astype(np.uint16)
+    guess = np.where(truth == 3, 0, truth)
+    write_mask(tmp_path / "cells" / "instances" / "a.png", truth)
+    write_mask(tmp_path / "guesses" / "a.tif", guess)
+    result, picture = result_of_folders(tmp_path / "guesses", tmp_path / "cells" / "instances")
+    assert result["objects"]["scores"]["ap_50"]["value"] == pytest.approx(11 / 12)
+    assert result["records"][0]["iou"] == pytest.approx([(432 - 192) / (432 - 192 + 16), 11 / 12])
+    assert result["name"] == f"{tmp_path.name}/cells"
+    shown = picture("predictions", None, None, "a")
+    np.testing.assert_array_equal(shown.objects, (truth, guess))
+    assert shown.truth.max() == 1
+
+
 def test_one_image_is_shown_beside_masks_in_sub_folders(tmp_path):
     write_image(tmp_path / "a.png", np.eye(3, 4))
     for folder in ("masks", "guesses"):
