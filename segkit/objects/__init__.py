@@ -1,5 +1,6 @@
-"""Objects: numbered, measured, in tables and in pictures."""
+"""Objects: told apart, measured, in tables and in pictures."""
 
 from segkit.objects.measure import measure
+from segkit.objects.split import Splitter, split
 
-__all__ = ["measure"]
+__all__ = ["Splitter", "measure", "split"]

@@ -27,11 +27,12 @@ from segkit.features.registry import plain
 from segkit.images import LabelMap
 from segkit.images.write import atomic
 from segkit.segmentation.base import mask_values
+from segkit.segmentation.objects import N_PARTS, ObjectModel
 from segkit.segmentation.summary import TrainingSummary
 from segkit.segmentation.threshold import RENAMED_THRESHOLDS
 
-FORMAT_VERSION = 7
-READABLE = (1, 2, 3, 4, 5, 6, 7)
+FORMAT_VERSION = 8
+READABLE = (1, 2, 3, 4, 5, 6, 7, 8)
 SUFFIX = ".segkit"
 _KEY = "segkit"
 _PARAMETERS = (
@@ -178,6 +179,7 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
     classifier, bank = segmenter.classifier_, segmenter.bank_
     weights = bank.weights_used(classifier.channels_, segmenter.n_image_channels_)
     kernels, arrays = classifier.to_state()
+    objects, of_objects = segmenter.objects_.to_state(bank.channels(segmenter.n_image_channels_))
     header = {
         "bank": bank_to_dict(bank),
         "weights_sha256": digest_arrays(weights) if weights else None,
@@ -189,11 +191,15 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
         "otsu_weight": segmenter.otsu_weight_,
         "least_areas": segmenter.least_areas_.tolist(),
         "kernels": kernels,
+        "objects": objects,
         "parameters": {name: plain(getattr(segmenter, name)) for name in _PARAMETERS},
         "summary": segmenter.summary_.to_dict(),
         "versions": package_versions(),
     }
-    arrays |= {"platt.slope": segmenter.platt_.slope_, "platt.intercept": segmenter.platt_.intercept_}
+    arrays |= of_objects | {
+        "platt.slope": segmenter.platt_.slope_,
+        "platt.intercept": segmenter.platt_.intercept_,
+    }
     if embed_weights or bank.learns_weights:
         arrays |= {f"weights.{name}": array for name, array in weights.items()}
     return header, arrays
@@ -222,7 +228,8 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.bank_ = _restore_bank(segmenter.bank, arrays, path)
     segmenter.normalization_ = header["normalization"]
     segmenter.channels_ = tuple(Channel(name, group) for name, group in header["channels"])
-    kept = _positions(segmenter.channels_, segmenter.bank_.channels(segmenter.n_image_channels_))
+    known = segmenter.bank_.channels(segmenter.n_image_channels_)
+    kept = _positions(segmenter.channels_, known)
     _check_weights(segmenter, kept, header, path)
     segmenter.label_map_ = LabelMap.from_dict(header["label_map"])
     segmenter.classes_ = mask_values(segmenter.label_map_)
@@ -230,6 +237,8 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.platt_ = PlattScaling.from_arrays(arrays["platt.slope"], arrays["platt.intercept"])
     segmenter.threshold_, segmenter.otsu_weight_ = header["threshold"], header["otsu_weight"]
     segmenter.least_areas_ = np.array(header["least_areas"], dtype=np.float64)
+    objects = header["objects"]
+    segmenter.objects_ = None if objects is None else ObjectModel.from_state(objects, arrays, known)
     segmenter.summary_ = TrainingSummary.from_dict(header["summary"])
     segmenter.lambda_, segmenter.held_out_ = segmenter.summary_.penalty, segmenter.summary_.held_out
     if faults := _misfits(segmenter, arrays):
@@ -278,6 +287,8 @@ def _misfits(segmenter: Any, arrays: Arrays) -> list[str]:
     shapes = segmenter.classifier_.state_shapes(n_classes)
     shapes |= {"platt.slope": (n_outputs,), "platt.intercept": (n_outputs,)}
     least, threshold, otsu_weight = segmenter.least_areas_, segmenter.threshold_, segmenter.otsu_weight_
+    if segmenter.objects_ is not None and (rim := segmenter.objects_.rim) is not None:
+        shapes |= {f"rim.{name}": shape for name, shape in rim.state_shapes(N_PARTS).items()}
     fits = {name: arrays[name].shape == shape for name, shape in shapes.items()}
     fits |= {
         "least_areas": least.shape == (n_classes, 2) and bool((least >= 0).all()),
@@ -331,10 +342,22 @@ def _upgrade_6(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
     header["normalization"] = header["parameters"]["normalization"]
 
 
+def _upgrade_7(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
+    """Format 8 added objects."""
+    header["objects"] = None
+
+
 def _is_averaged(bank: dict[str, Any]) -> bool:
     """Tell whether a stored bank, or one of its banks, is averaged over turns."""
     return "orbit" in bank or any(map(_is_averaged, bank.get("banks", ())))
 
 
 # Each takes the header of a file up to that format version one step on.
-_UPGRADES = ((1, _upgrade_1), (3, _upgrade_3), (4, _upgrade_4), (5, _upgrade_5), (6, _upgrade_6))
+_UPGRADES = (
+    (1, _upgrade_1),
+    (3, _upgrade_3),
+    (4, _upgrade_4),
+    (5, _upgrade_5),
+    (6, _upgrade_6),
+    (7, _upgrade_7),
+)

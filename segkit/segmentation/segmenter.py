@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,9 +32,10 @@ from segkit.features import (
     bank_from_dict,
 )
 from segkit.features.normalised import NormalisedBank
-from segkit.images import UNLABELLED
+from segkit.images import UNLABELLED, LabelMap
 from segkit.images.sampling import PixelSample, draw_pixels, pixel_groups
 from segkit.kernels import KernelMixture, LinearGaussianMixture
+from segkit.objects.split import probability_of_inside
 from segkit.segmentation.base import BaseSegmenter, IdArray
 from segkit.segmentation.dense import decision_maps
 from segkit.segmentation.held_out import (
@@ -53,6 +54,7 @@ from segkit.segmentation.model_file import (
     upgrade,
     write_model,
 )
+from segkit.segmentation.objects import Lesson, ObjectModel, check_instances, learn_from_regions
 from segkit.segmentation.regions import least_areas, merge_small_regions
 from segkit.segmentation.summary import HeldOutScores, TrainingSummary
 from segkit.segmentation.threshold import RENAMED_THRESHOLDS, label_pixels
@@ -145,6 +147,8 @@ class Segmenter(BaseSegmenter):
         The fitted selector (a loaded model has none), scales, kernels and SVM.
     platt_ : PlattScaling
         From decisions to probabilities.
+    objects_ : ObjectModel or None
+        How objects that touch are told apart; None in a model of an earlier format.
     best_index_ : int
         Index of ``bank_`` among the given banks; a loaded model has no others, and no index.
     summary_ : TrainingSummary
@@ -240,7 +244,100 @@ class Segmenter(BaseSegmenter):
         iou = self._training_iou(X, training)
         self.least_areas_ = least_areas(ids, self.classes_.size, self.smallest_region)
         seconds["train"] = time.perf_counter() - start
+        start = time.perf_counter()
+        self.objects_: ObjectModel | None = self._learn_objects(images, ids, progress)
+        seconds["objects"] = time.perf_counter() - start
         self.summary_ = self._summarise(images, ids, training.label.size, iou, seconds)
+
+    def fit(
+        self,
+        images: ArrayLike | Sequence[ArrayLike],
+        masks: ArrayLike | Sequence[ArrayLike],
+        *,
+        instances: ArrayLike | Sequence[ArrayLike] | None = None,
+        label_map: LabelMap | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Learn from annotated images.
+
+        Parameters
+        ----------
+        images : sequence of array-like of shape (H, W) or (H, W, C), float in [0, 1]
+            One image or several; sizes may differ, the number of channels may not.
+        masks : sequence of array-like of shape (H, W), int or bool
+            Class of each pixel, or `unlabelled`.
+        instances : sequence of array-like of shape (H, W), int, optional
+            Objects: 0 for the background, every other number one object. `predict_objects` learns from them how
+            to tell objects that touch apart; without them, from the sizes and shapes of the annotated regions.
+        label_map : LabelMap, optional
+            Meaning of the mask values, in place of `unlabelled` and the values that occur.
+        progress : callable, optional
+            ``progress(iterable, description)`` yields the items and shows the progress.
+
+        Returns
+        -------
+        Segmenter
+            Itself.
+
+        Raises
+        ------
+        InputError
+            If images, masks and instances do not fit together, hold NaN, are constant, or have one class only.
+        """
+        self._instances = instances
+        try:
+            return super().fit(images, masks, label_map=label_map, progress=progress)
+        finally:
+            del self._instances
+
+    def predict_objects(
+        self,
+        images: ArrayLike | Sequence[ArrayLike],
+        *,
+        return_masks: bool = False,
+        progress: Progress | None = None,
+    ) -> Any:
+        """Find the objects of images, those that touch told apart: all that is not of the first class.
+
+        Parameters
+        ----------
+        images : array-like of shape (H, W) or (H, W, C), or sequence of them
+            As for `predict`.
+        return_masks : bool, default=False
+            Whether to return the mask and the probabilities of `predict` too.
+        progress : callable, optional
+            As for `predict`.
+
+        Returns
+        -------
+        ndarray of shape (H, W), int32, or list of them
+            0 for the background, objects 1 to n in reading order. With `return_masks`, triples of these, of the mask
+            values and of the probabilities.
+
+        Raises
+        ------
+        ConfigError
+            If the model was trained before objects were known of.
+        """
+        check_is_fitted(self, "classifier_")
+        objects = self.objects_
+        if objects is None:
+            raise ConfigError(
+                "the model is of an earlier format, which knew no objects: train it anew, or split its masks by "
+                "segkit.objects.split"
+            )
+        follow = progress or pass_on
+
+        def find(image: FloatArray) -> Any:
+            decisions = self._scores(image, follow)
+            ids, probabilities = self._labels(decisions), self._probabilities(decisions)
+            inside = None
+            if objects.rim is not None:
+                inside = probability_of_inside(self._decide(image, objects.rim, follow))
+            labels = objects.splitter.split(ids, probability=1 - probabilities[:, :, 0], inside=inside)
+            return (labels, self.classes_[ids], probabilities) if return_masks else labels
+
+        return self._each(images, find)
 
     def decision_function(self, images: ArrayLike | Sequence[ArrayLike]) -> Any:
         """Compute signed distances to the separating plane, in units of the margin.
@@ -291,6 +388,28 @@ class Segmenter(BaseSegmenter):
         """
         check_is_fitted(self, "classifier_")
         write_model(path, *describe(self, embed_weights=embed_weights))
+
+    def _learn_objects(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> ObjectModel:
+        if self._instances is None:
+            return learn_from_regions(ids)
+
+        def read(decisions: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:
+            scores = decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
+            return self._labels(scores), 1 - self._probabilities(scores)[:, :, 0]
+
+        unfitted = self._unfitted_classifier()
+        unfitted.gaussian_channels = self.classifier_.gaussian_channels
+        return Lesson(
+            images,
+            ids,
+            check_instances(self._instances, ids),
+            self._normalised_bank,
+            unfitted,
+            self.lambda_,
+            read,
+            (self.selection_pixels, self.training_pixels),
+            self.random_state,
+        ).learn(progress)
 
     def _check_options(self) -> None:
         if isinstance(self.threshold, str) and self.threshold in RENAMED_THRESHOLDS:
@@ -424,9 +543,12 @@ class Segmenter(BaseSegmenter):
 
     def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:
         """Decisions of an image, (H, W) or (H, W, n_classes)."""
-        with single_threaded_blas():
-            decisions = decision_maps(image, self._normalised_bank, self.classifier_, progress)
+        decisions = self._decide(image, self.classifier_, progress)
         return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
+
+    def _decide(self, image: FloatArray, classifier: PixelClassifier, progress: Progress) -> FloatArray:
+        with single_threaded_blas():
+            return decision_maps(image, self._normalised_bank, classifier, progress)
 
     def _labels(self, decisions: FloatArray) -> NDArray[np.intp]:
         """Class ids of an image's decisions: by the threshold for two classes, else the largest decision."""

@@ -1,0 +1,143 @@
+"""What annotated objects look like: their size, their holes, and the rim between inside and outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+from skimage.measure import label
+
+from segkit.images import UNLABELLED
+from segkit.objects.hills import LabelArray
+from segkit.objects.measure import measure
+from segkit.objects.split import Landscape, Splitter, radius_of
+
+# Classes of the pixels of annotated objects.
+BACKGROUND, INSIDE, RIM = 0, 1, 2
+# Width of the rim in radii, and its least width in pixels.
+RIM_WIDTH, LEAST_RIM = 0.3, 1.01
+# Objects below this fraction of the median area are left out, unless annotated objects are as small.
+SMALL = 0.2
+_PERCENT_SMALL = 5
+# Fraction of annotated objects with holes from which holes are not filled.
+_MANY_HOLES = 0.05
+# Fraction of its convex hull that a single object fills.
+_SOLID = 0.9
+
+
+def splitter_of(instances: Sequence[LabelArray]) -> Splitter:
+    """Give the usual splitter for objects of the annotated size.
+
+    Parameters
+    ----------
+    instances : sequence of ndarray of shape (H, W), int32
+        Annotated objects; at least one.
+
+    Returns
+    -------
+    Splitter
+        Watershed on distance and inside. Objects cut by the border of an image do not count, unless there are no others.
+    """
+    areas = _whole_areas(instances)
+    with_holes = [_has_hole(labels) for labels in instances]
+    return Splitter(
+        landscape="distance+inside",
+        radius=radius_of(areas),
+        least_area=_least_area(areas),
+        fills_holes=bool(np.mean(np.concatenate(with_holes)) < _MANY_HOLES),
+    )
+
+
+def splitter_of_regions(ids: Sequence[NDArray[np.uint8]]) -> tuple[Splitter, bool]:
+    """Give a splitter for objects of the size and shape of annotated regions, where objects are not annotated.
+
+    Parameters
+    ----------
+    ids : sequence of ndarray of shape (H, W), uint8
+        Class ids, 0 for the background.
+
+    Returns
+    -------
+    splitter : Splitter
+        Watershed on the distance, if most regions are solid: they fill nine tenths of their convex hull. Its radius is
+        that of the solid regions. Otherwise each region is one object.
+    is_known : bool
+        Whether any region is whole and annotated all round.
+    """
+    tables = [measure(_regions_of(mask)) for mask in ids]
+    areas, solidity, cut = (
+        np.concatenate([table[name] for table in tables]) for name in ("area", "solidity", "touches_border")
+    )
+    if cut.all():
+        return Splitter(landscape="none"), False
+    areas, is_solid = areas[~cut], solidity[~cut] >= _SOLID
+    most = is_solid.mean() >= 0.5
+    known = areas[is_solid] if most else areas
+    landscape: Landscape = "distance" if most else "none"
+    return Splitter(landscape, radius=radius_of(known), least_area=_least_area(known)), True
+
+
+def rim_ids(instances: LabelArray, ids: NDArray[np.uint8], radius: float) -> NDArray[np.uint8]:
+    """Tell inside, rim and background of annotated objects.
+
+    Parameters
+    ----------
+    instances : ndarray of shape (H, W), int32
+        Annotated objects.
+    ids : ndarray of shape (H, W), uint8
+        Class ids; only the unlabelled pixels are looked at.
+    radius : float
+        Radius of a typical object, in pixels.
+
+    Returns
+    -------
+    ndarray of shape (H, W), uint8
+        0 background, 1 inside, 2 rim: pixels of an object whose distance from another object or from the background is
+        less than 0.3 radii. `segkit.images.UNLABELLED` stays.
+    """
+    inner = np.zeros(instances.shape, dtype=bool)
+    padded = np.pad(instances, 1, mode="edge")
+    for shift in ((0, 1), (2, 1), (1, 0), (1, 2)):
+        rows, cols = (slice(at, at + size) for at, size in zip(shift, instances.shape, strict=True))
+        inner |= padded[rows, cols] != instances
+    edge = inner & (instances > 0)
+    marked = (instances > 0).astype(np.uint8)
+    if edge.any():
+        width = max(LEAST_RIM, RIM_WIDTH * radius)
+        marked[(instances > 0) & (ndimage.distance_transform_edt(~edge) < width)] = RIM
+    marked[ids == UNLABELLED] = UNLABELLED
+    return marked
+
+
+def _whole_areas(instances: Sequence[LabelArray]) -> NDArray[Any]:
+    """Areas of the objects that no border cuts; of all objects, if borders cut every one."""
+    tables = [measure(labels) for labels in instances]
+    areas, cut = (np.concatenate([table[name] for table in tables]) for name in ("area", "touches_border"))
+    return areas if cut.all() else areas[~cut]
+
+
+def _least_area(areas: NDArray[Any]) -> float:
+    """Area in pixels below which a predicted object is left out."""
+    return float(min(SMALL * np.median(areas), np.percentile(areas, _PERCENT_SMALL)))
+
+
+def _has_hole(labels: LabelArray) -> NDArray[np.bool_]:
+    """Tell for each object whether another object or the background lies in a hole of it."""
+    told = []
+    for index, box in enumerate(ndimage.find_objects(labels), start=1):
+        if box is not None:
+            own = labels[box] == index
+            told.append(bool((ndimage.binary_fill_holes(own) != own).any()))
+    return np.array(told, dtype=bool)
+
+
+def _regions_of(ids: NDArray[np.uint8]) -> NDArray[np.integer]:
+    """Label the regions of each class that no unlabelled pixel touches."""
+    labels: NDArray[np.integer] = label(  # type: ignore[no-untyped-call]
+        np.where(ids == UNLABELLED, 0, ids), connectivity=1
+    )
+    beside = ndimage.binary_dilation(ids == UNLABELLED)
+    return np.where(np.isin(labels, labels[beside]), 0, labels)

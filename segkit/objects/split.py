@@ -1,0 +1,239 @@
+"""Objects that touch told apart, by watershed on a landscape that is high inside objects and low between them.
+
+Lengths and depths are measured in radii of a typical object, so that settings carry over from one magnification to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import ndimage
+
+from segkit._common import FloatArray
+from segkit.errors import ConfigError, InputError
+from segkit.objects.hills import Hills, LabelArray, find_hills, give_numbers
+
+Landscape = Literal["none", "distance", "probability", "inside", "distance+inside"]
+LANDSCAPES: tuple[Landscape, ...] = get_args(Landscape)
+# Holes up to this fraction of a typical object are filled.
+LARGEST_HOLE = 0.5
+
+
+@dataclass(frozen=True)
+class Splitter:
+    """How objects that touch are told apart.
+
+    Parameters
+    ----------
+    landscape : {"none", "distance", "probability", "inside", "distance+inside"}
+        Landscape of the watershed: the distance from the edge in radii, the probability of the foreground, the
+        probability of the inside of an object (learnt from annotated objects), or the sum of distance and inside.
+        "none": the regions are the objects.
+    smoothing : float, default=0.2
+        Standard deviation of a Gaussian over the landscape, in radii.
+    depth : float, default=0.15
+        Objects whose landscape rises less than this above the pass to a higher one are joined with it.
+    radius : float, default=10.0
+        Radius of a disc of a typical object's area, in pixels.
+    least_area : float, default=0.0
+        Smaller objects are left out; in pixels.
+    fills_holes : bool, default=True
+        Whether holes of up to half the area of a typical object are filled.
+    """
+
+    landscape: Landscape = "distance"
+    smoothing: float = 0.2
+    depth: float = 0.15
+    radius: float = 10.0
+    least_area: float = 0.0
+    fills_holes: bool = True
+
+    def __post_init__(self) -> None:
+        if self.landscape not in LANDSCAPES:
+            raise ConfigError(f"landscape={self.landscape!r}: choose one of {', '.join(LANDSCAPES)}")
+        for name in ("smoothing", "depth", "radius", "least_area"):
+            if not 0 <= getattr(self, name) < np.inf or (name == "radius" and not self.radius):
+                raise ConfigError(f"{name}={getattr(self, name)!r}: give a number above 0")
+
+    @property
+    def needs_inside(self) -> bool:
+        """Whether it needs the probability of the inside."""
+        return "inside" in self.landscape
+
+    def split(
+        self, mask: ArrayLike, *, probability: ArrayLike | None = None, inside: ArrayLike | None = None
+    ) -> LabelArray:
+        """Tell the objects of a mask apart.
+
+        Parameters
+        ----------
+        mask : array-like of shape (H, W), bool or int
+            Foreground, or class ids with 0 for the background. Objects of different classes are never joined.
+        probability, inside : array-like of shape (H, W), float, optional
+            Probability of the foreground, and of the inside of an object, where the landscape is made of them.
+
+        Returns
+        -------
+        ndarray of shape (H, W), int32
+            0 for the background, objects 1 to n in reading order.
+
+        Raises
+        ------
+        InputError
+            If an array that the landscape needs is missing or of another shape.
+        """
+        [labels] = self.split_at([self.depth], mask, probability=probability, inside=inside)
+        return labels
+
+    def split_at(
+        self,
+        depths: Sequence[float],
+        mask: ArrayLike,
+        *,
+        probability: ArrayLike | None = None,
+        inside: ArrayLike | None = None,
+    ) -> list[LabelArray]:
+        """Do as `split`, at several depths in place of the own one; one watershed serves all."""
+        ids = _checked(mask, probability=probability, inside=inside)
+        landscape = self._learnt_landscape(ids.shape, probability=probability, inside=inside)
+        found = [np.zeros(ids.shape, dtype=np.int32) for _ in depths]
+        for class_id in np.unique(ids[ids > 0]):
+            hills = self._hills(ids == class_id, (ids > 0) & (ids != class_id), landscape)
+            for labels, depth in zip(found, depths, strict=True):
+                own = self._large_enough(hills.merge(depth))
+                np.add(own, labels.max(initial=0), out=labels, where=own > 0)
+        return [give_numbers(labels) for labels in found]
+
+    def _learnt_landscape(self, shape: tuple[int, ...], **learnt: ArrayLike | None) -> FloatArray:
+        """Sum the landscapes that are given, not computed from the mask."""
+        land = np.zeros(shape, dtype=np.float32)
+        for name, values in learnt.items():
+            if name in self.landscape:
+                if values is None:
+                    raise InputError(f"landscape {self.landscape!r} without {name}: give {name}=, (H, W)")
+                land += np.asarray(values, dtype=np.float32)
+        return land
+
+    def _hills(self, mask: NDArray[np.bool_], blocked: NDArray[np.bool_], learnt: FloatArray) -> Hills:
+        """Find the hills over a mask. Its holes are filled first, unless they hold blocked pixels."""
+        if self.fills_holes:
+            mask = fill_holes(mask, LARGEST_HOLE * np.pi * self.radius**2, blocked)
+        land = learnt
+        if "distance" in self.landscape:
+            land = land + (ndimage.distance_transform_edt(mask) / self.radius).astype(np.float32)
+        if self.landscape != "none" and self.smoothing:
+            land = ndimage.gaussian_filter(land, self.smoothing * self.radius)
+        return find_hills(land, mask)
+
+    def _large_enough(self, labels: LabelArray) -> LabelArray:
+        """Leave out objects below the least area."""
+        small = np.bincount(labels.ravel(), minlength=1) < self.least_area
+        small[0] = False
+        return np.where(small[labels], 0, labels) if small.any() else labels
+
+    def describe(self) -> str:
+        """Say in one sentence how objects are told apart."""
+        size = f"typical radius {self.radius:.3g} pixels"
+        if self.landscape == "none":
+            return f"each connected region is one object ({size})"
+        names = {
+            "distance": "distance from the edge",
+            "inside": "learnt inside of objects",
+            "probability": "probability",
+        }
+        told = " and ".join(names[name] for name in self.landscape.split("+"))
+        return f"watershed on {told}, smoothed by {self.smoothing:g} radii, at least {self.depth:g} deep ({size})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the settings as values that JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """Restore what `to_dict` gave."""
+        return cls(**stored)
+
+
+def split(
+    mask: ArrayLike,
+    splitter: Splitter | None = None,
+    *,
+    probability: ArrayLike | None = None,
+    inside: ArrayLike | None = None,
+) -> LabelArray:
+    """Tell objects that touch apart.
+
+    Parameters
+    ----------
+    mask : array-like of shape (H, W), bool or int
+        Foreground, or class ids with 0 for the background.
+    splitter : Splitter, optional
+        Settings. Without them: watershed on the distance from the edge, for objects as large as the median region.
+    probability, inside : array-like of shape (H, W), float, optional
+        Further landscapes, if the splitter uses them.
+
+    Returns
+    -------
+    ndarray of shape (H, W), int32
+        0 for the background, objects 1 to n in reading order.
+
+    Raises
+    ------
+    InputError
+        If arrays are not (H, W) or shapes differ.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows, cols = np.indices((20, 34))
+    >>> mask = (np.hypot(rows - 10, cols - 10) < 8) | (np.hypot(rows - 10, cols - 23) < 8)
+    >>> int(split(mask).max())
+    2
+    """
+    if splitter is None:
+        ids = _checked(mask)
+        areas = np.bincount(find_hills(np.zeros(ids.shape), ids > 0).merge(0).ravel())[1:]
+        splitter = replace(Splitter(), radius=radius_of(areas) if areas.size else 1.0)
+    return splitter.split(mask, probability=probability, inside=inside)
+
+
+def radius_of(areas: ArrayLike) -> float:
+    """Radius of a disc of the median area, in pixels."""
+    return float(np.sqrt(np.median(np.asarray(areas)) / np.pi))
+
+
+def fill_holes(mask: NDArray[np.bool_], largest: float, blocked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Fill holes up to an area in pixels; a hole does not reach the border, and holds no blocked pixel."""
+    holes = ndimage.label(np.pad(~mask, 1, constant_values=True))[0]
+    areas = np.bincount(holes.ravel())
+    filled = areas <= largest
+    # 0 is the mask itself, and the ground around everything holds the corner
+    filled[[0, holes[0, 0]]] = False
+    holes = holes[1:-1, 1:-1]
+    filled[np.unique(holes[blocked])] = False
+    return np.asarray(mask | filled[holes])
+
+
+def _checked(mask: ArrayLike, **others: ArrayLike | None) -> NDArray[Any]:
+    """Check that a mask is (H, W) of class ids, and that other arrays fit."""
+    ids = np.asarray(mask)
+    if ids.ndim != 2 or not (ids.dtype == bool or np.issubdtype(ids.dtype, np.integer)):
+        raise InputError(f"mask of shape {ids.shape} and dtype {ids.dtype}: give (H, W) of bool or int")
+    for name, values in others.items():
+        if values is not None and np.shape(values) != ids.shape:
+            raise InputError(
+                f"{name} of shape {np.shape(values)} for a mask of {ids.shape}: give the same size"
+            )
+    if ids.size and ids.min() < 0:
+        raise InputError(f"mask with negative values, down to {ids.min()}: give class ids from 0")
+    return ids.astype(np.intp)
+
+
+def probability_of_inside(decisions: FloatArray) -> FloatArray:
+    """Squash decisions for background, inside and rim, (H, W, 3), to how far the inside leads; (H, W) in [0, 1]."""
+    lead = decisions[:, :, 1] - np.maximum(decisions[:, :, 0], decisions[:, :, 2])
+    return np.asarray(0.5 * (1 + np.tanh(lead)), dtype=np.float32)

@@ -1,0 +1,250 @@
+"""Objects learnt by a segmenter: how those that touch are told apart, and the classifier of their inside and rim.
+
+The rim is learnt like the classes, by a `PixelClassifier` on the same bank. The splitting is chosen on training images whose
+classes and rim come from classifiers that did not see them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit._common import FloatArray, Progress, count
+from segkit._threads import single_threaded_blas
+from segkit.classifier.pixel_classifier import PixelClassifier
+from segkit.errors import InputError
+from segkit.features.normalised import NormalisedBank
+from segkit.images import UNLABELLED
+from segkit.images.sampling import PixelSample, assign_folds, block_folds, draw_pixels, pixel_groups
+from segkit.objects.annotated import rim_ids, splitter_of, splitter_of_regions
+from segkit.objects.choose import Example, SplitScores, choose
+from segkit.objects.hills import LabelArray
+from segkit.objects.split import Splitter, probability_of_inside
+from segkit.segmentation.dense import decision_maps
+from segkit.segmentation.held_out import N_FOLDS, PENALTY_OF_ONE_IMAGE
+
+# Background, inside and rim.
+N_PARTS = 3
+IntArray = NDArray[np.intp]
+# Decisions on classes and on parts of objects, (H, W, n_outputs) each.
+_Maps = list[FloatArray]
+
+
+@dataclass(frozen=True, eq=False)
+class ObjectModel:
+    """How a segmenter tells objects apart.
+
+    Parameters
+    ----------
+    splitter : Splitter
+        The settings.
+    source : {"instances", "regions", "nothing"}
+        What they were learnt from: annotated objects, the sizes and shapes of annotated regions, or neither.
+    rim : PixelClassifier or None
+        Classifier of background, inside and rim, if objects were annotated.
+    scores : SplitScores or None
+        Scores on held-out images, if objects were annotated.
+    """
+
+    splitter: Splitter
+    source: str
+    rim: PixelClassifier | None = None
+    scores: SplitScores | None = None
+
+    def describe(self) -> str:
+        """Say in one sentence how objects are told apart, and from what that was learnt."""
+        told = self.splitter.describe()
+        if self.scores is None:
+            learnt = {
+                "instances": "of the annotated size; no image could be held out to choose better settings",
+                "regions": "from the sizes and shapes of the annotated regions, for no objects are annotated",
+                "nothing": "no region is annotated as a whole, so that nothing is known of objects",
+            }
+            return f"Objects: {told}; {learnt[self.source]}."
+        scores = self.scores
+        where = "held-out images" if scores.regions == "images" else "held-out blocks of the image"
+        return (
+            f"Objects: {count(scores.n_objects, 'annotated object')}; {told}. On {where}: "
+            f"AP at IoU 0.5 {scores.ap_50:.2f}, mean AP {scores.mean_ap:.2f}."
+        )
+
+    def to_state(self, channels: Sequence[Any]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Describe for a model file; `channels` are those of the bank."""
+        header: dict[str, Any] = {
+            "splitter": self.splitter.to_dict(),
+            "source": self.source,
+            "scores": None if self.scores is None else self.scores.to_dict(),
+            "rim": None,
+        }
+        if self.rim is None:
+            return header, {}
+        kernels, arrays = self.rim.to_state()
+        header["rim"] = {
+            "kernels": kernels,
+            "channels": [channels[index].name for index in self.rim.channels_],
+        }
+        return header, {f"rim.{name}": array for name, array in arrays.items()}
+
+    @classmethod
+    def from_state(
+        cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]], channels: Sequence[Any]
+    ) -> ObjectModel:
+        """Restore what `to_state` described."""
+        rim = None
+        if header["rim"] is not None:
+            position = {channel.name: index for index, channel in enumerate(channels)}
+            kept = np.array([position[name] for name in header["rim"]["channels"]], dtype=np.intp)
+            own = {
+                name.removeprefix("rim."): array for name, array in arrays.items() if name.startswith("rim.")
+            }
+            rim = PixelClassifier.from_state(kept, header["rim"]["kernels"], own)
+        scores = None if header["scores"] is None else SplitScores(**header["scores"])
+        return cls(Splitter.from_dict(header["splitter"]), header["source"], rim, scores)
+
+
+def learn_from_regions(ids: Sequence[NDArray[np.uint8]]) -> ObjectModel:
+    """Learn how to tell objects apart from the sizes and shapes of annotated regions; class ids (H, W), uint8."""
+    splitter, is_known = splitter_of_regions(ids)
+    return ObjectModel(splitter, "regions" if is_known else "nothing")
+
+
+def check_instances(instances: Any, ids: Sequence[NDArray[np.uint8]]) -> list[LabelArray]:
+    """Check that there is a label image (H, W) for each mask, and an object in one of them."""
+    single = isinstance(instances, np.ndarray) and instances.ndim == 2
+    arrays = [np.asarray(one) for one in (instances[np.newaxis] if single else instances)]
+    if len(arrays) != len(ids):
+        raise InputError(
+            f"{count(len(arrays), 'label image')} of objects for {count(len(ids), 'mask')}: give one for each"
+        )
+    for index, (array, mask) in enumerate(zip(arrays, ids, strict=True)):
+        if array.shape != mask.shape or not np.issubdtype(array.dtype, np.integer) or array.min() < 0:
+            raise InputError(
+                f"label image {index} of shape {array.shape} and dtype {array.dtype} for a mask of {mask.shape}: give "
+                f"integers of the same size, 0 for the background"
+            )
+    if not any(array.any() for array in arrays):
+        raise InputError("no label image holds an object: number some, or leave instances out")
+    return [array.astype(np.int32) for array in arrays]
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """Annotated objects, and how the segmenter that they belong to sees and classifies pixels.
+
+    Parameters
+    ----------
+    images : sequence of ndarray of shape (H, W, C), float32
+        Training images.
+    ids : sequence of ndarray of shape (H, W), uint8
+        Class ids.
+    instances : sequence of ndarray of shape (H, W), int32
+        Annotated objects.
+    bank : NormalisedBank
+        Fitted.
+    classifier : PixelClassifier
+        Not fitted.
+    penalty : float or None
+        Lambda of the segmenter's classifier (eq. 7.17); None takes the usual one.
+    read : callable
+        Turns decisions (H, W, n_outputs) into class ids (H, W) and the probability of the foreground (H, W).
+    n_pixels : tuple of int
+        Numbers of pixels for selection and for training.
+    random_state : int
+        Seed of the draws.
+    """
+
+    images: Sequence[FloatArray]
+    ids: Sequence[NDArray[np.uint8]]
+    instances: Sequence[LabelArray]
+    bank: NormalisedBank
+    classifier: PixelClassifier
+    penalty: float | None
+    read: Callable[[FloatArray], tuple[NDArray[np.intp], FloatArray]]
+    n_pixels: tuple[int, int]
+    random_state: int
+
+    def learn(self, progress: Progress) -> ObjectModel:
+        """Choose the splitting on held-out images, and train the classifier of the rim on all."""
+        usual = splitter_of(self.instances)
+        pairs = zip(self.instances, self.ids, strict=True)
+        marked = [rim_ids(labels, mask, usual.radius) for labels, mask in pairs]
+        rng = np.random.default_rng(self.random_state)
+        drawn, training = (draw_pixels(marked, N_PARTS, n_pixels, rng) for n_pixels in self.n_pixels)
+        [X] = self.bank.sample_draws(self.images, [drawn], None, progress, "Objects")
+        groups = pixel_groups(drawn, self._shapes)
+        splitter, scores = usual, None
+        if examples := list(self._examples(X, drawn, groups, progress)):
+            regions = "images" if len(self.images) > 1 else "blocks"
+            splitter, scores = choose(examples, usual, regions=regions)
+        if not splitter.needs_inside:
+            return ObjectModel(splitter, "instances", None, scores)
+        rim = copy(self.classifier).select(X, drawn.label, groups)
+        [X] = self.bank.sample_draws(self.images, [training], rim.channels_, progress, "Rim of objects")
+        groups = pixel_groups(training, self._shapes)
+        rim.fit(X, training.label, training.weight, groups, penalty=self._usual_penalty)
+        return ObjectModel(splitter, "instances", rim, scores)
+
+    def _examples(
+        self, X: FloatArray, drawn: PixelSample, groups: IntArray, progress: Progress
+    ) -> Iterator[Example]:
+        """Segment each image, or each block of a single one, by classifiers that did not see it."""
+        fold = assign_folds(drawn, self._shapes, N_FOLDS)
+        found: dict[int, _Maps] = {}
+        for index in progress(np.unique(fold), "Held-out objects"):
+            judges = self._judges(X, drawn, groups, fold != index)
+            for image in np.unique(drawn.image[fold == index]) if judges else ():
+                maps = [self._decide(image, judge) for judge in judges]
+                found[image] = self._join(found.get(image), maps, index)
+        for image, (decisions, parts) in sorted(found.items()):
+            ids, probability = self.read(decisions)
+            labelled = self.ids[image] != UNLABELLED
+            yield Example(self.instances[image], ids, probability, probability_of_inside(parts), labelled)
+
+    def _judges(
+        self, X: FloatArray, drawn: PixelSample, groups: IntArray, others: NDArray[np.bool_]
+    ) -> list[PixelClassifier]:
+        """Train the classifiers of classes and of the parts of objects; none, if a class or part is missing."""
+        classes = self._classes_of(drawn)
+        lessons = [(classes, self.penalty or self._usual_penalty), (drawn.label, self._usual_penalty)]
+        if any(np.unique(labels[others]).size < np.unique(labels).size for labels, _ in lessons):
+            return []
+        judges = []
+        for labels, penalty in lessons:
+            own = X[others], labels[others], groups[others]
+            judge = copy(self.classifier).select(*own)
+            kept = own[0].take(judge.channels_, axis=1)
+            judges.append(judge.fit(kept, own[1], drawn.weight[others], own[2], penalty=penalty))
+        return judges
+
+    def _classes_of(self, drawn: PixelSample) -> IntArray:
+        """Class ids of the pixels of a sample."""
+        parts = [(mask, drawn.of_image(index)) for index, mask in enumerate(self.ids)]
+        return np.concatenate([mask[drawn.row[part], drawn.col[part]] for mask, part in parts]).astype(
+            np.intp
+        )
+
+    def _join(self, before: _Maps | None, maps: _Maps, index: int) -> _Maps:
+        """Take the maps of a held-out image, or those of a held-out block of a single image."""
+        if len(self.images) > 1 or before is None:
+            return maps
+        rows, cols = np.indices(self._shapes[0])
+        own = block_folds(rows, cols, self._shapes[0])[:, :, None] == index
+        return [np.where(own, new, old) for new, old in zip(maps, before, strict=True)]
+
+    def _decide(self, image: int, judge: PixelClassifier) -> FloatArray:
+        with single_threaded_blas():
+            return decision_maps(self.images[image], self.bank, judge)
+
+    @property
+    def _shapes(self) -> list[tuple[int, int]]:
+        return [image.shape[:2] for image in self.images]
+
+    @property
+    def _usual_penalty(self) -> float:
+        return PENALTY_OF_ONE_IMAGE / sqrt(len(self.images))
