@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -28,6 +28,9 @@ from segkit.cli.terminal import (
     teller,
 )
 from segkit.errors import ConfigError, InputError, ModelFileError, SegkitError
+
+if TYPE_CHECKING:
+    from segkit.config.schema import DataConfig
 
 Item = TypeVar("Item")
 
@@ -55,7 +58,9 @@ TitleOption = Annotated[
 UnlabelledOption = Annotated[int | None, typer.Option(help="Mask value of pixels nobody annotated.")]
 LabelsOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="data.labels or data.unlabelled, as for training."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="An option of data, such as data.labels, as for training."
+    ),
 ]
 
 # Exit status after Ctrl-C.
@@ -140,9 +145,17 @@ def train(
     settings = Config.load(config, overrides)
     refuse_existing([output], overwrite=overwrite)
     refuse_unwritable(output)
-    dataset = load_pairs(images, masks, labels=settings.data.labels, unlabelled=settings.data.unlabelled)
+    data = settings.data
+    dataset = load_pairs(
+        images,
+        masks,
+        labels=data.labels,
+        unlabelled=data.unlabelled,
+        masks_are=data.masks,
+        instances=data.instances,
+    )
     tell = teller(quiet=quiet)
-    for message in [dataset.label_map.describe(), *dataset.messages]:
+    for message in dataset.describe():
         tell(message)
     segmenter = settings.build()
     with progress_bars(quiet=quiet) as follow:
@@ -350,8 +363,19 @@ def inspect(
     if not path.exists():
         raise InputError(f"{path}: no such file or folder: give a model file, or a folder of images")
     if masks is not None or path.is_dir() or path.suffix.lower() in IMAGE_EXTENSIONS:
-        meanings = _meanings(set_, unlabelled)
-        report = inspect_images(path) if masks is None else inspect_pairs(path, masks, **meanings)
+        data = _read_data(set_, unlabelled)
+        report = (
+            inspect_images(path)
+            if masks is None
+            else inspect_pairs(
+                path,
+                masks,
+                labels=data.labels,
+                unlabelled=data.unlabelled,
+                masks_are=data.masks,
+                instances=data.instances,
+            )
+        )
         typer.echo(report.describe())
         if report.faults:
             raise InputError(f"{count(len(report.faults), 'fault')} above: to be mended before training")
@@ -393,16 +417,26 @@ def demo(
 
 
 def _meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, Any]:
-    """Names of mask values, and the value of unlabelled pixels, which has an option of its own too."""
+    """Names of mask values, and the value of unlabelled pixels, where masks hold classes."""
+    data = _read_data(overrides, unlabelled)
+    if data.masks == "instances" or data.instances is not None:
+        raise ConfigError(
+            "data.masks and data.instances tell objects apart, and masks of classes are scored: leave it out"
+        )
+    return {"labels": data.labels, "unlabelled": data.unlabelled}
+
+
+def _read_data(overrides: list[str] | None, unlabelled: int | None) -> DataConfig:
+    """Read the section data; the value of unlabelled pixels has an option of its own too."""
     from segkit.config.schema import Config
 
     for override in overrides or []:
         if not override.strip().startswith("data."):
             raise ConfigError(
-                f"--set {override}: only data.labels and data.unlabelled are known here: leave it out"
+                f"--set {override}: only data.labels, data.unlabelled, data.masks and data.instances are known here: leave it out"
             )
     data = Config.load(None, overrides or []).data
-    return {"labels": data.labels, "unlabelled": data.unlabelled if unlabelled is None else unlabelled}
+    return data if unlabelled is None else data.model_copy(update={"unlabelled": unlabelled})
 
 
 def _join_sizes(arguments: list[str]) -> list[str]:

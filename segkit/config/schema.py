@@ -130,10 +130,12 @@ class TrainingConfig(Section):
 
 
 class DataConfig(Section):
-    """Meaning of mask values: names of the classes, and the value of unlabelled pixels."""
+    """Meaning of masks: names of the classes, the value of unlabelled pixels, and objects."""
 
     labels: dict[NonNegativeInt, str] | None = None
     unlabelled: NonNegativeInt | None = None
+    masks: Literal["instances", "classes"] | None = None
+    instances: Path | None = None
 
 
 class Config(Section):
