@@ -419,10 +419,7 @@ def demo(
 def _meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, Any]:
     """Names of mask values, and the value of unlabelled pixels, where masks hold classes."""
     data = _read_data(overrides, unlabelled)
-    if data.masks == "instances" or data.instances is not None:
-        raise ConfigError(
-            "data.masks and data.instances tell objects apart, and masks of classes are scored: leave it out"
-        )
+    data.refuse_objects()
     return {"labels": data.labels, "unlabelled": data.unlabelled}
 
 
@@ -433,7 +430,7 @@ def _read_data(overrides: list[str] | None, unlabelled: int | None) -> DataConfi
     for override in overrides or []:
         if not override.strip().startswith("data."):
             raise ConfigError(
-                f"--set {override}: only data.labels, data.unlabelled, data.masks and data.instances are known here: leave it out"
+                f"--set {override}: only options of data (labels, unlabelled, masks, instances) are known here: leave it out"
             )
     data = Config.load(None, overrides or []).data
     return data if unlabelled is None else data.model_copy(update={"unlabelled": unlabelled})

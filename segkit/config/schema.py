@@ -137,6 +137,20 @@ class DataConfig(Section):
     masks: Literal["instances", "classes"] | None = None
     instances: Path | None = None
 
+    def refuse_objects(self) -> None:
+        """Refuse objects where classes are compared.
+
+        Raises
+        ------
+        ConfigError
+            If masks number objects, or objects are given.
+        """
+        key = "data.masks=instances" if self.masks == "instances" else "data.instances"
+        if self.masks == "instances" or self.instances is not None:
+            raise ConfigError(
+                f"{key} tells objects apart, and classes are compared here: give masks of classes, and leave it out"
+            )
+
 
 class Config(Section):
     """All options of a run. Among several banks in a list, held-out images choose."""

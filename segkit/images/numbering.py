@@ -107,10 +107,10 @@ def find_instances(
         Label image of each image; None if masks hold classes, or there is a fault.
     """
     if outlined and (labels is not None or masks_are == "classes"):
-        wrong = "data.labels names" if labels is not None else "data.masks=classes asks for"
+        cure = "leave data.labels out" if masks_are is None else "save each class as a value of an image"
         faults.append(
-            f"{count(len(outlined), 'mask')} of outlines ({first_few(sorted(outlined))}), which number objects, but {wrong} "
-            f"classes: leave that out, or give masks of classes"
+            f"{count(len(outlined), 'mask')} of outlines ({first_few(sorted(outlined))}), which number objects, "
+            f"expected masks of classes: {cure}"
         )
         return None
     if masks_are == "classes" or not masks:

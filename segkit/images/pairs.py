@@ -263,8 +263,12 @@ def interpret(
         Kind of each image, by name.
     faults, messages : list of str
         Faults and notes are added to them.
-    labels, unlabelled, masks_are
-        As for `load_pairs`.
+    labels : mapping of int to str or None
+        The class name of each mask value.
+    unlabelled : int or None
+        The mask value of pixels nobody annotated.
+    masks_are : {"instances", "classes"} or None
+        Whether masks number objects or hold classes.
 
     Returns
     -------

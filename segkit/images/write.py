@@ -51,6 +51,8 @@ def write_mask(path: str | Path, mask: ArrayLike, *, pixel_size: PixelSize | Non
 
     Raises
     ------
+    InputError
+        If a pixel size is not above 0.
     OutputError
         If the format cannot hold the mask, or the file cannot be written.
     """
@@ -62,9 +64,11 @@ def write_mask(path: str | Path, mask: ArrayLike, *, pixel_size: PixelSize | Non
         )
     suffix = path.suffix.lower()
     if suffix in TIFF_EXTENSIONS:
-        _write(path, lambda temporary: _save_tiff(temporary, mask, pixel_size))
+        options = tiff_options(pixel_size, mask)
+        _write(path, lambda temporary: _save_tiff(temporary, mask, options))
     elif suffix == ".png" and mask.ndim == 2 and mask.dtype in (np.uint8, np.uint16):
-        _write(path, lambda temporary: Image.fromarray(mask).save(temporary, **png_options(pixel_size)))
+        options = png_options(pixel_size)
+        _write(path, lambda temporary: Image.fromarray(mask).save(temporary, **options))
     else:
         raise OutputError(
             f"{path}: {suffix or 'no extension'} cannot hold {mask.dtype} pixels of shape {mask.shape} "
@@ -136,6 +140,8 @@ def write_probability(
 
     Raises
     ------
+    InputError
+        If a pixel size is not above 0.
     OutputError
         If the extension is not that of TIFF, or the file cannot be written.
     """
@@ -143,7 +149,8 @@ def write_probability(
     if path.suffix.lower() not in TIFF_EXTENSIONS:
         raise OutputError(f"{path}: only TIFF holds float32 probabilities: name it {path.stem}.tif")
     pages = np.asarray(probability, dtype=np.float32)
-    _write(path, lambda temporary: _save_tiff(temporary, pages, pixel_size))
+    options = tiff_options(pixel_size, pages)
+    _write(path, lambda temporary: _save_tiff(temporary, pages, options))
 
 
 def write_overlay(path: str | Path, image: ArrayLike, ids: ArrayLike) -> None:
@@ -225,8 +232,7 @@ def _to_rgb(image: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.repeat(stretched.clip(0, 1)[:, :, None], 3, axis=2)
 
 
-def _save_tiff(path: Path, pages: NDArray[Any], pixel_size: PixelSize | None) -> None:
-    options = tiff_options(pixel_size, pages)
+def _save_tiff(path: Path, pages: NDArray[Any], options: dict[str, Any]) -> None:
     tifffile.imwrite(path, pages, photometric="minisblack", compression="zlib", **options)
 
 
