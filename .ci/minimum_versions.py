@@ -8,7 +8,8 @@ import tomllib
 from pathlib import Path
 
 project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-for requirement in project["dependencies"] + project["optional-dependencies"]["baselines"]:
+extras = project["optional-dependencies"]
+for requirement in project["dependencies"] + extras["baselines"] + extras["objects"]:
     found = re.match(r"([\w.-]+)>=([\w.]+)", requirement)
     if found is None:
         raise SystemExit(f"{requirement}: name>=version needed, so that the oldest version is known")

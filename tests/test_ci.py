@@ -45,7 +45,8 @@ def test_the_oldest_versions_are_those_of_the_metadata():
     script = ROOT / ".ci" / "minimum_versions.py"
     found = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
     pins = dict(line.split("==") for line in found.splitlines())
-    declared = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["baselines"]
+    extras = PROJECT["optional-dependencies"]
+    declared = PROJECT["dependencies"] + extras["baselines"] + extras["objects"]
     assert len(pins) == len(declared)
     for requirement in declared:
         name, _, rest = requirement.partition(">=")

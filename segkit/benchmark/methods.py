@@ -248,9 +248,11 @@ def load_data(path: Path | None = None, overrides: Iterable[str] = ()) -> DataCo
     Raises
     ------
     ConfigError
-        If a key does not exist, or a value does not fit.
+        If a key does not exist, or a value does not fit, or objects are asked for.
     """
-    return Config.from_options({"data": read_options(path, overrides).get("data", {})}).data
+    data = Config.from_options({"data": read_options(path, overrides).get("data", {})}).data
+    data.refuse_objects()
+    return data
 
 
 def _refuse_unused(overrides: Sequence[str], names: Sequence[str], described: Mapping[str, Any]) -> None:

@@ -90,7 +90,9 @@ class Benchmark:
     messages: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        dataset = load_pairs(self.images, self.masks, labels=self.labels, unlabelled=self.unlabelled)
+        dataset = load_pairs(
+            self.images, self.masks, labels=self.labels, unlabelled=self.unlabelled, masks_are="classes"
+        )
         self.stems, self.label_map, self.messages = dataset.stems, dataset.label_map, dataset.messages
         self._n_channels = dataset.images[0].shape[2]
         self._group_of = self._group(dataset.files)

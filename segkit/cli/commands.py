@@ -60,7 +60,7 @@ UnlabelledOption = Annotated[int | None, typer.Option(help="Mask value of pixels
 LabelsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="data.labels or data.unlabelled, as for training; data.masks."
+        "--set", metavar="KEY=VALUE", help="An option of data, such as data.labels, as for training."
     ),
 ]
 
@@ -146,9 +146,17 @@ def train(
     settings = Config.load(config, overrides)
     refuse_existing([output], overwrite=overwrite)
     refuse_unwritable(output)
-    dataset = load_pairs(images, masks, labels=settings.data.labels, unlabelled=settings.data.unlabelled)
+    data = settings.data
+    dataset = load_pairs(
+        images,
+        masks,
+        labels=data.labels,
+        unlabelled=data.unlabelled,
+        masks_are=data.masks,
+        instances=data.instances,
+    )
     tell = teller(quiet=quiet)
-    for message in [dataset.label_map.describe(), *dataset.messages]:
+    for message in dataset.describe():
         tell(message)
     segmenter = settings.build()
     with progress_bars(quiet=quiet) as follow:
@@ -228,14 +236,12 @@ def measure(
     from segkit.objects.folders import measure_folder
     from segkit.segmentation.folders import EXTRAS
 
-    masks_are, others = _take_masks_are(set_ or [])
     with progress_bars(quiet=quiet) as follow:
         result = measure_folder(
             masks,
             output,
             images=images,
-            masks_are=masks_are,
-            **_meanings(others, None),
+            **_meanings(set_, None),
             pixel_size=pixel_size,
             overlay=overlay,
             overwrite=overwrite,
@@ -286,8 +292,7 @@ def evaluate(
             refuse_existing([path], overwrite=overwrite)
             refuse_unwritable(path)
     meanings = _meanings(set_, unlabelled)
-    masks_are = _read_data(set_, unlabelled).masks
-    result = compare_folders(predictions, masks, **meanings, masks_are=masks_are, skip=EXTRAS)
+    result = compare_folders(predictions, masks, **meanings, skip=EXTRAS)
     tell = teller(quiet=quiet)
     if page is not None and table is not None:
         from segkit.benchmark.results import write_scores
@@ -295,9 +300,7 @@ def evaluate(
         from segkit.report import write_report
         from segkit.report.sources import result_of_folders
 
-        scored, pictures = result_of_folders(
-            predictions, masks, images, **meanings, masks_are=masks_are, skip=EXTRAS
-        )
+        scored, pictures = result_of_folders(predictions, masks, images, **meanings, skip=EXTRAS)
         write_report(scored, page, pictures, title=title, scores_file=table.name)
         objects = scored.get("objects", {}).get("images")
         write_scores(table, scored["records"], LabelMap.from_dict(scored["label_map"]), objects)
@@ -413,8 +416,19 @@ def inspect(
     if not path.exists():
         raise InputError(f"{path}: no such file or folder: give a model file, or a folder of images")
     if masks is not None or path.is_dir() or path.suffix.lower() in IMAGE_EXTENSIONS:
-        meanings = _meanings(set_, unlabelled)
-        report = inspect_images(path) if masks is None else inspect_pairs(path, masks, **meanings)
+        data = _read_data(set_, unlabelled)
+        report = (
+            inspect_images(path)
+            if masks is None
+            else inspect_pairs(
+                path,
+                masks,
+                labels=data.labels,
+                unlabelled=data.unlabelled,
+                masks_are=data.masks,
+                instances=data.instances,
+            )
+        )
         typer.echo(report.describe())
         if report.faults:
             raise InputError(f"{count(len(report.faults), 'fault')} above: to be mended before training")
@@ -456,9 +470,13 @@ def demo(
 
 
 def _meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, Any]:
-    """Names of mask values, and the value of unlabelled pixels, which has an option of its own too."""
+    """Meaning of masks that are measured or scored: names of values, unlabelled pixels, classes or objects."""
     data = _read_data(overrides, unlabelled)
-    return {"labels": data.labels, "unlabelled": data.unlabelled}
+    if data.instances is not None:
+        raise ConfigError(
+            "data.instances gives objects beside masks of classes, for training: give the objects as masks, and leave it out"
+        )
+    return {"labels": data.labels, "unlabelled": data.unlabelled, "masks_are": data.masks}
 
 
 def _read_data(overrides: list[str] | None, unlabelled: int | None) -> DataConfig:
@@ -468,20 +486,10 @@ def _read_data(overrides: list[str] | None, unlabelled: int | None) -> DataConfi
     for override in overrides or []:
         if not override.strip().startswith("data."):
             raise ConfigError(
-                f"--set {override}: only data.labels and data.unlabelled are known here: leave it out"
+                f"--set {override}: only options of data (labels, unlabelled, masks, instances) are known here: leave it out"
             )
     data = Config.load(None, overrides or []).data
     return data if unlabelled is None else data.model_copy(update={"unlabelled": unlabelled})
-
-
-def _take_masks_are(overrides: list[str]) -> tuple[Any, list[str]]:
-    """Take data.masks out of the options: its value, None if absent, and the other options."""
-    values = [override.partition("=")[2].strip() for override in overrides if _is_of_masks(override)]
-    return (values[-1] if values else None), [text for text in overrides if not _is_of_masks(text)]
-
-
-def _is_of_masks(override: str) -> bool:
-    return override.partition("=")[0].strip() == "data.masks"
 
 
 def _join_sizes(arguments: list[str]) -> list[str]:

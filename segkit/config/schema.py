@@ -130,11 +130,26 @@ class TrainingConfig(Section):
 
 
 class DataConfig(Section):
-    """Meaning of mask values: classes or objects, names of the classes, and the value of unlabelled pixels."""
+    """Meaning of masks: names of the classes, the value of unlabelled pixels, and objects."""
 
     labels: dict[NonNegativeInt, str] | None = None
     unlabelled: NonNegativeInt | None = None
     masks: Literal["instances", "classes"] | None = None
+    instances: Path | None = None
+
+    def refuse_objects(self) -> None:
+        """Refuse objects where classes are compared.
+
+        Raises
+        ------
+        ConfigError
+            If masks number objects, or objects are given.
+        """
+        key = "data.masks=instances" if self.masks == "instances" else "data.instances"
+        if self.masks == "instances" or self.instances is not None:
+            raise ConfigError(
+                f"{key} tells objects apart, and classes are compared here: give masks of classes, and leave it out"
+            )
 
 
 class Config(Section):

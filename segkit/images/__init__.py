@@ -1,11 +1,22 @@
 """Image and mask files: read, pair, name the classes, write."""
 
+from segkit.images.geojson import write_geojson
 from segkit.images.inspect import ImageInspection, Inspection, inspect_images, inspect_pairs
+from segkit.images.instances import read_instances
 from segkit.images.labels import UNLABELLED, LabelMap
 from segkit.images.pairs import Dataset, Pair, load_pairs, pair
+from segkit.images.pixel_size import PixelSize, read_pixel_size
 from segkit.images.read import IMAGE_EXTENSIONS, check_image, read_image, read_mask, read_pages, to_float
+from segkit.images.rois import write_rois
 from segkit.images.stems import list_images
-from segkit.images.write import overlay, write_image, write_mask, write_overlay, write_probability
+from segkit.images.write import (
+    overlay,
+    write_image,
+    write_labels,
+    write_mask,
+    write_overlay,
+    write_probability,
+)
 
 __all__ = [
     "IMAGE_EXTENSIONS",
@@ -15,6 +26,7 @@ __all__ = [
     "Inspection",
     "LabelMap",
     "Pair",
+    "PixelSize",
     "check_image",
     "inspect_images",
     "inspect_pairs",
@@ -23,11 +35,16 @@ __all__ = [
     "overlay",
     "pair",
     "read_image",
+    "read_instances",
     "read_mask",
     "read_pages",
+    "read_pixel_size",
     "to_float",
+    "write_geojson",
     "write_image",
+    "write_labels",
     "write_mask",
     "write_overlay",
     "write_probability",
+    "write_rois",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from segkit._common import count, first_few, table
 from segkit.errors import InputError
 from segkit.images.channels import Kind, common_channels, describe_changes, describe_fault, kind_of
 from segkit.images.labels import LabelMap
-from segkit.images.pairs import check_together, match, read_items
+from segkit.images.numbering import MasksAre, Objects, summarise_objects
+from segkit.images.pairs import interpret, match, match_instances, read_items
 from segkit.images.read import check_image, image_from_page, read_pages
 from segkit.images.stems import list_without_masks, root_of, stem_of
 
@@ -46,6 +47,10 @@ class Inspection:
         How the files are read.
     faults : list of str
         What must be mended before training.
+    objects : Objects or None
+        Number of objects, their median area and how many touch the border, if objects are told apart.
+    is_numbered : bool
+        Whether the masks number objects.
     """
 
     stems: list[str]
@@ -55,6 +60,8 @@ class Inspection:
     label_map: LabelMap | None
     messages: list[str]
     faults: list[str]
+    objects: Objects | None = None
+    is_numbered: bool = False
 
     @property
     def class_counts(self) -> dict[str, int]:
@@ -72,15 +79,19 @@ class Inspection:
         if self.stems:
             n_pixels = sum(self.value_counts.values())
             values = [f"{value} ({number / n_pixels:.2%})" for value, number in self.value_counts.items()]
-            rows = [*_about_images(self.shapes, self.dtypes), ("mask values", first_few(values))]
+            rows = _about_images(self.shapes, self.dtypes)
+            rows += [] if self.is_numbered else [("mask values", first_few(values))]
             if (label_map := self.label_map) is not None:
                 known = {name: number for name, number in self.class_counts.items() if number}
                 shares = [f"{name} ({number / sum(known.values()):.2%})" for name, number in known.items()]
                 rows.append(("classes", first_few(shares)))
                 if label_map.unlabelled is not None:
                     rows.append(("annotated", f"{sum(known.values()) / n_pixels:.2%} of the pixels"))
+            if self.objects is not None:
+                rows.append(("objects", self.objects.describe()))
             lines += table(rows)
-        lines += [] if self.label_map is None else [self.label_map.describe()]
+        if self.label_map is not None and not self.is_numbered:
+            lines.append(self.label_map.describe())
         return "\n".join([*lines, *self.messages, *(f"fault: {fault}" for fault in self.faults)])
 
 
@@ -129,6 +140,8 @@ def inspect_pairs(
     *,
     labels: Mapping[int, str] | None = None,
     unlabelled: int | None = None,
+    masks_are: MasksAre | None = None,
+    instances: str | Path | None = None,
 ) -> Inspection:
     """Read images and masks one by one and tell what they hold; faults are listed, not raised.
 
@@ -140,32 +153,66 @@ def inspect_pairs(
         The class name of each mask value, as in `LabelMap.infer`.
     unlabelled : int, optional
         The mask value of pixels nobody annotated.
+    masks_are : {"instances", "classes"}, optional
+        Whether masks number objects or hold classes, as in `load_pairs`.
+    instances : str or Path, optional
+        Objects of the same images, as in `load_pairs`.
 
     Returns
     -------
     Inspection
-        Shapes, dtypes, mask values, classes and faults.
+        Shapes, dtypes, mask values, classes, objects and faults.
     """
     faults: list[str] = []
     messages: list[str] = []
     pairs = match(images, masks, faults, messages)
+    objects = match_instances(images, instances, faults)
     stems: list[str] = []
     kinds: dict[str, Kind] = {}
-    contents: dict[str, list[int]] = {}
     shapes: Counter[tuple[int, ...]] = Counter()
     dtypes: Counter[str] = Counter()
-    value_counts: Counter[int] = Counter()
-    for item in read_items(pairs, faults, messages):
+    drawn: dict[str, NDArray[Any]] = {}
+    outlined: set[str] = set()
+    given: dict[str, NDArray[Any]] = {}
+    for item in read_items(pairs, faults, messages, instances=objects):
         stems.append(item.stem)
         kinds[item.stem] = kind_of(item.image)
         shapes[item.image.shape] += 1
         dtypes[item.dtype] += 1
-        values, counts = np.unique(item.mask, return_counts=True)
-        contents[item.stem] = values.tolist()
-        value_counts.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
-    label_map = check_together(stems, kinds, contents, faults, messages, labels=labels, unlabelled=unlabelled)
-    counted = dict(sorted(value_counts.items()))
-    return Inspection(stems, dict(shapes), dict(dtypes), counted, label_map, messages, faults)
+        drawn[item.stem] = item.mask
+        outlined |= {item.stem} if item.is_outlined else set()
+        given |= {} if item.instances is None else {item.stem: item.instances}
+    meaning = interpret(
+        stems,
+        drawn,
+        outlined,
+        None if instances is None else given,
+        kinds,
+        faults,
+        messages,
+        labels=labels,
+        unlabelled=unlabelled,
+        masks_are=masks_are,
+    )
+    return Inspection(
+        stems,
+        dict(shapes),
+        dict(dtypes),
+        _count_values(meaning.masks.values()),
+        meaning.label_map,
+        messages,
+        faults,
+        None if meaning.instances is None else summarise_objects(list(meaning.instances.values())),
+        meaning.instances is not None and instances is None,
+    )
+
+
+def _count_values(masks: Iterable[NDArray[Any]]) -> dict[int, int]:
+    counted: Counter[int] = Counter()
+    for mask in masks:
+        values, counts = np.unique(mask, return_counts=True)
+        counted.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+    return dict(sorted(counted.items()))
 
 
 def inspect_images(images: str | Path) -> ImageInspection:

@@ -131,14 +131,15 @@ class LabelMap:
         if len(found) > _MOST_CLASSES:
             raise InputError(
                 f"masks hold {len(found)} values ({_and(found)}), expected one for each class: if they number objects, "
-                f"set every value above 0 to one value; if edges are blurred (by JPEG or resizing), threshold them; "
+                f"--set data.masks=instances; if edges are blurred (by JPEG or resizing), threshold them; "
                 f"if they are classes, name them, --set data.labels='{{0: background, 1: cell, ...}}'"
             )
         if len(found) > 2:
             raise InputError(
                 f"masks hold {len(found)} values ({_and(found)}), and which class each is cannot be known: "
                 f"name them, for example --set data.labels='{{0: background, 1: cell, 2: border}}', "
-                f"or --set data.unlabelled=VALUE if one of them marks unlabelled pixels"
+                f"or --set data.unlabelled=VALUE if one of them marks unlabelled pixels; "
+                f"if they number objects, --set data.masks=instances"
             )
         return cls(tuple(found), ("background", "foreground"), unlabelled)
 

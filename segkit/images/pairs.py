@@ -6,7 +6,7 @@ The whole folder is read before anything is refused, so that one message names e
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,13 +24,31 @@ from segkit.images.channels import (
     kind_of,
     with_channels,
 )
+from segkit.images.coco import Coco
+from segkit.images.instances import open_objects, outlines_of
 from segkit.images.labels import LabelMap
+from segkit.images.numbering import (
+    CLASS_NAMES,
+    NUMBERED,
+    UNLABELLED_OBJECT,
+    MasksAre,
+    check_numbers,
+    classes_of,
+    compare_with_classes,
+    find_instances,
+)
+from segkit.images.outlines import OUTLINE_EXTENSIONS, Oddities, Outlines, describe_oddities, paint
 from segkit.images.read import check_image, image_from_page, read_mask_with_notes, read_pages
 from segkit.images.stems import (
     by_stem,
+    has_images,
     image_name,
     masks_beside_images,
+    masks_by_stem,
     match_stems,
+    outlines_by_stem,
+    outlines_of_image,
+    outlines_without_mask,
     paths_by_stem,
     stem_of,
 )
@@ -64,6 +82,9 @@ class Dataset:
         The classes and their values in the mask files.
     messages : list of str
         Notes for the user on how the files were read. `label_map` describes itself.
+    instances : list of ndarray of shape (H, W), int32, optional
+        Objects of each image: 0 for background and pixels without annotation, an id elsewhere. None if the masks hold
+        classes and no objects were given.
     """
 
     stems: list[str]
@@ -72,16 +93,24 @@ class Dataset:
     masks: list[NDArray[Any]]
     label_map: LabelMap
     messages: list[str]
+    instances: list[NDArray[np.int32]] | None = None
+
+    def describe(self) -> list[str]:
+        """Say line by line how the files were read."""
+        is_numbered = any(message.startswith(NUMBERED) for message in self.messages)
+        return list(self.messages) if is_numbered else [self.label_map.describe(), *self.messages]
 
 
 class Item(NamedTuple):
-    """One page of a pair, the mask in the file's own values."""
+    """One page of a pair, the mask in the file's own values, or as numbers of outlines; objects of a further file."""
 
     stem: str
     file: str
     image: NDArray[np.float32]
     mask: NDArray[Any]
     dtype: str
+    is_outlined: bool = False
+    instances: NDArray[np.int32] | None = None
 
 
 def pair(images: str | Path, masks: str | Path) -> list[Pair]:
@@ -124,6 +153,8 @@ def load_pairs(
     *,
     labels: Mapping[int, str] | None = None,
     unlabelled: int | None = None,
+    masks_are: MasksAre | None = None,
+    instances: str | Path | None = None,
 ) -> Dataset:
     """Read every image with its mask, ready for training.
 
@@ -135,11 +166,17 @@ def load_pairs(
         The class name of each mask value, as in `LabelMap.infer`.
     unlabelled : int, optional
         The mask value of pixels nobody annotated.
+    masks_are : {"instances", "classes"}, optional
+        Whether masks number objects or hold classes. By default masks of outlines number objects, and label images do if
+        they hold more than ten values, nearly all of them in one piece.
+    instances : str or Path, optional
+        Objects of the same images, as label images or outlines, where `masks` holds classes.
 
     Returns
     -------
     Dataset
-        Images, masks in the files' own values, and the label map.
+        Images, masks in the files' own values, and the label map. Masks that number objects are given as `instances`,
+        and as masks of 0 and 255, with 128 where nobody annotated.
 
     Raises
     ------
@@ -149,24 +186,143 @@ def load_pairs(
     faults: list[str] = []
     messages: list[str] = []
     pairs = match(images, masks, faults, messages)
-    items = list(read_items(pairs, faults, messages))
-    kinds = {item.stem: kind_of(item.image) for item in items}
-    contents = {item.stem: np.unique(item.mask).tolist() for item in items}
-    label_map = check_together(
-        [item.stem for item in items], kinds, contents, faults, messages, labels=labels, unlabelled=unlabelled
+    objects = match_instances(images, instances, faults)
+    items = list(read_items(pairs, faults, messages, instances=objects))
+    meaning = interpret(
+        [item.stem for item in items],
+        {item.stem: item.mask for item in items},
+        {item.stem for item in items if item.is_outlined},
+        None if instances is None else {i.stem: i.instances for i in items if i.instances is not None},
+        {item.stem: kind_of(item.image) for item in items},
+        faults,
+        messages,
+        labels=labels,
+        unlabelled=unlabelled,
+        masks_are=masks_are,
     )
     _raise(faults)
-    assert label_map is not None  # or there was a fault to raise
-    n_channels = common_channels(kinds)
+    assert meaning.label_map is not None  # or there was a fault to raise
+    n_channels = common_channels({item.stem: kind_of(item.image) for item in items})
     assert n_channels is not None
+    stems = [item.stem for item in items]
     return Dataset(
-        stems=[item.stem for item in items],
+        stems=stems,
         files=[item.file for item in items],
         images=[with_channels(item.image, n_channels) for item in items],
-        masks=[item.mask for item in items],
-        label_map=label_map,
+        masks=[meaning.masks[stem] for stem in stems],
+        label_map=meaning.label_map,
         messages=messages,
+        instances=None if meaning.instances is None else [meaning.instances[stem] for stem in stems],
     )
+
+
+class Meaning(NamedTuple):
+    """What masks hold.
+
+    Parameters
+    ----------
+    masks : dict of str to ndarray of shape (H, W), int
+        Masks of classes, by name.
+    label_map : LabelMap or None
+        The classes, if they can be told.
+    instances : dict of str to ndarray of shape (H, W), int32, or None
+        Objects of each image, by name.
+    """
+
+    masks: dict[str, NDArray[Any]]
+    label_map: LabelMap | None
+    instances: dict[str, NDArray[np.int32]] | None
+
+
+def interpret(
+    stems: Sequence[str],
+    masks: dict[str, NDArray[Any]],
+    outlined: Collection[str],
+    instances: dict[str, NDArray[np.int32]] | None,
+    kinds: Mapping[str, Kind],
+    faults: list[str],
+    messages: list[str],
+    *,
+    labels: Mapping[int, str] | None,
+    unlabelled: int | None,
+    masks_are: MasksAre | None,
+) -> Meaning:
+    """Tell classes and objects from masks that were read, and check that images and masks fit together.
+
+    Parameters
+    ----------
+    stems : sequence of str
+        Name of each image.
+    masks : dict of str to ndarray of shape (H, W), int
+        Mask of each image, by name.
+    outlined : collection of str
+        Names of the images whose masks were outlines of objects.
+    instances : dict of str to ndarray of shape (H, W), int32, or None
+        Objects of each image, by name, if they were given beside the masks.
+    kinds : mapping of str to Kind
+        Kind of each image, by name.
+    faults, messages : list of str
+        Faults and notes are added to them.
+    labels : mapping of int to str or None
+        The class name of each mask value.
+    unlabelled : int or None
+        The mask value of pixels nobody annotated.
+    masks_are : {"instances", "classes"} or None
+        Whether masks number objects or hold classes.
+
+    Returns
+    -------
+    Meaning
+        Classes and objects.
+    """
+    n_faults = len(faults)
+    if instances is not None:
+        if masks_are == "instances":
+            faults.append(
+                "data.instances beside data.masks=instances: objects twice, leave one of the two out"
+            )
+        masks_are = "classes"
+    numbered = find_instances(
+        masks, outlined, faults, messages, labels=labels, unlabelled=unlabelled, masks_are=masks_are
+    )
+    if numbered is not None:
+        masks = {stem: classes_of(numbered[stem], mask, unlabelled) for stem, mask in masks.items()}
+        labels = CLASS_NAMES
+    shown, unlabelled = unlabelled, _unlabelled_of(numbered, unlabelled)
+    values_of = {stem: np.unique(mask).tolist() for stem, mask in masks.items()}
+    label_map = check_together(
+        stems,
+        kinds,
+        values_of if len(faults) == n_faults else {},
+        faults,
+        messages,
+        labels=labels,
+        unlabelled=unlabelled,
+        shown=shown,
+    )
+    if instances is not None and label_map is not None:
+        cure = "give them as masks"
+        numbered = check_numbers(instances, (), faults, messages, key="data.instances", cure=cure)
+        ids_of = {stem: label_map.encode(masks[stem]) for stem in instances}
+        messages += compare_with_classes(instances, ids_of, label_map.names[0])
+    return Meaning(masks, label_map, numbered)
+
+
+def _unlabelled_of(numbered: object, unlabelled: int | None) -> int | None:
+    """Give the value of unlabelled pixels in the masks that are made of objects, else that of the files."""
+    return unlabelled if numbered is None or unlabelled is None else UNLABELLED_OBJECT
+
+
+def match_instances(
+    images: str | Path, instances: str | Path | None, faults: list[str]
+) -> dict[str, Path] | None:
+    """Match images with files of objects as `pair` does with masks; faults are added to the list."""
+    if instances is None:
+        return None
+    found: list[str] = []
+    pairs = match(images, instances, found, [])
+    faults += [fault for fault in found if fault not in faults]
+    return {entry.stem: entry.mask for entry in pairs}
 
 
 def check_together(
@@ -178,6 +334,7 @@ def check_together(
     *,
     labels: Mapping[int, str] | None,
     unlabelled: int | None,
+    shown: int | None = None,
 ) -> LabelMap | None:
     """Check that images and masks that were read fit together.
 
@@ -195,6 +352,8 @@ def check_together(
         The class name of each mask value.
     unlabelled : int or None
         The mask value of pixels nobody annotated.
+    shown : int, optional
+        That value in the files, if it is another one.
 
     Returns
     -------
@@ -214,13 +373,15 @@ def check_together(
     ]
     label_map = _infer(values_of, labels, unlabelled, faults)
     if label_map is not None:
-        messages += [*_of_one_class(values_of, label_map), *_scribbles(values_of, unlabelled)]
+        messages += [*_of_one_class(values_of, label_map), *_scribbles(values_of, unlabelled, shown)]
     return label_map
 
 
 def match(images: str | Path, masks: str | Path, faults: list[str], messages: list[str]) -> list[Pair]:
     """Match images with masks as `pair` does; faults and notes are added to the lists."""
     images, masks = Path(images), Path(masks)
+    if images.is_dir() and masks.is_file() and masks.suffix.lower() == ".json":
+        return _match_coco(by_stem(images, faults), masks, faults, messages)
     if images.is_dir() and masks.is_file():
         faults.append(
             f"{masks}: one mask for the folder {images}, expected a folder of masks: give that folder, or one image"
@@ -231,6 +392,8 @@ def match(images: str | Path, masks: str | Path, faults: list[str], messages: li
         return [entry for image in image_of.values() for entry in _pair_file(image, masks, faults)]
     if images.is_dir() and masks.is_dir() and images.samefile(masks):
         image_of, mask_of = _part(image_of)
+        outlines, _ = outlines_by_stem(images, image_of)
+        mask_of |= outlines_without_mask(outlines, mask_of, faults, messages)
         if not mask_of:
             faults.append(
                 f"{images} is given for images and masks, and no file is called like NAME_mask beside NAME: "
@@ -238,7 +401,7 @@ def match(images: str | Path, masks: str | Path, faults: list[str], messages: li
             )
             return []
     else:
-        mask_of = by_stem(masks, faults)
+        mask_of = masks_by_stem(masks, image_of, faults, messages)
     found = match_stems(image_of.keys(), mask_of.keys())
     faults += found.faults
     if found.images_among_masks:
@@ -249,6 +412,34 @@ def match(images: str | Path, masks: str | Path, faults: list[str], messages: li
         used = {*found.mask_of.values(), *found.images_among_masks}
         faults += _unpaired(sorted(image_of.keys() - found.mask_of.keys()), sorted(mask_of.keys() - used))
     return [Pair(stem, image_of[stem], mask_of[mask]) for stem, mask in found.mask_of.items()]
+
+
+def _match_coco(
+    image_of: Mapping[str, Path], masks: Path, faults: list[str], messages: list[str]
+) -> list[Pair]:
+    """Match the images of a folder with the entries of one COCO file."""
+    try:
+        source = open_objects(masks)
+    except InputError as fault:
+        faults.append(str(fault))
+        return []
+    if not isinstance(source, Coco):
+        faults.append(
+            f"{masks}: objects of one image for a folder of images, expected a COCO file or a folder of masks: "
+            f"give that folder, or one image"
+        )
+        return []
+    found = source.match(image_of)
+    if lonely := sorted(image_of.keys() - found.keys()):
+        faults.append(
+            f"{count(len(lonely), 'image')} without entry in {masks.name} ({first_few(lonely)}): "
+            f"annotate or remove the image"
+        )
+    if others := sorted(set(source.stems) - set(found.values())):
+        messages.append(
+            f"{masks.name} has {count(len(others), 'entry', 'entries')} without image ({first_few(others)}): left out"
+        )
+    return [Pair(stem, image_of[stem], masks) for stem in sorted(found)]
 
 
 def _part(file_of: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, Path]]:
@@ -262,18 +453,21 @@ def _part(file_of: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, Path]
 
 def _pair_file(image: Path, masks: Path, faults: list[str]) -> list[Pair]:
     """Match one image with a mask file, or with its mask in a folder: at the top, or in one place below."""
-    paths = paths_by_stem(masks, faults)
     if masks.is_file():
-        return [Pair("", image, path) for [path] in paths.values()]
-    if not paths:
-        return []
+        if masks.suffix.lower() in OUTLINE_EXTENSIONS:
+            return [Pair("", image, masks)]
+        return [Pair("", image, path) for [path] in paths_by_stem(masks, faults).values()]
     stem = stem_of(Path(image.name))
+    outlines = outlines_of_image(masks, stem)
+    paths = {} if outlines and not has_images(masks) else paths_by_stem(masks, faults)
+    if not paths and not outlines:
+        return []
     own = [
         (name, path)
         for name, same in paths.items()
         for path in same
         if stem in (last := name.rpartition("/")[2], image_name(last)) and not path.samefile(image)
-    ]
+    ] or outlines
     found = [path for name, path in own if "/" not in name] or [path for _, path in own]
     if len(found) == 1:
         return [Pair(stem, image, found[0])]
@@ -302,32 +496,114 @@ def _unpaired(images: Sequence[str], masks: Sequence[str]) -> list[str]:
     return faults
 
 
-def read_items(pairs: Sequence[Pair], faults: list[str], messages: list[str]) -> Iterator[Item]:
-    """Read pair after pair; faults and notes are added to the lists, and the next pair is read."""
+def read_items(
+    pairs: Sequence[Pair],
+    faults: list[str],
+    messages: list[str],
+    *,
+    instances: Mapping[str, Path] | None = None,
+) -> Iterator[Item]:
+    """Read pair after pair; faults and notes are added to the lists, and the next pair is read.
+
+    Parameters
+    ----------
+    pairs : sequence of Pair
+        Images and masks.
+    faults, messages : list of str
+        Faults and notes are added to them.
+    instances : mapping of str to Path, optional
+        Further files of objects, by the stem of the image.
+
+    Yields
+    ------
+    Item
+        A page of a pair.
+    """
+    opened: dict[Path, Coco] = {}
+    oddities: dict[str, Oddities] = {}
     for entry in pairs:
-        try:
-            masks, notes = read_mask_with_notes(entry.mask)
-        except InputError as fault:
-            faults.append(str(fault))
-            masks, notes = [], []
-        messages += notes
+        drawn = _open(entry.mask, opened, faults, messages)
+        objects = None
+        if instances is not None:
+            # an image without objects among others is told where files are matched
+            objects = (
+                _open(instances[entry.stem], opened, faults, messages) if entry.stem in instances else []
+            )
         try:
             pages = read_pages(entry.image)
         except InputError as fault:
             faults.append(str(fault))
             continue
-        yield from _items(entry, pages, masks, faults)
+        masks = _masks_of_pages(drawn, entry, entry.mask, pages, faults, oddities)
+        numbers: Sequence[NDArray[Any] | None] = [None] * len(pages)
+        if objects is not None and instances is not None:
+            path = instances.get(entry.stem, entry.mask)
+            numbers = _masks_of_pages(objects, entry, path, pages, faults, oddities)
+        yield from _items(entry, pages, masks, numbers, faults, is_outlined=not isinstance(drawn, list))
+    messages += describe_oddities(oddities)
+
+
+def _open(
+    path: Path, opened: dict[Path, Coco], faults: list[str], messages: list[str]
+) -> Outlines | Coco | list[NDArray[Any]]:
+    """Read a mask file: outlines, or an array for each page; none if it cannot be read."""
+    if path in opened:
+        return opened[path]
+    try:
+        source = open_objects(path)
+        if isinstance(source, Coco):
+            opened[path] = source
+        if source is not None:
+            return source
+        masks, notes = read_mask_with_notes(path)
+    except InputError as fault:
+        faults.append(str(fault))
+        return []
+    messages += notes
+    return masks
+
+
+def _masks_of_pages(
+    drawn: Outlines | Coco | list[NDArray[Any]],
+    entry: Pair,
+    path: Path,
+    pages: Sequence[NDArray[Any]],
+    faults: list[str],
+    oddities: dict[str, Oddities],
+) -> list[NDArray[Any]]:
+    """Give the mask of each page; none if there is a fault."""
+    if isinstance(drawn, list):
+        if not drawn or len(drawn) == len(pages):
+            return drawn
+        faults.append(
+            f"{path}: {count(len(drawn), 'page')} for {count(len(pages), 'page')} of {entry.image}, "
+            f"expected a mask for each: annotate or remove pages"
+        )
+        return []
+    if len(pages) > 1:
+        faults.append(
+            f"{path}: outlines for {len(pages)} pages of {entry.image}, expected one page: save each page as a file"
+        )
+        return []
+    [stem] = page_names(entry, 1)
+    name = f"{path} ({stem})" if isinstance(drawn, Coco) else str(path)
+    try:
+        mask, oddities[stem] = paint(outlines_of(drawn, stem, path), pages[0].shape[:2], name=name)
+    except InputError as fault:
+        faults.append(str(fault))
+        return []
+    return [mask]
 
 
 def _items(
-    entry: Pair, pages: Sequence[NDArray[Any]], masks: Sequence[NDArray[Any]], faults: list[str]
+    entry: Pair,
+    pages: Sequence[NDArray[Any]],
+    masks: Sequence[NDArray[Any]],
+    numbers: Sequence[NDArray[Any] | None],
+    faults: list[str],
+    *,
+    is_outlined: bool,
 ) -> Iterator[Item]:
-    if masks and len(masks) != len(pages):
-        faults.append(
-            f"{entry.mask}: {count(len(masks), 'page')} for {count(len(pages), 'page')} of {entry.image}, "
-            f"expected a mask for each: annotate or remove pages"
-        )
-        return
     [file] = page_names(entry, 1)
     for index, (stem, page) in enumerate(zip(page_names(entry, len(pages)), pages, strict=True)):
         name = f"{entry.image}{stem.removeprefix(file)}"
@@ -337,15 +613,17 @@ def _items(
         except InputError as fault:
             faults.append(str(fault))
             continue
-        if not masks:
+        if not masks or not numbers:
             continue
-        if image.shape[:2] != masks[index].shape:
-            faults.append(
-                f"{name}: image of {_size(image)} pixels, mask of {_size(masks[index])}, "
-                f"expected one size: export the mask at the size of the image"
-            )
-            continue
-        yield Item(stem, file, image, masks[index], str(page.dtype))
+        own = [("mask", masks[index]), ("label image", numbers[index])]
+        wrong = [(kind, one) for kind, one in own if one is not None and one.shape != image.shape[:2]]
+        faults += [
+            f"{name}: image of {_size(image)} pixels, {kind} of {_size(one)}, "
+            f"expected one size: export the {kind} at the size of the image"
+            for kind, one in wrong
+        ]
+        if not wrong:
+            yield Item(stem, file, image, masks[index], str(page.dtype), is_outlined, numbers[index])
 
 
 def _of_one_class(values_of: Mapping[str, Sequence[int]], label_map: LabelMap) -> list[str]:
@@ -362,7 +640,9 @@ def _of_one_class(values_of: Mapping[str, Sequence[int]], label_map: LabelMap) -
     ]
 
 
-def _scribbles(values_of: Mapping[str, Sequence[int]], unlabelled: int | None) -> list[str]:
+def _scribbles(
+    values_of: Mapping[str, Sequence[int]], unlabelled: int | None, shown: int | None
+) -> list[str]:
     """Say which masks have pixels nobody annotated, where others have none or no mask has any."""
     if unlabelled is None:
         return []
@@ -370,7 +650,8 @@ def _scribbles(values_of: Mapping[str, Sequence[int]], unlabelled: int | None) -
     whole = [stem for stem in values_of if stem not in partial]
     if not partial:
         return [
-            f"no mask holds {unlabelled}, the value of unlabelled pixels: every pixel counts as annotated"
+            f"no mask holds {unlabelled if shown is None else shown}, the value of unlabelled pixels: "
+            f"every pixel counts as annotated"
         ]
     if not whole:
         return []
@@ -416,7 +697,8 @@ def _of_other_values(values_of: Mapping[str, Sequence[int]], unlabelled: int | N
         f"{', '.join(odd[:_N_ODD_NAMED])}{more} only {' and '.join(map(str, sorted(usual)))}: save "
         f"{'it' if one else 'them'} with these two, or name every value, for example "
         f"--set data.labels='{{0: background, 1: cell, 2: border}}', or "
-        f"--set data.unlabelled=VALUE if one of them marks unlabelled pixels"
+        f"--set data.unlabelled=VALUE if one of them marks unlabelled pixels; "
+        f"if they number objects, --set data.masks=instances"
     )
 
 
@@ -433,7 +715,8 @@ def _of_one_value_more(sets: Mapping[str, frozenset[int]], usual: frozenset[int]
     return (
         f"masks hold {low} and {high}, and {value} in {count(len(holders), 'mask')} ({told}): "
         f"if {value} marks pixels nobody annotated, --set data.unlabelled={value}; "
-        f"if it is a class, name all, --set data.labels='{{{labels}}}'"
+        f"if it is a class, name all, --set data.labels='{{{labels}}}'; "
+        f"if they number objects, --set data.masks=instances"
     )
 
 

@@ -53,7 +53,7 @@ def read_pages(path: str | Path, *, palette: Literal["colours", "indices"] = "co
     TIFF values are not inverted where 0 is to be shown white.
     """
     path = Path(path)
-    _check_path(path)
+    check_path(path)
     pages = (
         _read_tiff(path, palette) if path.suffix.lower() in TIFF_EXTENSIONS else [_read_pillow(path, palette)]
     )
@@ -229,7 +229,8 @@ def _undo_jpeg(mask: NDArray[Any], name: str) -> NDArray[Any]:
     return np.where(mask > 127, 255, 0).astype(np.uint8)
 
 
-def _check_path(path: Path) -> None:
+def check_path(path: Path) -> None:
+    """Refuse a file that is missing, empty, or of an unknown extension."""
     if path.suffix.lower() not in IMAGE_EXTENSIONS:
         raise InputError(
             f"{path}: unsupported extension {path.suffix!r}, expected one of {', '.join(IMAGE_EXTENSIONS)}: "
@@ -250,7 +251,8 @@ def _check_finite(array: NDArray[Any], name: str) -> None:
 
 
 @contextmanager
-def _decoding(path: Path) -> Iterator[None]:
+def decoding(path: Path) -> Iterator[None]:
+    """Turn whatever a decoder raises into an error that names the file."""
     try:
         yield
     except InputError:
@@ -263,7 +265,7 @@ def _decoding(path: Path) -> Iterator[None]:
 
 
 def _read_pillow(path: Path, palette: str) -> NDArray[Any]:
-    with _decoding(path), Image.open(path, formats=("BMP", "JPEG", "PNG")) as image:
+    with decoding(path), Image.open(path, formats=("BMP", "JPEG", "PNG")) as image:
         if image.mode != "I;16" and "16B" in str(image.tile):
             raise InputError(
                 f"{path}: 16-bit PNG with colour or alpha, whose lower 8 bits would be lost: save it as TIFF"
@@ -280,7 +282,7 @@ def _read_pillow(path: Path, palette: str) -> NDArray[Any]:
 
 
 def _read_tiff(path: Path, palette: str) -> list[NDArray[Any]]:
-    with _decoding(path), tifffile.TiffFile(path) as file:
+    with decoding(path), tifffile.TiffFile(path) as file:
         _check_all_pages_there(file)
         return [page for series in file.series for page in _pages_of(series, palette)]
 

@@ -12,12 +12,20 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from segkit._common import count, first_few
 from segkit.errors import InputError
+from segkit.images.outlines import OUTLINE_EXTENSIONS
 from segkit.images.read import IMAGE_EXTENSIONS
 
 # What people and programs put behind the name of an image to name its mask.
 _SUFFIX = re.compile(
     r"(?P<name>.*?[^/])[ ._-](cp_masks|masks?|labels?|gt|ground[ _-]?truth|seg|segmentation|annotations?)",
+    re.IGNORECASE,
+)
+# What ImageJ and its users put beside the name of an image to name its objects.
+_OUTLINE_NAME = re.compile(
+    r"(?P<path>.*/)?(roi[ _-]?sets?|rois?)[ ._-](?P<after>[^/]+)"
+    r"|(?P<name>.*?[^/])[ ._-](roi[ _-]?sets?|rois?|objects?|outlines?|polygons?|detections?|geojson|coco)",
     re.IGNORECASE,
 )
 
@@ -63,13 +71,9 @@ def list_images(folder: str | Path, extensions: Sequence[str] = IMAGE_EXTENSIONS
     folder = Path(folder)
     if not folder.exists():
         raise InputError(f"{folder}: no such file or folder: check its name")
-    root = root_of(folder)
-    candidates = [folder] if folder.is_file() else list(folder.rglob("*"))
-    relative = [
-        path.relative_to(root) for path in candidates if path.suffix.lower() in extensions and path.is_file()
-    ]
-    found = sorted(path for path in relative if not any(part.startswith(".") for part in path.parts))
+    found = _list(folder, extensions)
     if not found:
+        candidates = [folder] if folder.is_file() else list(folder.rglob("*"))
         others = Counter(path.suffix.lower() or "no extension" for path in candidates if path.is_file())
         there = ", ".join(f"{number} of {suffix}" for suffix, number in others.most_common(3))
         raise InputError(
@@ -77,6 +81,15 @@ def list_images(folder: str | Path, extensions: Sequence[str] = IMAGE_EXTENSIONS
             + (f", found {there}: save them in one of these formats" if there else ": check the folder")
         )
     return found
+
+
+def _list(folder: Path, extensions: Sequence[str]) -> list[Path]:
+    root = root_of(folder)
+    candidates = [folder] if folder.is_file() else list(folder.rglob("*"))
+    relative = [
+        path.relative_to(root) for path in candidates if path.suffix.lower() in extensions and path.is_file()
+    ]
+    return sorted(path for path in relative if not any(part.startswith(".") for part in path.parts))
 
 
 def list_without_masks(folder: Path) -> tuple[list[Path], list[Path]]:
@@ -100,7 +113,88 @@ def files_by_stem(folder: Path) -> dict[str, Path]:
 
 def by_stem(folder: str | Path, faults: list[str]) -> dict[str, Path]:
     """Give the file of each stem of a folder; two files of one stem are added to the faults."""
-    paths = paths_by_stem(folder, faults)
+    return _only(paths_by_stem(folder, faults), faults)
+
+
+def masks_by_stem(
+    folder: Path, images: Collection[str], faults: list[str], messages: list[str]
+) -> dict[str, Path]:
+    """Give the mask file of each stem of a folder: image files, and files of outlines of the images.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+    images : collection of str
+        Stems of the images. Outlines of other names are left out, unless there are only outlines.
+    faults, messages : list of str
+        Faults and notes are added to them.
+
+    Returns
+    -------
+    dict of str to Path
+        By the stem of the image for outlines, else by the own stem.
+    """
+    outlines, others = outlines_by_stem(folder, images)
+    if not outlines and not others:
+        return by_stem(folder, faults)
+    if not has_images(folder):
+        return _only(outlines | others, faults)
+    own = by_stem(folder, faults)
+    return own | outlines_without_mask(outlines, own, faults, messages)
+
+
+def outlines_by_stem(
+    folder: Path, images: Collection[str]
+) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
+    """Give the files of outlines in a folder by the stem of their image, and apart from them those of no image.
+
+    The image of NAME.zip, NAME_RoiSet.zip, RoiSet_NAME.zip and the like is NAME.
+    """
+    found: defaultdict[str, list[Path]] = defaultdict(list)
+    others: defaultdict[str, list[Path]] = defaultdict(list)
+    for path in _list(folder, OUTLINE_EXTENSIONS):
+        names = outline_names(stem_of(path))
+        known = [name for name in names if name in images]
+        (found if known else others)[(known or names)[0]].append(root_of(folder) / path)
+    return dict(found), dict(others)
+
+
+def outlines_of_image(folder: Path, name: str) -> list[tuple[str, Path]]:
+    """Give stem and path of the files of outlines that belong to an image, wherever they lie in the folder."""
+    return [
+        (stem, folder / path)
+        for path in _list(folder, OUTLINE_EXTENSIONS)
+        if name in outline_names((stem := stem_of(path)).rpartition("/")[2])
+    ]
+
+
+def has_images(folder: Path) -> bool:
+    """Tell whether there are image files in a folder."""
+    return bool(_list(folder, IMAGE_EXTENSIONS))
+
+
+def outlines_without_mask(
+    outlines: dict[str, list[Path]], masks: Collection[str], faults: list[str], messages: list[str]
+) -> dict[str, Path]:
+    """Leave out outlines of images that have a mask image too, and say so."""
+    named = set(masks) | {name for stem in masks if (name := image_name(stem)) is not None}
+    beside = [str(path) for stem, paths in outlines.items() if stem in named for path in paths]
+    if beside:
+        messages.append(
+            f"{count(len(beside), 'file')} of outlines beside masks of the same name left out ({first_few(beside)})"
+        )
+    return _only({stem: paths for stem, paths in outlines.items() if stem not in named}, faults)
+
+
+def outline_names(stem: str) -> list[str]:
+    """Give what the image of a file of outlines may be called: its own stem, or NAME of NAME_RoiSet or RoiSet_NAME."""
+    match = _OUTLINE_NAME.fullmatch(stem)
+    inner = [] if match is None else [match["name"] or f"{match['path'] or ''}{match['after']}"]
+    return [stem, *inner, *filter(None, map(image_name, [stem, *inner]))]
+
+
+def _only(paths: dict[str, list[Path]], faults: list[str]) -> dict[str, Path]:
     faults += [
         f"{same[0]}: same stem as {same[1].name}, expected one file: remove one"
         for same in paths.values()

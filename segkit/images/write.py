@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from scipy import ndimage
 
 from segkit.errors import InputError, OutputError
 from segkit.images.labels import UNLABELLED
+from segkit.images.outlines import check_label_image
+from segkit.images.pixel_size import PixelSize, png_options, tiff_options
 from segkit.images.read import TIFF_EXTENSIONS
 
 # Okabe and Ito's colours, which colour-blind eyes tell apart; those that leap out of tissue come first
@@ -35,7 +37,7 @@ RIM = (16, 16, 16)
 _PIXELS_PER_LINE_WIDTH = 800
 
 
-def write_mask(path: str | Path, mask: ArrayLike) -> None:
+def write_mask(path: str | Path, mask: ArrayLike, *, pixel_size: PixelSize | None = None) -> None:
     """Write a mask, the values as they are.
 
     Parameters
@@ -44,9 +46,13 @@ def write_mask(path: str | Path, mask: ArrayLike) -> None:
         A ``.png`` or ``.tif`` file; missing folders are made, an existing file is replaced.
     mask : array-like of shape (H, W) or (n_pages, H, W), int
         Values of the mask; PNG holds one page of uint8 or uint16, TIFF any.
+    pixel_size : PixelSize, optional
+        Micrometres per pixel, for the file to tell.
 
     Raises
     ------
+    InputError
+        If a pixel size is not above 0.
     OutputError
         If the format cannot hold the mask, or the file cannot be written.
     """
@@ -58,14 +64,45 @@ def write_mask(path: str | Path, mask: ArrayLike) -> None:
         )
     suffix = path.suffix.lower()
     if suffix in TIFF_EXTENSIONS:
-        _write(path, lambda temporary: _save_tiff(temporary, mask))
+        options = tiff_options(pixel_size, mask)
+        _write(path, lambda temporary: _save_tiff(temporary, mask, options))
     elif suffix == ".png" and mask.ndim == 2 and mask.dtype in (np.uint8, np.uint16):
-        _write(path, Image.fromarray(mask).save)
+        options = png_options(pixel_size)
+        _write(path, lambda temporary: Image.fromarray(mask).save(temporary, **options))
     else:
         raise OutputError(
             f"{path}: {suffix or 'no extension'} cannot hold {mask.dtype} pixels of shape {mask.shape} "
             f"unchanged: name it {path.stem}.tif"
         )
+
+
+def write_labels(path: str | Path, labels: ArrayLike, pixel_size: PixelSize | None = None) -> None:
+    """Write a label image: 0 for background, the id of an object elsewhere.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.png`` or ``.tif`` file; missing folders are made, an existing file is replaced.
+    labels : array-like of shape (H, W), int
+        The label image; of 16 bits in the file, or of 32 with ids beyond 65,535, which only TIFF holds.
+    pixel_size : PixelSize, optional
+        Micrometres per pixel, for the file to tell.
+
+    Raises
+    ------
+    InputError
+        If there are negative ids, or no whole numbers of shape (H, W).
+    OutputError
+        If the format cannot hold the ids, or the file cannot be written.
+    """
+    path = Path(path)
+    labels = check_label_image(labels, name=str(path))
+    is_long = labels.size and labels.max() > np.iinfo(np.uint16).max
+    if is_long and path.suffix.lower() == ".png":
+        raise OutputError(
+            f"{path}: ids up to {labels.max()}, PNG holds ids up to 65535: name it {path.stem}.tif"
+        )
+    write_mask(path, labels.astype(np.uint32 if is_long else np.uint16), pixel_size=pixel_size)
 
 
 def write_image(path: str | Path, image: ArrayLike) -> None:
@@ -87,7 +124,9 @@ def write_image(path: str | Path, image: ArrayLike) -> None:
     _write(Path(path), Image.fromarray(pixels).save)
 
 
-def write_probability(path: str | Path, probability: ArrayLike) -> None:
+def write_probability(
+    path: str | Path, probability: ArrayLike, *, pixel_size: PixelSize | None = None
+) -> None:
     """Write a probability map as float32 TIFF.
 
     Parameters
@@ -96,16 +135,22 @@ def write_probability(path: str | Path, probability: ArrayLike) -> None:
         A ``.tif`` file; missing folders are made, an existing file is replaced.
     probability : array-like of shape (H, W), (n_classes, H, W), (n_pages, H, W) or (n_pages, n_classes, H, W), float
         Values in [0, 1].
+    pixel_size : PixelSize, optional
+        Micrometres per pixel, for the file to tell.
 
     Raises
     ------
+    InputError
+        If a pixel size is not above 0.
     OutputError
         If the extension is not that of TIFF, or the file cannot be written.
     """
     path = Path(path)
     if path.suffix.lower() not in TIFF_EXTENSIONS:
         raise OutputError(f"{path}: only TIFF holds float32 probabilities: name it {path.stem}.tif")
-    _write(path, lambda temporary: _save_tiff(temporary, np.asarray(probability, dtype=np.float32)))
+    pages = np.asarray(probability, dtype=np.float32)
+    options = tiff_options(pixel_size, pages)
+    _write(path, lambda temporary: _save_tiff(temporary, pages, options))
 
 
 def write_overlay(path: str | Path, image: ArrayLike, ids: ArrayLike) -> None:
@@ -193,11 +238,27 @@ def to_rgb(image: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.repeat(stretched.clip(0, 1)[:, :, None], 3, axis=2)
 
 
-def _save_tiff(path: Path, pages: NDArray[Any]) -> None:
-    tifffile.imwrite(path, pages, photometric="minisblack", compression="zlib")
+def _save_tiff(path: Path, pages: NDArray[Any], options: dict[str, Any]) -> None:
+    tifffile.imwrite(path, pages, photometric="minisblack", compression="zlib", **options)
 
 
-def _write(path: Path, save: Callable[[Path], None]) -> None:
+def save_as(path: str | Path, extensions: Sequence[str], save: Callable[[Path], object]) -> None:
+    """Write a file whole or not at all, if its extension is one of those.
+
+    Raises
+    ------
+    OutputError
+        If the extension is another one, or the file cannot be written.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in extensions:
+        raise OutputError(
+            f"{path}: extension {path.suffix!r}, expected {' or '.join(extensions)}: name it {path.stem}{extensions[0]}"
+        )
+    _write(path, save)
+
+
+def _write(path: Path, save: Callable[[Path], object]) -> None:
     try:
         with atomic(path) as temporary:
             save(temporary)

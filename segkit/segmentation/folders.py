@@ -13,7 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from segkit._common import FloatArray, Progress, count, pass_on
 from segkit.errors import InputError, OutputError, SegkitError
-from segkit.images import list_images, read_image, write_mask, write_overlay, write_probability
+from segkit.images import (
+    list_images,
+    read_image,
+    read_pixel_size,
+    write_mask,
+    write_overlay,
+    write_probability,
+)
 from segkit.images.channels import Kind, describe_changes, fits, kind_of, with_channels
 from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
 from segkit.segmentation.base import BaseSegmenter
@@ -60,7 +67,7 @@ def predict_folder(
         Folder of images (sub-folders too), or one image.
     output : str or Path
         Folder for the masks, of the same names and sub-folders, as PNG (TIFF, if there are several pages or PNG cannot
-        hold the values), with the values of the training masks.
+        hold the values), with the values of the training masks. Masks and maps carry the pixel size of their image.
     probability : bool, default=False
         Whether to write probability maps as TIFF into ``output/probability``: of two classes that of the second, of
         more a plane for each.
@@ -103,10 +110,12 @@ def predict_folder(
     follow = progress or pass_on
     for job in follow(jobs, "Segmenting"):
         pages = [with_channels(page, segmenter.n_image_channels_) for page in read_image(job.source)]
+        pixel_size = read_pixel_size(job.source)
         masks, probabilities = zip(*segmenter.predict(pages, return_proba=True, progress=follow), strict=True)
-        write_mask(job.mask, _stack(masks))
+        write_mask(job.mask, _stack(masks), pixel_size=pixel_size)
         if job.probability is not None:
-            write_probability(job.probability, _stack([_planes(page) for page in probabilities]))
+            maps = _stack([_planes(page) for page in probabilities])
+            write_probability(job.probability, maps, pixel_size=pixel_size)
         # without overlays there is nothing to go through
         for page, mask, path in zip(pages, masks, job.overlays, strict=False):
             write_overlay(path, page, segmenter.label_map_.encode(mask))

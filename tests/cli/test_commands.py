@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from segkit import __version__
 from segkit.cli import commands as cli
-from segkit.images import read_mask, write_image, write_mask
+from segkit.images import read_mask, write_image, write_labels, write_mask
 from segkit.segmentation.model_file import FORMAT_VERSION, read_model
 
 FAST = [
@@ -283,7 +283,7 @@ def test_three_classes_and_scribbles_by_label_map(tmp_path, segkit):
     assert "200" in err
     code, _, err = segkit("evaluate", tmp_path / "out", tmp_path / "masks", "--set", "seed=3")
     assert code == 2
-    assert "--set seed=3: only data.labels and data.unlabelled are known here" in err
+    assert "--set seed=3: only options of data (labels, unlabelled, masks, instances) are known here" in err
 
 
 def numbered(n, shift=0):
@@ -584,3 +584,61 @@ def test_damaged_headers(tmp_path, segkit):
     for header in ('{"format_version": 1}', "[1]", '{"format_version": 1, "label_map": 5}'):
         save_file({"a": np.zeros(1)}, tmp_path / "m.segkit", metadata={"segkit": header})
         refused(segkit, tmp_path, "inspect", tmp_path / "m.segkit")
+
+
+@pytest.fixture
+def two_images(tmp_path):
+    """Two images whose masks number twelve objects each."""
+    rng = np.random.default_rng(0)
+    labels = np.kron(np.arange(1, 13).reshape(3, 4), np.ones((12, 12), dtype=int))
+    labels[(np.indices(labels.shape) % 12 > 8).any(axis=0)] = 0
+    for name in "ab":
+        image = np.clip(0.3 + 0.4 * (labels > 0) + 0.04 * rng.standard_normal(labels.shape), 0, 1)
+        write_image(tmp_path / "images" / f"{name}.png", image)
+        write_labels(tmp_path / "numbers" / f"{name}.png", labels)
+        write_mask(tmp_path / "masks" / f"{name}.png", np.where(labels > 0, 255, 0).astype(np.uint8))
+    return tmp_path
+
+
+def test_train_and_inspect_tell_of_objects(two_images, segkit):
+    images, numbers, model = two_images / "images", two_images / "numbers", two_images / "m.segkit"
+    code, out, err = segkit("train", images, numbers, "-o", model, *FAST)
+    assert code == 0, err
+    assert out.splitlines()[0] == "masks number objects: 24 objects in 2 masks"
+    assert "Learnt background and object from 2 images" in out
+    code, out, _ = segkit("inspect", images, numbers)
+    assert code == 0
+    assert out.splitlines()[-2:] == [
+        "  objects         24, median area 81 pixels, 12 at the border",
+        "masks number objects: 24 objects in 2 masks",
+    ]
+    code, _, err = segkit("inspect", images, numbers, "--set", "data.masks=classes")
+    assert code == 2
+    code, out, _ = segkit("inspect", images, two_images / "masks", "--set", f"data.instances={numbers}")
+    assert code == 0
+    assert "  objects         24, median area 81 pixels, 12 at the border" in out.splitlines()
+    code, out, _ = segkit("inspect", images, two_images / "masks", "--set", "data.masks=instances")
+    assert code == 2
+    assert "value 255 is in 24 pieces: one value for all objects" in out
+    options = [*FAST, "--set", f"data.instances={numbers}", "--overwrite"]
+    code, out, _ = segkit("train", images, two_images / "masks", "-o", model, *options)
+    assert (code, out.splitlines()[0]) == (0, "masks hold 0 and 255: read as background and foreground")
+
+
+@pytest.mark.parametrize("option", ["data.masks=instances", "data.instances=numbers"])
+def test_benchmark_compares_classes_only(two_images, segkit, option):
+    masks = two_images / "masks"
+    code, _, err = segkit("benchmark", two_images / "images", masks, "-o", two_images / "b", "--set", option)
+    assert code == 2
+    assert "tells objects apart, and classes are compared here" in err
+
+
+def test_objects_beside_masks_are_for_training(two_images, segkit):
+    masks = two_images / "masks"
+    for arguments in (("evaluate", masks, masks), ("measure", masks, "-o", two_images / "out")):
+        code, _, err = segkit(*arguments, "--set", "data.instances=numbers")
+        assert code == 2
+        assert err == (
+            "segkit: data.instances gives objects beside masks of classes, for training: give the objects as masks, and "
+            "leave it out\n"
+        )

@@ -81,7 +81,7 @@ def test_what_masks_hold_can_be_set(folder, segkit):
     assert code == 0
     assert "objects are the connected regions of 1, 2, 3, " in out
     assert segkit("measure", "masks", "-o", "new", "--set", "data.masks=cells") == (
-        2, "", "segkit: data.masks=cells, expected instances or classes: give one of them\n",
+        2, "", "segkit: data.masks='cells': input should be 'instances' or 'classes'\n",
     )  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def test_bad_input_is_one_line_and_nothing_is_replaced(folder, segkit):
             "masks/b.png: mask of 45 x 72 pixels, image images/b.png of 3 x 4, expected one size: ",
         ),
         (("masks", "-o", "out", "--overwrite", "--overlay"), "overlays need the images to draw on: "),
-        (("masks", "-o", "new", "--set", "seed=3"), "--set seed=3: only data.labels and data.unlabelled "),
+        (("masks", "-o", "new", "--set", "seed=3"), "--set seed=3: only options of data (labels, "),
     ):
         code, out, err = segkit("measure", *arguments)
         assert (code, out) == (2, ""), arguments

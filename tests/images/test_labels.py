@@ -80,15 +80,15 @@ def test_what_cannot_be_inferred():
     assert complaint(LabelMap.infer, [0, 128, 255]) == (
         "masks hold 3 values (0, 128 and 255), and which class each is cannot be known: "
         "name them, for example --set data.labels='{0: background, 1: cell, 2: border}', "
-        "or --set data.unlabelled=VALUE if one of them marks unlabelled pixels"
+        "or --set data.unlabelled=VALUE if one of them marks unlabelled pixels; "
+        "if they number objects, --set data.masks=instances"
     )
     assert complaint(LabelMap.infer, range(40)) == (
         "masks hold 40 values (0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 30 more), expected one for each class: "
-        "if they number objects, set every value above 0 to one value; "
+        "if they number objects, --set data.masks=instances; "
         "if edges are blurred (by JPEG or resizing), threshold them; "
         "if they are classes, name them, --set data.labels='{0: background, 1: cell, ...}'"
     )
-    assert "if they number objects" not in complaint(LabelMap.infer, range(10))
     assert complaint(LabelMap.infer, [7]) == (
         "masks hold 7, expected at least two classes: add an image in which another class is annotated"
     )

@@ -400,7 +400,8 @@ def test_scribbles_and_whole_masks_in_one_folder(folders):
     told = complaint(load_pairs, *folders)
     assert told == (
         "masks hold 1 and 2, and 0 in 1 mask (a): if 0 marks pixels nobody annotated, --set data.unlabelled=0; "
-        "if it is a class, name all, --set data.labels='{0: NAME, 1: NAME, 2: NAME}'"
+        "if it is a class, name all, --set data.labels='{0: NAME, 1: NAME, 2: NAME}'; "
+        "if they number objects, --set data.masks=instances"
     )
     assert inspect_pairs(*folders).faults == [told]
 

@@ -6,7 +6,7 @@ from sklearn.exceptions import NotFittedError
 from segkit import ModuleBank, Segmenter, predict_folder
 from segkit.errors import InputError, OutputError
 from segkit.features import Module
-from segkit.images import read_image, read_mask, write_image
+from segkit.images import read_image, read_mask, read_pixel_size, write_image
 
 SHAPE = (24, 32)
 
@@ -71,6 +71,30 @@ def test_of_more_classes_every_probability_is_kept(tmp_path):
     maps = tifffile.imread(tmp_path / "out" / "probability" / "x.tif")
     assert maps.shape == (3, *SHAPE)
     np.testing.assert_allclose(maps.sum(axis=0), 1, atol=1e-5)
+
+
+def test_results_carry_the_pixel_size_of_their_image(segmenter, tmp_path):
+    """A stack of ImageJ at 0.325 um, and an image whose pixels are no squares, beside one that does not tell."""
+    folder = tmp_path / "images"
+    folder.mkdir()
+    pages = [np.rint(65535 * picture(seed)[0]).astype(np.uint16) for seed in range(2)]
+    for name, content, size in (("stack", np.stack(pages), (0.325, 0.325)), ("one", pages[0], (0.65, 0.325))):
+        resolution = (1 / size[1], 1 / size[0])
+        axes = "TYX"[-content.ndim :]
+        options = {"metadata": {"unit": "micron", "axes": axes}, "photometric": "minisblack"}
+        tifffile.imwrite(folder / f"{name}.tif", content, imagej=True, resolution=resolution, **options)
+    tifffile.imwrite(folder / "plain.tif", pages[1])
+    predict_folder(segmenter, folder, tmp_path / "out", probability=True)
+    for name, size in (("stack.tif", (0.325, 0.325)), ("one.png", (0.65, 0.325))):
+        maps = tmp_path / "out" / "probability" / name.replace("png", "tif")
+        assert read_pixel_size(tmp_path / "out" / name) == pytest.approx(size)
+        assert read_pixel_size(maps) == pytest.approx(size)
+    assert read_pixel_size(tmp_path / "out" / "plain.png") is None
+    tifffile.imwrite(tmp_path / "bare.tif", np.stack(pages), photometric="minisblack")
+    predict_folder(segmenter, tmp_path / "bare.tif", tmp_path / "other")
+    np.testing.assert_array_equal(
+        read_mask(tmp_path / "out" / "stack.tif"), read_mask(tmp_path / "other" / "bare.tif")
+    )
 
 
 def test_one_image(segmenter, images, tmp_path):

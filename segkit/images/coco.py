@@ -1,0 +1,177 @@
+"""Objects in COCO files: polygons and run lengths, one file for many images."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit.errors import InputError
+from segkit.images.outlines import Outline, Outlines
+from segkit.images.polygons import Polygon, trace
+
+
+class Coco:
+    """Objects of many images.
+
+    Parameters
+    ----------
+    content : dict
+        A parsed COCO file.
+    name : str, default="COCO file"
+        What an error message calls it, for example its path.
+
+    Attributes
+    ----------
+    stems : list of str
+        Names of the images, as `file_name` without extension.
+
+    Raises
+    ------
+    InputError
+        If images lack an id or a file name.
+
+    Notes
+    -----
+    An object is the union of its polygons. Crowds (``iscrowd``) are no objects.
+    """
+
+    def __init__(self, content: Mapping[str, Any], *, name: str = "COCO file") -> None:
+        self._name = name
+        try:
+            self._images = {_stem(entry["file_name"]): entry for entry in content["images"]}
+            self._classes = {entry["id"]: str(entry["name"]) for entry in content.get("categories") or []}
+            self._annotations: defaultdict[Any, list[Mapping[str, Any]]] = defaultdict(list)
+            for entry in content["annotations"]:
+                self._annotations[entry["image_id"]].append(entry)
+            self._ids = {stem: entry["id"] for stem, entry in self._images.items()}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"{name}: not a COCO file ({error!r}), expected images with id and file_name, and annotations with "
+                f"image_id: export it again"
+            ) from error
+        self.stems = list(self._images)
+
+    def stem_for(self, stem: str) -> str | None:
+        """Find the image of a stem: the same path, else the only one of the same file name."""
+        if stem in self._images:
+            return stem
+        last = stem.rpartition("/")[2]
+        same = [known for known in self.stems if known.rpartition("/")[2] == last]
+        return same[0] if len(same) == 1 else None
+
+    def match(self, stems: Collection[str]) -> dict[str, str]:
+        """Find the image of each stem, by stem; stems without one are left out, and so are two stems for one image."""
+        found = {stem: known for stem in stems if (known := self.stem_for(stem)) is not None}
+        times = Counter(found.values())
+        return {stem: known for stem, known in found.items() if times[known] == 1 or stem == known}
+
+    def outlines(self, stem: str) -> Outlines:
+        """Give the objects of an image.
+
+        Parameters
+        ----------
+        stem : str
+            One of `stems`.
+
+        Returns
+        -------
+        Outlines
+            Polygons with classes; crowds and annotations without segmentation are counted.
+
+        Raises
+        ------
+        InputError
+            If a segmentation is damaged.
+        """
+        objects, left_out = [], Counter[str]()
+        for entry in self._annotations[self._ids[stem]]:
+            segmentation = entry.get("segmentation")
+            if entry.get("iscrowd"):
+                left_out["crowd"] += 1
+            elif not segmentation:
+                left_out["without segmentation"] += 1
+            else:
+                kind = self._classes.get(entry.get("category_id"), "")
+                objects.append(Outline(self._polygons(segmentation), class_name=kind))
+        return Outlines(objects, left_out, self._shape(stem))
+
+    def _shape(self, stem: str) -> tuple[int, int] | None:
+        entry = self._images[stem]
+        if not entry.get("height") or not entry.get("width"):
+            return None
+        return int(entry["height"]), int(entry["width"])
+
+    def _polygons(self, segmentation: Any) -> list[Polygon]:
+        try:
+            if isinstance(segmentation, dict):
+                return trace(decode_runs(segmentation["counts"], tuple(segmentation["size"]))).get(1, [])
+            return [[np.asarray(points, dtype=np.float64).reshape(-1, 2)] for points in segmentation]
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise InputError(
+                f"{self._name}: damaged segmentation ({error}), expected [[x, y, x, y, ...]] or run lengths: export it again"
+            ) from error
+
+
+def decode_runs(counts: str | list[int], shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Turn run lengths into a mask.
+
+    Parameters
+    ----------
+    counts : str or list of int
+        Lengths of runs of 0 and 1 in turn, down the columns; as text, five bits a character as COCO's own tools
+        compress them.
+    shape : tuple of int
+        Height and width.
+
+    Returns
+    -------
+    ndarray of shape (H, W), uint8
+        0 or 1.
+
+    Raises
+    ------
+    ValueError
+        If the runs do not add up to the size of the mask.
+
+    Examples
+    --------
+    >>> decode_runs([1, 2, 1], (2, 2))
+    array([[0, 1],
+           [1, 0]], dtype=uint8)
+    >>> decode_runs("121", (2, 2)).tolist()
+    [[0, 1], [1, 0]]
+    """
+    runs = _decompress(counts) if isinstance(counts, str) else list(counts)
+    height, width = shape
+    if sum(runs) != height * width or min(runs, default=0) < 0:
+        raise ValueError(f"runs of {sum(runs)} pixels for {height} x {width}")
+    values = np.repeat(np.arange(len(runs)) % 2, runs)
+    return values.reshape(width, height).T.astype(np.uint8)
+
+
+def _decompress(text: str) -> list[int]:
+    """Read groups of five bits, the lowest first; from the fourth on, the difference to the last but one."""
+    runs: list[int] = []
+    value = shift = 0
+    for character in text:
+        bits = ord(character) - 48
+        value |= (bits & 0x1F) << shift
+        shift += 5
+        if bits & 0x20:
+            continue
+        if bits & 0x10:
+            value -= 1 << shift
+        runs.append(value + (runs[-2] if len(runs) > 2 else 0))
+        value = shift = 0
+    return runs
+
+
+def _stem(file_name: str) -> str:
+    path = PurePosixPath(file_name.replace("\\", "/"))
+    return unicodedata.normalize("NFC", path.with_suffix("").as_posix())

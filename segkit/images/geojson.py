@@ -1,0 +1,131 @@
+"""Objects as GeoJSON, in the form that QuPath reads and writes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from numpy.typing import ArrayLike
+
+from segkit.errors import InputError
+from segkit.images.outlines import Outline, Outlines, check_label_image
+from segkit.images.polygons import Polygon, trace
+from segkit.images.write import save_as
+
+_KINDS = ("Feature", "FeatureCollection")
+
+
+def outlines_from_geojson(content: Any, *, name: str = "GeoJSON") -> Outlines:
+    """Read the objects of parsed GeoJSON.
+
+    Parameters
+    ----------
+    content : dict or list
+        A FeatureCollection, a list of Features, or one Feature.
+    name : str, default="GeoJSON"
+        What an error message calls it, for example the path of the file.
+
+    Returns
+    -------
+    Outlines
+        Polygons and MultiPolygons with names and classes; other geometries are counted.
+
+    Raises
+    ------
+    InputError
+        If it is something else.
+    """
+    objects: list[Outline] = []
+    left_out: Counter[str] = Counter()
+    for feature in _features(content, name):
+        geometry = feature.get("geometry") or {}
+        properties = feature.get("properties") or {}
+        kind, coordinates = geometry.get("type"), geometry.get("coordinates") or []
+        if kind not in ("Polygon", "MultiPolygon") or not coordinates:
+            left_out[kind or "without geometry"] += 1
+            continue
+        polygons = [coordinates] if kind == "Polygon" else coordinates
+        objects.append(Outline(polygons, _text(properties.get("name")), _class_name(properties)))
+    return Outlines(objects, left_out)
+
+
+def write_geojson(
+    path: str | Path,
+    labels: ArrayLike,
+    class_names: Mapping[int, str] | None = None,
+    *,
+    measurements: Mapping[int, Mapping[str, float]] | None = None,
+    object_type: Literal["detection", "annotation"] = "detection",
+) -> None:
+    """Write objects as GeoJSON that QuPath opens.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.geojson`` or ``.json`` file; missing folders are made, an existing file is replaced.
+    labels : array-like of shape (H, W), int
+        0 for background, the id of an object elsewhere.
+    class_names : mapping of int to str, optional
+        The class of each object, by id.
+    measurements : mapping of int to mapping of str to float, optional
+        Numbers to show for each object, by id.
+    object_type : {"detection", "annotation"}, default="detection"
+        The kind of object in QuPath: many objects to count and measure, or a few to edit by hand.
+
+    Raises
+    ------
+    InputError
+        If there are negative ids, or no whole numbers of shape (H, W).
+    OutputError
+        If the extension is another one, or the file cannot be written.
+
+    Notes
+    -----
+    Outlines follow the edges of pixels, so that `read_instances` gives the same label image. The name of an object is
+    its id. Pieces that touch by corners only are polygons of one MultiPolygon.
+    """
+    features = []
+    for object_id, polygons in trace(check_label_image(labels, name=str(path))).items():
+        properties: dict[str, Any] = {"objectType": object_type, "name": str(object_id)}
+        if class_names is not None and object_id in class_names:
+            properties["classification"] = {"name": class_names[object_id]}
+        if measurements is not None and object_id in measurements:
+            properties["measurements"] = {key: float(value) for key, value in measurements[object_id].items()}
+        features.append({"type": "Feature", "geometry": _geometry(polygons), "properties": properties})
+    text = json.dumps({"type": "FeatureCollection", "features": features}, separators=(",", ":")) + "\n"
+    save_as(path, (".geojson", ".json"), lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def _geometry(polygons: list[Polygon]) -> dict[str, Any]:
+    closed = [[[*ring.tolist(), ring[0].tolist()] for ring in rings] for rings in polygons]
+    if len(closed) == 1:
+        return {"type": "Polygon", "coordinates": closed[0]}
+    return {"type": "MultiPolygon", "coordinates": closed}
+
+
+def _features(content: Any, name: str) -> list[dict[str, Any]]:
+    if isinstance(content, dict):
+        content = content.get("features") if content.get("type") == "FeatureCollection" else [content]
+    if not isinstance(content, list) or not all(
+        isinstance(feature, dict) and feature.get("type") == "Feature" for feature in content
+    ):
+        raise InputError(
+            f"{name}: neither GeoJSON nor COCO, expected a FeatureCollection, a list of Features, or images and "
+            f"annotations: export the objects as GeoJSON"
+        )
+    return content
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _class_name(properties: Mapping[str, Any]) -> str:
+    """Give the class as QuPath shows it: "Tumor", or "Tumor: Positive" of a derived class."""
+    classification = properties.get("classification") or {}
+    if isinstance(classification, str):
+        return classification
+    return ": ".join(classification.get("names") or [_text(classification.get("name"))])

@@ -1,0 +1,321 @@
+"""Masks that number objects: told from masks of classes, and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from skimage import measure
+
+from segkit._common import count, first_few
+from segkit.errors import InputError
+from segkit.images.labels import UNLABELLED
+from segkit.images.outlines import check_label_image
+
+MasksAre = Literal["instances", "classes"]
+
+# Values of the class masks made of objects.
+BACKGROUND, OBJECT, UNLABELLED_OBJECT = 0, 255, 128
+# How the line starts that says so.
+NUMBERED = "masks number objects"
+CLASS_NAMES = {BACKGROUND: "background", OBJECT: "object"}
+# Masks of fewer values may hold a class for each.
+_MOST_CLASSES = 10
+_SHARE_IN_ONE_PIECE = 0.9
+# Blurred edges hold many values of few pixels each.
+_LEAST_AREA = 4
+_MOST_PIECES = 2
+
+
+class Numbers(NamedTuple):
+    """Objects of a label image.
+
+    Parameters
+    ----------
+    ids : ndarray of shape (n_objects,), int
+        Ids in ascending order.
+    n_pieces : ndarray of shape (n_objects,), int
+        In how many pieces each object is; pixels hang together by sides or corners.
+    areas : ndarray of shape (n_objects,), int
+        Pixels of each object.
+    n_at_border : int
+        Number of objects that touch the border of the image.
+    """
+
+    ids: NDArray[np.int64]
+    n_pieces: NDArray[np.int64]
+    areas: NDArray[np.int64]
+    n_at_border: int
+
+
+class Objects(NamedTuple):
+    """Objects of many images in numbers.
+
+    Parameters
+    ----------
+    n_objects : int
+        Number of objects.
+    median_area : float
+        Median of their areas in pixels; NaN without objects.
+    n_at_border : int
+        Number of objects that touch the border of their image.
+    """
+
+    n_objects: int
+    median_area: float
+    n_at_border: int
+
+    def describe(self) -> str:
+        """Say all three in one line."""
+        if not self.n_objects:
+            return "none"
+        return f"{self.n_objects:,}, median area {self.median_area:,g} pixels, {self.n_at_border:,} at the border"
+
+
+def find_instances(
+    masks: Mapping[str, NDArray[Any]],
+    outlined: Collection[str],
+    faults: list[str],
+    messages: list[str],
+    *,
+    labels: Mapping[int, str] | None,
+    unlabelled: int | None,
+    masks_are: MasksAre | None,
+) -> dict[str, NDArray[np.int32]] | None:
+    """Find the objects that masks number, if they do.
+
+    Parameters
+    ----------
+    masks : mapping of str to ndarray of shape (H, W), int
+        Mask of each image, by name.
+    outlined : collection of str
+        Names of the images whose masks were outlines of objects.
+    faults, messages : list of str
+        Faults and notes are added to them.
+    labels : mapping of int to str or None
+        The class name of each mask value, if the user gave it.
+    unlabelled : int or None
+        The mask value of pixels nobody annotated; no object has it.
+    masks_are : {"instances", "classes"} or None
+        What masks hold; None to tell it from their values.
+
+    Returns
+    -------
+    dict of str to ndarray of shape (H, W), int32, or None
+        Label image of each image; None if masks hold classes, or there is a fault.
+    """
+    if outlined and (labels is not None or masks_are == "classes"):
+        cure = "leave data.labels out" if masks_are is None else "save each class as a value of an image"
+        faults.append(
+            f"{count(len(outlined), 'mask')} of outlines ({first_few(sorted(outlined))}), which number objects, "
+            f"expected masks of classes: {cure}"
+        )
+        return None
+    if masks_are == "classes" or not masks:
+        return None
+    if labels is not None and masks_are == "instances":
+        faults.append(
+            "data.labels names classes, but data.masks=instances numbers objects: leave one of the two out"
+        )
+        return None
+    numbered = {
+        stem: mask if unlabelled is None or stem in outlined else np.where(mask == unlabelled, 0, mask)
+        for stem, mask in masks.items()
+    }
+    asked = masks_are == "instances" or bool(outlined)
+    if not asked and (labels is not None or not are_instances(list(numbered.values()))):
+        return None
+    key, cure = "data.masks=instances", "--set data.masks=classes"
+    if masks_are is None and outlined:
+        key, cure = "masks beside outlines have to number objects", "give outlines for these images too"
+    found = check_numbers(numbered, outlined, faults, messages, key=key, cure=cure)
+    if found is not None:
+        n_objects = sum(len(np.setdiff1d(one, (0,))) for one in found.values())
+        messages.insert(0, f"{NUMBERED}: {count_objects(n_objects)} in {count(len(found), 'mask')}")
+    return found
+
+
+def check_numbers(
+    masks: Mapping[str, NDArray[Any]],
+    outlined: Collection[str],
+    faults: list[str],
+    messages: list[str],
+    *,
+    key: str,
+    cure: str,
+) -> dict[str, NDArray[np.int32]] | None:
+    """Check masks that number objects; (H, W) int32 by name, or None if there is a fault.
+
+    `key` is what the masks were said to be, and `cure` what to do if they are masks of classes.
+    """
+    found: dict[str, NDArray[np.int32]] = {}
+    wrong: list[str] = []
+    for stem, mask in masks.items():
+        try:
+            found[stem] = check_label_image(mask, name=stem)
+        except InputError as fault:
+            wrong.append(str(fault))
+    drawn = {stem: labels for stem, labels in found.items() if stem not in outlined}
+    wrong += check_pieces(drawn, key=key, cure=cure)
+    faults += wrong
+    if wrong:
+        return None
+    messages += _broken(found)
+    return found
+
+
+def count_objects(number: int) -> str:
+    """Say how many objects there are, such as "2,640 objects"."""
+    return f"{number:,} {'object' if number == 1 else 'objects'}"
+
+
+def summarise_objects(labels: Sequence[NDArray[np.int32]]) -> Objects:
+    """Count objects and measure their areas, over many label images (H, W)."""
+    numbers = [number_objects(one) for one in labels]
+    areas = np.concatenate([np.zeros(0, dtype=np.int64), *(one.areas for one in numbers)])
+    median = float(np.median(areas)) if len(areas) else float("nan")
+    return Objects(len(areas), median, sum(one.n_at_border for one in numbers))
+
+
+def number_objects(labels: NDArray[Any]) -> Numbers:
+    """Count the objects of a label image, their pixels and pieces.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (H, W), int
+        0 for background, the id of an object elsewhere.
+
+    Returns
+    -------
+    Numbers
+        By ascending id.
+    """
+    pieces, n_pieces = measure.label(labels, background=0, connectivity=2, return_num=True)  # type: ignore[no-untyped-call]
+    owners = np.zeros(n_pieces + 1, dtype=np.int64)
+    owners[pieces.ravel()] = labels.ravel()
+    ids, counts = np.unique(owners[1:], return_counts=True)
+    places = np.searchsorted(ids, owners)
+    sizes = np.bincount(pieces.ravel(), minlength=n_pieces + 1)
+    areas = np.bincount(places[1:], weights=sizes[1:], minlength=len(ids)).astype(np.int64)
+    border = np.concatenate([labels[0], labels[-1], labels[:, 0], labels[:, -1]])
+    n_at_border = len(np.setdiff1d(border, (0,)))
+    return Numbers(ids, counts, areas, n_at_border)
+
+
+def are_instances(masks: Sequence[NDArray[Any]]) -> bool:
+    """Tell whether masks number objects, from their values.
+
+    Parameters
+    ----------
+    masks : sequence of ndarray of shape (H, W), int
+        Masks, pixels without annotation set to 0.
+
+    Returns
+    -------
+    bool
+        Whether there are more than ten values, 0 among them, nine of ten values of a mask are in one piece each, and
+        half of them have four pixels or more.
+    """
+    values = set[int]().union(*(np.unique(mask).tolist() for mask in masks))
+    if len(values) <= _MOST_CLASSES or min(values) < 0 or 0 not in values:
+        return False
+    numbers = [number_objects(mask) for mask in masks]
+    n_pieces = np.concatenate([one.n_pieces for one in numbers])
+    areas = np.concatenate([one.areas for one in numbers])
+    return bool(np.mean(n_pieces == 1) >= _SHARE_IN_ONE_PIECE and np.median(areas) >= _LEAST_AREA)
+
+
+def check_pieces(labels_of: Mapping[str, NDArray[np.int32]], *, key: str, cure: str) -> list[str]:
+    """Find label images whose values are classes, as most of them are in several pieces.
+
+    Parameters
+    ----------
+    labels_of : mapping of str to ndarray of shape (H, W), int32
+        Label image of each image, by name.
+    key : str
+        What the masks were said to be, for example "data.masks=instances".
+    cure : str
+        What to do if they are masks of classes.
+
+    Returns
+    -------
+    list of str
+        The fault, if there is one.
+    """
+    numbers = [one for one in map(number_objects, labels_of.values()) if len(one.ids)]
+    n_broken = sum(int(np.sum(one.n_pieces > 1)) for one in numbers)
+    n_objects = sum(len(one.ids) for one in numbers)
+    values = {object_id for one in numbers for object_id in one.ids.tolist()}
+    most = max((int(one.n_pieces.max()) for one in numbers), default=0)
+    if len(values) == 1 and (most > _MOST_PIECES or 2 * n_broken > n_objects):
+        n_pieces = sum(int(one.n_pieces.sum()) for one in numbers)
+        return [
+            f"{key}, but value {values.pop()} is in {n_pieces} pieces: one value for all objects, expected one for each: "
+            f"number the objects, or {cure}"
+        ]
+    if 2 * n_broken > n_objects:
+        return [
+            f"{key}, but {n_broken} of {n_objects} values of the masks are in several pieces, expected each object in one: "
+            f"if values are classes, {cure}"
+        ]
+    return []
+
+
+def _broken(labels_of: Mapping[str, NDArray[np.int32]]) -> list[str]:
+    """Say which objects are in several pieces."""
+    broken = {stem: int(np.sum(number_objects(labels).n_pieces > 1)) for stem, labels in labels_of.items()}
+    if not any(broken.values()):
+        return []
+    where = first_few([stem for stem, number in broken.items() if number])
+    return [
+        f"{count(sum(broken.values()), 'object')} in several pieces ({where}): each is kept as one object"
+    ]
+
+
+def compare_with_classes(
+    labels_of: Mapping[str, NDArray[np.int32]], ids_of: Mapping[str, NDArray[np.uint8]], background: str
+) -> list[str]:
+    """Say where objects and masks of classes differ.
+
+    Parameters
+    ----------
+    labels_of : mapping of str to ndarray of shape (H, W), int32
+        Label image of each image, by name.
+    ids_of : mapping of str to ndarray of shape (H, W), uint8
+        Class ids of each image: 0 is the background, 255 marks pixels without annotation.
+    background : str
+        The name of class 0.
+
+    Returns
+    -------
+    list of str
+        A line for each kind of difference.
+    """
+    n_outside = n_without_id = n_mixed = 0
+    for stem, labels in labels_of.items():
+        ids = ids_of[stem]
+        is_foreground = (ids > 0) & (ids != UNLABELLED)
+        n_outside += int(np.count_nonzero((labels > 0) & (ids == 0)))
+        n_without_id += int(np.count_nonzero((labels == 0) & is_foreground))
+        inside = (labels > 0) & is_foreground
+        owners = np.unique(labels[inside].astype(np.int64) * 256 + ids[inside]) // 256
+        n_mixed += int(np.count_nonzero(np.unique(owners, return_counts=True)[1] > 1))
+    told = [
+        (n_outside, f"{count(n_outside, 'pixel')} of objects are {background} in the masks"),
+        (
+            n_without_id,
+            f"{count(n_without_id, 'pixel')} of other classes than {background} belong to no object",
+        ),
+        (n_mixed, f"{count(n_mixed, 'object')} of several classes: the class of most pixels counts"),
+    ]
+    return [line for number, line in told if number]
+
+
+def classes_of(labels: NDArray[np.int32], mask: NDArray[Any], unlabelled: int | None) -> NDArray[np.uint8]:
+    """Make a mask of 0 and 255 of a label image, 128 where nobody annotated the mask it is from; (H, W) uint8."""
+    classes = np.where(labels > 0, OBJECT, BACKGROUND).astype(np.uint8)
+    if unlabelled is not None:
+        classes[(mask == unlabelled) & (labels == 0)] = UNLABELLED_OBJECT
+    return classes

@@ -1,0 +1,346 @@
+"""Masks that number objects among images: recognised, asked for, refused; outlines beside images; objects apart."""
+
+import json
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from segkit.errors import InputError
+from segkit.images import inspect_pairs, load_pairs, pair, write_geojson, write_labels, write_rois
+from segkit.images.numbering import are_instances, number_objects, summarise_objects
+
+SHAPE = (40, 48)
+NOISE = np.random.default_rng(0).integers(0, 255, SHAPE).astype(np.uint8)
+
+
+def squares(n_objects, side=4, pitch=6):
+    """Objects 1..n in rows, from the upper left corner on."""
+    labels = np.zeros(SHAPE, dtype=np.uint16)
+    for number in range(n_objects):
+        row, column = (number // 8) * pitch, (number % 8) * pitch
+        labels[row : row + side, column : column + side] = number + 1
+    return labels
+
+
+def save(path, array):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(array).save(path)
+    return path
+
+
+@pytest.fixture
+def folders(tmp_path):
+    return tmp_path / "images", tmp_path / "masks"
+
+
+def save_all(folders, masks):
+    images, folder = folders
+    for stem, mask in masks.items():
+        save(images / f"{stem}.png", NOISE)
+        save(folder / f"{stem}.png", mask)
+    return folders
+
+
+def complaint(*args, **kwargs):
+    with pytest.raises(InputError) as error:
+        load_pairs(*args, **kwargs)
+    assert "\n" not in str(error.value)
+    assert inspect_pairs(*args, **kwargs).faults == [str(error.value)]
+    return str(error.value)
+
+
+def test_numbered_objects_are_recognised(folders):
+    save_all(folders, {"a": squares(12), "b": squares(30), "c": squares(0)})
+    dataset = load_pairs(*folders)
+    assert dataset.describe() == dataset.messages
+    assert dataset.messages == [
+        "masks number objects: 42 objects in 3 masks",
+        "1 mask of background only (c): right if there is nothing else to see, else annotate the rest",
+    ]
+    assert dataset.label_map.values == (0, 255)
+    assert dataset.label_map.names == ("background", "object")
+    assert dataset.label_map.unlabelled is None
+    for labels, mask, n_objects in zip(dataset.instances, dataset.masks, (12, 30, 0), strict=True):
+        assert (labels.dtype, mask.dtype) == (np.int32, np.uint8)
+        np.testing.assert_array_equal(labels, squares(n_objects))
+        np.testing.assert_array_equal(mask, np.where(labels, 255, 0))
+
+
+def test_classes_are_read_as_before(folders):
+    save_all(folders, {"a": (squares(9) > 0).astype(np.uint8), "b": (squares(30) > 0).astype(np.uint8)})
+    dataset = load_pairs(*folders)
+    assert dataset.instances is None
+    assert dataset.describe() == ["masks hold 0 and 1: read as background and foreground"]
+    assert load_pairs(*folders, masks_are="classes").label_map == dataset.label_map
+
+
+def test_named_classes_are_no_objects(folders):
+    save_all(folders, {"a": squares(12)})
+    labels = {value: "cell" if value else "ground" for value in range(13)}
+    dataset = load_pairs(*folders, labels=labels)
+    assert dataset.instances is None
+    assert dataset.label_map.names == ("ground", "cell")
+    told = "data.labels names classes, but data.masks=instances numbers objects: leave one of the two out"
+    assert complaint(*folders, labels=labels, masks_are="instances") == told
+
+
+def test_few_values_are_asked_about(folders):
+    save_all(folders, {"a": squares(3), "b": squares(4)})
+    assert complaint(*folders).endswith("; if they number objects, --set data.masks=instances")
+    assert complaint(*folders, masks_are="classes").startswith("masks hold 5 values")
+    dataset = load_pairs(*folders, masks_are="instances")
+    assert dataset.messages == ["masks number objects: 7 objects in 2 masks"]
+
+
+def test_many_values_in_many_pieces_are_asked_about(folders):
+    rng = np.random.default_rng(0)
+    blurred = np.where(squares(30) > 0, rng.integers(1, 255, SHAPE), 0).astype(np.uint8)
+    save_all(folders, {"a": blurred})
+    assert "if they number objects, --set data.masks=instances" in complaint(*folders)
+    assert complaint(*folders, masks_are="instances").endswith(
+        "values of the masks are in several pieces, expected each object in one: if values are classes, "
+        "--set data.masks=classes"
+    )
+
+
+def test_blurred_edges_are_no_objects():
+    """Every grey of an edge may occur once, and would be an object of one pixel."""
+    mask = np.zeros(SHAPE, dtype=np.uint8)
+    mask[10:30, 10:30] = 255
+    mask[9, 10:30] = np.arange(20, 40)
+    assert number_objects(mask).n_pieces.max() == 1
+    assert not are_instances([mask])
+
+
+def test_one_object_may_have_any_number(folders):
+    save_all(folders, {"a": (squares(1) > 0).astype(np.uint8)})
+    dataset = load_pairs(*folders, masks_are="instances")
+    assert dataset.messages == ["masks number objects: 1 object in 1 mask"]
+
+
+def test_one_value_for_all_objects_is_refused(folders):
+    save_all(folders, {"a": np.where(squares(43), 255, 0).astype(np.uint8)})
+    assert complaint(*folders, masks_are="instances") == (
+        "data.masks=instances, but value 255 is in 43 pieces: one value for all objects, expected one for each: "
+        "number the objects, or --set data.masks=classes"
+    )
+
+
+def test_objects_in_several_pieces_are_told(folders):
+    labels = squares(20)
+    labels[36:38, 40:44] = 7
+    save_all(folders, {"a": labels, "b": squares(14)})
+    dataset = load_pairs(*folders)
+    assert dataset.messages[1] == "1 object in several pieces (a): each is kept as one object"
+    np.testing.assert_array_equal(dataset.instances[0], labels)
+
+
+def test_unlabelled_pixels_are_neither_class_nor_object(folders):
+    labels = squares(20)
+    labels[38:] = 99
+    save_all(folders, {"a": labels, "b": squares(12)})
+    dataset = load_pairs(*folders, unlabelled=99)
+    assert dataset.label_map.unlabelled == 128
+    assert dataset.messages == [
+        "masks number objects: 32 objects in 2 masks",
+        "1 mask annotated in part (a) and 1 as a whole (b): all are used",
+    ]
+    np.testing.assert_array_equal(dataset.instances[0], squares(20))
+    np.testing.assert_array_equal(dataset.masks[0][36:, 40:], np.repeat([[0], [128]], 2, axis=0).repeat(8, 1))
+    assert load_pairs(*folders, unlabelled=98).messages[-1].startswith("no mask holds 98, the value")
+
+
+def test_many_objects_and_wrong_ids(folders):
+    images, masks = folders
+    images.mkdir()
+    masks.mkdir()
+    labels = np.kron(np.arange(1, 70_001).reshape(250, 280), np.ones((3, 3), dtype=int))
+    labels[::3] = 0
+    tifffile.imwrite(
+        images / "a.tif", np.arange(labels.size, dtype=np.uint32).reshape(labels.shape) % 251 / 251
+    )
+    tifffile.imwrite(masks / "a.tif", labels.astype(np.uint32))
+    assert load_pairs(images, masks).messages == ["masks number objects: 70,000 objects in 1 mask"]
+    tifffile.imwrite(masks / "a.tif", labels.astype(np.float32))
+    assert load_pairs(images, masks).instances[0].max() == 70_000
+    tifffile.imwrite(masks / "a.tif", -labels.astype(np.int32))
+    assert "ids of objects from -70000 to 0, expected 0" in complaint(images, masks, masks_are="instances")
+
+
+def test_pages_are_numbered_apart(folders):
+    images, masks = folders
+    images.mkdir()
+    masks.mkdir()
+    tifffile.imwrite(images / "s.tif", np.stack([NOISE, NOISE[::-1]]), photometric="minisblack")
+    tifffile.imwrite(masks / "s.tif", np.stack([squares(12), squares(9)]), photometric="minisblack")
+    dataset = load_pairs(images, masks)
+    assert dataset.stems == ["s#1", "s#2"]
+    assert [labels.max() for labels in dataset.instances] == [12, 9]
+    (masks / "s.tif").unlink()
+    write_geojson(masks / "s.geojson", squares(3))
+    assert complaint(images, masks) == (
+        f"{masks / 's.geojson'}: outlines for 2 pages of {images / 's.tif'}, expected one page: save each page as a file"
+    )
+
+
+OUTLINES = [
+    "{}.zip",
+    "{}_RoiSet.zip",
+    "RoiSet_{}.zip",
+    "{}_rois.zip",
+    "{}.geojson",
+    "{}_objects.geojson",
+    "{}_mask.json",
+]
+
+
+@pytest.mark.parametrize("pattern", OUTLINES)
+@pytest.mark.parametrize("beside", [False, True])
+def test_outlines_are_masks(folders, pattern, beside):
+    pytest.importorskip("roifile")
+    images, masks = folders
+    masks = images if beside else masks
+    for stem, n_objects in (("a", 2), ("sub/b 1", 3)):
+        save(images / f"{stem}.png", NOISE)
+        path = (masks / stem).with_name(pattern.format(stem.rpartition("/")[2]))
+        (write_rois if path.suffix == ".zip" else write_geojson)(path, squares(n_objects))
+    assert [entry.stem for entry in pair(images, masks)] == ["a", "sub/b 1"]
+    dataset = load_pairs(images, masks)
+    assert dataset.messages == ["masks number objects: 5 objects in 2 masks"]
+    np.testing.assert_array_equal(dataset.instances[1], squares(3))
+    one = load_pairs(images / "sub" / "b 1.png", masks)
+    assert one.messages == ["masks number objects: 3 objects in 1 mask"]
+    given = load_pairs(images / "a.png", masks / pattern.format("a"))
+    np.testing.assert_array_equal(given.instances[0], squares(2))
+
+
+def test_outlines_beside_other_files(folders):
+    images, masks = save_all(folders, {"a": squares(12), "b": squares(12)})
+    (masks / "a.json").write_text('{"stage": 3}')
+    (masks / "readme.json").write_text("{}")
+    dataset = load_pairs(images, masks)
+    assert dataset.messages == [
+        "masks number objects: 24 objects in 2 masks",
+        f"1 file of outlines beside masks of the same name left out ({masks / 'a.json'})",
+    ]
+    (masks / "a.json").unlink()
+    (masks / "a.png").unlink()
+    write_geojson(masks / "a.geojson", squares(3))
+    assert load_pairs(images, masks).messages == ["masks number objects: 15 objects in 2 masks"]
+    save(masks / "b.png", np.where(squares(9), 255, 0).astype(np.uint8))
+    assert complaint(images, masks) == (
+        "masks beside outlines have to number objects, but value 255 is in 9 pieces: one value for all objects, "
+        "expected one for each: number the objects, or give outlines for these images too"
+    )
+    for options in ({"labels": {0: "ground", 255: "cell"}}, {"masks_are": "classes"}):
+        assert "1 mask of outlines (a), which number objects, expected masks of classes" in complaint(
+            images, masks, **options
+        )
+
+
+def test_images_without_outlines(folders):
+    images, masks = folders
+    for stem in "ab":
+        save(images / f"{stem}.png", NOISE)
+    write_geojson(masks / "a.geojson", squares(3))
+    write_geojson(masks / "c.geojson", squares(3))
+    with pytest.raises(
+        InputError, match=r"1 image without mask of the same name \(b\).*1 mask without image .*\(c\)"
+    ):
+        load_pairs(images, masks)
+    (masks / "c.geojson").rename(masks / "a.json")
+    with pytest.raises(InputError, match=r"same stem as|without mask"):
+        load_pairs(images, masks)
+
+
+def coco(images, **options):
+    square = [[0, 0, 4, 0, 4, 4, 0, 4]]
+    return {
+        "images": [{"id": n, "file_name": f"{stem}.jpg", **options} for n, stem in enumerate(images)],
+        "annotations": [
+            {"image_id": 1, "segmentation": square},
+            {"image_id": 1, "segmentation": [[8, 8, 9, 8, 9, 9]]},
+        ],
+    }
+
+
+def test_one_coco_file_for_all_images(folders, tmp_path):
+    images, _ = folders
+    for stem in "ab":
+        save(images / f"{stem}.png", NOISE)
+    (tmp_path / "coco.json").write_text(json.dumps(coco("abc", height=40, width=48)))
+    dataset = load_pairs(images, tmp_path / "coco.json")
+    assert dataset.messages == [
+        "masks number objects: 2 objects in 2 masks",
+        "coco.json has 1 entry without image (c): left out",
+        "1 mask of background only (a): right if there is nothing else to see, else annotate the rest",
+    ]
+    assert np.count_nonzero(dataset.instances[1]) == 17
+    assert load_pairs(images / "b.png", tmp_path / "coco.json").instances[0].max() == 2
+    (tmp_path / "coco.json").write_text(json.dumps(coco("ac")))
+    with pytest.raises(
+        InputError, match=r"1 image without entry in coco.json \(b\): annotate or remove the image"
+    ):
+        load_pairs(images, tmp_path / "coco.json")
+    (tmp_path / "coco.json").write_text(json.dumps(coco("ab", height=4, width=48)))
+    with pytest.raises(
+        InputError, match=r"^2 faults: .*\(a\), .*\(b\): outlines for an image of 4 x 48 pixels"
+    ):
+        load_pairs(images, tmp_path / "coco.json")
+    write_geojson(tmp_path / "coco.json", squares(3))
+    assert "objects of one image for a folder of images" in complaint(images, tmp_path / "coco.json")
+
+
+def test_objects_beside_masks_of_classes(folders, tmp_path):
+    labels = squares(4)
+    classes = np.where(labels > 2, 2, np.minimum(labels, 1)).astype(np.uint8)
+    classes[0, 0], classes[20, 20], classes[3, 6] = 0, 1, 2
+    images, masks = save_all(folders, {"a": classes, "b": classes})
+    names = {0: "ground", 1: "cell", 2: "dead"}
+    write_labels(tmp_path / "objects" / "a.png", labels)
+    write_geojson(tmp_path / "objects" / "b.geojson", labels)
+    dataset = load_pairs(images, masks, labels=names, instances=tmp_path / "objects")
+    np.testing.assert_array_equal(dataset.masks[0], classes)
+    np.testing.assert_array_equal(dataset.instances, [labels] * 2)
+    assert dataset.describe() == [
+        "masks hold 0, 1 and 2: read as ground, cell and dead",
+        "2 pixels of objects are ground in the masks",
+        "2 pixels of other classes than ground belong to no object",
+        "2 objects of several classes: the class of most pixels counts",
+    ]
+    report = inspect_pairs(images, masks, labels=names, instances=tmp_path / "objects")
+    assert report.objects == (8, 16.0, 8)
+    assert "  objects         8, median area 16 pixels, 8 at the border" in report.describe().splitlines()
+    write_labels(tmp_path / "objects" / "a.png", labels[:-1])
+    assert complaint(images, masks, labels=names, instances=tmp_path / "objects") == (
+        f"{images / 'a.png'}: image of 40 x 48 pixels, label image of 39 x 48, expected one size: "
+        "export the label image at the size of the image"
+    )
+    (tmp_path / "objects" / "a.png").unlink()
+    with pytest.raises(InputError, match=r"1 image without mask of the same name \(a\)"):
+        load_pairs(images, masks, labels=names, instances=tmp_path / "objects")
+    assert "objects twice" in complaint(images, masks, masks_are="instances", labels=names, instances=masks)
+
+
+def test_inspection_counts_objects(folders):
+    save_all(folders, {"a": squares(12), "b": squares(30)})
+    report = inspect_pairs(*folders)
+    assert report.faults == []
+    assert report.objects == (42, 16.0, 20)
+    assert report.describe().splitlines()[4:] == [
+        "  classes         background (82.50%), object (17.50%)",
+        "  objects         42, median area 16 pixels, 20 at the border",
+        "masks number objects: 42 objects in 2 masks",
+    ]
+    assert summarise_objects([np.zeros((3, 3), dtype=np.int32)]).describe() == "none"
+
+
+def test_numbers_of_objects():
+    labels = np.array([[0, 0, 0, 0, 0], [0, 5, 0, 5, 0], [0, 5, 2, 0, 0], [0, 0, 0, 0, 9]])
+    numbers = number_objects(labels)
+    assert numbers.ids.tolist() == [2, 5, 9]
+    assert numbers.n_pieces.tolist() == [1, 2, 1]
+    assert numbers.areas.tolist() == [1, 3, 1]
+    assert numbers.n_at_border == 1

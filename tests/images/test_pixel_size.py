@@ -1,0 +1,139 @@
+"""The size of a pixel, read from what microscopes and ImageJ write, and written so that both read it."""
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from segkit.errors import InputError
+from segkit.images import (
+    PixelSize,
+    read_mask,
+    read_pages,
+    read_pixel_size,
+    write_labels,
+    write_mask,
+    write_probability,
+)
+
+PAGE = np.zeros((5, 7), dtype=np.uint8)
+SIZE = PixelSize(0.65, 0.325)
+
+
+def save(path, page=PAGE, **options):
+    tifffile.imwrite(path, page, **options)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("unit", "micrometres"),
+    [
+        ("um", 1), ("micron", 1), ("microns", 1), ("\\u00B5m", 1), ("Micrometer", 1), ("nm", 1e-3), ("mm", 1e3),
+        ("cm", 1e4), ("inch", 25_400), ("inches", 25_400),
+    ],
+)  # fmt: skip
+def test_units_of_imagej(tmp_path, unit, micrometres):
+    resolution = (1 / 0.325, 1 / 0.65)
+    path = save(tmp_path / "a.tif", imagej=True, resolution=resolution, metadata={"unit": unit})
+    assert read_pixel_size(path) == pytest.approx((0.65 * micrometres, 0.325 * micrometres))
+
+
+@pytest.mark.parametrize("metadata", [{"unit": "pixel"}, {}, {"unit": "furlong"}])
+def test_imagej_without_a_length(tmp_path, metadata):
+    assert (
+        read_pixel_size(save(tmp_path / "a.tif", imagej=True, resolution=(2, 2), metadata=metadata)) is None
+    )
+
+
+def test_print_resolutions_of_imagej(tmp_path):
+    options = {"imagej": True, "metadata": {"unit": "inch"}}
+    assert read_pixel_size(save(tmp_path / "a.tif", resolution=(72, 72), **options)) is None
+    assert read_pixel_size(save(tmp_path / "a.tif", resolution=(1, 1), imagej=True)) is None
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("nm", 1e-3), ("mm", 1e3), ("\u00b5m", 1), (None, 1)])
+def test_ome(tmp_path, unit, factor):
+    metadata = {"axes": "YX", "PhysicalSizeX": 0.325, "PhysicalSizeY": 0.65}
+    if unit is not None:
+        metadata |= {"PhysicalSizeXUnit": unit, "PhysicalSizeYUnit": unit}
+    path = save(tmp_path / "a.ome.tif", metadata=metadata)
+    assert read_pixel_size(path) == pytest.approx((0.65 * factor, 0.325 * factor))
+    assert read_pixel_size(save(tmp_path / "b.ome.tif", metadata={"axes": "YX"})) is None
+
+
+@pytest.mark.parametrize(("unit", "length"), [("CENTIMETER", 1e4), ("INCH", 25_400)])
+def test_plain_tiff(tmp_path, unit, length):
+    resolution = (length / 0.325, length / 0.65)
+    path = save(tmp_path / "a.tif", resolution=resolution, resolutionunit=unit)
+    assert read_pixel_size(path) == pytest.approx(SIZE)
+    assert read_pixel_size(save(tmp_path / "b.tif", resolution=resolution, resolutionunit="NONE")) is None
+    assert read_pixel_size(save(tmp_path / "c.tif", resolution=(0, 0), resolutionunit=unit)) is None
+
+
+@pytest.mark.parametrize("dots", [72, 96, 150, 200, 300, 600, 1200])
+def test_print_resolutions_say_nothing(tmp_path, dots):
+    for unit, number in (("INCH", dots), ("CENTIMETER", dots / 2.54), ("CENTIMETER", round(dots / 2.54, 1))):
+        path = save(tmp_path / "a.tif", resolution=(number, number), resolutionunit=unit)
+        assert read_pixel_size(path) is None
+    Image.fromarray(PAGE).save(tmp_path / "a.png", dpi=(dots, dots))
+    assert read_pixel_size(tmp_path / "a.png") is None
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.bmp", "a.tif"])
+def test_files_that_say_nothing(tmp_path, name):
+    Image.fromarray(PAGE).save(tmp_path / name)
+    assert read_pixel_size(tmp_path / name) is None
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    for name, told in (("a.tif", "cannot be decoded"), ("b.png", "no such file"), ("a.txt", "unsupported")):
+        if name != "b.png":
+            (tmp_path / name).write_bytes(b"nothing")
+        with pytest.raises(InputError, match=told):
+            read_pixel_size(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype"),
+    [
+        ("a.png", (5, 7), np.uint8),
+        ("a.png", (5, 7), np.uint16),
+        ("a.tif", (5, 7), np.uint8),
+        ("a.tif", (3, 5, 7), np.uint16),
+        ("a.tif", (5, 7), np.int16),
+        ("a.tif", (4, 5, 7), np.int64),
+    ],
+)
+def test_masks_carry_it(tmp_path, name, shape, dtype, rng):
+    mask = rng.integers(0, 99, shape).astype(dtype)
+    write_mask(tmp_path / name, mask, pixel_size=SIZE)
+    assert read_pixel_size(tmp_path / name) == pytest.approx(SIZE, rel=1e-5)
+    back = read_mask(tmp_path / name)
+    assert back[0].dtype == dtype
+    np.testing.assert_array_equal(np.stack(back), mask.reshape(-1, 5, 7))
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (3, 5, 7), (2, 3, 5, 7)])
+def test_probabilities_carry_it(tmp_path, shape, rng):
+    probability = rng.uniform(size=shape).astype(np.float32)
+    write_probability(tmp_path / "a.tif", probability, pixel_size=SIZE)
+    assert read_pixel_size(tmp_path / "a.tif") == pytest.approx(SIZE)
+    np.testing.assert_array_equal(np.stack(read_pages(tmp_path / "a.tif")), probability.reshape(-1, 5, 7))
+    assert tifffile.imread(tmp_path / "a.tif").shape == shape
+
+
+def test_label_images_carry_it_as_imagej_does(tmp_path):
+    write_labels(tmp_path / "a.tif", np.arange(35).reshape(5, 7), SIZE)
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        assert file.imagej_metadata["unit"] == "um"
+    assert read_pixel_size(tmp_path / "a.tif") == pytest.approx(SIZE)
+    write_labels(tmp_path / "b.tif", np.arange(70_000).reshape(250, 280), SIZE)
+    assert read_pixel_size(tmp_path / "b.tif") == pytest.approx(SIZE)
+
+
+@pytest.mark.parametrize("size", [(0, 1), (1, -1), (1, float("nan")), (1, float("inf"))])
+@pytest.mark.parametrize("name", ["a.png", "a.tif"])
+def test_sizes_that_are_none(tmp_path, size, name):
+    with pytest.raises(InputError, match="expected micrometres above 0"):
+        write_mask(tmp_path / name, PAGE, pixel_size=PixelSize(*size))
+    assert list(tmp_path.iterdir()) == []
