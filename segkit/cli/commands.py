@@ -21,6 +21,7 @@ from segkit._common import count
 from segkit.cli.terminal import (
     describe_benchmark,
     describe_model,
+    describe_object_model,
     describe_objects,
     describe_scores,
     describe_training,
@@ -53,6 +54,9 @@ SetOption = Annotated[
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, nothing but errors.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
+PixelSizeOption = Annotated[
+    float | None, typer.Option("--pixel-size", help="Micrometres a pixel; by default as the files say.")
+]
 TitleOption = Annotated[
     str | None, typer.Option("--title", help="Title of the report; by default the name of its folder.")
 ]
@@ -160,10 +164,18 @@ def train(
         tell(message)
     segmenter = settings.build()
     with progress_bars(quiet=quiet) as follow:
-        segmenter.fit(dataset.images, dataset.masks, label_map=dataset.label_map, progress=follow)
+        segmenter.fit(
+            dataset.images,
+            dataset.masks,
+            instances=dataset.instances,
+            label_map=dataset.label_map,
+            progress=follow,
+        )
     segmenter.save(output, embed_weights=settings.embeds_weights(segmenter.best_index_))
     summary, label_map = segmenter.summary_, segmenter.label_map_
     (typer.echo if explain else tell)(describe_training(summary, label_map, dataset.stems, explain=explain))
+    if dataset.instances is not None:
+        (typer.echo if explain else tell)(describe_object_model(segmenter.objects_, explain=explain))
     tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
@@ -178,10 +190,20 @@ def predict(
     overlay: Annotated[
         bool, typer.Option("--overlay", help="Also write images with the contours drawn in.")
     ] = False,
+    objects: Annotated[
+        bool,
+        typer.Option(
+            "--objects",
+            help="Also tell touching objects apart, number and measure them: objects.csv, images.csv.",
+        ),
+    ] = False,
+    pixel_size: PixelSizeOption = None,
     quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Segment every image of a folder; masks carry the values of the training masks."""
+    from segkit.images import PixelSize
+    from segkit.objects.measure import check_pixel_size
     from segkit.segmentation.folders import predict_folder
     from segkit.segmentation.segmenter import load
 
@@ -194,15 +216,20 @@ def predict(
             output,
             probability=probability,
             overlay=overlay,
+            objects=objects,
+            pixel_size=None if pixel_size is None else PixelSize(*check_pixel_size(pixel_size)),
             overwrite=overwrite,
             progress=follow,
         )
     tell = teller(quiet=quiet)
     seconds = (time.perf_counter() - start) / len(written)
     tell(f"{count(len(written), 'mask file')} in {output} ({seconds:.2f} s a file)")
-    for name, wanted in (("probability", probability), ("overlay", overlay)):
+    for name, wanted in (("probability", probability), ("overlay", overlay), ("objects", objects)):
         if wanted:
             tell(f"{name} in {output / name}")
+    if objects:
+        tell(describe_object_model(segmenter.objects_))
+        tell(f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
 
 
 @app.command()
@@ -215,9 +242,7 @@ def measure(
     images: Annotated[
         Path | None, typer.Option("--images", help="Folder of the images, to measure intensities.")
     ] = None,
-    pixel_size: Annotated[
-        float | None, typer.Option("--pixel-size", help="Micrometres a pixel; by default as the files say.")
-    ] = None,
+    pixel_size: PixelSizeOption = None,
     overlay: Annotated[
         bool, typer.Option("--overlay", help="Also write images with the objects' outlines drawn in.")
     ] = False,

@@ -57,8 +57,33 @@ class ObjectModel:
     rim: PixelClassifier | None = None
     scores: SplitScores | None = None
 
+    def tell(self) -> str:
+        """Say in one sentence, for everybody, what is known of objects and how well they are told apart."""
+        size = f"typical diameter {2 * self.splitter.radius:.3g} pixels"
+        if self.source == "nothing":
+            return (
+                "Objects: no region is annotated as a whole, so each connected region counts as one object."
+            )
+        if self.source == "regions":
+            how = (
+                "by their shape"
+                if self.splitter.landscape != "none"
+                else "not at all, for regions are not compact"
+            )
+            return (
+                f"Objects: none are annotated one by one, so those that touch are told apart {how} ({size})."
+            )
+        if self.scores is None:
+            return f"Objects: learnt from annotated ones ({size}); how well is unknown."
+        scores = self.scores
+        where = "images" if scores.regions == "images" else "parts of the image"
+        return (
+            f"Objects: learnt from {count(scores.n_objects, 'annotated object')} ({size}). On held-out {where} the "
+            f"AP at IoU 0.5 was {scores.ap_50:.2f}: matches as a share of all true, missed and false objects."
+        )
+
     def describe(self) -> str:
-        """Say in one sentence how objects are told apart, and from what that was learnt."""
+        """Explain in one sentence how objects are told apart, and from what that was learnt."""
         told = self.splitter.describe()
         if self.scores is None:
             learnt = {
