@@ -270,7 +270,8 @@ def evaluate(
         ),
     ] = None,
     images: Annotated[
-        Path | None, typer.Option("--images", help="Folder of the images, to show them in the report.")
+        Path | None,
+        typer.Option("--images", help="Folder of the images, to show them in the report; sizes of outlines."),
     ] = None,
     title: TitleOption = None,
     set_: LabelsOption = None,
@@ -292,7 +293,7 @@ def evaluate(
             refuse_existing([path], overwrite=overwrite)
             refuse_unwritable(path)
     meanings = _meanings(set_, unlabelled)
-    result = compare_folders(predictions, masks, **meanings, skip=EXTRAS)
+    result = compare_folders(predictions, masks, images=images, **meanings, skip=EXTRAS)
     tell = teller(quiet=quiet)
     if page is not None and table is not None:
         from segkit.benchmark.results import write_scores

@@ -25,7 +25,7 @@ CLASS_NAMES = {BACKGROUND: "background", OBJECT: "object"}
 MOST_CLASSES = 10
 _SHARE_IN_ONE_PIECE = 0.9
 # Blurred edges hold many values of few pixels each.
-_LEAST_AREA = 4
+LEAST_AREA = 4
 _MOST_PIECES = 2
 
 
@@ -177,7 +177,7 @@ def refuse_options(
         )
     if labels is not None and masks_are == "instances":
         return "data.labels names classes, but data.masks=instances numbers objects: leave one of the two out"
-    if unlabelled == 0 and masks_are == "instances":
+    if unlabelled == 0 and (outlined or masks_are == "instances"):
         return "0 marks unlabelled pixels, but is the background of masks that number objects: mark them by another value"
     return None
 
@@ -264,7 +264,9 @@ def number_objects(labels: NDArray[Any]) -> Numbers:
     return Numbers(ids, counts, areas, n_at_border, bool(sizes[0]))
 
 
-def look_like_instances(numbers: Sequence[Numbers], *, most_classes: int = MOST_CLASSES) -> bool:
+def look_like_instances(
+    numbers: Sequence[Numbers], *, most_classes: int = MOST_CLASSES, least_area: float = LEAST_AREA
+) -> bool:
     """Tell whether masks number objects, from their values.
 
     Parameters
@@ -273,12 +275,14 @@ def look_like_instances(numbers: Sequence[Numbers], *, most_classes: int = MOST_
         Objects of each mask, pixels without annotation set to 0.
     most_classes : int, default=10
         Masks of so many values, or fewer, are taken for classes.
+    least_area : float, default=4
+        Least median of the areas in pixels.
 
     Returns
     -------
     bool
         Whether there are more values, 0 among them, nine of ten values of a mask are in one piece each, and half of them
-        have four pixels or more.
+        have `least_area` or more.
     """
     values = {int(value) for one in numbers for value in one.ids}
     has_background = any(one.has_background for one in numbers)
@@ -286,7 +290,7 @@ def look_like_instances(numbers: Sequence[Numbers], *, most_classes: int = MOST_
         return False
     n_pieces = np.concatenate([one.n_pieces for one in numbers])
     areas = np.concatenate([one.areas for one in numbers])
-    return bool(np.mean(n_pieces == 1) >= _SHARE_IN_ONE_PIECE and np.median(areas) >= _LEAST_AREA)
+    return bool(np.mean(n_pieces == 1) >= _SHARE_IN_ONE_PIECE and np.median(areas) >= least_area)
 
 
 def check_pieces(numbers: Sequence[Numbers], *, key: str, cure: str) -> list[str]:
