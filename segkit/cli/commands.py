@@ -209,14 +209,21 @@ def predict(
 def measure(
     masks: Annotated[
         Path,
-        typer.Argument(help="Folder of label images, or of masks of classes (sub-folders too), or one file."),
+        typer.Argument(
+            help="Folder of label images, masks of classes or outlines (sub-folders too), or one file."
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for objects.csv and images.csv.")],
     images: Annotated[
-        Path | None, typer.Option("--images", help="Folder of the images, to measure intensities.")
+        Path | None,
+        typer.Option("--images", help="Folder of the images, to measure intensities; sizes of outlines."),
     ] = None,
     pixel_size: Annotated[
-        float | None, typer.Option("--pixel-size", help="Micrometres a pixel; by default as the files say.")
+        str | None,
+        typer.Option(
+            "--pixel-size",
+            help="Micrometres a pixel, 0.325, or height and width, 0.5,0.325; by default as the files say.",
+        ),
     ] = None,
     overlay: Annotated[
         bool, typer.Option("--overlay", help="Also write images with the objects' outlines drawn in.")
@@ -242,7 +249,7 @@ def measure(
             output,
             images=images,
             **_meanings(set_, None),
-            pixel_size=pixel_size,
+            pixel_size=None if pixel_size is None else _read_pixel_size(pixel_size),
             overlay=overlay,
             overwrite=overwrite,
             skip=EXTRAS,
@@ -510,6 +517,19 @@ def _read_sizes(text: str) -> list[int]:
     if not words or not all(word.isdecimal() and int(word) for word in words):
         raise ConfigError(f"--train-sizes {text}: give numbers of images, 1 or more, such as 1,2,3,5,15")
     return [int(word) for word in words]
+
+
+def _read_pixel_size(text: str) -> tuple[float, float]:
+    """Read one number, or height and width."""
+    from segkit.images.pixel_size import check_pixel_size
+
+    try:
+        sizes = [float(word) for word in re.split(r"[,\s]+", text.strip())]
+    except ValueError as error:
+        raise ConfigError(
+            f"--pixel-size {text}: give micrometres, such as 0.325, or height and width, such as 0.5,0.325"
+        ) from error
+    return check_pixel_size((sizes[0], sizes[-1]) if len(sizes) < 3 else tuple(sizes))  # type: ignore[arg-type]
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,13 @@ from segkit.images.coco import Coco
 from segkit.images.instances import open_objects, outlines_of
 from segkit.images.outlines import OUTLINE_EXTENSIONS, Oddities, Outlines, describe_oddities, paint
 from segkit.images.read import read_mask_with_notes
-from segkit.images.stems import masks_by_stem, outline_names
+from segkit.images.stems import (
+    masks_beside_images,
+    masks_by_stem,
+    outline_names,
+    outlines_by_stem,
+    outlines_without_mask,
+)
 
 # What a mask file holds: an array for each page, or outlines.
 Drawn = list[NDArray[Any]] | Outlines | Coco
@@ -130,7 +136,7 @@ def find_masks(
     Returns
     -------
     dict of str to Path
-        By the stem of the image for outlines, else by the own stem.
+        By the stem of the image for outlines, else by the own stem; so are outlines of images that are not known.
 
     Raises
     ------
@@ -141,9 +147,24 @@ def find_masks(
         return masks_by_stem(masks, images, faults, messages)
     source = open_objects(masks)
     if isinstance(source, Coco):
-        return dict.fromkeys(source.match(images) if images else source.stems, masks)
+        own = source.match(images)
+        return dict.fromkeys([*own, *(stem for stem in source.stems if stem not in own.values())], masks)
     names = outline_names(masks.stem)
     return {next((name for name in names if name in images), names[0]): masks}
+
+
+def part_folder(
+    folder: Path, file_of: Mapping[str, Path], faults: list[str], messages: list[str]
+) -> tuple[dict[str, Path], dict[str, Path]]:
+    """Part the files of one folder into images and their masks, by stem: NAME_mask beside NAME, or outlines.
+
+    `file_of` are its image files by stem; faults and notes are added to the lists.
+    """
+    beside = masks_beside_images(file_of)
+    images = {stem: file for stem, file in file_of.items() if stem not in beside}
+    masks = {stem: file for stem, file in file_of.items() if stem in beside}
+    outlines, _ = outlines_by_stem(folder, images)
+    return images, masks | outlines_without_mask(outlines, masks, faults, messages)
 
 
 def size_fault(name: str, image: Sequence[int], mask: Sequence[int], *, kind: str = "mask") -> str:

@@ -28,7 +28,7 @@ from segkit.images.channels import (
 from segkit.images.coco import Coco
 from segkit.images.instances import open_objects
 from segkit.images.labels import LabelMap
-from segkit.images.masks import Drawn, MaskReader, size_fault
+from segkit.images.masks import Drawn, MaskReader, part_folder, size_fault
 from segkit.images.numbering import (
     CLASS_NAMES,
     NUMBERED,
@@ -45,12 +45,9 @@ from segkit.images.stems import (
     by_stem,
     has_images,
     image_name,
-    masks_beside_images,
     masks_by_stem,
     match_stems,
-    outlines_by_stem,
     outlines_of_image,
-    outlines_without_mask,
     paths_by_stem,
     stem_of,
 )
@@ -395,9 +392,7 @@ def match(images: str | Path, masks: str | Path, faults: list[str], messages: li
     if images.is_file() and masks.exists():
         return [entry for image in image_of.values() for entry in _pair_file(image, masks, faults)]
     if images.is_dir() and masks.is_dir() and images.samefile(masks):
-        image_of, mask_of = _part(image_of)
-        outlines, _ = outlines_by_stem(images, image_of)
-        mask_of |= outlines_without_mask(outlines, mask_of, faults, messages)
+        image_of, mask_of = part_folder(images, image_of, faults, messages)
         if not mask_of:
             faults.append(
                 f"{images} is given for images and masks, and no file is called like NAME_mask beside NAME: "
@@ -444,15 +439,6 @@ def _match_coco(
             f"{masks.name} has {count(len(others), 'entry', 'entries')} without image ({first_few(others)}): left out"
         )
     return [Pair(stem, image_of[stem], masks) for stem in sorted(found)]
-
-
-def _part(file_of: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, Path]]:
-    """Part the files of one folder into images and their masks, by stem."""
-    masks = masks_beside_images(file_of)
-    return (
-        {stem: file for stem, file in file_of.items() if stem not in masks},
-        {stem: file for stem, file in file_of.items() if stem in masks},
-    )
 
 
 def _pair_file(image: Path, masks: Path, faults: list[str]) -> list[Pair]:
