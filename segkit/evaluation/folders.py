@@ -33,8 +33,8 @@ from segkit.images.coco import Coco
 from segkit.images.instances import open_objects
 from segkit.images.masks import Drawn, MaskReader, find_masks
 from segkit.images.numbering import NUMBERED, MasksAre
-from segkit.images.stems import by_stem, image_name, match_stems
 from segkit.images.stems import files_by_stem as files_by_stem
+from segkit.images.stems import image_name, match_stems
 
 TOLERANCE = 2.0
 
@@ -464,7 +464,7 @@ def _match_predictions(
         )
     notes: list[str] = []
     faults: list[str] = []
-    found = find_masks(predictions, _names(images) or _drawn_names(masks), faults, notes)
+    found = find_masks(predictions, _names(images) or _names(find_masks(masks, (), [], [])), faults, notes)
     truth_of = find_masks(masks, _names(images) or _names(found), faults, notes)
     if faults:
         raise InputError(first_few(faults, separator="; "))
@@ -494,11 +494,6 @@ def _is_set(path: Path) -> bool:
     """Tell whether a file is a COCO file of several images."""
     source = open_objects(path)
     return isinstance(source, Coco) and len(source.stems) > 1
-
-
-def _drawn_names(masks: Path) -> set[str]:
-    """Give what the images of the mask images of a folder or file may be called; none if there are only outlines."""
-    return _names(by_stem(masks, []))
 
 
 def _names(stems: Collection[str]) -> set[str]:

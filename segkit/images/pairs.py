@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import count, first_few
+from segkit._common import count, first_few, folded
 from segkit.errors import InputError
 from segkit.images.channels import (
     Kind,
@@ -677,13 +677,4 @@ def _raise(faults: Sequence[str]) -> None:
     if len(faults) == 1:
         raise InputError(faults[0])
     if faults:
-        raise InputError(f"{len(faults)} faults: {first_few(_folded(faults), separator='; ')}")
-
-
-def _folded(faults: Sequence[str]) -> list[str]:
-    """Tell files of which the same is wrong in one go."""
-    files_of: defaultdict[str, list[str]] = defaultdict(list)
-    for fault in faults:
-        file, _, reason = fault.partition(": ")
-        files_of[reason].append(file)
-    return [f"{first_few(files)}: {reason}" for reason, files in files_of.items()]
+        raise InputError(f"{len(faults)} faults: {first_few(folded(faults), separator='; ')}")

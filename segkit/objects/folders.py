@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from skimage.measure import label
 
-from segkit._common import Progress, count, first_few, pass_on
+from segkit._common import Progress, count, first_few, folded, pass_on
 from segkit.errors import InputError, OutputError
 from segkit.images import IMAGE_EXTENSIONS, UNLABELLED, LabelMap, PixelSize, read_pages, read_pixel_size
 from segkit.images.masks import MaskReader, find_masks, part_folder, size_fault
@@ -20,6 +19,7 @@ from segkit.images.numbering import (
     MOST_CLASSES,
     MasksAre,
     Numbers,
+    label_pieces,
     look_like_instances,
     number_masks,
     number_objects,
@@ -42,8 +42,6 @@ from segkit.objects.tables import (
 )
 
 OVERLAY_FOLDER = "overlay"
-# Pixels of an object touch by sides or corners, as ImageJ and skimage.measure.label have it.
-_CONNECTIVITY = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +260,7 @@ def _plan(
         f"two pictures would be called {path}: rename one" for path, number in uses.items() if number > 1
     ]
     if faults:
-        raise InputError(first_few(faults, most=5, separator="; "))
+        raise InputError(first_few(folded(faults), most=5, separator="; "))
     return jobs, contents
 
 
@@ -380,7 +378,7 @@ def _number(
         return without(page, unlabelled), None
     ids = label_map.encode(page)
     ids[ids == UNLABELLED] = 0
-    return label(ids, background=0, connectivity=_CONNECTIVITY), ids  # type: ignore[no-untyped-call]
+    return label_pieces(ids)[0], ids
 
 
 def _pixel_size_of(path: Path) -> PixelSize | None:

@@ -1,3 +1,5 @@
+import json
+import re
 import unicodedata
 
 import numpy as np
@@ -8,7 +10,8 @@ from segkit.errors import InputError
 from segkit.evaluation.folders import compare_folders, read_folders, score_image
 from segkit.evaluation.objects import score_objects
 from segkit.evaluation.statistics import bootstrap_interval
-from segkit.images import write_mask
+from segkit.images import write_geojson, write_image, write_labels, write_mask, write_rois
+from segkit.images.polygons import trace
 
 
 @pytest.fixture
@@ -349,7 +352,9 @@ def test_outlines_alone_need_the_images(tmp_path):
     for side in ("guess", "truth"):
         write_geojson(tmp_path / side / "a.geojson", blobs(3))
     sides = tmp_path / "guess", tmp_path / "truth"
-    message = re.escape("a.geojson: outlines without the size of their image: give the folder of images (--images DIR)")
+    message = re.escape(
+        "a.geojson: outlines without the size of their image: give the folder of images (--images DIR)"
+    )
     with pytest.raises(InputError, match=message):
         compare_folders(*sides)
     write_image(tmp_path / "a.png", np.zeros((40, 60, 3)))
@@ -357,6 +362,15 @@ def test_outlines_alone_need_the_images(tmp_path):
     assert compare_folders(*files, images=tmp_path / "a.png")["objects"]["n_true"] == 3
     with pytest.raises(InputError, match="which number objects, expected masks of classes"):
         compare_folders(*files, images=tmp_path / "a.png", masks_are="classes")
+
+
+def test_outlines_of_two_programs_have_one_name(tmp_path):
+    pytest.importorskip("roifile")
+    write_geojson(tmp_path / "geojson" / "a.geojson", blobs(3))
+    write_rois(tmp_path / "rois" / "a_RoiSet.zip", blobs(3))
+    for sides in (("geojson", "rois"), ("rois", "geojson")):
+        with pytest.raises(InputError, match="outlines without the size of their image"):
+            compare_folders(*(tmp_path / side for side in sides))
 
 
 def test_every_image_of_a_coco_file_needs_a_prediction(tmp_path):

@@ -276,10 +276,9 @@ def test_outlines_are_measured_like_the_label_image(folder, suffix):
     # an object may have the value of unlabelled pixels of other masks
     result = measure_folder(root / "outlines", root / "other", images=root / "images", unlabelled=255)
     assert [image.areas.size for image in result.images] == [12, 2]
-    path = sorted((root / "outlines" / "a").iterdir())[0]
-    message = complaint(InputError, root / "outlines", root / "new")
-    assert message.startswith(
-        f"{path}: outlines without the size of their image: give the folder of images (--images DIR)"
+    paths = [root / "outlines" / f"{name}{suffix}" for name in masks]
+    assert complaint(InputError, root / "outlines", root / "new") == (
+        f"{paths[0]}, {paths[1]}: outlines without the size of their image: give the folder of images (--images DIR)"
     )
     message = complaint(
         InputError, root / "outlines", root / "new", images=root / "images", masks_are="classes"
