@@ -55,7 +55,11 @@ SetOption = Annotated[
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, nothing but errors.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
 PixelSizeOption = Annotated[
-    float | None, typer.Option("--pixel-size", help="Micrometres a pixel; by default as the files say.")
+    str | None,
+    typer.Option(
+        "--pixel-size",
+        help="Micrometres a pixel, 0.325, or height and width, 0.5,0.325; by default as the files say.",
+    ),
 ]
 TitleOption = Annotated[
     str | None, typer.Option("--title", help="Title of the report; by default the name of its folder.")
@@ -203,7 +207,6 @@ def predict(
 ) -> None:
     """Segment every image of a folder; masks carry the values of the training masks."""
     from segkit.images import PixelSize
-    from segkit.objects.measure import check_pixel_size
     from segkit.segmentation.folders import predict_folder
     from segkit.segmentation.segmenter import load
 
@@ -217,7 +220,7 @@ def predict(
             probability=probability,
             overlay=overlay,
             objects=objects,
-            pixel_size=None if pixel_size is None else PixelSize(*check_pixel_size(pixel_size)),
+            pixel_size=None if pixel_size is None else PixelSize(*_read_pixel_size(pixel_size)),
             overwrite=overwrite,
             progress=follow,
         )
@@ -236,11 +239,14 @@ def predict(
 def measure(
     masks: Annotated[
         Path,
-        typer.Argument(help="Folder of label images, or of masks of classes (sub-folders too), or one file."),
+        typer.Argument(
+            help="Folder of label images, masks of classes or outlines (sub-folders too), or one file."
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for objects.csv and images.csv.")],
     images: Annotated[
-        Path | None, typer.Option("--images", help="Folder of the images, to measure intensities.")
+        Path | None,
+        typer.Option("--images", help="Folder of the images, to measure intensities; sizes of outlines."),
     ] = None,
     pixel_size: PixelSizeOption = None,
     overlay: Annotated[
@@ -267,7 +273,7 @@ def measure(
             output,
             images=images,
             **_meanings(set_, None),
-            pixel_size=pixel_size,
+            pixel_size=None if pixel_size is None else _read_pixel_size(pixel_size),
             overlay=overlay,
             overwrite=overwrite,
             skip=EXTRAS,
@@ -295,7 +301,8 @@ def evaluate(
         ),
     ] = None,
     images: Annotated[
-        Path | None, typer.Option("--images", help="Folder of the images, to show them in the report.")
+        Path | None,
+        typer.Option("--images", help="Folder of the images, to show them in the report; sizes of outlines."),
     ] = None,
     title: TitleOption = None,
     set_: LabelsOption = None,
@@ -317,7 +324,7 @@ def evaluate(
             refuse_existing([path], overwrite=overwrite)
             refuse_unwritable(path)
     meanings = _meanings(set_, unlabelled)
-    result = compare_folders(predictions, masks, **meanings, skip=EXTRAS)
+    result = compare_folders(predictions, masks, images=images, **meanings, skip=EXTRAS)
     tell = teller(quiet=quiet)
     if page is not None and table is not None:
         from segkit.benchmark.results import write_scores
@@ -534,6 +541,19 @@ def _read_sizes(text: str) -> list[int]:
     if not words or not all(word.isdecimal() and int(word) for word in words):
         raise ConfigError(f"--train-sizes {text}: give numbers of images, 1 or more, such as 1,2,3,5,15")
     return [int(word) for word in words]
+
+
+def _read_pixel_size(text: str) -> tuple[float, float]:
+    """Read one number, or height and width."""
+    from segkit.images.pixel_size import check_pixel_size
+
+    try:
+        sizes = [float(word) for word in re.split(r"[,\s]+", text.strip())]
+    except ValueError as error:
+        raise ConfigError(
+            f"--pixel-size {text}: give micrometres, such as 0.325, or height and width, such as 0.5,0.325"
+        ) from error
+    return check_pixel_size((sizes[0], sizes[-1]) if len(sizes) < 3 else tuple(sizes))  # type: ignore[arg-type]
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
