@@ -93,8 +93,16 @@ def find_instances(
     ----------
     masks : mapping of str to ndarray of shape (H, W), int
         Mask of each image, by name.
-    outlined, faults, messages, labels, unlabelled, masks_are
-        As for `number_masks`.
+    outlined : collection of str
+        Names of the images whose masks were outlines of objects.
+    faults, messages : list of str
+        Faults and notes are added to them.
+    labels : mapping of int to str or None
+        The class name of each mask value, if the user gave it.
+    unlabelled : int or None
+        The mask value of pixels nobody annotated; no object has it.
+    masks_are : {"instances", "classes"} or None
+        What masks hold; None to tell it from their values.
 
     Returns
     -------
