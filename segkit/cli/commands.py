@@ -33,6 +33,7 @@ from segkit.errors import ConfigError, InputError, ModelFileError, SegkitError
 
 if TYPE_CHECKING:
     from segkit.config.schema import DataConfig
+    from segkit.images import PixelSize
 
 Item = TypeVar("Item")
 
@@ -206,7 +207,6 @@ def predict(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Segment every image of a folder; masks carry the values of the training masks."""
-    from segkit.images import PixelSize
     from segkit.segmentation.folders import predict_folder
     from segkit.segmentation.segmenter import load
 
@@ -220,7 +220,7 @@ def predict(
             probability=probability,
             overlay=overlay,
             objects=objects,
-            pixel_size=None if pixel_size is None else PixelSize(*_read_pixel_size(pixel_size)),
+            pixel_size=None if pixel_size is None else _read_pixel_size(pixel_size),
             overwrite=overwrite,
             progress=follow,
         )
@@ -543,7 +543,7 @@ def _read_sizes(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def _read_pixel_size(text: str) -> tuple[float, float]:
+def _read_pixel_size(text: str) -> PixelSize:
     """Read one number, or height and width."""
     from segkit.images.pixel_size import check_pixel_size
 

@@ -84,7 +84,8 @@ def write_labels(path: str | Path, labels: ArrayLike, pixel_size: PixelSize | No
     path : str or Path
         A ``.png`` or ``.tif`` file; missing folders are made, an existing file is replaced.
     labels : array-like of shape (H, W) or (n_pages, H, W), int
-        The label image, or one for each page of a TIFF; of 16 bits in the file, or of 32 with ids beyond 65,535, which only TIFF holds.
+        The label image, or one for each page of a TIFF; of 16 bits in the file, or of 32 with ids beyond 65,535, which
+        only TIFF holds.
     pixel_size : PixelSize, optional
         Micrometres per pixel, for the file to tell.
 
