@@ -161,7 +161,8 @@ class Table:
         hills = splitter.hills(example.ids, probability=example.probability, inside=example.inside)
         basins = np.where(example.labelled, hills.basins, 0)
         areas, known = (
-            np.bincount(labels.ravel(), minlength=hills.depths.size + 1)[1:] for labels in (hills.basins, basins)
+            np.bincount(labels.ravel(), minlength=hills.depths.size + 1)[1:]
+            for labels in (hills.basins, basins)
         )
         return cls(hills, areas, known, match(np.where(example.labelled, example.truth, 0), basins))
 

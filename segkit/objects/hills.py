@@ -95,12 +95,10 @@ def give_numbers(labels: NDArray[np.integer]) -> LabelArray:
     first[0] = -1
     places = np.empty(first.size, dtype=np.int32)
     places[np.argsort(first, kind="stable")] = np.arange(first.size)
-    return places[of_pixel].reshape(labels.shape)
+    return np.asarray(places[of_pixel].reshape(labels.shape))
 
 
-def _passes(
-    basins: LabelArray, land: NDArray[np.float32]
-) -> tuple[IntArray, IntArray, NDArray[np.float64]]:
+def _passes(basins: LabelArray, land: NDArray[np.float32]) -> tuple[IntArray, IntArray, NDArray[np.float64]]:
     """Give each pair of touching basins (indices) and the height of its highest pass, the highest first."""
     ends, heights = [], []
     for one, other in (((slice(1, None),), (slice(-1),)), ((..., slice(1, None)), (..., slice(-1)))):
