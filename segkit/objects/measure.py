@@ -107,7 +107,7 @@ def check_labels(labels: ArrayLike) -> NDArray[np.integer]:
     if labels.dtype == np.bool_:
         raise InputError(
             "label image of booleans, expected a number for each object: number them first, with "
-            "skimage.measure.label"
+            "segkit.objects.split or skimage.measure.label"
         )
     if not np.issubdtype(labels.dtype, np.number) or np.issubdtype(labels.dtype, np.complexfloating):
         raise InputError(f"label image of {labels.dtype}, expected whole numbers: convert it to integers")

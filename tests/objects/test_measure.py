@@ -201,7 +201,7 @@ def test_input_is_left_as_it_is(rng):
         (
             np.ones((2, 3), dtype=bool),
             "label image of booleans, expected a number for each object: number them first, with "
-            "skimage.measure.label",
+            "segkit.objects.split or skimage.measure.label",
         ),
         (
             np.ones((2, 3, 1)),
