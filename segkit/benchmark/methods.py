@@ -230,7 +230,9 @@ def load_methods(
     return methods
 
 
-def load_data(path: Path | None = None, overrides: Iterable[str] = ()) -> DataConfig:
+def load_data(
+    path: Path | None = None, overrides: Iterable[str] = (), *, objects: bool = False
+) -> DataConfig:
     """Read the meaning of mask values: the section ``data`` of the file and of the overrides of `load_methods`.
 
     Parameters
@@ -239,19 +241,24 @@ def load_data(path: Path | None = None, overrides: Iterable[str] = ()) -> DataCo
         YAML file of methods.
     overrides : iterable of str
         Options ``key=value``, for example ``data.unlabelled=255``.
+    objects : bool, default=False
+        Whether masks shall number objects.
 
     Returns
     -------
     DataConfig
-        Names of the classes, and the value of unlabelled pixels.
+        Names of the classes, the value of unlabelled pixels, and whether masks number objects.
 
     Raises
     ------
     ConfigError
-        If a key does not exist, or a value does not fit, or objects are asked for.
+        If a key does not exist, or a value does not fit, or objects are asked for and `objects` is not, or the reverse.
     """
     data = Config.from_options({"data": read_options(path, overrides).get("data", {})}).data
-    data.refuse_objects()
+    if objects:
+        data.require_objects()
+    else:
+        data.refuse_objects()
     return data
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from segkit._common import safe_cell
+from segkit.benchmark.objects import SPLITTINGS, image_ap
 from segkit.errors import InputError
 from segkit.evaluation.metrics import object_mean
 from segkit.images import LabelMap
@@ -72,11 +73,31 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def write_csv(path: Path, records: Sequence[dict[str, Any]], label_map: LabelMap) -> None:
-    """Write all values of the records of a benchmark as a table; undefined scores are empty cells."""
+    """Write all values of the records of a benchmark as a table; undefined scores are empty cells.
+
+    Records with counts of objects have further columns for each way to tell objects apart.
+    """
     per_class = ("iou", "dice", "precision", "recall", "boundary_f")
     own = ("method", "n_train", "seed", "image", "group", "mean_iou")
     costs = ("brier", "fit_seconds", "predict_seconds", "peak_memory_mib")
-    _write_table(path, records, label_map, own, per_class, costs)
+    further = (
+        [_object_cells(record["objects"]) for record in records]
+        if records and "objects" in records[0]
+        else []
+    )
+    _write_table(path, records, label_map, own, per_class, costs, further)
+
+
+def _object_cells(objects: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the columns of the objects of a record, the same for all methods."""
+    cells: dict[str, Any] = {"n_true": next(iter(objects.values()))["n_true"]}
+    for splitting in SPLITTINGS:
+        counts = objects.get(splitting)
+        ap = None if counts is None else image_ap(counts)
+        cells[f"n_predicted {splitting}"] = None if counts is None else counts["n_predicted"]
+        cells[f"ap_50 {splitting}"] = None if ap is None else ap[0]
+        cells[f"mean_ap {splitting}"] = None if ap is None else float(np.mean(ap))
+    return cells
 
 
 def write_scores(

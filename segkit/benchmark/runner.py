@@ -15,16 +15,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from segkit import __version__
 from segkit._common import Progress, count, pass_on
 from segkit.benchmark.digests import digest_files, digest_weights
 from segkit.benchmark.machine import machine
 from segkit.benchmark.methods import Method
+from segkit.benchmark.objects import read_annotated
 from segkit.benchmark.protocol import Split, few_shot_split, read_groups, read_stem_list
+from segkit.benchmark.reading import read_stems
 from segkit.benchmark.results import FORMAT_VERSION, read_json, write_csv, write_json
 from segkit.errors import InputError, OutputError
 from segkit.evaluation.folders import TOLERANCE
+from segkit.evaluation.objects import THRESHOLDS
 from segkit.images import LabelMap, load_pairs
+from segkit.images.numbering import MasksAre
 
 # Number of training images of the pictures in a report, if it is among the sizes.
 _USUAL_PICTURE_SIZE = 5
@@ -73,6 +80,11 @@ class Benchmark:
         The class name of each mask value.
     unlabelled : int, optional
         The mask value of pixels without annotation.
+    masks_are : {"instances", "classes"}, optional
+        With `objects`, whether masks number objects; by default, it is told from their values. Otherwise they hold
+        classes.
+    objects : bool, default=False
+        Whether masks number objects, and predicted objects are scored beside pixels.
     """
 
     images: Path
@@ -85,14 +97,26 @@ class Benchmark:
     test: Path | None = None
     labels: Mapping[int, str] | None = None
     unlabelled: int | None = None
+    masks_are: MasksAre | None = None
+    objects: bool = False
     stems: list[str] = field(init=False)
     label_map: LabelMap = field(init=False)
     messages: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
         dataset = load_pairs(
-            self.images, self.masks, labels=self.labels, unlabelled=self.unlabelled, masks_are="classes"
+            self.images,
+            self.masks,
+            labels=self.labels,
+            unlabelled=self.unlabelled,
+            masks_are=self.masks_are if self.objects else "classes",
         )
+        if self.objects and dataset.instances is None:
+            raise InputError(
+                f"masks {self.masks} hold classes, and --objects scores objects one by one: give masks that number "
+                f"objects (0 for background, another value for each object), with --set data.masks=instances if they "
+                f"do, or leave --objects out"
+            )
         self.stems, self.label_map, self.messages = dataset.stems, dataset.label_map, dataset.messages
         self._n_channels = dataset.images[0].shape[2]
         self._group_of = self._group(dataset.files)
@@ -190,6 +214,7 @@ class Benchmark:
             "units": [done["unit"] for _, done in found if "unit" in done],
             "records": [record for _, done in found for record in done.get("records", [])],
             "pictures": self.pictures,
+            **({"object_thresholds": list(THRESHOLDS)} if self.objects else {}),
             "manifest": {
                 "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 "data": {"images": len(self.stems), "sha256": self._data_digest},
@@ -242,6 +267,14 @@ class Benchmark:
             path = self.output / name
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
+    def read_truth(self, stem: str) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        """Read an image and its mask of classes."""
+        if self.objects:
+            [item] = read_annotated(self.images, self.masks, [stem], unlabelled=self.unlabelled)
+            return item.image, item.mask
+        [(_, image, mask)] = read_stems(self.images, self.masks, [stem])
+        return image, mask
+
     def picture_files(self, method: str, stem: str) -> tuple[Path, Path]:
         """Name the files of the stored mask and probability maps of a test image."""
         folder = self._predictions(_unit_name(method, **self.pictures))
@@ -279,6 +312,7 @@ class Benchmark:
             if "unit" not in found:  # failed: nothing to add
                 continue
             run = found["unit"]
+            self._refuse_mixture(run)
             name = run["method"]
             if name not in methods:
                 methods[name] = Method.from_dict(name, found["method"])
@@ -305,6 +339,16 @@ class Benchmark:
         self.units = sorted(
             units.values(), key=lambda unit: (unit.n_train, unit.seed, places.index(unit.method.name))
         )
+
+    def _refuse_mixture(self, run: Mapping[str, Any]) -> None:
+        """Refuse a finished run with scores of objects among others, and the reverse."""
+        has_objects = run.get("objects", False)
+        if has_objects != self.objects:
+            holds = "with" if has_objects else "without"
+            cure = "add --objects" if has_objects else "leave --objects out"
+            raise OutputError(
+                f"{self.output} holds runs {holds} scores of objects: {cure}, or choose another folder"
+            )
 
     def _plan(self) -> Iterable[Unit]:
         for n_train in sorted(set(self.train_sizes)):
@@ -334,6 +378,7 @@ class Benchmark:
             if self._group_of is None
             else {stem: self._group_of[stem] for stem in unit.split.test},
             "tolerance": TOLERANCE,
+            **({"objects": {"unlabelled": self.unlabelled}} if self.objects else {}),
         }
 
     def _fingerprint(self, unit: Unit) -> str:

@@ -15,17 +15,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from segkit.benchmark.choices import choices
 from segkit.benchmark.machine import machine, peak_memory_mib
 from segkit.benchmark.methods import Method
+from segkit.benchmark.objects import (
+    Annotated,
+    count_matches,
+    predict_with_objects,
+    read_annotated,
+    typical_radius,
+)
+from segkit.benchmark.reading import read_stems
 from segkit.benchmark.results import FORMAT_VERSION, read_json, write_json
-from segkit.errors import InputError, SegkitError
+from segkit.errors import SegkitError
 from segkit.evaluation.folders import score_image
-from segkit.images import LabelMap, pair, read_image, read_mask, write_mask, write_probability
-from segkit.images.channels import with_channels
-from segkit.images.pairs import page_names
+from segkit.images import UNLABELLED, LabelMap, write_mask, write_probability
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.segmenter import Segmenter
 
@@ -39,19 +44,25 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
         ``images`` and ``masks`` (folders), ``label_map``, ``name``, ``method`` (from `Method.to_dict`),
         ``n_train``, ``seed``, ``train`` and ``test`` (stems), ``groups`` (of the test images, or None),
         ``tolerance``, ``n_channels`` to read the images with, ``pictures`` (folder for predictions in ``masks/`` and
-        ``probability/``, or None), and ``checkpoint`` (file from which an interrupted training continues).
+        ``probability/``, or None), and ``checkpoint`` (file from which an interrupted training continues). With
+        ``objects``, masks number objects, and its ``unlabelled`` is the value of pixels that nobody annotated.
 
     Returns
     -------
     dict
-        ``unit``: seconds, memory, machine and the choices of the method; ``records``: one for each test image.
+        ``unit``: seconds, memory, machine and the choices of the method; ``records``: one for each test image, with
+        the counts of `segkit.benchmark.objects.count_matches` as ``objects`` if masks number objects.
     """
     label_map = LabelMap.from_dict(job["label_map"])
     stems = [*job["train"], *job["test"]]
-    pairs = read_stems(job["images"], job["masks"], stems, n_channels=job.get("n_channels"))
-    images = {stem: image for stem, image, _ in pairs}
-    masks = {stem: mask for stem, _, mask in pairs}
+    items = _read(job, stems)
+    images = {item.stem: item.image for item in items}
+    masks = {item.stem: item.mask for item in items}
+    instances = {item.stem: item.instances for item in items if item.instances is not None}
+    lesson = [instances[stem] for stem in job["train"] if instances]
     segmenter = Method.from_dict(job["name"], job["method"]).build(job["seed"], job["checkpoint"])
+    learns_objects = bool(lesson) and isinstance(segmenter, Segmenter)
+    further: dict[str, Any] = {"instances": lesson} if learns_objects else {}
     # Warnings become notes in the results, for nobody reads the output of this process.
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
@@ -60,19 +71,28 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
             [images[stem] for stem in job["train"]],
             [masks[stem] for stem in job["train"]],
             label_map=label_map,
+            **further,
         )
         fit_seconds = time.perf_counter() - start
     own = {"method": job["name"], "n_train": job["n_train"], "seed": job["seed"]}
+    radius = typical_radius(lesson)
     records = []
     for stem in job["test"]:
         start = time.perf_counter()
-        prediction, probability = segmenter.predict(images[stem], return_proba=True)
+        if instances:
+            prediction, probability, learnt = predict_with_objects(segmenter, images[stem])
+        else:
+            prediction, probability = segmenter.predict(images[stem], return_proba=True)
         seconds = time.perf_counter() - start
         # Encode the truth by the label map of all images: the training images may lack a class.
         truth, ids = label_map.encode(masks[stem]), label_map.encode(prediction)
         scores = score_image(truth, ids, probability, label_map.n_classes, tolerance=job["tolerance"])
         group = None if job["groups"] is None else job["groups"][stem]
         records.append({**own, "image": stem, "group": group, **scores, "predict_seconds": seconds})
+        if instances:
+            labelled = truth != UNLABELLED
+            counts = count_matches(instances[stem], ids > 0, learnt, radius=radius, labelled=labelled)
+            records[-1]["objects"] = counts
         if job["pictures"] is not None:
             folder = Path(job["pictures"])
             write_mask(folder / "masks" / f"{stem}.tif", label_map.decode(ids))
@@ -90,6 +110,7 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
         "budget_limited": _budget_limited(segmenter),
         "notes": sorted({" ".join(str(warning.message).split()) for warning in caught}),
         "explain": None,
+        **({"objects": True} if instances else {}),
     }
     if isinstance(segmenter, Segmenter):
         training = [(images[stem], label_map.encode(masks[stem])) for stem in job["train"]]
@@ -100,27 +121,12 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
     return {"unit": unit, "records": [record | costs for record in records]}
 
 
-def read_stems(
-    images: str | Path, masks: str | Path, stems: Sequence[str], *, n_channels: int | None = None
-) -> list[tuple[str, NDArray[np.float32], NDArray[Any]]]:
-    """Read images of a folder with their masks, by name; pages are named "stem#1", ..."""
-    wanted = set(stems)
-    files = {stem.rpartition("#")[0] for stem in stems} | wanted
-    found = []
-    for entry in pair(images, masks):
-        # Skip files without a wanted page before reading them.
-        if files.isdisjoint(page_names(entry, 1)):
-            continue
-        pages = [with_channels(page, n_channels or page.shape[2]) for page in read_image(entry.image)]
-        named = zip(page_names(entry, len(pages)), pages, read_mask(entry.mask), strict=True)
-        found += [item for item in named if item[0] in wanted]
-    missing = wanted - {stem for stem, _, _ in found}
-    if missing:
-        raise InputError(
-            f"{', '.join(sorted(missing))}: no such images in {images}, but they were there when the benchmark "
-            f"started: put them back, or start again with --overwrite"
-        )
-    return found
+def _read(job: dict[str, Any], stems: Sequence[str]) -> list[Annotated]:
+    """Read the images of a job, with their objects if masks number them."""
+    places, n_channels = (job["images"], job["masks"], stems), job.get("n_channels")
+    if (objects := job.get("objects")) is not None:
+        return read_annotated(*places, n_channels=n_channels, unlabelled=objects["unlabelled"])
+    return [Annotated(*item) for item in read_stems(*places, n_channels=n_channels)]
 
 
 def _budget_limited(segmenter: BaseSegmenter) -> bool | None:

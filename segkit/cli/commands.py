@@ -73,6 +73,10 @@ LabelsOption = Annotated[
     ),
 ]
 
+# Methods of a benchmark, without and with --objects.
+_METHODS = "segkit-vgg,segkit-no-networks,fcn,unet,forest"
+_OBJECT_METHODS = "segkit-no-networks,forest"
+
 # Exit status after Ctrl-C.
 INTERRUPTED = 130
 
@@ -349,8 +353,11 @@ def benchmark(
     masks: Annotated[Path, typer.Argument(help="Folder of masks with the images' names.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for results and report.")],
     methods: Annotated[
-        str, typer.Option(help="Methods to compare, separated by commas.")
-    ] = "segkit-vgg,segkit-no-networks,fcn,unet,forest",
+        str | None,
+        typer.Option(
+            help=f"Methods to compare, separated by commas. [default: {_METHODS}; with --objects {_OBJECT_METHODS}]"
+        ),
+    ] = None,
     train_sizes: Annotated[
         str, typer.Option(help="Numbers of training images, separated by commas or spaces.")
     ] = "1,2,3,5,15",
@@ -363,9 +370,15 @@ def benchmark(
         typer.Option(
             "--set",
             metavar="METHOD.KEY=VALUE",
-            help="One option of a method, or data.labels, data.unlabelled. May be repeated.",
+            help="One option of a method, or data.labels, data.unlabelled, data.masks. May be repeated.",
         ),
     ] = None,
+    objects: Annotated[
+        bool,
+        typer.Option(
+            "--objects", help="Masks number objects: score objects too, told apart in several ways."
+        ),
+    ] = False,
     groups: Annotated[
         Path | None,
         typer.Option(
@@ -390,8 +403,10 @@ def benchmark(
 
     for folder in (images, masks):
         refuse_nesting(folder, output)
+    if methods is None:
+        methods = _OBJECT_METHODS if objects else _METHODS
     chosen = load_methods(filter(None, re.split(r"[,\s]+", methods)), config, set_ or [])
-    data = load_data(config, set_ or [])
+    data = load_data(config, set_ or [], objects=objects)
     run = Benchmark(
         images,
         masks,
@@ -403,12 +418,14 @@ def benchmark(
         test=test,
         labels=data.labels,
         unlabelled=data.unlabelled,
+        masks_are=data.masks,
+        objects=objects,
     )
     refuse_unwritable(output / "results.json")
     run.check_output(resume=resume, overwrite=overwrite)
     tell = teller(quiet=quiet)
     for message in [
-        run.label_map.describe(),
+        *([] if objects else [run.label_map.describe()]),
         *run.messages,
         *(f"left out: {entry['reason']}" for entry in run.left_out),
     ]:

@@ -166,6 +166,7 @@ def describe_benchmark(result: dict[str, Any]) -> str:
         )
         for row in summarise(result["records"])
     ]
+    lines += _lines_of_splittings(result["records"])
     failed: dict[str, list[str]] = {}
     for fault in result["failures"]:
         run = f"{fault['method']}, n={fault['n_train']}, seed {fault['seed']}"
@@ -174,6 +175,20 @@ def describe_benchmark(result: dict[str, Any]) -> str:
         more = f" and {count(len(others), 'more run')}" if others else ""
         lines.append(f"failed: {first}{more}: {error}")
     return "\n".join(lines)
+
+
+def _lines_of_splittings(records: Sequence[dict[str, Any]]) -> list[str]:
+    """Say the AP of the objects of each method at each number of training images, told apart in each way."""
+    from segkit.report.objects import summarise_objects
+
+    runs: dict[tuple[str, int | None], list[str]] = {}
+    for row in summarise_objects(records):
+        told = f"{row.splitting} {_score(row.ap_50, row.ap_50_interval)}"
+        runs.setdefault((row.method, row.n_train), []).append(told)
+    return [
+        f"{method}, {count(n_train or 0, 'training image')}: AP of objects at IoU 0.5: {', '.join(told)}"
+        for (method, n_train), told in runs.items()
+    ]
 
 
 def describe_model(header: dict[str, Any], *, explain: bool = False) -> str:

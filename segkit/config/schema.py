@@ -151,6 +151,25 @@ class DataConfig(Section):
                 f"{key} tells objects apart, and classes are compared here: give masks of classes, and leave it out"
             )
 
+    def require_objects(self) -> None:
+        """Refuse classes where masks have to number objects.
+
+        Raises
+        ------
+        ConfigError
+            If masks hold classes, classes are named, or objects are given beside the masks.
+        """
+        for key, is_set in {
+            "data.masks=classes": self.masks == "classes",
+            "data.labels": self.labels is not None,
+            "data.instances": self.instances is not None,
+        }.items():
+            if is_set:
+                raise ConfigError(
+                    f"{key} is for masks of classes, and masks have to number objects here: give the objects as masks, "
+                    f"and leave it out"
+                )
+
 
 class Config(Section):
     """All options of a run. Among several banks in a list, held-out images choose."""

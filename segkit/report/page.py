@@ -19,9 +19,11 @@ from markupsafe import Markup
 from segkit import __version__
 from segkit._common import count
 from segkit.benchmark.choices import CRITERIA
+from segkit.benchmark.objects import image_ap
 from segkit.evaluation.statistics import FEW_IMAGES
 from segkit.images.write import CLASS_COLOURS, atomic
 from segkit.report import figures
+from segkit.report.objects import ObjectRow, summarise_objects
 from segkit.report.pictures import (
     ERROR_COLOURS,
     Picture,
@@ -135,6 +137,7 @@ def _render(result: Mapping[str, Any], pictures: Pictures | None, title: str, sc
         lstrip_blocks=True,
     )
     environment.filters |= {"score": _score, "p_value": _p_value, "quantity": _quantity, "signed": signed}
+    environment.filters |= {"signed_count": _signed_count, "plain_count": _plain_count}
     script, style = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("report.js", "report.css"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     context = _contents(result, pictures)
@@ -191,7 +194,7 @@ def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str,
         "comparisons": _comparisons(result["records"], headline),
         "scores": _by_size(rows, headline),
         "score_grid": {(row.method, row.n_train): row for row in rows},
-        "objects": _objects(result, pictures) if "objects" in result else None,
+        "objects": _objects(result, pictures) if "objects" in result else _object_methods(result),
         "examples": _examples(result, pictures) if pictures else None,
         "error_colours": _error_colours(result),
         "heat_colours": heat_colours(),
@@ -350,10 +353,30 @@ def _objects(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str, 
     }
     scores = objects["scores"]
     return objects | {
+        "by_size": None,
         "rows": [_object_row(text, scores[name], _score) for name, text in names.items()],
         "count_rows": [_object_row(text, scores[name], write) for name, (text, write) in counts.items()],
         "span": span,
         "examples": _object_examples(result, pictures) if pictures else [],
+    }
+
+
+def _object_methods(result: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Gather the scores of the objects of each method in a benchmark, by number of annotated images."""
+    rows = summarise_objects(result["records"])
+    if not rows:
+        return None
+    headline, thresholds = headline_size(result), result["object_thresholds"]
+    by_size: dict[int | None, list[ObjectRow]] = {}
+    for row in sorted(rows, key=lambda row: (row.n_train != headline, row.n_train or 0)):
+        by_size.setdefault(row.n_train, []).append(row)
+    return {
+        "by_size": by_size,
+        "span": f"{thresholds[0]:g} to {thresholds[-1]:g}",
+        "n_undefined": sum(
+            all(image_ap(counts) is None for counts in record["objects"].values())
+            for record in result["records"]
+        ),
     }
 
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from segkit.benchmark import Benchmark
 from segkit.benchmark.machine import machine
 from segkit.benchmark.results import FORMAT_VERSION
-from segkit.benchmark.unit import read_stems
 from segkit.errors import InputError
 from segkit.evaluation.folders import (
     TOLERANCE,
@@ -50,7 +49,7 @@ def pictures_of_benchmark(benchmark: Benchmark) -> Pictures:
         mask_file, probability_file = benchmark.picture_files(method, stem)
         if benchmark.pictures != {"n_train": n_train, "seed": seed} or not mask_file.exists():
             return None
-        [(_, image, truth)] = read_stems(benchmark.images, benchmark.masks, [stem])
+        image, truth = benchmark.read_truth(stem)
         [mask] = read_pages(mask_file)
         encode = benchmark.label_map.encode
         [maps] = _read_probabilities(probability_file, [mask], benchmark.label_map)

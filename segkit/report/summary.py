@@ -160,7 +160,7 @@ def summarise(records: Sequence[Record]) -> list[MethodScores]:
     >>> [(row.method, row.n_train, row.mean_iou, row.boundary_f) for row in summarise([record])]
     [('forest', 5, 0.82, (None, None))]
     """
-    runs = _gather(records, lambda record: (record["method"], record["n_train"]))
+    runs = gather(records, lambda record: (record["method"], record["n_train"]))
     position = {method: index for index, method in enumerate(dict.fromkeys(method for method, _ in runs))}
     ordered = sorted(runs, key=lambda run: (position[run[0]], run[1] or 0))
     return [_score(method, n_train, runs[method, n_train]) for method, n_train in ordered]
@@ -179,7 +179,7 @@ def average_seeds(records: Sequence[Record]) -> list[ImageScores]:
     list of ImageScores
         In the order of the records.
     """
-    runs = _gather(records, lambda record: (record["method"], record["n_train"], record["image"]))
+    runs = gather(records, lambda record: (record["method"], record["n_train"], record["image"]))
     return [
         ImageScores(
             method,
@@ -211,7 +211,7 @@ def compare_methods(records: Sequence[Record], n_train: int | None) -> list[Meth
     list of MethodComparison
         One for each pair with a common image and split, in the order of the methods.
     """
-    runs = _gather(
+    runs = gather(
         [record for record in records if record["n_train"] == n_train], lambda record: record["method"]
     )
     pairs: list[tuple[str, str, int, Comparison]] = []
@@ -222,7 +222,7 @@ def compare_methods(records: Sequence[Record], n_train: int | None) -> list[Meth
             comparison = compare(
                 _column(shared, "mean_iou"),
                 [other[record["seed"], record["image"]]["mean_iou"] for record in shared],
-                _clusters(shared),
+                clusters_of(shared),
             )
             pairs.append((first, second, len({record["image"] for record in shared}), comparison))
     adjusted = _holm([comparison.p_value for *_, comparison in pairs])
@@ -341,7 +341,7 @@ def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         pair = [record for record in records if record["method"] in ahead]
         pair.sort(key=lambda record: record["method"] != ahead[0])
         findings += [_lead(found, result) for found in compare_methods(pair, n_train)]
-    elif (n_clusters := len(set(_clusters(records)))) < FEW_IMAGES:
+    elif (n_clusters := len(set(clusters_of(records)))) < FEW_IMAGES:
         noun = "image" if n_clusters == rows[0].n_images else "group"
         findings.append(f"The estimate is not firm: {count(n_clusters, noun)}, fewer than {FEW_IMAGES}.")
     findings.append(_about_single_class(records, result))
@@ -464,7 +464,8 @@ def _title(method: str, result: Mapping[str, Any]) -> str:
     return str(result["methods"][method]["title"])
 
 
-def _gather(records: Iterable[Record], key: Callable[[Record], Any]) -> dict[Any, list[Record]]:
+def gather(records: Iterable[Record], key: Callable[[Record], Any]) -> dict[Any, list[Record]]:
+    """Group records by a key, in the order of the records."""
     groups: dict[Any, list[Record]] = {}
     for record in records:
         groups.setdefault(key(record), []).append(record)
@@ -483,7 +484,7 @@ def _score(method: str, n_train: int | None, run: Sequence[Record]) -> MethodSco
         n_seeds=len({record["seed"] for record in run}),
         n_records=len(run),
         mean_iou=float(np.mean(mean_iou)),
-        interval=bootstrap_interval(mean_iou, _clusters(run)),
+        interval=bootstrap_interval(mean_iou, clusters_of(run)),
         object_iou=_mean(object_iou),
         object_iou_interval=_interval(object_iou, run),
         object_dice=_mean(object_dice),
@@ -509,12 +510,12 @@ def _column(run: Sequence[Record], name: str) -> list[Any]:
 
 def _interval(scores: Sequence[float | None], run: Sequence[Record]) -> Interval | None:
     known = [
-        (score, cluster) for score, cluster in zip(scores, _clusters(run), strict=True) if score is not None
+        (score, cluster) for score, cluster in zip(scores, clusters_of(run), strict=True) if score is not None
     ]
     return bootstrap_interval(*zip(*known, strict=True)) if known else None
 
 
-def _clusters(run: Sequence[Record]) -> list[int]:
+def clusters_of(run: Sequence[Record]) -> list[int]:
     """Give each record the number of its group, or else of its image."""
     names = [
         ("image", record["image"]) if record["group"] is None else ("group", record["group"])

@@ -1,0 +1,51 @@
+"""Files of a few images among many, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit.errors import InputError
+from segkit.images import Pair, pair, read_image, read_mask
+from segkit.images.channels import with_channels
+from segkit.images.pairs import page_names
+
+
+def read_stems(
+    images: str | Path, masks: str | Path, stems: Sequence[str], *, n_channels: int | None = None
+) -> list[tuple[str, NDArray[np.float32], NDArray[Any]]]:
+    """Read images of a folder with their masks, by name; pages are named "stem#1", ..."""
+    wanted = set(stems)
+    found = []
+    for entry in pairs_of(images, masks, stems):
+        pages = [with_channels(page, n_channels or page.shape[2]) for page in read_image(entry.image)]
+        named = zip(page_names(entry, len(pages)), pages, read_mask(entry.mask), strict=True)
+        found += [item for item in named if item[0] in wanted]
+    refuse_missing(stems, [stem for stem, _, _ in found], images)
+    return found
+
+
+def pairs_of(images: str | Path, masks: str | Path, stems: Sequence[str]) -> list[Pair]:
+    """Find the files that may hold images of these names; pages are named "stem#1", ..."""
+    files = {stem.rpartition("#")[0] for stem in stems} | set(stems)
+    return [entry for entry in pair(images, masks) if not files.isdisjoint(page_names(entry, 1))]
+
+
+def refuse_missing(stems: Sequence[str], found: Collection[str], images: str | Path) -> None:
+    """Refuse names of images that were not found.
+
+    Raises
+    ------
+    InputError
+        If there are any.
+    """
+    missing = set(stems) - set(found)
+    if missing:
+        raise InputError(
+            f"{', '.join(sorted(missing))}: no such images in {images}, but they were there when the benchmark "
+            f"started: put them back, or start again with --overwrite"
+        )

@@ -1,0 +1,116 @@
+"""Scores of objects in a benchmark: of each method, and of each way to tell its predicted objects apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from segkit.benchmark.objects import LEARNT, SPLITTINGS, image_ap
+from segkit.evaluation.statistics import bootstrap_interval
+from segkit.report.summary import Interval, Record, clusters_of, gather
+
+
+@dataclass(frozen=True)
+class ObjectRow:
+    """Scores of the objects of one method, told apart in one way, at one number of annotated images.
+
+    Parameters
+    ----------
+    method : str
+        Its key.
+    splitting : {"learnt", "components", "watershed"}
+        How its predicted objects are told apart.
+    n_train : int or None
+        Number of annotated images.
+    n_true, n_predicted : int
+        Number of objects of all records (an image counts once for each split).
+    ap_50, mean_ap : float or None
+        AP at IoU 0.5, and mean AP over IoU 0.5 to 0.9: means over the records that have objects, true or predicted; None
+        if none has.
+    ap_50_interval, mean_ap_interval : tuple of float, or None
+        Their 95 % bootstrap intervals over images (or groups of images).
+    count_error : float
+        Predicted minus true objects, mean over the records.
+    count_error_interval : tuple of float
+        Its 95 % bootstrap interval.
+    absolute_count_error : float
+        Mean over the records of the absolute difference.
+    """
+
+    method: str
+    splitting: str
+    n_train: int | None
+    n_true: int
+    n_predicted: int
+    ap_50: float | None
+    ap_50_interval: Interval | None
+    mean_ap: float | None
+    mean_ap_interval: Interval | None
+    count_error: float
+    count_error_interval: Interval
+    absolute_count_error: float
+
+    def name(self, method: str) -> str:
+        """Name the row: the method, and the splitting unless the method has learnt it."""
+        return method if self.splitting == LEARNT else f"{method} + {self.splitting}"
+
+
+def summarise_objects(records: Sequence[Record]) -> list[ObjectRow]:
+    """Score the objects of each method at each number of annotated images.
+
+    Parameters
+    ----------
+    records : sequence of dict
+        Records as in results.json; those without ``objects`` are left out.
+
+    Returns
+    -------
+    list of ObjectRow
+        Methods in the order in which they first occur, each by number of annotated images, then by splitting.
+
+    Examples
+    --------
+    >>> from segkit.report.objects import summarise_objects
+    >>> counts = {"n_true": 4, "n_predicted": 3, "tp": [2, 2, 1, 1, 0]}
+    >>> record = {"method": "forest", "n_train": 5, "seed": 0, "image": "a", "group": None,
+    ...           "objects": {"components": counts}}
+    >>> [row] = summarise_objects([record])
+    >>> row.name("forest"), row.ap_50, row.count_error
+    ('forest + components', 0.4, -1.0)
+    """
+    counted = [record for record in records if "objects" in record]
+    runs = gather(counted, lambda record: (record["method"], record["n_train"]))
+    position = {method: index for index, method in enumerate(dict.fromkeys(method for method, _ in runs))}
+    ordered = sorted(runs, key=lambda run: (position[run[0]], run[1] or 0))
+    return [
+        _row(method, n_train, splitting, runs[method, n_train])
+        for method, n_train in ordered
+        for splitting in SPLITTINGS
+        if splitting in runs[method, n_train][0]["objects"]
+    ]
+
+
+def _row(method: str, n_train: int | None, splitting: str, run: Sequence[Record]) -> ObjectRow:
+    counts: list[Mapping[str, Any]] = [record["objects"][splitting] for record in run]
+    clusters = clusters_of(run)
+    known = [(ap, cluster) for one, cluster in zip(counts, clusters, strict=True) if (ap := image_ap(one))]
+    ap_50, mean_ap = [ap[0] for ap, _ in known], [float(np.mean(ap)) for ap, _ in known]
+    owners = [cluster for _, cluster in known]
+    more = [one["n_predicted"] - one["n_true"] for one in counts]
+    return ObjectRow(
+        method,
+        splitting,
+        n_train,
+        n_true=sum(one["n_true"] for one in counts),
+        n_predicted=sum(one["n_predicted"] for one in counts),
+        ap_50=float(np.mean(ap_50)) if known else None,
+        ap_50_interval=bootstrap_interval(ap_50, owners) if known else None,
+        mean_ap=float(np.mean(mean_ap)) if known else None,
+        mean_ap_interval=bootstrap_interval(mean_ap, owners) if known else None,
+        count_error=float(np.mean(more)),
+        count_error_interval=bootstrap_interval(more, clusters),
+        absolute_count_error=float(np.mean(np.abs(more))),
+    )
