@@ -10,6 +10,7 @@ import pytest
 
 from segkit.cli.commands import main
 from segkit.cli.phantom import make_demo_set
+from segkit.errors import ConfigError
 from segkit.images import read_mask, write_image, write_mask, write_probability
 
 
@@ -130,6 +131,74 @@ def test_all_that_is_asked_for_reaches_the_runs(tmp_path, monkeypatch, capsys):
     assert result["label_map"]["unlabelled"] == 9
     assert result["units"][0]["train"] == ["4"]
     assert [(record["image"], record["group"]) for record in result["records"]] == [("0", "p"), ("2", "q")]
+
+
+@pytest.fixture(scope="module")
+def discs(tmp_path_factory):
+    """Pairs of touching discs: masks that number them, and masks of classes."""
+    root = tmp_path_factory.mktemp("discs")
+    rows, cols = np.indices((64, 64))
+    for index in range(4):
+        labels = np.zeros((64, 64), dtype=np.uint16)
+        for number, (row, col) in enumerate([(14 + index, 14), (14 + index, 27), (42, 20), (42, 33)], 1):
+            labels[(np.hypot(rows - row, cols - col) < 7) & (labels == 0)] = number
+        noise = np.random.default_rng(index).normal(0, 0.03, labels.shape)
+        write_image(root / "images" / f"{index}.png", np.clip(0.25 + 0.5 * (labels > 0) + noise, 0, 1))
+        write_mask(root / "masks" / f"{index}.png", labels)
+        write_mask(root / "classes" / f"{index}.png", 255 * (labels > 0).astype(np.uint8))
+    return root
+
+
+def test_a_benchmark_scores_objects(discs, tmp_path, monkeypatch, capsys):
+    options = ["-o", tmp_path / "out", "--methods", "forest", "--train-sizes", "1", "--seeds", "1"]
+    options += ["--set", "forest.n_estimators=4"]
+    numbered = ["benchmark", discs / "images", discs / "masks", *options, "--objects"]
+    assert run(monkeypatch, *numbered) == 2
+    assert "if they number objects, --set data.masks=instances" in capsys.readouterr().err
+    assert run(monkeypatch, *numbered, "--set", "data.masks=instances") == 0
+    told = capsys.readouterr().out
+    assert "masks number objects: 16 objects in 4 masks" in told
+    result = json.loads((tmp_path / "out" / "results.json").read_text())
+    found = [record["objects"]["watershed"] for record in result["records"]]
+    ap = np.mean([one["tp"][0] / (one["n_true"] + one["n_predicted"] - one["tp"][0]) for one in found])
+    assert "forest, 1 training image: AP of objects at IoU 0.5: components 0." in told
+    assert f", watershed {ap:.3f}" in told
+    page = page_of(tmp_path / "out")
+    assert '<section id="objects"' in page
+    assert "pixel forest + watershed</th>" in page
+    assert run(monkeypatch, *numbered, "--set", "data.masks=instances", "--resume") == 0
+    capsys.readouterr()
+    plain = ["benchmark", discs / "images", discs / "classes", *options, "--resume"]
+    assert run(monkeypatch, *plain) == 2
+    error = capsys.readouterr().err
+    assert error == (
+        f"segkit: {tmp_path / 'out'} holds runs with scores of objects: add --objects, or choose another folder\n"
+    )
+
+
+def test_objects_need_masks_that_number_them(discs, tmp_path, monkeypatch, capsys):
+    arguments = ["benchmark", discs / "images", discs / "classes", "-o", tmp_path / "out", "--objects"]
+    assert run(monkeypatch, *arguments) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "hold classes, and --objects scores objects one by one: give masks that number objects" in error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [(["--objects"], "segkit-no-networks,forest"), ([], "segkit-vgg,segkit-no-networks,fcn,unet,forest")],
+)
+def test_usual_methods(folder, tmp_path, monkeypatch, options, names):
+    chosen = []
+
+    def take(given, *_):
+        chosen.extend(given)
+        raise ConfigError("far enough")
+
+    monkeypatch.setattr("segkit.benchmark.load_methods", take)
+    assert run(monkeypatch, *benchmark_of(folder, tmp_path), *options) == 2
+    assert ",".join(chosen) == names
 
 
 @pytest.mark.parametrize("inside", ["images", "masks"])
