@@ -46,8 +46,8 @@ class ObjectRow:
     n_true: int
     n_predicted: int
     ap_50: float | None
-    ap_50_interval: Interval | None
     mean_ap: float | None
+    ap_50_interval: Interval | None
     mean_ap_interval: Interval | None
     count_error: float
     count_error_interval: Interval

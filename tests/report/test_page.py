@@ -417,3 +417,42 @@ def test_quantities(value, text):
 @pytest.mark.parametrize(("value", "text"), [(0.0004, "< 0.001"), (0.0312, "0.031"), (1.0, "1.000")])
 def test_p_values(value, text):
     assert page._p_value(value) == text
+
+
+def test_a_benchmark_of_objects_has_a_table_for_each_size(result, tmp_path):
+    def counted(record):
+        tp = [len(record["image"]) % 3 + 2, 2, 1, 1, 0]
+        objects = {
+            "components": {"n_true": 4, "n_predicted": 6, "tp": [2, 1, 1, 0, 0]},
+            "watershed": {"n_true": 4, "n_predicted": 5, "tp": tp},
+        }
+        if record["method"].startswith("segkit"):
+            objects["learnt"] = {"n_true": 4, "n_predicted": 4, "tp": [4, 4, 3, 2, 1]}
+        if record["image"] == "case-08":
+            objects = {name: {"n_true": 0, "n_predicted": 0, "tp": [0] * 5} for name in objects}
+        return record | {"objects": objects}
+
+    records = [counted(record) for record in result["records"]]
+    numbered = result | {"records": records, "object_thresholds": [0.5, 0.6, 0.7, 0.8, 0.9]}
+    write_report(numbered, tmp_path / "index.html")
+    parsed = Page(tmp_path / "index.html")
+    assert "objects" in parsed.sections()
+    n_empty = sum(record["image"] == "case-08" for record in records)
+    for words in (
+        "Scores of objects after training on 1 annotated image: means over test images",
+        "Scores of objects after training on 15 annotated images: means over test images",
+        "segkit, no networks + watershed",
+        "Pixel forest + components",
+        f"{n_empty} predictions of images without any object, true or predicted: no AP.",
+        "with counts of objects of an image, mean over images",
+        "Mean AP is the mean over the thresholds 0.5 to 0.9.",
+    ):
+        assert words in parsed, words
+    assert "Panoptic quality" not in parsed
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    rows = text[text.index("Scores of objects after training on 5 annotated images: means") :].split(
+        "</table>"
+    )[0]
+    assert rows.count('<th scope="row"') == 2 * 3 + 3 * 2
+    assert "1.000" in rows  # AP of what segkit has learnt
+    assert "+1.9" in rows or "+1.8" in rows  # components: two objects too many, but for the empty image
