@@ -32,7 +32,7 @@ _RED_CELL = np.array([0.06, 0.8, 0.55])
 _PER_PIXEL = 1 / 450  # nuclei that are tried, where they lie densest
 _LEAST_AREA = 25
 # How near the centres of two nuclei may be, in sums of their radii.
-_NEAREST = 0.84
+_NEAREST = 0.78
 # Distance from the centre of a nucleus, in radii, over which its stain fades.
 _FADE = 0.09
 
