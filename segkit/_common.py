@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Integral
 from typing import Any, TypeVar
@@ -25,6 +26,15 @@ def first_few(items: Sequence[str], *, most: int = 10, separator: str = ", ") ->
     if len(items) > len(told):
         told.append(f"and {len(items) - len(told)} more")
     return separator.join(told)
+
+
+def folded(faults: Sequence[str]) -> list[str]:
+    """Tell files of which the same is wrong in one go: "a, b: damaged" of "a: damaged" and "b: damaged"."""
+    files_of: defaultdict[str, list[str]] = defaultdict(list)
+    for fault in faults:
+        file, _, reason = fault.partition(": ")
+        files_of[reason].append(file)
+    return [f"{first_few(files)}: {reason}" for reason, files in files_of.items()]
 
 
 def table(rows: Iterable[tuple[str, str]]) -> list[str]:

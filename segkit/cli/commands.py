@@ -21,6 +21,7 @@ from segkit._common import count
 from segkit.cli.terminal import (
     describe_benchmark,
     describe_model,
+    describe_object_model,
     describe_objects,
     describe_scores,
     describe_training,
@@ -32,6 +33,7 @@ from segkit.errors import ConfigError, InputError, ModelFileError, SegkitError
 
 if TYPE_CHECKING:
     from segkit.config.schema import DataConfig
+    from segkit.images import PixelSize
 
 Item = TypeVar("Item")
 
@@ -53,6 +55,13 @@ SetOption = Annotated[
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, nothing but errors.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
+PixelSizeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--pixel-size",
+        help="Micrometres a pixel, 0.325, or height and width, 0.5,0.325; by default as the files say.",
+    ),
+]
 TitleOption = Annotated[
     str | None, typer.Option("--title", help="Title of the report; by default the name of its folder.")
 ]
@@ -160,10 +169,18 @@ def train(
         tell(message)
     segmenter = settings.build()
     with progress_bars(quiet=quiet) as follow:
-        segmenter.fit(dataset.images, dataset.masks, label_map=dataset.label_map, progress=follow)
+        segmenter.fit(
+            dataset.images,
+            dataset.masks,
+            instances=dataset.instances,
+            label_map=dataset.label_map,
+            progress=follow,
+        )
     segmenter.save(output, embed_weights=settings.embeds_weights(segmenter.best_index_))
     summary, label_map = segmenter.summary_, segmenter.label_map_
     (typer.echo if explain else tell)(describe_training(summary, label_map, dataset.stems, explain=explain))
+    if dataset.instances is not None:
+        (typer.echo if explain else tell)(describe_object_model(segmenter.objects_, explain=explain))
     tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
@@ -178,6 +195,14 @@ def predict(
     overlay: Annotated[
         bool, typer.Option("--overlay", help="Also write images with the contours drawn in.")
     ] = False,
+    objects: Annotated[
+        bool,
+        typer.Option(
+            "--objects",
+            help="Also tell touching objects apart, number and measure them: objects.csv, images.csv.",
+        ),
+    ] = False,
+    pixel_size: PixelSizeOption = None,
     quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -194,30 +219,36 @@ def predict(
             output,
             probability=probability,
             overlay=overlay,
+            objects=objects,
+            pixel_size=None if pixel_size is None else _read_pixel_size(pixel_size),
             overwrite=overwrite,
             progress=follow,
         )
     tell = teller(quiet=quiet)
     seconds = (time.perf_counter() - start) / len(written)
     tell(f"{count(len(written), 'mask file')} in {output} ({seconds:.2f} s a file)")
-    for name, wanted in (("probability", probability), ("overlay", overlay)):
+    for name, wanted in (("probability", probability), ("overlay", overlay), ("objects", objects)):
         if wanted:
             tell(f"{name} in {output / name}")
+    if objects:
+        tell(describe_object_model(segmenter.objects_))
+        tell(f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
 
 
 @app.command()
 def measure(
     masks: Annotated[
         Path,
-        typer.Argument(help="Folder of label images, or of masks of classes (sub-folders too), or one file."),
+        typer.Argument(
+            help="Folder of label images, masks of classes or outlines (sub-folders too), or one file."
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for objects.csv and images.csv.")],
     images: Annotated[
-        Path | None, typer.Option("--images", help="Folder of the images, to measure intensities.")
+        Path | None,
+        typer.Option("--images", help="Folder of the images, to measure intensities; sizes of outlines."),
     ] = None,
-    pixel_size: Annotated[
-        float | None, typer.Option("--pixel-size", help="Micrometres a pixel; by default as the files say.")
-    ] = None,
+    pixel_size: PixelSizeOption = None,
     overlay: Annotated[
         bool, typer.Option("--overlay", help="Also write images with the objects' outlines drawn in.")
     ] = False,
@@ -242,7 +273,7 @@ def measure(
             output,
             images=images,
             **_meanings(set_, None),
-            pixel_size=pixel_size,
+            pixel_size=None if pixel_size is None else _read_pixel_size(pixel_size),
             overlay=overlay,
             overwrite=overwrite,
             skip=EXTRAS,
@@ -270,7 +301,8 @@ def evaluate(
         ),
     ] = None,
     images: Annotated[
-        Path | None, typer.Option("--images", help="Folder of the images, to show them in the report.")
+        Path | None,
+        typer.Option("--images", help="Folder of the images, to show them in the report; sizes of outlines."),
     ] = None,
     title: TitleOption = None,
     set_: LabelsOption = None,
@@ -292,7 +324,7 @@ def evaluate(
             refuse_existing([path], overwrite=overwrite)
             refuse_unwritable(path)
     meanings = _meanings(set_, unlabelled)
-    result = compare_folders(predictions, masks, **meanings, skip=EXTRAS)
+    result = compare_folders(predictions, masks, images=images, **meanings, skip=EXTRAS)
     tell = teller(quiet=quiet)
     if page is not None and table is not None:
         from segkit.benchmark.results import write_scores
@@ -526,6 +558,19 @@ def _read_sizes(text: str) -> list[int]:
     if not words or not all(word.isdecimal() and int(word) for word in words):
         raise ConfigError(f"--train-sizes {text}: give numbers of images, 1 or more, such as 1,2,3,5,15")
     return [int(word) for word in words]
+
+
+def _read_pixel_size(text: str) -> PixelSize:
+    """Read one number, or height and width."""
+    from segkit.images.pixel_size import check_pixel_size
+
+    try:
+        sizes = [float(word) for word in re.split(r"[,\s]+", text.strip())]
+    except ValueError as error:
+        raise ConfigError(
+            f"--pixel-size {text}: give micrometres, such as 0.325, or height and width, such as 0.5,0.325"
+        ) from error
+    return check_pixel_size((sizes[0], sizes[-1]) if len(sizes) < 3 else tuple(sizes))  # type: ignore[arg-type]
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from segkit._common import count
 if TYPE_CHECKING:
     from segkit.images import LabelMap
     from segkit.objects.tables import ImageSummary
+    from segkit.segmentation.objects import ObjectModel
     from segkit.segmentation.summary import TrainingSummary
 
 Item = TypeVar("Item")
@@ -84,6 +85,13 @@ def describe_training(
 
     choices = explain_training(summary, label_map) if explain else []
     return "\n".join([*tell_training(summary, label_map, names), *choices])
+
+
+def describe_object_model(objects: ObjectModel | None, *, explain: bool = False) -> str:
+    """Say what a model knows of objects, and explain how they are told apart."""
+    if objects is None:
+        return "Objects: the model is of an earlier format, which knew none."
+    return "\n".join([objects.tell(), *([objects.describe()] if explain else [])])
 
 
 def describe_scores(result: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from segkit._common import count, first_few
 from segkit.errors import InputError
-from segkit.evaluation.instances import MasksAre, which_number_objects
+from segkit.evaluation.instances import which_number_objects
 from segkit.evaluation.metrics import (
     Scores,
     boundary_f,
@@ -28,9 +28,13 @@ from segkit.evaluation.metrics import (
 )
 from segkit.evaluation.objects import ObjectScores, score_objects
 from segkit.evaluation.statistics import FEW_IMAGES
-from segkit.images import UNLABELLED, LabelMap, read_mask
+from segkit.images import UNLABELLED, LabelMap, read_pages
+from segkit.images.coco import Coco
+from segkit.images.instances import open_objects
+from segkit.images.masks import Drawn, MaskReader, find_masks
+from segkit.images.numbering import NUMBERED, MasksAre
 from segkit.images.stems import files_by_stem as files_by_stem
-from segkit.images.stems import match_stems
+from segkit.images.stems import image_name, match_stems
 
 TOLERANCE = 2.0
 
@@ -132,6 +136,7 @@ def read_folders(
     labels: Mapping[int, str] | None = None,
     unlabelled: int | None = None,
     masks_are: MasksAre | None = None,
+    images: str | Path | None = None,
     skip: Collection[str] = (),
 ) -> ReadMasks:
     """Read a folder of predicted masks and a folder of true ones.
@@ -140,8 +145,8 @@ def read_folders(
     ----------
     predictions, masks : str or Path
         Folders of masks of the same names; either side may have a suffix such as ``_mask``, as for
-        `segkit.images.pair`. Every true mask needs a prediction. Predictions without a true mask are counted and left
-        out.
+        `segkit.images.pair`. Either side may be outlines, ``NAME.geojson`` or ``NAME_RoiSet.zip``, or one COCO file.
+        Every true mask needs a prediction. Predictions without a true mask are counted and left out.
     labels : mapping of int to str, optional
         Names of the mask values; values of one name are one class. By default every value that occurs is a class,
         called by its value if there are more than two.
@@ -150,6 +155,8 @@ def read_folders(
     masks_are : {"instances", "classes"}, optional
         Whether mask values number objects; by default recognised, see `which_number_objects`. If one side only does,
         both are read as classes, every value above 0 as foreground.
+    images : str or Path, optional
+        Folder of the images, for the sizes of outlines where both sides are outlines.
     skip : collection of str
         Sub-folders of `predictions` that hold no masks.
 
@@ -165,11 +172,20 @@ def read_folders(
         value has no name among `labels`, or `masks_are` contradicts the other options. Without `labels`, if the two sides
         share one value at most and each holds others, so that they cannot mean the same classes.
     """
-    matched, notes = _match_predictions(Path(predictions), Path(masks), skip)
-    items = _read_both(matched)
+    image_of = _images_of(Path(masks), images)
+    matched, notes = _match_predictions(Path(predictions), Path(masks), skip, image_of)
+    items = _read_both(matched, image_of, unlabelled, notes)
     truths, guesses = [item.truth for item in items], [item.guess for item in items]
     numbered = which_number_objects(
-        truths, guesses, masks_are=masks_are, labels=labels, unlabelled=unlabelled
+        truths,
+        guesses,
+        masks_are=masks_are,
+        labels=labels,
+        unlabelled=unlabelled,
+        outlined=(
+            [item.stem for item in items if item.is_outlined[0]],
+            [item.stem for item in items if item.is_outlined[1]],
+        ),
     )
     if not numbered[1]:
         _refuse_unlabelled(items, unlabelled)
@@ -215,6 +231,7 @@ def compare_folders(
     labels: Mapping[int, str] | None = None,
     unlabelled: int | None = None,
     masks_are: MasksAre | None = None,
+    images: str | Path | None = None,
     skip: Collection[str] = (),
 ) -> dict[str, Any]:
     """Score a folder of predicted masks against a folder of true ones.
@@ -229,6 +246,8 @@ def compare_folders(
         Value of unlabelled pixels in the true masks.
     masks_are : {"instances", "classes"}, optional
         Whether mask values number objects, as for `read_folders`.
+    images : str or Path, optional
+        Folder of the images, as for `read_folders`.
     skip : collection of str
         Sub-folders of `predictions` that hold no masks.
 
@@ -247,7 +266,13 @@ def compare_folders(
         As `read_folders`.
     """
     found = read_folders(
-        predictions, masks, labels=labels, unlabelled=unlabelled, masks_are=masks_are, skip=skip
+        predictions,
+        masks,
+        labels=labels,
+        unlabelled=unlabelled,
+        masks_are=masks_are,
+        images=images,
+        skip=skip,
     )
     scores = score_masks(found.truths, found.predictions, found.label_map.n_classes, clusters=found.files)
     objects = score_read_objects(found)
@@ -401,7 +426,7 @@ def _note_on_objects(
     """Say that masks are read as objects, or as classes since one side only numbers objects."""
     if all(numbered):
         doubt = "" if masks_are else "; if each value is a class: --set data.masks=classes"
-        return f"masks number objects: scored as objects, and by pixels as foreground{doubt}"
+        return f"{NUMBERED}: scored as objects, and by pixels as foreground{doubt}"
     objects, others = ("true masks", "predictions") if numbered[0] else ("predictions", "true masks")
     values = _values(guesses if numbered[0] else truths)
     if 0 not in values and len(values) > 1:
@@ -419,17 +444,30 @@ def _values(masks: Sequence[NDArray[Any]]) -> set[int]:
     return {int(value) for mask in masks for value in np.unique(mask)}
 
 
+def _images_of(masks: Path, images: str | Path | None) -> dict[str, Path]:
+    """Give the image files by stem; one image file by the name of its mask file."""
+    if images is None:
+        return {}
+    images = Path(images)
+    return {masks.stem: images} if images.is_file() and masks.is_file() else files_by_stem(images)
+
+
 def _match_predictions(
-    predictions: Path, masks: Path, skip: Collection[str]
+    predictions: Path, masks: Path, skip: Collection[str], images: Collection[str]
 ) -> tuple[list[tuple[str, Path, Path]], list[str]]:
     """Give stem, true file and predicted file of each true mask, and notes."""
-    if predictions.is_file() and masks.is_file():
+    if predictions.is_file() and masks.is_file() and not (_is_set(predictions) or _is_set(masks)):
         return [(masks.stem, masks, predictions)], []
     if predictions.exists() and masks.exists() and predictions.samefile(masks):
         raise InputError(
             f"{predictions} is given for predictions and true masks, so every score would be 1: give two folders"
         )
-    found, truth_of = files_by_stem(predictions), files_by_stem(masks)
+    notes: list[str] = []
+    faults: list[str] = []
+    found = find_masks(predictions, _names(images) or _names(find_masks(masks, (), [], [])), faults, notes)
+    truth_of = find_masks(masks, _names(images) or _names(found), faults, notes)
+    if faults:
+        raise InputError(first_few(faults, separator="; "))
     skipped = tuple(f"{name}/" for name in skip)
     guess_of = {stem: path for stem, path in found.items() if not stem.startswith(skipped)}
     matches = match_stems(guess_of.keys(), truth_of.keys())
@@ -448,12 +486,23 @@ def _match_predictions(
             f"predict those images too, or leave their masks out"
         )
     n_left_out = len(guess_of) - len(files)
-    notes = [f"{count(n_left_out, 'prediction')} without a true mask left out"] if n_left_out else []
+    notes += [f"{count(n_left_out, 'prediction')} without a true mask left out"] if n_left_out else []
     return sorted(files.values()), notes
 
 
+def _is_set(path: Path) -> bool:
+    """Tell whether a file is a COCO file of several images."""
+    source = open_objects(path)
+    return isinstance(source, Coco) and len(source.stems) > 1
+
+
+def _names(stems: Collection[str]) -> set[str]:
+    """Give what images may be called: the stems, and NAME of NAME_mask."""
+    return {*stems, *filter(None, map(image_name, stems))}
+
+
 class _Item(NamedTuple):
-    """One page of a true and a predicted mask, in the files' own values."""
+    """One page of a true and a predicted mask, in the files' own values, and which of the two were outlines."""
 
     stem: str
     file: str
@@ -461,25 +510,54 @@ class _Item(NamedTuple):
     source: Path
     truth: NDArray[Any]
     guess: NDArray[Any]
+    is_outlined: tuple[bool, bool]
 
 
-def _read_both(files: Sequence[tuple[str, Path, Path]]) -> list[_Item]:
+def _read_both(
+    files: Sequence[tuple[str, Path, Path]],
+    image_of: Mapping[str, Path],
+    unlabelled: int | None,
+    notes: list[str],
+) -> list[_Item]:
     """Read every page of true and predicted masks; one message names all files that do not fit."""
     items: list[_Item] = []
     faults: list[str] = []
-    for file, truth_file, guess_file in files:
-        truths, guesses = read_mask(truth_file), read_mask(guess_file)
+    readers = MaskReader(notes), MaskReader(notes)
+    for file, *paths in files:
+        drawn = [reader.open(path) for reader, path in zip(readers, paths, strict=True)]
+        sizes = _sizes_of(drawn, image_of.get(file))
+        truths, guesses = (
+            reader.pages(one, path, file, None if isinstance(one, list) else sizes)
+            for reader, one, path in zip(readers, drawn, paths, strict=True)
+        )
         if [page.shape for page in truths] != [page.shape for page in guesses]:
             faults.append(f"{file}: true mask {_sizes(truths)}, prediction {_sizes(guesses)}")
             continue
+        is_outlined = not isinstance(drawn[0], list), not isinstance(drawn[1], list)
         for page, (truth, guess) in enumerate(zip(truths, guesses, strict=True)):
             stem = file if len(truths) == 1 else f"{file}#{page + 1}"
-            items.append(_Item(stem, file, page, truth_file, truth, guess))
+            own = _other_than(truth, unlabelled) if is_outlined[0] else truth
+            items.append(_Item(stem, file, page, paths[0], own, guess, is_outlined))
     if faults:
         raise InputError(
             f"sizes differ: {'; '.join(faults[:10])}; predict the images that the masks belong to"
         )
+    for reader in readers:
+        notes += reader.notes()
     return items
+
+
+def _sizes_of(drawn: Sequence[Drawn], image: Path | None) -> list[tuple[int, ...]] | None:
+    """Give the size of each page, from the mask that is an image, else from the image; None if neither is there."""
+    for one in drawn:
+        if isinstance(one, list):
+            return [page.shape for page in one]
+    return None if image is None else [page.shape[:2] for page in read_pages(image)]
+
+
+def _other_than(labels: NDArray[Any], unlabelled: int | None) -> NDArray[Any]:
+    """Give another id to the object of outlines that has the value of unlabelled pixels by chance."""
+    return labels if not unlabelled else np.where(labels == unlabelled, labels.max() + 1, labels)
 
 
 def _listed(values: Collection[int]) -> str:

@@ -12,7 +12,7 @@ from skimage import measure
 from segkit._common import count, first_few
 from segkit.errors import InputError
 from segkit.images.labels import UNLABELLED
-from segkit.images.outlines import check_label_image
+from segkit.images.outlines import check_ids
 
 MasksAre = Literal["instances", "classes"]
 
@@ -22,10 +22,10 @@ BACKGROUND, OBJECT, UNLABELLED_OBJECT = 0, 255, 128
 NUMBERED = "masks number objects"
 CLASS_NAMES = {BACKGROUND: "background", OBJECT: "object"}
 # Masks of fewer values may hold a class for each.
-_MOST_CLASSES = 10
+MOST_CLASSES = 10
 _SHARE_IN_ONE_PIECE = 0.9
 # Blurred edges hold many values of few pixels each.
-_LEAST_AREA = 4
+LEAST_AREA = 4
 _MOST_PIECES = 2
 
 
@@ -42,12 +42,15 @@ class Numbers(NamedTuple):
         Pixels of each object.
     n_at_border : int
         Number of objects that touch the border of the image.
+    has_background : bool
+        Whether any pixel is 0.
     """
 
     ids: NDArray[np.int64]
     n_pieces: NDArray[np.int64]
     areas: NDArray[np.int64]
     n_at_border: int
+    has_background: bool
 
 
 class Objects(NamedTuple):
@@ -106,40 +109,99 @@ def find_instances(
     dict of str to ndarray of shape (H, W), int32, or None
         Label image of each image; None if masks hold classes, or there is a fault.
     """
-    if outlined and (labels is not None or masks_are == "classes"):
-        cure = "leave data.labels out" if masks_are is None else "save each class as a value of an image"
-        faults.append(
-            f"{count(len(outlined), 'mask')} of outlines ({first_few(sorted(outlined))}), which number objects, "
-            f"expected masks of classes: {cure}"
-        )
-        return None
-    if masks_are == "classes" or not masks:
-        return None
-    if labels is not None and masks_are == "instances":
-        faults.append(
-            "data.labels names classes, but data.masks=instances numbers objects: leave one of the two out"
-        )
-        return None
-    numbered = {
-        stem: mask if unlabelled is None or stem in outlined else np.where(mask == unlabelled, 0, mask)
-        for stem, mask in masks.items()
-    }
+    numbered = {stem: mask if stem in outlined else without(mask, unlabelled) for stem, mask in masks.items()}
+    numbers = {stem: number_objects(mask) for stem, mask in numbered.items()}
+    is_numbered = number_masks(
+        numbers, outlined, faults, messages, labels=labels, unlabelled=unlabelled, masks_are=masks_are
+    )
+    return {stem: mask.astype(np.int32) for stem, mask in numbered.items()} if is_numbered else None
+
+
+def number_masks(
+    numbers: Mapping[str, Numbers],
+    outlined: Collection[str],
+    faults: list[str],
+    messages: list[str],
+    *,
+    labels: Mapping[int, str] | None,
+    unlabelled: int | None,
+    masks_are: MasksAre | None,
+) -> bool:
+    """Tell whether masks number objects, and check that they do it well.
+
+    Parameters
+    ----------
+    numbers : mapping of str to Numbers
+        Objects of each mask, pixels without annotation set to 0, by name.
+    outlined : collection of str
+        Names of the images whose masks were outlines of objects.
+    faults, messages : list of str
+        Faults and notes are added to them.
+    labels : mapping of int to str or None
+        The class name of each mask value, if the user gave it.
+    unlabelled : int or None
+        The mask value of pixels nobody annotated; no object has it.
+    masks_are : {"instances", "classes"} or None
+        What masks hold; None to tell it from their values.
+
+    Returns
+    -------
+    bool
+        True if masks number objects; False if they hold classes, or there is a fault.
+    """
+    refusal = refuse_options(outlined, labels=labels, unlabelled=unlabelled, masks_are=masks_are)
+    if refusal is not None and numbers:
+        faults.append(refusal)
+    if refusal is not None or masks_are == "classes" or not numbers:
+        return False
     asked = masks_are == "instances" or bool(outlined)
-    if not asked and (labels is not None or not are_instances(list(numbered.values()))):
-        return None
+    unasked = labels is not None or unlabelled == 0
+    if not asked and (unasked or not look_like_instances(list(numbers.values()))):
+        return False
     key, cure = "data.masks=instances", "--set data.masks=classes"
     if masks_are is None and outlined:
         key, cure = "masks beside outlines have to number objects", "give outlines for these images too"
-    found = check_numbers(numbered, outlined, faults, messages, key=key, cure=cure)
-    if found is not None:
-        n_objects = sum(len(np.setdiff1d(one, (0,))) for one in found.values())
-        messages.insert(0, f"{NUMBERED}: {count_objects(n_objects)} in {count(len(found), 'mask')}")
-    return found
+    if wrong := _faults_of(numbers, outlined, key=key, cure=cure):
+        faults += wrong
+        return False
+    messages.insert(0, describe_numbered(sum(len(one.ids) for one in numbers.values()), len(numbers)))
+    messages += _broken(numbers)
+    return True
+
+
+def refuse_options(
+    outlined: Collection[str],
+    *,
+    labels: Mapping[int, str] | None,
+    unlabelled: int | None,
+    masks_are: MasksAre | None,
+) -> str | None:
+    """Say why options contradict each other, or masks of outlines; None if they do not."""
+    if outlined and (labels is not None or masks_are == "classes"):
+        cure = "leave data.labels out" if masks_are is None else "save each class as a value of an image"
+        return (
+            f"{count(len(outlined), 'mask')} of outlines ({first_few(sorted(outlined))}), which number objects, "
+            f"expected masks of classes: {cure}"
+        )
+    if labels is not None and masks_are == "instances":
+        return "data.labels names classes, but data.masks=instances numbers objects: leave one of the two out"
+    if unlabelled == 0 and (outlined or masks_are == "instances"):
+        return "0 marks unlabelled pixels, but is the background of masks that number objects: mark them by another value"
+    return None
+
+
+def describe_numbered(n_objects: int, n_masks: int) -> str:
+    """Say that masks number objects, and how many."""
+    return f"{NUMBERED}: {count_objects(n_objects)} in {count(n_masks, 'mask')}"
+
+
+def without(mask: NDArray[Any], unlabelled: int | None) -> NDArray[Any]:
+    """Set pixels without annotation to 0."""
+    return mask if unlabelled is None else np.where(mask == unlabelled, 0, mask)
 
 
 def check_numbers(
     masks: Mapping[str, NDArray[Any]],
-    outlined: Collection[str],
     faults: list[str],
     messages: list[str],
     *,
@@ -150,20 +212,26 @@ def check_numbers(
 
     `key` is what the masks were said to be, and `cure` what to do if they are masks of classes.
     """
-    found: dict[str, NDArray[np.int32]] = {}
+    numbers = {stem: number_objects(mask) for stem, mask in masks.items()}
+    if wrong := _faults_of(numbers, (), key=key, cure=cure):
+        faults += wrong
+        return None
+    messages += _broken(numbers)
+    return {stem: mask.astype(np.int32) for stem, mask in masks.items()}
+
+
+def _faults_of(
+    numbers: Mapping[str, Numbers], outlined: Collection[str], *, key: str, cure: str
+) -> list[str]:
+    """Find ids that are out of range, and values that are classes."""
     wrong: list[str] = []
-    for stem, mask in masks.items():
+    for stem, one in numbers.items():
         try:
-            found[stem] = check_label_image(mask, name=stem)
+            check_ids(one.ids, name=stem)
         except InputError as fault:
             wrong.append(str(fault))
-    drawn = {stem: labels for stem, labels in found.items() if stem not in outlined}
-    wrong += check_pieces(drawn, key=key, cure=cure)
-    faults += wrong
-    if wrong:
-        return None
-    messages += _broken(found)
-    return found
+    drawn = [one for stem, one in numbers.items() if stem not in outlined]
+    return wrong + check_pieces(drawn, key=key, cure=cure)
 
 
 def count_objects(number: int) -> str:
@@ -192,7 +260,7 @@ def number_objects(labels: NDArray[Any]) -> Numbers:
     Numbers
         By ascending id.
     """
-    pieces, n_pieces = measure.label(labels, background=0, connectivity=2, return_num=True)  # type: ignore[no-untyped-call]
+    pieces, n_pieces = label_pieces(labels)
     owners = np.zeros(n_pieces + 1, dtype=np.int64)
     owners[pieces.ravel()] = labels.ravel()
     ids, counts = np.unique(owners[1:], return_counts=True)
@@ -201,39 +269,54 @@ def number_objects(labels: NDArray[Any]) -> Numbers:
     areas = np.bincount(places[1:], weights=sizes[1:], minlength=len(ids)).astype(np.int64)
     border = np.concatenate([labels[0], labels[-1], labels[:, 0], labels[:, -1]])
     n_at_border = len(np.setdiff1d(border, (0,)))
-    return Numbers(ids, counts, areas, n_at_border)
+    return Numbers(ids, counts, areas, n_at_border, bool(sizes[0]))
 
 
-def are_instances(masks: Sequence[NDArray[Any]]) -> bool:
+def label_pieces(labels: NDArray[Any]) -> tuple[NDArray[Any], int]:
+    """Find the connected regions of equal values other than 0; their numbers by pixel, and how many there are.
+
+    Pixels hang together by sides or corners, as ImageJ and `skimage.measure.label` have it.
+    """
+    pieces, n_pieces = measure.label(labels, background=0, connectivity=2, return_num=True)  # type: ignore[no-untyped-call]
+    return pieces, int(n_pieces)
+
+
+def look_like_instances(
+    numbers: Sequence[Numbers], *, most_classes: int = MOST_CLASSES, least_area: float = LEAST_AREA
+) -> bool:
     """Tell whether masks number objects, from their values.
 
     Parameters
     ----------
-    masks : sequence of ndarray of shape (H, W), int
-        Masks, pixels without annotation set to 0.
+    numbers : sequence of Numbers
+        Objects of each mask, pixels without annotation set to 0.
+    most_classes : int, default=10
+        Masks of so many values, or fewer, are taken for classes.
+    least_area : float, default=4
+        Least median of the areas in pixels.
 
     Returns
     -------
     bool
-        Whether there are more than ten values, 0 among them, nine of ten values of a mask are in one piece each, and
-        half of them have four pixels or more.
+        Whether there are more values, 0 among them, nine of ten values of a mask are in one piece each, and half of them
+        have `least_area` or more.
     """
-    values = set[int]().union(*(np.unique(mask).tolist() for mask in masks))
-    if len(values) <= _MOST_CLASSES or min(values) < 0 or 0 not in values:
+    values = {int(value) for one in numbers for value in one.ids}
+    has_background = any(one.has_background for one in numbers)
+    if not has_background or len(values) + 1 <= most_classes or min(values, default=0) < 0:
         return False
-    numbers = [number_objects(mask) for mask in masks]
     n_pieces = np.concatenate([one.n_pieces for one in numbers])
     areas = np.concatenate([one.areas for one in numbers])
-    return bool(np.mean(n_pieces == 1) >= _SHARE_IN_ONE_PIECE and np.median(areas) >= _LEAST_AREA)
+    return bool(np.mean(n_pieces == 1) >= _SHARE_IN_ONE_PIECE and np.median(areas) >= least_area)
 
 
-def check_pieces(labels_of: Mapping[str, NDArray[np.int32]], *, key: str, cure: str) -> list[str]:
+def check_pieces(numbers: Sequence[Numbers], *, key: str, cure: str) -> list[str]:
     """Find label images whose values are classes, as most of them are in several pieces.
 
     Parameters
     ----------
-    labels_of : mapping of str to ndarray of shape (H, W), int32
-        Label image of each image, by name.
+    numbers : sequence of Numbers
+        Objects of each label image.
     key : str
         What the masks were said to be, for example "data.masks=instances".
     cure : str
@@ -244,7 +327,7 @@ def check_pieces(labels_of: Mapping[str, NDArray[np.int32]], *, key: str, cure: 
     list of str
         The fault, if there is one.
     """
-    numbers = [one for one in map(number_objects, labels_of.values()) if len(one.ids)]
+    numbers = [one for one in numbers if len(one.ids)]
     n_broken = sum(int(np.sum(one.n_pieces > 1)) for one in numbers)
     n_objects = sum(len(one.ids) for one in numbers)
     values = {object_id for one in numbers for object_id in one.ids.tolist()}
@@ -263,9 +346,9 @@ def check_pieces(labels_of: Mapping[str, NDArray[np.int32]], *, key: str, cure: 
     return []
 
 
-def _broken(labels_of: Mapping[str, NDArray[np.int32]]) -> list[str]:
+def _broken(numbers: Mapping[str, Numbers]) -> list[str]:
     """Say which objects are in several pieces."""
-    broken = {stem: int(np.sum(number_objects(labels).n_pieces > 1)) for stem, labels in labels_of.items()}
+    broken = {stem: int(np.sum(one.n_pieces > 1)) for stem, one in numbers.items()}
     if not any(broken.values()):
         return []
     where = first_few([stem for stem, number in broken.items() if number])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -80,13 +80,18 @@ def check_label_image(labels: ArrayLike, *, name: str = "label image") -> NDArra
             f"{name}: label image of dtype {labels.dtype} and shape {labels.shape}, expected whole numbers of shape "
             f"(H, W): give 0 for background and a number for each object"
         )
-    low, high = (int(labels.min()), int(labels.max())) if labels.size else (0, 0)
+    check_ids(labels, name=name)
+    return labels.astype(np.int32)
+
+
+def check_ids(ids: NDArray[Any], *, name: str) -> None:
+    """Refuse ids of objects below 0 or beyond int32."""
+    low, high = (int(ids.min()), int(ids.max())) if ids.size else (0, 0)
     if low < 0 or high > LARGEST_ID:
         raise InputError(
             f"{name}: ids of objects from {low} to {high}, expected 0 for background and ids from 1 to {LARGEST_ID}: "
             f"number the objects anew"
         )
-    return labels.astype(np.int32)
 
 
 class Oddities(NamedTuple):

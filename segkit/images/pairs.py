@@ -6,15 +6,16 @@ The whole folder is read before anything is refused, so that one message names e
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import count, first_few
+from segkit._common import count, first_few, folded
 from segkit.errors import InputError
 from segkit.images.channels import (
     Kind,
@@ -25,8 +26,9 @@ from segkit.images.channels import (
     with_channels,
 )
 from segkit.images.coco import Coco
-from segkit.images.instances import open_objects, outlines_of
+from segkit.images.instances import open_objects
 from segkit.images.labels import LabelMap
+from segkit.images.masks import Drawn, MaskReader, part_folder, size_fault
 from segkit.images.numbering import (
     CLASS_NAMES,
     NUMBERED,
@@ -37,21 +39,20 @@ from segkit.images.numbering import (
     compare_with_classes,
     find_instances,
 )
-from segkit.images.outlines import OUTLINE_EXTENSIONS, Oddities, Outlines, describe_oddities, paint
-from segkit.images.read import check_image, image_from_page, read_mask_with_notes, read_pages
+from segkit.images.outlines import OUTLINE_EXTENSIONS
+from segkit.images.read import check_image, image_from_page, read_pages
 from segkit.images.stems import (
     by_stem,
     has_images,
     image_name,
-    masks_beside_images,
     masks_by_stem,
     match_stems,
-    outlines_by_stem,
     outlines_of_image,
-    outlines_without_mask,
     paths_by_stem,
     stem_of,
 )
+
+Result = TypeVar("Result")
 
 _N_ODD_NAMED = 3
 
@@ -302,7 +303,7 @@ def interpret(
     )
     if instances is not None and label_map is not None:
         cure = "give them as masks"
-        numbered = check_numbers(instances, (), faults, messages, key="data.instances", cure=cure)
+        numbered = check_numbers(instances, faults, messages, key="data.instances", cure=cure)
         ids_of = {stem: label_map.encode(masks[stem]) for stem in instances}
         messages += compare_with_classes(instances, ids_of, label_map.names[0])
     return Meaning(masks, label_map, numbered)
@@ -391,9 +392,7 @@ def match(images: str | Path, masks: str | Path, faults: list[str], messages: li
     if images.is_file() and masks.exists():
         return [entry for image in image_of.values() for entry in _pair_file(image, masks, faults)]
     if images.is_dir() and masks.is_dir() and images.samefile(masks):
-        image_of, mask_of = _part(image_of)
-        outlines, _ = outlines_by_stem(images, image_of)
-        mask_of |= outlines_without_mask(outlines, mask_of, faults, messages)
+        image_of, mask_of = part_folder(images, image_of, faults, messages)
         if not mask_of:
             faults.append(
                 f"{images} is given for images and masks, and no file is called like NAME_mask beside NAME: "
@@ -440,15 +439,6 @@ def _match_coco(
             f"{masks.name} has {count(len(others), 'entry', 'entries')} without image ({first_few(others)}): left out"
         )
     return [Pair(stem, image_of[stem], masks) for stem in sorted(found)]
-
-
-def _part(file_of: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, Path]]:
-    """Part the files of one folder into images and their masks, by stem."""
-    masks = masks_beside_images(file_of)
-    return (
-        {stem: file for stem, file in file_of.items() if stem not in masks},
-        {stem: file for stem, file in file_of.items() if stem in masks},
-    )
 
 
 def _pair_file(image: Path, masks: Path, faults: list[str]) -> list[Pair]:
@@ -519,80 +509,39 @@ def read_items(
     Item
         A page of a pair.
     """
-    opened: dict[Path, Coco] = {}
-    oddities: dict[str, Oddities] = {}
+    reader = MaskReader(messages)
     for entry in pairs:
-        drawn = _open(entry.mask, opened, faults, messages)
-        objects = None
-        if instances is not None:
-            # an image without objects among others is told where files are matched
-            objects = (
-                _open(instances[entry.stem], opened, faults, messages) if entry.stem in instances else []
-            )
+        drawn = _tried(faults, reader.open, entry.mask)
+        objects: Drawn | None = None
+        # an image without objects among others is told where files are matched
+        path = None if instances is None else instances.get(entry.stem)
+        if path is not None:
+            objects = _tried(faults, reader.open, path)
         try:
             pages = read_pages(entry.image)
         except InputError as fault:
             faults.append(str(fault))
             continue
-        masks = _masks_of_pages(drawn, entry, entry.mask, pages, faults, oddities)
-        numbers: Sequence[NDArray[Any] | None] = [None] * len(pages)
-        if objects is not None and instances is not None:
-            path = instances.get(entry.stem, entry.mask)
-            numbers = _masks_of_pages(objects, entry, path, pages, faults, oddities)
-        yield from _items(entry, pages, masks, numbers, faults, is_outlined=not isinstance(drawn, list))
-    messages += describe_oddities(oddities)
+        sizes = [page.shape[:2] for page in pages]
+        [stem] = page_names(entry, 1)
+        read = partial(reader.pages, stem=stem, sizes=sizes, image=entry.image)
+        masks = None if drawn is None else _tried(faults, read, drawn, entry.mask)
+        numbers: Sequence[NDArray[Any] | None] | None = [None] * len(pages)
+        if instances is not None:
+            numbers = None if objects is None or path is None else _tried(faults, read, objects, path)
+        yield from _items(
+            entry, pages, masks or [], numbers or [], faults, is_outlined=not isinstance(drawn, list)
+        )
+    messages += reader.notes()
 
 
-def _open(
-    path: Path, opened: dict[Path, Coco], faults: list[str], messages: list[str]
-) -> Outlines | Coco | list[NDArray[Any]]:
-    """Read a mask file: outlines, or an array for each page; none if it cannot be read."""
-    if path in opened:
-        return opened[path]
+def _tried(faults: list[str], read: Callable[..., Result], *arguments: Any) -> Result | None:
+    """Call a function; None if it raises, and the fault is added to the list."""
     try:
-        source = open_objects(path)
-        if isinstance(source, Coco):
-            opened[path] = source
-        if source is not None:
-            return source
-        masks, notes = read_mask_with_notes(path)
+        return read(*arguments)
     except InputError as fault:
         faults.append(str(fault))
-        return []
-    messages += notes
-    return masks
-
-
-def _masks_of_pages(
-    drawn: Outlines | Coco | list[NDArray[Any]],
-    entry: Pair,
-    path: Path,
-    pages: Sequence[NDArray[Any]],
-    faults: list[str],
-    oddities: dict[str, Oddities],
-) -> list[NDArray[Any]]:
-    """Give the mask of each page; none if there is a fault."""
-    if isinstance(drawn, list):
-        if not drawn or len(drawn) == len(pages):
-            return drawn
-        faults.append(
-            f"{path}: {count(len(drawn), 'page')} for {count(len(pages), 'page')} of {entry.image}, "
-            f"expected a mask for each: annotate or remove pages"
-        )
-        return []
-    if len(pages) > 1:
-        faults.append(
-            f"{path}: outlines for {len(pages)} pages of {entry.image}, expected one page: save each page as a file"
-        )
-        return []
-    [stem] = page_names(entry, 1)
-    name = f"{path} ({stem})" if isinstance(drawn, Coco) else str(path)
-    try:
-        mask, oddities[stem] = paint(outlines_of(drawn, stem, path), pages[0].shape[:2], name=name)
-    except InputError as fault:
-        faults.append(str(fault))
-        return []
-    return [mask]
+        return None
 
 
 def _items(
@@ -617,11 +566,7 @@ def _items(
             continue
         own = [("mask", masks[index]), ("label image", numbers[index])]
         wrong = [(kind, one) for kind, one in own if one is not None and one.shape != image.shape[:2]]
-        faults += [
-            f"{name}: image of {_size(image)} pixels, {kind} of {_size(one)}, "
-            f"expected one size: export the {kind} at the size of the image"
-            for kind, one in wrong
-        ]
+        faults += [size_fault(name, image.shape, one.shape, kind=kind) for kind, one in wrong]
         if not wrong:
             yield Item(stem, file, image, masks[index], str(page.dtype), is_outlined, numbers[index])
 
@@ -732,17 +677,4 @@ def _raise(faults: Sequence[str]) -> None:
     if len(faults) == 1:
         raise InputError(faults[0])
     if faults:
-        raise InputError(f"{len(faults)} faults: {first_few(_folded(faults), separator='; ')}")
-
-
-def _folded(faults: Sequence[str]) -> list[str]:
-    """Tell files of which the same is wrong in one go."""
-    files_of: defaultdict[str, list[str]] = defaultdict(list)
-    for fault in faults:
-        file, _, reason = fault.partition(": ")
-        files_of[reason].append(file)
-    return [f"{first_few(files)}: {reason}" for reason, files in files_of.items()]
-
-
-def _size(array: NDArray[Any]) -> str:
-    return f"{array.shape[0]} x {array.shape[1]}"
+        raise InputError(f"{len(faults)} faults: {first_few(folded(faults), separator='; ')}")

@@ -43,6 +43,8 @@ _TIFF_UNITS = {tifffile.RESUNIT.INCH: _INCH, tifffile.RESUNIT.CENTIMETER: _CENTI
 # Pixels per inch that programs write for printers, whatever the microscope saw.
 _PRINT_RESOLUTIONS = (1, 72, 96, 150, 200, 300, 600, 1200)
 _TOLERANCE = 2e-3
+# In micrometres. Pixels of electron microscopes are a thousandth wide, those of cameras a thousand.
+_LEAST, _MOST = 1e-5, 1e5
 _IMAGEJ_DTYPES = ("uint8", "uint16", "float32")
 
 
@@ -98,11 +100,23 @@ def read_pixel_size(path: str | Path) -> PixelSize | None:
     return None
 
 
+def check_pixel_size(pixel_size: float | tuple[float, float]) -> PixelSize:
+    """Give height and width of a pixel in micrometres; refuse what cannot be a size."""
+    sizes = np.asarray(pixel_size, dtype=np.float64).ravel()
+    if sizes.size not in (1, 2) or not ((sizes >= _LEAST) & (sizes <= _MOST)).all():
+        shown = ", ".join(f"{size:g}" for size in sizes.tolist())
+        raise InputError(
+            f"pixel size {shown}, expected micrometres, {_LEAST:.5f} to {_MOST:,.0f}: give the width of a pixel, "
+            "such as 0.325, or height and width"
+        )
+    return PixelSize(float(sizes[0]), float(sizes[-1]))
+
+
 def tiff_options(pixel_size: PixelSize | None, pages: NDArray[Any]) -> dict[str, Any]:
     """Give the options of `tifffile.imwrite` that store a pixel size, as ImageJ does if it knows the dtype."""
     if pixel_size is None:
         return {}
-    y, x = _checked(pixel_size)
+    y, x = check_pixel_size(pixel_size)
     if pages.dtype.name in _IMAGEJ_DTYPES and pages.ndim <= 4:
         axes = "TZYX"[-pages.ndim :] if pages.ndim != 3 else "TYX"
         return {"imagej": True, "resolution": (1 / x, 1 / y), "metadata": {"unit": "um", "axes": axes}}
@@ -113,15 +127,8 @@ def png_options(pixel_size: PixelSize | None) -> dict[str, Any]:
     """Give the options of Pillow's `save` that store a pixel size in a PNG file."""
     if pixel_size is None:
         return {}
-    y, x = _checked(pixel_size)
+    y, x = check_pixel_size(pixel_size)
     return {"dpi": (_INCH / x, _INCH / y)}
-
-
-def _checked(pixel_size: PixelSize) -> PixelSize:
-    y, x = (float(size) for size in pixel_size)
-    if not (0 < y < np.inf and 0 < x < np.inf):
-        raise InputError(f"pixel size {y:g} x {x:g}, expected micrometres above 0: give PixelSize(y, x)")
-    return PixelSize(y, x)
 
 
 def _of_tiff(file: tifffile.TiffFile) -> PixelSize | None:
@@ -178,7 +185,7 @@ def _of_resolution(x: float, y: float, unit_x: float | None, unit_y: float | Non
 
 
 def _valid(y: float, x: float) -> PixelSize | None:
-    return PixelSize(y, x) if 0 < y < np.inf and 0 < x < np.inf else None
+    return PixelSize(y, x) if _LEAST <= y <= _MOST and _LEAST <= x <= _MOST else None
 
 
 def _ratio(value: Any) -> float:

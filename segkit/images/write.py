@@ -83,20 +83,23 @@ def write_labels(path: str | Path, labels: ArrayLike, pixel_size: PixelSize | No
     ----------
     path : str or Path
         A ``.png`` or ``.tif`` file; missing folders are made, an existing file is replaced.
-    labels : array-like of shape (H, W), int
-        The label image; of 16 bits in the file, or of 32 with ids beyond 65,535, which only TIFF holds.
+    labels : array-like of shape (H, W) or (n_pages, H, W), int
+        The label image, or one for each page of a TIFF; of 16 bits in the file, or of 32 with ids beyond 65,535, which
+        only TIFF holds.
     pixel_size : PixelSize, optional
         Micrometres per pixel, for the file to tell.
 
     Raises
     ------
     InputError
-        If there are negative ids, or no whole numbers of shape (H, W).
+        If there are negative ids, or pages are no whole numbers of shape (H, W).
     OutputError
         If the format cannot hold the ids, or the file cannot be written.
     """
     path = Path(path)
-    labels = check_label_image(labels, name=str(path))
+    pages = list(labels) if np.ndim(labels) == 3 else [labels]  # type: ignore[arg-type]
+    checked = [check_label_image(page, name=str(path)) for page in pages]
+    labels = np.stack(checked) if np.ndim(labels) == 3 else checked[0]
     is_long = labels.size and labels.max() > np.iinfo(np.uint16).max
     if is_long and path.suffix.lower() == ".png":
         raise OutputError(

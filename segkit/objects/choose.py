@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray
-from segkit.evaluation.objects import THRESHOLDS, match
-from segkit.objects.hills import LabelArray
+from segkit.evaluation.objects import THRESHOLDS, Overlaps, match
+from segkit.objects.hills import Hills, IntArray, LabelArray
 from segkit.objects.split import LANDSCAPES, Splitter
 
 SMOOTHINGS = (0.1, 0.2, 0.3)
@@ -125,24 +125,79 @@ def _score_all(
     families = [replace(usual, landscape="none", smoothing=0.0, depth=0.0)]
     families += [
         replace(usual, landscape=name, smoothing=smoothing)
-        for name, smoothing in product(LANDSCAPES, SMOOTHINGS)
+        for name, smoothing in product(LANDSCAPES, sorted({*SMOOTHINGS, usual.smoothing}))
         if name != "none"
     ]
     for family in families:
         depths = (0.0,) if family.landscape == "none" else sorted({*DEPTHS, usual.depth})
-        found = [
-            family.split_at(depths, example.ids, probability=example.probability, inside=example.inside)
-            for example in examples
-        ]
-        for place, depth in enumerate(depths):
-            yield replace(family, depth=depth), _mean_ap(examples, [labels[place] for labels in found])
+        tables = [Table.of(example, family) for example in examples]
+        for depth in depths:
+            splitter = replace(family, depth=depth)
+            yield splitter, mean_ap([table.overlaps(splitter) for table in tables])
 
 
-def _mean_ap(examples: Sequence[Example], found: Sequence[LabelArray]) -> NDArray[np.float64]:
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Pixels that the basins of an image share with its annotated objects. Merging basins adds rows: no depth needs pixels.
+
+    Parameters
+    ----------
+    hills : Hills
+        Hills of the predicted classes.
+    areas, known : ndarray of shape (n_hills,), int
+        Number of pixels of each basin, and of those that are annotated.
+    pairs : Overlaps
+        Pairs of an annotated object and a basin, on annotated pixels.
+    """
+
+    hills: Hills
+    areas: IntArray
+    known: IntArray
+    pairs: Overlaps
+
+    @classmethod
+    def of(cls, example: Example, splitter: Splitter) -> Table:
+        """Count the shared pixels of an image, for any depth and least area."""
+        hills = splitter.hills(example.ids, probability=example.probability, inside=example.inside)
+        basins = np.where(example.labelled, hills.basins, 0)
+        areas, known = (
+            np.bincount(labels.ravel(), minlength=hills.depths.size + 1)[1:]
+            for labels in (hills.basins, basins)
+        )
+        return cls(hills, areas, known, match(np.where(example.labelled, example.truth, 0), basins))
+
+    def overlaps(self, splitter: Splitter) -> Overlaps:
+        """Give what `match` gives for the objects at the depth of a splitter, up to the order of objects."""
+        roots = self.hills.roots(splitter.depth)
+        areas, known = np.zeros_like(self.areas), np.zeros_like(self.known)
+        np.add.at(areas, roots, self.areas)
+        np.add.at(known, roots, self.known)
+        # an object with more than half of its pixels not annotated is left out, as `match` does
+        objects = np.flatnonzero((areas >= splitter.least_area) & (2 * known >= areas) & (areas > 0))
+        position = np.full(roots.size, -1)
+        position[objects] = np.arange(objects.size)
+        pairs = self.pairs
+        predicted = position[roots[pairs.predicted_ids - 1]][pairs.predicted]
+        kept = predicted >= 0
+        cells = pairs.true[kept] * roots.size + predicted[kept]
+        merged, cell = np.unique(cells, return_inverse=True)
+        shared = np.zeros(merged.size, dtype=np.intp)
+        np.add.at(shared, cell, pairs.shared[kept])
+        true, predicted = np.divmod(merged, max(roots.size, 1))
+        return replace(
+            pairs,
+            true=true,
+            predicted=predicted,
+            shared=shared,
+            predicted_ids=objects + 1,
+            predicted_areas=known[objects],
+        )
+
+
+def mean_ap(overlaps: Sequence[Overlaps]) -> NDArray[np.float64]:
     """AP at each threshold, averaged over the images that have objects, true or predicted; 0 if none has."""
     scored = []
-    for example, labels in zip(examples, found, strict=True):
-        pairs = match(example.truth, labels, labelled=example.labelled)
+    for pairs in overlaps:
         either = pairs.true_ids.size + pairs.predicted_ids.size
         tp = np.array([pairs.matched(threshold).size for threshold in THRESHOLDS])
         if either:

@@ -6,19 +6,31 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from skimage.measure import label
 
-from segkit._common import Progress, count, first_few, pass_on
+from segkit._common import Progress, count, first_few, folded, pass_on
 from segkit.errors import InputError, OutputError
-from segkit.images import UNLABELLED, LabelMap, read_pages
+from segkit.images import IMAGE_EXTENSIONS, UNLABELLED, LabelMap, PixelSize, read_pages, read_pixel_size
+from segkit.images.masks import MaskReader, find_masks, part_folder, size_fault
+from segkit.images.numbering import (
+    MOST_CLASSES,
+    MasksAre,
+    Numbers,
+    label_pieces,
+    look_like_instances,
+    number_masks,
+    number_objects,
+    refuse_options,
+    without,
+)
 from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
-from segkit.images.read import image_from_page, read_mask_with_notes
-from segkit.images.stems import files_by_stem, masks_beside_images, match_stems
-from segkit.objects.measure import check_pixel_size, measure
+from segkit.images.pixel_size import check_pixel_size
+from segkit.images.read import image_from_page
+from segkit.images.stems import files_by_stem, match_stems
+from segkit.objects.measure import measure
 from segkit.objects.pictures import write_object_overlay
 from segkit.objects.tables import (
     IMAGES_FILE,
@@ -29,14 +41,7 @@ from segkit.objects.tables import (
     write_objects,
 )
 
-MasksAre = Literal["instances", "classes"]
-
 OVERLAY_FOLDER = "overlay"
-# Masks of more values hold no class for each.
-_MOST_CLASSES = 10
-_SHARE_IN_ONE_PIECE = 0.9
-# Pixels of an object touch by sides or corners, as ImageJ and skimage.measure.label have it.
-_CONNECTIVITY = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,19 +64,21 @@ class Measured:
 
 
 class _Job(NamedTuple):
-    """A mask file, its image, and for each page a name and the place of its picture."""
+    """A mask file, the name it has there and its image, and for each page a name and the place of its picture."""
 
     mask: Path
+    stem: str
     image: Path | None
     names: list[str]
     pictures: list[Path]
 
 
 class _Contents(NamedTuple):
-    """Values of the masks of a folder, and in how many pieces those above 0 are in each mask."""
+    """Values of the masks of a folder, objects of each page by its name, and the pages that were outlines."""
 
     values: set[int]
-    n_pieces: list[int]
+    numbers: dict[str, Numbers]
+    outlined: list[str]
 
 
 def measure_folder(
@@ -93,16 +100,16 @@ def measure_folder(
     Parameters
     ----------
     masks : str or Path
-        Folder of label images, or of masks of classes (sub-folders too), or one file.
+        Folder of label images, of masks of classes, or of outlines (sub-folders too); or one file, such as a COCO file.
     output : str or Path
         Folder for ``objects.csv`` and ``images.csv``; see `segkit.objects.tables` for their columns.
     images : str or Path, optional
         Folder of the images, or one image, to measure intensities in the values of the files. Names are matched as by
-        `segkit.images.pair`. Images without a mask are left out.
+        `segkit.images.pair`. Images without a mask are left out. Outlines need them, for the size of the image.
     masks_are : {"instances", "classes"}, optional
         Whether each value above 0 is an object, or a class. Objects of a class are its connected regions; pixels are
-        connected by sides or corners. By default masks number objects if nine of ten values are in one piece each, and 0 is
-        among them or there are more than ten.
+        connected by sides or corners. By default recognised as by `segkit.images.load_pairs`. Masks of 3 to 10 values
+        in one piece each are refused, as they may be either.
     labels : mapping of int to str, optional
         The class name of each mask value, the background first. Without it the lowest value is the background.
     unlabelled : int, optional
@@ -134,7 +141,7 @@ def measure_folder(
     """
     masks, output = Path(masks), Path(output)
     images = None if images is None else Path(images)
-    _check_options(images, masks_are, labels, overlay=overlay)
+    _check_options(images, masks_are, labels, unlabelled, overlay=overlay)
     given = None if pixel_size is None else check_pixel_size(pixel_size)
     for folder in (masks, images):
         if folder is not None:
@@ -142,8 +149,7 @@ def measure_folder(
     messages: list[str] = []
     matched = _match(masks, images, skip, messages)
     jobs, contents = _plan(matched, output, messages, unlabelled=unlabelled, overlay=overlay)
-    label_map = _classes(contents, masks_are, labels, unlabelled)
-    messages.insert(0, _describe(label_map))
+    label_map = _classes(contents, masks_are, labels, unlabelled, messages)
     tables = [output / OBJECTS_FILE, output / IMAGES_FILE]
     pictures = [path for job in jobs for path in job.pictures]
     files = [*tables, *(pictures if overlay else [])]
@@ -153,8 +159,11 @@ def measure_folder(
     for path in files:
         refuse_unwritable(path)
     follow = (progress or pass_on)(jobs, "Measuring")
+    reader = MaskReader([])
     rows = (
-        entry for job in follow for entry in _measure_file(job, label_map, unlabelled, given, overlay=overlay)
+        entry
+        for job in follow
+        for entry in _measure_file(job, reader, label_map, unlabelled, given, overlay=overlay)
     )
     summaries = write_objects(tables[0], rows)
     write_images(tables[1], summaries, classes=() if label_map is None else label_map.names[1:])
@@ -162,7 +171,12 @@ def measure_folder(
 
 
 def _check_options(
-    images: Path | None, masks_are: MasksAre | None, labels: Mapping[int, str] | None, *, overlay: bool
+    images: Path | None,
+    masks_are: MasksAre | None,
+    labels: Mapping[int, str] | None,
+    unlabelled: int | None,
+    *,
+    overlay: bool,
 ) -> None:
     """Refuse options that do not fit together."""
     if overlay and images is None:
@@ -171,10 +185,8 @@ def _check_options(
         )
     if masks_are not in (None, "instances", "classes"):
         raise InputError(f"data.masks={masks_are}, expected instances or classes: give one of them")
-    if masks_are == "instances" and labels is not None:
-        raise InputError(
-            "data.labels names classes, but data.masks=instances numbers objects: leave one of the two out"
-        )
+    if refusal := refuse_options((), labels=labels, unlabelled=unlabelled, masks_are=masks_are):
+        raise InputError(refusal)
 
 
 def _match(
@@ -183,22 +195,22 @@ def _match(
     """Give name, mask file and image file of each mask."""
     if images is not None and images.is_file() and masks.is_file():
         return [(images.stem, masks, images)]
+    image_of = {} if images is None else files_by_stem(images)
+    faults: list[str] = []
+    if images is not None and images.is_dir() and masks.exists() and images.samefile(masks):
+        image_of, mask_of = part_folder(masks, image_of, faults, messages)
+    else:
+        mask_of = find_masks(masks, image_of, faults, messages)
+    if faults:
+        raise InputError(first_few(faults, separator="; "))
     skipped = tuple(f"{name}/" for name in skip)
-    mask_of = {
-        stem: path
-        for stem, path in files_by_stem(masks).items()
-        if masks.is_file() or not stem.startswith(skipped)
-    }
+    if masks.is_dir():
+        mask_of = {stem: path for stem, path in mask_of.items() if not stem.startswith(skipped)}
     if not mask_of:
         raise InputError(f"{masks}: no masks but in {first_few(sorted(skip))}: give the folder of masks")
     if images is None:
         among = match_stems((), mask_of.keys()).images_among_masks
         return [(stem, path, None) for stem, path in sorted(mask_of.items()) if stem not in among]
-    image_of = files_by_stem(images)
-    if images.is_dir() and images.exists() and masks.exists() and images.samefile(masks):
-        beside = masks_beside_images(mask_of)
-        image_of = {stem: path for stem, path in mask_of.items() if stem not in beside}
-        mask_of = {stem: path for stem, path in mask_of.items() if stem in beside}
     found = match_stems(image_of.keys(), mask_of.keys())
     if found.faults:
         raise InputError(first_few(found.faults, separator="; "))
@@ -224,56 +236,57 @@ def _plan(
 ) -> tuple[list[_Job], _Contents]:
     """Read every file once; one message names all that do not fit."""
     jobs: list[_Job] = []
-    contents = _Contents(set(), [])
+    contents = _Contents(set(), {}, [])
     faults: list[str] = []
+    reader = MaskReader(messages)
     for stem, mask, image in matched:
         try:
-            pages, notes = read_mask_with_notes(mask)
-            if image is not None:
-                _check_image(mask, pages, image, overlay=overlay)
+            pictures = None if image is None else read_pages(image)
+            pages, is_outlined = _read(reader, mask, stem, image, pictures)
+            if image is not None and pictures is not None:
+                _check_image(mask, pages, image, pictures, overlay=overlay)
         except InputError as fault:
             faults.append(str(fault))
             continue
-        messages += notes
-        for page in pages:
-            _add(contents, page, unlabelled)
         names = [stem] if len(pages) == 1 else [f"{stem}#{number + 1}" for number in range(len(pages))]
-        jobs.append(_Job(mask, image, names, _pictures(output, stem, len(pages))))
+        for name, page in zip(names, pages, strict=True):
+            contents.values.update(set(np.unique(page).tolist()) - (set() if is_outlined else {unlabelled}))
+            contents.numbers[name] = number_objects(page if is_outlined else without(page, unlabelled))
+        contents.outlined.extend(names if is_outlined else ())
+        jobs.append(_Job(mask, stem, image, names, _pictures(output, stem, len(pages))))
+    messages += reader.notes()
     uses = Counter(path for job in jobs for path in job.pictures)
     faults += [
         f"two pictures would be called {path}: rename one" for path, number in uses.items() if number > 1
     ]
     if faults:
-        raise InputError(first_few(faults, most=5, separator="; "))
+        raise InputError(first_few(folded(faults), most=5, separator="; "))
     return jobs, contents
 
 
-def _check_image(mask: Path, pages: Sequence[NDArray[Any]], image: Path, *, overlay: bool) -> None:
+def _read(
+    reader: MaskReader, mask: Path, stem: str, image: Path | None, pages: Sequence[NDArray[Any]] | None
+) -> tuple[list[NDArray[Any]], bool]:
+    """Give the mask of each page, and whether they were outlines."""
+    drawn = reader.open(mask)
+    sizes = None if pages is None else [page.shape[:2] for page in pages]
+    return reader.pages(drawn, mask, stem, sizes, image=image), not isinstance(drawn, list)
+
+
+def _check_image(
+    mask: Path,
+    pages: Sequence[NDArray[Any]],
+    image: Path,
+    pictures: Sequence[NDArray[Any]],
+    *,
+    overlay: bool,
+) -> None:
     """Refuse an image of another size than its mask, or that cannot be shown if it is to be."""
-    of_image = read_pages(image)
-    if len(of_image) != len(pages):
-        raise InputError(
-            f"{mask}: {count(len(pages), 'page')} for {count(len(of_image), 'page')} of {image}, expected a mask for each: "
-            "add or remove pages"
-        )
-    for page, picture in zip(pages, of_image, strict=True):
+    for page, picture in zip(pages, pictures, strict=True):
         if page.shape != picture.shape[:2]:
-            raise InputError(
-                f"{mask}: mask of {_size(page)} pixels, image {image} of {_size(picture)}, expected one size: export the "
-                "mask at the size of the image"
-            )
+            raise InputError(size_fault(str(mask), picture.shape, page.shape))
         if overlay:
             image_from_page(picture, name=str(image))
-
-
-def _add(contents: _Contents, page: NDArray[Any], unlabelled: int | None) -> None:
-    """Add the values of a mask, and in how many pieces each above 0 is."""
-    contents.values.update(set(np.unique(page).tolist()) - {unlabelled})
-    page = _without(page, unlabelled)
-    pieces, number = label(page, background=0, connectivity=_CONNECTIVITY, return_num=True)  # type: ignore[no-untyped-call]
-    of_piece = np.zeros(number + 1, dtype=page.dtype)
-    of_piece[pieces] = page
-    contents.n_pieces.extend(np.unique(of_piece[1:], return_counts=True)[1].tolist())
 
 
 def _classes(
@@ -281,50 +294,60 @@ def _classes(
     masks_are: MasksAre | None,
     labels: Mapping[int, str] | None,
     unlabelled: int | None,
+    messages: list[str],
 ) -> LabelMap | None:
-    """Tell the classes of masks; None if they number objects."""
-    values = sorted(contents.values)
-    if masks_are == "instances" or (
-        masks_are is None and labels is None and _are_instances(contents, values)
+    """Tell the classes of masks; None if they number objects. How they are read is the first message."""
+    faults: list[str] = []
+    if number_masks(
+        contents.numbers,
+        contents.outlined,
+        faults,
+        messages,
+        labels=labels,
+        unlabelled=unlabelled,
+        masks_are=masks_are,
     ):
-        if values and values[0] < 0:
-            raise InputError(
-                f"masks hold {values[0]}, expected 0 for background and positive numbers for objects: set such pixels to 0"
-            )
         return None
+    if faults:
+        raise InputError(first_few(faults, separator="; "))
+    label_map = _label_map(contents, masks_are, labels, unlabelled)
+    names = first_few(label_map.names[1:])
+    messages.insert(0, f"{label_map.describe()}; objects are the connected regions of {names}")
+    return label_map
+
+
+def _label_map(
+    contents: _Contents,
+    masks_are: MasksAre | None,
+    labels: Mapping[int, str] | None,
+    unlabelled: int | None,
+) -> LabelMap:
+    """Give the classes of masks, called by their values if they have no names."""
+    values = sorted(contents.values)
     if labels is not None:
         return LabelMap.infer({*values, *labels}, labels=labels, unlabelled=unlabelled)
+    if masks_are is None and unlabelled != 0:
+        _refuse_doubt(contents, values)
     # masks without any object, or that are one object
     values = values if len(values) > 1 else [0, *(values if any(values) else [255])]
-    if len(values) == 2:
+    if len(values) == 2 or (masks_are is None and len(values) > MOST_CLASSES):
         return LabelMap.infer(values, unlabelled=unlabelled)
     return LabelMap(tuple(values), ("background", *map(str, values[1:])), unlabelled)
 
 
-def _are_instances(contents: _Contents, values: Sequence[int]) -> bool:
-    """Tell whether masks number objects: most values are in one piece. Few values without 0 are classes."""
-    few = len(values) <= _MOST_CLASSES
-    if len([value for value in values if value]) < 2 or (few and 0 not in values):
-        return False
-    share = float(np.mean(np.array(contents.n_pieces) == 1))
-    if share < _SHARE_IN_ONE_PIECE and not few:
+def _refuse_doubt(contents: _Contents, values: Sequence[int]) -> None:
+    """Refuse masks of a few values in one piece each: a few objects, or classes of one region each."""
+    if len(values) <= MOST_CLASSES and look_like_instances(list(contents.numbers.values()), most_classes=2):
+        told = first_few([str(value) for value in values])
         raise InputError(
-            f"masks hold {len(values)} values, {1 - share:.0%} of them in several pieces, so they may be classes, objects "
-            "or blurred edges: say which, --set data.masks=instances or --set data.masks=classes, or threshold them"
+            f"masks hold {len(values)} values ({told}), nearly all in one piece, so they may number objects or be classes: "
+            "say which, --set data.masks=instances or --set data.masks=classes"
         )
-    return share >= _SHARE_IN_ONE_PIECE
-
-
-def _describe(label_map: LabelMap | None) -> str:
-    """Say how masks are read."""
-    if label_map is None:
-        return "masks number objects: every value above 0 is one (else --set data.masks=classes)"
-    names = first_few(label_map.names[1:])
-    return f"{label_map.describe()}; objects are the connected regions of {names}"
 
 
 def _measure_file(
     job: _Job,
+    reader: MaskReader,
     label_map: LabelMap | None,
     unlabelled: int | None,
     given: tuple[float, float] | None,
@@ -332,11 +355,12 @@ def _measure_file(
     overlay: bool,
 ) -> Iterator[ImageObjects]:
     """Measure each page of a file, and draw it."""
-    pages, _ = read_mask_with_notes(job.mask)
-    pictures = [None] * len(pages) if job.image is None else read_pages(job.image)
+    of_image = None if job.image is None else read_pages(job.image)
+    pages, is_outlined = _read(reader, job.mask, job.stem, job.image, of_image)
+    pictures = [None] * len(pages) if of_image is None else of_image
     pixel_size = given or _pixel_size_of(job.image or job.mask)
     for number, (name, page, picture) in enumerate(zip(job.names, pages, pictures, strict=True)):
-        labels, classes = _number(page, label_map, unlabelled)
+        labels, classes = _number(page, label_map, None if is_outlined else unlabelled)
         objects = measure(labels, picture, classes=classes, pixel_size=pixel_size)
         if label_map is not None:
             objects["class"] = np.array(label_map.names)[objects["class"]]
@@ -351,20 +375,15 @@ def _number(
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """Give label image and class ids of a mask; no class ids if it numbers objects."""
     if label_map is None:
-        return _without(page, unlabelled), None
+        return without(page, unlabelled), None
     ids = label_map.encode(page)
     ids[ids == UNLABELLED] = 0
-    return label(ids, background=0, connectivity=_CONNECTIVITY), ids  # type: ignore[no-untyped-call]
+    return label_pieces(ids)[0], ids
 
 
-def _without(page: NDArray[Any], unlabelled: int | None) -> NDArray[Any]:
-    """Take pixels nobody annotated for background."""
-    return page if unlabelled is None else np.where(page == unlabelled, 0, page)
-
-
-def _pixel_size_of(path: Path) -> tuple[float, float] | None:  # noqa: ARG001
-    """Read height and width of a pixel in micrometres from a file; None if it does not tell."""
-    return None
+def _pixel_size_of(path: Path) -> PixelSize | None:
+    """Read the size of a pixel from an image file; None of outlines, or if the file does not tell."""
+    return read_pixel_size(path) if path.suffix.lower() in IMAGE_EXTENSIONS else None
 
 
 def _pictures(output: Path, stem: str, n_pages: int) -> list[Path]:
@@ -381,7 +400,3 @@ def _refuse_leftovers(paths: Sequence[Path]) -> None:
             f"{paths[0]}{more} of an earlier run would stay beside the new tables: draw them anew too (--overlay; in "
             "Python overlay=True), or choose another folder"
         )
-
-
-def _size(page: NDArray[Any]) -> str:
-    return f"{page.shape[0]} x {page.shape[1]}"

@@ -7,6 +7,7 @@ the merging of h-maxima by their dynamics (M. Grimaud, 1992), read off a tree.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from skimage.segmentation import watershed
 
 LabelArray = NDArray[np.int32]
+IntArray = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,20 +29,24 @@ class Hills:
     depths : ndarray of shape (n,), float64
         Rise of each hill above the pass to a higher one; infinite for the highest of a connected part.
     parents : ndarray of shape (n,), int
-        Index of a higher hill behind that pass; its own index for the highest.
+        Index of the hill on the other side of that pass; its own index for the highest.
     """
 
     basins: LabelArray
     depths: NDArray[np.float64]
-    parents: NDArray[np.intp]
+    parents: IntArray
 
-    def merge(self, depth: float) -> LabelArray:
-        """Merge each hill that rises less than a depth with a higher one; (H, W) int32, numbered in reading order."""
+    def roots(self, depth: float) -> IntArray:
+        """Give the index of the hill that each hill is merged into, if those that rise less than a depth are; (n,)."""
         roots = np.where(self.depths < depth, self.parents, np.arange(self.parents.size))
-        # each step leads higher, so that it ends
+        # each step crosses a pass to hills that are joined already, so that it ends
         while (roots != roots[roots]).any():
             roots = roots[roots]
-        return give_numbers(np.append(0, roots + 1)[self.basins])
+        return roots
+
+    def merge(self, depth: float) -> LabelArray:
+        """Merge hills that rise less than a depth into their neighbours; (H, W) int32, numbered in reading order."""
+        return give_numbers(np.append(0, self.roots(depth) + 1)[self.basins])
 
 
 def find_hills(landscape: ArrayLike, mask: ArrayLike) -> Hills:
@@ -58,29 +64,42 @@ def find_hills(landscape: ArrayLike, mask: ArrayLike) -> Hills:
     Hills
         One for each local maximum. Pixels are connected by their sides.
     """
-    mask = np.asarray(mask, dtype=bool)
-    land = np.asarray(landscape, dtype=np.float32)
-    # the rest lies below everything, so that each part of the foreground has a maximum of its own
-    land = np.where(mask, land, land.min(initial=0) - 1)
+    # the rest lies below everything, the frame too, so that each part of the foreground has a maximum of its own
+    mask = np.pad(np.asarray(mask, dtype=bool), 1)
+    land = np.pad(np.asarray(landscape, dtype=np.float32), 1)
+    land = np.where(mask, land, land.min() - 1)
     basins = watershed(-land, mask=mask, connectivity=1).astype(np.int32)  # type: ignore[no-untyped-call]
     tops = np.full(basins.max(initial=0), -np.inf)
     np.maximum.at(tops, basins[mask] - 1, land[mask])
-    return Hills(basins, *_climb(tops, *_passes(basins, land)))
+    depths, parents = _climb(tops, *_passes(basins, land))
+    return Hills(basins[1:-1, 1:-1], depths, parents)
+
+
+def join_hills(parts: Sequence[Hills], shape: tuple[int, ...]) -> Hills:
+    """Put hills of masks that share no pixel side by side; there may be none."""
+    basins, starts = np.zeros(shape, dtype=np.int32), np.cumsum([0, *(hills.depths.size for hills in parts)])
+    for hills, start in zip(parts, starts, strict=False):
+        np.add(hills.basins, start, out=basins, where=hills.basins > 0, casting="same_kind")
+    depths = np.concatenate([np.empty(0), *(hills.depths for hills in parts)])
+    parents = [hills.parents + start for hills, start in zip(parts, starts, strict=False)]
+    return Hills(basins, depths, np.concatenate([np.empty(0, dtype=np.intp), *parents]))
 
 
 def give_numbers(labels: NDArray[np.integer]) -> LabelArray:
     """Give objects the numbers 1 to n by their first pixel in reading order; 0 stays 0."""
-    found, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    order = np.argsort(np.where(found == 0, -1, first))
-    places = np.empty(found.size, dtype=np.int32)
-    places[order] = np.arange(found.size) + (0 if (found == 0).any() else 1)
-    return places[inverse].reshape(labels.shape)
+    of_pixel = labels.ravel()
+    if of_pixel.max(initial=0) > of_pixel.size:  # numbers far apart
+        of_pixel = np.unique(np.append(0, of_pixel), return_inverse=True)[1][1:]
+    first = np.full(int(of_pixel.max(initial=0)) + 1, of_pixel.size)
+    first[of_pixel[::-1]] = np.arange(of_pixel.size)[::-1]  # of equal numbers the last assignment stays
+    first[0] = -1
+    places = np.empty(first.size, dtype=np.int32)
+    places[np.argsort(first, kind="stable")] = np.arange(first.size)
+    return np.asarray(places[of_pixel].reshape(labels.shape))
 
 
-def _passes(
-    basins: LabelArray, land: NDArray[np.float32]
-) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
-    """Give pairs of touching basins (indices) and the height of the pass between them, the highest pass first."""
+def _passes(basins: LabelArray, land: NDArray[np.float32]) -> tuple[IntArray, IntArray, NDArray[np.float64]]:
+    """Give each pair of touching basins (indices) and the height of its highest pass, the highest first."""
     ends, heights = [], []
     for one, other in (((slice(1, None),), (slice(-1),)), ((..., slice(1, None)), (..., slice(-1)))):
         near, far = basins[one], basins[other]
@@ -90,15 +109,17 @@ def _passes(
     pairs, height = np.sort(np.concatenate(ends), axis=1), np.concatenate(heights).astype(np.float64)
     order = np.lexsort((pairs[:, 1], pairs[:, 0], -height))
     first, second = pairs[order].T.astype(np.intp)
-    return first, second, height[order]
+    # of several passes between two basins only the first joins anything
+    kept = np.sort(np.unique(first * basins.size + second, return_index=True)[1])
+    return first[kept], second[kept], height[order][kept]
 
 
 def _climb(
     tops: NDArray[np.float64],
-    first: NDArray[np.intp],
-    second: NDArray[np.intp],
+    first: IntArray,
+    second: IntArray,
     height: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+) -> tuple[NDArray[np.float64], IntArray]:
     """Give the depth and the parent of each hill, joining hills from the highest pass down."""
     depths, parents = np.full(tops.size, np.inf), np.arange(tops.size)
     highest = list(range(tops.size))
@@ -110,10 +131,11 @@ def _climb(
         return hill
 
     for one, other, at in zip(first.tolist(), second.tolist(), height.tolist(), strict=True):
-        high, low = highest_of(one), highest_of(other)
+        high, low, behind = highest_of(one), highest_of(other), one
         if high == low:
             continue
         if tops[low] > tops[high]:
-            high, low = low, high
-        depths[low], parents[low], highest[low] = tops[low] - at, high, high
+            high, low, behind = low, high, other
+        # not the highest hill itself: at some depths it is another object than the hill behind the pass
+        depths[low], parents[low], highest[low] = tops[low] - at, behind, high
     return depths, parents

@@ -10,12 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from segkit._common import first_few
 from segkit.errors import InputError
+from segkit.images.pixel_size import check_pixel_size
 from segkit.objects.shapes import Runs, add_up, axes, hull_areas, moments, perimeters
 
 Table = dict[str, NDArray[Any]]
-
-# In micrometres. Pixels of electron microscopes are a thousandth wide, those of cameras a thousand.
-_PIXEL_SIZES = (1e-5, 1e5)
 
 
 def measure(
@@ -127,18 +125,6 @@ def check_labels(labels: ArrayLike) -> NDArray[np.integer]:
             "pixels to 0"
         )
     return labels.astype(np.int64) if labels.dtype == np.uint64 else labels
-
-
-def check_pixel_size(pixel_size: float | tuple[float, float]) -> tuple[float, float]:
-    """Give height and width of a pixel in micrometres; refuse what cannot be a size."""
-    sizes = np.asarray(pixel_size, dtype=np.float64).ravel()
-    low, high = _PIXEL_SIZES
-    if sizes.size not in (1, 2) or not ((sizes >= low) & (sizes <= high)).all():
-        raise InputError(
-            f"pixel size {pixel_size}, expected micrometres, {low:.5f} to {high:,.0f}: give the width of a pixel, "
-            "such as 0.325, or height and width"
-        )
-    return float(sizes[0]), float(sizes[-1])
 
 
 def _shapes(labels: NDArray[np.integer], runs: Runs, spacing: tuple[float, float] | None) -> Table:

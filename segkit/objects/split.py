@@ -5,7 +5,7 @@ Lengths and depths are measured in radii of a typical object, so that settings c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Self, get_args
 
@@ -15,7 +15,7 @@ from scipy import ndimage
 
 from segkit._common import FloatArray
 from segkit.errors import ConfigError, InputError
-from segkit.objects.hills import Hills, LabelArray, find_hills, give_numbers
+from segkit.objects.hills import Hills, LabelArray, find_hills, join_hills
 
 Landscape = Literal["none", "distance", "probability", "inside", "distance+inside"]
 LANDSCAPES: tuple[Landscape, ...] = get_args(Landscape)
@@ -57,7 +57,8 @@ class Splitter:
             raise ConfigError(f"landscape={self.landscape!r}: choose one of {', '.join(LANDSCAPES)}")
         for name in ("smoothing", "depth", "radius", "least_area"):
             if not 0 <= getattr(self, name) < np.inf or (name == "radius" and not self.radius):
-                raise ConfigError(f"{name}={getattr(self, name)!r}: give a number above 0")
+                least = "above 0" if name == "radius" else "from 0"
+                raise ConfigError(f"{name}={getattr(self, name)!r}: give a number {least}")
 
     @property
     def needs_inside(self) -> bool:
@@ -84,29 +85,22 @@ class Splitter:
         Raises
         ------
         InputError
-            If an array that the landscape needs is missing or of another shape.
+            If an array that the landscape needs is missing, of another shape, or not finite.
         """
-        [labels] = self.split_at([self.depth], mask, probability=probability, inside=inside)
-        return labels
+        hills = self.hills(mask, probability=probability, inside=inside)
+        return self._large_enough(hills.merge(self.depth))
 
-    def split_at(
-        self,
-        depths: Sequence[float],
-        mask: ArrayLike,
-        *,
-        probability: ArrayLike | None = None,
-        inside: ArrayLike | None = None,
-    ) -> list[LabelArray]:
-        """Do as `split`, at several depths in place of the own one; one watershed serves all."""
+    def hills(
+        self, mask: ArrayLike, *, probability: ArrayLike | None = None, inside: ArrayLike | None = None
+    ) -> Hills:
+        """Find the hills of all classes, from which `split` reads the objects at its depth."""
         ids = _checked(mask, probability=probability, inside=inside)
         landscape = self._learnt_landscape(ids.shape, probability=probability, inside=inside)
-        found = [np.zeros(ids.shape, dtype=np.int32) for _ in depths]
-        for class_id in np.unique(ids[ids > 0]):
-            hills = self._hills(ids == class_id, (ids > 0) & (ids != class_id), landscape)
-            for labels, depth in zip(found, depths, strict=True):
-                own = self._large_enough(hills.merge(depth))
-                np.add(own, labels.max(initial=0), out=labels, where=own > 0)
-        return [give_numbers(labels) for labels in found]
+        parts = [
+            self._hills(ids == class_id, (ids > 0) & (ids != class_id), landscape)
+            for class_id in np.unique(ids[ids > 0])
+        ]
+        return join_hills(parts, ids.shape)
 
     def _learnt_landscape(self, shape: tuple[int, ...], **learnt: ArrayLike | None) -> FloatArray:
         """Sum the landscapes that are given, not computed from the mask."""
@@ -123,17 +117,17 @@ class Splitter:
         if self.fills_holes:
             mask = fill_holes(mask, LARGEST_HOLE * np.pi * self.radius**2, blocked)
         land = learnt
-        if "distance" in self.landscape:
+        if "distance" in self.landscape and not mask.all():  # without an edge there is no distance
             land = land + (ndimage.distance_transform_edt(mask) / self.radius).astype(np.float32)
         if self.landscape != "none" and self.smoothing:
             land = ndimage.gaussian_filter(land, self.smoothing * self.radius)
         return find_hills(land, mask)
 
     def _large_enough(self, labels: LabelArray) -> LabelArray:
-        """Leave out objects below the least area."""
-        small = np.bincount(labels.ravel(), minlength=1) < self.least_area
-        small[0] = False
-        return np.where(small[labels], 0, labels) if small.any() else labels
+        """Leave out objects below the least area, and number the others anew."""
+        kept = np.bincount(labels.ravel(), minlength=1) >= self.least_area
+        kept[0] = False
+        return np.where(kept, np.cumsum(kept, dtype=np.int32), 0)[labels]
 
     def describe(self) -> str:
         """Say in one sentence how objects are told apart."""
@@ -184,7 +178,7 @@ def split(
     Raises
     ------
     InputError
-        If arrays are not (H, W) or shapes differ.
+        If arrays are not (H, W), shapes differ, or a landscape is not finite.
 
     Examples
     --------
@@ -195,8 +189,7 @@ def split(
     2
     """
     if splitter is None:
-        ids = _checked(mask)
-        areas = np.bincount(find_hills(np.zeros(ids.shape), ids > 0).merge(0).ravel())[1:]
+        areas = np.bincount(Splitter("none", fills_holes=False).split(mask).ravel())[1:]
         splitter = replace(Splitter(), radius=radius_of(areas) if areas.size else 1.0)
     return splitter.split(mask, probability=probability, inside=inside)
 
@@ -228,6 +221,8 @@ def _checked(mask: ArrayLike, **others: ArrayLike | None) -> NDArray[Any]:
             raise InputError(
                 f"{name} of shape {np.shape(values)} for a mask of {ids.shape}: give the same size"
             )
+        if values is not None and not np.isfinite(values).all():
+            raise InputError(f"{name} with NaN or infinite values: give finite ones")
     if ids.size and ids.min() < 0:
         raise InputError(f"mask with negative values, down to {ids.min()}: give class ids from 0")
     return ids.astype(np.intp)

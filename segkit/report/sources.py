@@ -24,8 +24,8 @@ from segkit.evaluation.folders import (
     score_image,
     score_read_objects,
 )
-from segkit.evaluation.instances import MasksAre
 from segkit.images import LabelMap, pair, read_image, read_pages
+from segkit.images.numbering import MasksAre
 from segkit.report.pictures import Picture, Pictures
 
 _METHOD = "predictions"
@@ -101,7 +101,13 @@ def result_of_folders(
         If a file is missing or does not fit.
     """
     found = read_folders(
-        predictions, masks, labels=labels, unlabelled=unlabelled, masks_are=masks_are, skip=skip
+        predictions,
+        masks,
+        labels=labels,
+        unlabelled=unlabelled,
+        masks_are=masks_are,
+        images=images,
+        skip=skip,
     )
     maps = _kept_probabilities(predictions, found)
     n_pages = Counter(found.files)
@@ -139,6 +145,7 @@ def result_of_folders(
     pairs = [] if images is None else pair(images, masks)
     root = masks if masks.is_dir() else masks.parent
     shown = {entry.mask.relative_to(root).with_suffix("").as_posix(): entry.image for entry in pairs}
+    shown |= {entry.stem: entry.image for entry in pairs}  # as outlines are called
 
     def picture(method: str, n_train: int | None, seed: int | None, stem: str) -> Picture | None:  # noqa: ARG001
         index = found.stems.index(stem)

@@ -3,48 +3,67 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from segkit._common import FloatArray, Progress, count, pass_on
-from segkit.errors import InputError, OutputError, SegkitError
+from segkit.errors import ConfigError, InputError, OutputError, SegkitError
 from segkit.images import (
+    PixelSize,
     list_images,
     read_image,
+    read_pages,
     read_pixel_size,
+    write_geojson,
+    write_labels,
     write_mask,
     write_overlay,
     write_probability,
+    write_rois,
 )
 from segkit.images.channels import Kind, describe_changes, fits, kind_of, with_channels
 from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
+from segkit.images.read import image_from_page
+from segkit.objects.measure import measure
+from segkit.objects.pictures import write_object_overlay
+from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE, ImageObjects, write_images, write_objects
 from segkit.segmentation.base import BaseSegmenter
 
 # Images whose brightest pixel is so many times darker, or brighter, than those of the training images are told of.
 OTHER_SCALE = 8
 _N_NAMED = 3
-# Folders of results beside the masks, and the kind of file in each.
-EXTRAS = {"probability": ".tif", "overlay": ".png"}
+# Folders of results beside the masks, the kind of file in each, and whether each page of a file has its own.
+_KINDS = {
+    "probability": (".tif", False),
+    "overlay": (".png", True),
+    "objects": (".tif", False),
+    "geojson": (".geojson", True),
+    "rois": (".zip", True),
+}
+EXTRAS = {name: extension for name, (extension, _) in _KINDS.items()}
+_OF_OBJECTS = ("objects", "geojson", "rois")
 
 
 @dataclass(frozen=True)
 class _Job:
-    """An image file, what is written for it, and results of the kinds that are not."""
+    """An image file, the place of its mask, and places of further results by kind: those written, and the others."""
 
     source: Path
+    name: str
     mask: Path
-    probability: Path | None
-    overlays: tuple[Path, ...]
+    extras: dict[str, tuple[Path, ...]]
     others: tuple[Path, ...]
 
     @property
     def outputs(self) -> list[Path]:
-        return [self.mask, *([] if self.probability is None else [self.probability]), *self.overlays]
+        return [self.mask, *(path for paths in self.extras.values() for path in paths)]
 
 
 def predict_folder(
@@ -54,6 +73,8 @@ def predict_folder(
     *,
     probability: bool = False,
     overlay: bool = False,
+    objects: bool = False,
+    pixel_size: PixelSize | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> list[Path]:
@@ -72,10 +93,17 @@ def predict_folder(
         Whether to write probability maps as TIFF into ``output/probability``: of two classes that of the second, of
         more a plane for each.
     overlay : bool, default=False
-        Whether to write images with the contours drawn in as PNG into ``output/overlay``.
+        Whether to write images with the contours drawn in as PNG into ``output/overlay``; with `objects` those of each
+        object, in colours of their own.
+    objects : bool, default=False
+        Whether to tell objects that touch apart, and to write label images (TIFF, ``output/objects``), outlines for
+        QuPath (``output/geojson``) and for ImageJ (``output/rois``, if roifile is installed), a table of the objects
+        (``objects.csv``) and one of the images (``images.csv``). The segmenter is a `Segmenter`.
+    pixel_size : PixelSize, optional
+        Height and width of a pixel in micrometres, in place of those that the files tell.
     overwrite : bool, default=False
-        Whether to replace files that are there already. Probability maps and overlays of these images that this run
-        would not replace are refused even so: beside the new masks they would be of another model.
+        Whether to replace files that are there already. Further results of these images that this run would not
+        replace are refused even so: beside the new masks they would be of another model.
     progress : callable, optional
         As for `Segmenter.fit`.
 
@@ -89,6 +117,8 @@ def predict_folder(
     InputError
         If an image cannot be read or has other channels than the training images, or the results of two would have
         one name.
+    ConfigError
+        If objects are asked of a model that does not know them.
     OutputError
         If results would lie among the images, replace something, or cannot be written.
 
@@ -101,30 +131,106 @@ def predict_folder(
     check_is_fitted(segmenter, "classes_")
     images, output = Path(images), Path(output)
     refuse_nesting(images, output)
-    jobs = _plan(segmenter, images, output, probability=probability, overlay=overlay)
-    written = [path for job in jobs for path in job.outputs]
+    wanted = [name for name, is_wanted in (("probability", probability), ("overlay", overlay)) if is_wanted]
+    if objects:
+        wanted += _kinds_of_objects(segmenter)
+    jobs = _plan(segmenter, images, output, wanted)
+    tables = [output / name for name in (OBJECTS_FILE, IMAGES_FILE)]
+    written = [path for job in jobs for path in job.outputs] + (tables if objects else [])
     refuse_existing(written, overwrite=overwrite)
-    _refuse_leftovers([path for job in jobs for path in job.others if path.exists()])
+    left = [path for job in jobs for path in job.others] + ([] if objects else tables)
+    _refuse_leftovers([path for path in left if path.exists()])
     for path in written:
         refuse_unwritable(path)
     follow = progress or pass_on
-    for job in follow(jobs, "Segmenting"):
-        pages = [with_channels(page, segmenter.n_image_channels_) for page in read_image(job.source)]
-        pixel_size = read_pixel_size(job.source)
-        masks, probabilities = zip(*segmenter.predict(pages, return_proba=True, progress=follow), strict=True)
-        write_mask(job.mask, _stack(masks), pixel_size=pixel_size)
-        if job.probability is not None:
-            maps = _stack([_planes(page) for page in probabilities])
-            write_probability(job.probability, maps, pixel_size=pixel_size)
-        # without overlays there is nothing to go through
-        for page, mask, path in zip(pages, masks, job.overlays, strict=False):
-            write_overlay(path, page, segmenter.label_map_.encode(mask))
+    if not objects:
+        for job in follow(jobs, "Segmenting"):
+            _segment(segmenter, job, pixel_size, follow)
+    else:
+        rows = (
+            row
+            for job in follow(jobs, "Segmenting")
+            for row in _segment_objects(segmenter, job, pixel_size, follow)
+        )
+        write_images(tables[1], write_objects(tables[0], rows), classes=segmenter.label_map_.names[1:])
     return [job.mask for job in jobs]
 
 
-def _plan(
-    segmenter: BaseSegmenter, images: Path, output: Path, *, probability: bool, overlay: bool
-) -> list[_Job]:
+def _segment(segmenter: BaseSegmenter, job: _Job, given: PixelSize | None, follow: Progress) -> None:
+    """Segment the pages of a file and write the results."""
+    pages = [with_channels(page, segmenter.n_image_channels_) for page in read_image(job.source)]
+    masks, probabilities = zip(*segmenter.predict(pages, return_proba=True, progress=follow), strict=True)
+    _write_maps(job, masks, probabilities, given or read_pixel_size(job.source))
+    # without overlays there is nothing to go through
+    for page, mask, path in zip(pages, masks, job.extras.get("overlay", ()), strict=False):
+        write_overlay(path, page, segmenter.label_map_.encode(mask))
+
+
+def _segment_objects(
+    segmenter: Any, job: _Job, given: PixelSize | None, follow: Progress
+) -> Iterator[ImageObjects]:
+    """Segment the pages of a file, write the results, and give the measurements of the objects of each page."""
+    stored = read_pages(job.source)
+    pages = [with_channels(image_from_page(page), segmenter.n_image_channels_) for page in stored]
+    found = segmenter.predict_objects(pages, return_masks=True, progress=follow)
+    labels, masks, probabilities = zip(*found, strict=True)
+    pixel_size = given or read_pixel_size(job.source)
+    _write_maps(job, masks, probabilities, pixel_size)
+    write_labels(job.extras["objects"][0], _stack(labels), pixel_size)
+    names = np.array(segmenter.label_map_.names)
+    for number, (page, picture) in enumerate(zip(pages, stored, strict=True)):
+        own = labels[number]
+        table = measure(
+            own,
+            picture,
+            probability=1 - probabilities[number][:, :, 0],
+            classes=segmenter.label_map_.encode(masks[number]),
+            pixel_size=pixel_size,
+        )
+        table["class"] = names[table["class"]]
+        write_geojson(
+            job.extras["geojson"][number],
+            own,
+            dict(zip(table["label"].tolist(), table["class"].tolist(), strict=True)),
+        )
+        if "rois" in job.extras:
+            write_rois(job.extras["rois"][number], own)
+        if "overlay" in job.extras:
+            write_object_overlay(job.extras["overlay"][number], page, own)
+        name = job.name if len(pages) == 1 else f"{job.name}#{number + 1}"
+        yield ImageObjects(name, (own.shape[0], own.shape[1]), table, pixel_size)
+
+
+def _write_maps(
+    job: _Job,
+    masks: Sequence[NDArray[np.generic]],
+    probabilities: Sequence[FloatArray],
+    pixel_size: PixelSize | None,
+) -> None:
+    write_mask(job.mask, _stack(masks), pixel_size=pixel_size)
+    if "probability" in job.extras:
+        maps = _stack([_planes(page) for page in probabilities])
+        write_probability(job.extras["probability"][0], maps, pixel_size=pixel_size)
+
+
+def _kinds_of_objects(segmenter: BaseSegmenter) -> list[str]:
+    """Give the kinds of results of objects, once the model is known to tell them apart."""
+    if getattr(segmenter, "objects_", None) is None:
+        raise ConfigError(
+            "the model knows no objects (it is of an earlier format, or no Segmenter): train it anew, or measure its "
+            "masks by segkit measure"
+        )
+    if find_spec("roifile") is None:
+        warnings.warn(
+            'no regions for ImageJ are written, for roifile is missing: pip install "segkit-bio[objects]"',
+            UserWarning,
+            stacklevel=3,
+        )
+        return [name for name in _OF_OBJECTS if name != "rois"]
+    return list(_OF_OBJECTS)
+
+
+def _plan(segmenter: BaseSegmenter, images: Path, output: Path, wanted: Sequence[str]) -> list[_Job]:
     """Plan what is written for every image, once all of them have been read and found fit."""
     root = images if images.is_dir() else images.parent
     jobs: list[_Job] = []
@@ -152,16 +258,16 @@ def _plan(
                 f"{source} is in a folder called {relative.parts[0]}, as results are: rename that folder"
             )
         fits_png = len(pages) == 1 and segmenter.classes_.dtype in ("uint8", "uint16")
-        maps, pictures = (
-            (output / name / relative).with_suffix(extension) for name, extension in EXTRAS.items()
-        )
-        overlays = _page_paths(pictures, len(pages))
+        places = {
+            name: _page_paths((output / name / relative).with_suffix(extension), len(pages) if each else 1)
+            for name, (extension, each) in _KINDS.items()
+        }
         job = _Job(
             source,
+            relative.with_suffix("").as_posix(),
             (output / relative).with_suffix(".png" if fits_png else ".tif"),
-            maps if probability else None,
-            overlays if overlay else (),
-            (*(() if probability else (maps,)), *(() if overlay else overlays)),
+            {name: paths for name, paths in places.items() if name in wanted},
+            tuple(path for name, paths in places.items() if name not in wanted for path in paths),
         )
         for path in job.outputs:
             if path in taken:
@@ -217,7 +323,7 @@ def _refuse_leftovers(paths: Sequence[Path]) -> None:
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         raise OutputError(
             f"{paths[0]}{more} of an earlier run would stay beside the new masks: write them anew too (--probability, "
-            "--overlay; in Python probability=True, overlay=True), or choose another folder"
+            "--overlay, --objects; in Python probability=True, overlay=True, objects=True), or choose another folder"
         )
 
 

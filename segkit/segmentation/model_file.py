@@ -177,9 +177,11 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
         The arrays by name.
     """
     classifier, bank = segmenter.classifier_, segmenter.bank_
-    weights = bank.weights_used(classifier.channels_, segmenter.n_image_channels_)
+    weights = bank.weights_used(_channels_of_both(segmenter), segmenter.n_image_channels_)
     kernels, arrays = classifier.to_state()
-    objects, of_objects = segmenter.objects_.to_state(bank.channels(segmenter.n_image_channels_))
+    objects, of_objects = None, {}
+    if segmenter.objects_ is not None:
+        objects, of_objects = segmenter.objects_.to_state(bank.channels(segmenter.n_image_channels_))
     header = {
         "bank": bank_to_dict(bank),
         "weights_sha256": digest_arrays(weights) if weights else None,
@@ -230,7 +232,6 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.channels_ = tuple(Channel(name, group) for name, group in header["channels"])
     known = segmenter.bank_.channels(segmenter.n_image_channels_)
     kept = _positions(segmenter.channels_, known)
-    _check_weights(segmenter, kept, header, path)
     segmenter.label_map_ = LabelMap.from_dict(header["label_map"])
     segmenter.classes_ = mask_values(segmenter.label_map_)
     segmenter.classifier_ = PixelClassifier.from_state(kept, header["kernels"], arrays)
@@ -239,6 +240,7 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.least_areas_ = np.array(header["least_areas"], dtype=np.float64)
     objects = header["objects"]
     segmenter.objects_ = None if objects is None else ObjectModel.from_state(objects, arrays, known)
+    _check_weights(segmenter, header, path)
     segmenter.summary_ = TrainingSummary.from_dict(header["summary"])
     segmenter.lambda_, segmenter.held_out_ = segmenter.summary_.penalty, segmenter.summary_.held_out
     if faults := _misfits(segmenter, arrays):
@@ -267,9 +269,16 @@ def _positions(channels: Sequence[Channel], known: Sequence[Channel]) -> NDArray
     return np.array([position[channel.name] for channel in channels])
 
 
-def _check_weights(segmenter: Any, kept: NDArray[np.intp], header: dict[str, Any], path: str) -> None:
+def _channels_of_both(segmenter: Any) -> NDArray[np.intp]:
+    """Give the channels that the classes or the rim of objects need, rising."""
+    rim = None if segmenter.objects_ is None else segmenter.objects_.rim
+    kept: NDArray[np.intp] = segmenter.classifier_.channels_
+    return kept if rim is None else np.union1d(kept, rim.channels_)
+
+
+def _check_weights(segmenter: Any, header: dict[str, Any], path: str) -> None:
     """Refuse other weights than those of the training."""
-    used = segmenter.bank_.weights_used(kept, segmenter.n_image_channels_)
+    used = segmenter.bank_.weights_used(_channels_of_both(segmenter), segmenter.n_image_channels_)
     if (digest_arrays(used) if used else None) == header["weights_sha256"]:
         return
     if segmenter.bank_.learns_weights:

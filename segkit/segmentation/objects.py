@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
 
@@ -24,7 +24,7 @@ from segkit.images import UNLABELLED
 from segkit.images.sampling import PixelSample, assign_folds, block_folds, draw_pixels, pixel_groups
 from segkit.objects.annotated import rim_ids, splitter_of, splitter_of_regions
 from segkit.objects.choose import Example, SplitScores, choose
-from segkit.objects.hills import LabelArray
+from segkit.objects.hills import LabelArray, give_numbers
 from segkit.objects.split import Splitter, probability_of_inside
 from segkit.segmentation.dense import decision_maps
 from segkit.segmentation.held_out import N_FOLDS, PENALTY_OF_ONE_IMAGE
@@ -57,12 +57,37 @@ class ObjectModel:
     rim: PixelClassifier | None = None
     scores: SplitScores | None = None
 
+    def tell(self) -> str:
+        """Say in one sentence, for everybody, what is known of objects and how well they are told apart."""
+        size = f"typical diameter {2 * self.splitter.radius:.3g} pixels"
+        if self.source == "nothing":
+            return (
+                "Objects: no region is annotated as a whole, so each connected region counts as one object."
+            )
+        if self.source == "regions":
+            how = (
+                "by their shape"
+                if self.splitter.landscape != "none"
+                else "not at all, for regions are not compact"
+            )
+            return (
+                f"Objects: none are annotated one by one, so those that touch are told apart {how} ({size})."
+            )
+        if self.scores is None:
+            return f"Objects: learnt from annotated ones ({size}); how well is unknown."
+        scores = self.scores
+        where = "images" if scores.regions == "images" else "parts of the image"
+        return (
+            f"Objects: learnt from {count(scores.n_objects, 'annotated object')} ({size}). On held-out {where} the "
+            f"AP at IoU 0.5 was {scores.ap_50:.2f}: matches as a share of all true, missed and false objects."
+        )
+
     def describe(self) -> str:
-        """Say in one sentence how objects are told apart, and from what that was learnt."""
+        """Explain in one sentence how objects are told apart, and from what that was learnt."""
         told = self.splitter.describe()
         if self.scores is None:
             learnt = {
-                "instances": "of the annotated size; no image could be held out to choose better settings",
+                "instances": "of the annotated size; nothing could be held out to choose better settings",
                 "regions": "from the sizes and shapes of the annotated regions, for no objects are annotated",
                 "nothing": "no region is annotated as a whole, so that nothing is known of objects",
             }
@@ -130,7 +155,7 @@ def check_instances(instances: Any, ids: Sequence[NDArray[np.uint8]]) -> list[La
             )
     if not any(array.any() for array in arrays):
         raise InputError("no label image holds an object: number some, or leave instances out")
-    return [array.astype(np.int32) for array in arrays]
+    return [give_numbers(array) for array in arrays]
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +201,9 @@ class Lesson:
         marked = [rim_ids(labels, mask, usual.radius) for labels, mask in pairs]
         rng = np.random.default_rng(self.random_state)
         drawn, training = (draw_pixels(marked, N_PARTS, n_pixels, rng) for n_pixels in self.n_pixels)
+        if any(np.unique(sample.label).size < N_PARTS for sample in (drawn, training)):
+            # such as objects so small that they are all rim
+            return ObjectModel(replace(usual, landscape="distance"), "instances")
         [X] = self.bank.sample_draws(self.images, [drawn], None, progress, "Objects")
         groups = pixel_groups(drawn, self._shapes)
         splitter, scores = usual, None
@@ -210,12 +238,14 @@ class Lesson:
         self, X: FloatArray, drawn: PixelSample, groups: IntArray, others: NDArray[np.bool_]
     ) -> list[PixelClassifier]:
         """Train the classifiers of classes and of the parts of objects; none, if a class or part is missing."""
-        classes = self._classes_of(drawn)
-        lessons = [(classes, self.penalty or self._usual_penalty), (drawn.label, self._usual_penalty)]
-        if any(np.unique(labels[others]).size < np.unique(labels).size for labels, _ in lessons):
+        lessons = [
+            (self._classes_of(drawn), self._n_classes, self.penalty or self._usual_penalty),
+            (drawn.label, N_PARTS, self._usual_penalty),
+        ]
+        if any(np.unique(labels[others]).size < n_labels for labels, n_labels, _ in lessons):
             return []
         judges = []
-        for labels, penalty in lessons:
+        for labels, _, penalty in lessons:
             own = X[others], labels[others], groups[others]
             judge = copy(self.classifier).select(*own)
             kept = own[0].take(judge.channels_, axis=1)
@@ -240,6 +270,10 @@ class Lesson:
     def _decide(self, image: int, judge: PixelClassifier) -> FloatArray:
         with single_threaded_blas():
             return decision_maps(self.images[image], self.bank, judge)
+
+    @property
+    def _n_classes(self) -> int:
+        return 1 + max(int(mask[mask != UNLABELLED].max()) for mask in self.ids)
 
     @property
     def _shapes(self) -> list[tuple[int, int]]:

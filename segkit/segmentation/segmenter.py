@@ -35,6 +35,7 @@ from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED, LabelMap
 from segkit.images.sampling import PixelSample, draw_pixels, pixel_groups
 from segkit.kernels import KernelMixture, LinearGaussianMixture
+from segkit.objects.hills import LabelArray
 from segkit.objects.split import probability_of_inside
 from segkit.segmentation.base import BaseSegmenter, IdArray
 from segkit.segmentation.dense import decision_maps
@@ -205,6 +206,7 @@ class Segmenter(BaseSegmenter):
 
     def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:
         self._check_options()
+        instances = None if self._instances is None else check_instances(self._instances, ids)
         banks = self._checked_banks()
         if len(images) == 1:
             banks = banks[:1]
@@ -245,7 +247,7 @@ class Segmenter(BaseSegmenter):
         self.least_areas_ = least_areas(ids, self.classes_.size, self.smallest_region)
         seconds["train"] = time.perf_counter() - start
         start = time.perf_counter()
-        self.objects_: ObjectModel | None = self._learn_objects(images, ids, progress)
+        self.objects_: ObjectModel | None = self._learn_objects(images, ids, instances, progress)
         seconds["objects"] = time.perf_counter() - start
         self.summary_ = self._summarise(images, ids, training.label.size, iou, seconds)
 
@@ -389,8 +391,14 @@ class Segmenter(BaseSegmenter):
         check_is_fitted(self, "classifier_")
         write_model(path, *describe(self, embed_weights=embed_weights))
 
-    def _learn_objects(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> ObjectModel:
-        if self._instances is None:
+    def _learn_objects(
+        self,
+        images: list[FloatArray],
+        ids: list[IdArray],
+        instances: list[LabelArray] | None,
+        progress: Progress,
+    ) -> ObjectModel:
+        if instances is None:
             return learn_from_regions(ids)
 
         def read(decisions: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:
@@ -402,7 +410,7 @@ class Segmenter(BaseSegmenter):
         return Lesson(
             images,
             ids,
-            check_instances(self._instances, ids),
+            instances,
             self._normalised_bank,
             unfitted,
             self.lambda_,

@@ -642,3 +642,45 @@ def test_objects_beside_masks_are_for_training(two_images, segkit):
             "segkit: data.instances gives objects beside masks of classes, for training: give the objects as masks, and "
             "leave it out\n"
         )
+
+
+def test_objects_from_masks_that_number_them_to_tables(tmp_path, segkit):
+    rng = np.random.default_rng(0)
+    rows, cols = np.indices((64, 80))
+    for name in ("one", "two"):
+        labels = np.zeros((64, 80), dtype=np.uint16)
+        for number, (row, col) in enumerate(
+            ((r, c) for r in (10, 32, 54) for c in (10, 22, 50, 62)), start=1
+        ):
+            labels[np.hypot(rows - row, cols - col) < 7] = number
+        write_image(
+            tmp_path / "images" / f"{name}.png", 0.3 + 0.4 * (labels > 0) + 0.02 * rng.random((64, 80))
+        )
+        write_mask(tmp_path / "masks" / f"{name}.png", labels)
+    images, model = tmp_path / "images", tmp_path / "m.segkit"
+    code, out, err = segkit("train", images, tmp_path / "masks", "-o", model, *FAST)
+    assert code == 0, err
+    assert "masks number objects: 24 objects in 2 masks" in out
+    assert "Objects: learnt from 24 annotated objects (typical diameter 1" in out
+    assert "watershed" not in out
+    code, out, err = segkit(
+        "predict", model, images, "-o", tmp_path / "out", "--objects", "--pixel-size", 0.5
+    )
+    assert code == 0, err
+    assert f"Tables: {tmp_path / 'out' / 'objects.csv'}" in out
+    found = tifffile.imread(tmp_path / "out" / "objects" / "one.tif")
+    assert found.max() == 12
+    assert "area_um2" in (tmp_path / "out" / "objects.csv").read_text(encoding="utf-8")
+    code, out, err = segkit("evaluate", tmp_path / "out" / "objects", tmp_path / "masks")
+    assert code == 0, err
+    assert "AP at IoU 0.5: 1.000" in out
+    err = refused(
+        segkit, tmp_path, "predict", model, images, "-o", tmp_path / "o2", "--objects", "--pixel-size", -1
+    )
+    assert "pixel size -1" in err
+
+
+def test_objects_of_class_masks_are_told_apart_by_shape_and_that_is_said(folder, model, segkit):
+    code, out, err = segkit("predict", model, folder / "images", "-o", folder / "out", "--objects")
+    assert code == 0, err
+    assert "Objects: none are annotated one by one, so those that touch are told apart by their shape" in out

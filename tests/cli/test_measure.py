@@ -45,7 +45,7 @@ def test_objects_are_measured_and_told(folder, segkit):
     )
     assert (code, err) == (0, "")
     assert out.splitlines() == [
-        "masks number objects: every value above 0 is one (else --set data.masks=classes)",
+        "masks number objects: 120 objects in 4 masks",
         "120 objects in 4 images, 30.0 an image (median area 25 px, 6.25 µm²)",
         "Tables: out/objects.csv, out/images.csv",
         "overlay in out/overlay",
@@ -96,6 +96,16 @@ def test_a_pixel_size_nobody_has(folder, segkit, pixel_size):
     assert not (folder / "out").exists()
 
 
+def test_height_and_width_of_a_pixel(folder, segkit):
+    assert segkit("measure", "masks", "-o", "out", "-q", "--pixel-size", "0.5,0.25")[0] == 0
+    row = rows_of(folder / "out" / "images.csv")[0]
+    assert (row["pixel_height_um"], row["pixel_width_um"]) == ("0.5", "0.25")
+    for given in ("wide", "1,2,3", "0.5,"):
+        code, _, err = segkit("measure", "masks", "-o", "new", "--pixel-size", given)
+        assert (code, err.count("\n")) == (2, 1)
+        assert "give " in err
+
+
 def test_bad_input_is_one_line_and_nothing_is_replaced(folder, segkit):
     assert segkit("measure", "masks", "-o", "out", "-q")[0] == 0
     before = (folder / "out" / "objects.csv").read_bytes()
@@ -116,7 +126,7 @@ def test_bad_input_is_one_line_and_nothing_is_replaced(folder, segkit):
         ),
         (
             ("masks", "--images", "images", "-o", "out", "--overwrite"),
-            "masks/b.png: mask of 45 x 72 pixels, image images/b.png of 3 x 4, expected one size: ",
+            "masks/b.png: image of 3 x 4 pixels, mask of 45 x 72, expected one size: ",
         ),
         (("masks", "-o", "out", "--overwrite", "--overlay"), "overlays need the images to draw on: "),
         (("masks", "-o", "new", "--set", "seed=3"), "--set seed=3: only options of data (labels, "),

@@ -1,3 +1,5 @@
+import json
+import re
 import unicodedata
 
 import numpy as np
@@ -8,7 +10,8 @@ from segkit.errors import InputError
 from segkit.evaluation.folders import compare_folders, read_folders, score_image
 from segkit.evaluation.objects import score_objects
 from segkit.evaluation.statistics import bootstrap_interval
-from segkit.images import write_mask
+from segkit.images import write_geojson, write_image, write_labels, write_mask, write_rois
+from segkit.images.polygons import trace
 
 
 @pytest.fixture
@@ -295,3 +298,90 @@ def test_pages_of_objects_are_resampled_by_file(tmp_path):
         write_mask(tmp_path / "predictions" / f"{name}.tif", np.stack([blobs(12), blobs(1)]))
     score = compare_folders(tmp_path / "predictions", tmp_path / "masks")["objects"]["scores"]["ap_50"]
     assert score["interval"] == [score["value"]] * 2
+
+
+def outlines_written(folder, kind, masks):
+    """Write masks by name as label images, GeoJSON, ROIs or one COCO file; gives the folder or file."""
+    root = folder / kind
+    if kind == "coco":
+        root.mkdir()
+        images = [
+            {"id": n, "file_name": f"{stem}.png", "height": 40, "width": 60} for n, stem in enumerate(masks)
+        ]
+        entries = [
+            {"image_id": n, "segmentation": [ring.ravel().tolist() for [ring] in polygons]}
+            for n, mask in enumerate(masks.values())
+            for polygons in trace(mask.astype(np.int32)).values()
+        ]
+        path = root / "objects.json"
+        path.write_text(json.dumps({"images": images, "annotations": entries}), encoding="utf-8")
+        return path
+    for stem, mask in masks.items():
+        if kind == "geojson":
+            write_geojson(root / f"{stem}.geojson", mask)
+        elif kind == "rois":
+            write_rois(root / f"{stem}_RoiSet.zip", mask)
+        else:
+            write_labels(root / f"{stem}.png", mask)
+    return root
+
+
+@pytest.mark.parametrize("truth", ["labels", "geojson", "rois", "coco"])
+@pytest.mark.parametrize("guess", ["labels", "geojson", "rois", "coco"])
+def test_outlines_are_scored_like_label_images(tmp_path, truth, guess):
+    pytest.importorskip("roifile")
+    truths, guesses = {"a/x": blobs(5), "b": blobs(12)}, {"a/x": blobs(4), "b": blobs(12)}
+    expected = compare_folders(
+        outlines_written(tmp_path / "p", "labels", guesses),
+        outlines_written(tmp_path / "t", "labels", truths),
+    )
+    for stem in truths:
+        write_image(tmp_path / "images" / f"{stem}.png", np.zeros((40, 60, 3)))
+    (tmp_path / "guess").mkdir()
+    (tmp_path / "truth").mkdir()
+    sides = (
+        outlines_written(tmp_path / "guess", guess, guesses),
+        outlines_written(tmp_path / "truth", truth, truths),
+    )
+    found = compare_folders(*sides, images=tmp_path / "images")
+    assert found["objects"] == expected["objects"]
+    assert found["images"] == expected["images"]
+
+
+def test_outlines_alone_need_the_images(tmp_path):
+    for side in ("guess", "truth"):
+        write_geojson(tmp_path / side / "a.geojson", blobs(3))
+    sides = tmp_path / "guess", tmp_path / "truth"
+    message = re.escape(
+        "a.geojson: outlines without the size of their image: give the folder of images (--images DIR)"
+    )
+    with pytest.raises(InputError, match=message):
+        compare_folders(*sides)
+    write_image(tmp_path / "a.png", np.zeros((40, 60, 3)))
+    files = sides[0] / "a.geojson", sides[1] / "a.geojson"
+    assert compare_folders(*files, images=tmp_path / "a.png")["objects"]["n_true"] == 3
+    with pytest.raises(InputError, match="which number objects, expected masks of classes"):
+        compare_folders(*files, images=tmp_path / "a.png", masks_are="classes")
+
+
+def test_outlines_of_two_programs_have_one_name(tmp_path):
+    pytest.importorskip("roifile")
+    write_geojson(tmp_path / "geojson" / "a.geojson", blobs(3))
+    write_rois(tmp_path / "rois" / "a_RoiSet.zip", blobs(3))
+    for sides in (("geojson", "rois"), ("rois", "geojson")):
+        with pytest.raises(InputError, match="outlines without the size of their image"):
+            compare_folders(*(tmp_path / side for side in sides))
+
+
+def test_every_image_of_a_coco_file_needs_a_prediction(tmp_path):
+    path = outlines_written(tmp_path, "coco", {"a": blobs(3), "b": blobs(4)})
+    guesses = outlines_written(tmp_path, "labels", {"a": blobs(3)})
+    with pytest.raises(InputError, match=r"1 of 2 true masks have no prediction \(b\)"):
+        compare_folders(guesses, path)
+
+
+def test_the_object_of_an_outline_may_have_the_value_of_unlabelled_pixels(tmp_path):
+    write_geojson(tmp_path / "truth" / "a.geojson", blobs(12))
+    write_labels(tmp_path / "guess" / "a.png", blobs(12))
+    result = compare_folders(tmp_path / "guess", tmp_path / "truth", unlabelled=5)
+    assert (result["objects"]["n_true"], result["objects"]["scores"]["ap_50"]["value"]) == (12, 1)

@@ -56,7 +56,7 @@ def test_the_unlabelled_value_is_no_object():
 
 
 def test_objects_that_touch_at_a_corner_are_one_piece():
-    image = np.kron(np.eye(12, dtype=int), np.eye(2, dtype=int)) * np.arange(1, 13).repeat(2)
+    image = np.kron(np.eye(12, dtype=int), np.eye(4, dtype=int)) * np.arange(1, 13).repeat(4)
     assert is_instance_masks([image])
 
 
@@ -85,12 +85,22 @@ def test_options_settle_doubt():
     [
         (
             {"labels": {0: "a"}},
-            "data.masks=instances and data.labels, which names classes: leave out one of them",
+            "data.labels names classes, but data.masks=instances numbers objects: leave one of the two out",
         ),
         ({"unlabelled": 0}, "0 marks unlabelled pixels, but is the background"),
-        ({}, "masks hold -1: number objects from 1, with 0 as background"),
+        ({}, "predictions: ids of objects from -1 to 3, expected 0 for background"),
     ],
 )
 def test_contradictions_are_refused(options, told):
     with pytest.raises(InputError, match=told):
         decide([FEW], [FEW - 1], masks_are="instances", **options)
+
+
+def test_outlines_are_objects():
+    given = {"masks_are": None, "labels": None, "unlabelled": None}
+    assert which_number_objects([FEW], [FEW], **given, outlined=(["a"], ["a"])) == (True, True)
+    assert which_number_objects([FEW], [FEW], **given, outlined=(["a"], [])) == (True, True)
+    assert which_number_objects([BINARY], [FEW], **given, outlined=([], ["a"])) == (False, True)
+    for options in ({"masks_are": "classes"}, {"labels": {0: "a"}}, {"unlabelled": 0}):
+        with pytest.raises(InputError):
+            which_number_objects([FEW], [FEW], **given | options, outlined=(["a"], []))

@@ -1,13 +1,14 @@
 """Folders of masks: what they hold is told apart, everything is read before anything is written."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
 import tifffile
 
 from segkit.errors import InputError, OutputError
-from segkit.images import write_image, write_mask
+from segkit.images import PixelSize, write_geojson, write_image, write_labels, write_mask, write_rois
 from segkit.objects.folders import measure_folder
 
 
@@ -47,10 +48,8 @@ def complaint(error_class, *args, **options):
 
 def test_masks_that_number_objects(folder):
     root = folder({"a/one": squares(1, 2, 3), "two": squares(5)})
-    result = measure_folder(root / "masks", root / "out")
-    assert result.messages == [
-        "masks number objects: every value above 0 is one (else --set data.masks=classes)"
-    ]
+    result = measure_folder(root / "masks", root / "out", masks_are="instances")
+    assert result.messages == ["masks number objects: 4 objects in 2 masks"]
     assert [(row["image"], row["id"]) for row in read(root / "out" / "objects.csv")] == [
         ("a/one", "1"), ("a/one", "2"), ("a/one", "3"), ("two", "5"),
     ]  # fmt: skip
@@ -99,20 +98,20 @@ def test_what_masks_hold_can_be_said(folder):
 
 def test_pixels_nobody_annotated_are_no_object(folder):
     root = folder({"a": squares(1, 9, 9), "b": squares(1, 2, 9)})
-    result = measure_folder(root / "masks", root / "out", unlabelled=9)
+    result = measure_folder(root / "masks", root / "out", unlabelled=9, masks_are="instances")
     assert [image.areas.size for image in result.images] == [1, 2]
     result = measure_folder(root / "masks", root / "named", unlabelled=9, labels={0: "no", 1: "a", 2: "b"})
     assert [image.counts for image in result.images] == [{"a": 1}, {"a": 1, "b": 1}]
 
 
 def test_pixels_nobody_annotated_do_not_make_numbers_classes(folder):
-    mask = np.vstack([squares(1, 2, 3, 4)] * 2)
+    mask = np.vstack([squares(*range(1, 12))] * 2)
     mask[12:] = 0
     mask[14:20:2] = 255
     root = folder({"a": mask})
     result = measure_folder(root / "masks", root / "out", unlabelled=255)
     assert result.messages[0].startswith("masks number objects")
-    assert result.images[0].areas.tolist() == [25] * 4
+    assert result.images[0].areas.tolist() == [25] * 11
 
 
 @pytest.mark.parametrize("unlabelled", [0, 255])
@@ -131,7 +130,13 @@ def test_the_lowest_annotated_value_is_the_background(folder, unlabelled):
 def test_cells_side_by_side_need_no_background(folder):
     mask = np.kron(np.arange(1, 13).reshape(3, 4), np.ones((5, 5))).astype(np.uint8)
     root = folder({"a": mask})
-    assert measure_folder(root / "masks", root / "out").images[0].areas.tolist() == [25] * 12
+    assert "if they number objects, --set data.masks=instances" in complaint(
+        InputError, root / "masks", root / "out"
+    )
+    assert (
+        measure_folder(root / "masks", root / "out", masks_are="instances").images[0].areas.tolist()
+        == [25] * 12
+    )
 
 
 def test_masks_without_any_object(folder):
@@ -145,7 +150,9 @@ def test_masks_without_any_object(folder):
 def test_intensities_are_values_of_the_image_file(folder):
     root = folder({"a_mask": squares(1, 2), "b_mask": squares(2, 3)})
     write_image(root / "images" / "c.png", np.ones((4, 4)))
-    result = measure_folder(root / "masks", root / "out", images=root / "images", pixel_size=0.5)
+    result = measure_folder(
+        root / "masks", root / "out", images=root / "images", pixel_size=0.5, masks_are="instances"
+    )
     assert result.messages[1:] == ["1 image without a mask left out (c)"]
     rows = read(root / "out" / "objects.csv")
     assert [(row["image"], row["mean_green"]) for row in rows] == [
@@ -159,7 +166,7 @@ def test_masks_and_images_in_one_folder(folder):
     write_mask(root / "images" / "a_mask.png", squares(1, 2))
     for images in (root / "images", None):
         out = root / ("with" if images else "without")
-        [image] = measure_folder(root / "images", out, images=images).images
+        [image] = measure_folder(root / "images", out, images=images, masks_are="instances").images
         assert image.areas.size == 2
         assert ("mean_red" in read(out / "objects.csv")[0]) == (images is not None)
 
@@ -167,7 +174,7 @@ def test_masks_and_images_in_one_folder(folder):
 def test_single_files(folder):
     root = folder({"a_mask": squares(1, 2)})
     [image] = measure_folder(
-        root / "masks" / "a_mask.png", root / "out", images=root / "images" / "a.png"
+        root / "masks" / "a_mask.png", root / "out", images=root / "images" / "a.png", masks_are="instances"
     ).images
     assert (image.image, image.areas.size) == ("a", 2)
 
@@ -178,7 +185,9 @@ def test_pages_are_images(tmp_path):
     pages = np.stack([squares(1, 2), squares(1, 0)])
     tifffile.imwrite(tmp_path / "masks" / "a.tif", pages, photometric="minisblack")
     tifffile.imwrite(tmp_path / "images" / "a.tif", 300 * pages.astype(np.uint16), photometric="minisblack")
-    result = measure_folder(tmp_path / "masks", tmp_path / "out", images=tmp_path / "images", overlay=True)
+    result = measure_folder(
+        tmp_path / "masks", tmp_path / "out", images=tmp_path / "images", overlay=True, masks_are="instances"
+    )
     rows = read(tmp_path / "out" / "objects.csv")
     assert [(row["image"], row["mean_intensity"]) for row in rows] == [
         ("a#1", "300"), ("a#1", "600"), ("a#2", "300"),
@@ -189,20 +198,20 @@ def test_pages_are_images(tmp_path):
 
 def test_folders_without_masks_are_skipped(folder):
     root = folder({"a": squares(1, 2), "overlay/a": squares(9)})
-    result = measure_folder(root / "masks", root / "out", skip=["overlay"])
+    result = measure_folder(root / "masks", root / "out", skip=["overlay"], masks_are="instances")
     assert [image.image for image in result.images] == ["a"]
 
 
 def test_pictures_of_an_earlier_run_are_not_left_beside_new_tables(folder):
     root = folder({"a": squares(1, 2)})
     given = root / "masks", root / "out"
-    measure_folder(*given, images=root / "images", overlay=True)
+    measure_folder(*given, images=root / "images", overlay=True, masks_are="instances")
     picture = root / "out" / "overlay" / "a.png"
-    assert complaint(OutputError, *given, overwrite=True) == (
+    assert complaint(OutputError, *given, overwrite=True, masks_are="instances") == (
         f"{picture} of an earlier run would stay beside the new tables: draw them anew too (--overlay; in Python "
         "overlay=True), or choose another folder"
     )
-    measure_folder(*given, images=root / "images", overlay=True, overwrite=True)
+    measure_folder(*given, images=root / "images", overlay=True, overwrite=True, masks_are="instances")
 
 
 def test_one_message_names_all_files_that_do_not_fit(folder):
@@ -211,7 +220,7 @@ def test_one_message_names_all_files_that_do_not_fit(folder):
         write_image(root / "images" / f"{name}.png", np.ones((3, 4, 3)))
     cure = "expected one size: export the mask at the size of the image"
     assert complaint(InputError, root / "masks", root / "out", images=root / "images") == "; ".join(
-        f"{root}/masks/{name}.png: mask of 12 x {width} pixels, image {root}/images/{name}.png of 3 x 4, {cure}"
+        f"{root}/masks/{name}.png: image of 3 x 4 pixels, mask of 12 x {width}, {cure}"
         for name, width in (("a", 12), ("b", 20))
     )
     assert not (root / "out").exists()
@@ -230,14 +239,89 @@ def test_values_that_may_be_anything(folder):
     noise = np.random.default_rng(0).integers(0, 30, (40, 40)).astype(np.uint8)
     root = folder({"a": noise})
     message = complaint(InputError, root / "masks", root / "out")
-    assert message.startswith(
-        "masks hold 30 values, 100% of them in several pieces, so they may be classes, "
+    assert message.startswith("masks hold 30 values (0, 1, 2, ")
+    assert "if they number objects, --set data.masks=instances; if edges are blurred" in message
+    message = complaint(InputError, root / "masks", root / "out", masks_are="instances")
+    assert message == (
+        "data.masks=instances, but 29 of 29 values of the masks are in several pieces, expected each object in one: if "
+        "values are classes, --set data.masks=classes"
     )
-    assert message.endswith(
-        "say which, --set data.masks=instances or --set data.masks=classes, or threshold them"
+    assert len(measure_folder(root / "masks", root / "out", masks_are="classes").images[0].counts) == 29
+
+
+def test_a_few_values_in_one_piece_each_may_be_either(folder):
+    root = folder({"a": squares(1, 2), "b": squares(3)})
+    assert complaint(InputError, root / "masks", root / "out") == (
+        "masks hold 4 values (0, 1, 2, 3), nearly all in one piece, so they may number objects or be classes: say which, "
+        "--set data.masks=instances or --set data.masks=classes"
     )
-    [image] = measure_folder(root / "masks", root / "out", masks_are="instances").images
-    assert image.areas.size == 29
+    for masks_are, counts in (("instances", [{}, {}]), ("classes", [{"1": 1, "2": 1}, {"3": 1}])):
+        result = measure_folder(root / "masks", root / masks_are, masks_are=masks_are)
+        assert [image.counts for image in result.images] == counts
+
+
+@pytest.mark.parametrize("suffix", [".geojson", "_RoiSet.zip"])
+def test_outlines_are_measured_like_the_label_image(folder, suffix):
+    pytest.importorskip("roifile")
+    masks = {"a/one": squares(*range(1, 13)), "two": squares(7, 255)}
+    root = folder(masks)
+    write = write_geojson if suffix == ".geojson" else write_rois
+    for name, mask in masks.items():
+        write(root / "outlines" / f"{name}{suffix}", mask)
+    for kind in ("masks", "outlines"):
+        result = measure_folder(root / kind, root / f"{kind}-out", images=root / "images", unlabelled=200)
+        assert result.messages[0] == "masks number objects: 14 objects in 2 masks"
+    for table in ("objects.csv", "images.csv"):
+        assert read(root / "masks-out" / table) == read(root / "outlines-out" / table)
+    # an object may have the value of unlabelled pixels of other masks
+    result = measure_folder(root / "outlines", root / "other", images=root / "images", unlabelled=255)
+    assert [image.areas.size for image in result.images] == [12, 2]
+    paths = [root / "outlines" / f"{name}{suffix}" for name in masks]
+    assert complaint(InputError, root / "outlines", root / "new") == (
+        f"{paths[0]}, {paths[1]}: outlines without the size of their image: give the folder of images (--images DIR)"
+    )
+    message = complaint(
+        InputError, root / "outlines", root / "new", images=root / "images", masks_are="classes"
+    )
+    assert "2 masks of outlines (a/one, two), which number objects, expected masks of classes" in message
+
+
+def test_outlines_beside_their_images(folder):
+    root = folder({"a": squares(1, 2)})
+    write_geojson(root / "images" / "a.geojson", squares(1, 2))
+    result = measure_folder(root / "images", root / "out", images=root / "images")
+    assert [(image.image, image.areas.tolist()) for image in result.images] == [("a", [25, 25])]
+
+
+def test_a_coco_file_is_the_mask_of_many_images(folder):
+    root = folder({"a": squares(0, 0), "b": squares(0, 0)})
+    square = [[3, 3, 8, 3, 8, 8, 3, 8]]
+    content = {
+        "images": [{"id": n, "file_name": f"{s}.png", "height": 12, "width": 20} for n, s in enumerate("ab")],
+        "annotations": [{"image_id": 1, "segmentation": square}],
+    }
+    path = root / "coco.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    for images in (None, root / "images"):
+        result = measure_folder(path, root / f"out-{images is None}", images=images)
+        assert [(image.image, image.areas.tolist()) for image in result.images] == [("a", []), ("b", [25])]
+    (root / "images" / "b.png").unlink()
+    assert complaint(InputError, path, root / "new", images=root / "images").startswith(
+        "1 mask without an image of the same name"
+    )
+
+
+def test_the_size_of_a_pixel_is_read_from_the_file(folder):
+    root = folder({"a": squares(0)}, images=False)
+    write_labels(root / "masks" / "a.tif", squares(*range(1, 13)), PixelSize(0.5, 0.25))
+    (root / "masks" / "a.png").unlink()
+    write_geojson(root / "outlines" / "a.geojson", squares(*range(1, 13)))
+    for masks, images in (("masks", None), ("outlines", root / "masks")):
+        measure_folder(root / masks, root / f"{masks}-out", images=images)
+        rows = read(root / f"{masks}-out" / "objects.csv")
+        assert {row["area_um2"] for row in rows} == {"3.125"}
+    measure_folder(root / "masks", root / "given", pixel_size=(2, 1))
+    assert {row["area_um2"] for row in read(root / "given" / "objects.csv")} == {"50"}
 
 
 @pytest.mark.parametrize(
@@ -271,7 +355,7 @@ def test_negative_numbers(tmp_path):
     (tmp_path / "masks").mkdir()
     tifffile.imwrite(tmp_path / "masks" / "a.tif", squares(1, 2).astype(np.int16) - 1)
     assert complaint(InputError, tmp_path / "masks", tmp_path / "out", masks_are="instances") == (
-        "masks hold -1, expected 0 for background and positive numbers for objects: set such pixels to 0"
+        "a: ids of objects from -1 to 1, expected 0 for background and ids from 1 to 2147483647: number the objects anew"
     )
 
 

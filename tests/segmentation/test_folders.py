@@ -1,12 +1,16 @@
+import copy
+import csv
+from collections import Counter
+
 import numpy as np
 import pytest
 import tifffile
 from sklearn.exceptions import NotFittedError
 
 from segkit import ModuleBank, Segmenter, predict_folder
-from segkit.errors import InputError, OutputError
+from segkit.errors import ConfigError, InputError, OutputError
 from segkit.features import Module
-from segkit.images import read_image, read_mask, read_pixel_size, write_image
+from segkit.images import PixelSize, read_image, read_instances, read_mask, read_pixel_size, write_image
 
 SHAPE = (24, 32)
 
@@ -235,3 +239,116 @@ def test_brighter_images_are_told_of(images, tmp_path):
     ]
     with pytest.warns(UserWarning, match="brightest pixel is at 8.* scale, of the training images at 4."):
         predict_folder(segmenter, images, tmp_path / "out")
+
+
+def cells(seed):
+    """Discs that touch in pairs, and their numbers."""
+    rng = np.random.default_rng(seed)
+    rows, cols = np.indices((48, 64))
+    labels = np.zeros((48, 64), dtype=np.int32)
+    for number, (row, col) in enumerate(((12, 12), (12, 25), (36, 20), (36, 33), (24, 52)), start=1):
+        labels[np.hypot(rows - row, cols - col - seed) < 7] = number
+    image = np.clip(0.3 + 0.4 * (labels > 0) + 0.04 * rng.standard_normal(labels.shape), 0, 1)
+    return image.astype(np.float32), labels
+
+
+@pytest.fixture(scope="module")
+def cell_segmenter():
+    images, labels = zip(*(cells(seed) for seed in range(3)), strict=True)
+    segmenter = Segmenter(
+        ModuleBank((Module(n_scales=2, n_angles=3),)), selection_pixels=300, training_pixels=500
+    )
+    return segmenter.fit(images, [255 * (one > 0).astype(np.uint8) for one in labels], instances=labels)
+
+
+@pytest.fixture
+def cell_images(tmp_path):
+    folder = tmp_path / "images"
+    (folder / "a").mkdir(parents=True)
+    tifffile.imwrite(
+        folder / "a" / "one.tif",
+        cells(3)[0],
+        imagej=True,
+        resolution=(2, 2),
+        metadata={"unit": "um"},
+    )
+    tifffile.imwrite(folder / "stack.tif", np.stack([cells(4)[0], cells(5)[0]]))
+    blank = np.random.default_rng(0).normal(0.3, 0.01, (48, 64)).astype(np.float32)
+    tifffile.imwrite(folder / "none.tif", blank)
+    return folder
+
+
+def table(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_objects_are_numbered_measured_and_outlined(cell_segmenter, cell_images, tmp_path):
+    out = tmp_path / "out"
+    predict_folder(cell_segmenter, cell_images, out, objects=True, overlay=True)
+    labels = cell_segmenter.predict_objects(cells(3)[0])
+    assert labels.max() == 5
+    np.testing.assert_array_equal(tifffile.imread(out / "objects" / "a" / "one.tif"), labels)
+    assert tifffile.imread(out / "objects" / "stack.tif").shape == (2, 48, 64)
+    for kind, suffix in (("geojson", "geojson"), ("rois", "zip")):
+        found = read_instances(out / kind / "a" / f"one.{suffix}", labels.shape)
+        np.testing.assert_array_equal(found, labels)
+        assert (out / kind / f"stack-002.{suffix}").exists()
+    assert (out / "overlay" / "stack-001.png").exists()
+    rows = [row for row in table(out / "objects.csv") if row["image"] == "a/one"]
+    assert [int(row["id"]) for row in rows] == [1, 2, 3, 4, 5]
+    assert {row["class"] for row in rows} == {"foreground"}
+    areas = np.bincount(labels.ravel())[1:]
+    assert [int(row["area_px"]) for row in rows] == areas.tolist()
+    # half a micrometre a pixel
+    assert [float(row["area_um2"]) for row in rows] == pytest.approx(areas / 4)
+    assert float(rows[0]["mean_intensity"]) == pytest.approx(cells(3)[0][labels == 1].mean(), rel=1e-4)
+    assert read_pixel_size(out / "objects" / "a" / "one.tif") == pytest.approx((0.5, 0.5))
+
+
+def test_images_without_objects_have_a_row_of_zeros(cell_segmenter, cell_images, tmp_path):
+    predict_folder(cell_segmenter, cell_images, tmp_path / "out", objects=True)
+    images = {row["image"]: row for row in table(tmp_path / "out" / "images.csv")}
+    assert list(images) == ["a/one", "none", "stack#1", "stack#2"]
+    counted = Counter(row["image"] for row in table(tmp_path / "out" / "objects.csv"))
+    assert {name: int(row["count"]) for name, row in images.items()} == {
+        name: counted[name] for name in images
+    }
+    assert counted["a/one"] == 5
+
+
+def test_a_given_pixel_size_counts(cell_segmenter, cell_images, tmp_path):
+    predict_folder(
+        cell_segmenter, cell_images, tmp_path / "out", objects=True, pixel_size=PixelSize(2.0, 1.0)
+    )
+    [row, *_] = table(tmp_path / "out" / "objects.csv")
+    assert float(row["area_um2"]) == 2 * float(row["area_px"])
+    assert row["perimeter_um"] == ""
+
+
+def test_tables_of_an_earlier_run_are_neither_replaced_nor_left(cell_segmenter, cell_images, tmp_path):
+    out = tmp_path / "out"
+    predict_folder(cell_segmenter, cell_images, out, objects=True)
+    before = (out / "objects.csv").read_bytes()
+    with pytest.raises(OutputError, match="would be overwritten"):
+        predict_folder(cell_segmenter, cell_images, out, objects=True)
+    with pytest.raises(OutputError, match=r"of an earlier run would stay beside the new masks.*objects=True"):
+        predict_folder(cell_segmenter, cell_images, out, overwrite=True)
+    predict_folder(cell_segmenter, cell_images, out, objects=True, overwrite=True)
+    assert (out / "objects.csv").read_bytes() == before
+
+
+def test_objects_need_a_model_that_knows_them(cell_segmenter, cell_images, tmp_path):
+    old = copy.copy(cell_segmenter)
+    old.objects_ = None
+    with pytest.raises(ConfigError, match="the model knows no objects"):
+        predict_folder(old, cell_images, tmp_path / "out", objects=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_roifile_the_rest_is_written(cell_segmenter, cell_images, tmp_path, monkeypatch):
+    monkeypatch.setattr("segkit.segmentation.folders.find_spec", lambda name: None)
+    with pytest.warns(UserWarning, match=r"no regions for ImageJ are written.*segkit-bio\[objects\]"):
+        predict_folder(cell_segmenter, cell_images, tmp_path / "out", objects=True)
+    assert not (tmp_path / "out" / "rois").exists()
+    assert (tmp_path / "out" / "objects.csv").exists()

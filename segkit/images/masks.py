@@ -1,0 +1,175 @@
+"""Mask files of all kinds: label images and masks of classes as they are, outlines drawn at the size of their image."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from segkit._common import count
+from segkit.errors import InputError
+from segkit.images.coco import Coco
+from segkit.images.instances import open_objects, outlines_of
+from segkit.images.outlines import OUTLINE_EXTENSIONS, Oddities, Outlines, describe_oddities, paint
+from segkit.images.read import read_mask_with_notes
+from segkit.images.stems import (
+    masks_beside_images,
+    masks_by_stem,
+    outline_names,
+    outlines_by_stem,
+    outlines_without_mask,
+)
+
+# What a mask file holds: an array for each page, or outlines.
+Drawn = list[NDArray[Any]] | Outlines | Coco
+
+
+class MaskReader:
+    """Reader of mask files; a COCO file, which holds many images, is parsed once.
+
+    Parameters
+    ----------
+    messages : list of str
+        Notes on how files are read are added to it.
+    """
+
+    def __init__(self, messages: list[str]) -> None:
+        self._messages = messages
+        self._opened: dict[Path, Coco] = {}
+        self._oddities: dict[str, Oddities] = {}
+
+    def open(self, path: Path) -> Drawn:
+        """Read a mask file.
+
+        Raises
+        ------
+        InputError
+            If it cannot be read.
+        """
+        if path in self._opened:
+            return self._opened[path]
+        source = open_objects(path)
+        if isinstance(source, Coco):
+            self._opened[path] = source
+        if source is not None:
+            return source
+        masks, notes = read_mask_with_notes(path)
+        self._messages += notes
+        return masks
+
+    def pages(
+        self,
+        drawn: Drawn,
+        path: Path,
+        stem: str,
+        sizes: Sequence[tuple[int, ...]] | None,
+        *,
+        image: Path | None = None,
+    ) -> list[NDArray[Any]]:
+        """Give the mask of each page of an image.
+
+        Parameters
+        ----------
+        drawn : Drawn
+            As `open` gives it.
+        path : Path
+            The mask file.
+        stem : str
+            The name of the image.
+        sizes : sequence of tuple of int, or None
+            Height and width of each page of the image, if they are known.
+        image : Path, optional
+            The image file, to name it in errors.
+
+        Returns
+        -------
+        list of ndarray of shape (H, W), int
+            Masks as the file holds them, of any size; of outlines the label image, of the size of the image.
+
+        Raises
+        ------
+        InputError
+            If the number of pages differs, or the size of the image of outlines is unknown or another one.
+        """
+        if isinstance(drawn, list):
+            if sizes is None or len(drawn) == len(sizes):
+                return drawn
+            raise InputError(
+                f"{path}: {count(len(drawn), 'page')} for {count(len(sizes), 'page')} of {image or stem}, "
+                f"expected a mask for each: annotate or remove pages"
+            )
+        if sizes is not None and len(sizes) > 1:
+            raise InputError(
+                f"{path}: outlines for {len(sizes)} pages of {image or stem}, expected one page: save each page as a file"
+            )
+        outlines = outlines_of(drawn, stem, path)
+        size = outlines.shape if sizes is None else sizes[0]
+        if size is None:
+            raise InputError(
+                f"{path}: outlines without the size of their image: give the folder of images (--images DIR)"
+            )
+        name = f"{path} ({stem})" if isinstance(drawn, Coco) else str(path)
+        mask, self._oddities[stem] = paint(outlines, (size[0], size[1]), name=name)
+        return [mask]
+
+    def notes(self) -> list[str]:
+        """Say what of the outlines is not in the label images as it was drawn."""
+        return describe_oddities(self._oddities)
+
+
+def find_masks(
+    masks: Path, images: Collection[str], faults: list[str], messages: list[str]
+) -> dict[str, Path]:
+    """Give the mask file of each stem of a folder or file.
+
+    Parameters
+    ----------
+    masks : Path
+        Folder of masks, image files and outlines; or one such file, or a COCO file, which is the mask of many images.
+    images : collection of str
+        Stems of the images, as far as they are known.
+    faults, messages : list of str
+        Faults and notes are added to them.
+
+    Returns
+    -------
+    dict of str to Path
+        By the stem of the image for outlines, else by the own stem; so are outlines of images that are not known.
+
+    Raises
+    ------
+    InputError
+        If a file of outlines cannot be read.
+    """
+    if not masks.is_file() or masks.suffix.lower() not in OUTLINE_EXTENSIONS:
+        return masks_by_stem(masks, images, faults, messages)
+    source = open_objects(masks)
+    if isinstance(source, Coco):
+        own = source.match(images)
+        return dict.fromkeys([*own, *(stem for stem in source.stems if stem not in own.values())], masks)
+    names = outline_names(masks.stem)
+    return {next((name for name in names if name in images), names[0]): masks}
+
+
+def part_folder(
+    folder: Path, file_of: Mapping[str, Path], faults: list[str], messages: list[str]
+) -> tuple[dict[str, Path], dict[str, Path]]:
+    """Part the files of one folder into images and their masks, by stem: NAME_mask beside NAME, or outlines.
+
+    `file_of` are its image files by stem; faults and notes are added to the lists.
+    """
+    beside = masks_beside_images(file_of)
+    images = {stem: file for stem, file in file_of.items() if stem not in beside}
+    masks = {stem: file for stem, file in file_of.items() if stem in beside}
+    outlines, _ = outlines_by_stem(folder, images)
+    return images, masks | outlines_without_mask(outlines, masks, faults, messages)
+
+
+def size_fault(name: str, image: Sequence[int], mask: Sequence[int], *, kind: str = "mask") -> str:
+    """Say that a mask is of another size than its image."""
+    return (
+        f"{name}: image of {image[0]} x {image[1]} pixels, {kind} of {mask[0]} x {mask[1]}, "
+        f"expected one size: export the {kind} at the size of the image"
+    )
