@@ -8,22 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
-from segkit._common import FloatArray, Progress, count, pass_on
+from segkit._common import FloatArray, Progress, count
 from segkit.cli.cells import PIXEL_SIZE, Labels, make_cell_set
 from segkit.evaluation.objects import ObjectScores, score_objects
 from segkit.images import (
     PixelSize,
-    list_images,
     load_pairs,
-    read_image,
     read_instances,
-    write_geojson,
     write_image,
     write_labels,
-    write_mask,
 )
-from segkit.objects.folders import measure_folder
 from segkit.objects.pictures import object_overlay
+from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE
+from segkit.segmentation.folders import predict_folder
 from segkit.segmentation.segmenter import Segmenter
 
 N_TRAIN, N_TEST = 4, 8
@@ -77,7 +74,7 @@ def run_object_demo(output: Path, *, seed: int = 0, progress: Progress | None = 
     ----------
     output : Path
         Folder to write: ``train/`` and ``test/`` with ``images/`` and ``masks/``, ``model.segkit``, ``predictions/``
-        with ``objects/``, ``geojson/``, ``overlay/``, ``objects.csv`` and ``images.csv``, and ``demo.png``.
+        with ``objects/``, ``geojson/``, ``rois/``, ``overlay/``, ``objects.csv`` and ``images.csv``, and ``demo.png``.
     seed : int, default=0
         Seed of pictures and training.
     progress : callable, optional
@@ -90,10 +87,11 @@ def run_object_demo(output: Path, *, seed: int = 0, progress: Progress | None = 
     """
     images, truths = make_cell_set(N_TRAIN + N_TEST, shape=SHAPE, random_state=seed)
     stems = [f"{index + 1:02d}" for index in range(len(images))]
+    pixel_size = PixelSize(PIXEL_SIZE, PIXEL_SIZE)
     for stem, image, labels in zip(stems, images, truths, strict=True):
         folder = output / ("train" if int(stem) <= N_TRAIN else "test")
         write_image(folder / "images" / f"{stem}.png", image)
-        write_labels(folder / "masks" / f"{stem}.png", labels, _pixel_size())
+        write_labels(folder / "masks" / f"{stem}.png", labels, pixel_size)
 
     segmenter = Segmenter(random_state=seed)
     train = load_pairs(output / "train" / "images", output / "train" / "masks", masks_are="instances")
@@ -103,40 +101,24 @@ def run_object_demo(output: Path, *, seed: int = 0, progress: Progress | None = 
     segmenter.save(output / "model.segkit")
 
     folder = output / "predictions"
-    tables = _predict_objects(segmenter, output / "test" / "images", folder, progress or pass_on)
+    predict_folder(
+        segmenter,
+        output / "test" / "images",
+        folder,
+        overlay=True,
+        objects=True,
+        pixel_size=pixel_size,
+        overwrite=True,
+        progress=progress,
+    )
     images, truths, stems = images[N_TRAIN:], truths[N_TRAIN:], stems[N_TRAIN:]
-    found = [read_instances(folder / "objects" / f"{stem}.png") for stem in stems]
+    found = [read_instances(folder / "objects" / f"{stem}.tif") for stem in stems]
     scores = score_objects(truths, found)
     picture = output / "demo.png"
     _draw_panel(picture, images, truths, found, stems, scores)
     n_taught = sum(int(labels.max()) for labels in train.instances or ())
+    tables = folder / OBJECTS_FILE, folder / IMAGES_FILE
     return ObjectDemoResult(N_TRAIN, n_taught, scores, tables, picture)
-
-
-def _predict_objects(
-    segmenter: Segmenter, images: Path, output: Path, progress: Progress
-) -> tuple[Path, Path]:
-    """Write masks, label images, outlines and tables of a folder of images; give the tables."""
-    for relative in progress(list_images(images), "Finding nuclei"):
-        [image] = read_image(images / relative)
-        labels, mask, _ = segmenter.predict_objects(image, return_masks=True)
-        write_mask(output / relative, mask, pixel_size=_pixel_size())
-        write_labels(output / "objects" / relative, labels, _pixel_size())
-        write_geojson((output / "geojson" / relative).with_suffix(".geojson"), labels)
-    measured = measure_folder(
-        output / "objects",
-        output,
-        images=images,
-        masks_are="instances",
-        pixel_size=PIXEL_SIZE,
-        overlay=True,
-        overwrite=True,
-    )
-    return measured.files[0], measured.files[1]
-
-
-def _pixel_size() -> PixelSize:
-    return PixelSize(PIXEL_SIZE, PIXEL_SIZE)
 
 
 def _draw_panel(

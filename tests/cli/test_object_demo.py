@@ -39,8 +39,8 @@ def test_all_files_are_there(demo):
     wanted = {f"{group}/{stem}.png" for stem in ("01", "02") for group in ("train/images", "train/masks")}
     for stem in test:
         wanted |= {f"test/images/{stem}.png", f"test/masks/{stem}.png", f"predictions/{stem}.png"}
-        wanted |= {f"predictions/objects/{stem}.png", f"predictions/overlay/{stem}.png"}
-        wanted |= {f"predictions/geojson/{stem}.geojson"}
+        wanted |= {f"predictions/objects/{stem}.tif", f"predictions/overlay/{stem}.png"}
+        wanted |= {f"predictions/geojson/{stem}.geojson", f"predictions/rois/{stem}.zip"}
     wanted |= {"predictions/objects.csv", "predictions/images.csv", "model.segkit", "demo.png"}
     assert found == wanted
     with Image.open(folder / "demo.png") as panel:
@@ -51,7 +51,7 @@ def test_tables_count_the_objects_of_the_label_images(demo):
     folder, result = demo
     assert result.tables == (folder / "predictions" / "objects.csv", folder / "predictions" / "images.csv")
     counted = {row["image"]: int(row["count"]) for row in rows_of(result.tables[1])}
-    labels = {stem: read_instances(folder / "predictions" / "objects" / f"{stem}.png") for stem in counted}
+    labels = {stem: read_instances(folder / "predictions" / "objects" / f"{stem}.tif") for stem in counted}
     assert counted == {stem: np.unique(ids[ids > 0]).size for stem, ids in labels.items()}
     assert list(counted.values()) == result.scores.n_predicted.tolist()
     objects = rows_of(result.tables[0])

@@ -197,6 +197,11 @@ def not_a_model():
     return PREDICT
 
 
+def no_objects():
+    shutil.copy(PAGE.parents[1] / "tests" / "segmentation" / "golden" / "version-7.segkit", "old.segkit")
+    return "segkit predict old.segkit new_images/ -o out/ --objects"
+
+
 def unknown_key():
     return f"{TRAIN} --set training.treshold=zero"
 
@@ -253,7 +258,7 @@ CASES = {
         no_mask, other_size, numbered_objects, not_numbered, outlines_as_classes, no_roifile, three_values,
         one_odd_mask, coloured_mask, jpeg_mask, one_class,
         float_range, int32, blank, damaged, pages, other_files, no_folder, overwrite, output_inside, leftovers,
-        other_channels, darker, no_model, not_a_model, unknown_key, no_configuration, no_weights, no_download,
+        other_channels, darker, no_model, not_a_model, no_objects, unknown_key, no_configuration, no_weights, no_download,
         out_of_memory, not_predicted, too_few, pages_of_one_file, finished,
     )
 }  # fmt: skip

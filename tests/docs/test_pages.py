@@ -34,7 +34,6 @@ NOT_RUN = {
     "docs/install.md": 4,
     "docs/tasks/networks.md": 4,
     "docs/tasks/compare.md": 1,
-    "docs/tasks/count.md": 2,
 }
 _BLOCK = re.compile(
     r"(?:<!-- (?P<mark>[^>]*) -->\n)?```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)```",
