@@ -201,6 +201,8 @@ class Lesson:
         found: dict[int, _Maps] = {}
         for index in progress(np.unique(fold), "Held-out objects"):
             judges = self._judges(X, drawn, groups, fold != index)
+            if not judges and len(self.images) == 1:  # its block has no classifiers but some that saw it
+                return
             for image in np.unique(drawn.image[fold == index]) if judges else ():
                 maps = [self._decide(image, judge) for judge in judges]
                 found[image] = self._join(found.get(image), maps, index)
