@@ -12,8 +12,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.common import markdown_table, signed, with_interval
+from benchmarks.objects import image_scores_of
 from benchmarks.segmentation import SETS, records_of, scores_of
-from segkit.evaluation.statistics import Comparison, bootstrap_interval, compare_pooled
+from segkit.evaluation.statistics import Comparison, bootstrap_interval, compare, compare_pooled
 from segkit.report.figures import COLOURS, MARKERS
 
 TITLES = {
@@ -33,6 +34,15 @@ OBJECTS = {
     "dsb2018_stained": "stained nuclei",
     "isbi2012_em": "membranes, electron microscopy",
     "kvasir_seg_256": "polyps, endoscopy",
+}
+# Methods that tell objects apart.
+SPLITTINGS = {
+    "segkit": "**segkit**, objects annotated",
+    "segkit-class-masks": "**segkit**, class masks only",
+    "watershed": "watershed, holes filled, peaks a radius apart",
+    "watershed-half": "watershed, peaks half a radius apart",
+    "components": "connected regions",
+    "forest-watershed": "pixel forest; watershed, holes filled, peaks a radius apart",
 }
 # Columns of the README's table.
 IN_SHORT = {
@@ -457,3 +467,61 @@ def cost(results: list[dict[str, Any]]) -> str:
             "to run: upper bounds, not to be divided by each other.",
         ]
     )
+
+
+def objects(results: list[dict[str, Any]]) -> str:
+    """Make a table of the objects found by each method."""
+    header = (
+        "set",
+        "training images",
+        "method",
+        "AP at IoU 0.5 (95 % interval)",
+        "mean AP",
+        "panoptic quality",
+        "aggregated Jaccard",
+        "count error",
+        "seeds",
+        "AP at 0.5 of the seeds",
+    )
+    rows = []
+    for result in results:
+        by_size = image_scores_of(result)
+        for n_train, method in product(sorted({size for _, size in by_size}), SPLITTINGS):
+            found = by_size[method, n_train]
+            ap, clusters = found["ap_50"], found["cluster"]
+            seeds = np.unique(found["seed"])
+            of_seeds = [ap[found["seed"] == seed].mean() for seed in seeds]
+            rows.append(
+                (
+                    _set_of(result),
+                    str(n_train),
+                    SPLITTINGS[method],
+                    with_interval(float(ap.mean()), bootstrap_interval(ap, clusters)),
+                    *(
+                        f"{found[name].mean():.3f}"
+                        for name in ("mean_ap", "panoptic_quality", "aggregated_jaccard")
+                    ),
+                    f"{100 * found['absolute_count_error'].sum() / found['n_true'].sum():.0f} %",
+                    str(seeds.size),
+                    f"{min(of_seeds):.2f} to {max(of_seeds):.2f}" if seeds.size > 1 else "",
+                )
+            )
+    return markdown_table(header, rows).rstrip()
+
+
+def objects_differences(results: list[dict[str, Any]]) -> str:
+    """Make a table of segkit's AP at IoU 0.5, objects annotated, less that of each other method."""
+    others = [method for method in SPLITTINGS if method != "segkit"]
+    header = ("set", "training images", *(f"less {SPLITTINGS[method]}" for method in others))
+    rows = []
+    for result in results:
+        by_size = image_scores_of(result)
+        for n_train in sorted({size for _, size in by_size}):
+            mine = by_size["segkit", n_train]
+            gaps = [
+                compare(mine["ap_50"], by_size[method, n_train]["ap_50"], mine["cluster"])
+                for method in others
+            ]
+            cells = (signed(gap.difference, gap.interval) for gap in gaps)
+            rows.append((_set_of(result), str(n_train), *cells))
+    return markdown_table(header, rows).rstrip()

@@ -497,20 +497,37 @@ def inspect(
 @app.command()
 def demo(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for images, model and pictures.")
-    ] = Path("segkit-demo"),
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder for images, model and pictures; by default segkit-demo, or segkit-demo-objects.",
+        ),
+    ] = None,
+    objects: Annotated[
+        bool, typer.Option("--objects", help="Count and measure made-up nuclei, and no lesions.")
+    ] = False,
     seed: Annotated[
         int, typer.Option(min=0, max=2**32 - 1, help="Seed of the made-up images and of training.")
     ] = 0,
     quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Make a small set of lifelike images, train on five, segment and score the others. No download."""
-    from segkit.cli.demo import run_demo
+    """Make a small set of lifelike images, train on a few, segment and score the others. No download."""
     from segkit.images.outputs import refuse_existing
 
+    output = output or Path("segkit-demo-objects" if objects else "segkit-demo")
     refuse_existing([output], overwrite=overwrite)
     tell = teller(quiet=quiet)
+    if objects:
+        from segkit.cli.object_demo import run_object_demo
+
+        with progress_bars(quiet=quiet) as follow:
+            counted = run_object_demo(output, seed=seed, progress=follow)
+        tell(counted.describe())
+        return
+    from segkit.cli.demo import run_demo
+
     with progress_bars(quiet=quiet) as follow:
         result = run_demo(output, seed=seed, progress=follow)
     tell(describe_training(result.summary, result.label_map, result.stems))

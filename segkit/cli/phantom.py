@@ -101,7 +101,7 @@ def _draw(shape: tuple[int, int], rng: np.random.Generator) -> tuple[NDArray[np.
     return _camera(picture, scale, rng), lesions.mask.astype(np.uint8)
 
 
-def _noise(shape: tuple[int, int], sigma: float, rng: np.random.Generator) -> FloatArray:
+def smooth_noise(shape: tuple[int, int], sigma: float, rng: np.random.Generator) -> FloatArray:
     """Smooth Gaussian noise of mean 0 and standard deviation 1."""
     spectrum = np.fft.rfft2(rng.standard_normal(shape))  # wide blurs cost no more than narrow ones there
     field = np.fft.irfft2(ndimage.fourier_gaussian(spectrum, sigma, n=shape[1]), s=shape)
@@ -124,12 +124,12 @@ def _folds(shape: tuple[int, int], scale: float, rng: np.random.Generator) -> _F
     y, x = _unit_grid(shape)
     angle, distance = rng.uniform(0, 2 * np.pi), rng.uniform(0.7, 1.9)
     radius = np.hypot(y - distance * np.sin(angle), x - distance * np.cos(angle))
-    warped = radius + 0.14 * _noise(shape, 26 * scale, rng) + 0.02 * _noise(shape, 8 * scale, rng)
+    warped = radius + 0.14 * smooth_noise(shape, 26 * scale, rng) + 0.02 * smooth_noise(shape, 8 * scale, rng)
     phase = warped * rng.uniform(1.2, 2.2) + rng.uniform()
     # a fold rises slowly and falls off sharply into the shadow it casts on the next
     position = phase - np.floor(phase)
     back = position**0.7 / (1 + np.exp((position - 0.95) / 0.02))
-    strength = np.clip(0.55 + 0.3 * _noise(shape, 30 * scale, rng), 0.1, 1.0)
+    strength = np.clip(0.55 + 0.3 * smooth_noise(shape, 30 * scale, rng), 0.1, 1.0)
     relief = 0.8 + strength * (back - 0.8)
     creases = strength * np.exp(-((np.minimum(position, 1.1 * (1 - position)) / 0.09) ** 2))
     return _Folds(relief, creases, np.exp(-((radius / 0.55) ** 2)))
@@ -137,11 +137,11 @@ def _folds(shape: tuple[int, int], scale: float, rng: np.random.Generator) -> _F
 
 def _villi(shape: tuple[int, int], scale: float, lamp_angle: float, rng: np.random.Generator) -> FloatArray:
     """Shade the velvet of finger-like villi: bumps a few pixels wide, lit from one side."""
-    height = _noise(shape, 1.7 * scale, rng) + 0.35 * _noise(shape, 0.8 * scale, rng)
+    height = smooth_noise(shape, 1.7 * scale, rng) + 0.35 * smooth_noise(shape, 0.8 * scale, rng)
     slope_y, slope_x = np.gradient(height)
     lit = np.sin(lamp_angle) * slope_y + np.cos(lamp_angle) * slope_x
     shade = lit / lit.std() + 0.6 * height
-    prominence = np.clip(0.8 + 0.3 * _noise(shape, 24 * scale, rng), 0.25, 1.3)
+    prominence = np.clip(0.8 + 0.3 * smooth_noise(shape, 24 * scale, rng), 0.25, 1.3)
     return np.asarray(np.tanh(0.7 * shade) * prominence)
 
 
@@ -154,7 +154,7 @@ def _light(folds: _Folds, scale: float, lamp_angle: float, rng: np.random.Genera
     slope = np.tanh(0.5 * (np.sin(lamp_angle) * slope_y + np.cos(lamp_angle) * slope_x))
     lamp_y, lamp_x = rng.uniform(-0.35, 0.35, 2)
     fall_off = np.exp(-0.36 * ((y - lamp_y) ** 2 + (x - lamp_x) ** 2))
-    depth = (1 + 0.13 * _noise(shape, 34 * scale, rng)) * (1 - 0.85 * folds.lumen)
+    depth = (1 + 0.13 * smooth_noise(shape, 34 * scale, rng)) * (1 - 0.85 * folds.lumen)
     return np.asarray(np.clip((0.42 + 0.62 * smooth + 0.14 * slope) * fall_off * depth, 0.05, 1.3))
 
 
@@ -164,9 +164,9 @@ def _mucosa(
     """Tissue colour: a patient's own hue, blood-fuller regions, bile, and reddened creases."""
     base = _MUCOSA * rng.normal(1.0, (0.04, 0.06, 0.10))
     colour = np.broadcast_to(base, (*shape, 3)) * np.ones((*shape, 1))
-    flush = _noise(shape, 20 * scale, rng)
+    flush = smooth_noise(shape, 20 * scale, rng)
     colour = colour * (1 + flush[:, :, None] * np.array([0.02, -0.055, -0.06]))
-    bile = rng.uniform(0, 0.7) * np.clip(0.5 * _noise(shape, 34 * scale, rng), 0, 1)
+    bile = rng.uniform(0, 0.7) * np.clip(0.5 * smooth_noise(shape, 34 * scale, rng), 0, 1)
     colour = _blend(colour, _BILE, bile)
     return _blend(colour, np.array([0.52, 0.22, 0.13]), 0.62 * creases)
 
@@ -224,7 +224,7 @@ def _smears(shape: tuple[int, int], scale: float, rng: np.random.Generator) -> F
         angle = rng.uniform(0, np.pi)
         along = (y - centre[0]) * np.sin(angle) + (x - centre[1]) * np.cos(angle)
         across = (y - centre[0]) * np.cos(angle) - (x - centre[1]) * np.sin(angle)
-        across = across + 3 * scale * _noise(shape, 10 * scale, rng)
+        across = across + 3 * scale * smooth_noise(shape, 10 * scale, rng)
         length, width = rng.uniform(12, 26) * scale, rng.uniform(2, 4.5) * scale
         film = np.exp(-((along / length) ** 2) - (across / width) ** 2)
         opacity = np.maximum(opacity, rng.uniform(0.5, 0.9) * film)
@@ -259,7 +259,9 @@ def _lesion(shape: tuple[int, int], scale: float, light: FloatArray, rng: np.ran
     along = (y - centre[0]) * np.sin(angle) + (x - centre[1]) * np.cos(angle)
     across = (y - centre[0]) * np.cos(angle) - (x - centre[1]) * np.sin(angle)
     distance = np.hypot(along / stretch, across * stretch**0.3) / radius
-    ragged = distance + 0.22 * _noise(shape, 5 * scale, rng) + 0.10 * _noise(shape, 2 * scale, rng)
+    ragged = (
+        distance + 0.22 * smooth_noise(shape, 5 * scale, rng) + 0.10 * smooth_noise(shape, 2 * scale, rng)
+    )
     core = 1 / (1 + np.exp((ragged - rng.uniform(0.45, 0.8)) / 0.09))
 
     canvas = np.zeros(shape)
@@ -268,7 +270,7 @@ def _lesion(shape: tuple[int, int], scale: float, light: FloatArray, rng: np.ran
     fern = np.clip(1.7 * ndimage.gaussian_filter(canvas, 0.7 * scale), 0, 1) * np.exp(
         -((distance / 1.5) ** 4)
     )
-    mottled = np.clip(0.82 + 0.13 * _noise(shape, 2.5 * scale, rng), 0.4, 1)
+    mottled = np.clip(0.82 + 0.13 * smooth_noise(shape, 2.5 * scale, rng), 0.4, 1)
     halo = 0.18 * np.exp(-((distance / 1.2) ** 2))
     return np.asarray(rng.uniform(0.6, 0.92) * np.max([core * mottled, 0.9 * fern, halo], axis=0))
 
@@ -276,7 +278,7 @@ def _lesion(shape: tuple[int, int], scale: float, light: FloatArray, rng: np.ran
 def _highlights(relief: FloatArray, light: FloatArray, scale: float, rng: np.random.Generator) -> FloatArray:
     """Mirror the lamps on the wet crests: few spots, tiny, almost white."""
     shape = (relief.shape[0], relief.shape[1])
-    wet = _noise(shape, 1.3 * scale, rng) + 1.2 * relief + 1.6 * light
+    wet = smooth_noise(shape, 1.3 * scale, rng) + 1.2 * relief + 1.6 * light
     threshold = np.quantile(wet, rng.uniform(0.998, 0.9996))
     sparkle = np.clip(3 * (wet - threshold) / (wet.max() - threshold), 0, 1)
     return np.asarray(0.6 * ndimage.gaussian_filter(sparkle, 0.5 * scale))

@@ -1,4 +1,4 @@
-"""Scores of predicted masks against true ones: counts first, then every score from the counts.
+"""Scores of predicted masks against true ones: counts first, and most scores from the counts.
 
 A class in neither truth nor prediction has no score (NaN) and is left out of the image's mean. A class in
 one of them only scores 0. Unlabelled pixels count nowhere. Object scores leave out class 0, the background.

@@ -95,8 +95,8 @@ def rim_ids(instances: LabelArray, ids: NDArray[np.uint8], radius: float) -> NDA
     Returns
     -------
     ndarray of shape (H, W), uint8
-        0 background, 1 inside, 2 rim: pixels of an object whose distance from another object or from the background is
-        less than 0.3 radii. `segkit.images.UNLABELLED` stays.
+        0 background, 1 inside, 2 rim: pixels of an object less than 0.3 radii (at least 1.01 pixels) from those of which a
+        side faces another object or the background. `segkit.images.UNLABELLED` stays.
     """
     inner = np.zeros(instances.shape, dtype=bool)
     padded = np.pad(instances, 1, mode="edge")

@@ -54,7 +54,7 @@ class SplitScores:
     regions : {"images", "blocks"}
         What was held out.
     n_regions : int
-        How many.
+        Number of images that were scored.
     n_objects : int
         Number of annotated objects.
     ap_50, mean_ap : float

@@ -183,8 +183,8 @@ def split(
     Examples
     --------
     >>> import numpy as np
-    >>> rows, cols = np.indices((20, 34))
-    >>> mask = (np.hypot(rows - 10, cols - 10) < 8) | (np.hypot(rows - 10, cols - 23) < 8)
+    >>> rows, cols = np.indices((20, 35))
+    >>> mask = (np.hypot(rows - 10, cols - 10) < 8) | (np.hypot(rows - 10, cols - 24) < 8)
     >>> int(split(mask).max())
     2
     """

@@ -27,7 +27,7 @@ from segkit.objects.choose import Example, SplitScores, choose
 from segkit.objects.hills import LabelArray, give_numbers
 from segkit.objects.split import Splitter, probability_of_inside
 from segkit.segmentation.dense import decision_maps
-from segkit.segmentation.held_out import N_FOLDS, PENALTY_OF_ONE_IMAGE
+from segkit.segmentation.held_out import N_FOLDS, PENALTY_OF_ONE_IMAGE, TOL
 
 # Background, inside and rim.
 N_PARTS = 3
@@ -226,6 +226,8 @@ class Lesson:
         found: dict[int, _Maps] = {}
         for index in progress(np.unique(fold), "Held-out objects"):
             judges = self._judges(X, drawn, groups, fold != index)
+            if not judges and len(self.images) == 1:  # its block has no classifiers but some that saw it
+                return
             for image in np.unique(drawn.image[fold == index]) if judges else ():
                 maps = [self._decide(image, judge) for judge in judges]
                 found[image] = self._join(found.get(image), maps, index)
@@ -249,7 +251,7 @@ class Lesson:
             own = X[others], labels[others], groups[others]
             judge = copy(self.classifier).select(*own)
             kept = own[0].take(judge.channels_, axis=1)
-            judges.append(judge.fit(kept, own[1], drawn.weight[others], own[2], penalty=penalty))
+            judges += judge.path(kept, own[1], drawn.weight[others], own[2], penalties=[penalty], tol=TOL)
         return judges
 
     def _classes_of(self, drawn: PixelSample) -> IntArray:

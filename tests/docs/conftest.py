@@ -10,10 +10,11 @@ import tifffile
 from scipy import ndimage
 
 from segkit.cli import commands
+from segkit.cli.cells import make_cell_set
 from segkit.cli.phantom import make_demo_set
-from segkit.images import write_image, write_mask
+from segkit.images import write_image, write_labels, write_mask
 
-SIDE = 64
+SIDE, SIDE_OF_CELLS = 64, 96
 N_TRAIN, N_NEW = 5, 2
 
 
@@ -42,6 +43,11 @@ def folders(tmp_path_factory):
         write_mask(root / f"{new}class_masks/{number}.png", with_a_dark_class(image, mask))
         if not new:
             write_mask(root / f"scribbles/{number}.png", strokes(mask))
+    cells = make_cell_set(N_TRAIN + N_NEW, shape=(SIDE_OF_CELLS, SIDE_OF_CELLS))
+    for number, (image, labels) in enumerate(zip(*cells, strict=True), start=1):
+        new = "" if number <= N_TRAIN else "new_"
+        write_image(root / f"cells/{new}images/{number}.png", image)
+        write_labels(root / f"cells/{new}masks/{number}.png", labels)
     pages = [np.round(65535 * image.mean(axis=2)).astype(np.uint16) for image in images]
     for folder, stack in (
         ("stacks", pages[:3]),

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import tifffile
 from PIL import Image
 
-from segkit.images import read_image, read_mask, write_image, write_mask
+from segkit.images import read_image, read_mask, write_geojson, write_image, write_mask
 
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 QUOTED = dict(
@@ -66,6 +67,30 @@ def other_size():
 def numbered_objects():
     change_masks(lambda mask: (np.arange(mask.size).reshape(mask.shape) % 50).astype(np.uint8))
     return TRAIN
+
+
+def not_numbered():
+    def dots(mask):
+        rows, cols = np.indices(mask.shape) % 16
+        return np.where((rows < 8) & (cols < 8), 255, 0).astype(np.uint8)
+
+    change_masks(dots)
+    return f"{TRAIN} --set data.masks=instances"
+
+
+def no_roifile(monkeypatch):
+    Path("masks/1.png").unlink()
+    Path("masks/1.zip").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "roifile", None)
+    return TRAIN
+
+
+def outlines_as_classes():
+    for number in range(1, 6):
+        [mask] = read_mask(f"masks/{number}.png")
+        Path(f"masks/{number}.png").unlink()
+        write_geojson(f"masks/{number}.geojson", mask)
+    return f"{TRAIN} --set data.masks=classes"
 
 
 def three_values():
@@ -172,6 +197,11 @@ def not_a_model():
     return PREDICT
 
 
+def no_objects():
+    shutil.copy(PAGE.parents[1] / "tests" / "segmentation" / "golden" / "version-7.segkit", "old.segkit")
+    return "segkit predict old.segkit new_images/ -o out/ --objects"
+
+
 def unknown_key():
     return f"{TRAIN} --set training.treshold=zero"
 
@@ -225,9 +255,10 @@ def finished():
 CASES = {
     function.__name__.replace("_", "-"): function
     for function in (
-        no_mask, other_size, numbered_objects, three_values, one_odd_mask, coloured_mask, jpeg_mask, one_class,
+        no_mask, other_size, numbered_objects, not_numbered, outlines_as_classes, no_roifile, three_values,
+        one_odd_mask, coloured_mask, jpeg_mask, one_class,
         float_range, int32, blank, damaged, pages, other_files, no_folder, overwrite, output_inside, leftovers,
-        other_channels, darker, no_model, not_a_model, unknown_key, no_configuration, no_weights, no_download,
+        other_channels, darker, no_model, not_a_model, no_objects, unknown_key, no_configuration, no_weights, no_download,
         out_of_memory, not_predicted, too_few, pages_of_one_file, finished,
     )
 }  # fmt: skip

@@ -111,6 +111,8 @@ def prepare(page, here):
     if page.name == "compare.md":
         [groups] = [block.text for block in blocks_of(page) if "patient A" in block.text]
         (here / "groups.csv").write_text(groups, encoding="utf-8")
+    if page.name == "count.md":
+        shutil.copytree("cells", here, dirs_exist_ok=True)
     if page.name == "model-file.md":
         shutil.copy(
             ROOT / "tests" / "segmentation" / "golden" / f"version-{FORMAT_VERSION}.segkit", "model.segkit"

@@ -1,0 +1,99 @@
+"""The demo of objects writes pictures, label images, outlines and tables that agree with what it says."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import segkit
+from segkit.cli.object_demo import run_object_demo
+from segkit.images import read_instances
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("segkit.cli.object_demo.N_TRAIN", 2)
+        patch.setattr("segkit.cli.object_demo.N_TEST", 3)
+        patch.setattr("segkit.cli.object_demo.SHAPE", (80, 80))
+        patch.setattr(
+            "segkit.segmentation.segmenter.default_bank",
+            lambda: segkit.ModuleBank(({"n_scales": 2, "n_angles": 3},)),
+        )
+        return folder, run_object_demo(folder, seed=3)
+
+
+def rows_of(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_all_files_are_there(demo):
+    folder, _ = demo
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    test = [f"{number:02d}" for number in (3, 4, 5)]
+    wanted = {f"{group}/{stem}.png" for stem in ("01", "02") for group in ("train/images", "train/masks")}
+    for stem in test:
+        wanted |= {f"test/images/{stem}.png", f"test/masks/{stem}.png", f"predictions/{stem}.png"}
+        wanted |= {f"predictions/objects/{stem}.tif", f"predictions/overlay/{stem}.png"}
+        wanted |= {f"predictions/geojson/{stem}.geojson", f"predictions/rois/{stem}.zip"}
+    wanted |= {"predictions/objects.csv", "predictions/images.csv", "model.segkit", "demo.png"}
+    assert found == wanted
+    with Image.open(folder / "demo.png") as panel:
+        assert panel.width > 800
+
+
+def test_tables_count_the_objects_of_the_label_images(demo):
+    folder, result = demo
+    assert result.tables == (folder / "predictions" / "objects.csv", folder / "predictions" / "images.csv")
+    counted = {row["image"]: int(row["count"]) for row in rows_of(result.tables[1])}
+    labels = {stem: read_instances(folder / "predictions" / "objects" / f"{stem}.tif") for stem in counted}
+    assert counted == {stem: np.unique(ids[ids > 0]).size for stem, ids in labels.items()}
+    assert list(counted.values()) == result.scores.n_predicted.tolist()
+    objects = rows_of(result.tables[0])
+    assert len(objects) == sum(counted.values())
+    assert all(float(row["area_um2"]) == int(row["area_px"]) / 4 for row in objects)
+    for stem, number in counted.items():
+        text = (folder / "predictions" / "geojson" / f"{stem}.geojson").read_text(encoding="utf-8")
+        assert len(json.loads(text)["features"]) == number
+
+
+def test_it_says_in_three_lines_how_well_it_counts(demo):
+    _, result = demo
+    learnt, counted, tables = result.describe().splitlines()
+    assert learnt == (
+        f"Learnt from 2 pictures with {result.n_taught} numbered nuclei; found {result.scores.n_predicted.sum()} nuclei in "
+        f"3 other pictures, which hold {result.scores.n_true.sum()}."
+    )
+    assert re.match(
+        r"The count of a picture is off by [\d.]+ on average\. AP at IoU 0\.5: [01]\.\d\d \(95 % ", counted
+    )
+    assert str(result.tables[0]) in tables
+    assert str(result.picture) in tables
+    assert result.scores.values["ap_50"] > 0.3
+
+
+def test_the_command_gives_it_a_folder_of_its_own(tmp_path, monkeypatch, capsys):
+    from segkit.cli import commands
+
+    asked = []
+
+    class Result:
+        def describe(self):
+            return "three lines"
+
+    monkeypatch.setattr(
+        "segkit.cli.object_demo.run_object_demo", lambda output, **options: asked.append(output) or Result()
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["segkit", "demo", "--objects"])
+    monkeypatch.setattr("warnings.showwarning", None)
+    with pytest.raises(SystemExit) as stopped:
+        commands.main()
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == "three lines\n"
+    assert [path.name for path in asked] == ["segkit-demo-objects"]

@@ -1,0 +1,161 @@
+"""What is read off annotated objects, against loops and closed forms."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from segkit.images import UNLABELLED
+from segkit.objects.annotated import LEAST_RIM, RIM_WIDTH, rim_ids, splitter_of, splitter_of_regions
+from segkit.objects.split import Splitter
+
+
+def disc(shape, row, col, radius):
+    rows, cols = np.indices(shape)
+    return np.hypot(rows - row, cols - col) <= radius
+
+
+def picture(*circles, shape=(60, 80)):
+    labels = np.zeros(shape, dtype=np.int32)
+    for index, circle in enumerate(circles, start=1):
+        labels[disc(shape, *circle)] = index
+    return labels
+
+
+def rim_by_hand(instances, ids, radius):
+    """Pixels of objects that are close to one of which a side faces something else."""
+    n_rows, n_cols = instances.shape
+    edge = []
+    for row, col in np.argwhere(instances > 0):
+        for r, c in ((row - 1, col), (row + 1, col), (row, col - 1), (row, col + 1)):
+            if 0 <= r < n_rows and 0 <= c < n_cols and instances[r, c] != instances[row, col]:
+                edge.append((row, col))
+    marked = np.zeros(instances.shape, dtype=np.uint8)
+    width = max(LEAST_RIM, RIM_WIDTH * radius)
+    for row, col in np.argwhere(instances > 0):
+        marked[row, col] = 2 if any(np.hypot(row - r, col - c) < width for r, c in edge) else 1
+    marked[ids == UNLABELLED] = UNLABELLED
+    return marked
+
+
+@given(
+    arrays(
+        np.int32, st.tuples(st.integers(1, 9), st.integers(1, 9)), elements=st.sampled_from([0, 0, 3, 70_000])
+    ),
+    st.floats(0.5, 12),
+    st.randoms(),
+)
+def test_rims_are_those_of_a_loop(instances, radius, random):
+    ids = np.array([random.choice([0, 1, UNLABELLED]) for _ in range(instances.size)], dtype=np.uint8)
+    ids = ids.reshape(instances.shape)
+    np.testing.assert_array_equal(
+        rim_ids(instances, ids, radius), rim_by_hand(instances, ids, radius), strict=True
+    )
+
+
+def test_rims_of_discs_that_touch():
+    instances = picture((30, 25, 15), (30, 56, 15))
+    ids = (instances > 0).astype(np.uint8)
+    np.testing.assert_array_equal(rim_ids(instances, ids, 15), rim_by_hand(instances, ids, 15))
+    marked = rim_ids(instances, ids, 15)
+    assert (marked[30, 36:46] == 2).all()
+    assert marked[30, 25] == marked[30, 56] == 1
+
+
+def test_the_border_of_an_image_is_no_rim():
+    full = np.ones((5, 6), dtype=np.int32)
+    np.testing.assert_array_equal(rim_ids(full, full.astype(np.uint8), 2), 1)
+    assert not rim_ids(0 * full, full.astype(np.uint8), 2).any()
+
+
+def test_radius_and_least_area_of_discs():
+    instances = [picture((15, 15, 6), (40, 20, 8), (30, 60, 10)), picture((20, 20, 8), (40, 60, 8))]
+    splitter = splitter_of(instances)
+    areas = np.concatenate([np.bincount(labels.ravel())[1:] for labels in instances])
+    assert splitter.radius == pytest.approx(np.sqrt(np.median(areas) / np.pi))
+    assert abs(splitter.radius - 8) < 0.2
+    assert splitter.least_area == pytest.approx(0.2 * np.median(areas))
+    assert (splitter.landscape, splitter.fills_holes) == ("distance+inside", True)
+    assert replace(Splitter(), landscape="distance+inside") == replace(splitter, radius=10, least_area=0)
+
+
+def test_the_least_area_follows_small_objects():
+    labels = picture(*((5, 4 + 6 * index, 1) for index in range(10)), (40, 20, 12), (40, 60, 12))
+    assert splitter_of([labels]).least_area == pytest.approx(1)
+    labels = picture(*((6 + 10 * row, 6 + 10 * col, 4) for row in range(5) for col in range(7)), (55, 70, 1))
+    assert splitter_of([labels]).least_area == pytest.approx(0.2 * disc((20, 20), 10, 10, 4).sum())
+
+
+def test_objects_cut_by_the_border_count_only_without_others():
+    cut = picture((0, 20, 9), (59, 60, 9))
+    assert splitter_of([cut]).radius == pytest.approx(
+        np.sqrt(np.median(np.bincount(cut.ravel())[1:]) / np.pi)
+    )
+    whole = picture((30, 30, 5))
+    assert splitter_of([cut, whole, np.zeros((4, 4), np.int32)]) == splitter_of([whole])
+
+
+def test_an_object_in_several_pieces_is_one():
+    labels = picture((15, 15, 6))
+    labels[disc(labels.shape, 40, 50, 6)] = 1
+    assert splitter_of([labels]).radius == pytest.approx(np.sqrt((labels == 1).sum() / np.pi))
+
+
+def test_holes_are_kept_if_objects_have_some():
+    solid = picture((15, 15, 8), (40, 20, 8), (30, 60, 10))
+    ringed = solid.copy()
+    ringed[disc(solid.shape, 15, 15, 3)] = 0
+    other = solid.copy()
+    other[disc(solid.shape, 15, 15, 3)] = 9
+    assert splitter_of([solid]).fills_holes
+    assert not splitter_of([ringed]).fills_holes
+    assert not splitter_of([other]).fills_holes
+    assert splitter_of([ringed, *[solid] * 9]).fills_holes
+
+
+def test_solid_regions_are_split_by_distance():
+    ids = (picture((15, 15, 8), (40, 20, 8), (30, 55, 8), (30, 67, 8)) > 0).astype(np.uint8)
+    splitter, is_known = splitter_of_regions([ids, np.zeros_like(ids)])
+    assert is_known
+    assert splitter.landscape == "distance"
+    # the pair that touches is not solid, and its size does not count
+    assert splitter.radius == pytest.approx(np.sqrt(disc((60, 80), 15, 15, 8).sum() / np.pi))
+    assert splitter.split(ids).max() == 4
+
+
+def test_vessels_are_not_split():
+    rows, cols = np.indices((80, 100))
+    ids = (np.abs(rows - 25 - 12 * np.sin(cols / 8)) < 2) | (np.abs(rows - 60 - 10 * np.cos(cols / 9)) < 2)
+    ids[:, :3] = ids[:, -3:] = False
+    splitter, is_known = splitter_of_regions([ids.astype(np.uint8)])
+    assert (splitter.landscape, is_known) == ("none", True)
+    assert splitter.split(ids).max() == 2
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [np.zeros((9, 9), np.uint8), np.ones((9, 9), np.uint8), np.full((9, 9), UNLABELLED, np.uint8)],
+    ids=["background", "all", "unlabelled"],
+)
+def test_nothing_is_known_without_whole_regions(ids):
+    assert splitter_of_regions([ids]) == (Splitter("none"), False)
+
+
+def test_regions_beside_unlabelled_pixels_do_not_count():
+    ids = (picture((15, 15, 8), (40, 40, 12)) > 0).astype(np.uint8)
+    ids[disc(ids.shape, 40, 52, 2)] = UNLABELLED
+    splitter, is_known = splitter_of_regions([ids])
+    assert is_known
+    assert splitter.radius == pytest.approx(np.sqrt(disc((60, 80), 15, 15, 8).sum() / np.pi))
+    ids[15, 23:25] = UNLABELLED
+    assert not splitter_of_regions([ids])[1]
+
+
+def test_regions_of_two_classes_that_touch_are_two():
+    ids = np.zeros((30, 60), dtype=np.uint8)
+    ids[5:25, 5:25], ids[5:25, 25:45] = 1, 2
+    splitter, _ = splitter_of_regions([ids])
+    assert splitter.radius == pytest.approx(np.sqrt(400 / np.pi))

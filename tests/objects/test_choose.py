@@ -1,0 +1,186 @@
+"""Settings that win where they should, by scores that equal those of a count pixel by pixel."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import ndimage
+
+from segkit.evaluation.objects import THRESHOLDS, match
+from segkit.objects.choose import DEPTHS, LEAST_GAIN, Example, Table, choose, mean_ap
+from segkit.objects.split import LANDSCAPES, Splitter
+
+SHAPE = (80, 100)
+USUAL = Splitter("distance+inside", radius=8)
+
+
+def discs(*circles, shape=SHAPE):
+    """Each disc in the number of its circle (row, column, radius); a pixel goes to the nearest centre."""
+    rows, cols = np.indices(shape)
+    distances = np.array([np.hypot(rows - row, cols - col) / radius for row, col, radius in circles])
+    return np.where(distances.min(axis=0) <= 1, distances.argmin(axis=0) + 1, 0).astype(np.int32)
+
+
+def noise(rng, shape=SHAPE, smooth=1.5):
+    land = ndimage.gaussian_filter(rng.standard_normal(shape), smooth)
+    return np.clip(0.5 + 0.25 * land / land.std(), 0, 1).astype(np.float32)
+
+
+def example(rng, truth, **given_parts):
+    parts = {
+        "truth": truth,
+        "ids": (truth > 0).astype(np.intp),
+        "probability": noise(rng, truth.shape),
+        "inside": noise(rng, truth.shape),
+        "labelled": np.ones(truth.shape, dtype=bool),
+    }
+    return Example(**parts | given_parts)
+
+
+def random_example(seed, n_classes=2):
+    """Objects, predicted classes and landscapes that agree by chance only."""
+    rng = np.random.default_rng(seed)
+    shape = tuple(rng.integers(5, 40, 2))
+    truth = ndimage.label(noise(rng, shape) > 0.5)[0].astype(np.int32)
+    ids = np.where(noise(rng, shape) > 0.45, 1 + (noise(rng, shape, 3) > 0.5) * (n_classes - 2), 0)
+    labelled = noise(rng, shape, 3) > rng.choice([0, 0.4, 0.6])
+    return Example(truth, ids.astype(np.intp), noise(rng, shape), noise(rng, shape), labelled)
+
+
+def by_pixels(one, splitter):
+    labels = splitter.split(one.ids, probability=one.probability, inside=one.inside)
+    return match(one.truth, labels, labelled=one.labelled)
+
+
+def as_set(overlaps):
+    """All pairs by numbers that do not depend on the order of objects."""
+    areas = overlaps.true_areas[overlaps.true], overlaps.predicted_areas[overlaps.predicted]
+    return sorted(
+        zip(overlaps.true_ids[overlaps.true], *areas, overlaps.shared, overlaps.iou, strict=True)
+    ), sorted(overlaps.predicted_areas)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(LANDSCAPES),
+    st.sampled_from([0.0, *DEPTHS]),
+    st.sampled_from([0, 5, 30]),
+    st.integers(2, 3),
+)
+def test_merged_rows_equal_a_count_of_pixels(seed, landscape, depth, least_area, n_classes):
+    one = random_example(seed, n_classes)
+    splitter = Splitter(landscape, smoothing=0.1, depth=depth, radius=4, least_area=least_area)
+    merged = Table.of(one, replace(splitter, depth=7)).overlaps(splitter)
+    expected = by_pixels(one, splitter)
+    assert as_set(merged) == as_set(expected)
+    for threshold in THRESHOLDS:
+        assert merged.matched(threshold).size == expected.matched(threshold).size
+
+
+def test_scores_are_those_of_the_chosen_objects():
+    examples = [random_example(seed) for seed in range(3)]
+    usual = replace(USUAL, radius=4)
+    chosen, scores = choose(examples, usual)
+    ap = mean_ap([by_pixels(one, chosen) for one in examples])
+    assert (scores.ap_50, scores.mean_ap) == pytest.approx((ap[0], ap.mean()))
+    assert scores.usual == pytest.approx(mean_ap([by_pixels(one, usual) for one in examples]).mean())
+    assert scores.n_objects == sum(one.truth.max() for one in examples)
+    assert (scores.regions, scores.n_regions) == ("images", 3)
+    assert max(scores.by_landscape.values()) < scores.mean_ap + LEAST_GAIN or chosen != usual
+    assert list(scores.by_landscape) == list(LANDSCAPES)
+
+
+def test_regions_are_the_objects_where_shapes_mislead(rng):
+    """Dumb-bells are single objects, and what was learnt is noise."""
+    truth = np.zeros(SHAPE, dtype=np.int32)
+    for index, row in enumerate(range(10, 80, 20), start=1):
+        bell = discs((row, 20, 7), (row, 75, 7)) > 0
+        bell[row - 1 : row + 2, 20:75] = True
+        truth[bell] = index
+    chosen, scores = choose([example(rng, truth)], USUAL)
+    assert chosen.landscape == "none"
+    assert scores.by_landscape["none"] == scores.mean_ap == 1
+
+
+def test_distance_is_chosen_where_discs_touch(rng):
+    truth = discs(*((row, col, 8) for row in (12, 40, 66) for col in (12, 26, 40, 54, 68, 82)))
+    chosen, scores = choose([example(rng, truth)], USUAL)
+    assert chosen.landscape == "distance"
+    assert scores.by_landscape["distance"] > 0.9 > scores.by_landscape["none"] + 0.5
+
+
+def test_inside_is_chosen_where_no_neck_shows(rng):
+    rows, cols = np.indices(SHAPE)
+    truth = (1 + rows // 20 * 5 + cols // 20).astype(np.int32)
+    inside = (np.minimum(rows % 20, 19 - rows % 20) > 2) & (np.minimum(cols % 20, 19 - cols % 20) > 2)
+    given_inside = ndimage.gaussian_filter(inside.astype(np.float32), 1)
+    chosen, scores = choose([example(rng, truth, inside=given_inside)], replace(USUAL, landscape="distance"))
+    assert "inside" in chosen.landscape
+    assert scores.by_landscape["inside"] > 0.9 > scores.by_landscape["distance"] + 0.5
+
+
+def test_the_usual_settings_stay_unless_others_gain_enough(monkeypatch):
+    usual = USUAL
+    better = replace(USUAL, depth=0.3)
+    for gain, chosen in ((0.0, usual), (LEAST_GAIN - 1e-6, usual), (LEAST_GAIN, better)):
+        scored = {usual: 0.5, better: 0.5 + gain}
+        monkeypatch.setattr(
+            "segkit.objects.choose._score_all",
+            lambda *_, scored=scored: (
+                (replace(s, landscape=name), np.full(5, value if name == s.landscape else 0.0))
+                for name in LANDSCAPES
+                for s, value in scored.items()
+            ),
+        )
+        found, scores = choose([], usual, regions="blocks")
+        assert found == chosen
+        assert (scores.usual, scores.mean_ap) == (0.5, pytest.approx(scored[chosen]))
+        assert scores.regions == "blocks"
+
+
+def test_isolated_discs_leave_the_usual_settings(rng):
+    truth = discs((20, 20, 8), (20, 60, 8), (60, 30, 8))
+    smooth = np.where(truth > 0, 1.0, 0.0).astype(np.float32)
+    chosen, scores = choose([example(rng, truth, inside=smooth, probability=smooth)], USUAL)
+    assert chosen == USUAL
+    assert scores.mean_ap == scores.usual == 1
+
+
+def test_unusual_smoothing_and_depth_are_judged_too(rng):
+    usual = replace(USUAL, smoothing=0.17, depth=0.07)
+    _, scores = choose([example(rng, discs((20, 20, 8), (60, 30, 8)))], usual)
+    assert scores.usual <= scores.mean_ap
+
+
+def test_images_without_objects_do_not_count(rng):
+    truth = discs((20, 20, 8), (20, 33, 8), (60, 30, 8))
+    empty = example(rng, np.zeros(SHAPE, dtype=np.int32))
+    full = example(rng, truth)
+    _, alone = choose([full], USUAL)
+    _, both = choose([full, empty], USUAL)
+    assert (both.mean_ap, both.by_landscape) == (alone.mean_ap, alone.by_landscape)
+    assert (both.n_regions, both.n_objects) == (2, 3)
+    chosen, scores = choose([empty], USUAL)
+    assert (chosen, scores.mean_ap, scores.n_objects) == (USUAL, 0, 0)
+
+
+def test_objects_found_where_there_are_none_count(rng):
+    truth = discs((20, 20, 8), (60, 30, 8))
+    wrong = example(rng, np.zeros(SHAPE, dtype=np.int32), ids=(truth > 0).astype(np.intp))
+    _, scores = choose([example(rng, truth), wrong], USUAL)
+    assert scores.by_landscape["none"] == 0.5
+
+
+def test_unlabelled_pixels_do_not_count(rng):
+    truth = discs((20, 20, 8), (20, 60, 8), (60, 30, 8))
+    ids = (discs((20, 20, 8), (20, 60, 8), (60, 30, 8), (60, 75, 10)) > 0).astype(np.intp)
+    labelled = np.ones(SHAPE, dtype=bool)
+    _, scores = choose([example(rng, truth, ids=ids)], USUAL)
+    assert scores.by_landscape["none"] == pytest.approx(3 / 4)
+    labelled[:, 66:] = False
+    _, scores = choose([example(rng, truth, ids=ids, labelled=labelled)], USUAL)
+    assert scores.by_landscape["none"] == 1
+    assert scores.to_dict()["n_objects"] == 3

@@ -1,0 +1,379 @@
+"""Objects learnt by a segmenter: small made-up cells that touch."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from scipy import ndimage
+from sklearn.base import clone
+
+import segkit
+from segkit import ConvNetBank, LinearGaussianMixture, MMDSelector, ModuleBank, Segmenter
+from segkit.classifier.pixel_classifier import PixelClassifier
+from segkit.errors import ConfigError, InputError
+from segkit.evaluation.objects import match, score_objects
+from segkit.features import MultiscaleBank
+from segkit.images import UNLABELLED
+from segkit.images.sampling import block_folds
+from segkit.objects.choose import SplitScores
+from segkit.objects.split import Splitter
+from segkit.segmentation.model_file import read_model
+from segkit.segmentation.objects import ObjectModel, check_instances
+
+SHAPE = (64, 80)
+NONE = Splitter("none")
+
+
+def quick(bank=None, **options):
+    return Segmenter(
+        bank or MultiscaleBank(sigma_max=2),
+        selector=MMDSelector(8),
+        kernels=LinearGaussianMixture(n_components=48),
+        **{"selection_pixels": 600, "training_pixels": 1500} | options,
+    )
+
+
+def picture(seed, shape=SHAPE, n_cells=18):
+    """Discs that touch, each bright in the middle: (image, mask, objects)."""
+    rng = np.random.default_rng(seed)
+    rows, cols = np.indices(shape)
+    centres = []
+    for _ in range(400):
+        at = rng.uniform((4, 4), np.array(shape) - 4)
+        if len(centres) < n_cells and all(np.hypot(*(at - other)) > 9.5 for other in centres):
+            centres.append(at)
+    distances = np.array([np.hypot(rows - row, cols - col) for row, col in centres])
+    objects = np.where(distances.min(axis=0) < 6, distances.argmin(axis=0) + 1, 0)
+    image = np.where(objects > 0, 0.9 - 0.06 * distances.min(axis=0), 0.3)
+    image = np.clip(image + 0.03 * rng.standard_normal(shape), 0, 1).astype(np.float32)
+    return image, (objects > 0).astype(np.uint8), objects
+
+
+@pytest.fixture(scope="module")
+def data():
+    return [list(items) for items in zip(*(picture(seed) for seed in range(5)), strict=True)]
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    images, masks, objects = data
+    return quick().fit(images[:3], masks[:3], instances=objects[:3])
+
+
+@pytest.fixture(scope="module")
+def unaware(data):
+    """Fitted without objects."""
+    images, masks, _ = data
+    return quick().fit(images[:3], masks[:3])
+
+
+def mean_ap(truths, found):
+    return score_objects(truths, found).values["mean_ap"]
+
+
+def assert_same_objects(segmenter, other, images):
+    for one, again in zip(segmenter.predict_objects(images), other.predict_objects(images), strict=True):
+        np.testing.assert_array_equal(one, again)
+
+
+def test_it_learns_to_tell_touching_cells_apart(fitted, data):
+    images, _, objects = (items[3:] for items in data)
+    found = fitted.predict_objects(images)
+    regions = [NONE.split(mask) for mask in fitted.predict(images)]
+    assert mean_ap(objects, found) > mean_ap(objects, regions) + 0.3
+    assert score_objects(objects, found).values["ap_50"] > 0.8
+    assert all(labels.dtype == np.int32 for labels in found)
+
+
+def test_what_was_learnt(fitted, data):
+    model = fitted.objects_
+    assert model.source == "instances"
+    assert model.rim is not None
+    assert model.splitter.needs_inside
+    assert abs(model.splitter.radius - 5.5) < 1
+    assert (model.scores.regions, model.scores.n_regions) == ("images", 3)
+    assert model.scores.n_objects == sum(labels.max() for labels in data[2][:3])
+    assert model.scores.mean_ap > model.scores.by_landscape["none"] + 0.2
+    assert fitted.summary_.seconds["objects"] > 0
+    assert model.describe().startswith(f"Objects: {model.scores.n_objects} annotated objects; watershed on ")
+    assert "On held-out images: AP at IoU 0.5 " in model.describe()
+
+
+def test_masks_and_probabilities_come_along(fitted, data):
+    image = data[0][3]
+    objects, mask, probabilities = fitted.predict_objects(image, return_masks=True)
+    np.testing.assert_array_equal(objects, fitted.predict_objects(image))
+    np.testing.assert_array_equal(mask, fitted.predict(image))
+    np.testing.assert_array_equal(probabilities, fitted.predict_proba(image))
+    assert isinstance(fitted.predict_objects([image]), list)
+
+
+def test_classes_are_predicted_as_without_objects(fitted, unaware, data):
+    for image in data[0][3:]:
+        np.testing.assert_array_equal(fitted.decision_function(image), unaware.decision_function(image))
+
+
+def test_regions_teach_where_no_object_is_annotated(unaware, data):
+    assert unaware.objects_.source in ("regions", "nothing")
+    assert (unaware.objects_.rim, unaware.objects_.scores) == (None, None)
+    assert "no objects are annotated" in unaware.objects_.describe()
+    image, labels = data[0][3], unaware.predict_objects(data[0][3])
+    probability = unaware.predict_proba(image)[:, :, 1]
+    expected = unaware.objects_.splitter.split(unaware.predict(image), probability=probability)
+    np.testing.assert_array_equal(labels, expected)
+
+
+def test_refitting_forgets_the_rim(data):
+    images, masks, objects = (items[:2] for items in data)
+    segmenter = quick().fit(images, masks, instances=objects)
+    assert segmenter.objects_.rim is not None
+    assert segmenter.fit(images, masks).objects_.rim is None
+    assert not hasattr(segmenter, "_instances")
+
+
+def test_objects_are_no_parameter(fitted):
+    assert not {"instances", "_instances"} & (fitted.get_params().keys() | vars(fitted).keys())
+    copy = clone(fitted)
+    assert not hasattr(copy, "objects_")
+    assert copy.get_params(deep=False).keys() == Segmenter().get_params(deep=False).keys()
+
+
+def test_one_image_is_judged_by_blocks(data):
+    image, mask, objects = picture(7, (96, 120), 45)
+    segmenter = quick().fit([image], [mask], instances=objects)
+    scores = segmenter.objects_.scores
+    assert (scores.regions, scores.n_regions) == ("blocks", 1)
+    assert "On held-out blocks of the image: AP" in segmenter.objects_.describe()
+    images, _, truths = (items[3:] for items in data)
+    regions = [NONE.split(mask) for mask in segmenter.predict(images)]
+    assert mean_ap(truths, segmenter.predict_objects(images)) > mean_ap(truths, regions) + 0.2
+
+
+def test_objects_of_two_classes(data):
+    """Cells of odd numbers are dark rather than bright."""
+    images, masks, objects = [], [], []
+    for image, _, labels in zip(*data, strict=True):
+        odd = labels % 2 == 1
+        images.append(np.where(odd, 0.75 - image, image).clip(0, 1).astype(np.float32))
+        masks.append(np.where(odd, 2, labels > 0).astype(np.uint8))
+        objects.append(labels)
+    segmenter = quick().fit(images[:3], masks[:3], instances=objects[:3])
+    for image in images[3:]:
+        labels, mask, probabilities = segmenter.predict_objects(image, return_masks=True)
+        assert probabilities.shape == (*SHAPE, 3)
+        solid = labels * (mask > 0)
+        pairs = np.unique(np.stack([solid.ravel(), mask.ravel()])[:, solid.ravel() > 0], axis=1)
+        assert np.unique(pairs[0]).size == pairs.shape[1]
+    regions = [NONE.split(mask) for mask in segmenter.predict(images[3:])]
+    found = segmenter.predict_objects(images[3:])
+    assert mean_ap(objects[3:], found) > mean_ap(objects[3:], regions)
+
+
+def test_blocks_without_which_a_class_is_missing_cannot_be_held_out():
+    """All cells lie in the blocks of one fold: no other fold may be judged by classifiers that saw it."""
+    image, mask, objects = picture(7, (96, 120), 45)
+    rows, cols = np.indices(mask.shape)
+    elsewhere = block_folds(rows, cols, mask.shape) != 1
+    objects = np.where(elsewhere, 0, objects)
+    segmenter = quick(probability="raw", lambdas=None, threshold="zero")
+    segmenter.fit([np.where(elsewhere, 0.3, image)], [np.where(elsewhere, 0, mask)], instances=[objects])
+    assert segmenter.objects_.scores is None
+    assert segmenter.objects_.rim is not None
+
+
+def test_scribbles_on_objects(data):
+    images, masks, objects = (items[:3] for items in data)
+    rng = np.random.default_rng(0)
+    scribbles = [
+        np.where(ndimage.gaussian_filter(rng.standard_normal(SHAPE), 3) > 0, mask, UNLABELLED)
+        for mask in masks
+    ]
+    segmenter = quick().fit(images, scribbles, instances=objects)
+    assert segmenter.objects_.rim is not None
+    truth = data[2][3]
+    labels, mask, _ = segmenter.predict_objects(data[0][3], return_masks=True)
+    assert mean_ap([truth], [labels]) > mean_ap([truth], [NONE.split(mask)])
+
+
+def test_a_stored_model_finds_the_same_objects(fitted, data, tmp_path):
+    fitted.save(tmp_path / "m.segkit")
+    again = segkit.load(tmp_path / "m.segkit")
+    assert_same_objects(fitted, again, data[0][3:])
+    for field in ("splitter", "source", "scores"):
+        assert getattr(again.objects_, field) == getattr(fitted.objects_, field)
+    again.save(tmp_path / "n.segkit")
+    assert_same_objects(fitted, segkit.load(tmp_path / "n.segkit"), data[0][3:])
+
+
+def test_a_model_without_rim_is_stored_too(unaware, data, tmp_path):
+    unaware.save(tmp_path / "m.segkit")
+    header, arrays = read_model(tmp_path / "m.segkit")
+    assert header["objects"]["rim"] is None
+    assert not any(name.startswith("rim.") for name in arrays)
+    assert_same_objects(unaware, segkit.load(tmp_path / "m.segkit"), data[0][3:])
+
+
+def test_weights_that_only_the_rim_needs_are_stored(fitted, data, tmp_path):
+    """Classes on the first layer of a network, the rim on a later one."""
+    bank = ConvNetBank("vgg16", weights="random", layers=["conv1_1", "conv1_2"])
+    images, masks, objects = ([*items[:2]] for items in data)
+    segmenter = quick(bank, selection_pixels=200, training_pixels=300).fit(images, masks, instances=objects)
+    kept = np.arange(8)
+    for classifier, channels in ((segmenter.classifier_, kept), (segmenter.objects_.rim, kept + 64)):
+        classifier.channels_ = channels
+    known = segmenter.bank_.channels(1)
+    segmenter.channels_ = tuple(known[index] for index in kept)
+    others = ConvNetBank("vgg16", weights="random", random_state=1).weights_used(np.array([0, 64]), 1)
+    segmenter.bank_.use_weights(others)
+    segmenter.save(tmp_path / "m.segkit")
+    assert_same_objects(segmenter, segkit.load(tmp_path / "m.segkit"), images)
+
+
+@pytest.mark.parametrize("bank", [MultiscaleBank(sigma_max=2), ModuleBank(({"n_scales": 2, "n_angles": 3},))])
+def test_tiles_do_not_show(monkeypatch, bank):
+    pictures = [picture(seed, (110, 130), 60) for seed in range(3)]
+    images, masks, objects = ([*items] for items in zip(*pictures, strict=True))
+    segmenter = quick(bank).fit(images[:2], masks[:2], instances=objects[:2])
+    whole = segmenter.predict_objects(images[2])
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 60**2)
+    assert len(segmenter.bank_.tiles(images[2].shape)) > 1
+    tiled = segmenter.predict_objects(images[2])
+    assert match(whole, tiled).matched(0.9).size == whole.max() == tiled.max()
+
+
+def test_objects_too_small_for_an_inside_are_split_by_shape(data):
+    rng = np.random.default_rng(0)
+    images, masks, objects = [], [], []
+    for _ in range(2):
+        labels = np.zeros(SHAPE, dtype=int)
+        for index, (row, col) in enumerate(np.argwhere(rng.random((8, 10)) > 0.5), start=1):
+            labels[8 * row + 2 : 8 * row + 5, 8 * col + 2 : 8 * col + 5] = index
+        images.append((0.3 + 0.4 * (labels > 0) + 0.02 * rng.standard_normal(SHAPE)).astype(np.float32))
+        masks.append((labels > 0).astype(np.uint8))
+        objects.append(labels)
+    segmenter = quick().fit(images, masks, instances=objects)
+    model = segmenter.objects_
+    assert (model.source, model.rim, model.splitter.landscape) == ("instances", None, "distance")
+    assert "of the annotated size; nothing could be held out" in model.describe()
+    assert score_objects(objects, segmenter.predict_objects(images)).values["ap_50"] > 0.8
+
+
+def test_objects_in_one_image_only_cannot_be_judged(data):
+    """Without them there is no inside and no rim to learn from."""
+    images, masks, objects = (items[:2] for items in data)
+    segmenter = quick().fit(images, masks, instances=[objects[0], 0 * objects[1]])
+    model = segmenter.objects_
+    assert model.scores is None or model.scores.n_regions == 1
+    assert segmenter.predict_objects(data[0][3]).any()
+
+
+def test_a_rare_class_is_no_judge(data):
+    """A class of which no pixel is drawn to judge objects by."""
+    images, masks, objects = ([*items[:3]] for items in data)
+    masks = [mask.copy() for mask in masks]
+    for mask in masks:
+        mask[0, 0] = 2
+    segmenter = quick().fit(images, masks, instances=objects)
+    assert segmenter.objects_.rim is not None
+    assert segmenter.predict_objects(images[0]).any()
+
+
+@pytest.mark.parametrize("kind", ["uint16", "far apart", "nested lists"])
+def test_numbers_of_objects_do_not_matter(data, fitted, kind):
+    images, masks, objects = (items[:3] for items in data)
+    given = {
+        "uint16": [labels.astype(np.uint16) for labels in objects],
+        "far apart": [labels.astype(np.int64) * 2**33 for labels in objects],
+        "nested lists": [labels.tolist() for labels in objects],
+    }[kind]
+    assert_same_objects(quick().fit(images, masks, instances=given), fitted, data[0][3:])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda labels: labels[:1], "1 label image of objects for 2 masks: give one for each"),
+        (lambda labels: labels[0], "1 label image of objects for 2 masks: give one for each"),
+        (
+            lambda labels: [labels[0], labels[1][1:]],
+            "label image 1 of shape (63, 80) and dtype int64 for a mask of (64, 80): give integers of the same size, "
+            "0 for the background",
+        ),
+        (
+            lambda labels: [labels[0].astype(float), labels[1]],
+            "label image 0 of shape (64, 80) and dtype float64 for a mask of (64, 80): give integers of the same size, "
+            "0 for the background",
+        ),
+        (
+            lambda labels: [labels[0], labels[1] > 0],
+            "label image 1 of shape (64, 80) and dtype bool for a mask of (64, 80): give integers of the same size, "
+            "0 for the background",
+        ),
+        (
+            lambda labels: [labels[0], -labels[1]],
+            "label image 1 of shape (64, 80) and dtype int64 for a mask of (64, 80): give integers of the same size, "
+            "0 for the background",
+        ),
+        (
+            lambda labels: [0 * label for label in labels],
+            "no label image holds an object: number some, or leave instances out",
+        ),
+    ],
+)
+def test_objects_that_do_not_fit_are_refused_before_training(data, monkeypatch, change, message):
+    images, masks, objects = (items[:2] for items in data)
+    monkeypatch.setattr(PixelClassifier, "fit", None)
+    segmenter = quick()
+    with pytest.raises(InputError) as caught:
+        segmenter.fit(images, masks, instances=change(objects))
+    assert str(caught.value) == message
+    assert not hasattr(segmenter, "_instances")
+
+
+def test_label_images_are_numbered_anew():
+    labels = np.array([[0, 9, 9], [2, 0, 9]])
+    [checked] = check_instances(labels, [np.zeros((2, 3), np.uint8)])
+    np.testing.assert_array_equal(checked, np.array([[0, 1, 1], [2, 0, 1]], dtype=np.int32), strict=True)
+
+
+def test_a_segmenter_that_was_not_fitted_finds_nothing(data):
+    with pytest.raises(Exception, match="not fitted"):
+        quick().predict_objects(data[0][0])
+
+
+def test_a_model_of_an_earlier_format_knows_no_objects(unaware, data, monkeypatch):
+    monkeypatch.setattr(unaware, "objects_", None)
+    with pytest.raises(ConfigError) as caught:
+        unaware.predict_objects(data[0][0])
+    assert str(caught.value) == (
+        "the model is of an earlier format, which knew no objects: train it anew, or split its masks by "
+        "segkit.objects.split"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("instances", "of the annotated size; nothing could be held out to choose better settings"),
+        ("regions", "from the sizes and shapes of the annotated regions, for no objects are annotated"),
+        ("nothing", "no region is annotated as a whole, so that nothing is known of objects"),
+    ],
+)
+def test_each_source_is_described(source, told):
+    model = ObjectModel(NONE, source)
+    assert (
+        model.describe()
+        == f"Objects: each connected region is one object (typical radius 10 pixels); {told}."
+    )
+    header, arrays = model.to_state(())
+    assert not arrays
+    again = ObjectModel.from_state(header, {}, ())
+    assert [getattr(again, field.name) for field in fields(again)] == [NONE, source, None, None]
+
+
+def test_scores_are_described():
+    scores = SplitScores("blocks", 1, 1, 0.5, 0.25, 0.2, {"none": 0.1})
+    assert ObjectModel(NONE, "instances", None, scores).describe() == (
+        "Objects: 1 annotated object; each connected region is one object (typical radius 10 pixels). On held-out "
+        "blocks of the image: AP at IoU 0.5 0.50, mean AP 0.25."
+    )
