@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import ndimage
 
 from segkit.benchmark.reading import pairs_of, refuse_missing
 from segkit.errors import InputError
@@ -23,8 +24,6 @@ from segkit.segmentation.segmenter import Segmenter
 # Ways to tell predicted objects apart; only segkit learns one.
 LEARNT, COMPONENTS, WATERSHED = "learnt", "components", "watershed"
 SPLITTINGS = (LEARNT, COMPONENTS, WATERSHED)
-# Least distance of the seeds of the fixed watershed, in radii of a typical object.
-SEEDS_APART = 0.5
 LabelArray = NDArray[np.int32]
 
 
@@ -129,7 +128,7 @@ def count_matches(
     """
     found = {} if learnt is None else {LEARNT: learnt}
     found[COMPONENTS] = connected_components(foreground)
-    found[WATERSHED] = fixed_watershed(foreground, SEEDS_APART * radius)
+    found[WATERSHED] = fixed_watershed(ndimage.binary_fill_holes(foreground), radius)
     counts = {}
     for splitting, labels in found.items():
         pairs = match(truth, labels, labelled=labelled)

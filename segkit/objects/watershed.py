@@ -49,7 +49,7 @@ def fixed_watershed(mask: ArrayLike, apart: float) -> LabelArray:
     mask : array-like of shape (H, W), bool or int
         Foreground: all that is not 0.
     apart : float
-        Least distance of two seeds in pixels; below 1 it is 1. Half the radius of a typical object suits most.
+        Least distance of two seeds in pixels; below 1 it is 1. The radius of a typical object suits most.
 
     Returns
     -------
