@@ -32,7 +32,7 @@ from segkit.images import UNLABELLED, LabelMap, read_pages
 from segkit.images.coco import Coco
 from segkit.images.instances import open_objects
 from segkit.images.masks import Drawn, MaskReader, find_masks
-from segkit.images.numbering import NUMBERED, MasksAre
+from segkit.images.numbering import NUMBERED, MasksAre, describe_broken, number_objects, without
 from segkit.images.stems import files_by_stem as files_by_stem
 from segkit.images.stems import image_name, match_stems
 
@@ -196,6 +196,8 @@ def read_folders(
     if any(numbered):
         label_map = LabelMap((0, 1 if unlabelled != 1 else 2), ("background", "foreground"), unlabelled)
         notes.append(_note_on_objects(truths, guesses, numbered, masks_are))
+        if all(numbered):
+            notes += _notes_on_pieces(items, unlabelled)
         ids = [np.where(truth == unlabelled, UNLABELLED, truth > 0).astype(np.uint8) for truth in truths]
         guessed_ids = [(guess > 0).astype(np.uint8) for guess in guesses]
     else:
@@ -415,6 +417,17 @@ def _classes_of(
     true_ids = {id_of.get(value) for value in true_values}
     strange = {value for value in strange if id_of[value] not in true_ids}
     return label_map, [f"predictions hold {_listed(strange)}, no true mask does"] if strange else []
+
+
+def _notes_on_pieces(items: Sequence[_Item], unlabelled: int | None) -> list[str]:
+    """Say which true objects, and which predicted ones, are in several pieces: values that may be classes."""
+    truths = {item.stem: number_objects(without(item.truth, unlabelled)) for item in items}
+    guesses = {item.stem: number_objects(item.guess) for item in items}
+    return [
+        f"{side}: {note}"
+        for side, numbers in (("true masks", truths), ("predictions", guesses))
+        for note in describe_broken(numbers)
+    ]
 
 
 def _note_on_objects(

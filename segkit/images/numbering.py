@@ -27,6 +27,8 @@ _SHARE_IN_ONE_PIECE = 0.9
 # Blurred edges hold many values of few pixels each.
 LEAST_AREA = 4
 _MOST_PIECES = 2
+# Greatest number that 8 bits hold; masks that hold so many numbers up to it may have lost higher ones.
+_MOST_OF_BYTE, _FULL_BYTE = 255, 250
 
 
 class Numbers(NamedTuple):
@@ -165,7 +167,7 @@ def number_masks(
         faults += wrong
         return False
     messages.insert(0, describe_numbered(sum(len(one.ids) for one in numbers.values()), len(numbers)))
-    messages += _broken(numbers)
+    messages += describe_broken(numbers)
     return True
 
 
@@ -216,7 +218,7 @@ def check_numbers(
     if wrong := _faults_of(numbers, (), key=key, cure=cure):
         faults += wrong
         return None
-    messages += _broken(numbers)
+    messages += describe_broken(numbers)
     return {stem: mask.astype(np.int32) for stem, mask in masks.items()}
 
 
@@ -341,19 +343,26 @@ def check_pieces(numbers: Sequence[Numbers], *, key: str, cure: str) -> list[str
     if 2 * n_broken > n_objects:
         return [
             f"{key}, but {n_broken} of {n_objects} values of the masks are in several pieces, expected each object in one: "
-            f"if values are classes, {cure}"
+            f"if values are classes, {cure}{_cut_to_bytes(numbers)}"
         ]
     return []
 
 
-def _broken(numbers: Mapping[str, Numbers]) -> list[str]:
-    """Say which objects are in several pieces."""
+def _cut_to_bytes(numbers: Sequence[Numbers]) -> str:
+    """Say what to do if files of 8 bits may have cut the numbers of more than 255 objects; "" if they have not."""
+    full = any(len(one.ids) >= _FULL_BYTE and one.ids[-1] == _MOST_OF_BYTE for one in numbers)
+    return "; if 8 bits were too few for more than 255 objects, save them anew with 16 bits" if full else ""
+
+
+def describe_broken(numbers: Mapping[str, Numbers]) -> list[str]:
+    """Say which objects are in several pieces; a line, or none."""
     broken = {stem: int(np.sum(one.n_pieces > 1)) for stem, one in numbers.items()}
     if not any(broken.values()):
         return []
     where = first_few([stem for stem, number in broken.items() if number])
     return [
         f"{count(sum(broken.values()), 'object')} in several pieces ({where}): each is kept as one object"
+        f"{_cut_to_bytes([numbers[stem] for stem, number in broken.items() if number])}"
     ]
 
 

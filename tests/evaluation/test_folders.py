@@ -268,6 +268,14 @@ def test_the_kind_of_masks_may_be_given(tmp_path):
     assert len(classes["classes"]) == 13
 
 
+def test_objects_in_several_pieces_are_told_of_each_side(tmp_path):
+    numbered = blobs(20)
+    result = compare_written(tmp_path, [numbered], [(numbered > 0) * 255], masks_are="instances")
+    assert [note for note in result["notes"] if "pieces" in note] == [
+        "predictions: 1 object in several pieces (0): each is kept as one object"
+    ]
+
+
 def test_unlabelled_ground_holds_no_false_objects(tmp_path):
     truth = blobs(12).astype(np.uint8)
     truth[20:] = 255

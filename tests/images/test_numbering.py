@@ -9,7 +9,13 @@ from PIL import Image
 
 from segkit.errors import InputError
 from segkit.images import inspect_pairs, load_pairs, pair, write_geojson, write_labels, write_rois
-from segkit.images.numbering import look_like_instances, number_objects, summarise_objects
+from segkit.images.numbering import (
+    check_pieces,
+    describe_broken,
+    look_like_instances,
+    number_objects,
+    summarise_objects,
+)
 
 SHAPE = (40, 48)
 NOISE = np.random.default_rng(0).integers(0, 255, SHAPE).astype(np.uint8)
@@ -135,6 +141,26 @@ def test_objects_in_several_pieces_are_told(folders):
     dataset = load_pairs(*folders)
     assert dataset.messages[1] == "1 object in several pieces (a): each is kept as one object"
     np.testing.assert_array_equal(dataset.instances[0], labels)
+
+
+@pytest.mark.parametrize(("n", "n_broken"), [(260, 4), (500, 244)])
+def test_numbers_that_8_bits_cut_are_told(n, n_broken):
+    labels = np.zeros((60, 100), dtype=int)
+    labels[::2, ::2].flat[:n] = np.arange(1, n + 1) % 256
+    [told] = describe_broken({"a": number_objects(labels)})
+    assert told == (
+        f"{n_broken} objects in several pieces (a): each is kept as one object; if 8 bits were too few for more than 255 "
+        "objects, save them anew with 16 bits"
+    )
+
+
+def test_masks_of_instances_that_8_bits_cut_are_refused_with_a_cure():
+    labels = np.zeros((60, 100), dtype=int)
+    labels[::2, ::2].flat[:500] = np.arange(1, 501) % 256
+    [fault] = check_pieces(
+        [number_objects(labels)], key="data.masks=instances", cure="--set data.masks=classes"
+    )
+    assert fault.endswith("; if 8 bits were too few for more than 255 objects, save them anew with 16 bits")
 
 
 def test_unlabelled_pixels_are_neither_class_nor_object(folders):
