@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from segkit._common import count, first_few
 from segkit.errors import InputError
 from segkit.images.outlines import Outline, Outlines
 from segkit.images.polygons import Polygon, trace
@@ -34,7 +35,7 @@ class Coco:
     Raises
     ------
     InputError
-        If images lack an id or a file name.
+        If images lack an id or a file name, or annotations are of an image that is not listed.
 
     Notes
     -----
@@ -55,6 +56,11 @@ class Coco:
                 f"{name}: not a COCO file ({error!r}), expected images with id and file_name, and annotations with "
                 f"image_id: export it again"
             ) from error
+        if unlisted := self._annotations.keys() - set(self._ids.values()):
+            raise InputError(
+                f"{name}: annotations of {count(len(unlisted), 'image')} that it does not list (image_id "
+                f"{first_few([str(one) for one in unlisted])}), expected only of those under images: export it again"
+            )
         self.stems = list(self._images)
 
     def stem_for(self, stem: str) -> str | None:

@@ -142,6 +142,10 @@ def predict_folder(
     _refuse_leftovers([path for path in left if path.exists()])
     for path in written:
         refuse_unwritable(path)
+    for path in tables if objects else ():
+        path.unlink(
+            missing_ok=True
+        )  # beside the masks of an interrupted run they would be of an earlier model
     follow = progress or pass_on
     if not objects:
         for job in follow(jobs, "Segmenting"):

@@ -324,6 +324,19 @@ def test_coco_of_one_image(tmp_path):
     assert "COCO file of 2 images" in complaint(read_instances, tmp_path / "a.json")
 
 
+def test_coco_annotations_of_images_that_are_not_listed_are_refused():
+    images = [{"id": 1, "file_name": "a.png"}]
+    with pytest.raises(InputError) as raised:
+        Coco(
+            {"images": images, "annotations": [{"id": 7, "image_id": 2}, {"id": 8, "image_id": 1}]},
+            name="f.json",
+        )
+    assert str(raised.value) == (
+        "f.json: annotations of 1 image that it does not list (image_id 2), expected only of those under images: "
+        "export it again"
+    )
+
+
 def test_coco_images_are_found_by_path_or_name():
     images = [
         {"id": number, "file_name": name} for number, name in enumerate(("x/a.png", "y/a.png", "b.png"))

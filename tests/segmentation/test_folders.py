@@ -338,6 +338,22 @@ def test_tables_of_an_earlier_run_are_neither_replaced_nor_left(cell_segmenter, 
     assert (out / "objects.csv").read_bytes() == before
 
 
+def test_an_interrupted_run_leaves_no_tables_of_an_earlier_one(
+    cell_segmenter, cell_images, tmp_path, monkeypatch
+):
+    out = tmp_path / "out"
+    predict_folder(cell_segmenter, cell_images, out, objects=True)
+
+    def interrupt(path, *_):
+        if path.stem == "stack":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("segkit.segmentation.folders.write_labels", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        predict_folder(cell_segmenter, cell_images, out, objects=True, overwrite=True)
+    assert not [path.name for path in out.iterdir() if path.suffix == ".csv"]
+
+
 def test_objects_need_a_model_that_knows_them(cell_segmenter, cell_images, tmp_path):
     old = copy.copy(cell_segmenter)
     old.objects_ = None
