@@ -571,7 +571,8 @@ def test_seconds_of_all_banks_count(data, monkeypatch):
         linear([MultiscaleBank(sigma_max=2)] * n_banks).fit(images[:2], masks[:2]).summary_.seconds
         for n_banks in (1, 2)
     )
-    assert two == {"select": 2 * one["select"], "calibrate": 2 * one["calibrate"], "train": one["train"]}
+    assert two == one | {"select": 2 * one["select"], "calibrate": 2 * one["calibrate"]}
+    assert set(one) == {"select", "calibrate", "train", "objects"}
 
 
 def test_probabilities_are_fitted_to_held_out_decisions(data, monkeypatch):
