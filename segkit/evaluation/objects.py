@@ -96,6 +96,8 @@ class Overlaps:
         own = np.arange(rows.size)
         at = np.concatenate([true, own]), np.concatenate([predicted, columns.size + own])
         table = coo_array((cost, at), shape=(rows.size, columns.size + rows.size)).tocsr()
+        # SciPy 1.13 solves tables of 32-bit indices only
+        table.indices, table.indptr = table.indices.astype(np.int32), table.indptr.astype(np.int32)
         _, chosen = min_weight_full_bipartite_matching(table)
         return np.flatnonzero(chosen[true] == predicted)
 
