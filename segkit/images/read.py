@@ -266,7 +266,7 @@ def decoding(path: Path) -> Iterator[None]:
 
 def _read_pillow(path: Path, palette: str) -> NDArray[Any]:
     with decoding(path), Image.open(path, formats=("BMP", "JPEG", "PNG")) as image:
-        if image.mode != "I;16" and "16B" in str(image.tile):
+        if image.mode not in ("I", "I;16") and "16B" in str(image.tile):
             raise InputError(
                 f"{path}: 16-bit PNG with colour or alpha, whose lower 8 bits would be lost: save it as TIFF"
             )
