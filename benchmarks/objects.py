@@ -1,10 +1,10 @@
-"""Objects found after training on 1 to 15 images: segkit's splitting beside components, the usual watershed and a forest.
+"""Objects found after training on 1 to 15 images: segkit's splitting beside components, a fixed watershed and a forest.
 
     python -m benchmarks.objects --data DATA [--sets ...] [--train-sizes ...] [--seeds N] [--quick] [--out FOLDER]
 
 DATA holds a folder for each set with images/, masks/ and instances/, and groups.csv where images belong together. The
 default recipe is trained once on each split, with its annotated objects; all methods but the forest share its predicted
-masks. "Class masks only" learns the splitting from regions, as if no object had been numbered. The usual watershed is
+masks. "Class masks only" learns the splitting from regions, as if no object had been numbered. The fixed watershed is
 that of scikit-image's documentation: distance to the background, peaks some way apart, watershed. "Watershed" fills
 holes first, and its peaks are at least a typical radius apart: of several forms the best on the test images of the first
 split of dsb2018_stained with five images. "Watershed-half" fills none, and half a radius will do. The typical radius is
@@ -26,8 +26,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
-from skimage.feature import peak_local_max
-from skimage.segmentation import watershed
 
 from benchmarks.common import digest_sources, result_path
 from benchmarks.objects_speed import draw
@@ -35,12 +33,13 @@ from segkit.baselines import PixelForest
 from segkit.benchmark import few_shot_split
 from segkit.benchmark.machine import machine
 from segkit.benchmark.protocol import read_groups
-from segkit.benchmark.unit import read_stems
+from segkit.benchmark.reading import read_stems
 from segkit.errors import SegkitError
 from segkit.evaluation.objects import ObjectScores, score_objects
 from segkit.features import MultiscaleBank
 from segkit.images import read_mask, write_image, write_mask
 from segkit.images.write import atomic
+from segkit.objects.watershed import connected_components, fixed_watershed
 from segkit.segmentation.objects import learn_from_regions
 from segkit.segmentation.segmenter import Segmenter
 
@@ -94,25 +93,9 @@ class Runs:
             )
 
 
-def usual_watershed(mask: NDArray[np.bool_], apart: float) -> LabelImage:
-    """Split a mask as scikit-image's documentation does, peaks at least some pixels apart."""
-    distance = ndimage.distance_transform_edt(mask)
-    peaks = peak_local_max(
-        distance, min_distance=max(1, round(apart)), labels=mask.astype(np.intp), exclude_border=False
-    )
-    markers = np.zeros(mask.shape, dtype=np.int32)
-    markers[tuple(peaks.T)] = np.arange(1, len(peaks) + 1)
-    return np.asarray(watershed(-distance, markers, mask=mask))
-
-
 def filled_watershed(mask: NDArray[np.bool_], radius: float) -> LabelImage:
     """Split a mask, holes filled, by peaks at least a radius apart."""
-    return usual_watershed(ndimage.binary_fill_holes(mask), radius)
-
-
-def components(mask: NDArray[np.bool_]) -> LabelImage:
-    """Label the connected regions of a mask."""
-    return np.asarray(ndimage.label(mask)[0])
+    return fixed_watershed(ndimage.binary_fill_holes(mask), radius)
 
 
 def counts_of(scores: ObjectScores, stems: Sequence[str]) -> dict[str, list[Any]]:
@@ -184,9 +167,9 @@ def run_split(
         labels, mask, probability = segmenter.predict_objects(images[stem], return_masks=True)
         predict_seconds.append(time.perf_counter() - began)
         mask, foreground = mask > 0, 1 - probability[:, :, 0]
-        found["components"].append(components(mask))
+        found["components"].append(connected_components(mask))
         found["watershed"].append(filled_watershed(mask, radius))
-        found["watershed-half"].append(usual_watershed(mask, radius / 2))
+        found["watershed-half"].append(fixed_watershed(mask, radius / 2))
         found["segkit"].append(labels)
         found["segkit-class-masks"].append(from_regions.splitter.split(mask, probability=foreground))
         found["forest-watershed"].append(filled_watershed(forest.predict(images[stem]) > 0, radius))

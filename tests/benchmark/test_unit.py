@@ -6,7 +6,8 @@ import pytest
 from segkit.benchmark import load_methods
 from segkit.benchmark.choices import choices
 from segkit.benchmark.machine import machine
-from segkit.benchmark.unit import read_stems, run_unit
+from segkit.benchmark.reading import read_stems
+from segkit.benchmark.unit import run_unit
 from segkit.errors import InputError
 from segkit.evaluation.folders import score_image
 from segkit.images import LabelMap, load_pairs, read_image, read_mask, write_mask
