@@ -75,15 +75,7 @@ class BaseSegmenter(BaseEstimator, ABC):
         InputError
             If images and masks do not fit together, hold NaN, are constant, or have one class only.
         """
-        arrays = [as_image(image) for image in _as_list(images)]
-        masks = [_as_mask(mask, index) for index, mask in enumerate(_as_list(masks))]
-        _check_pairs(arrays, masks)
-        self.label_map_ = label_map if label_map is not None else _infer_label_map(masks, self.unlabelled)
-        self.classes_ = mask_values(self.label_map_)
-        ids = [self.label_map_.encode(mask) for mask in masks]
-        _check_classes(ids, self.label_map_)
-        self.n_image_channels_ = arrays[0].shape[2]
-        self._fit(arrays, ids, progress or pass_on)
+        self._fit(*self._checked_training(images, masks, label_map), progress or pass_on)
         return self
 
     def predict_proba(self, images: ArrayLike | Sequence[ArrayLike]) -> Any:
@@ -150,6 +142,23 @@ class BaseSegmenter(BaseEstimator, ABC):
         ids = [self.label_map_.encode(mask) for mask in _as_list(masks)]
         guesses = [self._labels(self._scores(self._checked(image))) for image in _as_list(images)]
         return score_masks(ids, guesses, self.classes_.size).mean
+
+    def _checked_training(
+        self,
+        images: ArrayLike | Sequence[ArrayLike],
+        masks: ArrayLike | Sequence[ArrayLike],
+        label_map: LabelMap | None,
+    ) -> tuple[list[FloatArray], list[IdArray]]:
+        """Check images and masks, and learn the classes; give images (H, W, C) and class ids (H, W)."""
+        arrays = [as_image(image) for image in _as_list(images)]
+        masks = [_as_mask(mask, index) for index, mask in enumerate(_as_list(masks))]
+        _check_pairs(arrays, masks)
+        self.label_map_ = label_map if label_map is not None else _infer_label_map(masks, self.unlabelled)
+        self.classes_ = mask_values(self.label_map_)
+        ids = [self.label_map_.encode(mask) for mask in masks]
+        _check_classes(ids, self.label_map_)
+        self.n_image_channels_ = arrays[0].shape[2]
+        return arrays, ids
 
     def _each(self, images: Any, function: Callable[[FloatArray], Any]) -> Any:
         check_is_fitted(self, "classes_")

@@ -204,9 +204,14 @@ class Segmenter(BaseSegmenter):
         self.unlabelled = unlabelled
         self.random_state = random_state
 
-    def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:
+    def _fit(
+        self,
+        images: list[FloatArray],
+        ids: list[IdArray],
+        progress: Progress,
+        instances: list[LabelArray] | None = None,
+    ) -> None:
         self._check_options()
-        instances = None if self._instances is None else check_instances(self._instances, ids)
         banks = self._checked_banks()
         if len(images) == 1:
             banks = banks[:1]
@@ -286,11 +291,10 @@ class Segmenter(BaseSegmenter):
         InputError
             If images, masks and instances do not fit together, hold NaN, are constant, or have one class only.
         """
-        self._instances = instances
-        try:
-            return super().fit(images, masks, label_map=label_map, progress=progress)
-        finally:
-            del self._instances
+        arrays, ids = self._checked_training(images, masks, label_map)
+        objects = None if instances is None else check_instances(instances, ids)
+        self._fit(arrays, ids, progress or pass_on, objects)
+        return self
 
     def predict_objects(
         self,

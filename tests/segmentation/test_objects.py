@@ -128,7 +128,6 @@ def test_refitting_forgets_the_rim(data):
     segmenter = quick().fit(images, masks, instances=objects)
     assert segmenter.objects_.rim is not None
     assert segmenter.fit(images, masks).objects_.rim is None
-    assert not hasattr(segmenter, "_instances")
 
 
 def test_objects_are_no_parameter(fitted):
@@ -327,7 +326,6 @@ def test_objects_that_do_not_fit_are_refused_before_training(data, monkeypatch, 
     with pytest.raises(InputError) as caught:
         segmenter.fit(images, masks, instances=change(objects))
     assert str(caught.value) == message
-    assert not hasattr(segmenter, "_instances")
 
 
 def test_label_images_are_numbered_anew():
