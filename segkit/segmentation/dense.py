@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -18,13 +17,13 @@ from numpy.typing import NDArray
 from segkit._common import FloatArray, Progress, pass_on
 from segkit._threads import in_threads
 from segkit.classifier.pixel_classifier import PixelClassifier
-from segkit.features import FeatureMaps, FilterBank, StackedBank
+from segkit.features import FeatureMaps
 from segkit.features.base import as_slice, sample_maps
 from segkit.features.normalised import NormalisedBank
-from segkit.features.tiles import Tile, is_small, whole
+from segkit.features.tiles import is_small, whole
+from segkit.features.views import Grid, Tiling, View, concatenate
 
 IntArray = NDArray[np.intp]
-Grid = tuple[NDArray[np.float64], NDArray[np.float64]]
 # Maps of so many cells stay in the processor's cache.
 CELLS_AT_ONCE = 4096
 # Cells of a map that its typical value is read from.
@@ -59,84 +58,55 @@ def decision_maps(
     decisions += classifier.svm_.intercept_
     nonlinear = classifier.nonlinear_channels
     if is_small(image.shape):
-        views = [_View(whole(image.shape), bank.bank.maps(image, classifier.channels_))]
+        views = [View(whole(image.shape), bank.bank.maps(image, classifier.channels_))]
         means = _add_linear(decisions, views, classifier, grid)
         if nonlinear.size:
-            _add_nonlinear(decisions, [view.subset(nonlinear) for view in views], classifier, means)
+            decisions += _nonlinear_part(views[0].subset(nonlinear), classifier, means)
         return decisions
     parts = bank.bank.split_by_bank(classifier.channels_, image.shape[2])
     # each bank by itself has the largest tiles that it can have
-    first = [_Tiling(image, bank.bank, [part]) for part in parts]
+    first = [Tiling(image, bank.bank, [part]) for part in parts]
     means = _add_linear(decisions, _follow(first, progress, "Tiles"), classifier, grid)
     if nonlinear.size:
-        together = _Tiling(image, bank.bank, bank.bank.split_by_bank(nonlinear, image.shape[2]))
-        _add_nonlinear(decisions, _follow([together], progress, "Tiles, second pass"), classifier, means)
+        together = Tiling(image, bank.bank, bank.bank.split_by_bank(nonlinear, image.shape[2]))
+        for view in _follow([together], progress, "Tiles, second pass"):
+            decisions[view.tile.core] += _nonlinear_part(view, classifier, means)
     return decisions
 
 
-@dataclass(frozen=True, eq=False)
-class _View:
-    """Maps of a tile."""
-
-    tile: Tile
-    stacks: Sequence[FeatureMaps]
-
-    def subset(self, channels: IntArray) -> _View:
-        """Leave the maps of other channels out."""
-        stacks = [stack for stack in self.stacks if np.isin(stack.indices, channels).any()]
-        return _View(self.tile, [stack.subset(channels) for stack in stacks])
-
-    def upsample(self, stack: FeatureMaps, rows: IntArray | None = None) -> FloatArray:
-        """Values at the pixels of the core, or of some of its rows; (n_channels, n_rows, n_cols)."""
-        own_rows, own_cols = self.tile.inner
-        if rows is None:
-            rows = np.arange(own_rows.start, own_rows.stop)
-        return stack.upsample(self.tile.shape, rows)[:, :, own_cols]
-
-    def positions(self, grid: Grid) -> tuple[NDArray[np.bool_], Grid]:
-        """Tell which positions of a grid lie in the core, and count those from the first row and column seen."""
-        mine = self.tile.holds(*grid)
-        rows, cols = (at[mine] - seen.start for at, seen in zip(grid, self.tile.seen, strict=True))
-        return mine, (rows, cols)
-
-
-class _Tiling:
-    """A large image as seen by some of the banks of a stack, tile by tile.
+def decide_in(view: View, classifier: PixelClassifier, means: FloatArray) -> FloatArray:
+    """Decide at the pixels of a view's core, with known image means.
 
     Parameters
     ----------
-    image : ndarray of shape (H, W, C), float32
-        The image.
-    bank : FilterBank
-        The stack.
-    parts : list of (FilterBank, ndarray of int)
-        Banks of the stack, each with its wanted channels, numbered as in the stack. Every tile shows all of them.
+    view : View
+        Maps of the kept channels; others are left out.
+    classifier : PixelClassifier
+        Fitted.
+    means : ndarray of shape (n_kept,), float32
+        Mean of each kept channel over the image; zeros without normalisation by image.
+
+    Returns
+    -------
+    ndarray of shape (h, w, n_outputs), float32
+        As `decision_maps` gives, up to rounding.
     """
-
-    def __init__(
-        self, image: FloatArray, bank: FilterBank, parts: Sequence[tuple[FilterBank, IntArray]]
-    ) -> None:
-        self._image, self._bank = image, bank
-        cut = [len(part.tiles(image.shape)) > 1 for part, _ in parts]
-        self._whole = _concatenate([own for (_, own), is_cut in zip(parts, cut, strict=True) if not is_cut])
-        self._cut = _concatenate([own for (_, own), is_cut in zip(parts, cut, strict=True) if is_cut])
-        local = [part for (part, _), is_cut in zip(parts, cut, strict=True) if is_cut]
-        self.tiles = StackedBank(local).tiles(image.shape) if local else [whole(image.shape)]
-
-    def views(self) -> Iterator[_View]:
-        """Compute the maps of each tile in turn; maps that need the whole image are computed once."""
-        kept = self._bank.maps(self._image, self._whole) if self._whole.size else []
-        for tile in self.tiles:
-            corner = np.array([seen.start for seen in tile.seen])
-            moved = [
-                FeatureMaps(stack.values, stack.indices, stack.stride, tuple(stack.offset - corner))
-                for stack in kept
-            ]
-            local = self._bank.maps(self._image[tile.seen], self._cut) if self._cut.size else []
-            yield _View(tile, [*local, *moved])
+    view = view.subset(classifier.channels_)
+    shape = tuple(core.stop - core.start for core in view.tile.core)
+    decisions = np.zeros((*shape, len(classifier.svm_.coef_)), dtype=np.float32)
+    decisions += classifier.svm_.intercept_
+    slopes, nonlinear = classifier.linear_coef, classifier.nonlinear_channels
+    if slopes is not None:
+        for summed in _sums(view.stacks, classifier.channels_, slopes, means.copy()):
+            decisions += view.upsample(summed).transpose(1, 2, 0)
+        decisions -= (slopes @ classifier.mean_).astype(np.float32)
+    if nonlinear.size:
+        columns = np.searchsorted(classifier.channels_, nonlinear)
+        decisions += _nonlinear_part(view.subset(nonlinear), classifier, means[columns])
+    return decisions
 
 
-def _follow(tilings: Sequence[_Tiling], progress: Progress, description: str) -> Iterator[_View]:
+def _follow(tilings: Sequence[Tiling], progress: Progress, description: str) -> Iterator[View]:
     """Compute the maps of each tile in turn, followed by the progress."""
     n_tiles = sum(len(tiling.tiles) for tiling in tilings)
     views = chain.from_iterable(tiling.views() for tiling in tilings)
@@ -145,7 +115,7 @@ def _follow(tilings: Sequence[_Tiling], progress: Progress, description: str) ->
 
 
 def _add_linear(
-    decisions: FloatArray, views: Iterable[_View], classifier: PixelClassifier, grid: Grid
+    decisions: FloatArray, views: Iterable[View], classifier: PixelClassifier, grid: Grid
 ) -> FloatArray:
     """Add the linear part of the decisions; return the image means of the nonlinear channels."""
     channels, nonlinear, slopes = (
@@ -173,10 +143,10 @@ def _add_linear(
     return np.asarray(at_grid.mean(axis=0))
 
 
-def _read_at_grid(at_grid: FloatArray, view: _View, channels: IntArray, grid: Grid) -> None:
+def _read_at_grid(at_grid: FloatArray, view: View, channels: IntArray, grid: Grid) -> None:
     """Read the channels that a view shows at the positions of the grid in its core."""
     shown = view.subset(channels)
-    own = np.sort(_concatenate([stack.indices for stack in shown.stacks]))
+    own = np.sort(concatenate([stack.indices for stack in shown.stacks]))
     if own.size:
         mine, at = view.positions(grid)
         at_grid[np.ix_(mine, np.searchsorted(channels, own))] = sample_maps(list(shown.stacks), *at, own)
@@ -208,35 +178,22 @@ def _sums(
     return sums.values()
 
 
-def _add_nonlinear(
-    decisions: FloatArray, views: Iterable[_View], classifier: PixelClassifier, means: FloatArray
-) -> None:
-    """Add the nonlinear part of the decisions, of channels less their image means."""
+def _nonlinear_part(view: View, classifier: PixelClassifier, means: FloatArray) -> FloatArray:
+    """Compute the nonlinear part of the decisions in a view's core, of channels less their image means."""
     columns = classifier.kernels_.nonlinear_columns
     mean = (classifier.mean_[columns] + means)[:, None, None]
     scale = classifier.scale_[columns][:, None, None]
     dot, coef = classifier.kernels_.nonlinear_dot, classifier.svm_.coef_
-    for view in views:
-        core = decisions[view.tile.core]
-        height, width = core.shape[:2]
-        order = as_slice(_concatenate([stack.indices for stack in view.stacks]).argsort())
+    own_rows, own_cols = view.tile.inner
+    height, width = own_rows.stop - own_rows.start, own_cols.stop - own_cols.start
+    order = as_slice(concatenate([stack.indices for stack in view.stacks]).argsort())
 
-        def decide(
-            rows: IntArray,
-            view: _View = view,
-            order: slice | IntArray = order,
-            width: int = width,
-        ) -> FloatArray:
-            X = np.concatenate([view.upsample(stack, rows) for stack in view.stacks])[order]
-            X -= mean
-            X /= scale
-            return np.asarray(dot(X.reshape(len(X), -1).T, coef).reshape(rows.size, width, -1))
+    def decide(rows: IntArray) -> FloatArray:
+        X = np.concatenate([view.upsample(stack, rows) for stack in view.stacks])[order]
+        X -= mean
+        X /= scale
+        return np.asarray(dot(X.reshape(len(X), -1).T, coef).reshape(rows.size, width, -1))
 
-        own_rows = np.arange(height) + view.tile.inner[0].start
-        blocks = np.array_split(own_rows, min(height, math.ceil(height * width / PIXELS_PER_BLOCK)))
-        core += np.concatenate(list(in_threads(decide, blocks)))
-
-
-def _concatenate(indices: Sequence[IntArray]) -> IntArray:
-    """Concatenate arrays of indices; there may be none."""
-    return np.concatenate([np.empty(0, dtype=np.intp), *indices])
+    rows = np.arange(height) + own_rows.start
+    blocks = np.array_split(rows, min(height, math.ceil(height * width / PIXELS_PER_BLOCK)))
+    return np.concatenate(list(in_threads(decide, blocks)))

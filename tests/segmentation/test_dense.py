@@ -15,8 +15,10 @@ from segkit.features import (
     StackedBank,
 )
 from segkit.features.normalised import NormalisedBank, even_grid
+from segkit.features.tiles import whole
+from segkit.features.views import View
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
-from segkit.segmentation.dense import decision_maps
+from segkit.segmentation.dense import decide_in, decision_maps
 
 SHAPE = (21, 30)
 KEPT = np.array([2, 3, 5, 8, 13, 21, 34, 55])
@@ -168,3 +170,17 @@ def test_tiles_of_a_large_image_are_followed(rng, monkeypatch):
     np.testing.assert_allclose(decision_maps(*given, follow), expected, atol=1e-4)
     assert seen == ["Tiles"] * sum(n_tiles) + ["Tiles, second pass"] * n_tiles[0]
     assert computed == [*range(1, n_tiles[0] + 1), *range(sum(n_tiles) + 1, len(seen) + 1)]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("kernels", [LinearMixture(), LinearGaussianMixture(n_components=40, random_state=0)])
+def test_decisions_in_a_part_of_an_image_are_those_of_the_image(rng, stacks, kernels, n_classes):
+    bank = GivenBank(stacks)
+    image = np.zeros((*SHAPE, 1), dtype=np.float32)
+    normalised = NormalisedBank(bank, "image")
+    (_, _, classifier), _ = learn(rng, bank, image, KEPT[:-1], clone(kernels), n_classes)
+    expected = decision_maps(image, normalised, classifier)
+    means = bank.sample(image, *even_grid(SHAPE), classifier.channels_).mean(axis=0)
+    view = View(whole(SHAPE), bank.maps(image, np.array([2, 3, 5, 8, 13, 21, 34, 55])))
+    for core in ((slice(0, 21), slice(0, 30)), (slice(4, 9), slice(17, 30))):
+        np.testing.assert_allclose(decide_in(view.within(core), classifier, means), expected[core], atol=1e-5)
