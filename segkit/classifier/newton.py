@@ -331,11 +331,13 @@ class Problem:
         return step
 
 
-def solve(blocks: Blocks, problems: list[Problem], tol: float, max_iter: int) -> int:
-    """Solve on growing random subsamples, then on all rows; return the steps taken there."""
+def solve(
+    blocks: Blocks, problems: list[Problem], tol: float, max_iter: int, *, is_warm: bool = False
+) -> int:
+    """Solve on growing random subsamples (at once on all rows from a warm start); return the steps on all rows."""
     order = np.random.default_rng(0).permutation(blocks.n_rows)
     size, steps = 0, 0
-    for larger in _sample_sizes(blocks.n_rows, blocks.n_features):
+    for larger in [blocks.n_rows] if is_warm else _sample_sizes(blocks.n_rows, blocks.n_features):
         added = np.sort(order[size:larger])
         decisions = blocks.decisions(added, np.column_stack([problem.theta for problem in problems]))
         for problem, column in zip(problems, decisions.T, strict=True):

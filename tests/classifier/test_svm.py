@@ -444,3 +444,26 @@ def test_float32_sums_that_rounding_spoils_do_not_stop_it():
     for svm in path:
         assert np.isfinite(svm.coef_).all()
         assert (svm.predict(X) == y).mean() > 0.99
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+@pytest.mark.parametrize(("n", "n_features"), [(400, 12), (30, 60)])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_warm_start_takes_fewer_steps_to_the_same_minimum(loss, n, n_features, n_classes, rng):
+    X = rng.standard_normal((n, n_features))
+    y = np.digitize(X[:, 0] + X[:, 1] + 0.3 * rng.standard_normal(n), [-0.5, 0.5][: n_classes - 1])
+    options = {"loss": loss, "tol": 1e-6, "C": 1.0}
+    warm = LinearSVM(**options, warm_start=True).fit(X[:-5], y[:-5]).fit(X, y)
+    cold = LinearSVM(**options).fit(X, y)
+    np.testing.assert_allclose(warm.objective_, cold.objective_, rtol=1e-5)
+    np.testing.assert_allclose(warm.coef_, cold.coef_, atol=2e-3 * np.abs(cold.coef_).max())
+    again = LinearSVM(**options, warm_start=True).fit(X, y)
+    assert again.fit(X, y).n_iter_ <= 1 < cold.n_iter_ or loss == "hinge"
+
+
+def test_warm_start_needs_the_same_classes_and_features(rng):
+    X = rng.standard_normal((60, 4))
+    warm = LinearSVM(warm_start=True).fit(X[:, :3], X[:, 0] > 0)
+    np.testing.assert_array_equal(warm.fit(X, X[:, 1] > 0).coef_, LinearSVM().fit(X, X[:, 1] > 0).coef_)
+    labels = np.digitize(X[:, 1], [-0.3, 0.3])
+    np.testing.assert_array_equal(warm.fit(X, labels).coef_, LinearSVM().fit(X, labels).coef_)
