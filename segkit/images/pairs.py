@@ -378,11 +378,18 @@ def check_together(
     return label_map
 
 
-def match(images: str | Path, masks: str | Path, faults: list[str], messages: list[str]) -> list[Pair]:
+def match(
+    images: str | Path,
+    masks: str | Path,
+    faults: list[str],
+    messages: list[str],
+    *,
+    only_annotated: bool = False,
+) -> list[Pair]:
     """Match images with masks as `pair` does; faults and notes are added to the lists."""
     images, masks = Path(images), Path(masks)
     if images.is_dir() and masks.is_file() and masks.suffix.lower() == ".json":
-        return _match_coco(by_stem(images, faults), masks, faults, messages)
+        return _match_coco(by_stem(images, faults), masks, faults, messages, only_annotated=only_annotated)
     if images.is_dir() and masks.is_file():
         faults.append(
             f"{masks}: one mask for the folder {images}, expected a folder of masks: give that folder, or one image"
@@ -409,12 +416,21 @@ def match(images: str | Path, masks: str | Path, faults: list[str], messages: li
         )
     if image_of and mask_of and not found.faults:
         used = {*found.mask_of.values(), *found.images_among_masks}
-        faults += _unpaired(sorted(image_of.keys() - found.mask_of.keys()), sorted(mask_of.keys() - used))
+        lonely = sorted(image_of.keys() - found.mask_of.keys())
+        if only_annotated and found.mask_of:
+            messages += _left_out(lonely, len(image_of))
+            lonely = []
+        faults += _unpaired(lonely, sorted(mask_of.keys() - used))
     return [Pair(stem, image_of[stem], mask_of[mask]) for stem, mask in found.mask_of.items()]
 
 
 def _match_coco(
-    image_of: Mapping[str, Path], masks: Path, faults: list[str], messages: list[str]
+    image_of: Mapping[str, Path],
+    masks: Path,
+    faults: list[str],
+    messages: list[str],
+    *,
+    only_annotated: bool,
 ) -> list[Pair]:
     """Match the images of a folder with the entries of one COCO file."""
     try:
@@ -429,10 +445,13 @@ def _match_coco(
         )
         return []
     found = source.match(image_of)
-    if lonely := sorted(image_of.keys() - found.keys()):
+    lonely = sorted(image_of.keys() - found.keys())
+    if only_annotated and found:
+        messages += _left_out(lonely, len(image_of))
+    elif lonely:
         faults.append(
             f"{count(len(lonely), 'image')} without entry in {masks.name} ({first_few(lonely)}): "
-            f"annotate or remove the image"
+            f"annotate or remove the image{_or_leave_out(len(found))}"
         )
     if others := sorted(set(source.stems) - set(found.values())):
         messages.append(
@@ -471,6 +490,19 @@ def _pair_file(image: Path, masks: Path, faults: list[str]) -> list[Pair]:
             f"{image}: no mask of the name {stem} in {masks}: add or rename it, or give the mask file"
         )
     return []
+
+
+def _left_out(lonely: Sequence[str], n_images: int) -> list[str]:
+    """Say how many images have a mask, if not all of them; a line, or none."""
+    n_masks = n_images - len(lonely)
+    verb = "has" if n_masks == 1 else "have"
+    told = f"{n_masks} of {count(n_images, 'image')} {verb} a mask; the others are left out"
+    return [told] if lonely else []
+
+
+def _or_leave_out(n_annotated: int) -> str:
+    """Name the option for images without masks beside others with masks."""
+    return ", or train on the others (--only-annotated, in Python only_annotated=True)" if n_annotated else ""
 
 
 def _unpaired(images: Sequence[str], masks: Sequence[str]) -> list[str]:

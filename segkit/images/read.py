@@ -157,6 +157,37 @@ def check_image(image: ArrayLike, *, name: str = "image") -> None:
         raise InputError(f"{name}: every pixel is {image.flat[0]:g}: leave out this blank image")
 
 
+def count_pages(path: str | Path) -> int:
+    """Count the pages of an image file, from its header.
+
+    Parameters
+    ----------
+    path : str or Path
+        A PNG, JPEG, BMP or TIFF file; `read_pages` tells how pages are found.
+
+    Returns
+    -------
+    int
+        Number of arrays that `read_pages` gives.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, of another format, or has a damaged header.
+    """
+    path = Path(path)
+    check_path(path)
+    if path.suffix.lower() not in TIFF_EXTENSIONS:
+        return 1
+    with decoding(path), tifffile.TiffFile(path) as file:
+        return sum(
+            math.prod(
+                length for length, axis in zip(series.shape, series.axes, strict=True) if axis not in "CSYX"
+            )
+            for series in file.series
+        )
+
+
 def read_mask(path: str | Path) -> list[NDArray[Any]]:
     """Read every page of a mask file as integers.
 

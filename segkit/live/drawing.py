@@ -1,0 +1,267 @@
+"""The label image of one image, stroke by stroke, with unlimited undo and redo.
+
+A step keeps the pixels it changed, before and after, within their bounding box and compressed. Its memory grows with
+the stroke, not with the image.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from segkit._common import is_whole
+from segkit.errors import InputError
+from segkit.images.labels import UNLABELLED
+
+_LEVEL = 1  # runs of one value compress well at any level
+
+
+class Patch(NamedTuple):
+    """New content of a box of a label image.
+
+    Parameters
+    ----------
+    corner : tuple of int
+        Row and column of the first pixel of the box.
+    values : ndarray of shape (h, w), uint8
+        Labels of the box; 0 x 0 pixels of a stroke beside the image.
+    """
+
+    corner: tuple[int, int]
+    values: NDArray[np.uint8]
+
+
+class _Piece(NamedTuple):
+    """Labels of a box before and after a change, compressed."""
+
+    corner: tuple[int, int]
+    shape: tuple[int, int]
+    before: bytes
+    after: bytes
+
+
+class Drawing:
+    """Label image of one image with unlimited undo and redo.
+
+    Parameters
+    ----------
+    labels : array-like of shape (H, W), uint8
+        Labels to begin with, copied; 255 marks pixels without a label.
+
+    Attributes
+    ----------
+    version : int
+        0 at first; rises with every change.
+
+    Raises
+    ------
+    InputError
+        If the labels are of another shape or dtype.
+
+    Notes
+    -----
+    One thread may paint while another takes a `snapshot`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> drawing = Drawing.blank((4, 6))
+    >>> drawing.paint((1, 1), np.ones((1, 3), dtype=bool), 2)
+    Patch(corner=(1, 1), values=array([[2, 2, 2]], dtype=uint8))
+    >>> drawing.undo()
+    Patch(corner=(1, 1), values=array([[255, 255, 255]], dtype=uint8))
+    """
+
+    def __init__(self, labels: ArrayLike) -> None:
+        array = np.array(labels)
+        if array.ndim != 2 or array.dtype != np.uint8:
+            raise InputError(
+                f"labels of shape {array.shape} and dtype {array.dtype}, expected (H, W) of uint8"
+            )
+        self.version = 0
+        self._labels = array
+        self._done: list[list[_Piece]] = []
+        self._undone: list[list[_Piece]] = []
+        self._stroke: object | None = None
+        self._guard = threading.RLock()
+
+    @classmethod
+    def blank(cls, shape: tuple[int, int]) -> Drawing:
+        """Begin with (H, W) pixels without a label."""
+        return cls(np.full(shape, UNLABELLED, dtype=np.uint8))
+
+    @property
+    def labels(self) -> NDArray[np.uint8]:
+        """The label image now, (H, W) uint8, a view that follows changes and cannot be written to."""
+        view = self._labels.view()
+        view.flags.writeable = False
+        return view
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return self._labels.shape[0], self._labels.shape[1]
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether there is a step to undo."""
+        return bool(self._done)
+
+    @property
+    def can_redo(self) -> bool:
+        """Whether there is a step to redo."""
+        return bool(self._undone)
+
+    def snapshot(self) -> tuple[NDArray[np.uint8], int]:
+        """Copy the label image, (H, W) uint8, and give the version it is of."""
+        with self._guard:
+            return self._labels.copy(), self.version
+
+    def paint(
+        self, corner: tuple[int, int], mask: ArrayLike, value: int, *, stroke: object | None = None
+    ) -> Patch:
+        """Give the pixels of a mask a label.
+
+        Parameters
+        ----------
+        corner : tuple of int
+            Row and column of the first pixel of the mask; it may lie beside the image.
+        mask : array-like of shape (h, w), bool
+            Pixels to paint; those beside the image are left out.
+        value : int
+            Mask value of a class, 0 to 254, or 255 to erase.
+        stroke : object, optional
+            The stroke that this is a piece of. Pieces of equal strokes in a row are one step of undo.
+
+        Returns
+        -------
+        Patch
+            Labels of the box of the mask, as far as it lies in the image.
+
+        Raises
+        ------
+        InputError
+            If the mask is no (h, w) array of bool, or the value is out of range.
+        """
+        mask = np.asarray(mask)
+        if mask.ndim != 2 or mask.dtype != np.bool_:
+            raise InputError(f"mask of shape {mask.shape} and dtype {mask.dtype}, expected (h, w) of bool")
+        if not is_whole(value, least=0) or value > UNLABELLED:
+            raise InputError(f"value {value!r}: give a mask value from 0 to 254, or 255 to erase")
+        (top, height), (left, width) = (
+            _clip(start, length, most)
+            for start, length, most in zip(corner, mask.shape, self.shape, strict=True)
+        )
+        row, col = top - int(corner[0]), left - int(corner[1])
+        if not height or not width:
+            return Patch((top, left), np.zeros((0, 0), dtype=np.uint8))
+        with self._guard:
+            now = self._labels[top : top + height, left : left + width]
+            after = np.where(mask[row : row + height, col : col + width], np.uint8(value), now)
+            self._change((top, left), after, stroke)
+            return Patch((top, left), after)
+
+    def fill_unlabelled(self, values: ArrayLike) -> Patch:
+        """Give every pixel without a label the one of another label image, in one step.
+
+        Parameters
+        ----------
+        values : array-like of shape (H, W), uint8
+            Labels; 255 leaves a pixel without one.
+
+        Returns
+        -------
+        Patch
+            The whole label image.
+
+        Raises
+        ------
+        InputError
+            If the values are of another size or dtype.
+        """
+        values = np.asarray(values)
+        if values.shape != self.shape or values.dtype != np.uint8:
+            raise InputError(
+                f"labels of shape {values.shape} and dtype {values.dtype}, expected {self.shape} of uint8"
+            )
+        with self._guard:
+            after = np.where(self._labels == UNLABELLED, values, self._labels)
+            self._change((0, 0), after, None)
+            return Patch((0, 0), after)
+
+    def undo(self) -> Patch | None:
+        """Take the last step back; gives the labels of its box, or None if there is none."""
+        with self._guard:
+            if not self._done:
+                return None
+            pieces = self._done.pop()
+            self._undone.append(pieces)
+            return self._restore([(piece, piece.before) for piece in reversed(pieces)])
+
+    def redo(self) -> Patch | None:
+        """Do the last step that was undone again; gives the labels of its box, or None if there is none."""
+        with self._guard:
+            if not self._undone:
+                return None
+            pieces = self._undone.pop()
+            self._done.append(pieces)
+            return self._restore([(piece, piece.after) for piece in pieces])
+
+    def forget(self) -> None:
+        """Drop all steps of undo and redo; the labels stay."""
+        with self._guard:
+            self._done, self._undone, self._stroke = [], [], None
+
+    def _change(self, corner: tuple[int, int], after: NDArray[np.uint8], stroke: object | None) -> None:
+        top, left = corner
+        box = self._labels[top : top + after.shape[0], left : left + after.shape[1]]
+        changed = box != after
+        if not changed.any():
+            if stroke != self._stroke:
+                self._stroke = None
+            return
+        rows, cols = _extent(changed.any(axis=1)), _extent(changed.any(axis=0))
+        before, now = box[rows, cols], after[rows, cols]
+        piece = _Piece(
+            (top + rows.start, left + cols.start),
+            (now.shape[0], now.shape[1]),
+            zlib.compress(before.tobytes(), _LEVEL),
+            zlib.compress(now.tobytes(), _LEVEL),
+        )
+        if stroke is not None and stroke == self._stroke:
+            self._done[-1].append(piece)
+        else:
+            self._done.append([piece])
+        self._undone, self._stroke = [], stroke
+        box[rows, cols] = now
+        self.version += 1
+
+    def _restore(self, contents: Sequence[tuple[_Piece, bytes]]) -> Patch:
+        """Write the contents of boxes, one after the other; gives the box around all of them."""
+        for piece, content in contents:
+            values = np.frombuffer(zlib.decompress(content), dtype=np.uint8).reshape(piece.shape)
+            (row, col), (height, width) = piece.corner, piece.shape
+            self._labels[row : row + height, col : col + width] = values
+        self._stroke = None
+        self.version += 1
+        pieces = [piece for piece, _ in contents]
+        top, left = (min(piece.corner[axis] for piece in pieces) for axis in (0, 1))
+        bottom, right = (max(piece.corner[axis] + piece.shape[axis] for piece in pieces) for axis in (0, 1))
+        return Patch((top, left), self._labels[top:bottom, left:right].copy())
+
+
+def _clip(start: int, length: int, most: int) -> tuple[int, int]:
+    """Give first pixel and number of pixels of an interval as far as it lies in 0..most."""
+    first, last = (min(max(int(edge), 0), most) for edge in (start, start + length))
+    return first, last - first
+
+
+def _extent(there: NDArray[np.bool_]) -> slice:
+    """Give the slice from the first to the last True."""
+    places = np.flatnonzero(there)
+    return slice(int(places[0]), int(places[-1]) + 1)

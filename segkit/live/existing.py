@@ -1,0 +1,110 @@
+"""Masks from elsewhere, taken over as labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit._common import first_few, folded
+from segkit.errors import InputError
+from segkit.images.labels import UNLABELLED, LabelMap
+from segkit.images.numbering import find_instances
+from segkit.images.pairs import match, read_items
+from segkit.live.classes import MOST_CLASSES, LabelClass, classes_of_map
+
+_BINARY = {0, 255}
+
+
+class Existing(NamedTuple):
+    """Masks that were read.
+
+    Parameters
+    ----------
+    labels : dict of str to ndarray of shape (H, W), uint8
+        Label image of each image that has a mask, by key.
+    classes : list of LabelClass
+        The classes.
+    messages : list of str
+        Notes on how files were read.
+    """
+
+    labels: dict[str, NDArray[np.uint8]]
+    classes: list[LabelClass]
+    messages: list[str]
+
+
+def read_existing(images: Path, masks: Path, classes: Sequence[LabelClass] | None) -> Existing:
+    """Read masks of classes as label images.
+
+    Parameters
+    ----------
+    images, masks : Path
+        Folders or files, as `segkit.images.pair` matches them; images may lack a mask.
+    classes : sequence of LabelClass or None
+        The classes; None to take them from the masks.
+
+    Returns
+    -------
+    Existing
+        Label images, 255 where nobody annotated. Masks of 0 and 255 alone are background and foreground; beside other
+        values 255 marks unlabelled pixels.
+
+    Raises
+    ------
+    InputError
+        If anything is wrong with a file, or masks number objects, or hold a value without a class.
+    """
+    faults: list[str] = []
+    messages: list[str] = []
+    pairs = match(images, masks, faults, messages, only_annotated=True)
+    found: dict[str, NDArray[Any]] = {}
+    outlined: list[str] = []
+    for item in read_items(pairs, faults, messages):
+        found[item.stem] = item.mask
+        if item.is_outlined:
+            outlined.append(item.stem)
+    numbered = find_instances(
+        found, outlined, faults, messages, labels=None, unlabelled=UNLABELLED, masks_are=None
+    )
+    if faults:
+        raise InputError(first_few(folded(faults), separator="; "))
+    if numbered is not None:
+        raise InputError(
+            f"{masks}: the masks number objects, expected masks of classes: save a value for each class"
+        )
+    label_map = _label_map(
+        masks, {value for mask in found.values() for value in np.unique(mask).tolist()}, classes
+    )
+    used = list(classes) if classes is not None else classes_of_map(label_map)
+    table = np.full(UNLABELLED + 1, UNLABELLED, dtype=np.uint8)
+    table[: len(used)] = [one.value for one in used]
+    return Existing({key: table[label_map.encode(mask)] for key, mask in found.items()}, used, messages)
+
+
+def _label_map(masks: Path, values: set[int], classes: Sequence[LabelClass] | None) -> LabelMap:
+    """Tell which value is which class, in the order of the classes."""
+    unlabelled = None if values == _BINARY else UNLABELLED
+    if classes is None:
+        known = sorted(values - {unlabelled})
+        if len(known) > MOST_CLASSES or (known and not 0 <= known[0] <= known[-1] <= UNLABELLED):
+            raise InputError(
+                f"{masks}: the masks hold {len(known)} values from {known[0]} to {known[-1]}, expected at most "
+                f"{MOST_CLASSES} from 0 to 254, one for each class: save them anew"
+            )
+        names = {value: f"class {value}" for value in known} if len(known) > 2 else None
+        return LabelMap.infer(values, labels=names, unlabelled=unlabelled)
+    own = {one.value: one.name for one in classes}
+    if unlabelled is None and len(own) == 2:
+        own = dict(zip(sorted(_BINARY), own.values(), strict=True))
+    elif unlabelled is None:
+        unlabelled = UNLABELLED
+    if odd := sorted(values - own.keys() - {unlabelled}):
+        raise InputError(
+            f"{masks}: the masks hold {first_few([str(value) for value in odd])}, the classes are "
+            f"{first_few([f'{value} ({name})' for value, name in own.items()])}: add a class for each value"
+        )
+    return LabelMap(tuple(own), tuple(own.values()), unlabelled)

@@ -1,0 +1,106 @@
+"""One program at a time on a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+import time
+import weakref
+from pathlib import Path
+
+from segkit.errors import InputError, OutputError
+
+_LONGEST_WRITE = 5.0  # seconds
+
+
+class FolderLock:
+    """A file that says which program works in a folder, as long as it does.
+
+    Parameters
+    ----------
+    path : Path
+        The file. It is removed by `release`, or when the program ends. One that a killed program left is taken over.
+
+    Raises
+    ------
+    InputError
+        If another program holds it.
+    OutputError
+        If it cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._take()
+        except OSError as error:
+            raise OutputError(
+                f"{path.parent} cannot be written ({error.strerror or error}): give a folder you may write to"
+            ) from error
+        self._release = weakref.finalize(self, _unlink, path, os.getpid())
+
+    def release(self) -> None:
+        """Let other programs work in the folder."""
+        self._release()
+
+    def _take(self) -> None:
+        for _ in range(3):
+            try:
+                handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+            except FileExistsError:
+                self._refuse_if_held()
+                self.path.unlink(missing_ok=True)
+            else:
+                with os.fdopen(handle, "w", encoding="utf-8") as file:
+                    file.write(f"{os.getpid()} {platform.node()}\n")
+                return
+        raise InputError(f"{self.path.parent} is being opened by another program: try again")
+
+    def _refuse_if_held(self) -> None:
+        try:
+            pid, _, computer = self.path.read_text(encoding="utf-8").strip().partition(" ")
+            age = time.time() - self.path.stat().st_mtime
+        except (OSError, UnicodeDecodeError):
+            return
+        if not pid.isdecimal():
+            if age < _LONGEST_WRITE:  # another program has made the file and not yet written to it
+                raise InputError(f"{self.path.parent} is being opened by another program: try again")
+            return
+        if computer == platform.node() and not _is_running(int(pid)):
+            return
+        where = "" if computer == platform.node() else f" on {computer}"
+        raise InputError(
+            f"{self.path.parent} is in use by another program (process {pid}{where}): close that one, give another "
+            f"output folder, or remove {self.path} if no such program runs"
+        )
+
+
+def _unlink(path: Path, owner: int) -> None:
+    # a forked process does not own the lock of its parent
+    if os.getpid() == owner:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _is_running(pid: int) -> bool:
+    """Tell whether there is a process of that number."""
+    if sys.platform == "win32":  # where os.kill would end it
+        import ctypes
+
+        handle = ctypes.windll.kernel32.OpenProcess(0x1000, 0, pid)
+        if handle:
+            code = ctypes.c_ulong()
+            ctypes.windll.kernel32.GetExitCodeProcess(handle, ctypes.byref(code))
+            ctypes.windll.kernel32.CloseHandle(handle)
+            return code.value == 259  # still active
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # it is somebody else's
+        return True
+    return True

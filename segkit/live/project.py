@@ -1,0 +1,675 @@
+"""Images of a folder, their label images and the classes: what is on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import tifffile
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+
+from segkit._common import count, first_few
+from segkit.errors import InputError, OutputError
+from segkit.images.labels import UNLABELLED
+from segkit.images.masks import size_fault
+from segkit.images.outputs import refuse_nesting
+from segkit.images.read import check_image, count_pages, image_from_page, read_mask, read_pages
+from segkit.images.stems import list_images, list_without_masks, root_of, stem_of
+from segkit.images.write import atomic
+from segkit.live.classes import LabelClass, check_classes, default_classes
+from segkit.live.drawing import Drawing, Patch
+from segkit.live.existing import read_existing
+from segkit.live.lock import FolderLock
+
+FORMAT = 1
+_SAFE = "nothing is lost as long as this program runs"
+
+
+@dataclass(frozen=True)
+class ImageEntry:
+    """An image of a project: a file, or a page of one.
+
+    Parameters
+    ----------
+    key : str
+        Its name: the path in the folder without extension, and for pages "stem#1", "stem#2", ...
+    path : Path
+        The file.
+    page : int
+        Number of the page, from 0.
+    n_pages : int
+        Pages of the file.
+    """
+
+    key: str
+    path: Path
+    page: int
+    n_pages: int
+
+    @property
+    def stem(self) -> str:
+        """Name of the file: the key without the page."""
+        return self.key if self.n_pages == 1 else self.key.rpartition("#")[0]
+
+
+class _Stored(NamedTuple):
+    """What project.json holds."""
+
+    images: Path
+    classes: list[LabelClass]
+    accepted: set[str]
+    digests: dict[str, str]
+
+
+class Project:
+    """Images of a folder, their label images, and the classes: what is on disk.
+
+    Parameters
+    ----------
+    images : str or Path
+        Folder of images, with sub-folders, or one image file. Files called NAME_mask beside NAME are no images.
+    output : str or Path
+        Folder of the label images (``masks/``) and of ``project.json``. The project of an earlier run is opened again.
+    classes : sequence of LabelClass, optional
+        The classes; by default those of the earlier run, else those of `masks`, else background (0) and foreground (1).
+    masks : str or Path, optional
+        Masks of classes, as `segkit.images.pair` matches them, taken over as labels of images that have none yet.
+
+    Attributes
+    ----------
+    output : Path
+        The folder.
+    images : list of ImageEntry
+        The images, sorted by file and page.
+    classes : list of LabelClass
+        The classes, sorted by value.
+    messages : list of str
+        Notes on how existing masks were read.
+
+    Raises
+    ------
+    InputError
+        If there are no images, labelled images are gone, another program works in the folder, it holds the project of
+        other images, or files of it are damaged.
+    OutputError
+        If the folder cannot be written, holds masks of somebody else, or is the folder of the images.
+
+    Notes
+    -----
+    Label images are ``masks/STEM.png``, or ``masks/STEM.tif`` with a page for each page of the image. A pixel has the
+    value of its class, or 255 without a label: `segkit.images.load_pairs` reads them with `training_options`. There is
+    no label image of an image without labels. A file is written whole or not at all.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from segkit.images import write_image
+    >>> folder = tempfile.mkdtemp()
+    >>> write_image(f"{folder}/images/a.png", np.random.default_rng(0).random((8, 8)))
+    >>> with Project(f"{folder}/images", f"{folder}/annotation") as project:
+    ...     _ = project.labels("a").paint((2, 2), np.ones((3, 3), dtype=bool), 1)
+    ...     _ = project.save("a")
+    ...     project.annotated()
+    ['a']
+    """
+
+    def __init__(
+        self,
+        images: str | Path,
+        output: str | Path,
+        *,
+        classes: Sequence[LabelClass] | None = None,
+        masks: str | Path | None = None,
+    ) -> None:
+        self.source, self.output = Path(images), Path(output)
+        self.images = _entries(self.source)
+        self.classes: list[LabelClass] = default_classes()
+        self.messages: list[str] = []
+        refuse_nesting(self.source, self.output)
+        self._by_key = {entry.key: entry for entry in self.images}
+        self._drawings: dict[str, Drawing] = {}
+        # digests of images as they were labelled, and as they were first read by this program
+        self._digests: dict[str, str] = {}
+        self._seen: dict[str, str] = {}
+        self._shapes: dict[str, list[tuple[int, int]]] = {}
+        self._accepted: set[str] = set()
+        self._accepted_on_disk: set[str] = set()
+        self._on_disk: set[str] = set()
+        self._guard = threading.RLock()
+        self._lock = FolderLock(self.output / ".lock")
+        try:
+            self._open(None if classes is None else check_classes(classes), masks)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let other programs work in the folder. Labels that were not saved stay in memory only."""
+        self._lock.release()
+
+    def image(self, key: str) -> NDArray[np.float32]:
+        """Read an image.
+
+        Parameters
+        ----------
+        key : str
+            Its key.
+
+        Returns
+        -------
+        ndarray of shape (H, W, C), float32
+            The image in [0, 1].
+
+        Raises
+        ------
+        InputError
+            If the file is gone, damaged, blank, or another one than when it was labelled. Its labels are kept.
+        """
+        entry = self._entry(key)
+        if not entry.path.is_file():
+            raise InputError(f"{entry.path}: the image is gone: put it back; its labels are kept")
+        pages = read_pages(entry.path)
+        name = str(entry.path) if entry.n_pages == 1 else f"{entry.path}#{entry.page + 1}"
+        if len(pages) != entry.n_pages:
+            raise InputError(
+                f"{entry.path}: {count(len(pages), 'page')}, expected {entry.n_pages} as when the folder was opened: "
+                f"put the former file back, or open the folder again; labels are kept"
+            )
+        image = image_from_page(pages[entry.page], name=name)
+        check_image(image, name=name)
+        digest = _digest(image)
+        with self._guard:
+            self._check_same(entry, digest)
+            self._seen[key] = digest
+            self._shapes[entry.stem] = [(page.shape[0], page.shape[1]) for page in pages]
+        return image
+
+    def labels(self, key: str) -> Drawing:
+        """Give the label image of an image; it is read once, and kept.
+
+        Parameters
+        ----------
+        key : str
+            Key of the image.
+
+        Returns
+        -------
+        Drawing
+            Its label image. Changes are on disk after `save`.
+
+        Raises
+        ------
+        InputError
+            As `image`, and if the label image is damaged, of another size, or holds values without a class.
+        """
+        entry = self._entry(key)
+        with self._guard:
+            if key in self._drawings:
+                return self._drawings[key]
+            if key not in self._seen:
+                self.image(key)
+            stored = self._stored_labels(entry)
+            shape = self._shapes[entry.stem][entry.page]
+            drawing = Drawing.blank(shape) if stored is None else Drawing(stored)
+            self._drawings[key] = drawing
+            return drawing
+
+    def save(self, key: str) -> int:
+        """Write the label image of an image, or remove it if no pixel has a label.
+
+        Parameters
+        ----------
+        key : str
+            Key of the image.
+
+        Returns
+        -------
+        int
+            The `Drawing.version` that is on disk; 0 if the label image was never opened.
+
+        Raises
+        ------
+        InputError
+            If the label image holds further pages and is damaged.
+        OutputError
+            If the disk is full or cannot be written. The file on disk is the former one.
+        """
+        entry = self._entry(key)
+        with self._guard:
+            drawing = self._drawings.get(key)
+            if drawing is None:
+                return 0
+            labels, version = drawing.snapshot()
+            path = self.label_path(key)
+            if entry.n_pages == 1:
+                _store_labels(path, [labels] if _has_labels(labels) else [])
+            else:
+                pages = self._pages_with(entry, labels)
+                _store_labels(path, pages if any(map(_has_labels, pages)) else [])
+            digests = {name: digest for name, digest in self._digests.items() if name != key}
+            self._on_disk.discard(key)
+            if _has_labels(labels):
+                self._on_disk.add(key)
+                digests[key] = self._seen[key]
+            if digests != self._digests or self._open_accepted() != self._accepted_on_disk:
+                self._store(self.classes, digests)
+            return version
+
+    def label_path(self, key: str) -> Path:
+        """Give the file of the label image of an image; it exists if pixels have labels."""
+        entry = self._entry(key)
+        return self.masks / f"{entry.stem}{'.png' if entry.n_pages == 1 else '.tif'}"
+
+    @property
+    def masks(self) -> Path:
+        """Folder of the label images."""
+        return self.output / "masks"
+
+    def annotated(self) -> list[str]:
+        """List the keys of images with labels, saved or not, in the order of `images`."""
+        with self._guard:
+            return [entry.key for entry in self.images if self._is_annotated(entry.key)]
+
+    def accepted(self, key: str) -> bool:
+        """Tell whether an image was accepted by `accept`, and all its pixels still have labels."""
+        self._entry(key)
+        with self._guard:
+            drawing = self._drawings.get(key)
+            return key in self._accepted and (drawing is None or bool((drawing.labels != UNLABELLED).all()))
+
+    def accept(self, key: str, ids: ArrayLike) -> Patch:
+        """Take predictions as labels of all pixels without one; `save` writes them.
+
+        Parameters
+        ----------
+        key : str
+            Key of the image.
+        ids : array-like of shape (H, W), uint8
+            Mask values of predicted classes; 255 leaves a pixel without a label.
+
+        Returns
+        -------
+        Patch
+            The whole label image.
+
+        Raises
+        ------
+        InputError
+            As `labels`, and if the predictions are of another size or hold values without a class.
+        """
+        drawing = self.labels(key)
+        odd = self._without_class(np.asarray(ids))
+        if odd:
+            raise InputError(
+                f"{key}: predictions hold {_and_known(odd, self.classes)}: give mask values of classes"
+            )
+        patch = drawing.fill_unlabelled(ids)
+        with self._guard:
+            self._accepted.add(key)
+        return patch
+
+    def set_classes(self, classes: Sequence[LabelClass]) -> None:
+        """Rename classes, change colours, add classes, or remove those without labels.
+
+        Parameters
+        ----------
+        classes : sequence of LabelClass
+            All classes. A class is the same one if it has the same value.
+
+        Raises
+        ------
+        InputError
+            If classes are too few or many, share values or names, or one that has labels is removed.
+        OutputError
+            If the disk is full or cannot be written; the classes stay as they were.
+
+        Notes
+        -----
+        If a class is removed, steps of undo and redo are dropped: they could bring its labels back.
+        """
+        checked = check_classes(classes)
+        with self._guard:
+            removed = [one for one in self.classes if one.value not in {new.value for new in checked}]
+            if removed:
+                self._refuse_in_use(removed)
+            self._store(checked, self._digests)
+            self.classes = checked
+            if removed:
+                for drawing in self._drawings.values():
+                    drawing.forget()
+
+    def training_options(self) -> dict[str, Any]:
+        """Give the options with which `segkit.images.load_pairs` reads the label images."""
+        return {"labels": {one.value: one.name for one in self.classes}, "unlabelled": UNLABELLED}
+
+    def _open(self, classes: list[LabelClass] | None, masks: str | Path | None) -> None:
+        """Read or begin the project, and take masks over."""
+        path = self.output / "project.json"
+        stored = _read_project(path) if path.exists() else None
+        listed = _list_labels(self.masks)
+        if stored is None and listed:
+            raise OutputError(
+                f"{self.masks} holds masks ({first_few([str(name) for name in listed])}) and {path.name} is not there: "
+                f"give another output folder; to take these masks over, give them as masks={self.masks}"
+            )
+        if stored is not None:
+            self._check_images(stored.images)
+            self._digests = {key: digest for key, digest in stored.digests.items() if key in self._by_key}
+            self._accepted = set(stored.accepted)
+            self.classes = stored.classes
+        self._accepted_on_disk = set(self._accepted)
+        self._check_labels(listed)
+        self._on_disk = self._find_annotated()
+        self._digests = {key: digest for key, digest in self._digests.items() if key in self._on_disk}
+        self._accepted &= self._on_disk
+        taken: dict[str, NDArray[np.uint8]] = {}
+        if masks is not None and not _same_folder(Path(masks), self.masks):
+            known = classes if classes is not None or stored is None else self.classes
+            existing = read_existing(self.source, Path(masks), known)
+            self.messages, taken = existing.messages, existing.labels
+            classes = existing.classes
+        if stored is None:
+            self.classes = classes or self.classes
+            self._store(self.classes, self._digests)
+        elif classes is not None and classes != self.classes:
+            self.set_classes(classes)
+        self._take_over(taken)
+
+    def _check_images(self, former: Path) -> None:
+        # a folder that was moved is another name of the same images: digests tell
+        if former.exists() and not _same_folder(former, self.source):
+            raise InputError(
+                f"{self.output} holds annotations of {former}, not of {self.source}: give these images, or another "
+                f"output folder"
+            )
+
+    def _check_labels(self, listed: Iterable[Path]) -> None:
+        """Refuse label images whose image is gone, or has become a file of other pages."""
+        known = {self.label_path(entry.key).relative_to(self.masks) for entry in self.images}
+        lonely = [str(path) for path in listed if stem_of(path) not in {stem_of(one) for one in known}]
+        if lonely:
+            raise InputError(
+                f"{count(len(lonely), 'label image')} in {self.masks} without image in {self.source} "
+                f"({first_few(lonely)}): put the image back, or move the label image elsewhere"
+            )
+        other = [
+            path for path in listed if stem_of(path) not in {stem_of(one) for one in known & set(listed)}
+        ]
+        if other:
+            raise InputError(
+                f"{self.masks / other[0]}: label image of an image with another number of pages: put the former image "
+                f"back, or move the label image elsewhere"
+            )
+
+    def _find_annotated(self) -> set[str]:
+        """Find the images with labels on disk. A file of one page is there only if there are labels in it."""
+        found = set()
+        for entry in self.images:
+            if not self.label_path(entry.key).is_file():
+                continue
+            if entry.n_pages == 1:
+                found.add(entry.key)
+            elif entry.page == 0:
+                keys = [f"{entry.stem}#{page + 1}" for page in range(entry.n_pages)]
+                try:
+                    pages = self._read_label_pages(entry)
+                    found |= {key for key, page in zip(keys, pages, strict=True) if _has_labels(page)}
+                except InputError:  # told when it is opened
+                    found |= set(keys) & self._digests.keys()
+        return found
+
+    def _take_over(self, taken: dict[str, NDArray[np.uint8]]) -> None:
+        """Write label images that were read from elsewhere, of images without labels."""
+        keys = [key for key, labels in taken.items() if key not in self._on_disk and _has_labels(labels)]
+        for key in keys:
+            self.labels(key).fill_unlabelled(taken[key])
+            self.save(key)
+            # thousands of masks need not stay in memory; nor should undo take them back
+            del self._drawings[key]
+
+    def _entry(self, key: str) -> ImageEntry:
+        try:
+            return self._by_key[key]
+        except KeyError:
+            raise InputError(
+                f"{key}: no image of this name, there are {first_few(list(self._by_key))}: give one of them"
+            ) from None
+
+    def _check_same(self, entry: ImageEntry, digest: str) -> None:
+        """Refuse an image that is not the one that was labelled."""
+        key = entry.key
+        former = self._digests.get(key)
+        drawing = self._drawings.get(key)
+        if drawing is not None:
+            if _has_labels(drawing.labels):
+                former = self._seen[key]
+            elif digest != self._seen[key]:
+                del self._drawings[key]  # no label to lose
+        if former is not None and former != digest and self._is_annotated(key):
+            raise InputError(
+                f"{entry.path}: the image was replaced since it was annotated: put the former file back, or move its "
+                f"label image {self.label_path(key)} elsewhere and open the folder again; labels are kept"
+            )
+
+    def _is_annotated(self, key: str) -> bool:
+        drawing = self._drawings.get(key)
+        return key in self._on_disk if drawing is None else _has_labels(drawing.labels)
+
+    def _stored_labels(self, entry: ImageEntry) -> NDArray[np.uint8] | None:
+        """Read the labels of a page from disk, if there are any, and check that they fit the image."""
+        if not self.label_path(entry.key).is_file():
+            return None
+        path = self.label_path(entry.key)
+        pages = self._read_label_pages(entry)
+        labels, shape = pages[entry.page], self._shapes[entry.stem][entry.page]
+        if labels.shape != shape:
+            fault = size_fault(str(entry.path), shape, labels.shape, kind="label image").rpartition(":")[0]
+            raise InputError(
+                f"{fault}: put the former image back, or move {path} elsewhere and open the folder again; labels are kept"
+            )
+        if odd := self._without_class(labels):
+            raise InputError(
+                f"{path}: holds {_and_known(odd, self.classes)}: add classes of these values, or move the file elsewhere"
+            )
+        return labels.astype(np.uint8)
+
+    def _read_label_pages(self, entry: ImageEntry) -> list[NDArray[Any]]:
+        path = self.label_path(entry.key)
+        try:
+            pages = read_mask(path)
+        except InputError as fault:
+            reason = str(fault).removeprefix(f"{path}: ").rpartition(": ")[0]
+            raise InputError(
+                f"{path}: the label image is damaged ({reason}): restore it from a copy, or move it elsewhere and "
+                f"open the folder again"
+            ) from fault
+        if len(pages) != entry.n_pages:
+            raise InputError(
+                f"{path}: {count(len(pages), 'page')} for {entry.n_pages} of {entry.path}: restore it from a copy, or "
+                f"move it elsewhere and open the folder again"
+            )
+        return pages
+
+    def _pages_with(self, entry: ImageEntry, labels: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
+        """Give the label images of all pages of a file, one of them new."""
+        exists = self.label_path(entry.key).is_file()
+        pages = self._read_label_pages(entry) if exists else []
+        if not pages:
+            pages = [np.full(shape, UNLABELLED, dtype=np.uint8) for shape in self._shapes[entry.stem]]
+        pages[entry.page] = labels
+        return [page.astype(np.uint8) for page in pages]
+
+    def _without_class(self, labels: NDArray[Any]) -> list[int]:
+        known = {one.value for one in self.classes} | {UNLABELLED}
+        return [value for value in np.unique(labels).tolist() if value not in known]
+
+    def _refuse_in_use(self, removed: Sequence[LabelClass]) -> None:
+        users: dict[int, list[str]] = {one.value: [] for one in removed}
+        for key in self.annotated():
+            drawing = self._drawings.get(key)
+            entry = self._entry(key)
+            labels = self._read_label_pages(entry)[entry.page] if drawing is None else drawing.labels
+            held = np.unique(labels).tolist()
+            for value in users.keys() & set(held):
+                users[value].append(key)
+        for one in removed:
+            if users[one.value]:
+                raise InputError(
+                    f"class {one.name} has labels in {count(len(users[one.value]), 'image')} "
+                    f"({first_few(users[one.value])}): erase them or give them another class, then remove it"
+                )
+
+    def _open_accepted(self) -> set[str]:
+        return {key for key in self._accepted if self.accepted(key)}
+
+    def _store(self, classes: Sequence[LabelClass], digests: dict[str, str]) -> None:
+        """Write project.json, then take note of what it holds."""
+        accepted = self._open_accepted()
+        entries = {
+            "format": FORMAT,
+            "images": _relative(self.source, self.output),
+            "classes": [asdict(one) for one in classes],
+            "accepted": sorted(accepted),
+            "sha256": dict(sorted(digests.items())),
+        }
+        text = json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
+        _store(self.output / "project.json", lambda path: path.write_text(text, encoding="utf-8"))
+        self._digests, self._accepted_on_disk = digests, accepted
+
+
+def _entries(source: Path) -> list[ImageEntry]:
+    """List the images of a folder; pages of a file one by one."""
+    listed = list_images(source) if source.is_file() else list_without_masks(source)[0]
+    entries = []
+    for relative in listed:
+        path, stem = root_of(source) / relative, stem_of(relative)
+        try:
+            n_pages = count_pages(path)
+        except InputError:  # told when it is opened: others can be annotated meanwhile
+            n_pages = 1
+        keys = [stem] if n_pages == 1 else [f"{stem}#{page + 1}" for page in range(n_pages)]
+        entries += [ImageEntry(key, path, page, n_pages) for page, key in enumerate(keys)]
+    names = Counter(entry.key for entry in entries)
+    twice = [str(entry.path) for entry in entries if names[entry.key] > 1]
+    if twice:
+        raise InputError(
+            f"{first_few(twice)}: images of the same name, expected one: rename or remove the others"
+        )
+    return entries
+
+
+def _list_labels(folder: Path) -> list[Path]:
+    """List the label images of a folder; there may be none."""
+    with contextlib.suppress(InputError):
+        return list_images(folder)
+    return []
+
+
+def _read_project(path: Path) -> _Stored:
+    cure = f"restore it from a copy, or give another output folder and take the masks over (masks={path.parent / 'masks'})"
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        version = entries["format"]
+        if isinstance(version, int) and version > FORMAT:
+            raise InputError(
+                f"{path}: format {version}, this version of segkit reads {FORMAT}: update segkit"
+            )
+        classes = check_classes([LabelClass(**one) for one in entries["classes"]])
+        digests = {str(key): str(digest) for key, digest in entries["sha256"].items()}
+        accepted = {str(key) for key in entries["accepted"]}
+        return _Stored(path.parent / str(entries["images"]), classes, accepted, digests)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        if isinstance(error, InputError) and str(error).startswith(str(path)):
+            raise
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: damaged ({reason}): {cure}") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}): make it readable") from error
+
+
+def _relative(folder: Path, start: Path) -> str:
+    """Name a folder as seen from another, so that both can be moved together."""
+    try:
+        return Path(os.path.relpath(folder.resolve(), start.resolve())).as_posix()
+    except ValueError:  # on another drive
+        return folder.resolve().as_posix()
+
+
+def _same_folder(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.samefile(other)
+
+
+def _digest(image: NDArray[np.float32]) -> str:
+    """Hash the pixels of an image."""
+    pixels = np.ascontiguousarray(image)
+    return hashlib.sha256(f"{pixels.shape} ".encode() + pixels.tobytes()).hexdigest()
+
+
+def _has_labels(labels: NDArray[Any]) -> bool:
+    return bool((labels != UNLABELLED).any())
+
+
+def _and_known(odd: Sequence[int], classes: Sequence[LabelClass]) -> str:
+    """Say which values have no class, and which have."""
+    return (
+        f"{first_few([str(value) for value in odd])}, the classes are "
+        f"{first_few([f'{one.value} ({one.name})' for one in classes])}"
+    )
+
+
+def _store_labels(path: Path, pages: Sequence[NDArray[np.uint8]]) -> None:
+    """Write a label image of one page or several; without pages remove it."""
+    if not pages:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise OutputError(
+                f"{path}: cannot be removed ({error.strerror}): {_SAFE}; make it writable"
+            ) from error
+    elif path.suffix == ".png":
+        _store(path, lambda temporary: Image.fromarray(pages[0]).save(temporary, compress_level=1))
+    else:
+        _store(path, lambda temporary: _save_pages(temporary, pages))
+
+
+def _save_pages(path: Path, pages: Sequence[NDArray[np.uint8]]) -> None:
+    with tifffile.TiffWriter(path) as file:
+        for page in pages:
+            file.write(page, photometric="minisblack", compression="zlib", metadata=None)
+
+
+def _store(path: Path, save: Callable[[Path], object]) -> None:
+    """Write a file whole or not at all, on the disk when this returns."""
+    try:
+        with atomic(path) as temporary:
+            save(temporary)
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+        reason = "the disk is full" if full else f"cannot be written ({error.strerror or error})"
+        cure = "free some space" if full else "make the folder writable"
+        raise OutputError(
+            f"{path}: {reason}: {_SAFE}; {cure}, and it is saved with the next change"
+        ) from error
