@@ -193,6 +193,36 @@ class PixelClassifier:
             classifier.svm_ = svm
         return fitted
 
+    def refit(
+        self,
+        X: FloatArray,
+        y: NDArray[Any],
+        sample_weight: NDArray[np.float64],
+        *,
+        penalty: float,
+        tol: float,
+    ) -> Self:
+        """Fit the SVM anew, from the planes it has, with the same scales and kernels; all features are held in memory.
+
+        Parameters
+        ----------
+        X, y, sample_weight : ndarray
+            As for `fit`.
+        penalty : float
+            Lambda of eq. 7.17.
+        tol : float
+            Relative duality gap at which the SVM stops.
+
+        Returns
+        -------
+        PixelClassifier
+            A copy; this one is not changed.
+        """
+        fitted = copy(self)
+        fitted.svm_ = copy(self.svm_).set_params(C=_cost(penalty, len(X)), tol=tol, warm_start=True)
+        fitted.svm_.fit(self.kernels_.transform(self.standardise(X)), y, sample_weight)
+        return fitted
+
     def standardise(self, X: FloatArray) -> FloatArray:
         """Subtract the mean and divide by the scale; (n, n_kept) -> (n, n_kept), float32."""
         Z = np.array(X, dtype=np.float32)

@@ -76,6 +76,8 @@ class Tiling:
     ----------
     tiles : list of Tile
         The tiles; one, the whole image, if that is small or every bank needs all of it.
+    whole_parts, local_parts : list of ndarray of int
+        Channels of each bank that needs the whole image, and of each that tiles are enough for.
     """
 
     def __init__(
@@ -83,8 +85,8 @@ class Tiling:
     ) -> None:
         self._image, self._bank = image, bank
         cut = [len(part.tiles(image.shape)) > 1 for part, _ in parts]
-        self._whole = concatenate([own for (_, own), is_cut in zip(parts, cut, strict=True) if not is_cut])
-        self._cut = concatenate([own for (_, own), is_cut in zip(parts, cut, strict=True) if is_cut])
+        self.whole_parts = [own for (_, own), is_cut in zip(parts, cut, strict=True) if not is_cut]
+        self.local_parts = [own for (_, own), is_cut in zip(parts, cut, strict=True) if is_cut]
         local = [part for (part, _), is_cut in zip(parts, cut, strict=True) if is_cut]
         self.tiles = StackedBank(local).tiles(image.shape) if local else [whole(image.shape)]
 
@@ -96,11 +98,14 @@ class Tiling:
 
     def whole_maps(self) -> list[FeatureMaps]:
         """Compute the maps of banks that need the whole image."""
-        return self._bank.maps(self._image, self._whole) if self._whole.size else []
+        return self._maps(self._image, self.whole_parts)
 
     def local_maps(self, tile: Tile) -> list[FeatureMaps]:
         """Compute the maps of the other banks for a tile."""
-        return self._bank.maps(self._image[tile.seen], self._cut) if self._cut.size else []
+        return self._maps(self._image[tile.seen], self.local_parts)
+
+    def _maps(self, image: FloatArray, parts: Sequence[IntArray]) -> list[FeatureMaps]:
+        return self._bank.maps(image, concatenate(parts)) if parts else []
 
 
 def _cropped(stack: FeatureMaps, sides: Sequence[tuple[int, int]]) -> FeatureMaps:

@@ -66,7 +66,7 @@ def draw_pixels(
     flat = np.concatenate([mask.ravel() for mask in ids])
     starts = np.cumsum([0, *(mask.size for mask in ids)])
     members = [np.flatnonzero(flat == label) for label in range(n_classes)]
-    shares = _fair_shares([member.size for member in members], n_pixels)
+    shares = fair_shares([member.size for member in members], n_pixels)
     drawn = [rng.choice(member, share, replace=False) for member, share in zip(members, shares, strict=True)]
     weight = [
         np.full(share, member.size / max(share, 1)) for member, share in zip(members, shares, strict=True)
@@ -80,7 +80,7 @@ def draw_pixels(
     return PixelSample(image, row, col, flat[position].astype(np.intp), weights / weights.mean())
 
 
-def _fair_shares(available: Sequence[int], total: int) -> list[int]:
+def fair_shares(available: Sequence[int], total: int) -> list[int]:
     """Equal shares of `total`, none above what is available; what small classes leave is passed on."""
     shares = [0] * len(available)
     left = min(total, sum(available))

@@ -1,16 +1,41 @@
-"""Annotation while the segmentation follows: label images on disk, strokes with undo, feature maps kept for reuse."""
+"""Annotation while the segmentation follows: strokes in, label maps out, without a window or a server."""
 
-from segkit.live.cache import FeatureCache, content_key
+from segkit.live.cache import FeatureCache
 from segkit.live.classes import LabelClass
 from segkit.live.drawing import Drawing, Patch
+from segkit.live.events import (
+    Advised,
+    Event,
+    Expected,
+    ExpectedPoint,
+    Failed,
+    Labels,
+    Objects,
+    Prediction,
+    Saved,
+    Status,
+)
+from segkit.live.hand_over import HandOver
 from segkit.live.project import ImageEntry, Project
+from segkit.live.session import LiveSession
 
 __all__ = [
+    "Advised",
     "Drawing",
+    "Event",
+    "Expected",
+    "ExpectedPoint",
+    "Failed",
     "FeatureCache",
+    "HandOver",
     "ImageEntry",
     "LabelClass",
+    "Labels",
+    "LiveSession",
+    "Objects",
     "Patch",
+    "Prediction",
     "Project",
-    "content_key",
+    "Saved",
+    "Status",
 ]

@@ -1,0 +1,203 @@
+"""What a live session tells its listeners."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit.live.drawing import Patch
+
+Task = Literal["features", "learning", "painting", "idle", "needs labels", "paused"]
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Labels of a box have changed.
+
+    Parameters
+    ----------
+    key : str
+        Key of the image.
+    patch : Patch
+        Corner and new values of the box.
+    version : int
+        `Drawing.version` with the change.
+    """
+
+    key: str
+    patch: Patch
+    version: int
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Labels of an image are on disk.
+
+    Parameters
+    ----------
+    key : str
+        Key of the image.
+    version : int
+        `Drawing.version` that is on disk.
+    """
+
+    key: str
+    version: int
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Prediction in a part of an image.
+
+    Parameters
+    ----------
+    key : str
+        Key of the image.
+    generation : int
+        Rises with every change of the model; a later one replaces all earlier ones.
+    stride : int
+        Side in pixels of the square that a cell stands for; blocks of stride 1 are final.
+    corner : tuple of int
+        Row and column of the first pixel of the first cell.
+    values : ndarray of shape (h, w), uint8
+        Mask value of the predicted class of each cell.
+    probabilities : ndarray of shape (n_classes, h, w), uint8
+        Probability of each class that the model knows, 0 to 255.
+    uncertainty : ndarray of shape (h, w), uint8
+        255 where the two most probable classes are equally so, 0 where there is no doubt.
+    classes : tuple of int
+        Mask values of the classes that the model knows, in the order of `probabilities`.
+    """
+
+    key: str
+    generation: int
+    stride: int
+    corner: tuple[int, int]
+    values: NDArray[np.uint8]
+    probabilities: NDArray[np.uint8]
+    uncertainty: NDArray[np.uint8]
+    classes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Status:
+    """What the session is busy with.
+
+    Parameters
+    ----------
+    task : {"features", "learning", "painting", "idle", "needs labels", "paused"}
+        The task.
+    key : str or None
+        Image it is about.
+    done : float
+        How much is done, 0 to 1.
+    text : str
+        The same in words.
+    """
+
+    task: Task
+    key: str | None
+    done: float
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Objects:
+    """Objects of a predicted image.
+
+    Parameters
+    ----------
+    key : str
+        Key of the image.
+    generation : int
+        Generation of the prediction.
+    labels : ndarray of shape (H, W), int32
+        0 for the background, objects 1 to n.
+    count : int
+        Number of objects, n.
+    """
+
+    key: str
+    generation: int
+    labels: NDArray[np.int32]
+    count: int
+
+
+@dataclass(frozen=True)
+class ExpectedPoint:
+    """Mean IoU to be expected, from labelled pixels that were held out.
+
+    Parameters
+    ----------
+    n_strokes : int
+        Strokes drawn so far.
+    n_images : int
+        Annotated images.
+    iou : float
+        Mean over held-out regions of the mean IoU over classes, on labelled pixels.
+    low, high : float or None
+        95 % interval of the mean; None with fewer than three regions.
+    regions : {"images", "blocks"}
+        What was held out: images, or blocks of the only one. Blocks tell little about other images.
+    """
+
+    n_strokes: int
+    n_images: int
+    iou: float
+    low: float | None
+    high: float | None
+    regions: str
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Expected accuracy as annotation goes on.
+
+    Parameters
+    ----------
+    points : tuple of ExpectedPoint
+        One for each number of strokes at which it was computed.
+    """
+
+    points: tuple[ExpectedPoint, ...]
+
+
+@dataclass(frozen=True)
+class Advised:
+    """Where annotation would teach most.
+
+    Parameters
+    ----------
+    key : str
+        Image that is shown.
+    boxes : tuple of (int, int, int, int)
+        Regions of it: first row, first column, last row, last column, the last ones out; best first.
+    ranking : tuple of str
+        Keys of other images without labels, best first.
+    n_unseen : int
+        Images without labels whose features are not known yet; they are not ranked.
+    """
+
+    key: str
+    boxes: tuple[tuple[int, int, int, int], ...]
+    ranking: tuple[str, ...]
+    n_unseen: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Something went wrong; nothing is lost.
+
+    Parameters
+    ----------
+    message : str
+        One line: what was given, what is needed, the cure.
+    """
+
+    message: str
+
+
+Event = Labels | Saved | Prediction | Status | Objects | Expected | Advised | Failed

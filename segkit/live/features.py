@@ -1,0 +1,221 @@
+"""Features of one image for live work: of every pixel, tile by tile, and of a coarse grid of pixels at once."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit._common import FloatArray
+from segkit.errors import ConfigError
+from segkit.features import FeatureMaps
+from segkit.features.base import sample_maps
+from segkit.features.normalised import NormalisedBank
+from segkit.features.views import Tiling, View, moved_to
+from segkit.live.cache import FeatureCache, content_key
+
+IntArray = NDArray[np.intp]
+Box = tuple[int, int, int, int]
+
+# Cells of the coarse grid, at most.
+COARSE_CELLS = 2**15
+# Bytes of maps of one image that may stay in memory where the cache on disk could not take them.
+MEMORY_LIMIT = 2**30
+
+
+class ImageFeatures:
+    """Features of one image, computed once and kept in a cache on disk.
+
+    Parameters
+    ----------
+    image : ndarray of shape (H, W, C), float32 in [0, 1]
+        The image.
+    bank : NormalisedBank
+        Filters that are fixed, not learnt from images.
+    cache : FeatureCache
+        Where maps are kept.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Height and width in pixels.
+    stride : int
+        Pixels between cells of the coarse grid, a power of 2; 1 for an image of up to 32,768 pixels.
+    means : ndarray of shape (n_channels,), float32
+        Mean of each channel over the image; zeros without normalisation by image.
+    coarse : ndarray of shape (n_channels, h, w), float32
+        Channels less their means, at the middle of each cell of the coarse grid.
+
+    Raises
+    ------
+    ConfigError
+        If the bank learns its filters from images.
+    """
+
+    def __init__(self, image: FloatArray, bank: NormalisedBank, cache: FeatureCache) -> None:
+        if bank.bank.learns_weights:
+            raise ConfigError(
+                f"bank {bank.bank.label} learns its filters from images: choose one of fixed filters for live drawing"
+            )
+        self._image, self._bank, self._cache = image, bank, cache
+        self.shape: tuple[int, int] = image.shape[:2]
+        self.n_channels = bank.bank.n_channels(image.shape[2])
+        parts = bank.bank.split_by_bank(np.arange(self.n_channels), image.shape[2])
+        self._tiling = Tiling(image, bank.bank, parts)
+        self._key = content_key(image, bank.bank, "live")
+        self._kept: OrderedDict[str, list[FeatureMaps]] = OrderedDict()
+        self.stride = 1
+        while math.prod(-(-side // self.stride) for side in self.shape) > COARSE_CELLS:
+            self.stride *= 2
+        self.means: FloatArray | None = None
+        self.coarse: FloatArray | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `prepare` has come to its end."""
+        return self.coarse is not None
+
+    def prepare(self) -> Iterator[float]:
+        """Compute what the first pass over the image gives, step by step.
+
+        Yields
+        ------
+        float
+            How much is done, up to 1. Steps take a fraction of a second each, so that other work can come between.
+        """
+        if self.is_ready:
+            return
+        key = f"{self._key}-coarse"
+        stored = self._cache.get(key)
+        if stored is not None and len(stored) == 2:
+            self.means, self.coarse = stored[0].values[:, 0, 0], stored[1].values
+            yield 1.0
+            return
+        grid = self._bank.grid(self.shape)
+        cells = self._coarse_positions()
+        at_grid = np.empty((grid[0].size, self.n_channels), dtype=np.float32)
+        at_cells = np.empty((cells[0].size, self.n_channels), dtype=np.float32)
+        tiles = self._tiling.tiles
+        for place in range(len(tiles)):
+            for done in self._compute(place):
+                yield 0.95 * (place + done) / len(tiles)
+            view = self._view(place)
+            for out, positions in ((at_grid, grid), (at_cells, cells)):
+                if positions[0].size:
+                    _read(out, view, positions)
+        means = at_grid.mean(axis=0) if grid[0].size else np.zeros(self.n_channels, dtype=np.float32)
+        at_cells -= means
+        shape = [-(-side // self.stride) for side in self.shape]
+        coarse = np.ascontiguousarray(at_cells.T.reshape(self.n_channels, *shape))
+        every = np.arange(self.n_channels)
+        self._cache.put(
+            key,
+            [
+                FeatureMaps(means[:, None, None], every, 1.0, 0.0),
+                FeatureMaps(coarse, every, float(self.stride), self.stride // 2),
+            ],
+        )
+        self.means, self.coarse = means, coarse
+        yield 1.0
+
+    def sample(self, rows: IntArray, cols: IntArray) -> FloatArray:
+        """Read all channels at some pixels, less their image means; (n, n_channels)."""
+        assert self.means is not None
+        X = np.empty((rows.size, self.n_channels), dtype=np.float32)
+        for place, tile in enumerate(self._tiling.tiles):
+            if tile.holds(rows, cols).any():
+                _read(X, self._view(place), (rows, cols))
+        X -= self.means
+        return X
+
+    def views(self, box: Box) -> Iterator[View]:
+        """Give views that together show a box of the image, (first row, first column, last row, last column), last out."""
+        top, left, bottom, right = box
+        for place, tile in enumerate(self._tiling.tiles):
+            rows, cols = tile.core
+            core = (
+                slice(max(top, rows.start), min(bottom, rows.stop)),
+                slice(max(left, cols.start), min(right, cols.stop)),
+            )
+            if all(side.start < side.stop for side in core):
+                yield self._view(place).within(core)
+
+    def store(self) -> None:
+        """Put maps that are in memory only into the cache."""
+        for key, maps in list(self._kept.items()):
+            if _bytes_in_memory(maps):
+                self._kept[key] = self._cache.put(key, maps)
+
+    def _coarse_positions(self) -> tuple[IntArray, IntArray]:
+        """Give rows and columns of the middles of the cells."""
+        rows, cols = np.meshgrid(
+            *(
+                np.minimum(np.arange(0, side, self.stride) + self.stride // 2, side - 1)
+                for side in self.shape
+            ),
+            indexing="ij",
+        )
+        return rows.ravel(), cols.ravel()
+
+    def _view(self, place: int) -> View:
+        """Give the maps of a tile: from memory, from the cache, or computed anew."""
+        for _ in self._compute(place):
+            pass
+        tile = self._tiling.tiles[place]
+        return View(tile, [*self._maps(f"tile{place}"), *moved_to(tile, self._maps("whole"))])
+
+    def _compute(self, place: int) -> Iterator[float]:
+        """Compute maps that are neither in memory nor in the cache; yields how much is done."""
+        tiling, bank = self._tiling, self._bank.bank
+        seen = self._image[tiling.tiles[place].seen]
+        jobs = [("whole", self._image, tiling.whole_parts), (f"tile{place}", seen, tiling.local_parts)]
+        jobs = [job for job in jobs if self._find(job[0]) is None]
+        n_parts = sum(len(parts) for *_, parts in jobs)
+        n_done = 0
+        for name, image, parts in jobs:
+            maps: list[FeatureMaps] = []
+            for channels in parts:
+                maps += bank.maps(image, channels)
+                n_done += 1
+                yield n_done / n_parts
+            self._keep(f"{self._key}-{name}", maps)
+
+    def _find(self, name: str) -> list[FeatureMaps] | None:
+        key = f"{self._key}-{name}"
+        if key not in self._kept:
+            stored = self._cache.get(key)
+            if stored is None:
+                return None
+            self._kept[key] = stored
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+    def _maps(self, name: str) -> list[FeatureMaps]:
+        maps = self._find(name)
+        assert maps is not None
+        return maps
+
+    def _keep(self, key: str, maps: list[FeatureMaps]) -> None:
+        """Keep new maps. Those of the first tile stay in memory at first, so that painting need not wait for the disk."""
+        is_only = len(self._tiling.tiles) == 1
+        self._kept[key] = maps if is_only else self._cache.put(key, maps)
+        while sum(map(_bytes_in_memory, self._kept.values())) > MEMORY_LIMIT and len(self._kept) > 2:
+            oldest = next(other for other in self._kept if other != key and not other.endswith("-whole"))
+            del self._kept[oldest]
+
+
+def _read(out: FloatArray, view: View, positions: tuple[NDArray[Any], NDArray[Any]]) -> None:
+    """Read all channels at the positions in the core of a tile into their rows."""
+    mine, at = view.positions(positions)
+    if mine.all():
+        out[:] = sample_maps(list(view.stacks), *at)
+    elif mine.any():
+        out[mine] = sample_maps(list(view.stacks), *at)
+
+
+def _bytes_in_memory(maps: list[FeatureMaps]) -> int:
+    return sum(0 if isinstance(stack.values, np.memmap) else stack.values.nbytes for stack in maps)

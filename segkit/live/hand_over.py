@@ -1,0 +1,80 @@
+"""From strokes to a model file, and the command that makes the same one."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from segkit._common import Progress
+from segkit.config.schema import Config
+from segkit.errors import InputError
+from segkit.images import load_pairs
+from segkit.images.write import atomic
+from segkit.live.project import Project
+
+MODEL, OPTIONS = "model.segkit", "train.yaml"
+
+
+class HandOver(NamedTuple):
+    """What a session hands over.
+
+    Parameters
+    ----------
+    model : Path
+        The trained model.
+    masks : Path
+        Folder of the label images.
+    options : Path
+        YAML file of the options of training.
+    command : str
+        The ``segkit train`` command that makes the same model.
+    """
+
+    model: Path
+    masks: Path
+    options: Path
+    command: str
+
+
+def hand_over(project: Project, config: Config, progress: Progress | None = None) -> HandOver:
+    """Train on the saved label images of a project, as ``segkit train`` does.
+
+    Parameters
+    ----------
+    project : Project
+        Its label images are saved.
+    config : Config
+        Options of training; classes and unlabelled pixels are those of the project.
+    progress : callable, optional
+        As for `Segmenter.fit`.
+
+    Returns
+    -------
+    HandOver
+        Files and command. A model and options of an earlier hand-over are replaced.
+
+    Raises
+    ------
+    InputError
+        If fewer than two classes have labels.
+    """
+    if not project.annotated():
+        raise InputError("nothing is labelled yet: draw strokes of two classes or more, then export")
+    meanings = project.training_options()
+    options = config.model_dump(mode="json", exclude_defaults=True)
+    options["data"] = {"labels": meanings["labels"], "unlabelled": meanings["unlabelled"], "masks": "classes"}
+    settings = Config.from_options(options)
+    dataset = load_pairs(project.source, project.masks, only_annotated=True, masks_are="classes", **meanings)
+    segmenter = settings.build().fit(
+        dataset.images, dataset.masks, label_map=dataset.label_map, progress=progress
+    )
+    files = HandOver(project.output / MODEL, project.masks, project.output / OPTIONS, "")
+    with atomic(files.options) as temporary:
+        temporary.write_text(yaml.safe_dump(options, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    segmenter.save(files.model, embed_weights=settings.embeds_weights(segmenter.best_index_))
+    words = ["segkit", "train", str(project.source), str(files.masks), "-o", str(files.model)]
+    words += ["--config", str(files.options), "--only-annotated", "--overwrite"]
+    return files._replace(command=shlex.join(words))

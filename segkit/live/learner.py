@@ -1,0 +1,316 @@
+"""The model of a live session: refitted after each stroke, from where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit._common import FloatArray, pass_on
+from segkit._threads import single_threaded_blas
+from segkit.classifier.pixel_classifier import PixelClassifier
+from segkit.classifier.platt import PlattScaling
+from segkit.images import UNLABELLED
+from segkit.images.sampling import PixelSample, assign_folds, fair_shares, pixel_groups
+from segkit.segmentation.held_out import N_FOLDS, hold_out, usual_penalty
+from segkit.segmentation.segmenter import LAMBDAS, Segmenter
+from segkit.segmentation.summary import HeldOutScores
+from segkit.segmentation.threshold import image_threshold
+
+IntArray = NDArray[np.intp]
+
+# Labelled pixels that a live model learns from: a fit on them takes about a tenth of a second.
+PIXELS = 3000
+# Channels are chosen anew when the number of labelled pixels has changed by this factor.
+GROWTH = 1.5
+# Relative duality gap of live fits.
+TOL = 1e-3
+# Odd multiplier below 2**32 near the golden ratio: consecutive pixels get ranks that are far apart.
+_SCATTER = 2654435761
+
+
+@dataclass(frozen=True, eq=False)
+class LiveModel:
+    """A fitted model and how it is read; it is never changed, only replaced.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_classes,), uint8
+        Mask values of the classes that it knows, rising.
+    classifier : PixelClassifier
+        Fitted.
+    threshold, otsu_weight : float
+        As for `segkit.Segmenter`.
+    platt : PlattScaling
+        From decisions to probabilities.
+    """
+
+    values: NDArray[np.uint8]
+    classifier: PixelClassifier
+    threshold: float
+    otsu_weight: float
+    platt: PlattScaling
+
+    def decide_coarse(self, coarse: FloatArray) -> FloatArray:
+        """Decide at cells of a coarse grid; (n_channels, h, w) -> (h, w, n_outputs)."""
+        kept = coarse[self.classifier.channels_]
+        X = np.ascontiguousarray(kept.reshape(len(kept), -1).T)
+        with single_threaded_blas():
+            decisions = self.classifier.decision_function(X)
+        return decisions.reshape(*coarse.shape[1:], -1)
+
+    def threshold_of(self, coarse: FloatArray) -> float:
+        """Give the threshold of an image from its coarse decisions; 0 for three classes and more."""
+        if coarse.shape[2] > 1:
+            return 0.0
+        return image_threshold(coarse[:, :, 0], self.threshold, self.otsu_weight)
+
+    def label(self, decisions: FloatArray, threshold: float) -> NDArray[np.uint8]:
+        """Give the mask values of decisions (h, w, n_outputs), (h, w)."""
+        ids = decisions.argmax(axis=2) if decisions.shape[2] > 1 else decisions[:, :, 0] > threshold
+        return self.values[ids.astype(np.intp)]
+
+    def probabilities(self, decisions: FloatArray) -> FloatArray:
+        """Give the probabilities of the classes, (h, w, n_classes)."""
+        flat = decisions.reshape(-1, decisions.shape[2])
+        flat = flat[:, 0] if flat.shape[1] == 1 else flat
+        return self.platt.predict_proba(flat).astype(np.float32).reshape(*decisions.shape[:2], -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Labelled pixels of an image in an order that does not depend on what else is labelled.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Height and width.
+    counts : dict of int to int
+        Number of labelled pixels by mask value.
+    first : dict of int to ndarray of int
+        Flat indices of the pixels that are drawn first, by mask value.
+    """
+
+    shape: tuple[int, int]
+    counts: dict[int, int]
+    first: dict[int, IntArray]
+
+    @classmethod
+    def of(cls, labels: NDArray[np.uint8]) -> Labelled:
+        """Find the labelled pixels of a label image (H, W)."""
+        flat = labels.ravel()
+        at = np.flatnonzero(flat != UNLABELLED)
+        values = flat[at]
+        counts = {
+            int(value): int(number)
+            for value, number in zip(*np.unique(values, return_counts=True), strict=True)
+        }
+        return cls(labels.shape, counts, {value: _first(at[values == value]) for value in counts})
+
+
+def _first(pixels: IntArray) -> IntArray:
+    """Take the pixels of the lowest rank, by rank. The rank of a pixel is fixed, so that few change with a stroke."""
+    rank = pixels * _SCATTER % 2**32
+    if pixels.size > PIXELS:
+        chosen = np.argpartition(rank, PIXELS)[:PIXELS]
+        pixels, rank = pixels[chosen], rank[chosen]
+    return pixels[np.argsort(rank, kind="stable")]
+
+
+Read = Callable[[str, IntArray, IntArray], FloatArray]
+
+
+@dataclass(eq=False)
+class _Features:
+    """Features of drawn pixels of an image, by flat index."""
+
+    pixels: IntArray
+    X: FloatArray
+
+
+@dataclass(eq=False)
+class Learner:
+    """Learn from the labelled pixels of all images, again and again.
+
+    Parameters
+    ----------
+    segmenter : Segmenter
+        Its selector, kernels, SVM, penalties and rule of the threshold; not fitted.
+    strides : ndarray of shape (n_channels,)
+        Stride of the map of each channel.
+    read : callable
+        ``read(key, rows, cols)`` gives all channels of pixels of an image, less their image means.
+    """
+
+    segmenter: Segmenter
+    strides: NDArray[np.float64]
+    read: Read
+    _known: dict[str, _Features] = field(default_factory=dict, init=False)
+    _classifier: PixelClassifier | None = field(default=None, init=False)
+    _selected_for: tuple[bytes, int, int] = field(default=(b"", 0, 0), init=False)
+    _judged: tuple[bytes, float, float, PlattScaling] | None = field(default=None, init=False)
+    _drawn: tuple[PixelSample, FloatArray, list[tuple[int, int]], NDArray[np.uint8]] | None = field(
+        default=None, init=False
+    )
+
+    def fit(self, labelled: Mapping[str, Labelled]) -> LiveModel | None:
+        """Refit; gives None while fewer than two classes have labels.
+
+        Parameters
+        ----------
+        labelled : mapping of str to Labelled
+            The annotated images by key.
+
+        Returns
+        -------
+        LiveModel or None
+            The model. Channels, scales and kernels are those of the fit before, and the SVM starts from its planes,
+            unless labels have grown by half, or there are other classes or more images.
+        """
+        images = {key: one for key, one in labelled.items() if one.counts}
+        totals: dict[int, int] = {}
+        for one in images.values():
+            for value, number in one.counts.items():
+                totals[value] = totals.get(value, 0) + number
+        totals = {value: number for value, number in sorted(totals.items()) if number >= 2}
+        if len(totals) < 2:
+            return None
+        sample, X = self._draw(images, totals)
+        shapes = [one.shape for one in images.values()]
+        values = np.array(list(totals), dtype=np.uint8)
+        self._drawn = sample, X, shapes, values
+        groups = pixel_groups(sample, shapes)
+        with single_threaded_blas():
+            classifier = self._refitted(
+                X, sample, groups, values.tobytes(), sum(totals.values()), len(images)
+            )
+        threshold, otsu_weight, platt = 0.0, 0.0, PlattScaling.identity(values.size)
+        if self._judged is not None and self._judged[0] == values.tobytes():
+            _, threshold, otsu_weight, platt = self._judged
+        return LiveModel(values, classifier, threshold, otsu_weight, platt)
+
+    def judge(self, model: LiveModel) -> tuple[LiveModel, HeldOutScores] | None:
+        """Hold out images (blocks, of a single one) in turn: threshold and probabilities of a model, and its expected IoU.
+
+        Returns
+        -------
+        tuple of LiveModel and HeldOutScores, or None
+            None if no class can be held out.
+        """
+        if self._drawn is None:
+            return None
+        sample, X, shapes, values = self._drawn
+        if values.tobytes() != model.values.tobytes():
+            return None
+        classifier = copy(model.classifier)
+        fold = assign_folds(sample, shapes, N_FOLDS)
+        with single_threaded_blas():
+            held_out = hold_out(
+                X,
+                sample,
+                pixel_groups(sample, shapes),
+                fold,
+                classifier,
+                [self._penalty(len(shapes))],
+                pass_on,
+            )
+        if not held_out.has_all_classes:
+            return None
+        choice = held_out.choose(self.segmenter.threshold)
+        self._judged = (values.tobytes(), choice.threshold, choice.otsu_weight, choice.platt)
+        judged = replace(
+            model, threshold=choice.threshold, otsu_weight=choice.otsu_weight, platt=choice.platt
+        )
+        return judged, choice.scores
+
+    def labelled_features(self) -> tuple[FloatArray, PixelSample] | None:
+        """Features of the pixels of the last fit, (n, n_channels), and the pixels."""
+        return None if self._drawn is None else (self._drawn[1], self._drawn[0])
+
+    def _refitted(
+        self,
+        X: FloatArray,
+        sample: PixelSample,
+        groups: IntArray,
+        values: bytes,
+        n_labelled: int,
+        n_images: int,
+    ) -> PixelClassifier:
+        was_values, was_labelled, was_images = self._selected_for
+        is_new = (values, n_images) != (
+            was_values,
+            was_images,
+        ) or not was_labelled / GROWTH < n_labelled < was_labelled * GROWTH
+        options = {"penalty": self._penalty(n_images), "tol": TOL}
+        if self._classifier is None or is_new:
+            classifier = self.segmenter._unfitted_classifier()
+            classifier.select(X, sample.label, groups).allow_gaussians(self.strides == 1)
+            kept = X.take(classifier.channels_, axis=1)
+            [self._classifier] = classifier.path(
+                kept, sample.label, sample.weight, groups, penalties=[options["penalty"]], tol=TOL
+            )
+            self._selected_for = values, n_labelled, n_images
+        else:
+            kept = X.take(self._classifier.channels_, axis=1)
+            self._classifier = self._classifier.refit(kept, sample.label, sample.weight, **options)
+        return self._classifier
+
+    def _penalty(self, n_images: int) -> float:
+        return usual_penalty(sorted(self.segmenter.lambdas or LAMBDAS, reverse=True), n_images)
+
+    def _draw(
+        self, images: Mapping[str, Labelled], totals: Mapping[int, int]
+    ) -> tuple[PixelSample, FloatArray]:
+        """Draw pixels as `segkit.images.sampling.draw_pixels` does, but the same ones again as far as they are labelled."""
+        shares = fair_shares(list(totals.values()), PIXELS)
+        parts: list[tuple[int, IntArray, int, float]] = []
+        for label, (value, share) in enumerate(zip(totals, shares, strict=True)):
+            own = [one.first.get(value, np.empty(0, dtype=np.intp)) for one in images.values()]
+            ranks = np.concatenate(own) * _SCATTER % 2**32
+            limit = np.sort(ranks, kind="stable")[share - 1] if share else -1
+            for image, pixels in enumerate(own):
+                parts.append(
+                    (image, pixels[pixels * _SCATTER % 2**32 <= limit], label, totals[value] / max(share, 1))
+                )
+        rows, cols, labels, weights, numbers, features = [], [], [], [], [], []
+        for image, (key, one) in enumerate(images.items()):
+            mine = [part for part in parts if part[0] == image]
+            pixels = np.concatenate([part[1] for part in mine])
+            labels.append(np.concatenate([np.full(part[1].size, part[2]) for part in mine]))
+            weights.append(np.concatenate([np.full(part[1].size, part[3]) for part in mine]))
+            at = np.divmod(pixels, one.shape[1])
+            rows.append(at[0])
+            cols.append(at[1])
+            numbers.append(np.full(pixels.size, image))
+            features.append(self._features(key, pixels, one.shape))
+        weight = np.concatenate(weights)
+        number, row, col, drawn = (
+            np.concatenate(part).astype(np.intp) for part in (numbers, rows, cols, labels)
+        )
+        sample = PixelSample(number, row, col, drawn, weight / weight.mean())
+        return sample, np.concatenate(features)
+
+    def _features(self, key: str, pixels: IntArray, shape: tuple[int, int]) -> FloatArray:
+        """Features of pixels of an image; only those that were not drawn before are read."""
+        order = np.argsort(pixels)
+        wanted = pixels[order]
+        known = self._known.get(key)
+        X = np.empty((pixels.size, self.strides.size), dtype=np.float32)
+        is_known = np.zeros(pixels.size, dtype=bool)
+        if known is not None and known.pixels.size:
+            at = np.searchsorted(known.pixels, wanted).clip(0, known.pixels.size - 1)
+            is_known = known.pixels[at] == wanted
+            X[is_known] = known.X[at[is_known]]
+        if not is_known.all():
+            X[~is_known] = self.read(key, *np.divmod(wanted[~is_known], shape[1]))
+        self._known[key] = _Features(wanted, X)
+        result = np.empty_like(X)
+        result[order] = X
+        return result
+
+    def forget(self, key: str) -> None:
+        """Drop features of an image, whose pixels have changed."""
+        self._known.pop(key, None)

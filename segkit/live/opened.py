@@ -1,0 +1,103 @@
+"""The prediction of a trained model, to be looked at and corrected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit._common import FloatArray, count
+from segkit.errors import InputError
+from segkit.images.channels import fits, kind_of, with_channels
+from segkit.live.canvas import Block, read_block
+from segkit.live.classes import LabelClass
+from segkit.live.features import Box
+from segkit.segmentation.segmenter import Segmenter
+
+
+class OpenedModel:
+    """A trained model, and the mask values that the project gives its classes.
+
+    Parameters
+    ----------
+    segmenter : Segmenter
+        Fitted.
+    classes : sequence of LabelClass
+        Classes of the project.
+
+    Raises
+    ------
+    InputError
+        If the model knows a class that the project does not.
+    """
+
+    def __init__(self, segmenter: Segmenter, classes: Sequence[LabelClass]) -> None:
+        value_of = {one.name: one.value for one in classes}
+        names = segmenter.label_map_.names
+        unknown = [name for name in names if name not in value_of]
+        if unknown:
+            raise InputError(
+                f"the model knows class {unknown[0]!r}, the project {', '.join(map(repr, value_of))}: name the classes "
+                "as the model does"
+            )
+        self._segmenter = segmenter
+        self._values = np.array([value_of[name] for name in names], dtype=np.uint8)
+
+    def paint(self, image: FloatArray, generation: int, *, name: str) -> OpenedCanvas:
+        """Predict a whole image (H, W, C).
+
+        Raises
+        ------
+        InputError
+            If it has other channels than the training images.
+        """
+        n_channels = self._segmenter.n_image_channels_
+        if not fits(kind_of(image), n_channels):
+            raise InputError(
+                f"{name}: {count(image.shape[2], 'channel')}, the opened model was trained on {n_channels}: give images "
+                "of the same kind"
+            )
+        decisions = self._segmenter._scores(with_channels(image, n_channels))
+        order = np.argsort(self._values)
+        probabilities = self._segmenter._probabilities(decisions)[:, :, order]
+        values = self._values[self._segmenter._labels(decisions)]
+        return OpenedCanvas(values, probabilities, self._values[order].tolist(), generation)
+
+
+class OpenedCanvas:
+    """Prediction of a trained model for one image, with the interface of a `Canvas`.
+
+    Parameters
+    ----------
+    values : ndarray of shape (H, W), uint8
+        Mask values of the predicted classes.
+    probabilities : ndarray of shape (H, W, n_classes), float32
+        Their probabilities.
+    classes : list of int
+        Mask values of the classes, rising.
+    generation : int
+        Number that the predictions carry.
+    """
+
+    done = 1.0
+
+    def __init__(
+        self, values: NDArray[np.uint8], probabilities: FloatArray, classes: list[int], generation: int
+    ) -> None:
+        self.shape: tuple[int, int] = (values.shape[0], values.shape[1])
+        self.classes, self.generation = classes, generation
+        self.has_objects = False
+        self._values, self._probabilities = values, probabilities
+
+    def coarse(self) -> list[Block]:
+        """Read the prediction of the whole image; it is final."""
+        return [read_block(self._values, self._probabilities, self.classes, self.generation, (0, 0), 1)]
+
+    def next_block(self, box: Box) -> Block | None:  # noqa: ARG002
+        """Give nothing: all is known."""
+        return None
+
+    def whole(self) -> tuple[NDArray[np.uint8], FloatArray]:
+        """Mask values (H, W) and probabilities (H, W, n_classes)."""
+        return self._values, self._probabilities

@@ -1,0 +1,685 @@
+"""A live session: strokes in, label maps out, without a window or a server."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from segkit._common import FloatArray, Progress, count
+from segkit._threads import single_threaded_blas
+from segkit.config.schema import Config
+from segkit.errors import InputError, SegkitError
+from segkit.features import FilterBank
+from segkit.features.normalised import NormalisedBank
+from segkit.images import UNLABELLED
+from segkit.images.channels import fits, kind_of, with_channels
+from segkit.live.cache import FeatureCache
+from segkit.live.canvas import Block, Canvas
+from segkit.live.classes import LabelClass
+from segkit.live.drawing import Patch
+from segkit.live.events import (
+    Event,
+    Expected,
+    ExpectedPoint,
+    Failed,
+    Labels,
+    Objects,
+    Prediction,
+    Saved,
+    Status,
+    Task,
+)
+from segkit.live.features import Box, ImageFeatures
+from segkit.live.hand_over import HandOver, hand_over
+from segkit.live.learner import Labelled, Learner, LiveModel
+from segkit.live.opened import OpenedCanvas, OpenedModel
+from segkit.live.project import Project
+from segkit.segmentation.objects import learn_from_regions
+from segkit.segmentation.segmenter import Segmenter, default_bank
+
+Listener = Callable[[Event], None]
+Source = Literal["strokes", "model"]
+
+# Seconds without a change before the model is judged, and before features of further images are computed.
+QUIET_TO_JUDGE = 0.8
+QUIET_TO_LOOK_AHEAD = 1.5
+# Images whose features stay at hand.
+IMAGES_AT_HAND = 8
+_PROGRESS = "progress.json"
+
+
+class LiveSession:
+    """Strokes in, label maps out: features once, a refit after each stroke, the visible part first.
+
+    Parameters
+    ----------
+    project : Project
+        Images, label images and classes on disk.
+    config : Config, optional
+        Options of training, as for ``segkit train``; of several banks the first is used while drawing.
+    cache : FeatureCache, optional
+        Where feature maps are kept.
+    model : Segmenter, optional
+        A trained model whose predictions are shown until `use` asks for those of the strokes. Its classes must have the
+        names of the project's.
+
+    Attributes
+    ----------
+    live : bool
+        Whether the model is refitted after each stroke.
+
+    Raises
+    ------
+    ConfigError
+        If the bank learns its filters from images.
+    InputError
+        If the classes of the model are not those of the project.
+
+    Notes
+    -----
+    All heavy work is done by one thread, in pieces of a fraction of a second: a stroke waits for one piece at most.
+    Listeners are called from that thread and from the thread that saves; they must return at once.
+
+    Live fits draw 3,000 labelled pixels, the same ones again as far as they are labelled. Kept channels, scales and
+    kernels change only when labels have grown by half; the SVM starts from its last planes. The penalty is the usual
+    one for the number of images. Threshold, probabilities and the expected accuracy come from held-out images (blocks,
+    of a single one) once drawing has paused for a moment. `export` trains as ``segkit train`` does, on the same labels.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from segkit.images import write_image
+    >>> from segkit.live import FeatureCache, LiveSession, Project
+    >>> folder = tempfile.mkdtemp()
+    >>> image = np.zeros((32, 32))
+    >>> image[:, 16:] = 0.8
+    >>> write_image(f"{folder}/images/a.png", image)
+    >>> with Project(f"{folder}/images", f"{folder}/out") as project:
+    ...     with LiveSession(project, cache=FeatureCache(f"{folder}/cache")) as session:
+    ...         session.open("a")
+    ...         _ = session.paint("a", (2, 2), np.ones((28, 4), dtype=bool), 0)
+    ...         _ = session.paint("a", (2, 26), np.ones((28, 4), dtype=bool), 1)
+    ...         mask, probabilities = session.predict("a")
+    >>> bool(mask[:, 2].max() < mask[:, 30].min()), probabilities.shape
+    (True, (32, 32, 2))
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        *,
+        config: Config | None = None,
+        cache: FeatureCache | None = None,
+        model: Segmenter | None = None,
+    ) -> None:
+        self.project = project
+        self._config = Config() if config is None else config
+        self._segmenter = self._config.build()
+        self._bank = NormalisedBank(_first_bank(self._segmenter), self._segmenter.normalization)
+        self._cache = FeatureCache() if cache is None else cache
+        self._opened = None if model is None else OpenedModel(model, project.classes)
+        self._source: Source = "strokes" if model is None else "model"
+        self._live = True
+        self._listeners: list[Listener] = []
+        self._features: OrderedDict[str, ImageFeatures] = OrderedDict()
+        self._steps: dict[str, Iterator[float]] = {}
+        self._n_channels: int | None = None
+        self._learner: Learner | None = None
+        self._labelled: dict[str, Labelled] = {}
+        self._stale = set(project.annotated())
+        self._model: LiveModel | None = None
+        self._generation = 0
+        self._needs_fit = bool(self._stale)
+        self._judge_at: float | None = None
+        self._look_ahead_at: float | None = None
+        self._shown: str | None = None
+        self._box: Box | None = None
+        self._canvas: Canvas | OpenedCanvas | None = None
+        self._broken: set[str] = set()
+        self._ahead: set[str] = set()
+        self._told: Status | None = None
+        self._strokes: set[object] = set()
+        self._n_strokes, self._points = self._read_progress()
+        self._unsaved: dict[str, None] = {}
+        self._closing = False
+        # whether something came in since the last step began
+        self._woken = False
+        self._calls: deque[tuple[Callable[[], HandOver], Future[HandOver]]] = deque()
+        # held while heavy work is done: results belong to one state of the labels
+        self._work = threading.RLock()
+        self._news = threading.Condition()
+        self._is_idle = threading.Event()
+        self._threads = [
+            threading.Thread(target=target, name=f"segkit-{name}", daemon=True)
+            for name, target in (("live", self._run), ("save", self._run_saving))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Save what is not saved, and stop."""
+        with self._news:
+            self._closing = True
+            self._news.notify_all()
+        for thread in self._threads:
+            thread.join()
+        for key in list(self._unsaved):
+            self.project.save(key)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call a function with every event from now on; gives a function that ends it."""
+        self._listeners.append(listener)
+
+        def unsubscribe() -> None:
+            with suppress(ValueError):
+                self._listeners.remove(listener)
+
+        return unsubscribe
+
+    @property
+    def live(self) -> bool:
+        """Whether the model is refitted after each stroke."""
+        return self._live
+
+    @live.setter
+    def live(self, value: bool) -> None:
+        self._live = bool(value)
+        self._wake()
+
+    @property
+    def source(self) -> Source:
+        """Whether predictions of the strokes are shown, or those of the opened model."""
+        return self._source
+
+    @property
+    def has_model(self) -> bool:
+        """Whether a trained model was opened."""
+        return self._opened is not None
+
+    @property
+    def points(self) -> tuple[ExpectedPoint, ...]:
+        """Expected accuracy as annotation went on, of earlier sessions too."""
+        return tuple(self._points)
+
+    def open(self, key: str) -> None:
+        """Show an image: its features are computed, then it is painted.
+
+        Raises
+        ------
+        InputError
+            If the image is gone, damaged, or another one than when it was labelled.
+        """
+        labels = self.project.labels(key).labels
+        with self._news:
+            self._broken.discard(key)
+            if key != self._shown:
+                self._shown, self._canvas = key, None
+                self._box = (0, 0, *labels.shape)
+        self._wake()
+
+    def look(self, key: str, box: Box) -> None:
+        """Tell which part of the shown image is visible: first row, first column, last row, last column, last ones out."""
+        with self._news:
+            if key == self._shown:
+                self._box = box
+        self._wake()
+
+    def paint(
+        self, key: str, corner: tuple[int, int], mask: ArrayLike, value: int, *, stroke: object | None = None
+    ) -> Patch:
+        """Label pixels; see `Drawing.paint`. The label image is saved, and the model refitted, in the background.
+
+        Raises
+        ------
+        InputError
+            If the value is of no class, or the mask does not fit.
+        """
+        known = {one.value for one in self.project.classes}
+        if value not in known and value != UNLABELLED:
+            raise InputError(
+                f"value {value!r} is of no class: give one of {', '.join(map(str, sorted(known)))}, or 255 to erase"
+            )
+        patch = self.project.labels(key).paint(corner, mask, value, stroke=stroke)
+        if stroke is None or (key, stroke) not in self._strokes:
+            self._n_strokes += 1
+            if stroke is not None:
+                self._strokes.add((key, stroke))
+        self._labels_changed(key, patch)
+        return patch
+
+    def undo(self, key: str) -> Patch | None:
+        """Take the last step back; None if there is none."""
+        return self._step_of(key, self.project.labels(key).undo())
+
+    def redo(self, key: str) -> Patch | None:
+        """Do the last step that was undone again; None if there is none."""
+        return self._step_of(key, self.project.labels(key).redo())
+
+    def accept(self, key: str) -> Patch:
+        """Take the prediction as labels of all pixels that have none: "looks right".
+
+        Raises
+        ------
+        InputError
+            If nothing is predicted yet.
+        """
+        values, _ = self.predict(key)
+        patch = self.project.accept(key, values)
+        self._labels_changed(key, patch)
+        return patch
+
+    def set_classes(self, classes: list[LabelClass]) -> None:
+        """Rename, recolour or add classes; see `Project.set_classes`."""
+        self.project.set_classes(classes)
+
+    def use(self, source: Source) -> None:
+        """Show predictions of the strokes, or of the opened model.
+
+        Raises
+        ------
+        InputError
+            If there is no opened model.
+        """
+        if source == "model" and self._opened is None:
+            raise InputError("no trained model was opened: start with one, --model FILE.segkit")
+        with self._news:
+            if source != self._source:
+                self._source, self._canvas = source, None
+                self._generation += 1
+        self._wake()
+
+    def predict(self, key: str) -> tuple[NDArray[np.uint8], FloatArray]:
+        """Predict a whole image with the model as it is.
+
+        Parameters
+        ----------
+        key : str
+            Key of the image.
+
+        Returns
+        -------
+        values : ndarray of shape (H, W), uint8
+            Mask values of the classes.
+        probabilities : ndarray of shape (H, W, n_classes), float32
+            Probabilities of the classes that the model knows.
+
+        Raises
+        ------
+        InputError
+            If fewer than two classes have labels and no model was opened.
+        """
+        with self._work:
+            self._refit_if_due()
+            canvas = self._canvas if key == self._shown and self._canvas is not None else None
+            if canvas is None or canvas.generation != self._generation:
+                canvas = self._new_canvas(key)
+            if canvas is None:
+                raise InputError("nothing is predicted yet: draw strokes of two classes or more")
+            return canvas.whole()
+
+    def export(self, *, progress: Progress | None = None) -> HandOver:
+        """Train on all labels as ``segkit train`` does, and write the model.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            As for `Segmenter.fit`.
+
+        Returns
+        -------
+        HandOver
+            The model, the folder of label images, and the command that repeats it.
+
+        Raises
+        ------
+        InputError
+            If fewer than two classes have labels.
+        """
+        for key in self.project.annotated():
+            self.project.save(key)
+        answer: Future[HandOver] = Future()
+        with self._news:
+            self._calls.append((partial(hand_over, self.project, self._config, progress), answer))
+            self._news.notify_all()
+        return answer.result()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until labels are saved and the shown image is painted; False if it took longer than `timeout` seconds."""
+        return self._is_idle.wait(timeout)
+
+    # What follows runs in the threads of the session.
+
+    def _run(self) -> None:
+        while not self._closing:
+            # looking for the threads of linear algebra takes longer than many a step: once for all steps
+            with single_threaded_blas():
+                while self._step_or_fail():
+                    pass
+            self._answer_calls()
+            self._rest()
+
+    def _step_or_fail(self) -> bool:
+        """Do a piece of work; False if there is none left for now, or something else comes first."""
+        if self._closing or self._calls:
+            return False
+        try:
+            with self._work:
+                return self._step()
+        except SegkitError as error:
+            self._fail(error)
+            return True
+        except MemoryError:
+            self._fail("out of memory: close other programs, or work with smaller images")
+        except Exception as error:  # the thread must not die without a word
+            self._fail(f"unexpected error ({error!r}): please report it; labels are saved all the same")
+        return False
+
+    def _answer_calls(self) -> None:
+        """Do what waits to be done with all cores."""
+        while self._calls:
+            call, answer = self._calls.popleft()
+            try:
+                with self._work:
+                    answer.set_result(call())
+            except BaseException as error:  # told to the thread that asked
+                answer.set_exception(error)
+
+    def _rest(self) -> None:
+        with self._news:
+            due = [
+                at for at in (self._judge_at, self._look_ahead_at) if at is not None and at > time.monotonic()
+            ]
+            if self._woken or self._closing or self._calls:
+                return
+            if self._judge_at is None and not self._unsaved:
+                self._is_idle.set()
+            self._news.wait(min(due) - time.monotonic() if due else None)
+
+    def _wake(self) -> None:
+        with self._news:
+            self._woken = True
+            self._is_idle.clear()
+            self._look_ahead_at = time.monotonic() + QUIET_TO_LOOK_AHEAD
+            self._news.notify_all()
+
+    def _step(self) -> bool:
+        """Do the most urgent piece of work; tell whether there was one."""
+        self._woken = False
+        shown = self._shown
+        if shown is not None and shown not in self._broken and self._advance(shown):
+            return True
+        if self._live and self._needs_fit and self._refit():
+            return True
+        if shown is not None and shown not in self._broken and self._paint(shown):
+            return True
+        if self._judge_at is not None and time.monotonic() >= self._judge_at:
+            self._judge()
+            return True
+        if self._canvas is not None and self._finish(self._canvas):
+            return True
+        self._tell_idle()
+        at = self._look_ahead_at
+        return at is not None and time.monotonic() >= at and self._look_ahead()
+
+    def _advance(self, key: str) -> bool:
+        """Compute a piece of an image's features; False if they are ready."""
+        features = self._features_of(key)
+        if features.is_ready:
+            return False
+        steps = self._steps.setdefault(key, features.prepare())
+        done = next(steps, 1.0)
+        if done >= 1:
+            del self._steps[key]
+        self._tell("features", key, done, f"Reading the features of {key}")
+        return True
+
+    def _features_of(self, key: str) -> ImageFeatures:
+        if key in self._features:
+            self._features.move_to_end(key)
+            return self._features[key]
+        try:
+            image = self.project.image(key)
+            if self._n_channels is None:
+                self._n_channels = image.shape[2]
+            if not fits(kind_of(image), self._n_channels):
+                raise InputError(
+                    f"{key}: {count(image.shape[2], 'channel')}, expected {self._n_channels} as the first image: keep "
+                    "images of one kind in a folder"
+                )
+        except SegkitError:
+            self._broken.add(key)
+            raise
+        features = ImageFeatures(with_channels(image, self._n_channels), self._bank, self._cache)
+        self._features[key] = features
+        while len(self._features) > IMAGES_AT_HAND:
+            oldest = next(other for other in self._features if other not in (key, self._shown))
+            self._features.pop(oldest).store()
+            self._steps.pop(oldest, None)
+        return features
+
+    def _refit_if_due(self) -> None:
+        while self._needs_fit and self._refit():
+            pass
+
+    def _refit(self) -> bool:
+        """Refit, or do a piece of what it needs; False if nothing can be learnt yet."""
+        for key in sorted(self._stale - self._broken):
+            self._stale.discard(key)
+            labels, _ = self.project.labels(key).snapshot()
+            self._labelled[key] = Labelled.of(labels)
+        annotated = [key for key, one in self._labelled.items() if one.counts and key not in self._broken]
+        for key in annotated:
+            if self._advance(key):
+                return True
+        self._needs_fit = False
+        if self._learner is None:
+            if self._n_channels is None:
+                return False
+            strides = self._bank.bank.strides(self._n_channels)
+            self._learner = Learner(self._segmenter, strides, self._read)
+        self._tell("learning", self._shown, 0.0, "Learning from the strokes")
+        model = self._learner.fit({key: self._labelled[key] for key in annotated})
+        self._model, self._generation = model, self._generation + 1
+        self._judge_at = None if model is None else time.monotonic() + QUIET_TO_JUDGE
+        if self._source == "strokes":
+            self._canvas = None
+        return True
+
+    def _read(self, key: str, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> FloatArray:
+        return self._features_of(key).sample(rows, cols)
+
+    def _new_canvas(self, key: str) -> Canvas | OpenedCanvas | None:
+        """Begin to paint an image with the model at hand, or None without one."""
+        if self._source == "model" and self._opened is not None:
+            try:
+                return self._opened.paint(self.project.image(key), self._generation, name=key)
+            except SegkitError:
+                self._broken.add(key)
+                raise
+        if self._model is None:
+            return None
+        while self._advance(key):
+            pass
+        return Canvas(self._model, self._features_of(key), self._generation)
+
+    def _paint(self, key: str) -> bool:
+        """Paint the coarse prediction, or a block of the visible part; False if it is all there."""
+        if self._canvas is None:
+            self._canvas = self._new_canvas(key)
+            if self._canvas is None:
+                return False
+            self._send_all(self._canvas.coarse())
+            return True
+        box = self._box or (0, 0, *self._canvas.shape)
+        return self._paint_block(self._canvas, box)
+
+    def _finish(self, canvas: Canvas | OpenedCanvas) -> bool:
+        """Paint a block that is not visible, or find the objects; False if there is nothing to do."""
+        if self._paint_block(canvas, (0, 0, *canvas.shape)):
+            return True
+        if canvas.has_objects:
+            return False
+        canvas.has_objects = True
+        self._find_objects(canvas)
+        return True
+
+    def _paint_block(self, canvas: Canvas | OpenedCanvas, box: Box) -> bool:
+        block = canvas.next_block(box)
+        if block is None:
+            return False
+        self._tell("painting", self._shown, canvas.done, "Painting")
+        self._send_all([block])
+        return True
+
+    def _find_objects(self, canvas: Canvas | OpenedCanvas) -> None:
+        values, probabilities = canvas.whole()
+        background = self.project.classes[0].value
+        if canvas.classes[0] != background:
+            return
+        ids = np.searchsorted(canvas.classes, values).astype(np.uint8)
+        splitter = learn_from_regions([ids]).splitter
+        if splitter.needs_inside:
+            return
+        labels = splitter.split(ids, probability=1 - probabilities[:, :, 0])
+        assert self._shown is not None
+        self._emit(Objects(self._shown, canvas.generation, labels, int(labels.max(initial=0))))
+
+    def _judge(self) -> None:
+        """Hold out images in turn: threshold, probabilities, and what accuracy is to be expected."""
+        self._judge_at = None
+        if self._learner is None or self._model is None:
+            return
+        judged = self._learner.judge(self._model)
+        if judged is None:
+            return
+        model, scores = judged
+        self._model, self._generation = model, self._generation + 1
+        if isinstance(self._canvas, Canvas):
+            self._canvas = self._canvas.read_as(model, self._generation)
+            self._send_all(self._canvas.again())
+        low, high = scores.interval or (None, None)
+        n_images = sum(bool(one.counts) for one in self._labelled.values())
+        point = ExpectedPoint(self._n_strokes, n_images, scores.mean_iou, low, high, scores.regions)
+        self._points = [old for old in self._points if old.n_strokes < point.n_strokes] + [point]
+        self._write_progress()
+        self._emit(Expected(tuple(self._points)))
+
+    def _look_ahead(self) -> bool:
+        """Keep maps on disk, and compute features of the next images, a piece at a time."""
+        for features in self._features.values():
+            features.store()
+        keys = [entry.key for entry in self.project.images]
+        start = keys.index(self._shown) if self._shown in keys else 0
+        for key in keys[start:] + keys[:start]:
+            if key in self._ahead or key in self._broken:
+                continue
+            try:
+                if self._advance(key):
+                    return True
+            except SegkitError:  # told when the image is opened
+                self._broken.add(key)
+            self._ahead.add(key)
+        self._look_ahead_at = None
+        return False
+
+    def _send_all(self, blocks: list[Block]) -> None:
+        assert self._shown is not None
+        for block in blocks:
+            self._emit(Prediction(key=self._shown, **block))
+
+    def _tell(self, task: Task, key: str | None, done: float, text: str) -> None:
+        status = Status(task, key, round(done, 2), text)
+        if status != self._told:
+            self._told = status
+            self._emit(status)
+
+    def _tell_idle(self) -> None:
+        if not self._live:
+            self._tell("paused", self._shown, 1.0, "Learning is paused")
+        elif self._model is None and self._source == "strokes":
+            self._tell("needs labels", self._shown, 0.0, "Draw strokes of two classes or more")
+        else:
+            self._tell("idle", self._shown, 1.0, "Up to date")
+
+    def _labels_changed(self, key: str, patch: Patch) -> None:
+        with self._news:
+            self._stale.add(key)
+            self._needs_fit = True
+            self._unsaved[key] = None
+        self._emit(Labels(key, patch, self.project.labels(key).version))
+        self._wake()
+
+    def _step_of(self, key: str, patch: Patch | None) -> Patch | None:
+        if patch is not None:
+            self._labels_changed(key, patch)
+        return patch
+
+    def _run_saving(self) -> None:
+        while True:
+            with self._news:
+                if self._closing:
+                    return
+                if not self._unsaved:
+                    self._news.wait()
+                    continue
+                key = next(iter(self._unsaved))
+                del self._unsaved[key]
+            try:
+                version = self.project.save(key)
+            except SegkitError as error:
+                self._fail(error)
+                with self._news:
+                    self._unsaved[key] = None
+                    self._news.wait(2.0)  # the disk may have room by then
+                continue
+            self._emit(Saved(key, version))
+            with self._news:
+                self._news.notify_all()
+
+    def _emit(self, event: Event) -> None:
+        for listener in list(self._listeners):
+            listener(event)
+
+    def _fail(self, error: Exception | str) -> None:
+        self._emit(Failed(" ".join(str(error).split())))
+
+    def _read_progress(self) -> tuple[int, list[ExpectedPoint]]:
+        """Read the curve of an earlier session; a damaged one is begun anew, for nothing depends on it."""
+        try:
+            stored = json.loads((self.project.output / _PROGRESS).read_text(encoding="utf-8"))
+            return int(stored["n_strokes"]), [ExpectedPoint(**point) for point in stored["points"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0, []
+
+    def _write_progress(self) -> None:
+        from segkit.images.write import atomic
+
+        stored = {"n_strokes": self._n_strokes, "points": [asdict(point) for point in self._points]}
+        with suppress(OSError), atomic(self.project.output / _PROGRESS) as temporary:
+            temporary.write_text(json.dumps(stored) + "\n", encoding="utf-8")
+
+
+def _first_bank(segmenter: Segmenter) -> FilterBank:
+    """Give the bank to draw with: the first of several."""
+    bank = segmenter.bank
+    if bank is None:
+        return default_bank()
+    return bank if isinstance(bank, FilterBank) else bank[0]
