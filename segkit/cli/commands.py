@@ -55,6 +55,12 @@ SetOption = Annotated[
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, nothing but errors.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
+OnlyAnnotatedOption = Annotated[
+    bool,
+    typer.Option(
+        "--only-annotated", help="Leave out images without a mask, and masks without a labelled pixel."
+    ),
+]
 PixelSizeOption = Annotated[
     str | None,
     typer.Option(
@@ -143,6 +149,7 @@ def train(
     seed: Annotated[
         int | None, typer.Option(help="Seed of every draw; the same seed gives the same model.")
     ] = None,
+    only_annotated: OnlyAnnotatedOption = False,
     explain: Annotated[
         bool,
         typer.Option("--explain", help="Also explain the choices: channels, kernels, penalty, threshold."),
@@ -167,6 +174,7 @@ def train(
         unlabelled=data.unlabelled,
         masks_are=data.masks,
         instances=data.instances,
+        only_annotated=only_annotated,
     )
     tell = teller(quiet=quiet)
     for message in dataset.describe():
@@ -455,6 +463,7 @@ def inspect(
     masks: Annotated[Path | None, typer.Argument(help="Masks of the images.")] = None,
     set_: LabelsOption = None,
     unlabelled: UnlabelledOption = None,
+    only_annotated: OnlyAnnotatedOption = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Of a model, also its options and the choices of its training.")
     ] = False,
@@ -476,6 +485,7 @@ def inspect(
                 unlabelled=data.unlabelled,
                 masks_are=data.masks,
                 instances=data.instances,
+                only_annotated=only_annotated,
             )
         )
         typer.echo(report.describe())

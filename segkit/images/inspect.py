@@ -17,7 +17,7 @@ from segkit.errors import InputError
 from segkit.images.channels import Kind, common_channels, describe_changes, describe_fault, kind_of
 from segkit.images.labels import LabelMap
 from segkit.images.numbering import MasksAre, Objects, summarise_objects
-from segkit.images.pairs import interpret, match, match_instances, read_items
+from segkit.images.pairs import interpret, match, match_instances, read_items, with_labels
 from segkit.images.read import check_image, image_from_page, read_pages
 from segkit.images.stems import list_without_masks, root_of, stem_of
 
@@ -142,6 +142,7 @@ def inspect_pairs(
     unlabelled: int | None = None,
     masks_are: MasksAre | None = None,
     instances: str | Path | None = None,
+    only_annotated: bool = False,
 ) -> Inspection:
     """Read images and masks one by one and tell what they hold; faults are listed, not raised.
 
@@ -157,6 +158,8 @@ def inspect_pairs(
         Whether masks number objects or hold classes, as in `load_pairs`.
     instances : str or Path, optional
         Objects of the same images, as in `load_pairs`.
+    only_annotated : bool, default=False
+        Leave out images without a mask, and masks without a labelled pixel, as in `load_pairs`.
 
     Returns
     -------
@@ -165,8 +168,8 @@ def inspect_pairs(
     """
     faults: list[str] = []
     messages: list[str] = []
-    pairs = match(images, masks, faults, messages)
-    objects = match_instances(images, instances, faults)
+    pairs = match(images, masks, faults, messages, only_annotated=only_annotated)
+    objects = match_instances(images, instances, faults, pairs=pairs if only_annotated else None)
     stems: list[str] = []
     kinds: dict[str, Kind] = {}
     shapes: Counter[tuple[int, ...]] = Counter()
@@ -174,7 +177,8 @@ def inspect_pairs(
     drawn: dict[str, NDArray[Any]] = {}
     outlined: set[str] = set()
     given: dict[str, NDArray[Any]] = {}
-    for item in read_items(pairs, faults, messages, instances=objects):
+    items = read_items(pairs, faults, messages, instances=objects)
+    for item in with_labels(items, unlabelled, messages) if only_annotated else items:
         stems.append(item.stem)
         kinds[item.stem] = kind_of(item.image)
         shapes[item.image.shape] += 1

@@ -6,7 +6,7 @@ The whole folder is read before anything is refused, so that one message names e
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,6 +55,7 @@ from segkit.images.stems import (
 Result = TypeVar("Result")
 
 _N_ODD_NAMED = 3
+_LEAVE_OUT = ", or train without such images (segkit train --only-annotated, in Python only_annotated=True)"
 
 
 class Pair(NamedTuple):
@@ -114,7 +115,7 @@ class Item(NamedTuple):
     instances: NDArray[np.int32] | None = None
 
 
-def pair(images: str | Path, masks: str | Path) -> list[Pair]:
+def pair(images: str | Path, masks: str | Path, *, only_annotated: bool = False) -> list[Pair]:
     """Match the images of one folder with the masks of another by their names.
 
     Parameters
@@ -124,6 +125,8 @@ def pair(images: str | Path, masks: str | Path) -> list[Pair]:
         ``a/1_mask.png``, in the same sub-folder. ``_mask`` may also be ``-mask``, ``_masks``, ``_label``, ``_labels``,
         ``_gt``, ``_seg`` and the like. Both folders may be the same one, if masks have such a suffix. The mask of one
         image file lies at the top of the folder, or in one place below.
+    only_annotated : bool, default=False
+        Leave images of a folder without a mask out, instead of refusing them.
 
     Returns
     -------
@@ -135,9 +138,10 @@ def pair(images: str | Path, masks: str | Path) -> list[Pair]:
     InputError
         If a folder holds no images, an image lacks its mask or a mask its image, an image has two masks, or two files
         of one folder share a stem; the message names all of them. If one mask file is given for a folder of images.
+        With `only_annotated`, if no image has a mask.
     """
     faults: list[str] = []
-    pairs = match(images, masks, faults, [])
+    pairs = match(images, masks, faults, [], only_annotated=only_annotated)
     _raise(faults)
     return pairs
 
@@ -156,6 +160,7 @@ def load_pairs(
     unlabelled: int | None = None,
     masks_are: MasksAre | None = None,
     instances: str | Path | None = None,
+    only_annotated: bool = False,
 ) -> Dataset:
     """Read every image with its mask, ready for training.
 
@@ -172,6 +177,9 @@ def load_pairs(
         they hold more than ten values, nearly all of them in one piece.
     instances : str or Path, optional
         Objects of the same images, as label images or outlines, where `masks` holds classes.
+    only_annotated : bool, default=False
+        Leave out images of a folder without a mask, and masks without a labelled pixel, instead of refusing them. Notes
+        tell how many.
 
     Returns
     -------
@@ -186,9 +194,10 @@ def load_pairs(
     """
     faults: list[str] = []
     messages: list[str] = []
-    pairs = match(images, masks, faults, messages)
-    objects = match_instances(images, instances, faults)
-    items = list(read_items(pairs, faults, messages, instances=objects))
+    pairs = match(images, masks, faults, messages, only_annotated=only_annotated)
+    objects = match_instances(images, instances, faults, pairs=pairs if only_annotated else None)
+    read = read_items(pairs, faults, messages, instances=objects)
+    items = list(with_labels(read, unlabelled, messages) if only_annotated else read)
     meaning = interpret(
         [item.stem for item in items],
         {item.stem: item.mask for item in items},
@@ -315,15 +324,41 @@ def _unlabelled_of(numbered: object, unlabelled: int | None) -> int | None:
 
 
 def match_instances(
-    images: str | Path, instances: str | Path | None, faults: list[str]
+    images: str | Path,
+    instances: str | Path | None,
+    faults: list[str],
+    *,
+    pairs: Sequence[Pair] | None = None,
 ) -> dict[str, Path] | None:
-    """Match images with files of objects as `pair` does with masks; faults are added to the list."""
+    """Match images with files of objects as `pair` does with masks; faults are added to the list.
+
+    If `pairs` are given, only their images need objects.
+    """
     if instances is None:
         return None
     found: list[str] = []
-    pairs = match(images, instances, found, [])
+    matched = match(images, instances, found, [], only_annotated=pairs is not None, can_leave_out=False)
     faults += [fault for fault in found if fault not in faults]
-    return {entry.stem: entry.mask for entry in pairs}
+    objects = {entry.stem: entry.mask for entry in matched}
+    lacking = [entry.stem for entry in pairs or [] if entry.stem not in objects]
+    if lacking and not found:
+        faults.append(
+            f"{count(len(lacking), 'image')} with a mask and without objects of the same name in {instances} "
+            f"({first_few(lacking)}): add or rename the objects"
+        )
+    return objects
+
+
+def with_labels(items: Iterable[Item], unlabelled: int | None, messages: list[str]) -> Iterator[Item]:
+    """Leave out pages of which no pixel is labelled; a note is added to the list."""
+    blank = []
+    for item in items:
+        if unlabelled is not None and not item.is_outlined and (item.mask == unlabelled).all():
+            blank.append(item.stem)
+        else:
+            yield item
+    if blank:
+        messages.append(f"{count(len(blank), 'mask')} without a labelled pixel left out ({first_few(blank)})")
 
 
 def check_together(
@@ -385,11 +420,18 @@ def match(
     messages: list[str],
     *,
     only_annotated: bool = False,
+    can_leave_out: bool = True,
 ) -> list[Pair]:
-    """Match images with masks as `pair` does; faults and notes are added to the lists."""
+    """Match images with masks as `pair` does; faults and notes are added to the lists.
+
+    `can_leave_out` tells whether a fault about images without masks names that option.
+    """
     images, masks = Path(images), Path(masks)
     if images.is_dir() and masks.is_file() and masks.suffix.lower() == ".json":
-        return _match_coco(by_stem(images, faults), masks, faults, messages, only_annotated=only_annotated)
+        image_of = by_stem(images, faults)
+        return _match_coco(
+            image_of, masks, faults, messages, only_annotated=only_annotated, can_leave_out=can_leave_out
+        )
     if images.is_dir() and masks.is_file():
         faults.append(
             f"{masks}: one mask for the folder {images}, expected a folder of masks: give that folder, or one image"
@@ -420,7 +462,9 @@ def match(
         if only_annotated and found.mask_of:
             messages += _left_out(lonely, len(image_of))
             lonely = []
-        faults += _unpaired(lonely, sorted(mask_of.keys() - used))
+        # images are left out beside others with masks only
+        offer = can_leave_out and bool(found.mask_of)
+        faults += _unpaired(lonely, sorted(mask_of.keys() - used), can_leave_out=offer)
     return [Pair(stem, image_of[stem], mask_of[mask]) for stem, mask in found.mask_of.items()]
 
 
@@ -431,6 +475,7 @@ def _match_coco(
     messages: list[str],
     *,
     only_annotated: bool,
+    can_leave_out: bool,
 ) -> list[Pair]:
     """Match the images of a folder with the entries of one COCO file."""
     try:
@@ -451,7 +496,7 @@ def _match_coco(
     elif lonely:
         faults.append(
             f"{count(len(lonely), 'image')} without entry in {masks.name} ({first_few(lonely)}): "
-            f"annotate or remove the image{_or_leave_out(len(found))}"
+            f"annotate or remove the image{_LEAVE_OUT if found and can_leave_out else ''}"
         )
     if others := sorted(set(source.stems) - set(found.values())):
         messages.append(
@@ -500,16 +545,11 @@ def _left_out(lonely: Sequence[str], n_images: int) -> list[str]:
     return [told] if lonely else []
 
 
-def _or_leave_out(n_annotated: int) -> str:
-    """Name the option for images without masks beside others with masks."""
-    return ", or train on the others (--only-annotated, in Python only_annotated=True)" if n_annotated else ""
-
-
-def _unpaired(images: Sequence[str], masks: Sequence[str]) -> list[str]:
-    sides = [(images, "image", "mask"), (masks, "mask", "image")]
+def _unpaired(images: Sequence[str], masks: Sequence[str], *, can_leave_out: bool) -> list[str]:
+    sides = [(images, "image", "mask", _LEAVE_OUT if can_leave_out else ""), (masks, "mask", "image", "")]
     faults = [
-        f"{count(len(stems), have)} without {lack} of the same name ({first_few(stems)}): add or rename the {lack}"
-        for stems, have, lack in sides
+        f"{count(len(stems), have)} without {lack} of the same name ({first_few(stems)}): add or rename the {lack}{cure}"
+        for stems, have, lack, cure in sides
         if stems
     ]
     added = {mask.removeprefix(image) for image, mask in zip(images, masks, strict=False)}

@@ -374,6 +374,19 @@ def test_unpaired_stems_are_all_listed(folder, segkit):
         assert stem in err
 
 
+def test_images_without_a_mask_are_left_out_if_asked_for(folder, segkit):
+    (folder / "masks" / "b" / "drei-ü.png").unlink()
+    err = refused(segkit, folder, *train_arguments(folder))
+    assert "or train without such images (segkit train --only-annotated" in err
+    n_images = sum(path.is_file() for path in (folder / "images").rglob("*"))
+    note = f"{n_images - 1} of {n_images} images have a mask; the others are left out"
+    code, out, err = segkit(*train_arguments(folder), "--only-annotated")
+    assert code == 0, err
+    assert note in out
+    assert f"Learnt background and foreground from {n_images - 1} images" in out
+    assert note in segkit("inspect", folder / "images", folder / "masks", "--only-annotated")[1]
+
+
 def test_sizes_that_differ(folder, segkit):
     write_mask(folder / "masks" / "a" / "one.png", np.eye(8, dtype=np.uint8))
     assert "image of 40 x 48 pixels, mask of 8 x 8" in refused(segkit, folder, *train_arguments(folder))

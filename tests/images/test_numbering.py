@@ -310,6 +310,12 @@ def test_one_coco_file_for_all_images(folders, tmp_path):
         InputError, match=r"1 image without entry in coco.json \(b\): annotate or remove the image"
     ):
         load_pairs(images, tmp_path / "coco.json")
+    (tmp_path / "coco.json").write_text(json.dumps(coco("ca", height=40, width=48)))
+    dataset = load_pairs(images, tmp_path / "coco.json", only_annotated=True)
+    assert (dataset.stems, dataset.messages[1]) == (
+        ["a"],
+        "1 of 2 images has a mask; the others are left out",
+    )
     (tmp_path / "coco.json").write_text(json.dumps(coco("ab", height=4, width=48)))
     with pytest.raises(
         InputError, match=r"^2 faults: .*\(a\), .*\(b\): outlines for an image of 4 x 48 pixels"

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tifffile
 from PIL import Image
+from skimage import measure
 
 from segkit.errors import InputError
 from segkit.images import inspect_pairs, load_pairs, pair
@@ -105,7 +106,8 @@ def test_every_unpaired_stem_is_counted_and_ten_are_named(folders):
     save(masks / "i00.png", MASK)
     assert complaint(pair, images, masks) == (
         "2 faults: 11 images without mask of the same name "
-        "(i01, i02, i03, i04, i05, i06, i07, i08, i09, i10, and 1 more): add or rename the mask; "
+        "(i01, i02, i03, i04, i05, i06, i07, i08, i09, i10, and 1 more): add or rename the mask, or train without such "
+        "images (segkit train --only-annotated, in Python only_annotated=True); "
         "1 mask without image of the same name (m): add or rename the image"
     )
 
@@ -269,7 +271,10 @@ def test_every_fault_in_one_message(faulty):
     images, masks = faulty
     message = complaint(load_pairs, images, masks)
     start, *rest = message.split("; ")
-    assert start == "7 faults: 1 image without mask of the same name (lonely): add or rename the mask"
+    assert start == (
+        "7 faults: 1 image without mask of the same name (lonely): add or rename the mask, or train without such images "
+        "(segkit train --only-annotated, in Python only_annotated=True)"
+    )
     assert rest[0] == f"{images / 'blank.png'}: every pixel is 0: leave out this blank image"
     assert rest[1].startswith(f"{images / 'broken.png'}: cannot be decoded (")
     assert rest[2] == (
@@ -422,3 +427,82 @@ def test_values_of_one_class_are_joined(folders):
     assert [message.split(":")[0] for message in dataset.messages] == ["1 mask of cell only (c)"]
     report = inspect_pairs(*folders, labels=labels)
     assert report.class_counts == {"ground": 48, "cell": 96}
+
+
+SCRIBBLE = np.where(NOISE[:, :, 0] > 200, 1, np.where(NOISE[:, :, 0] < 60, 0, 9)).astype(np.uint8)
+
+
+def test_only_annotated_images(complete):
+    images, masks = complete
+    for number in range(3):
+        save(images / f"c{number}.png", NOISE)
+    assert [entry.stem for entry in pair(images, masks, only_annotated=True)] == ["a 1", "b", "süß/ñ"]
+    note = ["3 of 6 images have a mask; the others are left out"]
+    dataset = load_pairs(images, masks, only_annotated=True)
+    assert dataset.stems == inspect_pairs(images, masks, only_annotated=True).stems == ["a 1", "b", "süß/ñ"]
+    assert dataset.messages == inspect_pairs(images, masks, only_annotated=True).messages == note
+
+
+def test_only_annotated_without_need_changes_nothing(complete):
+    assert load_pairs(*complete, only_annotated=True).messages == []
+    assert pair(*complete, only_annotated=True) == pair(*complete)
+
+
+def test_only_annotated_in_one_folder(tmp_path):
+    for stem, array in (("a", NOISE), ("a_mask", MASK), ("b", NOISE)):
+        save(tmp_path / f"{stem}.png", array)
+    dataset = load_pairs(tmp_path, tmp_path, only_annotated=True)
+    assert (dataset.stems, dataset.messages) == (["a"], ["1 of 2 images has a mask; the others are left out"])
+
+
+def test_masks_without_a_labelled_pixel_are_left_out(folders):
+    images, masks = folders
+    for stem, mask in (("a", SCRIBBLE), ("b", np.full_like(SCRIBBLE, 9)), ("c", SCRIBBLE)):
+        save(images / f"{stem}.png", NOISE)
+        save(masks / f"{stem}.png", mask)
+    save(images / "d.png", NOISE)
+    notes = [
+        "3 of 4 images have a mask; the others are left out",
+        "1 mask without a labelled pixel left out (b)",
+    ]
+    for read in (load_pairs, inspect_pairs):
+        found = read(images, masks, unlabelled=9, only_annotated=True)
+        assert (found.stems, found.messages) == (["a", "c"], notes)
+    (images / "d.png").unlink()
+    assert "b: mask has no labelled pixel" in complaint(load_pairs, images, masks, unlabelled=9)
+    for stem in "ac":
+        save(masks / f"{stem}.png", np.full_like(SCRIBBLE, 9))
+    assert complaint(load_pairs, images, masks, unlabelled=9, only_annotated=True) == (
+        "masks hold no labelled pixel, expected at least two classes: add an image in which another class is annotated"
+    )
+
+
+def test_what_only_annotated_still_refuses(complete, tmp_path):
+    images, masks = complete
+    save(images / "c.png", NOISE)
+    save(masks / "d.png", MASK)
+    assert complaint(pair, images, masks, only_annotated=True) == (
+        "1 mask without image of the same name (d): add or rename the image"
+    )
+    assert complaint(pair, images / "c.png", masks, only_annotated=True) == (
+        f"{images / 'c.png'}: no mask of the name c in {masks}: add or rename it, or give the mask file"
+    )
+    other = save(tmp_path / "other" / "z.png", MASK).parent
+    assert complaint(pair, images, other, only_annotated=True) == (
+        "2 faults: 4 images without mask of the same name (a 1, b, c, süß/ñ): add or rename the mask; "
+        "1 mask without image of the same name (z): add or rename the image"
+    )
+
+
+def test_only_annotated_images_need_objects_if_any_has(complete, tmp_path):
+    images, masks = complete
+    save(images / "c.png", NOISE)
+    objects = tmp_path / "objects"
+    numbered = measure.label(MASK > 0, connectivity=2).astype(np.uint8)
+    for stem in ("a 1", "b", "c"):
+        save(objects / f"{stem}.png", numbered)
+    assert complaint(load_pairs, images, masks, instances=objects, only_annotated=True) == (
+        f"1 image with a mask and without objects of the same name in {objects} (süß/ñ): add or rename the objects"
+    )
+    save(objects / "süß/ñ.png", numbered)
+    assert load_pairs(images, masks, instances=objects, only_annotated=True).stems == ["a 1", "b", "süß/ñ"]
