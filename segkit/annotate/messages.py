@@ -1,0 +1,239 @@
+"""Messages between page and server: framing, and strict checks of all that the page sends.
+
+A message is one binary frame: the length of the header (uint32, little-endian), the header (JSON, UTF-8), and bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from segkit.errors import InputError
+
+# Largest message that the page may send, in bytes: a filled area of 11,000 x 11,000 pixels, one bit each.
+LIMIT = 2**24
+_HEADER_LIMIT = 2**16
+_LENGTH = struct.Struct("<I")
+_MOST_CLASSES = 255
+
+Index = Annotated[int, Field(ge=0, lt=2**31)]
+Key = Annotated[str, Field(min_length=1, max_length=4096)]
+Number = Annotated[int, Field(ge=0, lt=2**53)]
+
+
+class FramingError(Exception):
+    """A frame that is none of the page's: the connection is closed, with this reason."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Open(_Strict):
+    """Show an image."""
+
+    op: Literal["open"]
+    image: Key
+
+
+class View(_Strict):
+    """The part of the image that is seen: first row and column, and those behind the last."""
+
+    op: Literal["view"]
+    image: Key
+    box: tuple[Index, Index, Index, Index]
+
+
+class Stroke(_Strict):
+    """A piece of a stroke; pieces with the same id are one step of undo. The payload is the packed mask."""
+
+    op: Literal["stroke"]
+    image: Key
+    seq: Number
+    stroke: Annotated[str, Field(min_length=1, max_length=64)]
+    corner: tuple[Index, Index]
+    shape: tuple[Annotated[int, Field(ge=1, lt=2**31)], Annotated[int, Field(ge=1, lt=2**31)]]
+    value: Annotated[int, Field(ge=0, le=255)]
+
+
+class Command(_Strict):
+    """Undo, redo or accept; counted like strokes, because their order matters."""
+
+    op: Literal["undo", "redo", "accept"]
+    image: Key
+    seq: Number
+
+
+class Suggest(_Strict):
+    """Ask where to annotate next."""
+
+    op: Literal["suggest"]
+    image: Key
+
+
+class ClassEntry(_Strict):
+    """One class: value in the mask, name, colour."""
+
+    value: Annotated[int, Field(ge=0, lt=255)]
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    colour: Annotated[str, Field(pattern=r"^#[0-9a-f]{6}$")]
+
+
+class SetClasses(_Strict):
+    """All classes anew."""
+
+    op: Literal["classes"]
+    classes: Annotated[list[ClassEntry], Field(min_length=1, max_length=_MOST_CLASSES)]
+
+
+class Settings(_Strict):
+    """Whether to learn after each stroke, and whose predictions to show."""
+
+    op: Literal["settings"]
+    live: bool
+    source: Literal["strokes", "model"]
+
+
+class Export(_Strict):
+    """Write model and masks."""
+
+    op: Literal["export"]
+
+
+Message = Open | View | Stroke | Command | Suggest | SetClasses | Settings | Export
+_READER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="op")])
+
+
+def pack(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
+    """Make the frame of a message.
+
+    Parameters
+    ----------
+    header : mapping
+        What is JSON.
+    payload : bytes
+        What is not.
+
+    Returns
+    -------
+    bytes
+        The frame.
+    """
+    text = json.dumps(header, ensure_ascii=False, allow_nan=False).encode("utf-8", errors="replace")
+    return _LENGTH.pack(len(text)) + text + payload
+
+
+def split(frame: bytes) -> tuple[bytes, bytes]:
+    """Take a frame apart.
+
+    Parameters
+    ----------
+    frame : bytes
+        One binary frame of the websocket.
+
+    Returns
+    -------
+    tuple of bytes
+        The header, not yet read, and the payload.
+
+    Raises
+    ------
+    FramingError
+        If the lengths cannot be right.
+    """
+    if len(frame) > LIMIT:
+        raise FramingError(f"message of {len(frame)} bytes, at most {LIMIT} are taken")
+    if len(frame) < _LENGTH.size:
+        raise FramingError("message without a header")
+    (length,) = _LENGTH.unpack_from(frame)
+    if length > min(_HEADER_LIMIT, len(frame) - _LENGTH.size):
+        raise FramingError(f"header of {length} bytes in a message of {len(frame)}")
+    return frame[_LENGTH.size : _LENGTH.size + length], frame[_LENGTH.size + length :]
+
+
+def read_message(frame: bytes) -> tuple[Message, bytes]:
+    """Read and check a message of the page.
+
+    Parameters
+    ----------
+    frame : bytes
+        One binary frame of the websocket.
+
+    Returns
+    -------
+    message : Message
+        The checked header.
+    payload : bytes
+        Bytes behind it; only strokes have any.
+
+    Raises
+    ------
+    FramingError
+        If the frame is not built as the page builds them.
+    InputError
+        If a field is missing, unknown, of the wrong type or out of its range.
+
+    Examples
+    --------
+    >>> from segkit.annotate.messages import pack, read_message
+    >>> message, payload = read_message(pack({"op": "open", "image": "cell 7"}))
+    >>> message.image
+    'cell 7'
+    """
+    header, payload = split(frame)
+    try:
+        message = _READER.validate_json(header)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        if fault["type"] == "json_invalid":
+            raise FramingError("header is not JSON") from error
+        where = ".".join(map(str, fault["loc"])) or "message"
+        raise InputError(
+            f"message of the page: {where}: {fault['msg'].lower()}: reload the page and try again"
+        ) from error
+    if payload and not isinstance(message, Stroke):
+        raise InputError(f"message of the page: {message.op} with {len(payload)} bytes behind it, expected none")
+    return message, payload
+
+
+def unpack_mask(stroke: Stroke, payload: bytes, size: tuple[int, int]) -> NDArray[np.bool_]:
+    """Read the mask of a stroke.
+
+    Parameters
+    ----------
+    stroke : Stroke
+        Its header.
+    payload : bytes
+        The mask, row by row, 8 pixels a byte, the first pixel in the highest bit.
+    size : tuple of int
+        Height and width of the image.
+
+    Returns
+    -------
+    ndarray of shape (h, w), bool
+        Pixels to paint.
+
+    Raises
+    ------
+    InputError
+        If the box leaves the image, or the mask is longer or shorter than the box.
+    """
+    (row, column), (height, width) = stroke.corner, stroke.shape
+    if row + height > size[0] or column + width > size[1]:
+        raise InputError(
+            f"stroke over rows {row} to {row + height} and columns {column} to {column + width} of an image of "
+            f"{size[0]} x {size[1]} pixels: reload the page and draw it again"
+        )
+    expected = -(-height * width // 8)
+    if len(payload) != expected:
+        raise InputError(
+            f"stroke of {height} x {width} pixels with {len(payload)} bytes, expected {expected}: draw it again"
+        )
+    bits = np.unpackbits(np.frombuffer(payload, dtype=np.uint8), count=height * width)
+    return bits.astype(np.bool_).reshape(height, width)

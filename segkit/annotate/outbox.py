@@ -1,0 +1,141 @@
+"""What one browser tab has not been sent yet, without growth: the newest state replaces older ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from segkit.annotate.messages import pack
+
+if TYPE_CHECKING:
+    from segkit.live.drawing import Drawing
+    from segkit.live.events import Prediction
+
+Box = tuple[int, int, int, int]
+_MOST_FAILURES = 20
+
+
+class Outbox:
+    """Messages for one tab that shows one image.
+
+    Labels are kept as the box that changed, and read when they are sent: however slow the tab, one box is all it waits
+    for. Of predictions, the blocks of the newest generation are kept; of anything else, the newest message.
+    """
+
+    def __init__(self) -> None:
+        self.image: str | None = None
+        self._changed = asyncio.Event()
+        self._first: deque[bytes] = deque()
+        self._box: Box | None = None
+        self._generation = -1
+        self._blocks: dict[tuple[int, tuple[int, int]], Prediction] = {}
+        self._newest: dict[str, dict[str, Any]] = {}
+        self._failures: deque[str] = deque(maxlen=_MOST_FAILURES)
+
+    def show(self, image: str, frame: bytes, size: tuple[int, int]) -> None:
+        """Start to show an image: its description, then all its labels."""
+        self.image, self._box = image, (0, 0, *size)
+        self._blocks, self._generation = {}, -1
+        for op in ("objects", "advice"):
+            self._newest.pop(op, None)
+        self.say(frame)
+
+    def say(self, frame: bytes) -> None:
+        """Send this before all else."""
+        self._first.append(frame)
+        self._changed.set()
+
+    def change(self, image: str, box: Box) -> None:
+        """Labels within this box have changed."""
+        if image == self.image:
+            old = self._box or box
+            self._box = (min(old[0], box[0]), min(old[1], box[1]), max(old[2], box[2]), max(old[3], box[3]))
+            self._changed.set()
+
+    def predict(self, event: Prediction) -> None:
+        """Show a block of a prediction; those of older generations are dropped."""
+        if event.key != self.image or event.generation < self._generation:
+            return
+        if event.generation > self._generation:
+            self._generation, self._blocks = event.generation, {}
+        self._blocks[event.stride, event.corner] = event
+        self._changed.set()
+
+    def tell(self, slot: str, header: Mapping[str, Any]) -> None:
+        """Send this, in place of what waits in the same slot."""
+        self._newest[slot] = dict(header)
+        self._changed.set()
+
+    def merge(self, op: str, entries: Mapping[str, Any]) -> None:
+        """Send entries about images, together with those that wait."""
+        waiting = self._newest.get(op, {"op": op, "images": {}})
+        self.tell(op, {"op": op, "images": {**waiting["images"], **entries}})
+
+    def fail(self, message: str) -> None:
+        """Show an error."""
+        self._failures.append(message)
+        self._changed.set()
+
+    async def wait(self) -> None:
+        """Wait until there is something to send."""
+        await self._changed.wait()
+        self._changed.clear()
+
+    def take(self, drawing: Drawing | None) -> Iterator[bytes]:
+        """Give the frames to send, and forget them.
+
+        Parameters
+        ----------
+        drawing : Drawing, optional
+            Labels of the shown image.
+
+        Yields
+        ------
+        bytes
+            Frames; the page needs them in this order.
+        """
+        while self._first:
+            yield self._first.popleft()
+        if self._box is not None and drawing is not None and self.image is not None:
+            box, self._box = self._box, None
+            yield labels_frame(self.image, drawing, box)
+        newest, self._newest = self._newest, {}
+        failures = list(self._failures)
+        self._failures.clear()
+        yield from (pack(header) for header in newest.values())
+        yield from (pack({"op": "failed", "message": message}) for message in failures)
+        while self._blocks:
+            # Coarse blocks first: they show the whole image soon.
+            where = max(self._blocks, key=lambda block: block[0])
+            yield prediction_frame(self._blocks.pop(where))
+
+
+def labels_frame(image: str, drawing: Drawing, box: Box) -> bytes:
+    """Make the message about the labels within a box."""
+    top, left, bottom, right = box
+    values = drawing.labels[top:bottom, left:right]
+    header = {
+        "op": "labels",
+        "image": image,
+        "corner": [top, left],
+        "shape": list(values.shape),
+        "undo": bool(drawing.can_undo),
+        "redo": bool(drawing.can_redo),
+    }
+    return pack(header, values.tobytes())
+
+
+def prediction_frame(event: Prediction) -> bytes:
+    """Make the message about a block of a prediction: classes, uncertainty, then one plane for each class."""
+    header = {
+        "op": "prediction",
+        "image": event.key,
+        "generation": event.generation,
+        "stride": event.stride,
+        "corner": list(event.corner),
+        "shape": list(event.ids.shape),
+        "planes": len(event.probabilities),
+    }
+    return pack(header, event.ids.tobytes() + event.uncertainty.tobytes() + event.probabilities.tobytes())

@@ -1,0 +1,255 @@
+"""What the browser draws of an image: a thumbnail, and 512-pixel tiles of a pyramid.
+
+Browsers show 8 bits. Images of other depths are stretched between two percentiles of each channel, or between two values
+that the user chose.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from segkit.errors import InputError
+
+TILE = 512
+THUMBNAIL = 192
+_MOST_THUMBNAILS = 2000
+# Pyramids kept in memory: the image in work is always kept.
+_MEMORY = 2**29
+_PERCENTILES = (0.35, 99.65)  # as ImageJ's automatic contrast
+_SAMPLE = 2**20  # pixels from which depth and percentiles are taken
+# Colours of the channels of an image that has neither 1 nor 3: magenta, green, yellow, blue, orange, grey.
+_TINTS = np.array(
+    [(1, 0, 1), (0, 1, 0), (1, 1, 0), (0.2, 0.4, 1), (1, 0.5, 0), (0.6, 0.6, 0.6)], dtype=np.float32
+)
+
+Depth = Literal["8", "16", "float"]
+
+
+@dataclass(frozen=True, eq=False)
+class Pyramid:
+    """An image and its halves, quarters, ..., as integers.
+
+    Parameters
+    ----------
+    levels : list of ndarray of shape (H, W, C), uint8 or uint16
+        The image first; a pixel of a level is the mean of 2 x 2 pixels of the level before.
+    depth : {"8", "16", "float"}
+        Depth of the file, as its values tell.
+    offset, step : float
+        The image in [0, 1] is offset + step * levels[0].
+    low, high : ndarray of shape (C,), float
+        Values in [0, 1] that are shown black and white by default.
+    """
+
+    levels: list[NDArray[Any]]
+    depth: Depth
+    offset: float
+    step: float
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory that all levels take."""
+        return sum(level.nbytes for level in self.levels)
+
+
+def build_pyramid(image: NDArray[np.float32]) -> Pyramid:
+    """Halve an image until it fits a tile.
+
+    Parameters
+    ----------
+    image : ndarray of shape (H, W, C), float32
+        Values in [0, 1].
+
+    Returns
+    -------
+    Pyramid
+        All levels.
+    """
+    sample = _sample(image)
+    depth = _depth_of(sample)
+    offset, span = 0.0, 1.0
+    if depth == "float":  # a narrow range would lose its steps
+        offset = float(image.min())
+        span = float(image.max()) - offset or 1.0
+    dtype = np.dtype(np.uint8 if depth == "8" else np.uint16)
+    largest = np.iinfo(dtype).max
+    levels = [np.rint((image - np.float32(offset)) * np.float32(largest / span)).astype(dtype)]
+    while max(levels[-1].shape[:2]) > TILE:
+        levels.append(halve(levels[-1]))
+    n_channels = image.shape[2]
+    if depth == "8":
+        low, high = np.zeros(n_channels), np.ones(n_channels)
+    else:
+        low, high = np.percentile(sample.reshape(-1, n_channels), _PERCENTILES, axis=0).astype(np.float64)
+    return Pyramid(levels, depth, offset, span / largest, low, high)
+
+
+def halve(image: NDArray[Any]) -> NDArray[Any]:
+    """Average 2 x 2 pixels; an odd last row or column is averaged with itself.
+
+    Parameters
+    ----------
+    image : ndarray of shape (H, W, C), uint8 or uint16
+        The image.
+
+    Returns
+    -------
+    ndarray of shape (ceil(H / 2), ceil(W / 2), C)
+        Rounded means, of the same dtype.
+    """
+    height, width = image.shape[:2]
+    if height % 2 or width % 2:
+        image = np.pad(image, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+    total = image[::2, ::2].astype(np.uint32)
+    for rows, columns in ((0, 1), (1, 0), (1, 1)):
+        total += image[rows::2, columns::2]
+    total += 2
+    return (total >> 2).astype(image.dtype)
+
+
+def render_tile(
+    pyramid: Pyramid,
+    level: int,
+    row: int,
+    column: int,
+    *,
+    channel: int | None = None,
+    low: float | None = None,
+    high: float | None = None,
+) -> NDArray[np.uint8]:
+    """Draw one tile with 8 bits.
+
+    Parameters
+    ----------
+    pyramid : Pyramid
+        The image.
+    level : int
+        0 is the image itself; each level halves it.
+    row, column : int
+        Which tile of the level, from the upper left one.
+    channel : int, optional
+        Show this channel in grey; by default all in colour.
+    low, high : float, optional
+        Values in [0, 1] to show black and white; by default the pyramid's.
+
+    Returns
+    -------
+    ndarray of shape (h, w) or (h, w, 3), uint8
+        The tile; those at the right and lower edge are smaller.
+
+    Raises
+    ------
+    InputError
+        If there is no such level, tile or channel, or low is not below high.
+    """
+    if not 0 <= level < len(pyramid.levels):
+        raise InputError(f"level {level} of an image with levels 0 to {len(pyramid.levels) - 1}")
+    whole = pyramid.levels[level]
+    tile = whole[row * TILE : (row + 1) * TILE, column * TILE : (column + 1) * TILE]
+    if row < 0 or column < 0 or not tile.size:
+        raise InputError(f"tile {row}, {column} of level {level}, which is {whole.shape[0]} x {whole.shape[1]} pixels")
+    n_channels = whole.shape[2]
+    if channel is not None and not 0 <= channel < n_channels:
+        raise InputError(f"channel {channel} of an image with channels 0 to {n_channels - 1}")
+    if low is not None and high is not None and not low < high:
+        raise InputError(f"contrast from {low:g} to {high:g}: the first must be below the second")
+    shown = range(n_channels) if channel is None else [channel]
+    planes = []
+    for index in shown:
+        black = pyramid.low[index] if low is None else low
+        white = pyramid.high[index] if high is None else high
+        planes.append(_stretch(tile[:, :, index], pyramid, float(black), float(white)))
+    if len(planes) == 1:
+        return planes[0]
+    if n_channels == 3:
+        return np.stack(planes, axis=2)
+    tints = _TINTS[np.arange(n_channels) % len(_TINTS)]
+    mixed = np.stack(planes, axis=2).astype(np.float32) @ tints
+    return np.minimum(mixed, 255).astype(np.uint8)
+
+
+def encode(picture: NDArray[np.uint8]) -> bytes:
+    """Write a PNG; little compression, because it travels within one machine."""
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "PNG", compress_level=1)
+    return file.getvalue()
+
+
+class Pictures:
+    """Pyramids and thumbnails of the images of a project; a few of them stay in memory.
+
+    Parameters
+    ----------
+    read : callable
+        ``read(key)`` gives an image (H, W, C) with values in [0, 1].
+    memory : int
+        Bytes for pyramids. The last one is kept whatever it takes.
+    """
+
+    def __init__(self, read: Callable[[str], NDArray[np.float32]], *, memory: int = _MEMORY) -> None:
+        self._read, self._memory = read, memory
+        self._pyramids: OrderedDict[str, Pyramid] = OrderedDict()
+        self._thumbnails: OrderedDict[str, bytes] = OrderedDict()
+        # One image at a time is read for each purpose: a folder of thumbnails must not hold up the tiles.
+        self._pyramid_lock, self._thumbnail_lock = threading.Lock(), threading.Lock()
+
+    def pyramid(self, key: str) -> Pyramid:
+        """Give the pyramid of an image; raises what reading it raises."""
+        with self._pyramid_lock:
+            if key not in self._pyramids:
+                self._pyramids[key] = build_pyramid(self._read(key))
+            self._pyramids.move_to_end(key)
+            while (
+                len(self._pyramids) > 1
+                and sum(pyramid.n_bytes for pyramid in self._pyramids.values()) > self._memory
+            ):
+                self._pyramids.popitem(last=False)
+            return self._pyramids[key]
+
+    def thumbnail(self, key: str) -> bytes:
+        """Give the PNG of a small picture of an image; raises what reading it raises."""
+        with self._thumbnail_lock:
+            if key not in self._thumbnails:
+                pyramid = self._pyramids.get(key) or build_pyramid(self._read(key))
+                self._thumbnails[key] = encode(_shrink(render_tile(pyramid, len(pyramid.levels) - 1, 0, 0)))
+            if len(self._thumbnails) > _MOST_THUMBNAILS:
+                self._thumbnails.popitem(last=False)
+            return self._thumbnails[key]
+
+
+def _shrink(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    small = Image.fromarray(picture)
+    small.thumbnail((THUMBNAIL, THUMBNAIL))
+    return np.asarray(small)
+
+
+def _stretch(plane: NDArray[Any], pyramid: Pyramid, low: float, high: float) -> NDArray[np.uint8]:
+    """Map low to 0 and high to 255 by a table of all values."""
+    values = pyramid.offset + pyramid.step * np.arange(np.iinfo(plane.dtype).max + 1)
+    table = np.rint(255 * np.clip((values - low) / max(high - low, 1e-12), 0, 1)).astype(np.uint8)
+    return table[plane]
+
+
+def _sample(image: NDArray[np.float32]) -> NDArray[np.float32]:
+    stride = max(1, int(np.sqrt(image.shape[0] * image.shape[1] / _SAMPLE)))
+    return image[::stride, ::stride]
+
+
+def _depth_of(sample: NDArray[np.float32]) -> Depth:
+    """Tell the depth of the file from the values: those of 8 bits are multiples of 1/255."""
+    for depth, largest, tolerance in (("8", 255, 1e-4), ("16", 65535, 2e-2)):
+        steps = sample * np.float32(largest)
+        if np.abs(steps - np.rint(steps)).max() < tolerance:
+            return depth  # type: ignore[return-value]
+    return "float"

@@ -1,0 +1,249 @@
+"""The web server of ``segkit annotate``: page, pictures and one websocket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import secrets
+import socket
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from segkit.annotate.guard import App, Guard
+from segkit.annotate.messages import LIMIT, FramingError
+from segkit.annotate.outbox import Outbox
+from segkit.annotate.pictures import encode, render_tile
+from segkit.annotate.room import Room
+from segkit.errors import InputError, OutputError, SegkitError
+
+if TYPE_CHECKING:
+    from segkit.live import LiveSession, Project
+
+_STATIC = Path(__file__).parent / "static"
+_MIME = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_TOO_BIG, _UNSUPPORTED, _MALFORMED = 1009, 1003, 1007
+# Connections that do not end by themselves are cut after so many seconds.
+_PATIENCE = 2
+
+
+def make_app(
+    project: Project, session: LiveSession, *, token: str, port: int, has_model: bool = False
+) -> App:
+    """Make the web application.
+
+    Parameters
+    ----------
+    project : Project
+        Images and labels.
+    session : LiveSession
+        Learns from the labels and predicts.
+    token : str
+        Secret that the address must hold.
+    port : int
+        Port of the server, which requests must name.
+    has_model : bool
+        Whether the session was opened with a model, whose predictions the page may show.
+
+    Returns
+    -------
+    callable
+        An ASGI application.
+    """
+    room = Room(project, session, has_model=has_model)
+    session.subscribe(room.listen)
+    files = {path.name: path.read_bytes() for path in sorted(_STATIC.iterdir()) if path.suffix in _MIME}
+
+    def send_file(name: str) -> Response:
+        if name not in files:
+            return PlainTextResponse("no such file\n", status_code=404)
+        return Response(files[name], media_type=_MIME[Path(name).suffix])
+
+    def page(_: Request) -> Response:
+        return send_file("index.html")
+
+    def static(request: Request) -> Response:
+        return send_file(request.path_params["name"])
+
+    async def thumbnail(request: Request) -> Response:
+        return await _picture(lambda: room.pictures.thumbnail(_known(room, request)))
+
+    async def tile(request: Request) -> Response:
+        return await _picture(lambda: _draw_tile(room, request))
+
+    async def connect(websocket: WebSocket) -> None:
+        await _converse(room, websocket)
+
+    routes = [
+        Route("/", page),
+        Route("/static/{name}", static),
+        Route("/thumbnail/{key:path}", thumbnail),
+        Route("/tile/{key:path}/{level:int}/{row:int}/{column:int}", tile),
+        WebSocketRoute("/ws", connect),
+    ]
+    return Guard(Starlette(routes=routes), token=token, port=port)
+
+
+def serve(
+    project: Project,
+    session: LiveSession,
+    *,
+    port: int = 0,
+    has_model: bool = False,
+    tell: Callable[[str], None] = print,
+    open_browser: bool = True,
+) -> None:
+    """Show the page until Ctrl-C; then save and close the session.
+
+    Parameters
+    ----------
+    project : Project
+        Images and labels.
+    session : LiveSession
+        Learns from the labels and predicts. It is closed at the end.
+    port : int
+        Port on this machine; 0 for any free one.
+    has_model : bool
+        Whether the session was opened with a model.
+    tell : callable
+        Is given the address.
+    open_browser : bool
+        Whether to open the address in the browser.
+
+    Raises
+    ------
+    OutputError
+        If the port is taken or not allowed.
+    """
+    try:
+        listener = _listen(port)
+        port = listener.getsockname()[1]
+        token = secrets.token_urlsafe(24)
+        app = make_app(project, session, token=token, port=port, has_model=has_model)
+        config = uvicorn.Config(
+            app,
+            log_level="error",
+            access_log=False,
+            ws_max_size=LIMIT,
+            ws_per_message_deflate=False,
+            lifespan="off",
+            timeout_graceful_shutdown=_PATIENCE,
+            server_header=False,
+        )
+        address = f"http://127.0.0.1:{port}/?token={token}"
+        tell(address)
+        if open_browser:
+            webbrowser.open(address)
+        with contextlib.suppress(KeyboardInterrupt), listener:
+            uvicorn.Server(config).run(sockets=[listener])
+    finally:
+        session.close()
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+    except OSError as error:
+        listener.close()
+        raise OutputError(
+            f"--port {port}: {error.strerror or error}: give another one, or leave it out for any free port"
+        ) from error
+    return listener
+
+
+async def _converse(room: Room, websocket: WebSocket) -> None:
+    """Talk with one tab until it goes."""
+    await websocket.accept()
+    page = websocket.query_params.get("page", "")[:64]
+    tab = Outbox()
+    writer: asyncio.Task[None] | None = None
+    try:
+        await room.enter(tab, page)
+        writer = asyncio.get_running_loop().create_task(_write(room, tab, websocket))
+        while True:
+            received = await websocket.receive()
+            if received["type"] == "websocket.disconnect":
+                return
+            frame = received.get("bytes")
+            if frame is None:
+                await websocket.close(_UNSUPPORTED, "text message, expected a binary one")
+                return
+            if len(frame) > LIMIT:
+                await websocket.close(_TOO_BIG, f"message of {len(frame)} bytes, at most {LIMIT}")
+                return
+            await room.handle(tab, page, frame)
+    except FramingError as error:
+        await websocket.close(_MALFORMED, str(error)[:120])
+    except (WebSocketDisconnect, RuntimeError):  # gone while it was being answered
+        return
+    finally:
+        room.leave(tab)
+        if writer is not None:
+            writer.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await writer
+
+
+async def _write(room: Room, tab: Outbox, websocket: WebSocket) -> None:
+    """Send what the outbox holds, as fast as the tab takes it."""
+    with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+        while True:
+            await tab.wait()
+            drawing = None if tab.image is None else room.project.labels(tab.image)
+            for frame in tab.take(drawing):
+                await websocket.send_bytes(frame)
+
+
+async def _picture(draw: Callable[[], bytes]) -> Response:
+    """Answer with a PNG, or say in one line why there is none."""
+    try:
+        return Response(await run_in_threadpool(draw), media_type="image/png")
+    except SegkitError as error:
+        return PlainTextResponse(f"{' '.join(str(error).split())}\n", status_code=404)
+
+
+def _known(room: Room, request: Request) -> str:
+    key = str(request.path_params["key"])
+    if key not in room.keys:
+        raise InputError("no such image in this folder: reload the page")
+    return key
+
+
+def _draw_tile(room: Room, request: Request) -> bytes:
+    key, asked = _known(room, request), request.query_params
+    place = [int(request.path_params[name]) for name in ("level", "row", "column")]
+    channel = asked.get("channel", "")
+    if channel and not (channel.isdecimal() and len(channel) < 6):
+        raise InputError("channel: expected a whole number, 0 or more")
+    low, high = (_read_number(asked.get(name, ""), name) for name in ("low", "high"))
+    chosen = int(channel) if channel else None
+    return encode(render_tile(room.pictures.pyramid(key), *place, channel=chosen, low=low, high=high))
+
+
+def _read_number(text: str, name: str) -> float | None:
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(f"{name}: expected a number from 0 to 1")
+    return value

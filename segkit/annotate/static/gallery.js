@@ -1,0 +1,78 @@
+// The list of images: thumbnail, name, state, and rank among those worth labelling.
+
+const STATES = { none: "no labels yet", some: "some labels", full: "complete" };
+
+export class Gallery {
+  constructor(list, onChoose) {
+    Object.assign(this, { list, onChoose });
+    this.rows = new Map();
+  }
+
+  setImages(images) {
+    const same = images.length === this.rows.size && images.every((entry) => this.rows.has(entry.key));
+    if (!same) {
+      this.rows.clear();
+      this.list.replaceChildren(...images.map((entry) => this.row(entry)));
+    }
+    this.setStates(Object.fromEntries(images.map((entry) => [entry.key, entry.state])));
+  }
+
+  row({ key, page, n_pages }) {
+    const item = document.createElement("li");
+    const button = document.createElement("button");
+    const picture = document.createElement("img");
+    const [name, state] = [document.createElement("span"), document.createElement("span")];
+    button.type = "button";
+    button.title = n_pages > 1 ? `${key} (page ${page + 1} of ${n_pages})` : key;
+    picture.loading = "lazy";
+    picture.alt = "";
+    picture.src = `/thumbnail/${encodeURIComponent(key)}`;
+    name.className = "name";
+    name.textContent = key;
+    state.className = "state";
+    button.append(picture, name, state);
+    button.addEventListener("click", () => this.onChoose(key));
+    item.append(button);
+    this.rows.set(key, { item, button, state, is: "none", rank: null });
+    return item;
+  }
+
+  setStates(states) {
+    for (const [key, state] of Object.entries(states)) {
+      const row = this.rows.get(key);
+      if (!row) continue;
+      row.is = state;
+      this.write(row);
+    }
+  }
+
+  /** The first of a ranking are worth labelling most. */
+  setRanking(keys, most = 5) {
+    for (const row of this.rows.values()) row.rank = null;
+    keys.slice(0, most).forEach((key, i) => {
+      const row = this.rows.get(key);
+      if (row) row.rank = i + 1;
+    });
+    this.rows.forEach((row) => this.write(row));
+  }
+
+  write(row) {
+    row.state.replaceChildren(STATES[row.is] ?? row.is);
+    if (!row.rank) return;
+    const rank = document.createElement("span");
+    rank.className = "rank";
+    rank.textContent = ` · ${row.rank}. to label`;
+    row.state.append(rank);
+  }
+
+  setCurrent(key) {
+    for (const [name, { button }] of this.rows) button.setAttribute("aria-current", String(name === key));
+    this.rows.get(key)?.button.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+
+  /** The image some places before or behind another. */
+  neighbour(key, by) {
+    const keys = [...this.rows.keys()];
+    return keys[Math.min(keys.length - 1, Math.max(0, keys.indexOf(key) + by))];
+  }
+}

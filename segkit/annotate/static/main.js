@@ -1,0 +1,347 @@
+// The page of segkit annotate: what each message and each control does.
+
+import { Classes } from "./classes.js";
+import { Connection } from "./connection.js";
+import { drawCurve } from "./curve.js";
+import { Drawing } from "./drawing.js";
+import { Gallery } from "./gallery.js";
+import { Keyboard } from "./keyboard.js";
+import { Marks } from "./marks.js";
+import { Overlay } from "./overlay.js";
+import { Choice, Contrast, byId, slider } from "./panel.js";
+import { Pointer } from "./pointer.js";
+import { ImageTiles } from "./tiles.js";
+import { Timings } from "./timings.js";
+import { View } from "./view.js";
+
+const LOOK_DELAY = 120;
+
+let image = null; // the shown one, as its message describes it
+let wanted = null; // key of the image that was asked for
+let lookTimer = null;
+
+history.replaceState(null, "", `/${location.hash}`); // the secret token leaves the address bar
+
+// drawing area
+
+const view = new View(byId("stage"), () => {
+  byId("zoom").textContent = `${Math.round(100 * view.scale)} %`;
+  requestAnimationFrame(() => {
+    pointer?.refresh();
+    keyboard?.placeCross();
+  });
+  clearTimeout(lookTimer);
+  lookTimer = setTimeout(look, LOOK_DELAY);
+});
+const tiles = new ImageTiles(view, () => view.invalidate(imageLayer), (error) => fail(error.message));
+const imageLayer = view.addLayer(byId("layer-image"), (context, box) => tiles.draw(context, box));
+const overlay = new Overlay(view, { prediction: byId("layer-prediction"), labels: byId("layer-labels") });
+const drawing = new Drawing(overlay, (...piece) => keep(...piece), say, () => marks.update());
+const marks = new Marks(view, byId("layer-marks"), drawing);
+const timings = new Timings(view, () => drawing.isDrawing);
+drawing.onEnd = () => timings.strokeEnded(overlay.prediction?.generation ?? -1);
+
+function look() {
+  if (image) connection.send({ op: "view", image: image.image, box: view.box() });
+}
+
+function hover(x, y) {
+  drawing.closeBy = 7 / view.scale;
+  byId("readout").textContent = image ? overlay.describe(Math.floor(y), Math.floor(x)) : "";
+}
+
+// images
+
+const gallery = new Gallery(byId("images"), show);
+
+function show(key) {
+  if (!key || key === wanted) return;
+  drawing.end();
+  wanted = key;
+  history.replaceState(null, "", `#${encodeURIComponent(key)}`);
+  gallery.setCurrent(key);
+  connection.send({ op: "open", image: key });
+}
+
+// messages of the server
+
+const connection = new Connection({
+  connected(isConnected, reason) {
+    document.body.classList.toggle("lost", !isConnected);
+    if (isConnected) {
+      removeFault("connection");
+      return;
+    }
+    setStatus(`Connection lost${reason ? ` (${reason})` : ""}`);
+    fail("The connection to segkit is lost. Your strokes stay on this page, and are sent when it is back.", "connection");
+  },
+  refused() {
+    fail("segkit was started anew. Open the address that it printed; this page can no longer save.", "connection");
+  },
+  keptChanged: showSaved,
+  hello(message) {
+    const first = image === null;
+    gallery.setImages(message.images);
+    document.body.dataset.output = message.output;
+    byId("saved").title = `Saved in ${message.output}`;
+    byId("source-row").hidden = !message.has_model;
+    setSettings(message);
+    classes.set(message.classes);
+    const keys = message.images.map((entry) => entry.key);
+    if (first) setStatus("Connected");
+    const asked = decodeURIComponent(location.hash.slice(1));
+    const key = keys.includes(wanted) ? wanted : keys.includes(asked) ? asked : keys[0];
+    wanted = null;
+    show(key);
+  },
+  image(message) {
+    if (message.image !== wanted) return;
+    const isNew = image?.image !== message.image;
+    const fits = image && image.height === message.height && image.width === message.width;
+    image = message;
+    byId("image-name").textContent = message.image;
+    document.title = `${message.image} – segkit annotate`;
+    byId("stage").setAttribute("aria-label", `Drawing area, image ${message.image}, ${message.width} by ${message.height} pixels`);
+    contrast.setImage(message);
+    tiles.setImage(message);
+    contrast.report();
+    if (!isNew && fits) return; // the connection is back: view and strokes stay
+    overlay.setSize(message.height, message.width);
+    drawing.setImage(message);
+    setObjects(null);
+    setAdvice(null);
+    view.setImage(message.height, message.width);
+  },
+  labels(message, values) {
+    if (message.image !== image?.image) return;
+    overlay.setLabels(message.corner, message.shape, values);
+    drawing.repaint(connection.undrawn(message.image));
+    byId("undo").disabled = !message.undo;
+    byId("redo").disabled = !message.redo;
+  },
+  prediction(message, payload) {
+    if (message.image !== image?.image) return;
+    const isComplete = overlay.setPrediction(message, payload);
+    timings.predicted(message.generation, isComplete);
+    byId("accept").disabled = false;
+  },
+  status(message) {
+    const share = message.done > 0 && message.done < 1 ? message.done : null;
+    setStatus(`${message.text}${share === null ? "" : ` ${Math.round(100 * share)} %`}`, share);
+    if (message.task === "needs labels" && (message.key === null || message.key === image?.image)) {
+      overlay.clearPrediction();
+      setObjects(null);
+      byId("accept").disabled = true;
+    }
+    byId("next").disabled = message.task === "needs labels";
+  },
+  objects(message) {
+    if (message.image === image?.image) setObjects(message);
+  },
+  advice(message) {
+    if (message.image === image?.image) setAdvice(message);
+    gallery.setRanking(message.ranking);
+  },
+  expected: (message) => drawCurve(byId("curve"), byId("expected-text"), message.points),
+  states: (message) => gallery.setStates(message.images),
+  saved: showSaved,
+  classes(message) {
+    classes.set(message.classes);
+  },
+  settings: setSettings,
+  exported(message) {
+    for (const name of ["model", "masks", "command"]) byId(`export-${name}`).textContent = message[name];
+    byId("export-wait").hidden = true;
+    byId("export-done").hidden = byId("copy").hidden = false;
+    if (!byId("exported").open) byId("exported").showModal();
+    setStatus("Exported");
+  },
+  failed(message) {
+    fail(message.message);
+    if (!byId("export-wait").hidden) byId("exported").close();
+  },
+});
+
+function keep(header, payload, spans) {
+  connection.sendKept(header, payload, spans);
+  byId("undo").disabled = false;
+  showSaved();
+}
+
+function command(op) {
+  if (!image) return;
+  drawing.end();
+  connection.sendKept({ op, image: image.image });
+  showSaved();
+}
+
+window.addEventListener("beforeunload", (event) => {
+  if (!connection.isSaved) event.preventDefault();
+});
+
+// what the page says
+
+function setStatus(text, share = null) {
+  byId("status-text").textContent = text.charAt(0).toUpperCase() + text.slice(1);
+  byId("status-progress").hidden = share === null;
+  byId("status-progress").value = share ?? 0;
+}
+
+function showSaved() {
+  byId("saved").textContent = connection.isSaved ? "· all saved" : "· saving …";
+}
+
+let hintTimer = null;
+function say(text) {
+  byId("readout").textContent = text;
+  byId("readout").setAttribute("role", "status");
+  clearTimeout(hintTimer);
+  hintTimer = setTimeout(() => byId("readout").removeAttribute("role"), 5000);
+}
+
+/** A message stays until it is dismissed; the same one is shown once. */
+function fail(text, kind = text) {
+  if ([...byId("faults").children].some((bar) => bar.dataset.kind === kind && bar.firstChild.textContent === text)) return;
+  removeFault(kind);
+  const bar = document.createElement("div");
+  bar.className = "fault";
+  bar.dataset.kind = kind;
+  const words = document.createElement("span");
+  words.textContent = text;
+  const close = document.createElement("button");
+  close.type = "button";
+  close.textContent = "Dismiss";
+  close.addEventListener("click", () => bar.remove());
+  bar.append(words, close);
+  byId("faults").append(bar);
+  if (byId("faults").children.length > 4) byId("faults").firstChild.remove();
+}
+
+function removeFault(kind) {
+  for (const bar of [...byId("faults").children]) if (bar.dataset.kind === kind) bar.remove();
+}
+
+function setObjects(message) {
+  byId("object-row").hidden = message === null;
+  marks.outlines = message?.outlines ?? [];
+  marks.update();
+  if (message) byId("object-count").textContent = `${message.count} ${message.count === 1 ? "object" : "objects"}`;
+}
+
+function setAdvice(message) {
+  marks.boxes = message?.boxes ?? [];
+  marks.update();
+  const row = byId("advice");
+  row.hidden = !marks.boxes.length;
+  const buttons = marks.boxes.map((box, i) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = String(i + 1);
+    button.setAttribute("aria-label", `Go to area ${i + 1}`);
+    button.addEventListener("click", () => view.showBox(box));
+    return button;
+  });
+  row.replaceChildren("Go to area", ...buttons);
+}
+
+// controls
+
+const tools = new Choice("tool", (value) => drawing.setTool(value));
+const modes = new Choice("mode", (mode) => {
+  overlay.setMode(mode);
+  byId("legend").hidden = mode !== "probability" && mode !== "uncertainty";
+});
+const size = slider("size", (value) => `${value} px`, (value) => {
+  drawing.size = value;
+  pointer?.refresh();
+});
+slider("opacity", (value) => `${value} %`, (value) => {
+  byId("layer-prediction").style.opacity = value / 100;
+}).set(45);
+const classes = new Classes(
+  byId("classes"),
+  byId("add-class"),
+  (entries) => connection.send({ op: "classes", classes: entries }),
+  (value) => {
+    drawing.end();
+    drawing.value = value;
+    overlay.setClasses(classes.entries);
+    overlay.choose(value);
+  },
+);
+const contrast = new Contrast((query) => {
+  tiles.setContrast(query);
+  view.invalidate(imageLayer);
+});
+
+function setSettings({ live, source }) {
+  byId("live").checked = live;
+  byId("source").value = source;
+}
+
+function sendSettings() {
+  connection.send({ op: "settings", live: byId("live").checked, source: byId("source").value });
+}
+
+function suggest() {
+  if (image && !byId("next").disabled) connection.send({ op: "suggest", image: image.image });
+}
+
+const clicks = {
+  undo: () => command("undo"),
+  redo: () => command("redo"),
+  accept: () => command("accept"),
+  next: suggest,
+  "zoom-in": () => view.zoom(1.25),
+  "zoom-out": () => view.zoom(0.8),
+  "zoom-fit": () => view.fit(),
+  help: () => byId("shortcuts").showModal(),
+  export() {
+    byId("export-wait").hidden = false;
+    byId("export-done").hidden = byId("copy").hidden = true;
+    byId("exported").showModal();
+    drawing.end();
+    connection.send({ op: "export" });
+  },
+  async copy() {
+    try {
+      await navigator.clipboard.writeText(byId("export-command").textContent);
+      byId("copy").textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(byId("export-command"));
+      byId("copy").textContent = "Selected: press Ctrl+C";
+    }
+    setTimeout(() => { byId("copy").textContent = "Copy the command"; }, 2500);
+  },
+};
+for (const [id, action] of Object.entries(clicks)) byId(id).addEventListener("click", action);
+byId("live").addEventListener("change", sendSettings);
+byId("source").addEventListener("change", sendSettings);
+byId("show-labels").addEventListener("change", (event) => {
+  byId("layer-labels").hidden = !event.target.checked;
+});
+byId("show-objects").addEventListener("change", (event) => {
+  marks.showOutlines = event.target.checked;
+  marks.update();
+});
+
+// pointer and keys
+
+const pointer = new Pointer(view, drawing, byId("cursor"), hover);
+const keyboard = new Keyboard(view, drawing, pointer, byId("cursor"), {
+  undo: clicks.undo,
+  redo: clicks.redo,
+  suggest,
+  hover,
+  help: clicks.help,
+  tool: (name) => tools.set(name),
+  choose: (i) => classes.chooseAt(i),
+  nextMode: () => modes.next(),
+  toggleLabels: () => byId("show-labels").click(),
+  step: (by) => show(gallery.neighbour(wanted, by)),
+  resize(by) {
+    const step = Math.max(1, Math.round(drawing.size / 6));
+    size.set(Math.min(200, Math.max(1, drawing.size + by * step)));
+  },
+});
+byId("single-keys").addEventListener("change", (event) => { keyboard.singleKeys = event.target.checked; });
