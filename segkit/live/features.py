@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from segkit._common import FloatArray
 from segkit.errors import ConfigError
-from segkit.features import FeatureMaps
+from segkit.features import FeatureMaps, FilterBank
 from segkit.features.base import sample_maps
 from segkit.features.normalised import NormalisedBank
 from segkit.features.views import Tiling, View, moved_to
@@ -57,10 +57,7 @@ class ImageFeatures:
     """
 
     def __init__(self, image: FloatArray, bank: NormalisedBank, cache: FeatureCache) -> None:
-        if bank.bank.learns_weights:
-            raise ConfigError(
-                f"bank {bank.bank.label} learns its filters from images: choose one of fixed filters for live drawing"
-            )
+        check_fixed(bank.bank)
         self._image, self._bank, self._cache = image, bank, cache
         self.shape: tuple[int, int] = image.shape[:2]
         self.n_channels = bank.bank.n_channels(image.shape[2])
@@ -206,6 +203,14 @@ class ImageFeatures:
         while sum(map(_bytes_in_memory, self._kept.values())) > MEMORY_LIMIT and len(self._kept) > 2:
             oldest = next(other for other in self._kept if other != key and not other.endswith("-whole"))
             del self._kept[oldest]
+
+
+def check_fixed(bank: FilterBank) -> None:
+    """Refuse a bank that learns its filters from images: they would change as images are added."""
+    if bank.learns_weights:
+        raise ConfigError(
+            f"bank {bank.label} learns its filters from images: choose one of fixed filters for live drawing"
+        )
 
 
 def _read(out: FloatArray, view: View, positions: tuple[NDArray[Any], NDArray[Any]]) -> None:

@@ -40,7 +40,7 @@ from segkit.live.events import (
     Status,
     Task,
 )
-from segkit.live.features import Box, ImageFeatures
+from segkit.live.features import Box, ImageFeatures, check_fixed
 from segkit.live.hand_over import HandOver, hand_over
 from segkit.live.learner import Labelled, Learner, LiveModel
 from segkit.live.opened import OpenedCanvas, OpenedModel
@@ -127,6 +127,7 @@ class LiveSession:
         self.project = project
         self._config = Config() if config is None else config
         self._segmenter = self._config.build()
+        check_fixed(_first_bank(self._segmenter))
         self._bank = NormalisedBank(_first_bank(self._segmenter), self._segmenter.normalization)
         self._cache = FeatureCache() if cache is None else cache
         self._opened = None if model is None else OpenedModel(model, project.classes)

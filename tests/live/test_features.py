@@ -1,0 +1,138 @@
+import numpy as np
+import pytest
+
+import segkit.live.features
+from segkit.errors import ConfigError
+from segkit.features import MultiscaleBank, OrbitBank, PositionBank, ScatteringBank, StackedBank
+from segkit.features.normalised import NormalisedBank
+from segkit.live.features import ImageFeatures
+
+SHAPE = (45, 70)
+
+
+@pytest.fixture
+def image(rng):
+    return rng.random((*SHAPE, 3)).astype(np.float32)
+
+
+def bank(normalization="image"):
+    return NormalisedBank(
+        StackedBank([ScatteringBank(J=2, L=2), MultiscaleBank(sigma_max=2), PositionBank()]), normalization
+    )
+
+
+def prepared(image, cache, normalization="image"):
+    features = ImageFeatures(image, bank(normalization), cache)
+    assert not features.is_ready
+    done = list(features.prepare())
+    assert done[-1] == 1
+    assert done == sorted(done)
+    assert features.is_ready
+    return features
+
+
+def counted(monkeypatch):
+    """Count how often maps are computed."""
+    calls = []
+    compute = StackedBank.maps
+
+    def maps(self, image, channels=None):
+        calls.append(np.shape(image))
+        return compute(self, image, channels)
+
+    monkeypatch.setattr(StackedBank, "maps", maps)
+    return calls
+
+
+@pytest.mark.parametrize("pixels_at_once", [2**20, 1000])
+@pytest.mark.parametrize("normalization", ["image", "set"])
+def test_samples_are_those_of_the_bank(image, cache, rng, monkeypatch, normalization, pixels_at_once):
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", pixels_at_once)
+    features = prepared(image, cache, normalization)
+    rows, cols = rng.integers(0, SHAPE[0], 50), rng.integers(0, SHAPE[1], 50)
+    expected = bank(normalization).sample(image, rows, cols, None)
+    np.testing.assert_allclose(features.sample(rows, cols), expected, atol=2e-4)
+
+
+def test_coarse_cells_are_read_at_their_middle(image, cache, monkeypatch):
+    monkeypatch.setattr(segkit.live.features, "COARSE_CELLS", 216)
+    features = prepared(image, cache)
+    assert features.stride == 4
+    assert features.coarse.shape == (features.n_channels, 12, 18)
+    rows, cols = np.minimum(np.arange(12) * 4 + 2, 44), np.minimum(np.arange(18) * 4 + 2, 69)
+    at = [axis.ravel() for axis in np.meshgrid(rows, cols, indexing="ij")]
+    np.testing.assert_allclose(
+        features.coarse.reshape(features.n_channels, -1).T, features.sample(*at), atol=1e-5
+    )
+
+
+def test_one_more_cell_than_allowed_doubles_the_stride(image, cache, monkeypatch):
+    monkeypatch.setattr(segkit.live.features, "COARSE_CELLS", 215)
+    assert ImageFeatures(image, bank(), cache).stride == 8
+
+
+@pytest.mark.parametrize("pixels_at_once", [2**20, 1000])
+def test_views_show_each_pixel_of_a_box_once(image, cache, monkeypatch, pixels_at_once):
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", pixels_at_once)
+    features = prepared(image, cache)
+    seen = np.zeros(SHAPE, dtype=int)
+    for view in features.views((10, 5, 41, 70)):
+        seen[view.tile.core] += 1
+        for stack in view.stacks:
+            rows, cols = (side.start for side in view.tile.core)
+            first = view.upsample(stack)[:, 0, 0] - features.means[stack.indices]
+            np.testing.assert_allclose(
+                first, features.sample(np.array([rows]), np.array([cols]))[0, stack.indices], atol=1e-4
+            )
+    assert (seen[10:41, 5:] == 1).all()
+    assert seen.sum() == 31 * 65
+
+
+@pytest.mark.parametrize("pixels_at_once", [2**20, 1000])
+def test_a_second_look_computes_nothing(image, cache, monkeypatch, pixels_at_once):
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", pixels_at_once)
+    first = prepared(image, cache)
+    first.store()
+    calls = counted(monkeypatch)
+    second = prepared(image, cache)
+    rows, cols = np.indices(SHAPE).reshape(2, -1)
+    np.testing.assert_array_equal(second.sample(rows, cols), first.sample(rows, cols))
+    np.testing.assert_array_equal(second.coarse, first.coarse)
+    assert calls == []
+
+
+def test_another_image_or_bank_is_computed_anew(image, cache, monkeypatch):
+    prepared(image, cache).store()
+    calls = counted(monkeypatch)
+    prepared(image[:, ::-1], cache)
+    assert calls
+
+
+def test_maps_that_left_the_cache_are_computed_again(image, cache, monkeypatch):
+    features = prepared(image, cache)
+    features.store()
+    again = prepared(image, cache)  # knows the coarse grid, no maps yet
+    for entry in cache.folder.iterdir():
+        if not entry.name.endswith("-coarse"):
+            for file in entry.iterdir():
+                file.unlink()
+    rows, cols = np.array([3]), np.array([4])
+    np.testing.assert_allclose(again.sample(rows, cols), features.sample(rows, cols), atol=1e-6)
+
+
+def test_without_room_on_disk_memory_is_bounded(image, folder, rng, monkeypatch):
+    from segkit.live import FeatureCache
+
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 1000)
+    monkeypatch.setattr(segkit.live.features, "MEMORY_LIMIT", 400_000)
+    features = prepared(image, FeatureCache(folder / "tiny", limit=1000))
+    kept = sum(stack.values.nbytes for maps in features._kept.values() for stack in maps)
+    assert 0 < kept <= 800_000
+    rows, cols = rng.integers(0, SHAPE[0], 50), rng.integers(0, SHAPE[1], 50)
+    np.testing.assert_allclose(features.sample(rows, cols), bank().sample(image, rows, cols, None), atol=2e-4)
+
+
+def test_banks_that_learn_are_refused(image, cache):
+    learns = OrbitBank(templates="patches")
+    with pytest.raises(ConfigError, match="learns its filters from images: choose one of fixed filters"):
+        ImageFeatures(image, NormalisedBank(learns, "image"), cache)

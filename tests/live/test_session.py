@@ -1,0 +1,347 @@
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import segkit.live.features
+from segkit.config.schema import Config
+from segkit.errors import ConfigError, InputError, OutputError
+from segkit.images import load_pairs, read_mask, write_image
+from segkit.live import (
+    Expected,
+    Failed,
+    LabelClass,
+    Labels,
+    LiveSession,
+    Objects,
+    Prediction,
+    Project,
+    Saved,
+    Status,
+)
+from segkit.segmentation.segmenter import Segmenter, load
+from tests.live.conftest import blobs
+
+PATIENCE = 60  # seconds
+
+
+class Heard(list):
+    """Events, in order."""
+
+    def of(self, kind):
+        return [event for event in self if isinstance(event, kind)]
+
+    def wait_for(self, kind, condition=lambda event: True):
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            for event in self.of(kind):
+                if condition(event):
+                    return event
+            time.sleep(0.01)
+        raise AssertionError(f"no {kind.__name__}: {[type(event).__name__ for event in self]}")
+
+
+@pytest.fixture
+def session(project, cache):
+    with LiveSession(project, cache=cache) as running:
+        yield running
+
+
+@pytest.fixture
+def heard(session):
+    events = Heard()
+    session.subscribe(events.append)
+    return events
+
+
+def draw(session, key, truth, *, value=None, stroke=None):
+    """Draw two strokes, one within each class."""
+    rows = slice(10, 50)
+    for label in (0, 1) if value is None else (value,):
+        mask = np.zeros(truth.shape, dtype=bool)
+        mask[rows] = truth[rows] == label
+        session.paint(key, (0, 0), mask, label, stroke=stroke)
+
+
+def rebuilt(events, shape):
+    """The image that blocks of the last generation give, and how often each pixel was sent finely."""
+    last = max(event.generation for event in events)
+    values, times = np.full(shape, 255, dtype=np.uint8), np.zeros(shape, dtype=int)
+    for event in events:
+        if event.generation == last and event.stride == 1:
+            (row, col), (height, width) = event.corner, event.values.shape
+            values[row : row + height, col : col + width] = event.values
+            times[row : row + height, col : col + width] += 1
+    return values, times
+
+
+def test_strokes_in_prediction_out(session, heard, truth):
+    session.open("a")
+    draw(session, "a", truth["a"])
+    assert session.wait(PATIENCE)
+    values, times = rebuilt(heard.of(Prediction), truth["a"].shape)
+    assert (times == 1).all()
+    assert (values == truth["a"]).mean() > 0.95
+    mask, probabilities = session.predict("a")
+    np.testing.assert_array_equal(mask, values)
+    np.testing.assert_allclose(probabilities.sum(axis=2), 1, atol=1e-5)
+    assert heard.of(Failed) == []
+    assert heard.of(Status)[-1].task == "idle"
+
+
+def test_coarse_comes_before_fine(project, cache, truth, monkeypatch):
+    monkeypatch.setattr(segkit.live.features, "COARSE_CELLS", 400)
+    monkeypatch.setattr("segkit.live.canvas.BLOCK", 32)
+    with LiveSession(project, cache=cache) as session:
+        heard = Heard()
+        session.subscribe(heard.append)
+        session.open("a")
+        session.look("a", (0, 40, 32, 80))
+        draw(session, "a", truth["a"])
+        assert session.wait(PATIENCE)
+        first = heard.of(Prediction)[0].generation
+        blocks = [event for event in heard.of(Prediction) if event.generation == first]
+        assert blocks[0].stride == 4
+        assert blocks[0].values.shape == (16, 20)
+        values, times = rebuilt(heard.of(Prediction), truth["a"].shape)
+        assert (times == 1).all()
+        expected, _ = session.predict("a")
+        np.testing.assert_array_equal(values, expected)
+        # of the first model that was painted in full the visible blocks came first
+        full = [event.corner for event in heard.of(Prediction) if event.stride == 1]
+        assert set(full[:2]) <= {(0, 32), (0, 64)}
+
+
+def test_strokes_of_all_images_train_one_model(session, truth):
+    session.open("a")
+    draw(session, "a", truth["a"], value=0)
+    session.open("b")
+    draw(session, "b", truth["b"], value=1)
+    mask, _ = session.predict("c")
+    assert (mask == truth["c"]).mean() > 0.93
+
+
+def test_labels_are_on_disk_at_once(session, heard, project, truth):
+    draw(session, "a", truth["a"])
+    version = heard.of(Labels)[-1].version
+    heard.wait_for(Saved, lambda event: event.version == version)
+    [stored] = read_mask(project.label_path("a"))
+    np.testing.assert_array_equal(stored, project.labels("a").labels)
+
+
+def test_closing_saves(project, cache, truth):
+    with LiveSession(project, cache=cache) as session:
+        draw(session, "a", truth["a"])
+    np.testing.assert_array_equal(read_mask(project.label_path("a"))[0], project.labels("a").labels)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("segkit-")]
+
+
+def test_undo_takes_the_prediction_back(session, truth):
+    session.open("a")
+    draw(session, "a", truth["a"])
+    assert session.wait(PATIENCE)
+    patch = session.undo("a")
+    assert (patch.values == 255).any()
+    with pytest.raises(InputError, match="nothing is predicted yet: draw strokes of two classes or more"):
+        session.predict("a")
+    assert session.redo("a") is not None
+    session.predict("a")
+    assert session.redo("a") is None
+
+
+def test_one_class_needs_another(session, heard, truth):
+    session.open("a")
+    draw(session, "a", truth["a"], value=0)
+    heard.wait_for(Status, lambda event: event.task == "needs labels")
+    assert heard.of(Prediction) == []
+
+
+def test_a_pause_stops_learning_not_saving(session, heard, truth):
+    session.live = False
+    session.open("a")
+    draw(session, "a", truth["a"])
+    heard.wait_for(Status, lambda event: event.task == "paused")
+    heard.wait_for(Saved)
+    assert heard.of(Prediction) == []
+    session.live = True
+    heard.wait_for(Prediction)
+
+
+def test_an_accepted_image_is_labelled_in_full(session, heard, project, truth):
+    session.open("a")
+    draw(session, "a", truth["a"])
+    drawn = project.labels("a").labels.copy()
+    mask, _ = session.predict("a")
+    session.accept("a")
+    labels = project.labels("a").labels
+    assert project.accepted("a")
+    np.testing.assert_array_equal(labels, np.where(drawn == 255, mask, drawn))
+    session.undo("a")
+    np.testing.assert_array_equal(labels, drawn)
+    assert not project.accepted("a")
+
+
+def test_judging_gives_a_curve_that_survives(session, heard, project, cache, truth):
+    for key in "ab":
+        session.open(key)
+        draw(session, key, truth[key])
+    [point] = heard.wait_for(Expected, lambda event: event.points[-1].n_images == 2).points[-1:]
+    assert point.regions == "images"
+    assert point.n_strokes == 4
+    assert 0.5 < point.iou <= 1
+    session.close()
+    with LiveSession(project, cache=cache) as again:
+        assert again.points[-1] == point
+        assert again.predict("c")[0].shape == truth["c"].shape  # earlier strokes count
+
+
+def test_objects_are_counted(session, heard, truth):
+    session.open("a")
+    draw(session, "a", truth["a"])
+    event = heard.wait_for(Objects)
+    assert event.labels.shape == truth["a"].shape
+    assert event.count == event.labels.max() > 0
+
+
+def test_export_is_what_the_command_line_trains(session, project, truth, monkeypatch, capsys):
+    from segkit.cli.commands import main
+
+    for key in "ab":
+        draw(session, key, truth[key])
+    done = session.export()
+    exported = load(done.model)
+    images = load_pairs(
+        project.source,
+        done.masks,
+        labels={0: "background", 1: "foreground"},
+        unlabelled=255,
+        only_annotated=True,
+    )
+    assert images.stems == ["a", "b"]
+    expected = exported.predict(images.images)
+    words = done.command.split()
+    assert words[:2] == ["segkit", "train"]
+    done.model.unlink()
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code
+    again = load(done.model)
+    assert again.label_map_ == exported.label_map_
+    for one, other in zip(
+        again.predict_proba(images.images), exported.predict_proba(images.images), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    for one, other in zip(again.predict(images.images), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_nothing_to_export(session):
+    with pytest.raises(InputError, match="nothing is labelled yet"):
+        session.export()
+
+
+@pytest.fixture
+def model(folder):
+    images, masks = zip(*(blobs((64, 80), seed) for seed in range(2)), strict=True)
+    return Segmenter(training_pixels=2000, selection_pixels=500).fit(
+        [image.astype(np.float32) for image in images], masks
+    )
+
+
+def test_an_opened_model_is_shown_until_strokes_are_asked_for(project, cache, model, truth):
+    names = model.label_map_.names
+    project.set_classes([LabelClass(0, names[1], "#000000"), LabelClass(1, names[0], "#ffffff")])
+    with LiveSession(project, cache=cache, model=model) as session:
+        heard = Heard()
+        session.subscribe(heard.append)
+        assert (session.has_model, session.source) == (True, "model")
+        session.open("a")
+        assert session.wait(PATIENCE)
+        values, times = rebuilt(heard.of(Prediction), truth["a"].shape)
+        assert (times == 1).all()
+        expected = model.predict(project.image("a"))
+        np.testing.assert_array_equal(values, 1 - expected)  # values are the project's
+        _, probabilities = session.predict("a")
+        np.testing.assert_allclose(
+            probabilities[:, :, ::-1], model.predict_proba(project.image("a")), atol=1e-6
+        )
+        session.use("strokes")
+        with pytest.raises(InputError, match="nothing is predicted yet"):
+            session.predict("a")
+        draw(session, "a", truth["a"])
+        assert session.wait(PATIENCE)
+        assert (session.predict("a")[0] == truth["a"]).mean() > 0.95
+
+
+def test_a_model_of_other_classes_is_refused(project, cache, model):
+    first, second = project.classes
+    project.set_classes([first, replace(second, name="lesion")])
+    with pytest.raises(
+        InputError, match=r"the model knows class 'foreground', the project 'background', 'lesion': name the classes as"
+    ):
+        LiveSession(project, cache=cache, model=model)
+
+
+def test_without_an_opened_model_there_is_none_to_use(session):
+    with pytest.raises(InputError, match="no trained model was opened"):
+        session.use("model")
+
+
+@pytest.mark.parametrize("value", [2, -1, 256, "1"])
+def test_strokes_of_no_class(session, value):
+    with pytest.raises(InputError, match="is of no class: give one of 0, 1, or 255 to erase"):
+        session.paint("a", (0, 0), np.ones((2, 2), dtype=bool), value)
+
+
+def test_an_image_that_vanishes_is_told_and_its_labels_stay(session, heard, project, truth):
+    draw(session, "b", truth["b"])
+    heard.wait_for(Saved)
+    (project.source / "c.png").unlink()
+    with pytest.raises(InputError, match=r"c\.png: the image is gone: put it back"):
+        session.open("c")
+    session.open("b")
+    assert session.wait(PATIENCE)
+    assert project.label_path("b").exists()
+
+
+def test_an_image_of_other_channels_is_told(session, heard, folder, rng):
+    write_image(folder / "images" / "d.png", rng.random((30, 30, 3)))
+    project = Project(folder / "images", folder / "other")
+    with project, LiveSession(project) as session:
+        heard = Heard()
+        session.subscribe(heard.append)
+        session.open("a")
+        assert session.wait(PATIENCE)
+        session.open("d")
+        assert "d: 3 channels, expected 1 as the first image" in heard.wait_for(Failed).message
+
+
+def test_a_full_disk_is_told_and_nothing_is_lost(session, heard, project, truth, monkeypatch):
+    save = Project.save
+    monkeypatch.setattr(
+        Project, "save", lambda self, key: (_ for _ in ()).throw(OutputError("disk full: free space"))
+    )
+    session.open("a")
+    draw(session, "a", truth["a"])
+    assert heard.wait_for(Failed).message == "disk full: free space"
+    heard.wait_for(Prediction)  # learning goes on
+    monkeypatch.setattr(Project, "save", save)
+    heard.wait_for(Saved)
+    np.testing.assert_array_equal(read_mask(project.label_path("a"))[0], project.labels("a").labels)
+
+
+def test_a_fault_in_the_thread_is_told(session, heard, truth, monkeypatch):
+    monkeypatch.setattr("segkit.live.session.Canvas", lambda *args: 1 / 0)
+    session.open("a")
+    draw(session, "a", truth["a"])
+    assert "unexpected error (ZeroDivisionError" in heard.wait_for(Failed).message
+    heard.wait_for(Saved)
+
+
+def test_banks_that_learn_filters_are_refused(project, cache):
+    config = Config.load(None, ["bank={name: orbit, templates: patches}"])
+    with pytest.raises(ConfigError, match="learns its filters from images: choose one of fixed filters"):
+        LiveSession(project, cache=cache, config=config)
