@@ -9,6 +9,7 @@ import sys
 import time
 import weakref
 from pathlib import Path
+from typing import ClassVar
 
 from segkit.errors import InputError, OutputError
 
@@ -31,6 +32,8 @@ class FolderLock:
         If it cannot be written.
     """
 
+    _held: ClassVar[set[Path]] = set()  # by this process
+
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
@@ -40,7 +43,8 @@ class FolderLock:
             raise OutputError(
                 f"{path.parent} cannot be written ({error.strerror or error}): give a folder you may write to"
             ) from error
-        self._release = weakref.finalize(self, _unlink, path, os.getpid())
+        self._held.add(path.resolve())
+        self._release = weakref.finalize(self, _unlink, path, os.getpid(), self._held)
 
     def release(self) -> None:
         """Let other programs work in the folder."""
@@ -69,7 +73,9 @@ class FolderLock:
             if age < _LONGEST_WRITE:  # another program has made the file and not yet written to it
                 raise InputError(f"{self.path.parent} is being opened by another program: try again")
             return
-        if computer == platform.node() and not _is_running(int(pid)):
+        # in a container a killed program may have had this very number
+        is_own = int(pid) == os.getpid() and self.path.resolve() not in self._held
+        if computer == platform.node() and (is_own or not _is_running(int(pid))):
             return
         where = "" if computer == platform.node() else f" on {computer}"
         raise InputError(
@@ -78,7 +84,8 @@ class FolderLock:
         )
 
 
-def _unlink(path: Path, owner: int) -> None:
+def _unlink(path: Path, owner: int, held: set[Path]) -> None:
+    held.discard(path.resolve())
     # a forked process does not own the lock of its parent
     if os.getpid() == owner:
         with contextlib.suppress(OSError):

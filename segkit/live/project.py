@@ -141,6 +141,7 @@ class Project:
         refuse_nesting(self.source, self.output)
         self._by_key = {entry.key: entry for entry in self.images}
         self._drawings: dict[str, Drawing] = {}
+        self._saved: dict[str, int] = {}  # versions of drawings on disk
         # digests of images as they were labelled, and as they were first read by this program
         self._digests: dict[str, str] = {}
         self._seen: dict[str, str] = {}
@@ -232,7 +233,7 @@ class Project:
             stored = self._stored_labels(entry)
             shape = self._shapes[entry.stem][entry.page]
             drawing = Drawing.blank(shape) if stored is None else Drawing(stored)
-            self._drawings[key] = drawing
+            self._drawings[key], self._saved[key] = drawing, drawing.version
             return drawing
 
     def save(self, key: str) -> int:
@@ -274,7 +275,13 @@ class Project:
                 digests[key] = self._seen[key]
             if digests != self._digests or self._open_accepted() != self._accepted_on_disk:
                 self._store(self.classes, digests)
+            self._saved[key] = version
             return version
+
+    def unsaved(self) -> list[str]:
+        """List the keys of images with changes that are not on disk."""
+        with self._guard:
+            return [key for key, drawing in self._drawings.items() if drawing.version != self._saved[key]]
 
     def label_path(self, key: str) -> Path:
         """Give the file of the label image of an image; it exists if pixels have labels."""
@@ -353,6 +360,9 @@ class Project:
             removed = [one for one in self.classes if one.value not in {new.value for new in checked}]
             if removed:
                 self._refuse_in_use(removed)
+                # or a file could hold labels of a class that is no more
+                for key in self.unsaved():
+                    self.save(key)
             self._store(checked, self._digests)
             self.classes = checked
             if removed:
@@ -388,7 +398,7 @@ class Project:
             known = classes if classes is not None or stored is None else self.classes
             existing = read_existing(self.source, Path(masks), known)
             self.messages, taken = existing.messages, existing.labels
-            classes = existing.classes
+            classes = check_classes(existing.classes)
         if stored is None:
             self.classes = classes or self.classes
             self._store(self.classes, self._digests)

@@ -3,8 +3,10 @@
 import errno
 import json
 import os
+import platform
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +132,55 @@ def test_pages_of_a_stack_share_a_file(stack, output):
         project.save("s#3")
         paint(project, "s#2", 255, mask=np.ones((10, 12), dtype=bool))
         assert not (output / "masks" / "s.tif").exists()
+
+
+def test_one_image_file(images, output):
+    with Project(images / "sub" / "b.png", output) as project:
+        assert [entry.key for entry in project.images] == ["b"]
+        paint(project, "b", 0)
+        paint(project, "b", 1, (5, 5))
+        dataset = load_pairs(images / "sub" / "b.png", output / "masks", **project.training_options())
+        assert dataset.stems == ["b"]
+
+
+def test_images_of_one_name(images, output):
+    tifffile.imwrite(images / "a.tif", NOISE[0])
+    assert complaint(InputError, Project, images, output) == (
+        f"{images / 'a.png'}, {images / 'a.tif'}: images of the same name, expected one: rename or remove the others"
+    )
+    assert not output.exists()
+
+
+def test_what_is_not_saved_is_listed(images, output):
+    with Project(images, output, classes=THREE) as project:
+        project.labels("a").paint((0, 0), DOT, 4)
+        assert project.unsaved() == ["a"]
+        project.save("a")
+        project.labels("a").undo()
+        project.labels("c").paint((0, 0), DOT, 7)
+        project.set_classes([THREE[0], THREE[2]])  # no file may hold a class that is no more
+        assert project.unsaved() == []
+    assert [path.name for path in (output / "masks").iterdir()] == ["c.png"]
+
+
+def test_labels_are_whole_while_another_thread_paints(images, output):
+    with Project(images, output) as project:
+        drawing = project.labels("a")
+        full = np.ones((10, 12), dtype=bool)
+        done = threading.Event()
+
+        def paint_on():
+            for number in range(300):
+                drawing.paint((0, 0), full, number % 2)
+            done.set()
+
+        thread = threading.Thread(target=paint_on)
+        drawing.paint((0, 0), full, 1)
+        thread.start()
+        while not done.is_set():
+            project.save("a")
+            assert len(np.unique(read_mask(output / "masks" / "a.png")[0])) == 1
+        thread.join()
 
 
 def test_pages_of_different_sizes(tmp_path, output):
@@ -394,6 +445,24 @@ def test_the_lock_of_a_killed_program_is_taken_over(images, output):
         pass
 
 
+def test_a_lock_of_the_own_number_from_before_is_taken_over(images, output):
+    output.mkdir()
+    (output / ".lock").write_text(f"{os.getpid()} {platform.node()}\n")
+    with Project(images, output):
+        pass
+
+
+def test_a_lock_that_is_being_written_is_waited_for(images, output):
+    output.mkdir()
+    (output / ".lock").touch()
+    assert complaint(InputError, Project, images, output) == (
+        f"{output} is being opened by another program: try again"
+    )
+    os.utime(output / ".lock", (0, 0))
+    with Project(images, output):
+        pass
+
+
 def test_the_lock_of_another_computer_is_not(images, output):
     output.mkdir()
     (output / ".lock").write_text("1 elsewhere\n")
@@ -412,10 +481,14 @@ def test_the_lock_of_another_computer_is_not(images, output):
         ([0, 4, 255], THREE, [0, 4, 255]),
         ([0, 255], THREE, [0, 255]),
         ([255, 0], None, [1, 0]),
+        ([1, 255], None, [1, 255]),
+        ([7, 9], None, [7, 9]),
+        ([0, 65535], None, [0, 1]),
+        ([0, 65535], THREE[:2], [0, 4]),
     ],
 )
 def test_existing_masks_are_taken_over(images, output, tmp_path, values, classes, expected):
-    mask = np.resize(values, (10, 12)).astype(np.uint8)
+    mask = np.resize(values, (10, 12)).astype(np.uint8 if max(values) < 256 else np.uint16)
     save(tmp_path / "masks" / "a_mask.png", mask)
     with Project(images, tmp_path / "new", classes=classes, masks=tmp_path / "masks") as project:
         table = dict(zip(values, expected, strict=True))
