@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import platform
 import sys
@@ -40,8 +41,9 @@ class FolderLock:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._take()
         except OSError as error:
+            cure = "free some space" if is_full(error) else "give a folder you may write to"
             raise OutputError(
-                f"{path.parent} cannot be written ({error.strerror or error}): give a folder you may write to"
+                f"{path.parent} cannot be written ({error.strerror or error}): {cure}"
             ) from error
         self._held.add(path.resolve())
         self._release = weakref.finalize(self, _unlink, path, os.getpid(), self._held)
@@ -82,6 +84,11 @@ class FolderLock:
             f"{self.path.parent} is in use by another program (process {pid}{where}): close that one, give another "
             f"output folder, or remove {self.path} if no such program runs"
         )
+
+
+def is_full(error: OSError) -> bool:
+    """Tell whether a file could not be written because the disk, or the user's share of it, is full."""
+    return error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
 def _unlink(path: Path, owner: int, held: set[Path]) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -31,9 +31,10 @@ from segkit.images.write import atomic
 from segkit.live.classes import LabelClass, check_classes, default_classes
 from segkit.live.drawing import Drawing, Patch
 from segkit.live.existing import read_existing
-from segkit.live.lock import FolderLock
+from segkit.live.lock import FolderLock, is_full
 
 FORMAT = 1
+_UNFINISHED = re.compile(r"\..+\.\d+\.(png|tif|json)")  # as segkit.images.write.atomic names them
 _SAFE = "nothing is lost as long as this program runs"
 
 
@@ -375,6 +376,7 @@ class Project:
 
     def _open(self, classes: list[LabelClass] | None, masks: str | Path | None) -> None:
         """Read or begin the project, and take masks over."""
+        self._remove_unfinished()
         path = self.output / "project.json"
         stored = _read_project(path) if path.exists() else None
         listed = _list_labels(self.masks)
@@ -405,6 +407,14 @@ class Project:
         elif classes is not None and classes != self.classes:
             self.set_classes(classes)
         self._take_over(taken)
+
+    def _remove_unfinished(self) -> None:
+        """Remove what a killed program had not finished writing; nobody else writes while we hold the lock."""
+        for folder in (self.output, *(path for path in self.masks.rglob("*") if path.is_dir()), self.masks):
+            for path in folder.glob(".*"):
+                if _UNFINISHED.fullmatch(path.name):
+                    with contextlib.suppress(OSError):
+                        path.unlink(missing_ok=True)
 
     def _check_images(self, former: Path) -> None:
         # a folder that was moved is another name of the same images: digests tell
@@ -677,9 +687,8 @@ def _store(path: Path, save: Callable[[Path], object]) -> None:
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+        full = is_full(error)
         reason = "the disk is full" if full else f"cannot be written ({error.strerror or error})"
         cure = "free some space" if full else "make the folder writable"
-        raise OutputError(
-            f"{path}: {reason}: {_SAFE}; {cure}, and it is saved with the next change"
-        ) from error
+        again = "try again" if path.suffix == ".json" else "it is saved with the next change"
+        raise OutputError(f"{path}: {reason}: {_SAFE}; {cure}, and {again}") from error

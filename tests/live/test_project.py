@@ -410,8 +410,10 @@ def test_a_full_disk_keeps_the_former_file(images, output, monkeypatch):
                 f"{path}: the disk is full: nothing is lost as long as this program runs; free some space, and it is "
                 f"saved with the next change"
             )
-            assert "the disk is full" in complaint(
-                OutputError, project.set_classes, [*THREE[:2], LabelClass(1, "more", "#000000")]
+            more = [*project.classes, LabelClass(2, "more", "#000000")]
+            assert complaint(OutputError, project.set_classes, more) == (
+                f"{output / 'project.json'}: the disk is full: nothing is lost as long as this program runs; free some "
+                f"space, and try again"
             )
             assert len(project.classes) == 2
         assert path.read_bytes() == content
@@ -443,6 +445,50 @@ def test_the_lock_of_a_killed_program_is_taken_over(images, output):
     assert (output / ".lock").exists()
     with Project(images, output):
         pass
+
+
+def test_a_program_killed_at_any_time_leaves_whole_files(images, output):
+    script = """
+import sys
+import numpy as np
+from segkit.live import Project
+
+project = Project(*sys.argv[1:])
+drawing = project.labels("sub/b")
+print("ready", flush=True)
+for number in range(10**6):
+    drawing.paint((0, 0), np.random.default_rng(number).random((10, 12)) < 0.5, number % 2)
+    project.save("sub/b")
+"""
+    for _ in range(3):
+        program = subprocess.Popen(
+            [sys.executable, "-c", script, str(images), str(output)],
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            stdout=subprocess.PIPE,
+        )
+        with program:
+            assert program.stdout.readline() == b"ready\n"
+            while not (output / "masks" / "sub" / "b.png").exists():
+                pass
+            program.kill()
+        with Project(images, output) as project:
+            assert project.annotated() == ["sub/b"]
+            assert set(np.unique(project.labels("sub/b").labels)) <= {0, 1, 255}
+        assert [path.name for path in output.rglob(".*")] == []
+
+
+def test_a_folder_that_cannot_be_written(images, output, monkeypatch):
+    def fail(number):
+        def open_(*arguments):
+            raise OSError(number, os.strerror(number))
+
+        return open_
+
+    for number, cure in ((errno.ENOSPC, "free some space"), (errno.EACCES, "give a folder you may write to")):
+        monkeypatch.setattr(os, "open", fail(number))
+        assert complaint(OutputError, Project, images, output) == (
+            f"{output} cannot be written ({os.strerror(number)}): {cure}"
+        )
 
 
 def test_a_lock_of_the_own_number_from_before_is_taken_over(images, output):
