@@ -25,7 +25,14 @@ from segkit.errors import InputError, OutputError
 from segkit.images.labels import UNLABELLED
 from segkit.images.masks import size_fault
 from segkit.images.outputs import refuse_nesting
-from segkit.images.read import check_image, count_pages, image_from_page, read_mask, read_pages
+from segkit.images.read import (
+    JPEG_EXTENSIONS,
+    check_image,
+    count_pages,
+    image_from_page,
+    read_mask,
+    read_pages,
+)
 from segkit.images.stems import list_images, list_without_masks, root_of, stem_of
 from segkit.images.write import atomic
 from segkit.live.classes import LabelClass, check_classes, default_classes
@@ -200,7 +207,7 @@ class Project:
             )
         image = image_from_page(pages[entry.page], name=name)
         check_image(image, name=name)
-        digest = _digest(image)
+        digest = _digest(entry.path, image)
         with self._guard:
             self._check_same(entry, digest)
             self._seen[key] = digest
@@ -426,16 +433,18 @@ class Project:
 
     def _check_labels(self, listed: Iterable[Path]) -> None:
         """Refuse label images whose image is gone, or has become a file of other pages."""
-        known = {self.label_path(entry.key).relative_to(self.masks) for entry in self.images}
-        lonely = [str(path) for path in listed if stem_of(path) not in {stem_of(one) for one in known}]
+        files = {_name(path): path for path in listed}
+        known = {
+            _name(self.label_path(entry.key).relative_to(self.masks)): entry.stem for entry in self.images
+        }
+        stems = set(known.values())
+        lonely = [str(path) for path in files.values() if stem_of(path) not in stems]
         if lonely:
             raise InputError(
                 f"{count(len(lonely), 'label image')} in {self.masks} without image in {self.source} "
                 f"({first_few(lonely)}): put the image back, or move the label image elsewhere"
             )
-        other = [
-            path for path in listed if stem_of(path) not in {stem_of(one) for one in known & set(listed)}
-        ]
+        other = [path for name, path in files.items() if name not in known]
         if other:
             raise InputError(
                 f"{self.masks / other[0]}: label image of an image with another number of pages: put the former image "
@@ -640,8 +649,15 @@ def _same_folder(one: Path, other: Path) -> bool:
     return one.exists() and other.exists() and one.samefile(other)
 
 
-def _digest(image: NDArray[np.float32]) -> str:
-    """Hash the pixels of an image."""
+def _name(path: Path) -> str:
+    """Name a file of a folder, accents spelled in one way."""
+    return f"{stem_of(path)}{path.suffix}"
+
+
+def _digest(path: Path, image: NDArray[np.float32]) -> str:
+    """Hash the pixels of an image, in [0, 1]."""
+    if path.suffix.lower() in JPEG_EXTENSIONS:  # another decoder gives other pixels of the same file
+        return hashlib.sha256(path.read_bytes()).hexdigest()
     pixels = np.ascontiguousarray(image)
     return hashlib.sha256(f"{pixels.shape} ".encode() + pixels.tobytes()).hexdigest()
 

@@ -17,6 +17,7 @@ from PIL import Image
 from segkit.errors import InputError, OutputError
 from segkit.images import load_pairs, read_mask, write_mask
 from segkit.live import ImageEntry, LabelClass, Project
+from segkit.live import project as project_module
 
 NOISE = np.random.default_rng(0).integers(0, 255, (3, 10, 12)).astype(np.uint8)
 DOT = np.ones((2, 3), dtype=bool)
@@ -292,6 +293,18 @@ def test_images_that_change(images, output):
     (output / "masks" / "a.png").rename(output / "moved.png")
     with Project(images, output) as project:
         assert project.labels("a").shape == (4, 12)
+
+
+def test_a_jpeg_that_another_decoder_reads_is_the_same_image(images, output, monkeypatch):
+    path = save(images / "j.jpg", NOISE[0])
+    with Project(images, output) as project:
+        paint(project, "j")
+    read = project_module.read_pages
+    monkeypatch.setattr(project_module, "read_pages", lambda path: [page ^ 1 for page in read(path)])
+    with Project(images, output) as project:
+        assert project.labels("j").labels[0, 0] == 1
+        save(path, NOISE[1])
+        assert "the image was replaced" in complaint(InputError, project.image, "j")
 
 
 def test_label_images_without_their_image(images, output):
