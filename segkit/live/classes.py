@@ -90,8 +90,9 @@ def check_classes(classes: Sequence[LabelClass]) -> list[LabelClass]:
 
 
 def classes_of_map(label_map: LabelMap) -> list[LabelClass]:
-    """Give the classes of masks; a class of value 255, which here means unlabelled, gets a free value."""
-    free = next(value for value in range(UNLABELLED) if value not in label_map.id_of_value)
+    """Give the classes of masks, in their order; those of other values than 0 to 254 get free ones."""
     # two classes of 0 and 255 become 0 and 1
-    values = [free if value == UNLABELLED else value for value in label_map.values]
-    return classes_of(dict(zip(values, label_map.names, strict=True)))
+    free = (value for value in range(UNLABELLED) if value not in label_map.id_of_value)
+    values = [value if 0 <= value < UNLABELLED else next(free) for value in label_map.values]
+    colours = [one.colour for one in classes_of(dict(enumerate(label_map.names)))]
+    return [LabelClass(*parts) for parts in zip(values, label_map.names, colours, strict=True)]

@@ -16,8 +16,6 @@ from segkit.images.numbering import find_instances
 from segkit.images.pairs import match, read_items
 from segkit.live.classes import MOST_CLASSES, LabelClass, classes_of_map
 
-_BINARY = {0, 255}
-
 
 class Existing(NamedTuple):
     """Masks that were read.
@@ -87,19 +85,12 @@ def read_existing(images: Path, masks: Path, classes: Sequence[LabelClass] | Non
 
 def _label_map(masks: Path, values: set[int], classes: Sequence[LabelClass] | None) -> LabelMap:
     """Tell which value is which class, in the order of the classes."""
-    unlabelled = None if values == _BINARY else UNLABELLED
+    unlabelled = None if _is_binary(values) else UNLABELLED
     if classes is None:
-        known = sorted(values - {unlabelled})
-        if len(known) > MOST_CLASSES or (known and not 0 <= known[0] <= known[-1] <= UNLABELLED):
-            raise InputError(
-                f"{masks}: the masks hold {len(known)} values from {known[0]} to {known[-1]}, expected at most "
-                f"{MOST_CLASSES} from 0 to 254, one for each class: save them anew"
-            )
-        names = {value: f"class {value}" for value in known} if len(known) > 2 else None
-        return LabelMap.infer(values, labels=names, unlabelled=unlabelled)
+        return _inferred(masks, values, unlabelled)
     own = {one.value: one.name for one in classes}
     if unlabelled is None and len(own) == 2:
-        own = dict(zip(sorted(_BINARY), own.values(), strict=True))
+        own = dict(zip(sorted(values), own.values(), strict=True))
     elif unlabelled is None:
         unlabelled = UNLABELLED
     if odd := sorted(values - own.keys() - {unlabelled}):
@@ -108,3 +99,22 @@ def _label_map(masks: Path, values: set[int], classes: Sequence[LabelClass] | No
             f"{first_few([f'{value} ({name})' for value, name in own.items()])}: add a class for each value"
         )
     return LabelMap(tuple(own), tuple(own.values()), unlabelled)
+
+
+def _inferred(masks: Path, values: set[int], unlabelled: int | None) -> LabelMap:
+    """Name the classes of masks: background and foreground of two, numbers of more."""
+    known = sorted(values - {unlabelled})
+    if set(known) <= {0, 1}:  # one class may not be annotated yet
+        return LabelMap((0, 1), ("background", "foreground"), unlabelled)
+    if len(known) > MOST_CLASSES or (len(known) > 2 and not 0 <= known[0] <= known[-1] < UNLABELLED):
+        raise InputError(
+            f"{masks}: the masks hold {len(known)} values from {known[0]} to {known[-1]}, expected at most "
+            f"{MOST_CLASSES} from 0 to 254, one for each class: save them anew"
+        )
+    names = {value: f"class {value}" for value in known} if len(known) > 2 else None
+    return LabelMap.infer(values, labels=names, unlabelled=unlabelled)
+
+
+def _is_binary(values: set[int]) -> bool:
+    """Tell whether 255, or more, stands for the foreground: nothing but it and 0 occurs."""
+    return len(values) == 2 and min(values) == 0 and max(values) >= UNLABELLED

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import platform
 import sys
 import time
 import weakref
 from pathlib import Path
+from typing import ClassVar
 
 from segkit.errors import InputError, OutputError
 
@@ -31,16 +33,20 @@ class FolderLock:
         If it cannot be written.
     """
 
+    _held: ClassVar[set[Path]] = set()  # by this process
+
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._take()
         except OSError as error:
+            cure = "free some space" if is_full(error) else "give a folder you may write to"
             raise OutputError(
-                f"{path.parent} cannot be written ({error.strerror or error}): give a folder you may write to"
+                f"{path.parent} cannot be written ({error.strerror or error}): {cure}"
             ) from error
-        self._release = weakref.finalize(self, _unlink, path, os.getpid())
+        self._held.add(path.resolve())
+        self._release = weakref.finalize(self, _unlink, path, os.getpid(), self._held)
 
     def release(self) -> None:
         """Let other programs work in the folder."""
@@ -69,7 +75,9 @@ class FolderLock:
             if age < _LONGEST_WRITE:  # another program has made the file and not yet written to it
                 raise InputError(f"{self.path.parent} is being opened by another program: try again")
             return
-        if computer == platform.node() and not _is_running(int(pid)):
+        # in a container a killed program may have had this very number
+        is_own = int(pid) == os.getpid() and self.path.resolve() not in self._held
+        if computer == platform.node() and (is_own or not _is_running(int(pid))):
             return
         where = "" if computer == platform.node() else f" on {computer}"
         raise InputError(
@@ -78,7 +86,13 @@ class FolderLock:
         )
 
 
-def _unlink(path: Path, owner: int) -> None:
+def is_full(error: OSError) -> bool:
+    """Tell whether a file could not be written because the disk, or the user's share of it, is full."""
+    return error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+
+
+def _unlink(path: Path, owner: int, held: set[Path]) -> None:
+    held.discard(path.resolve())
     # a forked process does not own the lock of its parent
     if os.getpid() == owner:
         with contextlib.suppress(OSError):

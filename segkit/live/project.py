@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -25,15 +25,23 @@ from segkit.errors import InputError, OutputError
 from segkit.images.labels import UNLABELLED
 from segkit.images.masks import size_fault
 from segkit.images.outputs import refuse_nesting
-from segkit.images.read import check_image, count_pages, image_from_page, read_mask, read_pages
+from segkit.images.read import (
+    JPEG_EXTENSIONS,
+    check_image,
+    count_pages,
+    image_from_page,
+    read_mask,
+    read_pages,
+)
 from segkit.images.stems import list_images, list_without_masks, root_of, stem_of
 from segkit.images.write import atomic
 from segkit.live.classes import LabelClass, check_classes, default_classes
 from segkit.live.drawing import Drawing, Patch
 from segkit.live.existing import read_existing
-from segkit.live.lock import FolderLock
+from segkit.live.lock import FolderLock, is_full
 
 FORMAT = 1
+_UNFINISHED = re.compile(r"\..+\.\d+\.(png|tif|json)")  # as segkit.images.write.atomic names them
 _SAFE = "nothing is lost as long as this program runs"
 
 
@@ -141,6 +149,7 @@ class Project:
         refuse_nesting(self.source, self.output)
         self._by_key = {entry.key: entry for entry in self.images}
         self._drawings: dict[str, Drawing] = {}
+        self._saved: dict[str, int] = {}  # versions of drawings on disk
         # digests of images as they were labelled, and as they were first read by this program
         self._digests: dict[str, str] = {}
         self._seen: dict[str, str] = {}
@@ -198,7 +207,7 @@ class Project:
             )
         image = image_from_page(pages[entry.page], name=name)
         check_image(image, name=name)
-        digest = _digest(image)
+        digest = _digest(entry.path, image)
         with self._guard:
             self._check_same(entry, digest)
             self._seen[key] = digest
@@ -232,7 +241,7 @@ class Project:
             stored = self._stored_labels(entry)
             shape = self._shapes[entry.stem][entry.page]
             drawing = Drawing.blank(shape) if stored is None else Drawing(stored)
-            self._drawings[key] = drawing
+            self._drawings[key], self._saved[key] = drawing, drawing.version
             return drawing
 
     def save(self, key: str) -> int:
@@ -274,7 +283,13 @@ class Project:
                 digests[key] = self._seen[key]
             if digests != self._digests or self._open_accepted() != self._accepted_on_disk:
                 self._store(self.classes, digests)
+            self._saved[key] = version
             return version
+
+    def unsaved(self) -> list[str]:
+        """List the keys of images with changes that are not on disk."""
+        with self._guard:
+            return [key for key, drawing in self._drawings.items() if drawing.version != self._saved[key]]
 
     def label_path(self, key: str) -> Path:
         """Give the file of the label image of an image; it exists if pixels have labels."""
@@ -353,6 +368,9 @@ class Project:
             removed = [one for one in self.classes if one.value not in {new.value for new in checked}]
             if removed:
                 self._refuse_in_use(removed)
+                # or a file could hold labels of a class that is no more
+                for key in self.unsaved():
+                    self.save(key)
             self._store(checked, self._digests)
             self.classes = checked
             if removed:
@@ -365,6 +383,7 @@ class Project:
 
     def _open(self, classes: list[LabelClass] | None, masks: str | Path | None) -> None:
         """Read or begin the project, and take masks over."""
+        self._remove_unfinished()
         path = self.output / "project.json"
         stored = _read_project(path) if path.exists() else None
         listed = _list_labels(self.masks)
@@ -388,13 +407,21 @@ class Project:
             known = classes if classes is not None or stored is None else self.classes
             existing = read_existing(self.source, Path(masks), known)
             self.messages, taken = existing.messages, existing.labels
-            classes = existing.classes
+            classes = check_classes(existing.classes)
         if stored is None:
             self.classes = classes or self.classes
             self._store(self.classes, self._digests)
         elif classes is not None and classes != self.classes:
             self.set_classes(classes)
         self._take_over(taken)
+
+    def _remove_unfinished(self) -> None:
+        """Remove what a killed program had not finished writing; nobody else writes while we hold the lock."""
+        for folder in (self.output, *(path for path in self.masks.rglob("*") if path.is_dir()), self.masks):
+            for path in folder.glob(".*"):
+                if _UNFINISHED.fullmatch(path.name):
+                    with contextlib.suppress(OSError):
+                        path.unlink(missing_ok=True)
 
     def _check_images(self, former: Path) -> None:
         # a folder that was moved is another name of the same images: digests tell
@@ -406,16 +433,18 @@ class Project:
 
     def _check_labels(self, listed: Iterable[Path]) -> None:
         """Refuse label images whose image is gone, or has become a file of other pages."""
-        known = {self.label_path(entry.key).relative_to(self.masks) for entry in self.images}
-        lonely = [str(path) for path in listed if stem_of(path) not in {stem_of(one) for one in known}]
+        files = {_name(path): path for path in listed}
+        known = {
+            _name(self.label_path(entry.key).relative_to(self.masks)): entry.stem for entry in self.images
+        }
+        stems = set(known.values())
+        lonely = [str(path) for path in files.values() if stem_of(path) not in stems]
         if lonely:
             raise InputError(
                 f"{count(len(lonely), 'label image')} in {self.masks} without image in {self.source} "
                 f"({first_few(lonely)}): put the image back, or move the label image elsewhere"
             )
-        other = [
-            path for path in listed if stem_of(path) not in {stem_of(one) for one in known & set(listed)}
-        ]
+        other = [path for name, path in files.items() if name not in known]
         if other:
             raise InputError(
                 f"{self.masks / other[0]}: label image of an image with another number of pages: put the former image "
@@ -620,8 +649,15 @@ def _same_folder(one: Path, other: Path) -> bool:
     return one.exists() and other.exists() and one.samefile(other)
 
 
-def _digest(image: NDArray[np.float32]) -> str:
-    """Hash the pixels of an image."""
+def _name(path: Path) -> str:
+    """Name a file of a folder, accents spelled in one way."""
+    return f"{stem_of(path)}{path.suffix}"
+
+
+def _digest(path: Path, image: NDArray[np.float32]) -> str:
+    """Hash the pixels of an image, in [0, 1]."""
+    if path.suffix.lower() in JPEG_EXTENSIONS:  # another decoder gives other pixels of the same file
+        return hashlib.sha256(path.read_bytes()).hexdigest()
     pixels = np.ascontiguousarray(image)
     return hashlib.sha256(f"{pixels.shape} ".encode() + pixels.tobytes()).hexdigest()
 
@@ -667,9 +703,8 @@ def _store(path: Path, save: Callable[[Path], object]) -> None:
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+        full = is_full(error)
         reason = "the disk is full" if full else f"cannot be written ({error.strerror or error})"
         cure = "free some space" if full else "make the folder writable"
-        raise OutputError(
-            f"{path}: {reason}: {_SAFE}; {cure}, and it is saved with the next change"
-        ) from error
+        again = "try again" if path.suffix == ".json" else "it is saved with the next change"
+        raise OutputError(f"{path}: {reason}: {_SAFE}; {cure}, and {again}") from error

@@ -4,6 +4,9 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -103,6 +106,33 @@ def test_an_entry_that_another_program_wrote_first_stays(tmp_path):
     held = one.put("k", maps_of())
     assert same(other.put("k", maps_of()), held)
     assert [path.name for path in tmp_path.iterdir()] == ["k"]
+
+
+def test_two_programs_fill_one_cache(tmp_path):
+    script = """
+import sys
+import numpy as np
+from segkit.features.base import FeatureMaps
+from segkit.live import FeatureCache
+
+store = FeatureCache(sys.argv[1], limit=20_000)
+for turn in range(60):
+    value = turn % 7
+    maps = [FeatureMaps(np.full((1, 40, 40), value, np.float32), np.arange(1))]
+    kept = store.get(f"k{value}") or store.put(f"k{value}", maps)
+    assert (kept[0].values == value).all()
+"""
+    programs = [
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", script, str(tmp_path)],
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+        for _ in range(2)
+    ]
+    assert [program.wait() for program in programs] == [0, 0]
+    assert (
+        sum(path.stat().st_size for path in tmp_path.rglob("*.npy")) <= 4 * 6_600
+    )  # both may add one at the same time
 
 
 def test_a_full_disk_gives_the_maps_back_with_one_warning(tmp_path, monkeypatch):

@@ -3,8 +3,10 @@
 import errno
 import json
 import os
+import platform
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from PIL import Image
 from segkit.errors import InputError, OutputError
 from segkit.images import load_pairs, read_mask, write_mask
 from segkit.live import ImageEntry, LabelClass, Project
+from segkit.live import project as project_module
 
 NOISE = np.random.default_rng(0).integers(0, 255, (3, 10, 12)).astype(np.uint8)
 DOT = np.ones((2, 3), dtype=bool)
@@ -132,6 +135,55 @@ def test_pages_of_a_stack_share_a_file(stack, output):
         assert not (output / "masks" / "s.tif").exists()
 
 
+def test_one_image_file(images, output):
+    with Project(images / "sub" / "b.png", output) as project:
+        assert [entry.key for entry in project.images] == ["b"]
+        paint(project, "b", 0)
+        paint(project, "b", 1, (5, 5))
+        dataset = load_pairs(images / "sub" / "b.png", output / "masks", **project.training_options())
+        assert dataset.stems == ["b"]
+
+
+def test_images_of_one_name(images, output):
+    tifffile.imwrite(images / "a.tif", NOISE[0])
+    assert complaint(InputError, Project, images, output) == (
+        f"{images / 'a.png'}, {images / 'a.tif'}: images of the same name, expected one: rename or remove the others"
+    )
+    assert not output.exists()
+
+
+def test_what_is_not_saved_is_listed(images, output):
+    with Project(images, output, classes=THREE) as project:
+        project.labels("a").paint((0, 0), DOT, 4)
+        assert project.unsaved() == ["a"]
+        project.save("a")
+        project.labels("a").undo()
+        project.labels("c").paint((0, 0), DOT, 7)
+        project.set_classes([THREE[0], THREE[2]])  # no file may hold a class that is no more
+        assert project.unsaved() == []
+    assert [path.name for path in (output / "masks").iterdir()] == ["c.png"]
+
+
+def test_labels_are_whole_while_another_thread_paints(images, output):
+    with Project(images, output) as project:
+        drawing = project.labels("a")
+        full = np.ones((10, 12), dtype=bool)
+        done = threading.Event()
+
+        def paint_on():
+            for number in range(300):
+                drawing.paint((0, 0), full, number % 2)
+            done.set()
+
+        thread = threading.Thread(target=paint_on)
+        drawing.paint((0, 0), full, 1)
+        thread.start()
+        while not done.is_set():
+            project.save("a")
+            assert len(np.unique(read_mask(output / "masks" / "a.png")[0])) == 1
+        thread.join()
+
+
 def test_pages_of_different_sizes(tmp_path, output):
     (tmp_path / "images").mkdir()
     with tifffile.TiffWriter(tmp_path / "images" / "s.tif") as file:
@@ -241,6 +293,18 @@ def test_images_that_change(images, output):
     (output / "masks" / "a.png").rename(output / "moved.png")
     with Project(images, output) as project:
         assert project.labels("a").shape == (4, 12)
+
+
+def test_a_jpeg_that_another_decoder_reads_is_the_same_image(images, output, monkeypatch):
+    path = save(images / "j.jpg", NOISE[0])
+    with Project(images, output) as project:
+        paint(project, "j")
+    read = project_module.read_pages
+    monkeypatch.setattr(project_module, "read_pages", lambda path: [page ^ 1 for page in read(path)])
+    with Project(images, output) as project:
+        assert project.labels("j").labels[0, 0] == 1
+        save(path, NOISE[1])
+        assert "the image was replaced" in complaint(InputError, project.image, "j")
 
 
 def test_label_images_without_their_image(images, output):
@@ -359,8 +423,10 @@ def test_a_full_disk_keeps_the_former_file(images, output, monkeypatch):
                 f"{path}: the disk is full: nothing is lost as long as this program runs; free some space, and it is "
                 f"saved with the next change"
             )
-            assert "the disk is full" in complaint(
-                OutputError, project.set_classes, [*THREE[:2], LabelClass(1, "more", "#000000")]
+            more = [*project.classes, LabelClass(2, "more", "#000000")]
+            assert complaint(OutputError, project.set_classes, more) == (
+                f"{output / 'project.json'}: the disk is full: nothing is lost as long as this program runs; free some "
+                f"space, and try again"
             )
             assert len(project.classes) == 2
         assert path.read_bytes() == content
@@ -394,6 +460,68 @@ def test_the_lock_of_a_killed_program_is_taken_over(images, output):
         pass
 
 
+def test_a_program_killed_at_any_time_leaves_whole_files(images, output):
+    script = """
+import sys
+import numpy as np
+from segkit.live import Project
+
+project = Project(*sys.argv[1:])
+drawing = project.labels("sub/b")
+print("ready", flush=True)
+for number in range(10**6):
+    drawing.paint((0, 0), np.random.default_rng(number).random((10, 12)) < 0.5, number % 2)
+    project.save("sub/b")
+"""
+    for _ in range(3):
+        program = subprocess.Popen(
+            [sys.executable, "-c", script, str(images), str(output)],
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            stdout=subprocess.PIPE,
+        )
+        with program:
+            assert program.stdout.readline() == b"ready\n"
+            while not (output / "masks" / "sub" / "b.png").exists():
+                pass
+            program.kill()
+        with Project(images, output) as project:
+            assert project.annotated() == ["sub/b"]
+            assert set(np.unique(project.labels("sub/b").labels)) <= {0, 1, 255}
+        assert [path.name for path in output.rglob(".*")] == []
+
+
+def test_a_folder_that_cannot_be_written(images, output, monkeypatch):
+    def fail(number):
+        def open_(*arguments):
+            raise OSError(number, os.strerror(number))
+
+        return open_
+
+    for number, cure in ((errno.ENOSPC, "free some space"), (errno.EACCES, "give a folder you may write to")):
+        monkeypatch.setattr(os, "open", fail(number))
+        assert complaint(OutputError, Project, images, output) == (
+            f"{output} cannot be written ({os.strerror(number)}): {cure}"
+        )
+
+
+def test_a_lock_of_the_own_number_from_before_is_taken_over(images, output):
+    output.mkdir()
+    (output / ".lock").write_text(f"{os.getpid()} {platform.node()}\n")
+    with Project(images, output):
+        pass
+
+
+def test_a_lock_that_is_being_written_is_waited_for(images, output):
+    output.mkdir()
+    (output / ".lock").touch()
+    assert complaint(InputError, Project, images, output) == (
+        f"{output} is being opened by another program: try again"
+    )
+    os.utime(output / ".lock", (0, 0))
+    with Project(images, output):
+        pass
+
+
 def test_the_lock_of_another_computer_is_not(images, output):
     output.mkdir()
     (output / ".lock").write_text("1 elsewhere\n")
@@ -412,10 +540,14 @@ def test_the_lock_of_another_computer_is_not(images, output):
         ([0, 4, 255], THREE, [0, 4, 255]),
         ([0, 255], THREE, [0, 255]),
         ([255, 0], None, [1, 0]),
+        ([1, 255], None, [1, 255]),
+        ([7, 9], None, [7, 9]),
+        ([0, 65535], None, [0, 1]),
+        ([0, 65535], THREE[:2], [0, 4]),
     ],
 )
 def test_existing_masks_are_taken_over(images, output, tmp_path, values, classes, expected):
-    mask = np.resize(values, (10, 12)).astype(np.uint8)
+    mask = np.resize(values, (10, 12)).astype(np.uint8 if max(values) < 256 else np.uint16)
     save(tmp_path / "masks" / "a_mask.png", mask)
     with Project(images, tmp_path / "new", classes=classes, masks=tmp_path / "masks") as project:
         table = dict(zip(values, expected, strict=True))
