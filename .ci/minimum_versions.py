@@ -9,7 +9,7 @@ from pathlib import Path
 
 project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 extras = project["optional-dependencies"]
-for requirement in project["dependencies"] + extras["baselines"] + extras["objects"]:
+for requirement in project["dependencies"] + extras["baselines"] + extras["objects"] + extras["annotate"]:
     found = re.match(r"([\w.-]+)>=([\w.]+)", requirement)
     if found is None:
         raise SystemExit(f"{requirement}: name>=version needed, so that the oldest version is known")

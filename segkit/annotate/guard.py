@@ -57,7 +57,9 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+        }
         asked = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
         fault = self._fault(scope["type"], headers, asked)
         if fault is None:

@@ -81,7 +81,7 @@ class ClassEntry(_Strict):
     """One class: value in the mask, name, colour."""
 
     value: Annotated[int, Field(ge=0, lt=255)]
-    name: Annotated[str, Field(min_length=1, max_length=100)]
+    name: Annotated[str, Field(min_length=1, max_length=60)]
     colour: Annotated[str, Field(pattern=r"^#[0-9a-f]{6}$")]
 
 
@@ -198,7 +198,9 @@ def read_message(frame: bytes) -> tuple[Message, bytes]:
             f"message of the page: {where}: {fault['msg'].lower()}: reload the page and try again"
         ) from error
     if payload and not isinstance(message, Stroke):
-        raise InputError(f"message of the page: {message.op} with {len(payload)} bytes behind it, expected none")
+        raise InputError(
+            f"message of the page: {message.op} with {len(payload)} bytes behind it, expected none"
+        )
     return message, payload
 
 

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from segkit.annotate.events import labels_frame, prediction_frame
 from segkit.annotate.messages import pack
 
 if TYPE_CHECKING:
-    from segkit.live.drawing import Drawing
-    from segkit.live.events import Prediction
+    from segkit.live import Drawing, Prediction
 
 Box = tuple[int, int, int, int]
 _MOST_FAILURES = 20
@@ -31,21 +31,22 @@ class Outbox:
         self._box: Box | None = None
         self._generation = -1
         self._blocks: dict[tuple[int, tuple[int, int]], Prediction] = {}
-        self._newest: dict[str, dict[str, Any]] = {}
+        self._newest: dict[str, bytes] = {}
+        self._states: dict[str, str] = {}
         self._failures: deque[str] = deque(maxlen=_MOST_FAILURES)
+
+    def greet(self, frame: bytes) -> None:
+        """Send this before all else."""
+        self._first.append(frame)
+        self._changed.set()
 
     def show(self, image: str, frame: bytes, size: tuple[int, int]) -> None:
         """Start to show an image: its description, then all its labels."""
         self.image, self._box = image, (0, 0, *size)
         self._blocks, self._generation = {}, -1
-        for op in ("objects", "advice"):
-            self._newest.pop(op, None)
-        self.say(frame)
-
-    def say(self, frame: bytes) -> None:
-        """Send this before all else."""
-        self._first.append(frame)
-        self._changed.set()
+        for slot in ("objects", "advice"):
+            self._newest.pop(slot, None)
+        self.greet(frame)
 
     def change(self, image: str, box: Box) -> None:
         """Labels within this box have changed."""
@@ -63,15 +64,15 @@ class Outbox:
         self._blocks[event.stride, event.corner] = event
         self._changed.set()
 
-    def tell(self, slot: str, header: Mapping[str, Any]) -> None:
-        """Send this, in place of what waits in the same slot."""
-        self._newest[slot] = dict(header)
+    def tell(self, slot: str, message: Mapping[str, Any] | bytes) -> None:
+        """Send this header or frame, in place of what waits in the same slot."""
+        self._newest[slot] = message if isinstance(message, bytes) else pack(message)
         self._changed.set()
 
-    def merge(self, op: str, entries: Mapping[str, Any]) -> None:
-        """Send entries about images, together with those that wait."""
-        waiting = self._newest.get(op, {"op": op, "images": {}})
-        self.tell(op, {"op": op, "images": {**waiting["images"], **entries}})
+    def set_state(self, image: str, state: str) -> None:
+        """Tell how much of an image is labelled."""
+        self._states[image] = state
+        self._changed.set()
 
     def fail(self, message: str) -> None:
         """Show an error."""
@@ -102,40 +103,13 @@ class Outbox:
             box, self._box = self._box, None
             yield labels_frame(self.image, drawing, box)
         newest, self._newest = self._newest, {}
-        failures = list(self._failures)
-        self._failures.clear()
-        yield from (pack(header) for header in newest.values())
-        yield from (pack({"op": "failed", "message": message}) for message in failures)
-        while self._blocks:
+        yield from newest.values()
+        if self._states:
+            states, self._states = self._states, {}
+            yield pack({"op": "states", "images": states})
+        while self._failures:
+            yield pack({"op": "failed", "message": self._failures.popleft()})
+        while self._blocks and not self._first:
             # Coarse blocks first: they show the whole image soon.
             where = max(self._blocks, key=lambda block: block[0])
             yield prediction_frame(self._blocks.pop(where))
-
-
-def labels_frame(image: str, drawing: Drawing, box: Box) -> bytes:
-    """Make the message about the labels within a box."""
-    top, left, bottom, right = box
-    values = drawing.labels[top:bottom, left:right]
-    header = {
-        "op": "labels",
-        "image": image,
-        "corner": [top, left],
-        "shape": list(values.shape),
-        "undo": bool(drawing.can_undo),
-        "redo": bool(drawing.can_redo),
-    }
-    return pack(header, values.tobytes())
-
-
-def prediction_frame(event: Prediction) -> bytes:
-    """Make the message about a block of a prediction: classes, uncertainty, then one plane for each class."""
-    header = {
-        "op": "prediction",
-        "image": event.key,
-        "generation": event.generation,
-        "stride": event.stride,
-        "corner": list(event.corner),
-        "shape": list(event.ids.shape),
-        "planes": len(event.probabilities),
-    }
-    return pack(header, event.ids.tobytes() + event.uncertainty.tobytes() + event.probabilities.tobytes())

@@ -83,7 +83,7 @@ def build_pyramid(image: NDArray[np.float32]) -> Pyramid:
         offset = float(image.min())
         span = float(image.max()) - offset or 1.0
     dtype = np.dtype(np.uint8 if depth == "8" else np.uint16)
-    largest = np.iinfo(dtype).max
+    largest = 255 if depth == "8" else 65535
     levels = [np.rint((image - np.float32(offset)) * np.float32(largest / span)).astype(dtype)]
     while max(levels[-1].shape[:2]) > TILE:
         levels.append(halve(levels[-1]))
@@ -158,7 +158,9 @@ def render_tile(
     whole = pyramid.levels[level]
     tile = whole[row * TILE : (row + 1) * TILE, column * TILE : (column + 1) * TILE]
     if row < 0 or column < 0 or not tile.size:
-        raise InputError(f"tile {row}, {column} of level {level}, which is {whole.shape[0]} x {whole.shape[1]} pixels")
+        raise InputError(
+            f"tile {row}, {column} of level {level}, which is {whole.shape[0]} x {whole.shape[1]} pixels"
+        )
     n_channels = whole.shape[2]
     if channel is not None and not 0 <= channel < n_channels:
         raise InputError(f"channel {channel} of an image with channels 0 to {n_channels - 1}")
@@ -175,8 +177,11 @@ def render_tile(
     if n_channels == 3:
         return np.stack(planes, axis=2)
     tints = _TINTS[np.arange(n_channels) % len(_TINTS)]
-    mixed = np.stack(planes, axis=2).astype(np.float32) @ tints
-    return np.minimum(mixed, 255).astype(np.uint8)
+    # Each channel takes away some of the dark, so that many channels saturate late.
+    dark: NDArray[np.float32] = np.ones((*tile.shape[:2], 3), dtype=np.float32)
+    for plane, tint in zip(planes, tints, strict=True):
+        dark *= 1 - plane[:, :, None] / np.float32(255) * tint
+    return np.asarray(np.rint(255 * (1 - dark)), dtype=np.uint8)
 
 
 def encode(picture: NDArray[np.uint8]) -> bytes:
@@ -237,8 +242,9 @@ def _shrink(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def _stretch(plane: NDArray[Any], pyramid: Pyramid, low: float, high: float) -> NDArray[np.uint8]:
     """Map low to 0 and high to 255 by a table of all values."""
     values = pyramid.offset + pyramid.step * np.arange(np.iinfo(plane.dtype).max + 1)
-    table = np.rint(255 * np.clip((values - low) / max(high - low, 1e-12), 0, 1)).astype(np.uint8)
-    return table[plane]
+    share = np.clip((values - low) / max(high - low, 1e-12), 0, 1)
+    table: NDArray[np.uint8] = np.rint(255 * share).astype(np.uint8)
+    return np.asarray(table[plane])
 
 
 def _sample(image: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -42,9 +42,7 @@ _TOO_BIG, _UNSUPPORTED, _MALFORMED = 1009, 1003, 1007
 _PATIENCE = 2
 
 
-def make_app(
-    project: Project, session: LiveSession, *, token: str, port: int, has_model: bool = False
-) -> App:
+def make_app(project: Project, session: LiveSession, *, token: str, port: int) -> App:
     """Make the web application.
 
     Parameters
@@ -57,15 +55,13 @@ def make_app(
         Secret that the address must hold.
     port : int
         Port of the server, which requests must name.
-    has_model : bool
-        Whether the session was opened with a model, whose predictions the page may show.
 
     Returns
     -------
     callable
         An ASGI application.
     """
-    room = Room(project, session, has_model=has_model)
+    room = Room(project, session)
     session.subscribe(room.listen)
     files = {path.name: path.read_bytes() for path in sorted(_STATIC.iterdir()) if path.suffix in _MIME}
 
@@ -104,7 +100,6 @@ def serve(
     session: LiveSession,
     *,
     port: int = 0,
-    has_model: bool = False,
     tell: Callable[[str], None] = print,
     open_browser: bool = True,
 ) -> None:
@@ -118,8 +113,6 @@ def serve(
         Learns from the labels and predicts. It is closed at the end.
     port : int
         Port on this machine; 0 for any free one.
-    has_model : bool
-        Whether the session was opened with a model.
     tell : callable
         Is given the address.
     open_browser : bool
@@ -134,7 +127,7 @@ def serve(
         listener = _listen(port)
         port = listener.getsockname()[1]
         token = secrets.token_urlsafe(24)
-        app = make_app(project, session, token=token, port=port, has_model=has_model)
+        app = make_app(project, session, token=token, port=port)
         config = uvicorn.Config(
             app,
             log_level="error",
@@ -171,7 +164,7 @@ def _listen(port: int) -> socket.socket:
 async def _converse(room: Room, websocket: WebSocket) -> None:
     """Talk with one tab until it goes."""
     await websocket.accept()
-    page = websocket.query_params.get("page", "")[:64]
+    page = websocket.query_params.get("page", "")[:64] or secrets.token_hex(8)
     tab = Outbox()
     writer: asyncio.Task[None] | None = None
     try:

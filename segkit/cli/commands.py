@@ -1,4 +1,4 @@
-"""The command ``segkit``: train, predict, measure, evaluate, benchmark, inspect, demo.
+"""The command ``segkit``: train, predict, annotate, measure, evaluate, benchmark, inspect, demo.
 
 Commands only read arguments, call the library and tell what came of it. What takes time to import
 is imported inside them, so that ``segkit --help`` answers at once.
@@ -18,6 +18,8 @@ import typer
 
 from segkit import __version__
 from segkit._common import count
+from segkit.cli.annotate import annotate
+from segkit.cli.options import ConfigOption, ImagesArgument, SetOption
 from segkit.cli.terminal import (
     describe_benchmark,
     describe_model,
@@ -45,14 +47,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-ImagesArgument = Annotated[Path, typer.Argument(help="Folder of images (sub-folders too), or one image.")]
-ConfigOption = Annotated[Path | None, typer.Option("--config", help="YAML file of options; see configs/.")]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="One option, for example bank.name=vgg16. May be repeated."
-    ),
-]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, nothing but errors.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
 OnlyAnnotatedOption = Annotated[
@@ -245,6 +239,9 @@ def predict(
     if objects:
         tell(describe_object_model(segmenter.objects_))
         tell(f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
+
+
+app.command()(annotate)
 
 
 @app.command()

@@ -39,6 +39,7 @@ class Patch(NamedTuple):
 class Labels:
     key: str
     patch: Patch
+    version: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,10 @@ class Prediction:
     generation: int
     stride: int
     corner: tuple
-    ids: np.ndarray
+    values: np.ndarray
     probabilities: np.ndarray
     uncertainty: np.ndarray
+    classes: tuple
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,8 @@ class Status:
 class Objects:
     key: str
     generation: int
+    labels: np.ndarray
     count: int
-    outlines: list
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ class Advised:
     key: str
     boxes: list
     ranking: list
+    n_unseen: int = 0
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ class Failed:
 class HandOver(NamedTuple):
     model: Path
     masks: Path
+    options: Path
     command: str
 
 
@@ -157,9 +161,7 @@ class FakeProject:
         self._arrays = arrays
         if arrays is None:
             root = Path(images)
-            self.images = [
-                ImageEntry(str(path.with_suffix("")), root / path) for path in list_images(root)
-            ]
+            self.images = [ImageEntry(str(path.with_suffix("")), root / path) for path in list_images(root)]
         else:
             self.images = [ImageEntry(key, Path(f"{key}.png")) for key in arrays]
         self.classes = classes or [
@@ -202,6 +204,7 @@ class FakeSession:
     def __init__(self, project, *, blocks=512):
         self.project, self.live, self.blocks = project, True, blocks
         self.listeners, self.boxes, self.closed, self.source = [], [], False, "strokes"
+        self.has_model = False
         self._work = queue.Queue()
         self._generation, self._n_strokes, self._points, self._key = 0, 0, [], None
         self.fail_to_save = None
@@ -240,6 +243,10 @@ class FakeSession:
     def set_classes(self, classes):
         self.project.set_classes(classes)
 
+    @property
+    def points(self):
+        return tuple(self._points)
+
     def use(self, source):
         self.source = source
 
@@ -253,7 +260,9 @@ class FakeSession:
 
     def export(self, *, progress=None):
         model, masks = self.project.output / "model.segkit", self.project.output / "masks"
-        return HandOver(model, masks, f"segkit predict {model} images -o predicted")
+        return HandOver(
+            model, masks, self.project.output / "train.yaml", f"segkit train images {masks} -o {model}"
+        )
 
     def wait(self, timeout=None):
         self._work.join()
@@ -310,6 +319,7 @@ class FakeSession:
         self.emit(Status("learning", key, 0.5, "learning"))
         ids, probabilities = self.predict(key)
         self._generation += 1
+        classes = tuple(sorted(entry.value for entry in self.project.classes))
         planes = np.rint(255 * probabilities).astype(np.uint8)
         doubt = np.rint(255 * (1 - probabilities.max(axis=0)) * len(planes) / max(len(planes) - 1, 1))
         doubt = np.clip(doubt, 0, 255).astype(np.uint8)
@@ -320,15 +330,11 @@ class FakeSession:
                     self.emit(
                         Prediction(
                             key, self._generation, stride, (row, column),
-                            ids[box].copy(), planes[:, *box].copy(), doubt[box].copy(),
+                            ids[box].copy(), planes[:, *box].copy(), doubt[box].copy(), classes,
                         )
                     )  # fmt: skip
         labels, count = ndimage.label(ids != self.project.classes[0].value)
-        outlines = [
-            [(box[0].start, box[1].start), (box[0].start, box[1].stop), (box[0].stop, box[1].stop), (box[0].stop, box[1].start)]
-            for box in ndimage.find_objects(labels)[:200]
-        ]
-        self.emit(Objects(key, self._generation, count, outlines))
+        self.emit(Objects(key, self._generation, labels, count))
         self._points.append(
             ExpectedPoint(self._n_strokes, 1, 0.9 - 0.4 / (1 + len(self._points)), 0.4, 0.95, "blocks")
         )

@@ -31,7 +31,7 @@ export class Classes {
     label.append(radio, String(i + 1));
     const colour = make("input", { type: "color", id: `colour-${entry.value}`, value: entry.colour });
     colour.setAttribute("aria-label", `Colour of class ${i + 1}, ${entry.name}`);
-    const name = make("input", { type: "text", id: `name-${entry.value}`, value: entry.name, maxLength: 100 });
+    const name = make("input", { type: "text", id: `name-${entry.value}`, value: entry.name, maxLength: 60 });
     name.setAttribute("aria-label", `Name of class ${i + 1}`);
     const remove = make("button", { type: "button", textContent: "×", title: `Remove ${entry.name}` });
     remove.setAttribute("aria-label", `Remove class ${i + 1}, ${entry.name}`);

@@ -1,7 +1,7 @@
 // The curve of expected accuracy: one point each time it was estimated, with its range.
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
-const [W, H, LEFT, RIGHT, TOP, BOTTOM] = [270, 120, 34, 8, 8, 28];
+const [W, H, LEFT, RIGHT, TOP, BOTTOM] = [270, 120, 42, 8, 8, 28];
 
 export function drawCurve(element, textElement, points) {
   const known = points.filter((point) => point.iou !== null);

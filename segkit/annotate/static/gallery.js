@@ -1,6 +1,6 @@
 // The list of images: thumbnail, name, state, and rank among those worth labelling.
 
-const STATES = { none: "no labels yet", some: "some labels", full: "complete" };
+const STATES = { none: "no labels", some: "some labels", full: "complete" };
 
 export class Gallery {
   constructor(list, onChoose) {
@@ -30,10 +30,13 @@ export class Gallery {
     name.className = "name";
     name.textContent = key;
     state.className = "state";
-    button.append(picture, name, state);
+    const badge = document.createElement("span");
+    badge.className = "rank";
+    badge.setAttribute("role", "img");
+    button.append(picture, badge, name, state);
     button.addEventListener("click", () => this.onChoose(key));
     item.append(button);
-    this.rows.set(key, { item, button, state, is: "none", rank: null });
+    this.rows.set(key, { item, button, state, badge, is: "none", rank: null });
     return item;
   }
 
@@ -57,12 +60,11 @@ export class Gallery {
   }
 
   write(row) {
-    row.state.replaceChildren(STATES[row.is] ?? row.is);
-    if (!row.rank) return;
-    const rank = document.createElement("span");
-    rank.className = "rank";
-    rank.textContent = ` · ${row.rank}. to label`;
-    row.state.append(rank);
+    row.state.textContent = STATES[row.is] ?? row.is;
+    row.badge.hidden = !row.rank;
+    row.badge.textContent = row.rank ?? "";
+    row.badge.setAttribute("aria-label", row.rank ? `number ${row.rank} of the images worth labelling` : "");
+    row.badge.title = row.badge.getAttribute("aria-label");
   }
 
   setCurrent(key) {

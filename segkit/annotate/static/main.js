@@ -47,6 +47,8 @@ function look() {
 
 function hover(x, y) {
   drawing.closeBy = 7 / view.scale;
+  drawing.tip = [x, y];
+  if (drawing.corners.length) marks.update();
   byId("readout").textContent = image ? overlay.describe(Math.floor(y), Math.floor(x)) : "";
 }
 
@@ -87,6 +89,7 @@ const connection = new Connection({
     byId("source-row").hidden = !message.has_model;
     setSettings(message);
     classes.set(message.classes);
+    showSaved();
     const keys = message.images.map((entry) => entry.key);
     if (first) setStatus("Connected");
     const asked = decodeURIComponent(location.hash.slice(1));
@@ -107,6 +110,7 @@ const connection = new Connection({
     contrast.report();
     if (!isNew && fits) return; // the connection is back: view and strokes stay
     overlay.setSize(message.height, message.width);
+    marks.setSize(message.height, message.width);
     drawing.setImage(message);
     setObjects(null);
     setAdvice(null);
@@ -135,8 +139,8 @@ const connection = new Connection({
     }
     byId("next").disabled = message.task === "needs labels";
   },
-  objects(message) {
-    if (message.image === image?.image) setObjects(message);
+  objects(message, bits) {
+    if (message.image === image?.image) setObjects(message, bits);
   },
   advice(message) {
     if (message.image === image?.image) setAdvice(message);
@@ -150,9 +154,9 @@ const connection = new Connection({
   },
   settings: setSettings,
   exported(message) {
-    for (const name of ["model", "masks", "command"]) byId(`export-${name}`).textContent = message[name];
+    for (const name of ["model", "masks", "command", "predict"]) byId(`export-${name}`).textContent = message[name];
     byId("export-wait").hidden = true;
-    byId("export-done").hidden = byId("copy").hidden = false;
+    byId("export-done").hidden = false;
     if (!byId("exported").open) byId("exported").showModal();
     setStatus("Exported");
   },
@@ -221,10 +225,9 @@ function removeFault(kind) {
   for (const bar of [...byId("faults").children]) if (bar.dataset.kind === kind) bar.remove();
 }
 
-function setObjects(message) {
+function setObjects(message, bits = null) {
   byId("object-row").hidden = message === null;
-  marks.outlines = message?.outlines ?? [];
-  marks.update();
+  marks.setOutlines(bits);
   if (message) byId("object-count").textContent = `${message.count} ${message.count === 1 ? "object" : "objects"}`;
 }
 
@@ -249,15 +252,19 @@ function setAdvice(message) {
 const tools = new Choice("tool", (value) => drawing.setTool(value));
 const modes = new Choice("mode", (mode) => {
   overlay.setMode(mode);
+  opacity.set(opacities[mode]);
   byId("legend").hidden = mode !== "probability" && mode !== "uncertainty";
 });
 const size = slider("size", (value) => `${value} px`, (value) => {
   drawing.size = value;
   pointer?.refresh();
 });
-slider("opacity", (value) => `${value} %`, (value) => {
+const opacities = { off: 45, fill: 45, outlines: 100, probability: 60, uncertainty: 60 }; // each view keeps its own
+const opacity = slider("opacity", (value) => `${value} %`, (value) => {
+  opacities[overlay.mode] = value;
   byId("layer-prediction").style.opacity = value / 100;
-}).set(45);
+});
+opacity.set(opacities.fill);
 const classes = new Classes(
   byId("classes"),
   byId("add-class"),
@@ -298,23 +305,14 @@ const clicks = {
   help: () => byId("shortcuts").showModal(),
   export() {
     byId("export-wait").hidden = false;
-    byId("export-done").hidden = byId("copy").hidden = true;
+    byId("export-done").hidden = true;
     byId("exported").showModal();
     drawing.end();
     connection.send({ op: "export" });
   },
-  async copy() {
-    try {
-      await navigator.clipboard.writeText(byId("export-command").textContent);
-      byId("copy").textContent = "Copied";
-    } catch {
-      getSelection().selectAllChildren(byId("export-command"));
-      byId("copy").textContent = "Selected: press Ctrl+C";
-    }
-    setTimeout(() => { byId("copy").textContent = "Copy the command"; }, 2500);
-  },
 };
 for (const [id, action] of Object.entries(clicks)) byId(id).addEventListener("click", action);
+for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", () => copy(button));
 byId("live").addEventListener("change", sendSettings);
 byId("source").addEventListener("change", sendSettings);
 byId("show-labels").addEventListener("change", (event) => {
@@ -324,6 +322,18 @@ byId("show-objects").addEventListener("change", (event) => {
   marks.showOutlines = event.target.checked;
   marks.update();
 });
+
+async function copy(button) {
+  const code = byId(button.dataset.copy);
+  try {
+    await navigator.clipboard.writeText(code.textContent);
+    button.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(code);
+    button.textContent = "Selected: press Ctrl+C";
+  }
+  setTimeout(() => { button.textContent = "Copy"; }, 2500);
+}
 
 // pointer and keys
 

@@ -1,38 +1,77 @@
 // Marks over the image: polygon in work, areas worth labelling, outlines of objects.
 
+import { ValueTiles } from "./tiles.js";
+
 export class Marks {
   constructor(view, canvas, drawing) {
     Object.assign(this, { view, drawing });
     this.boxes = [];
-    this.outlines = [];
+    this.bits = null; // pixels on outlines of objects, 8 a byte
     this.showOutlines = false;
-    this.layer = view.addLayer(canvas, (context) => this.draw(context));
+    this.thickness = 1;
+    this.tiles = new ValueTiles(view, this.render.bind(this), () => this.update());
+    this.layer = view.addLayer(canvas, (context, box) => this.draw(context, box));
+  }
+
+  setSize(height, width) {
+    this.height = height;
+    this.width = width;
+    this.setOutlines(null);
+  }
+
+  setOutlines(bits) {
+    this.bits = bits;
+    this.tiles.setSize(this.height ?? 0, this.width ?? 0);
+    if (bits) this.tiles.mark([0, 0, this.height, this.width]);
+    this.update();
   }
 
   update() {
     this.view.invalidate(this.layer);
   }
 
-  draw(context) {
+  draw(context, box) {
     const { ratio } = this.view;
     context.lineJoin = "round";
-    if (this.showOutlines && this.outlines.length) {
-      const path = new Path2D();
-      for (const outline of this.outlines) this.trace(path, outline.map(([row, column]) => [column, row]), true);
-      this.stroke(context, path, 1.2 * ratio, []);
-    }
-    this.boxes.forEach((box, i) => this.drawBox(context, box, i + 1));
+    if (this.showOutlines && this.bits) this.drawOutlines(context, box);
+    this.boxes.forEach((area, i) => this.drawBox(context, area, i + 1));
     const { corners } = this.drawing;
     if (!corners.length) return;
     const points = [];
     for (let i = 0; i < corners.length; i += 2) points.push([corners[i], corners[i + 1]]);
     const path = new Path2D();
-    this.trace(path, points, false);
+    this.trace(path, [...points, this.drawing.tip ?? points[0]], false);
     for (const [x, y] of points) {
       const [px, py] = this.device(x, y);
       path.rect(px - 3 * ratio, py - 3 * ratio, 6 * ratio, 6 * ratio);
     }
     this.stroke(context, path, 1.5 * ratio, []);
+  }
+
+  /** Outlines keep their width on the screen, however small the image is shown. */
+  drawOutlines(context, box) {
+    const thickness = Math.max(1, Math.round(1.2 / (this.view.scale * this.view.ratio)));
+    if (thickness !== this.thickness) {
+      this.thickness = thickness;
+      this.tiles.markAll();
+    }
+    this.tiles.draw(context, box);
+  }
+
+  /** White lines with a black rim, which are seen on every image. */
+  render(pixels, top, left, height, width) {
+    const lit = new Uint8Array(height * width);
+    for (let i = 0, k = 0; i < height; i++) {
+      const start = (top + i) * this.width + left;
+      for (let bit = start; bit < start + width; bit++) lit[k++] = (this.bits[bit >> 3] >> (7 - (bit & 7))) & 1;
+    }
+    const t = this.thickness;
+    const black = thicken(lit, height, width, t, t);
+    const white = t === 1 ? lit : thicken(lit, height, width, t - 1, 0);
+    for (let k = 0; k < pixels.length; k++) {
+      if (white[k]) pixels[k] = 0xffffffff;
+      else if (black[k]) pixels[k] = 0xa0000000;
+    }
   }
 
   drawBox(context, [top, left, bottom, right], number) {
@@ -77,4 +116,26 @@ export class Marks {
     context.stroke(path);
     context.setLineDash([]);
   }
+}
+
+/** Pixels with a lit one at most `back` behind or `ahead` before them, along rows and along columns. */
+function thicken(lit, height, width, back, ahead) {
+  const across = sweep(lit, height, width, width, 1, back, ahead);
+  return sweep(across, width, height, 1, width, back, ahead);
+}
+
+function sweep(lit, lines, length, lineStep, step, back, ahead) {
+  const out = new Uint8Array(lit.length);
+  for (let line = 0; line < lines; line++) {
+    const start = line * lineStep;
+    for (let i = 0, next = -Infinity; i < length; i++) {
+      if (lit[start + i * step]) next = i;
+      if (i - next <= back) out[start + i * step] = 1;
+    }
+    for (let i = length - 1, last = Infinity; ahead && i >= 0; i--) {
+      if (lit[start + i * step]) last = i;
+      if (last - i <= ahead) out[start + i * step] = 1;
+    }
+  }
+  return out;
 }

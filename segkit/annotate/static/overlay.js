@@ -33,8 +33,14 @@ export class Overlay {
 
   setClasses(classes) {
     this.classes = classes;
-    this.colours = new Uint32Array(256);
-    for (const entry of classes) this.colours[entry.value] = rgba(entry.colour);
+    this.colours = new Uint32Array(256); // opaque, for outlines
+    this.insides = new Uint32Array(256); // of strokes: what is below shines through
+    this.fills = new Uint32Array(256); // of the prediction: the background must not veil the image
+    classes.forEach((entry, i) => {
+      this.colours[entry.value] = rgba(entry.colour);
+      this.insides[entry.value] = rgba(entry.colour, 170);
+      this.fills[entry.value] = rgba(entry.colour, i ? 255 : 110);
+    });
     this.labelTiles.markAll();
     this.predictionTiles.markAll();
     this.view.redraw();
@@ -69,15 +75,27 @@ export class Overlay {
     this.labelsChanged(box);
   }
 
-  labelsChanged(box) {
+  labelsChanged([top, left, bottom, right]) {
+    // The rim of strokes beside the box may change too.
+    const box = [Math.max(0, top - 1), Math.max(0, left - 1), Math.min(this.height, bottom + 1), Math.min(this.width, right + 1)];
     this.labelTiles.mark(box);
     this.view.invalidate(this.labelLayer, box);
   }
 
   renderLabels(pixels, top, left, height, width) {
+    const { labels, colours, insides } = this;
     for (let i = 0, k = 0; i < height; i++) {
       const start = (top + i) * this.width + left;
-      for (let j = start; j < start + width; j++) pixels[k++] = this.colours[this.labels[j]];
+      const up = top + i > 0 ? -this.width : 0;
+      const down = top + i + 1 < this.height ? this.width : 0;
+      for (let j = 0; j < width; j++, k++) {
+        const at = start + j;
+        const label = labels[at];
+        if (label === UNLABELLED) continue;
+        const isInside = labels[at + up] === label && labels[at + down] === label
+          && (left + j === 0 || labels[at - 1] === label) && (left + j + 1 === this.width || labels[at + 1] === label);
+        pixels[k] = isInside ? insides[label] : colours[label];
+      }
     }
   }
 
@@ -93,12 +111,13 @@ export class Overlay {
   setPrediction(header, payload) {
     const size = this.height * this.width;
     let shown = this.prediction;
-    if (!shown || shown.planes.length !== header.planes) {
+    if (!shown || String(shown.classes) !== String(header.classes)) {
       shown = this.prediction = {
         generation: -1,
+        classes: header.classes, // mask value of each plane
         ids: new Uint8Array(size).fill(UNLABELLED),
         doubt: new Uint8Array(size),
-        planes: Array.from({ length: header.planes }, () => new Uint8Array(size)),
+        planes: header.classes.map(() => new Uint8Array(size)),
       };
     }
     if (header.generation < shown.generation) return false;
@@ -149,10 +168,10 @@ export class Overlay {
       this.renderOutlines(pixels, top, left, height, width);
       return;
     }
-    const { ids, doubt, planes } = this.prediction;
-    const rank = this.classes.findIndex((entry) => entry.value === this.chosen);
-    const shown = { fill: ids, uncertainty: doubt, probability: planes[rank] }[this.mode];
-    const colours = this.mode === "fill" ? this.colours : this.heat;
+    const { ids, doubt, planes, classes } = this.prediction;
+    const chosen = planes[classes.indexOf(this.chosen)];
+    const shown = { fill: ids, uncertainty: doubt, probability: chosen }[this.mode];
+    const colours = this.mode === "fill" ? this.fills : this.heat;
     for (let i = 0, k = 0; i < height; i++) {
       const start = (top + i) * this.width + left;
       for (let j = start; j < start + width; j++, k++) {
@@ -187,8 +206,7 @@ export class Overlay {
     const words = [`row ${row}, column ${column}`, `label: ${name(this.labels[at])}`];
     const id = this.prediction?.ids[at] ?? UNLABELLED;
     if (id !== UNLABELLED) {
-      const rank = this.classes.findIndex((entry) => entry.value === id);
-      const plane = this.prediction.planes[rank];
+      const plane = this.prediction.planes[this.prediction.classes.indexOf(id)];
       words.push(`prediction: ${name(id)}${plane ? ` (${Math.round(plane[at] / 2.55)} %)` : ""}`);
     }
     return words.join(" · ");

@@ -63,7 +63,7 @@ export class Contrast {
     this.image = image;
     const sameKind = before?.channels === image.channels && before?.depth === image.depth;
     if (!sameKind) {
-      const all = image.channels === 1 ? "the only one" : image.channels === 3 ? "all, in colour" : "all, each in its own colour";
+      const all = image.channels === 1 ? "the only one" : image.channels === 3 ? "all, in colour" : "all, in false colours";
       this.channel.replaceChildren(new Option(all, ""));
       for (let i = 0; image.channels > 1 && i < image.channels; i++) this.channel.append(new Option(`${i + 1}`, i));
       this.auto.checked = true;

@@ -1,0 +1,87 @@
+"""The command ``segkit annotate``: draw in the browser, and see the prediction follow."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from segkit.cli.options import ConfigOption, ImagesArgument, SetOption
+from segkit.errors import ConfigError
+
+_NEEDED = ("starlette", "uvicorn", "websockets")
+
+
+def annotate(
+    images: ImagesArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder for labels and model; by default NAME-annotations here. One of an earlier run is opened again.",
+        ),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(help="Names of the classes, separated by commas, the background first."),
+    ] = None,
+    class_: Annotated[
+        list[str] | None, typer.Option("--class", metavar="NAME", help="One class. May be repeated.")
+    ] = None,
+    masks: Annotated[
+        Path | None,
+        typer.Option(help="Folder of masks that exist already: a start for images without labels."),
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Model file whose predictions are shown too, NAME.segkit.")
+    ] = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the page on this machine; 0 for any free one.")
+    ] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+) -> None:
+    """Annotate images in the browser; the prediction follows each stroke. Ctrl-C ends, all is saved."""
+    if missing := [name for name in _NEEDED if find_spec(name) is None]:
+        raise ConfigError(
+            f'segkit annotate needs {", ".join(missing)}, not installed here: pip install "segkit-bio[annotate]"'
+        )
+    from segkit.annotate import serve
+    from segkit.config.schema import Config
+    from segkit.live import LiveSession, Project
+    from segkit.live.classes import classes_of
+    from segkit.segmentation.segmenter import load
+
+    settings = Config.load(config, set_ or [])
+    names = _read_names(classes, class_)
+    named = None if names is None else classes_of(dict(enumerate(names)))
+    trained = None if model is None else load(model)
+    path = images.resolve()
+    output = output or Path(f"{path.stem if path.is_file() else path.name}-annotations")
+    with Project(images, output, classes=named, masks=masks) as project:
+        serve(
+            project,
+            LiveSession(project, config=settings, model=trained),
+            port=port,
+            tell=lambda address: typer.echo(f"segkit annotate: {address} (Ctrl-C ends; labels in {output})"),
+            open_browser=not no_browser,
+        )
+
+
+def _read_names(listed: str | None, repeated: list[str] | None) -> list[str] | None:
+    """Read the names of classes from either option."""
+    if listed is not None and repeated:
+        raise ConfigError("--classes and --class: give the names by one of the two")
+    if listed is None and not repeated:
+        return None
+    names = [name.strip() for name in (listed.split(",") if listed is not None else repeated or [])]
+    told = ", ".join(names)
+    if len(names) < 2 or not all(names):
+        raise ConfigError(f"classes {told!r}: give two names or more, such as --classes background,lesion")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"classes {told}: each needs a name of its own")
+    return names
