@@ -1,0 +1,1 @@
+"""A session that learns while strokes are painted."""
