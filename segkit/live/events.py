@@ -167,7 +167,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Advised:
-    """Where annotation would teach most.
+    """Where annotation would teach most; the answer of `LiveSession.suggest`.
 
     Parameters
     ----------
@@ -200,4 +200,4 @@ class Failed:
     message: str
 
 
-Event = Labels | Saved | Prediction | Status | Objects | Expected | Advised | Failed
+Event = Labels | Saved | Prediction | Status | Objects | Expected | Failed

@@ -15,6 +15,7 @@ from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.images import UNLABELLED
 from segkit.images.sampling import PixelSample, assign_folds, fair_shares, pixel_groups
+from segkit.live.advice import LabelledPixels
 from segkit.segmentation.held_out import N_FOLDS, hold_out, usual_penalty
 from segkit.segmentation.segmenter import LAMBDAS, Segmenter
 from segkit.segmentation.summary import HeldOutScores
@@ -24,6 +25,8 @@ IntArray = NDArray[np.intp]
 
 # Labelled pixels that a live model learns from: a fit on them takes about a tenth of a second.
 PIXELS = 3000
+# Of these, those that unlabelled pixels are compared with.
+PIXELS_TO_COMPARE = 2000
 # Channels are chosen anew when the number of labelled pixels has changed by this factor.
 GROWTH = 1.5
 # Relative duality gap of live fits.
@@ -226,9 +229,13 @@ class Learner:
         )
         return judged, choice.scores
 
-    def labelled_features(self) -> tuple[FloatArray, PixelSample] | None:
-        """Features of the pixels of the last fit, (n, n_channels), and the pixels."""
-        return None if self._drawn is None else (self._drawn[1], self._drawn[0])
+    def known(self, model: LiveModel) -> LabelledPixels:
+        """Describe the labelled pixels of the last fit as the kernels of its model see them."""
+        assert self._drawn is not None
+        sample, X, *_ = self._drawn
+        every = slice(None, None, -(-len(X) // PIXELS_TO_COMPARE))
+        Z = model.classifier.standardise(X[every].take(model.classifier.channels_, axis=1))
+        return LabelledPixels(model.classifier.kernels_, Z, n_images=int(np.unique(sample.image).size))
 
     def _refitted(
         self,

@@ -24,11 +24,13 @@ from segkit.features import FilterBank
 from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED
 from segkit.images.channels import fits, kind_of, with_channels
+from segkit.live.advise import advise_images, advise_regions, glimpse
 from segkit.live.cache import FeatureCache
 from segkit.live.canvas import Block, Canvas
 from segkit.live.classes import LabelClass
 from segkit.live.drawing import Patch
 from segkit.live.events import (
+    Advised,
     Event,
     Expected,
     ExpectedPoint,
@@ -136,6 +138,7 @@ class LiveSession:
         self._listeners: list[Listener] = []
         self._features: OrderedDict[str, ImageFeatures] = OrderedDict()
         self._steps: dict[str, Iterator[float]] = {}
+        self._glimpses: dict[str, FloatArray] = {}
         self._n_channels: int | None = None
         self._learner: Learner | None = None
         self._labelled: dict[str, Labelled] = {}
@@ -336,6 +339,40 @@ class LiveSession:
                 raise InputError("nothing is predicted yet: draw strokes of two classes or more")
             return canvas.whole()
 
+    def suggest(self, key: str) -> Advised:
+        """Say where annotation would teach most: in an image, and which other image; see `segkit.live.advice`.
+
+        Parameters
+        ----------
+        key : str
+            Key of the image whose regions are marked.
+
+        Returns
+        -------
+        Advised
+            Regions and ranking. Only images whose features are known are ranked; the others follow as they are read.
+
+        Raises
+        ------
+        InputError
+            If the strokes train no model yet.
+        """
+        with self._work:
+            self._refit_if_due()
+            if self._model is None or self._learner is None:
+                raise InputError("nothing is learnt yet: draw strokes of two classes or more")
+            while self._advance(key):
+                pass
+            known = self._learner.known(self._model)
+            boxes = advise_regions(
+                self._model, known, self._features_of(key), self.project.labels(key).labels
+            )
+            labelled = set(self.project.annotated()) | {key}
+            others = [entry.key for entry in self.project.images if entry.key not in labelled]
+            seen = [other for other in others if other in self._glimpses]
+            order = advise_images(self._model, known, [self._glimpses[other] for other in seen])
+        return Advised(key, tuple(boxes), tuple(seen[place] for place in order), len(others) - len(seen))
+
     def export(self, *, progress: Progress | None = None) -> HandOver:
         """Train on all labels as ``segkit train`` does, and write the model.
 
@@ -449,6 +486,7 @@ class LiveSession:
         done = next(steps, 1.0)
         if done >= 1:
             del self._steps[key]
+            self._glimpses[key] = glimpse(features)
         self._tell("features", key, done, f"Reading the features of {key}")
         return True
 

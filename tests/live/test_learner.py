@@ -111,7 +111,7 @@ def test_weights_restore_the_share_of_each_class(features, monkeypatch):
     subject = learner(features)
     drawn = labels(LEFT, ((5, 7), (30, 48), 7))
     subject.fit({"a": Labelled.of(drawn)})
-    sample = subject.labelled_features()[1]
+    sample = subject._drawn[0]
     expected = draw_pixels([np.where(drawn == 7, 1, drawn)], 2, 60, np.random.default_rng(0))
     for label in (0, 1):
         mine, theirs = sample.label == label, expected.label == label

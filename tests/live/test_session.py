@@ -280,7 +280,8 @@ def test_a_model_of_other_classes_is_refused(project, cache, model):
     first, second = project.classes
     project.set_classes([first, replace(second, name="lesion")])
     with pytest.raises(
-        InputError, match=r"the model knows class 'foreground', the project 'background', 'lesion': name the classes as"
+        InputError,
+        match=r"the model knows class 'foreground', the project 'background', 'lesion': name the classes as",
     ):
         LiveSession(project, cache=cache, model=model)
 
@@ -345,3 +346,36 @@ def test_banks_that_learn_filters_are_refused(project, cache):
     config = Config.load(None, ["bank={name: orbit, templates: patches}"])
     with pytest.raises(ConfigError, match="learns its filters from images: choose one of fixed filters"):
         LiveSession(project, cache=cache, config=config)
+
+
+def test_advice_marks_regions_and_ranks_other_images(session, truth):
+    session.open("a")
+    draw(session, "a", truth["a"])
+    assert session.wait(PATIENCE)
+    advised = session.suggest("a")
+    assert advised.key == "a"
+    assert 1 <= len(advised.boxes) <= 3
+    for top, left, bottom, right in advised.boxes:
+        assert 0 <= top < bottom <= 64
+        assert 0 <= left < right <= 80
+    for key in "bc":  # opened once, so that their features are known
+        session.open(key)
+        assert session.wait(PATIENCE)
+    advised = session.suggest("a")
+    assert sorted(advised.ranking) == ["b", "c"]
+    assert advised.n_unseen == 0
+    draw(session, "b", truth["b"])
+    assert session.suggest("a").ranking == ("c",)
+
+
+def test_regions_avoid_what_is_labelled(session, project, truth):
+    session.open("a")
+    for label in (0, 1):
+        session.paint("a", (0, 0), truth["a"] == label, label)
+    assert session.suggest("a").boxes == ()
+
+
+def test_no_advice_without_a_model(session):
+    session.open("a")
+    with pytest.raises(InputError, match="nothing is learnt yet: draw strokes of two classes or more"):
+        session.suggest("a")

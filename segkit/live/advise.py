@@ -1,0 +1,67 @@
+"""Advice from what a session has at hand: coarse features of the shown image, and glimpses of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit._common import FloatArray
+from segkit.images import UNLABELLED
+from segkit.live.advice import Box, Candidate, LabelledPixels, mark_regions, rank_images, score_pixels
+from segkit.live.features import ImageFeatures
+from segkit.live.learner import LiveModel
+
+# Pixels of an image that it is ranked by, and cells of an image that regions are found on, at most.
+PIXELS_OF_IMAGE = 256
+CELLS_OF_IMAGE = 4096
+
+
+def glimpse(features: ImageFeatures) -> FloatArray:
+    """Keep the channels of a few pixels, spread evenly over an image; (n_channels, n), less their image means."""
+    thinned, _ = _thinned(features, PIXELS_OF_IMAGE)
+    return thinned.reshape(len(thinned), -1)
+
+
+def advise_images(
+    model: LiveModel, known: LabelledPixels, glimpses: Sequence[FloatArray]
+) -> NDArray[np.intp]:
+    """Rank images by their glimpses; gives their places, the best first."""
+    if not glimpses:
+        return np.empty(0, dtype=np.intp)
+    return rank_images([_candidate(model, one) for one in glimpses], known).order
+
+
+def advise_regions(
+    model: LiveModel, known: LabelledPixels, features: ImageFeatures, labels: NDArray[np.uint8]
+) -> list[Box]:
+    """Mark the regions of an image that are worth most; labelled pixels are worth nothing."""
+    thinned, step = _thinned(features, CELLS_OF_IMAGE)
+    candidate = _candidate(model, thinned.reshape(len(thinned), -1))
+    scores = score_pixels(candidate.X, candidate.probabilities, known).reshape(thinned.shape[1:])
+    stride = features.stride * step
+    # a cell that would lie beyond the last pixel is read there
+    rows, cols = (
+        np.minimum(np.arange(n_cells) * stride + features.stride // 2, side - 1)
+        for n_cells, side in zip(scores.shape, features.shape, strict=True)
+    )
+    scores[labels[np.ix_(rows, cols)] != UNLABELLED] = 0
+    return mark_regions(scores, stride, shape=features.shape)
+
+
+def _thinned(features: ImageFeatures, most: int) -> tuple[FloatArray, int]:
+    """Take every k-th cell of the coarse grid, so that at most so many are left; gives them and k."""
+    assert features.coarse is not None
+    step = 1
+    while np.prod([-(-side // step) for side in features.coarse.shape[1:]]) > most:
+        step += 1
+    return np.ascontiguousarray(features.coarse[:, ::step, ::step]), step
+
+
+def _candidate(model: LiveModel, channels: FloatArray) -> Candidate:
+    """Describe pixels, (n_channels, n), as the model sees them."""
+    kept = channels[model.classifier.channels_].T
+    decisions = model.classifier.decision_function(kept)
+    probabilities = model.probabilities(decisions[:, np.newaxis])[:, 0]
+    return Candidate(model.classifier.standardise(kept), probabilities)
