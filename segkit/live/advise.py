@@ -43,8 +43,8 @@ def advise_regions(
     stride = features.stride * step
     # a cell that would lie beyond the last pixel is read there
     rows, cols = (
-        np.minimum(np.arange(n_cells) * stride + features.stride // 2, side - 1)
-        for n_cells, side in zip(scores.shape, features.shape, strict=True)
+        np.minimum(np.arange(scores.shape[axis]) * stride + features.stride // 2, features.shape[axis] - 1)
+        for axis in (0, 1)
     )
     scores[labels[np.ix_(rows, cols)] != UNLABELLED] = 0
     return mark_regions(scores, stride, shape=features.shape)
