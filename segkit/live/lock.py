@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import platform
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from segkit.errors import InputError, OutputError
+from segkit.live.files import is_full
 
 _LONGEST_WRITE = 5.0  # seconds
 
@@ -84,11 +84,6 @@ class FolderLock:
             f"{self.path.parent} is in use by another program (process {pid}{where}): close that one, give another "
             f"output folder, or remove {self.path} if no such program runs"
         )
-
-
-def is_full(error: OSError) -> bool:
-    """Tell whether a file could not be written because the disk, or the user's share of it, is full."""
-    return error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
 def _unlink(path: Path, owner: int, held: set[Path]) -> None:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
-import os
-import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
-import tifffile
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image
 
 from segkit._common import count, first_few
 from segkit.errors import InputError, OutputError
@@ -26,7 +20,6 @@ from segkit.images.labels import UNLABELLED
 from segkit.images.masks import size_fault
 from segkit.images.outputs import refuse_nesting
 from segkit.images.read import (
-    JPEG_EXTENSIONS,
     check_image,
     count_pages,
     image_from_page,
@@ -34,15 +27,11 @@ from segkit.images.read import (
     read_pages,
 )
 from segkit.images.stems import list_images, list_without_masks, root_of, stem_of
-from segkit.images.write import atomic
 from segkit.live.classes import LabelClass, check_classes, default_classes
 from segkit.live.drawing import Drawing, Patch
 from segkit.live.existing import read_existing
-from segkit.live.lock import FolderLock, is_full
-
-FORMAT = 1
-_UNFINISHED = re.compile(r"\..+\.\d+\.(png|tif|json)")  # as segkit.images.write.atomic names them
-_SAFE = "nothing is lost as long as this program runs"
+from segkit.live.files import Stored, digest_of, read_project, remove_unfinished, write_labels, write_project
+from segkit.live.lock import FolderLock
 
 
 @dataclass(frozen=True)
@@ -70,15 +59,6 @@ class ImageEntry:
     def stem(self) -> str:
         """Name of the file: the key without the page."""
         return self.key if self.n_pages == 1 else self.key.rpartition("#")[0]
-
-
-class _Stored(NamedTuple):
-    """What project.json holds."""
-
-    images: Path
-    classes: list[LabelClass]
-    accepted: set[str]
-    digests: dict[str, str]
 
 
 class Project:
@@ -207,7 +187,7 @@ class Project:
             )
         image = image_from_page(pages[entry.page], name=name)
         check_image(image, name=name)
-        digest = _digest(entry.path, image)
+        digest = digest_of(entry.path, image)
         with self._guard:
             self._check_same(entry, digest)
             self._seen[key] = digest
@@ -272,10 +252,10 @@ class Project:
             labels, version = drawing.snapshot()
             path = self.label_path(key)
             if entry.n_pages == 1:
-                _store_labels(path, [labels] if _has_labels(labels) else [])
+                write_labels(path, [labels] if _has_labels(labels) else [])
             else:
                 pages = self._pages_with(entry, labels)
-                _store_labels(path, pages if any(map(_has_labels, pages)) else [])
+                write_labels(path, pages if any(map(_has_labels, pages)) else [])
             digests = {name: digest for name, digest in self._digests.items() if name != key}
             self._on_disk.discard(key)
             if _has_labels(labels):
@@ -383,9 +363,9 @@ class Project:
 
     def _open(self, classes: list[LabelClass] | None, masks: str | Path | None) -> None:
         """Read or begin the project, and take masks over."""
-        self._remove_unfinished()
+        remove_unfinished(self.output)
         path = self.output / "project.json"
-        stored = _read_project(path) if path.exists() else None
+        stored = read_project(path) if path.exists() else None
         listed = _list_labels(self.masks)
         if stored is None and listed:
             raise OutputError(
@@ -414,14 +394,6 @@ class Project:
         elif classes is not None and classes != self.classes:
             self.set_classes(classes)
         self._take_over(taken)
-
-    def _remove_unfinished(self) -> None:
-        """Remove what a killed program had not finished writing; nobody else writes while we hold the lock."""
-        for folder in (self.output, *(path for path in self.masks.rglob("*") if path.is_dir()), self.masks):
-            for path in folder.glob(".*"):
-                if _UNFINISHED.fullmatch(path.name):
-                    with contextlib.suppress(OSError):
-                        path.unlink(missing_ok=True)
 
     def _check_images(self, former: Path) -> None:
         # a folder that was moved is another name of the same images: digests tell
@@ -575,15 +547,7 @@ class Project:
     def _store(self, classes: Sequence[LabelClass], digests: dict[str, str]) -> None:
         """Write project.json, then take note of what it holds."""
         accepted = self._open_accepted()
-        entries = {
-            "format": FORMAT,
-            "images": _relative(self.source, self.output),
-            "classes": [asdict(one) for one in classes],
-            "accepted": sorted(accepted),
-            "sha256": dict(sorted(digests.items())),
-        }
-        text = json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
-        _store(self.output / "project.json", lambda path: path.write_text(text, encoding="utf-8"))
+        write_project(self.output / "project.json", Stored(self.source, list(classes), accepted, digests))
         self._digests, self._accepted_on_disk = digests, accepted
 
 
@@ -615,36 +579,6 @@ def _list_labels(folder: Path) -> list[Path]:
     return []
 
 
-def _read_project(path: Path) -> _Stored:
-    cure = f"restore it from a copy, or give another output folder and take the masks over (masks={path.parent / 'masks'})"
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-        version = entries["format"]
-        if isinstance(version, int) and version > FORMAT:
-            raise InputError(
-                f"{path}: format {version}, this version of segkit reads {FORMAT}: update segkit"
-            )
-        classes = check_classes([LabelClass(**one) for one in entries["classes"]])
-        digests = {str(key): str(digest) for key, digest in entries["sha256"].items()}
-        accepted = {str(key) for key in entries["accepted"]}
-        return _Stored(path.parent / str(entries["images"]), classes, accepted, digests)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        if isinstance(error, InputError) and str(error).startswith(str(path)):
-            raise
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path}: damaged ({reason}): {cure}") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}): make it readable") from error
-
-
-def _relative(folder: Path, start: Path) -> str:
-    """Name a folder as seen from another, so that both can be moved together."""
-    try:
-        return Path(os.path.relpath(folder.resolve(), start.resolve())).as_posix()
-    except ValueError:  # on another drive
-        return folder.resolve().as_posix()
-
-
 def _same_folder(one: Path, other: Path) -> bool:
     return one.exists() and other.exists() and one.samefile(other)
 
@@ -652,14 +586,6 @@ def _same_folder(one: Path, other: Path) -> bool:
 def _name(path: Path) -> str:
     """Name a file of a folder, accents spelled in one way."""
     return f"{stem_of(path)}{path.suffix}"
-
-
-def _digest(path: Path, image: NDArray[np.float32]) -> str:
-    """Hash the pixels of an image, in [0, 1]."""
-    if path.suffix.lower() in JPEG_EXTENSIONS:  # another decoder gives other pixels of the same file
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    pixels = np.ascontiguousarray(image)
-    return hashlib.sha256(f"{pixels.shape} ".encode() + pixels.tobytes()).hexdigest()
 
 
 def _has_labels(labels: NDArray[Any]) -> bool:
@@ -672,39 +598,3 @@ def _and_known(odd: Sequence[int], classes: Sequence[LabelClass]) -> str:
         f"{first_few([str(value) for value in odd])}, the classes are "
         f"{first_few([f'{one.value} ({one.name})' for one in classes])}"
     )
-
-
-def _store_labels(path: Path, pages: Sequence[NDArray[np.uint8]]) -> None:
-    """Write a label image of one page or several; without pages remove it."""
-    if not pages:
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            raise OutputError(
-                f"{path}: cannot be removed ({error.strerror}): {_SAFE}; make it writable"
-            ) from error
-    elif path.suffix == ".png":
-        _store(path, lambda temporary: Image.fromarray(pages[0]).save(temporary, compress_level=1))
-    else:
-        _store(path, lambda temporary: _save_pages(temporary, pages))
-
-
-def _save_pages(path: Path, pages: Sequence[NDArray[np.uint8]]) -> None:
-    with tifffile.TiffWriter(path) as file:
-        for page in pages:
-            file.write(page, photometric="minisblack", compression="zlib", metadata=None)
-
-
-def _store(path: Path, save: Callable[[Path], object]) -> None:
-    """Write a file whole or not at all, on the disk when this returns."""
-    try:
-        with atomic(path) as temporary:
-            save(temporary)
-            with temporary.open("rb+") as file:
-                os.fsync(file.fileno())
-    except OSError as error:
-        full = is_full(error)
-        reason = "the disk is full" if full else f"cannot be written ({error.strerror or error})"
-        cure = "free some space" if full else "make the folder writable"
-        again = "try again" if path.suffix == ".json" else "it is saved with the next change"
-        raise OutputError(f"{path}: {reason}: {_SAFE}; {cure}, and {again}") from error

@@ -11,6 +11,7 @@ from PIL import Image
 
 from segkit.errors import InputError
 from segkit.images import IMAGE_EXTENSIONS, check_image, read_image, read_mask, read_pages, to_float
+from segkit.images.read import count_pages
 
 GREY = np.arange(30, dtype=np.uint8).reshape(5, 6) * 8
 RGB = np.stack([GREY, GREY[::-1], 255 - GREY], axis=2)
@@ -305,3 +306,18 @@ def test_more_pixels_than_pillow_takes(tmp_path, monkeypatch):
     path = save(tmp_path / "a.png", GREY)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
     assert complaint(read_pages, path) == f"{path}: too many pixels for its format: save it as TIFF"
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((5, 6), "YX"), ((5, 6, 3), "YXS"), ((3, 5, 6), "ZYX"), ((2, 3, 4, 5, 6), "TZCYX")]
+)
+def test_pages_are_counted_from_the_header(tmp_path, shape, axes):
+    path = tmp_path / "a.tif"
+    options = {"photometric": "rgb"} if "S" in axes else {"photometric": "minisblack"}
+    tifffile.imwrite(path, np.zeros(shape, dtype=np.uint8), metadata={"axes": axes}, **options)
+    assert count_pages(path) == len(read_pages(path))
+    Image.fromarray(np.zeros((5, 6), dtype=np.uint8)).save(tmp_path / "a.png")
+    assert count_pages(tmp_path / "a.png") == 1
+    path.write_bytes(b"II*")
+    with pytest.raises(InputError, match="cannot be decoded"):
+        count_pages(path)

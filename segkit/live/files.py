@@ -1,0 +1,170 @@
+"""The files of a project: project.json and label images, each whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tifffile
+from numpy.typing import NDArray
+from PIL import Image
+
+from segkit.errors import InputError, OutputError
+from segkit.images.read import JPEG_EXTENSIONS
+from segkit.images.write import atomic
+from segkit.live.classes import LabelClass, check_classes
+
+FORMAT = 1
+_UNFINISHED = re.compile(r"\..+\.\d+\.(png|tif|json)")  # as segkit.images.write.atomic names them
+_SAFE = "nothing is lost as long as this program runs"
+
+
+class Stored(NamedTuple):
+    """What ``project.json`` holds.
+
+    Parameters
+    ----------
+    images : Path
+        Folder or file of the images.
+    classes : list of LabelClass
+        The classes.
+    accepted : set of str
+        Keys of the images whose labels are accepted predictions.
+    digests : dict of str to str
+        `digest_of` each labelled image, by key.
+    """
+
+    images: Path
+    classes: list[LabelClass]
+    accepted: set[str]
+    digests: dict[str, str]
+
+
+def read_project(path: Path) -> Stored:
+    """Read ``project.json``.
+
+    Raises
+    ------
+    InputError
+        If it is damaged, of a later format, or cannot be read.
+    """
+    cure = f"restore it from a copy, or give another output folder and take the masks over (masks={path.parent / 'masks'})"
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        version = entries["format"]
+        if isinstance(version, int) and version > FORMAT:
+            raise InputError(
+                f"{path}: format {version}, this version of segkit reads {FORMAT}: update segkit"
+            )
+        classes = check_classes([LabelClass(**one) for one in entries["classes"]])
+        digests = {str(key): str(digest) for key, digest in entries["sha256"].items()}
+        accepted = {str(key) for key in entries["accepted"]}
+        return Stored(path.parent / str(entries["images"]), classes, accepted, digests)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        if isinstance(error, InputError) and str(error).startswith(str(path)):
+            raise
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: damaged ({reason}): {cure}") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}): make it readable") from error
+
+
+def write_project(path: Path, stored: Stored) -> None:
+    """Write ``project.json``.
+
+    Raises
+    ------
+    OutputError
+        If the disk is full or cannot be written.
+    """
+    entries = {
+        "format": FORMAT,
+        "images": _relative(stored.images, path.parent),
+        "classes": [asdict(one) for one in stored.classes],
+        "accepted": sorted(stored.accepted),
+        "sha256": dict(sorted(stored.digests.items())),
+    }
+    text = json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
+    _store(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def write_labels(path: Path, pages: Sequence[NDArray[np.uint8]]) -> None:
+    """Write a label image, (H, W) for each page, as PNG or TIFF as its name says; without pages remove it.
+
+    Raises
+    ------
+    OutputError
+        If the disk is full or cannot be written.
+    """
+    if not pages:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise OutputError(
+                f"{path}: cannot be removed ({error.strerror}): {_SAFE}; make it writable"
+            ) from error
+    elif path.suffix == ".png":
+        _store(path, lambda temporary: Image.fromarray(pages[0]).save(temporary, compress_level=1))
+    else:
+        _store(path, lambda temporary: _save_pages(temporary, pages))
+
+
+def digest_of(path: Path, image: NDArray[np.float32]) -> str:
+    """Hash the pixels of an image, (H, W, C) in [0, 1]; of a JPEG its file."""
+    if path.suffix.lower() in JPEG_EXTENSIONS:  # decoders differ in the pixels
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    pixels = np.ascontiguousarray(image)
+    return hashlib.sha256(f"{pixels.shape} ".encode() + pixels.tobytes()).hexdigest()
+
+
+def remove_unfinished(output: Path) -> None:
+    """Remove what a killed program had not finished writing to a project; nobody else may be writing to it."""
+    masks = output / "masks"
+    for folder in (output, masks, *(path for path in masks.rglob("*") if path.is_dir())):
+        for path in folder.glob(".*"):
+            if _UNFINISHED.fullmatch(path.name):
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+
+
+def is_full(error: OSError) -> bool:
+    """Tell whether a file could not be written because the disk, or the user's share of it, is full."""
+    return error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+
+
+def _relative(folder: Path, start: Path) -> str:
+    """Name a folder as seen from another, so that both can be moved together."""
+    try:
+        return Path(os.path.relpath(folder.resolve(), start.resolve())).as_posix()
+    except ValueError:  # on another drive
+        return folder.resolve().as_posix()
+
+
+def _save_pages(path: Path, pages: Sequence[NDArray[np.uint8]]) -> None:
+    with tifffile.TiffWriter(path) as file:
+        for page in pages:
+            file.write(page, photometric="minisblack", compression="zlib", metadata=None)
+
+
+def _store(path: Path, save: Callable[[Path], object]) -> None:
+    """Write a file whole or not at all, on the disk when this returns."""
+    try:
+        with atomic(path) as temporary:
+            save(temporary)
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+    except OSError as error:
+        full = is_full(error)
+        reason = "the disk is full" if full else f"cannot be written ({error.strerror or error})"
+        cure = "free some space" if full else "make the folder writable"
+        again = "try again" if path.suffix == ".json" else "it is saved with the next change"
+        raise OutputError(f"{path}: {reason}: {_SAFE}; {cure}, and {again}") from error
