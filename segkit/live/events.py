@@ -128,7 +128,7 @@ class Objects:
 
 @dataclass(frozen=True)
 class ExpectedPoint:
-    """Mean IoU to be expected, from labelled pixels that were held out.
+    """Mean IoU to be expected on other images, from the labelled pixels of images that were held out.
 
     Parameters
     ----------
@@ -137,11 +137,10 @@ class ExpectedPoint:
     n_images : int
         Annotated images.
     iou : float
-        Mean over held-out regions of the mean IoU over classes, on labelled pixels.
+        Mean over held-out images of the mean IoU over classes, on labelled pixels. Pixels that were labelled because the
+        prediction was wrong are harder than others, so it tends to be too low.
     low, high : float or None
-        95 % interval of the mean; None with fewer than three regions.
-    regions : {"images", "blocks"}
-        What was held out: images, or blocks of the only one. Blocks tell little about other images.
+        95 % interval of the mean; None with fewer than three images.
     """
 
     n_strokes: int
@@ -149,7 +148,6 @@ class ExpectedPoint:
     iou: float
     low: float | None
     high: float | None
-    regions: str
 
 
 @dataclass(frozen=True)

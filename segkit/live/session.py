@@ -614,9 +614,11 @@ class LiveSession:
         if isinstance(self._canvas, Canvas):
             self._canvas = self._canvas.read_as(model, self._generation)
             self._send_all(self._canvas.again())
+        if scores.regions != "images":  # blocks of one image say nothing about others
+            return
         low, high = scores.interval or (None, None)
         n_images = sum(bool(one.counts) for one in self._labelled.values())
-        point = ExpectedPoint(self._n_strokes, n_images, scores.mean_iou, low, high, scores.regions)
+        point = ExpectedPoint(self._n_strokes, n_images, scores.mean_iou, low, high)
         self._points = [old for old in self._points if old.n_strokes < point.n_strokes] + [point]
         self._write_progress()
         self._emit(Expected(tuple(self._points)))
