@@ -85,7 +85,7 @@ class Outbox:
         self._changed.clear()
 
     def take(self, drawing: Drawing | None) -> Iterator[bytes]:
-        """Give the frames to send, and forget them.
+        """Give frames to send, and forget them; `wait` tells whether there are more.
 
         Parameters
         ----------
@@ -109,7 +109,9 @@ class Outbox:
             yield pack({"op": "states", "images": states})
         while self._failures:
             yield pack({"op": "failed", "message": self._failures.popleft()})
-        while self._blocks and not self._first:
-            # Coarse blocks first: they show the whole image soon.
+        if self._blocks:
+            # One block at a time, so that strokes of other tabs need not wait for all; coarse ones show the image soon.
             where = max(self._blocks, key=lambda block: block[0])
             yield prediction_frame(self._blocks.pop(where))
+        if self._blocks:
+            self._changed.set()

@@ -1,0 +1,150 @@
+import json
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from segkit.annotate.messages import LIMIT, FramingError, Stroke, pack, read_message, split, unpack_mask
+from segkit.errors import InputError
+
+STROKE = {
+    "op": "stroke",
+    "image": "a",
+    "seq": 1,
+    "stroke": "s",
+    "corner": [1, 2],
+    "shape": [3, 4],
+    "value": 1,
+}
+VALID = [
+    {"op": "open", "image": "a"},
+    {"op": "view", "image": "a", "box": [0, 0, 5, 5]},
+    {"op": "undo", "image": "a", "seq": 1},
+    {"op": "redo", "image": "a", "seq": 2},
+    {"op": "accept", "image": "a", "seq": 3},
+    {"op": "suggest", "image": "a"},
+    {"op": "classes", "classes": [{"value": 0, "name": "background", "colour": "#56b4e9"}]},
+    {"op": "settings", "live": True, "source": "model"},
+    {"op": "export"},
+]
+
+
+@pytest.mark.parametrize("header", VALID, ids=lambda header: header["op"])
+def test_what_the_page_sends_is_read(header):
+    message, payload = read_message(pack(header))
+    assert message.model_dump(mode="json") == header
+    assert payload == b""
+
+
+@given(st.binary(max_size=50), st.dictionaries(st.text(max_size=5), st.integers(), max_size=3))
+def test_framing_there_and_back(payload, header):
+    text, rest = split(pack(header, payload))
+    assert json.loads(text) == header
+    assert rest == payload
+
+
+@given(npst.arrays(np.bool_, npst.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=20)))
+def test_masks_there_and_back(mask):
+    stroke = Stroke.model_validate_json(json.dumps({**STROKE, "corner": [0, 0], "shape": list(mask.shape)}))
+    np.testing.assert_array_equal(unpack_mask(stroke, np.packbits(mask).tobytes(), (20, 20)), mask)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"image": 3}, {"image": ""}, {"image": "x" * 5000}, {"seq": -1}, {"seq": 1.5}, {"seq": True},
+        {"corner": [0]}, {"corner": [-1, 0]}, {"corner": ["0", 0]}, {"shape": [0, 4]}, {"shape": [3, 2**40]},
+        {"value": 256}, {"value": -1}, {"value": None}, {"stroke": ""}, {"extra": 1}, {"op": "paint"}, {"op": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_wrong_fields_are_named(change):
+    with pytest.raises(InputError, match=r"message of the page: .*: reload the page and try again"):
+        read_message(pack({**STROKE, **change}, bytes(2)))
+
+
+def test_missing_fields_are_named():
+    with pytest.raises(InputError, match="seq: field required"):
+        read_message(pack({name: value for name, value in STROKE.items() if name != "seq"}))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"value": 255, "name": "a", "colour": "#000000"},
+        {"value": 0, "name": "", "colour": "#000000"},
+        {"value": 0, "name": "a", "colour": "red"},
+        {"value": 0, "name": "a", "colour": "#000000;x"},
+    ],
+    ids=str,
+)
+def test_classes_are_checked(entry):
+    with pytest.raises(InputError, match=r"classes\.0"):
+        read_message(pack({"op": "classes", "classes": [entry]}))
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (b"", "without a header"),
+        (b"\x01\x00", "without a header"),
+        (struct.pack("<I", 9) + b"{}", "header of 9 bytes in a message of 6"),
+        (struct.pack("<I", 2**32 - 1) + b"{}", "header of"),
+        (struct.pack("<I", 2) + b"{]", "not JSON"),
+        (struct.pack("<I", 2) + b"\xff\xfe", "not JSON"),
+        (bytes(LIMIT + 1), "at most"),
+    ],
+    ids=range(7),
+)
+def test_frames_that_no_page_sends(frame, reason):
+    with pytest.raises(FramingError, match=reason):
+        read_message(frame)
+
+
+def refusal(frame):
+    """What is said against a frame; nothing if it is a message."""
+    try:
+        read_message(frame)
+    except (FramingError, InputError) as error:
+        return str(error)
+    return ""
+
+
+@given(st.binary(max_size=80))
+def test_noise_is_refused_in_one_line(frame):
+    assert "\n" not in refusal(frame)
+
+
+NAMES = st.sampled_from(["op", "image", "seq", "box", "value"])
+LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
+
+
+@given(
+    st.recursive(
+        LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner), max_leaves=8
+    )
+)
+def test_any_json_is_refused_in_one_line(content):
+    assert "\n" not in refusal(pack(content))
+
+
+def test_bytes_behind_other_messages():
+    with pytest.raises(InputError, match="open with 3 bytes behind it"):
+        read_message(pack({"op": "open", "image": "a"}, b"abc"))
+
+
+@pytest.mark.parametrize("n_bytes", [0, 1, 3])
+def test_masks_of_another_length(n_bytes):
+    stroke, payload = read_message(pack(STROKE, bytes(n_bytes)))
+    with pytest.raises(InputError, match=f"3 x 4 pixels with {n_bytes} bytes, expected 2"):
+        unpack_mask(stroke, payload, (10, 10))
+
+
+@pytest.mark.parametrize("size", [(3, 10), (10, 5)])
+def test_strokes_beyond_the_image(size):
+    stroke, payload = read_message(pack(STROKE, bytes(2)))
+    with pytest.raises(InputError, match=f"of an image of {size[0]} x {size[1]} pixels"):
+        unpack_mask(stroke, payload, size)

@@ -1,0 +1,100 @@
+import json
+import struct
+
+import numpy as np
+import pytest
+
+from segkit.annotate.events import outline, plain
+from segkit.annotate.outbox import Outbox
+from tests.annotate.fakes import Drawing, ExpectedPoint, Prediction
+
+SIZE = (64, 64)
+
+
+def take_all(outbox):
+    frames = []
+    while outbox._changed.is_set():
+        outbox._changed.clear()
+        frames += outbox.take(None)
+    return frames
+
+
+def headers(frames):
+    return [json.loads(frame[4 : 4 + struct.unpack_from("<I", frame)[0]]) for frame in frames]
+
+
+def block(generation, stride=1, corner=(0, 0), key="a"):
+    cells = np.zeros((8, 8), dtype=np.uint8)
+    return Prediction(key, generation, stride, corner, cells, np.stack([cells] * 2), cells, (0, 1))
+
+
+@pytest.fixture
+def outbox():
+    outbox = Outbox()
+    outbox.show("a", b"\x02\x00\x00\x00{}", SIZE)
+    list(outbox.take(Drawing(SIZE)))
+    return outbox
+
+
+def test_a_slow_tab_waits_for_one_box_of_labels(outbox):
+    drawing = Drawing(SIZE)
+    for place in range(2, 40):
+        drawing.paint((place, place), np.ones((2, 2), dtype=bool), 1)
+        outbox.change("a", (place, place, place + 2, place + 2))
+    frames = list(outbox.take(drawing))
+    assert len(frames) == 1
+    assert headers(frames)[0]["corner"] == [2, 2]
+    assert frames[0].endswith(drawing.labels[2:41, 2:41].tobytes())
+    assert list(outbox.take(drawing)) == []
+
+
+def test_a_slow_tab_gets_only_the_newest_prediction(outbox):
+    for generation in range(50):
+        outbox.predict(block(generation, stride=8))
+        for corner in ((0, 0), (0, 8)):
+            outbox.predict(block(generation, corner=corner))
+    outbox.predict(block(3))
+    outbox.predict(block(60, key="b"))
+    found = headers(take_all(outbox))
+    assert [(one["generation"], one["stride"], one["corner"]) for one in found] == [
+        (49, 8, [0, 0]), (49, 1, [0, 0]), (49, 1, [0, 8]),
+    ]  # fmt: skip
+
+
+def test_newest_status_every_state_last_failures(outbox):
+    for number in range(100):
+        outbox.tell("status", {"op": "status", "text": str(number)})
+        outbox.set_state(f"image {number % 3}", "some")
+        outbox.fail(f"fault {number}")
+    found = headers(outbox.take(None))
+    assert [one["text"] for one in found if one["op"] == "status"] == ["99"]
+    assert [len(one["images"]) for one in found if one["op"] == "states"] == [3]
+    assert [one["message"] for one in found if one["op"] == "failed"] == [
+        f"fault {n}" for n in range(80, 100)
+    ]
+
+
+def test_another_image_forgets_the_former(outbox):
+    outbox.predict(block(1))
+    outbox.tell("objects", {"op": "objects"})
+    outbox.show("b", b"\x02\x00\x00\x00{}", SIZE)
+    assert [one.get("op") for one in headers(outbox.take(Drawing(SIZE)))] == [None, "labels"]
+
+
+def test_outlines_part_objects_that_touch():
+    labels = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 2, 2], [0, 1, 1, 2, 2], [0, 0, 0, 0, 0]])
+    np.testing.assert_array_equal(outline(labels), labels > 0)
+    labels = np.zeros((7, 7), dtype=int)
+    labels[1:6, 1:6] = 1
+    expected = labels.astype(bool)
+    expected[2:5, 2:5] = False
+    np.testing.assert_array_equal(outline(labels), expected)
+
+
+def test_what_json_knows():
+    point = ExpectedPoint(3, 1, float("nan"), np.float32(0.5), None, "blocks")
+    assert plain({"points": (point,)}) == {
+        "points": [
+            {"n_strokes": 3, "n_images": 1, "iou": None, "low": 0.5, "high": None, "regions": "blocks"},
+        ]
+    }

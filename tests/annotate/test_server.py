@@ -1,0 +1,411 @@
+import io
+import os
+import signal
+import struct
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+from starlette.websockets import WebSocketDisconnect
+
+from segkit.annotate import server
+from segkit.annotate.messages import LIMIT, pack
+from segkit.errors import OutputError
+from tests.annotate.conftest import TOKEN, Tab, labels_of
+from tests.annotate.fakes import UNLABELLED, Failed
+
+OTHER = "sub/b #2"
+SQUARE = np.ones((4, 4), dtype=bool)
+
+
+@pytest.fixture
+def get(client):
+    return lambda path, **params: client.get(path, params={"token": TOKEN, **params})
+
+
+# pages and pictures
+
+
+def test_page_and_its_parts(get):
+    page = get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    for name, kind in {
+        "main.js": "text/javascript",
+        "style.css": "text/css",
+        "icon.svg": "image/svg",
+    }.items():
+        answer = get(f"/static/{name}")
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith(kind)
+
+
+def test_the_page_asks_nothing_of_the_network():
+    for path in (Path(server.__file__).parent / "static").iterdir():
+        text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert "https://" not in text
+        assert "http://" not in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../server.py", "/static/%2e%2e%2fserver.py", "/static/..%2f..%2ferrors.py", "/static//etc/passwd",
+        "/static/%2fetc%2fpasswd", "/static/nothing.js", "/static/", "/thumbnail/../../etc/passwd",
+        "/thumbnail/%2e%2e%2f%2e%2e%2fetc%2fpasswd", "/thumbnail//etc/passwd", "/thumbnail/b", "/thumbnail/a.png",
+        "/tile/%2e%2e%2fa/0/0/0", "/tile//etc/passwd/0/0/0", "/tile/a/0/0", "/tile/a/-1/0/0", "/tile/a/x/0/0",
+        "/tile/a/9/0/0", "/tile/a/0/7/0", "/tile/a/0/99999999999999999999/0", "/tile/nothing/0/0/0", "/server.py",
+    ],
+)  # fmt: skip
+def test_no_other_file(get, path):
+    answer = get(path)
+    assert answer.status_code == 404
+    assert answer.text.count("\n") <= 1
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"channel": "9"}, "channel 9 of an image with channels 0 to 2"),
+        ({"channel": "-1"}, "channel: expected a whole number"),
+        ({"channel": "x"}, "channel: expected a whole number"),
+        ({"low": "nan"}, "low: expected a number"),
+        ({"high": "x"}, "high: expected a number"),
+        ({"low": "0.5", "high": "0.2"}, "contrast from 0.5 to 0.2"),
+    ],
+    ids=str,
+)
+def test_wrong_contrast(get, params, message):
+    answer = get("/tile/a/0/0/0", **params)
+    assert answer.status_code == 404
+    assert message in answer.text
+
+
+@pytest.mark.parametrize("key", ["a", OTHER])
+def test_tiles_and_thumbnails_are_the_image(get, project, key):
+    for path in (f"/tile/{quote(key, safe='')}/0/0/0", f"/thumbnail/{quote(key, safe='')}"):
+        with Image.open(io.BytesIO(get(path).content)) as image:
+            np.testing.assert_array_equal(np.asarray(image), np.rint(255 * project.image(key)))
+
+
+def test_an_image_that_vanished_says_so(get, project):
+    project.broken.add("a")
+    answer = get("/tile/a/0/0/0")
+    assert answer.status_code == 404
+    assert answer.text == "a.png: no such file: it was there before; put it back\n"
+
+
+# websocket
+
+
+def test_greeting_and_image(connect):
+    with connect() as socket:
+        tab = Tab(socket)
+        assert [entry["key"] for entry in tab.hello["images"]] == ["a", OTHER]
+        assert {entry["state"] for entry in tab.hello["images"]} == {"none"}
+        assert [entry["value"] for entry in tab.hello["classes"]] == [0, 1]
+        assert tab.hello["unlabelled"] == UNLABELLED
+        assert (tab.open("a") == UNLABELLED).all()
+        image = next(header for header, _ in tab.seen if header["op"] == "image")
+        assert (image["height"], image["width"], image["channels"], image["depth"]) == (60, 80, 3, "8")
+        assert image["range"] == [[0, 1]] * 3
+
+
+def test_strokes_are_labels_on_disk_and_a_prediction(connect, project):
+    with connect() as socket:
+        tab = Tab(socket)
+        tab.open("a")
+        tab.stroke("a", SQUARE, 0, 1, corner=(5, 5), stroke="s")
+        tab.stroke("a", SQUARE, 1, 2, corner=(5, 70), stroke="t")
+        header, payload = tab.until("prediction", stride=1)
+        n = header["shape"][0] * header["shape"][1]
+        assert header["classes"] == [0, 1]
+        assert len(payload) == 4 * n
+        ids = np.frombuffer(payload[:n], dtype=np.uint8).reshape(header["shape"])
+        np.testing.assert_array_equal(ids, (np.arange(80) >= 40)[None].repeat(60, axis=0))
+        labels = project.labels("a").labels
+        assert (labels[5:9, 5:9] == 0).all()
+        assert (labels[5:9, 70:74] == 1).all()
+        assert (labels != UNLABELLED).sum() == 32
+        count, bits = tab.had("objects")
+        assert count["count"] == 1
+        outline = np.unpackbits(np.frombuffer(bits, np.uint8), count=60 * 80).reshape(60, 80)
+        assert set(np.flatnonzero(outline.any(axis=0))) == {40}
+        tab.had("status", task="idle")
+        for op in ("applied", "saved", "expected", "states"):
+            tab.had(op)
+
+
+def test_pieces_of_a_stroke_are_one_step_of_undo(connect, project):
+    with connect() as socket:
+        tab = Tab(socket)
+        tab.open("a")
+        for seq, column in enumerate((5, 9, 13), start=1):
+            tab.stroke("a", SQUARE, 1, seq, corner=(5, column), stroke="one")
+        tab.send({"op": "undo", "image": "a", "seq": 4})
+        tab.until("applied", seq=4)
+        assert (project.labels("a").labels == UNLABELLED).all()
+        tab.send({"op": "redo", "image": "a", "seq": 5})
+        tab.until("applied", seq=5)
+        assert (project.labels("a").labels == 1).sum() == 48
+
+
+def test_a_second_tab_sees_the_strokes_and_what_came_before(connect):
+    with connect("p") as socket, connect("q") as other:
+        first, second = Tab(socket), Tab(other)
+        first.open("a")
+        second.open("a")
+        first.stroke("a", SQUARE, 0, 1, corner=(5, 5), stroke="s")
+        header, payload = second.until("labels")
+        top, left = header["corner"]
+        assert (labels_of(header, payload)[5 - top : 9 - top, 5 - left : 9 - left] == 0).all()
+        first.stroke("a", SQUARE, 1, 2, corner=(5, 70), stroke="t")
+        second.until("prediction", stride=1)
+        first.had("status", task="idle")
+        with connect("r") as late:
+            third = Tab(late)
+            assert third.hello["images"][0]["state"] == "some"
+            third.open("a")
+            third.until("prediction", stride=1)
+
+
+def test_a_stroke_sent_twice_counts_once(connect, project):
+    with connect("page") as socket:
+        tab = Tab(socket)
+        tab.open("a")
+        tab.stroke("a", SQUARE, 1, 1, stroke="s")
+        tab.until("applied", seq=1)
+    version = project.labels("a").version
+    with connect("page") as socket:
+        tab = Tab(socket)
+        assert tab.hello["applied"] == 1
+        tab.stroke("a", SQUARE, 1, 1, stroke="s")
+        assert tab.until("applied")[0]["version"] == version
+
+
+def test_looks_right_fills_the_rest(connect, project):
+    with connect() as socket:
+        tab = Tab(socket)
+        tab.open("a")
+        tab.stroke("a", SQUARE, 0, 1, corner=(5, 5), stroke="s")
+        tab.stroke("a", SQUARE, 1, 2, corner=(5, 70), stroke="t")
+        tab.send({"op": "accept", "image": "a", "seq": 3})
+        tab.until("states", images={"a": "full"})
+        assert (project.labels("a").labels == (np.arange(80) >= 40)).all()
+
+
+def test_views_advice_settings_classes_export(connect, session, project):
+    with connect() as socket:
+        tab = Tab(socket)
+        tab.open("a")
+        tab.send({"op": "view", "image": "a", "box": [0, 0, 10, 20]})
+        tab.send({"op": "suggest", "image": "a"})
+        assert tab.had("advice")[0]["ranking"] == [OTHER, "a"]
+        assert session.boxes == [("a", (0, 0, 10, 20))]
+        tab.send({"op": "settings", "live": False, "source": "strokes"})
+        assert tab.until("settings")[0] == {"op": "settings", "live": False, "source": "strokes"}
+        assert session.live is False
+        classes = [
+            {"value": 0, "name": "nothing", "colour": "#000000"},
+            {"value": 3, "name": "a", "colour": "#ff0000"},
+        ]
+        tab.send({"op": "classes", "classes": classes})
+        assert tab.until("classes")[0]["classes"] == classes
+        assert [entry.name for entry in project.classes] == ["nothing", "a"]
+        tab.send({"op": "export"})
+        made = tab.until("exported")[0]
+        assert made["predict"] == f"segkit predict {project.output / 'model.segkit'} IMAGES -o predictions"
+
+
+# what is wrong is told in one line, and the connection goes on
+
+
+@pytest.mark.parametrize(
+    ("header", "payload", "message"),
+    [
+        ({"op": "open", "image": "../a"}, b"", "image '../a': not among the images"),
+        ({"op": "suggest", "image": "/etc/passwd"}, b"", "not among the images"),
+        ({"op": "undo", "image": "c", "seq": 1}, b"", "not among the images"),
+        (
+            {"op": "view", "image": "a", "box": [0, 0, 99, 99]},
+            b"",
+            "view [0, 0, 99, 99] of an image of 60 x 80",
+        ),
+        ({"op": "view", "image": "a", "box": [9, 0, 3, 9]}, b"", "view [9, 0, 3, 9]"),
+        ({"op": "nothing"}, b"", "message of the page"),
+        ({"op": "open", "image": "a"}, b"x", "open with 1 bytes behind it"),
+        (
+            {"op": "classes", "classes": [{"value": 0, "name": "a", "colour": "#000000"}] * 2},
+            b"",
+            "same value",
+        ),
+        (
+            {
+                "op": "stroke",
+                "image": "a",
+                "seq": 1,
+                "stroke": "s",
+                "corner": [0, 0],
+                "shape": [4, 4],
+                "value": 7,
+            },
+            bytes(2),
+            "stroke of value 7, and the classes have [0, 1]",
+        ),
+        (
+            {
+                "op": "stroke",
+                "image": "a",
+                "seq": 1,
+                "stroke": "s",
+                "corner": [58, 0],
+                "shape": [4, 4],
+                "value": 1,
+            },
+            bytes(2),
+            "stroke over rows 58 to 62",
+        ),
+        (
+            {
+                "op": "stroke",
+                "image": "a",
+                "seq": 1,
+                "stroke": "s",
+                "corner": [0, 0],
+                "shape": [4, 4],
+                "value": 1,
+            },
+            bytes(3),
+            "with 3 bytes, expected 2",
+        ),
+    ],
+    ids=lambda value: value["op"] if isinstance(value, dict) else "",
+)
+def test_wrong_messages(connect, project, header, payload, message):
+    with connect() as socket:
+        tab = Tab(socket)
+        tab.open("a")
+        tab.send(header, payload)
+        told = tab.until("failed")[0]["message"]
+        assert message in told
+        assert "\n" not in told
+        tab.stroke("a", SQUARE, 1, 9)
+        tab.until("applied", seq=9)
+        assert (project.labels("a").labels == 1).sum() == 16
+
+
+def test_a_refused_stroke_is_taken_off_the_page(connect):
+    with connect() as socket:
+        tab = Tab(socket)
+        tab.open("a")
+        tab.stroke("a", SQUARE, 7, 1)
+        assert labels_of(*tab.until("labels")).shape == (60, 80)
+        tab.had("applied", seq=1)
+
+
+def test_classes_in_use_stay(connect):
+    with connect() as socket:
+        tab = Tab(socket)
+        tab.open("a")
+        tab.stroke("a", SQUARE, 1, 1)
+        tab.send({"op": "classes", "classes": [{"value": 0, "name": "a", "colour": "#000000"}]})
+        assert [entry["value"] for entry in tab.until("classes")[0]["classes"]] == [0, 1]
+        assert "class 1 is in use" in tab.had("failed")[0]["message"]
+
+
+def test_images_that_vanish_and_full_disks(connect, project, session):
+    with connect() as socket:
+        tab = Tab(socket)
+        project.broken.add(OTHER)
+        tab.send({"op": "open", "image": OTHER})
+        assert "no such file" in tab.until("failed")[0]["message"]
+        tab.open("a")
+        session.emit(Failed("labels of a cannot be saved: no space left: make room, then draw on"))
+        assert tab.until("failed")[0]["message"].endswith("make room, then draw on")
+
+
+def test_faults_of_segkit_itself_do_not_end_the_connection(connect, session, monkeypatch):
+    monkeypatch.setattr(session, "undo", lambda key: 1 / 0)
+    with connect() as socket:
+        tab = Tab(socket)
+        tab.open("a")
+        tab.send({"op": "undo", "image": "a", "seq": 1})
+        assert tab.until("failed")[0]["message"].startswith("segkit failed (ZeroDivisionError")
+        tab.had("applied", seq=1)
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        (b"", 1007),
+        (struct.pack("<I", 900) + b"{}", 1007),
+        (struct.pack("<I", 2) + b"{]", 1007),
+        (bytes(LIMIT + 1), 1009),
+        ("text", 1003),
+    ],
+    ids=["empty", "length", "json", "huge", "text"],
+)
+def test_frames_of_no_page_close_with_a_reason(connect, frame, code):
+    with connect() as socket:
+        Tab(socket)
+        (socket.send_text if isinstance(frame, str) else socket.send_bytes)(frame)
+        with pytest.raises(WebSocketDisconnect) as end:
+            for _ in iter(socket.receive_bytes, None):
+                pass
+        assert end.value.code == code
+        assert end.value.reason
+
+
+# the real server
+
+
+def test_a_taken_port(session, project):
+    with server._listen(0) as listener, pytest.raises(OutputError, match=r"--port \d+: .*: give another one"):
+        server.serve(project, session, port=listener.getsockname()[1], open_browser=False)
+    assert session.closed
+
+
+PROGRAM = """
+import sys
+import numpy as np
+from segkit.annotate import serve
+from tests.annotate.fakes import FakeProject, FakeSession
+project = FakeProject(arrays={"a": np.zeros((9, 9, 3), dtype=np.float32)})
+session = FakeSession(project)
+serve(project, session, open_browser=False, tell=lambda address: print(address, flush=True))
+print("closed" if session.closed else "open")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Ctrl-C of another process is Unix only")
+def test_ctrl_c_saves_and_ends():
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(PROGRAM)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    address = process.stdout.readline().strip()
+    assert address.startswith("http://127.0.0.1:")
+    answer = None
+    for _ in range(50):
+        try:
+            answer = httpx.get(address, timeout=5)
+            break
+        except httpx.ConnectError:
+            continue
+    assert answer is not None
+    assert answer.status_code == 200
+    assert "server" not in answer.headers
+    assert httpx.get(address.partition("?")[0]).status_code == 403
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out.strip(), err) == (0, "closed", "")
+    assert pack({}) == b"\x02\x00\x00\x00{}"
