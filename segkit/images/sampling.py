@@ -9,8 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from segkit.images.labels import UNLABELLED
+
 IntArray = NDArray[np.intp]
 BLOCKS = 4
+# Labelled fraction of an image from which on its labels are taken to show how much of it each class covers.
+HALF = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +82,11 @@ def draw_pixels(
     widths = np.array([mask.shape[1] for mask in ids])
     row, col = np.divmod(position - starts[image], widths[image])
     return PixelSample(image, row, col, flat[position].astype(np.intp), weights / weights.mean())
+
+
+def sparse_images(ids: Sequence[NDArray[Any]]) -> list[int]:
+    """Find the images of which less than half is labelled, by their places."""
+    return [place for place, mask in enumerate(ids) if np.mean(mask != UNLABELLED) < HALF]
 
 
 def fair_shares(available: Sequence[int], total: int) -> list[int]:

@@ -14,7 +14,7 @@ from segkit._threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.images import UNLABELLED
-from segkit.images.sampling import PixelSample, assign_folds, fair_shares, pixel_groups
+from segkit.images.sampling import HALF, PixelSample, assign_folds, fair_shares, pixel_groups
 from segkit.live.advice import LabelledPixels
 from segkit.segmentation.held_out import N_FOLDS, hold_out, usual_penalty
 from segkit.segmentation.segmenter import LAMBDAS, Segmenter
@@ -101,6 +101,11 @@ class Labelled:
     counts: dict[int, int]
     first: dict[int, IntArray]
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether less than half of the image is labelled."""
+        return sum(self.counts.values()) < HALF * self.shape[0] * self.shape[1]
+
     @classmethod
     def of(cls, labels: NDArray[np.uint8]) -> Labelled:
         """Find the labelled pixels of a label image (H, W)."""
@@ -155,8 +160,8 @@ class Learner:
     _classifier: PixelClassifier | None = field(default=None, init=False)
     _selected_for: tuple[bytes, int, int] = field(default=(b"", 0, 0), init=False)
     _judged: tuple[bytes, float, float, PlattScaling] | None = field(default=None, init=False)
-    _drawn: tuple[PixelSample, FloatArray, list[tuple[int, int]], NDArray[np.uint8]] | None = field(
-        default=None, init=False
+    _drawn: tuple[PixelSample, FloatArray, list[tuple[int, int]], NDArray[np.uint8], list[int]] | None = (
+        field(default=None, init=False)
     )
 
     def fit(self, labelled: Mapping[str, Labelled]) -> LiveModel | None:
@@ -184,7 +189,8 @@ class Learner:
         sample, X = self._draw(images, totals)
         shapes = [one.shape for one in images.values()]
         values = np.array(list(totals), dtype=np.uint8)
-        self._drawn = sample, X, shapes, values
+        sparse = [place for place, one in enumerate(images.values()) if one.is_sparse]
+        self._drawn = sample, X, shapes, values, sparse
         groups = pixel_groups(sample, shapes)
         with single_threaded_blas():
             classifier = self._refitted(
@@ -205,7 +211,7 @@ class Learner:
         """
         if self._drawn is None:
             return None
-        sample, X, shapes, values = self._drawn
+        sample, X, shapes, values, sparse = self._drawn
         if values.tobytes() != model.values.tobytes():
             return None
         classifier = copy(model.classifier)
@@ -219,6 +225,7 @@ class Learner:
                 classifier,
                 [self._penalty(len(shapes))],
                 pass_on,
+                sparse=sparse,
             )
         if not held_out.has_all_classes:
             return None

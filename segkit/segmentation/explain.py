@@ -241,6 +241,8 @@ def _threshold(summary: TrainingSummary, name: str, regions: str) -> str:
     side = "as much" if threshold == 0 else "more" if threshold < 0 else "less"
     if summary.threshold_rule == "iou":
         reason = "The IoU of held-out pixels is highest there."
+    elif threshold == 0:
+        reason = f"Less than half of each image is labelled: strokes do not tell how much of it is {name}."
     else:
         reason = f"There, on average over held-out {regions}, as many pixels are called {name} as are annotated so."
     text = (

@@ -88,6 +88,8 @@ class HeldOut:
         Fold in which each was held out.
     n_images : int
         Number of training images, those that could not be judged included.
+    sparse : sequence of int, default=()
+        Images with few labels: the fraction of their labelled pixels that is foreground says nothing of the image.
     """
 
     penalties: Sequence[float]
@@ -95,6 +97,7 @@ class HeldOut:
     sample: PixelSample
     fold: IntArray
     n_images: int
+    sparse: Sequence[int] = ()
 
     @property
     def n_classes(self) -> int:
@@ -179,9 +182,16 @@ class HeldOut:
     ) -> float:
         if self.n_classes > 2 or rule == "zero":
             return 0.0
-        rule_of = best_threshold if rule == "iou" else quantile_threshold
         sample = self.sample
-        return rule_of(decisions[rows, 0], sample.label[rows], sample.weight[rows], region[rows])
+        if rule == "iou":
+            return best_threshold(decisions[rows, 0], sample.label[rows], sample.weight[rows], region[rows])
+        chosen = np.flatnonzero(~np.isin(sample.image, self.sparse))
+        chosen = np.intersect1d(chosen, np.arange(len(region))[rows])
+        if not chosen.size:
+            return 0.0
+        return quantile_threshold(
+            decisions[chosen, 0], sample.label[chosen], sample.weight[chosen], region[chosen]
+        )
 
     def _summarise(
         self, scores: NDArray[np.float64], chosen: int, scored: list[dict[str, Any]]
@@ -257,6 +267,8 @@ class Trial:
         Values of lambda (eq. 7.17) to judge, falling; none to judge nothing.
     rule : str
         Rule of the threshold, as for `HeldOut.choose`.
+    sparse : sequence of int, default=()
+        Images with few labels, as for `HeldOut`.
     """
 
     images: Sequence[FloatArray]
@@ -266,6 +278,7 @@ class Trial:
     normalization: str
     penalties: Sequence[float]
     rule: str
+    sparse: Sequence[int] = ()
 
     def run(self, bank: FilterBank, progress: Progress) -> Candidate:
         """Fit a bank, select its channels, and judge them."""
@@ -292,7 +305,9 @@ class Trial:
         self, X: FloatArray, groups: IntArray, classifier: PixelClassifier, progress: Progress
     ) -> Choice | None:
         fold = assign_folds(self.drawn, self._shapes, N_FOLDS)
-        held_out = hold_out(X, self.drawn, groups, fold, classifier, self.penalties, progress)
+        held_out = hold_out(
+            X, self.drawn, groups, fold, classifier, self.penalties, progress, sparse=self.sparse
+        )
         return held_out.choose(self.rule) if held_out.has_all_classes else None
 
     @property
@@ -308,6 +323,8 @@ def hold_out(
     classifier: PixelClassifier,
     penalties: Sequence[float],
     progress: Progress,
+    *,
+    sparse: Sequence[int] = (),
 ) -> HeldOut:
     """Decide on the pixels of each fold by classifiers trained on the other folds.
 
@@ -325,6 +342,8 @@ def hold_out(
         Values of lambda (eq. 7.17).
     progress : callable
         Wraps the folds.
+    sparse : sequence of int, default=()
+        Images with few labels, as for `HeldOut`.
 
     Returns
     -------
@@ -350,7 +369,7 @@ def hold_out(
             next(done)
     judged = ~np.isnan(decisions[0, :, 0])
     n_images = np.unique(sample.image).size
-    return HeldOut(penalties, decisions[:, judged], sample.subset(judged), fold[judged], n_images)
+    return HeldOut(penalties, decisions[:, judged], sample.subset(judged), fold[judged], n_images, sparse)
 
 
 def count_pixels(sample: PixelSample, guess: IntArray, n_classes: int) -> NDArray[Any]:

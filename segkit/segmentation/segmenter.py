@@ -33,7 +33,7 @@ from segkit.features import (
 )
 from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED, LabelMap
-from segkit.images.sampling import PixelSample, draw_pixels, pixel_groups
+from segkit.images.sampling import PixelSample, draw_pixels, pixel_groups, sparse_images
 from segkit.kernels import KernelMixture, LinearGaussianMixture
 from segkit.objects.hills import LabelArray
 from segkit.objects.split import probability_of_inside
@@ -104,7 +104,9 @@ class Segmenter(BaseSegmenter):
         pixels of a held-out image are called foreground as are annotated; mean over images (blocks, of a single
         image). "quantile+otsu": the same, moved towards Otsu's threshold of the decisions of the image at hand, by
         2 / (n + 2) of the way for n training images. Where many images have no foreground, "quantile" alone finds less
-        in them. "iou": highest mean IoU of held-out pixels, which is noisy with few images. "zero": the sign (eq. 7.18).
+        in them. Images of which less than half is labelled have no quantile: strokes do not tell how much is foreground.
+        Without any other image it is 0, the sign. "iou": highest mean IoU of held-out pixels, which is noisy with few
+        images. "zero": the sign (eq. 7.18).
     smallest_region : float, default=0.5
         Fraction in [0, 1] of the area of the smallest annotated region of a class, times 1 - 1 / n for n images. Smaller
         predicted regions are given to the class around them: small objects are dropped, and holes are filled where
@@ -229,6 +231,7 @@ class Segmenter(BaseSegmenter):
             normalization=self.normalization,
             penalties=self._penalties(training.label.size) if judges else [],
             rule=self.threshold,
+            sparse=sparse_images(ids),
         )
         candidates = [
             trial.run(bank, _prefixed(progress, f"Bank {place} of {len(banks)}: " if len(banks) > 1 else ""))

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from segkit.images.sampling import assign_folds, draw_pixels
+from segkit.images.labels import UNLABELLED
+from segkit.images.sampling import assign_folds, draw_pixels, sparse_images
 
 
 @pytest.fixture
@@ -92,3 +93,11 @@ def test_folds_of_one_image_are_spread_blocks(ids, rng):
         mine = {(r, c) for r, c, g in blocks if g == f}
         assert len(mine) == 4
         assert len({r for r, _ in mine}) == 4
+
+
+def test_an_image_is_sparse_below_half():
+    mask = np.full((4, 5), UNLABELLED, dtype=np.uint8)
+    mask.flat[:10] = 0
+    less = mask.copy()
+    less.flat[9] = UNLABELLED
+    assert sparse_images([mask, less, np.zeros((3, 3), dtype=np.uint8)]) == [1]

@@ -447,3 +447,20 @@ def test_a_class_that_is_nowhere_in_a_region_has_no_score():
     assert [entry["iou"] for entry in scores.scores] == [[1.0, 1.0], [1.0, None]]
     assert scores.object_iou == 1
     assert scores.object_iou_interval is None
+
+
+def test_images_with_few_labels_have_no_quantile(rng):
+    image, label = np.repeat([0, 1], 100), np.tile([0, 1], 100)
+    decisions = (label - 0.5 + 0.8 * image + 0.4 * rng.standard_normal(200)).astype(np.float32)[None, :, None]
+    sample = PixelSample(image, image, image, label, np.ones(200))
+
+    def threshold(rows, sparse):
+        found = HeldOut([1.0], decisions[:, rows], sample.subset(rows), image[rows], 2, sparse)
+        return found.choose("quantile").threshold
+
+    every, first, second = slice(None), image == 0, image == 1
+    assert threshold(every, [0, 1]) == 0
+    assert threshold(every, [1]) == pytest.approx(threshold(first, []))
+    assert threshold(every, [0]) == pytest.approx(threshold(second, []))
+    assert threshold(every, []) == pytest.approx((threshold(first, []) + threshold(second, [])) / 2)
+    assert abs(threshold(second, []) - threshold(first, [])) > 0.5
