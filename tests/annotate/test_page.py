@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 import uvicorn
+from scipy import ndimage
 
 from segkit.annotate import make_app, server
 from tests.annotate.conftest import TOKEN, two_halves
@@ -379,6 +380,89 @@ def test_advice_and_export(page, running):
     page.id("export").click()
     wait_for(lambda: "segkit predict" in page.id("export-predict").text)
     assert page.id("export-masks").text.endswith("masks")
+
+
+def test_touch_one_finger_draws_two_zoom(page, running, browser):
+    def touch(kind, *points):
+        places = [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(points)]
+        browser.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": places})
+
+    box = page.stage.rect
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    touch("Start", (x, y))
+    touch("Move", (x + 40, y))
+    touch("Move", (x + 80, y))
+    touch("End")
+    wait_for(lambda: running.n_labelled(1))
+    n_labelled, zoom = running.n_labelled(), page.id("zoom").text
+    touch("Start", (x, y), (x + 50, y))
+    touch("Move", (x - 40, y), (x + 90, y))
+    touch("Move", (x - 60, y), (x + 120, y))
+    touch("End")
+    wait_for(lambda: page.id("zoom").text != zoom)
+    assert running.n_labelled() == n_labelled
+
+
+SHAPES = """
+const [height, width, line, points, row, column, wall] = arguments;
+const done = arguments[arguments.length - 1];
+import("/static/shapes.js").then((shapes) => {
+  const mask = (spans) => {
+    const out = new Array(height * width).fill(0);
+    for (let i = 0; i < spans.length; i += 3) {
+      for (let c = spans[i + 1]; c < spans[i + 2]; c++) out[spans[i] * width + c] = 1;
+    }
+    return out;
+  };
+  const spans = [];
+  shapes.capsule(spans, ...line, height, width);
+  const area = shapes.polygon(points, height, width);
+  const flood = shapes.flood(row, column, height, width, (i) => !wall[i]);
+  const packed = [...shapes.packMask(area, [0, 0, height, width])];
+  done({ brush: mask(spans), polygon: mask(area), flood: mask(flood.spans), open: flood.open, packed });
+});
+"""
+
+
+def inside(points, y, x):
+    """Even-odd rule, one point at a time."""
+    odd = False
+    for (x0, y0), (x1, y1) in zip(points, [*points[1:], points[0]], strict=True):
+        odd ^= (y0 <= y) != (y1 <= y) and x0 + (y - y0) / (y1 - y0) * (x1 - x0) <= x
+    return odd
+
+
+def test_shapes_against_loops_over_all_pixels(page, rng):
+    height, width = 23, 31
+    rows, columns = np.indices((height, width)) + 0.5
+    for _ in range(12):
+        ax, ay, bx, by = rng.uniform(-5, 36, 4)
+        diameter = rng.uniform(1, 14)
+        points = rng.uniform(-4, 34, (6, 2))
+        wall = rng.random((height, width)) < 0.35
+        row, column = np.argwhere(~wall)[rng.integers((~wall).sum())]
+        found = page.browser.execute_async_script(
+            SHAPES, height, width, [ax, ay, bx, by, diameter], points.ravel().tolist(), int(row), int(column),
+            wall.ravel().astype(int).tolist(),
+        )  # fmt: skip
+        along = ((columns - ax) * (bx - ax) + (rows - ay) * (by - ay)) / ((bx - ax) ** 2 + (by - ay) ** 2)
+        along = np.clip(along, 0, 1)
+        far = np.hypot(columns - ax - along * (bx - ax), rows - ay - along * (by - ay))
+        np.testing.assert_array_equal(found["brush"], (far <= max(diameter / 2, 0.71)).ravel())
+        expected = [inside(points.tolist(), y, x) for y, x in zip(rows.flat, columns.flat, strict=True)]
+        np.testing.assert_array_equal(found["polygon"], expected)
+        np.testing.assert_array_equal(found["packed"], np.packbits(expected))
+        areas, _ = ndimage.label(~wall)
+        area = areas == areas[row, column]
+        np.testing.assert_array_equal(found["flood"], area.ravel())
+        assert found["open"] == bool(area[[0, -1]].any() or area[:, [0, -1]].any())
+
+
+def test_the_page_fills_the_window(page):
+    bottom, height = page.script(
+        "return [document.querySelector('main').getBoundingClientRect().bottom, innerHeight]"
+    )
+    assert bottom == pytest.approx(height, abs=1)
 
 
 @pytest.mark.parametrize("width", [420, 1200])
