@@ -304,6 +304,8 @@ def test_a_lost_connection_keeps_strokes(page, running):
     page.draw((20, 10), (20, 20))
     assert page.colour("labels", 20, 15)[3] > 0
     assert "saving" in page.status()
+    page.id("add-class").click()
+    wait_for(lambda: "Try again when it is back" in page.id("faults").text)
     assert running.n_labelled() == 0
     running.start()
     wait_for(lambda: running.n_labelled(1), 20)
