@@ -184,10 +184,10 @@ def render_tile(
     return np.asarray(np.rint(255 * (1 - dark)), dtype=np.uint8)
 
 
-def encode(picture: NDArray[np.uint8]) -> bytes:
-    """Write a PNG; little compression, because it travels within one machine."""
+def encode(picture: NDArray[np.uint8], *, compression: int = 0) -> bytes:
+    """Write a PNG; by default without compression, which costs more than sending within one machine."""
     file = io.BytesIO()
-    Image.fromarray(picture).save(file, "PNG", compress_level=1)
+    Image.fromarray(picture).save(file, "PNG", compress_level=compression)
     return file.getvalue()
 
 
@@ -227,7 +227,8 @@ class Pictures:
         with self._thumbnail_lock:
             if key not in self._thumbnails:
                 pyramid = self._pyramids.get(key) or build_pyramid(self._read(key))
-                self._thumbnails[key] = encode(_shrink(render_tile(pyramid, len(pyramid.levels) - 1, 0, 0)))
+                small = _shrink(render_tile(pyramid, len(pyramid.levels) - 1, 0, 0))
+                self._thumbnails[key] = encode(small, compression=6)
             if len(self._thumbnails) > _MOST_THUMBNAILS:
                 self._thumbnails.popitem(last=False)
             return self._thumbnails[key]

@@ -7,7 +7,9 @@ import contextlib
 import math
 import os
 import secrets
+import signal
 import socket
+import threading
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
@@ -143,6 +145,9 @@ def serve(
         tell(address)
         if open_browser:
             webbrowser.open(address)
+        if threading.current_thread() is threading.main_thread():
+            # uvicorn sends itself the signal again once it has stopped: it must not end the process before all is saved
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
         with contextlib.suppress(KeyboardInterrupt), listener:
             uvicorn.Server(config).run(sockets=[listener])
     finally:

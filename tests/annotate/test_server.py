@@ -384,7 +384,8 @@ print("closed" if session.closed else "open")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Ctrl-C of another process is Unix only")
-def test_ctrl_c_saves_and_ends():
+@pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM"])
+def test_ctrl_c_saves_and_ends(sent):
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(PROGRAM)],
         stdout=subprocess.PIPE,
@@ -405,7 +406,7 @@ def test_ctrl_c_saves_and_ends():
     assert answer.status_code == 200
     assert "server" not in answer.headers
     assert httpx.get(address.partition("?")[0]).status_code == 403
-    process.send_signal(signal.SIGINT)
+    process.send_signal(getattr(signal, sent))
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out.strip(), err) == (0, "closed", "")
     assert pack({}) == b"\x02\x00\x00\x00{}"

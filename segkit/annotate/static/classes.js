@@ -14,7 +14,6 @@ export class Classes {
 
   set(entries) {
     const sorted = [...entries].sort((a, b) => a.value - b.value);
-    if (JSON.stringify(sorted) === JSON.stringify(this.entries) && this.list.children.length) return;
     this.entries = sorted;
     if (!sorted.some((entry) => entry.value === this.chosen)) this.chosen = (sorted[1] ?? sorted[0]).value;
     const had = this.list.contains(document.activeElement) ? document.activeElement.id : null;

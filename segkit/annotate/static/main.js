@@ -172,6 +172,13 @@ function keep(header, payload, spans) {
   showSaved();
 }
 
+/** Ask for what cannot wait for the connection to come back. */
+function ask(header) {
+  if (connection.isOpen) connection.send(header);
+  else fail("This needs the connection to segkit. Try again when it is back.", "connection");
+  return connection.isOpen;
+}
+
 function command(op) {
   if (!image) return;
   drawing.end();
@@ -268,7 +275,7 @@ opacity.set(opacities.fill);
 const classes = new Classes(
   byId("classes"),
   byId("add-class"),
-  (entries) => connection.send({ op: "classes", classes: entries }),
+  (entries) => ask({ op: "classes", classes: entries }) || classes.set(classes.entries),
   (value) => {
     drawing.end();
     drawing.value = value;
@@ -287,11 +294,11 @@ function setSettings({ live, source }) {
 }
 
 function sendSettings() {
-  connection.send({ op: "settings", live: byId("live").checked, source: byId("source").value });
+  ask({ op: "settings", live: byId("live").checked, source: byId("source").value });
 }
 
 function suggest() {
-  if (image && !byId("next").disabled) connection.send({ op: "suggest", image: image.image });
+  if (image && !byId("next").disabled) ask({ op: "suggest", image: image.image });
 }
 
 const clicks = {
@@ -304,11 +311,11 @@ const clicks = {
   "zoom-fit": () => view.fit(),
   help: () => byId("shortcuts").showModal(),
   export() {
+    drawing.end();
+    if (!ask({ op: "export" })) return;
     byId("export-wait").hidden = false;
     byId("export-done").hidden = true;
     byId("exported").showModal();
-    drawing.end();
-    connection.send({ op: "export" });
   },
 };
 for (const [id, action] of Object.entries(clicks)) byId(id).addEventListener("click", action);

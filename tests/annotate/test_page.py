@@ -1,0 +1,503 @@
+"""The page in a real browser, with a session that learns next to nothing."""
+
+import shutil
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+import uvicorn
+from scipy import ndimage
+
+from segkit.annotate import make_app, server
+from tests.annotate.conftest import TOKEN, two_halves
+from tests.annotate.fakes import UNLABELLED, Failed, FakeProject, FakeSession
+
+webdriver = pytest.importorskip("selenium.webdriver")
+if not (shutil.which("chromium") and shutil.which("chromedriver")):
+    pytest.skip("chromium or chromedriver is not installed", allow_module_level=True)
+
+from selenium.webdriver.chrome.service import Service  # noqa: E402
+from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+
+HEIGHT, WIDTH = 60, 80
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--window-size=1200,900",
+        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
+    ):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options, Service(shutil.which("chromedriver")))
+    yield driver
+    driver.quit()
+
+
+class Running:
+    """The server on a thread; `stop` and `start` break and mend the connection."""
+
+    def __init__(self):
+        arrays = {"a": two_halves(HEIGHT, WIDTH), "b": two_halves(HEIGHT, WIDTH, seed=1)}
+        self.project = FakeProject(output="out", arrays=arrays)
+        self.session = FakeSession(self.project)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.app = make_app(self.project, self.session, token=TOKEN, port=self.port)
+        self.start()
+
+    @property
+    def address(self):
+        return f"http://127.0.0.1:{self.port}/?token={TOKEN}"
+
+    def start(self):
+        listener = server._listen(self.port)
+        config = uvicorn.Config(
+            self.app,
+            log_level="error",
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+            ws_per_message_deflate=False,
+        )
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]}, daemon=True)
+        self.thread.start()
+        wait_for(lambda: self.server.started)
+
+    def stop(self):
+        self.server.should_exit = True
+        self.thread.join(10)
+
+    def labels(self, key="a"):
+        return self.project.labels(key).labels
+
+    def n_labelled(self, value=None, key="a"):
+        labels = self.labels(key)
+        return int((labels != UNLABELLED).sum() if value is None else (labels == value).sum())
+
+
+@pytest.fixture
+def running():
+    running = Running()
+    yield running
+    running.stop()
+    running.session.close()
+
+
+class Page:
+    """What a person does and sees."""
+
+    def __init__(self, browser):
+        self.browser = browser
+        self.stage = self.id("stage")
+        wait_for(lambda: self.script("return document.title.startsWith('a ')"))
+
+    def id(self, name):
+        return self.browser.find_element(By.ID, name)
+
+    def css(self, selector):
+        return self.browser.find_element(By.CSS_SELECTOR, selector)
+
+    def script(self, text, *arguments):
+        return self.browser.execute_script(text, *arguments)
+
+    def keys(self, *keys):
+        self.stage.send_keys(*keys)
+
+    def chord(self, *keys):
+        chain = ActionChains(self.browser)
+        for key in keys[:-1]:
+            chain.key_down(key)
+        chain.send_keys(keys[-1])
+        for key in keys[:-1]:
+            chain.key_up(key)
+        chain.perform()
+
+    def at(self, chain, row, column):
+        """Move the pointer to a pixel of the whole image, which is centred and takes 97 % of the stage."""
+        size = self.stage.size
+        scale = 0.97 * min(size["width"] / WIDTH, size["height"] / HEIGHT)
+        x, y = (column + 0.5 - WIDTH / 2) * scale, (row + 0.5 - HEIGHT / 2) * scale
+        return chain.move_to_element_with_offset(self.stage, round(x), round(y))
+
+    def draw(self, *pixels):
+        chain = ActionChains(self.browser, duration=20)
+        self.at(chain, *pixels[0]).click_and_hold()
+        for pixel in pixels[1:]:
+            self.at(chain, *pixel)
+        chain.release().perform()
+
+    def click(self, *pixels):
+        chain = ActionChains(self.browser, duration=20)
+        for pixel in pixels:
+            self.at(chain, *pixel).click()
+        chain.perform()
+
+    def tool(self, key):
+        self.keys(key)
+
+    def colour(self, layer, row, column):
+        """Colour of a canvas at a pixel of the whole image."""
+        return self.script(
+            "const c = document.getElementById(arguments[0]);"
+            "const scale = 0.97 * Math.min(c.width / arguments[3], c.height / arguments[4]);"
+            "const x = c.width / 2 + (arguments[2] + 0.5 - arguments[3] / 2) * scale;"
+            "const y = c.height / 2 + (arguments[1] + 0.5 - arguments[4] / 2) * scale;"
+            "return [...c.getContext('2d').getImageData(Math.round(x), Math.round(y), 1, 1).data]",
+            f"layer-{layer}", row, column, WIDTH, HEIGHT,
+        )  # fmt: skip
+
+    def status(self):
+        return self.id("status").text
+
+
+def wait_for(check, seconds=15):
+    end = time.monotonic() + seconds
+    while not (found := check()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.03)
+    return found
+
+
+def open_page(browser, address):
+    browser.get(address)
+    browser.get_log("browser")
+    return Page(browser)
+
+
+@pytest.fixture
+def page(browser, running):
+    page = open_page(browser, running.address)
+    yield page
+    # a server that a test has stopped, and colours that tests read from canvases
+    expected = ("WebSocket", "ERR_CONNECTION", "willReadFrequently", "will-read-frequently")
+    faults = [entry["message"] for entry in browser.get_log("browser")]
+    assert not [fault for fault in faults if not any(word in fault for word in expected)]
+    browser.execute_script(
+        "window.addEventListener('beforeunload', (e) => e.stopImmediatePropagation(), true)"
+    )
+    browser.get("about:blank")
+
+
+def test_draw_undo_redo_and_reload(page, running, browser):
+    assert "token" not in browser.current_url
+    page.draw((20, 10), (20, 20), (30, 20))
+    wait_for(lambda: running.n_labelled(1))
+    labels = running.labels().copy()
+    assert set(np.unique(labels[26, 16:25])) == {1}
+    assert (labels[:, 40:] == UNLABELLED).all()
+    assert page.colour("labels", 20, 15)[3] > 0
+    wait_for(lambda: "all saved" in page.status())
+    page.chord(Keys.CONTROL, "z")
+    wait_for(lambda: running.n_labelled() == 0)
+    wait_for(lambda: page.colour("labels", 20, 15)[3] == 0)
+    page.chord(Keys.CONTROL, Keys.SHIFT, "z")
+    wait_for(lambda: page.colour("labels", 20, 15)[3] > 0)
+    np.testing.assert_array_equal(running.labels(), labels)
+    page.id("undo").click()
+    wait_for(lambda: running.n_labelled() == 0)
+    page.chord(Keys.CONTROL, "y")
+    wait_for(lambda: running.n_labelled() > 0)
+    wait_for(lambda: "all saved" in page.status())
+    browser.refresh()
+    page = Page(browser)
+    wait_for(lambda: page.colour("labels", 20, 15)[3] > 0)
+    assert page.id("undo").is_enabled()
+
+
+def test_prediction_and_its_views(page, running):
+    page.draw((20, 60), (30, 60))
+    page.keys("1")
+    page.draw((20, 10), (30, 10))
+    wait_for(lambda: "Up to date" in page.status())
+    assert running.n_labelled(0) > 0 < running.n_labelled(1)
+    right = wait_for(
+        lambda: page.colour("prediction", 50, 70) if page.colour("prediction", 50, 70)[3] else None
+    )
+    assert right == [240, 228, 66, 255]
+    assert page.colour("prediction", 50, 20)[3] < 255
+    page.keys("v")  # outlines
+    wait_for(lambda: page.colour("prediction", 50, 70)[3] == 0)
+    assert page.colour("prediction", 50, 39) == [240, 228, 66, 255]
+    page.keys("v")  # probability of the chosen class, background
+    wait_for(lambda: page.colour("prediction", 50, 20) == [255, 234, 70, 255])
+    assert page.id("legend").is_displayed()
+    page.keys("vv")
+    assert page.css("input[name=mode]:checked").get_attribute("value") == "off"
+    assert page.colour("prediction", 50, 70)[3] == 0
+    assert page.id("object-count").text == "1 object"
+    assert "overlap" in page.id("expected-text").text
+    first = page.script("return segkit.strokes.at(-1)")
+    assert 0 < first["first"] <= first["last"]
+    assert page.script("return segkit.frames.length") > 0
+    page.id("accept").click()
+    wait_for(lambda: (running.labels() == (np.arange(WIDTH) >= 40)).all())
+    wait_for(lambda: "complete" in page.css("#images li").text)
+
+
+def test_polygon_fill_and_eraser(page, running):
+    square = [(10, 50), (10, 70), (30, 70), (30, 50), (10, 50)]
+    page.keys("p")
+    page.click(*square)
+    wait_for(lambda: running.n_labelled(1))
+    assert 380 <= running.n_labelled(1) <= 440
+    page.chord(Keys.CONTROL, "z")
+    wait_for(lambda: running.n_labelled() == 0)
+    page.keys("b")
+    page.script("const s = document.getElementById('size'); s.value = 3; s.dispatchEvent(new Event('input'))")
+    page.draw(*square)
+    wait_for(lambda: 200 < running.n_labelled(1) < 300)
+    page.keys("f")
+    page.click((20, 60))  # the strokes around are closed
+    wait_for(lambda: 480 < running.n_labelled(1) < 550)
+    page.keys("e")
+    page.draw((20, 55), (20, 65))
+    wait_for(lambda: running.labels()[20, 60] == UNLABELLED)
+    page.keys("1", "b")
+    page.draw((20, 10), (20, 20))
+    wait_for(lambda: running.n_labelled(0) > 0)
+    wait_for(lambda: "Up to date" in page.status())
+    page.keys("f")
+    page.click((50, 30))  # open, and predicted as background, as all of the left half is
+    wait_for(lambda: (running.labels()[:, :40] == 0).all())
+    assert not (running.labels()[:, 40:] == 0).any()
+    page.keys("2")
+    page.click((50, 30))  # on labels: another class
+    wait_for(lambda: (running.labels()[:, :40] == 1).all())
+
+
+def test_a_second_tab_and_errors(page, running, browser):
+    first = browser.current_window_handle
+    browser.switch_to.new_window("tab")
+    second = open_page(browser, running.address)
+    second.draw((20, 10), (20, 20))
+    wait_for(lambda: running.n_labelled(1))
+    browser.close()
+    browser.switch_to.window(first)
+    wait_for(lambda: page.colour("labels", 20, 15)[3] > 0)
+    wait_for(lambda: "some labels" in page.css("#images li").text)
+    running.session.emit(Failed("the disk is full: make room"))
+    bar = wait_for(lambda: page.id("faults").text)
+    assert "the disk is full: make room" in bar
+    page.css("#faults button").click()
+    assert page.id("faults").text == ""
+
+
+def test_a_lost_connection_keeps_strokes(page, running):
+    running.stop()
+    wait_for(lambda: "Your strokes stay on this page" in page.id("faults").text)
+    page.draw((20, 10), (20, 20))
+    assert page.colour("labels", 20, 15)[3] > 0
+    assert "saving" in page.status()
+    page.id("add-class").click()
+    wait_for(lambda: "Try again when it is back" in page.id("faults").text)
+    assert running.n_labelled() == 0
+    running.start()
+    wait_for(lambda: running.n_labelled(1), 20)
+    wait_for(lambda: "all saved" in page.status())
+    assert page.colour("labels", 20, 15)[3] > 0
+    assert "lost" not in page.id("faults").text
+
+
+def test_classes(page, running):
+    page.id("add-class").click()
+    wait_for(lambda: len(running.project.classes) == 3)
+    assert running.project.classes[2].value == 2
+    name = wait_for(lambda: page.id("name-2"))
+    name.send_keys(Keys.CONTROL + "a")
+    name.send_keys("vessel", Keys.ENTER)
+    wait_for(lambda: running.project.classes[2].name == "vessel")
+    page.keys("3")
+    page.draw((20, 10), (20, 20))
+    wait_for(lambda: running.n_labelled(2))
+    page.css("[aria-label='Remove class 3, vessel']").click()
+    wait_for(lambda: "class 2 is in use" in page.id("faults").text)
+    assert page.id("name-2").get_attribute("value") == "vessel"
+
+
+def test_everything_by_keyboard(page, running, browser):
+    page.keys("?")
+    assert page.id("shortcuts").is_displayed()
+    page.id("shortcuts").send_keys(Keys.ESCAPE)
+    wait_for(lambda: not page.id("shortcuts").is_displayed())
+    page.chord(Keys.SHIFT, Keys.ARROW_RIGHT)
+    page.keys(Keys.ENTER)
+    page.chord(Keys.SHIFT, Keys.ARROW_RIGHT)
+    page.keys(Keys.ENTER)
+    wait_for(lambda: running.n_labelled(1))
+    page.keys(Keys.PAGE_DOWN)
+    wait_for(lambda: page.id("image-name").text == "b")
+    page.script("document.querySelector('.skip').focus()")
+    names = set()
+    for _ in range(60):
+        focused = browser.switch_to.active_element
+        names.add(focused.get_attribute("id") or focused.get_attribute("name") or focused.accessible_name)
+        ActionChains(browser).send_keys(Keys.TAB).perform()
+    wanted = {
+        "export", "help", "stage", "zoom-in", "tool", "size", "class", "name-0", "colour-1", "add-class", "mode",
+        "opacity", "live",
+    }  # fmt: skip
+    assert wanted <= names
+
+
+def test_every_control_has_a_name(page):
+    unnamed = page.script(
+        "return [...document.querySelectorAll('button, input, select, [tabindex]')].filter((e) => e.offsetParent)"
+        ".map((e) => e.id || e.outerHTML)"
+    )
+    assert unnamed
+    for control in page.browser.find_elements(By.CSS_SELECTOR, "button, input, select, #stage"):
+        if control.is_displayed():
+            assert control.accessible_name, control.get_attribute("outerHTML")
+
+
+def test_advice_and_export(page, running):
+    page.draw((20, 60), (30, 60))
+    page.keys("1")
+    page.draw((20, 10), (30, 10))
+    wait_for(lambda: "Up to date" in page.status())
+    page.id("next").click()
+    wait_for(lambda: len(page.browser.find_elements(By.CSS_SELECTOR, "#advice button")) == 2)
+    assert [badge.text for badge in page.browser.find_elements(By.CSS_SELECTOR, "#images .rank")] == [
+        "2",
+        "1",
+    ]
+    page.css("#advice button").click()
+    assert page.id("zoom").text != "100 %"
+    page.id("export").click()
+    wait_for(lambda: "segkit predict" in page.id("export-predict").text)
+    assert page.id("export-masks").text.endswith("masks")
+
+
+def test_touch_one_finger_draws_two_zoom(page, running, browser):
+    def touch(kind, *points):
+        places = [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(points)]
+        browser.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": places})
+
+    box = page.stage.rect
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    touch("Start", (x, y))
+    touch("Move", (x + 40, y))
+    touch("Move", (x + 80, y))
+    touch("End")
+    wait_for(lambda: running.n_labelled(1))
+    n_labelled, zoom = running.n_labelled(), page.id("zoom").text
+    touch("Start", (x, y), (x + 50, y))
+    touch("Move", (x - 40, y), (x + 90, y))
+    touch("Move", (x - 60, y), (x + 120, y))
+    touch("End")
+    wait_for(lambda: page.id("zoom").text != zoom)
+    assert running.n_labelled() == n_labelled
+
+
+SHAPES = """
+const [height, width, line, points, row, column, wall] = arguments;
+const done = arguments[arguments.length - 1];
+import("/static/shapes.js").then((shapes) => {
+  const mask = (spans) => {
+    const out = new Array(height * width).fill(0);
+    for (let i = 0; i < spans.length; i += 3) {
+      for (let c = spans[i + 1]; c < spans[i + 2]; c++) out[spans[i] * width + c] = 1;
+    }
+    return out;
+  };
+  const spans = [];
+  shapes.capsule(spans, ...line, height, width);
+  const area = shapes.polygon(points, height, width);
+  const flood = shapes.flood(row, column, height, width, (i) => !wall[i]);
+  const packed = [...shapes.packMask(area, [0, 0, height, width])];
+  done({ brush: mask(spans), polygon: mask(area), flood: mask(flood.spans), open: flood.open, packed });
+});
+"""
+
+
+def inside(points, y, x):
+    """Even-odd rule, one point at a time."""
+    odd = False
+    for (x0, y0), (x1, y1) in zip(points, [*points[1:], points[0]], strict=True):
+        odd ^= (y0 <= y) != (y1 <= y) and x0 + (y - y0) / (y1 - y0) * (x1 - x0) <= x
+    return odd
+
+
+def test_shapes_against_loops_over_all_pixels(page, rng):
+    height, width = 23, 31
+    rows, columns = np.indices((height, width)) + 0.5
+    for _ in range(12):
+        ax, ay, bx, by = rng.uniform(-5, 36, 4)
+        diameter = rng.uniform(1, 14)
+        points = rng.uniform(-4, 34, (6, 2))
+        wall = rng.random((height, width)) < 0.35
+        row, column = np.argwhere(~wall)[rng.integers((~wall).sum())]
+        found = page.browser.execute_async_script(
+            SHAPES, height, width, [ax, ay, bx, by, diameter], points.ravel().tolist(), int(row), int(column),
+            wall.ravel().astype(int).tolist(),
+        )  # fmt: skip
+        along = ((columns - ax) * (bx - ax) + (rows - ay) * (by - ay)) / ((bx - ax) ** 2 + (by - ay) ** 2)
+        along = np.clip(along, 0, 1)
+        far = np.hypot(columns - ax - along * (bx - ax), rows - ay - along * (by - ay))
+        np.testing.assert_array_equal(found["brush"], (far <= max(diameter / 2, 0.71)).ravel())
+        expected = [inside(points.tolist(), y, x) for y, x in zip(rows.flat, columns.flat, strict=True)]
+        np.testing.assert_array_equal(found["polygon"], expected)
+        np.testing.assert_array_equal(found["packed"], np.packbits(expected))
+        areas, _ = ndimage.label(~wall)
+        area = areas == areas[row, column]
+        np.testing.assert_array_equal(found["flood"], area.ravel())
+        assert found["open"] == bool(area[[0, -1]].any() or area[:, [0, -1]].any())
+
+
+def test_the_page_fills_the_window(page):
+    bottom, height = page.script(
+        "return [document.querySelector('main').getBoundingClientRect().bottom, innerHeight]"
+    )
+    assert bottom == pytest.approx(height, abs=1)
+
+
+@pytest.mark.parametrize("width", [420, 1200])
+def test_nothing_sticks_out(page, browser, width):
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        assert page.script("return document.documentElement.scrollWidth") <= width
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast_of_text(page, browser, scheme):
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    try:
+        pairs = page.script(
+            """
+            const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+            return [["--ink", "--paper"], ["--muted", "--paper"], ["--ink", "--tint"], ["--muted", "--tint"],
+                    ["--on-accent", "--accent"], ["--fault", "--fault-paper"]].map((pair) => pair.map(css));
+            """
+        )
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    for text, paper in pairs:
+        dark, light = sorted((luminance(text), luminance(paper)))
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (text, paper)
+
+
+def luminance(colour):
+    """Relative luminance of "#rrggbb", as WCAG defines it."""
+    shares = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
