@@ -5,8 +5,9 @@
 DATA holds a folder for each set with images/ and masks/. Draw k is split k of `segkit benchmark`: a third of the images is
 tested on, and the others are the pool. Both ways start from the first image of the pool. One goes on with the images
 that `segkit.live.advice.rank_images` puts first, one at a time, each asked of the model trained so far; the other with the
-next images of the pool, which is in random order. Whole masks are annotated. After each image the default recipe without
-networks is trained anew and scored on the test images.
+next images of the pool, which is in random order. A third way takes the most typical image that is left, the one whose mean
+in the space of the model's kernel is nearest to the mean of the whole pool. Whole masks are annotated. After each image the
+default recipe without networks is trained anew and scored on the test images.
 
 To be fast, pixels on a grid, about 4,000 of each image, stand for it: their features are computed once, and `Segmenter` is
 trained and scored on them. Small regions are not merged, for regions on a grid are no regions. The first draws are also
@@ -25,6 +26,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +50,8 @@ from segkit.segmentation.segmenter import Segmenter, default_bank
 
 # Pixels that stand for an image, of a candidate for the advice, and of all labelled images together.
 CELLS, ADVICE_PIXELS, LABELLED_PIXELS = 4000, 200, 2000
-WAYS = ("advice", "random")
 Build = Callable[[FilterBank, int], Segmenter]
+Choose = Callable[[Segmenter, "GridSet", Sequence[str], Sequence[str]], str]
 
 
 class GridBank(FilterBank):
@@ -119,33 +121,60 @@ def draw_rows(features: FloatArray, n_pixels: int, rng: np.random.Generator) -> 
     return rows[rng.choice(len(rows), min(n_pixels, len(rows)), replace=False)]
 
 
-def advise(segmenter: Segmenter, grid: GridSet, train: Sequence[str], others: Sequence[str]) -> str:
-    """Ask which of the other images to annotate next."""
+def read_standardised(
+    segmenter: Segmenter, features: FloatArray, n_pixels: int, rng: np.random.Generator
+) -> FloatArray:
+    """Read kept channels, standardised, of pixels drawn from an image; (n, n_kept)."""
+    classifier = segmenter.classifier_
+    return classifier.standardise(draw_rows(features, n_pixels, rng).take(classifier.channels_, axis=1))
+
+
+def advised(segmenter: Segmenter, grid: GridSet, train: Sequence[str], others: Sequence[str]) -> str:
+    """Ask segkit which of the other images to annotate next."""
     classifier, rng = segmenter.classifier_, np.random.default_rng(0)
-
-    def read(stem: str, n_pixels: int) -> FloatArray:
-        return draw_rows(grid.features[stem], n_pixels, rng).take(classifier.channels_, axis=1)
-
     candidates = []
     for stem in others:
-        X = read(stem, ADVICE_PIXELS)
-        probabilities = segmenter.platt_.predict_proba(classifier.decision_function(X))
-        candidates.append(Candidate(classifier.standardise(X), probabilities))
-    Z = np.concatenate([classifier.standardise(read(stem, LABELLED_PIXELS // len(train))) for stem in train])
+        X = read_standardised(segmenter, grid.features[stem], ADVICE_PIXELS, rng)
+        decisions = classifier.kernels_.dot(X, classifier.svm_.coef_) + classifier.svm_.intercept_
+        candidates.append(Candidate(X, segmenter.platt_.predict_proba(decisions)))
+    share = LABELLED_PIXELS // len(train)
+    Z = np.concatenate([read_standardised(segmenter, grid.features[stem], share, rng) for stem in train])
     labelled = LabelledPixels(classifier.kernels_, Z, n_images=len(train))
     return others[rank_images(candidates, labelled).order[0]]
 
 
+def most_typical(segmenter: Segmenter, grid: GridSet, train: Sequence[str], others: Sequence[str]) -> str:
+    """Find the one of the other images that is nearest, in the kernel's space, to the mean of all."""
+    kernels, rng = segmenter.classifier_.kernels_, np.random.default_rng(0)
+    pixels = {
+        stem: read_standardised(segmenter, grid.features[stem], ADVICE_PIXELS, rng)
+        for stem in (*others, *train)
+    }
+    means = {stem: kernels.transform(X).mean(axis=0) for stem, X in pixels.items()}
+    centre = np.mean(list(means.values()), axis=0)
+    return min(others, key=lambda stem: float(np.linalg.norm(means[stem] - centre)))
+
+
+def next_in_pool(segmenter: Segmenter, grid: GridSet, train: Sequence[str], others: Sequence[str]) -> str:  # noqa: ARG001
+    """Take the next image of the pool, which is in random order."""
+    return others[0]
+
+
+# How the next image is chosen, from the model trained so far.
+WAYS: dict[str, Choose] = {"advice": advised, "random": next_in_pool, "typical": most_typical}
+
+
 def follow(
-    way: str,
+    choose: Choose,
     grid: GridSet,
     pool: Sequence[str],
     test: Sequence[str],
     most: int,
-    fit: Callable[..., Segmenter],
+    fit: Callable[[Sequence[str]], Segmenter],
 ) -> dict[str, list[Any]]:
     """Annotate one image after the other; give images, scores and seconds."""
-    train, scores, seconds = [pool[0]], [], {"fit": [], "advise": []}
+    train, scores = [pool[0]], []
+    seconds: dict[str, list[float]] = {"fit": [], "advise": []}
     while True:
         start = time.perf_counter()
         segmenter = fit(train)
@@ -157,9 +186,8 @@ def follow(
                 "mean_iou": scores,
                 **{f"{name}_seconds": t for name, t in seconds.items()},
             }
-        others = [stem for stem in pool if stem not in train]
         start = time.perf_counter()
-        train = [*train, advise(segmenter, grid, train, others) if way == "advice" else others[0]]
+        train = [*train, choose(segmenter, grid, train, [stem for stem in pool if stem not in train])]
         seconds["advise"].append(round(time.perf_counter() - start, 3))
 
 
@@ -186,11 +214,13 @@ class Draws:
         return next(found, None)
 
     def add(self, kind: str, line: dict[str, Any]) -> None:
-        """Add a line, and write all."""
+        """Add a line, in place of an earlier one of the same set and seed, and write all."""
         here = machine()
         if here not in self.machines:
             self.machines.append(here)
         number = self.machines.index(here)
+        same = self.find(kind, set=line["set"], seed=line["seed"])
+        self.lines[kind] = [other for other in self.lines[kind] if other is not same]
         self.lines[kind].append({**line, "machine": number, "sources": digest_sources()})
         header = {
             "name": "advice",
@@ -214,18 +244,28 @@ def build(bank: FilterBank, seed: int) -> Segmenter:
 
 def measure(grid: GridSet, draws: Draws, seed: int, most: int, build: Build) -> None:
     """Run one draw of one set, unless it is finished."""
-    if draws.find("draws", set=grid.name, seed=seed):
+    known = draws.find("draws", set=grid.name, seed=seed) or {}
+    missing = {way: choose for way, choose in WAYS.items() if way not in known}
+    if not missing:
         return
     stems = list(grid.features)
     test = few_shot_split(stems, 1, seed).test
     pool = few_shot_split(stems, len(stems) - len(test), seed).train
 
-    def fit(train: Sequence[str]) -> Segmenter:
+    @cache
+    def fit_once(train: tuple[str, ...]) -> Segmenter:
         return build(grid.bank, seed).fit(*grid.lesson(train), label_map=grid.label_map)
 
-    found = {way: follow(way, grid, pool, test, min(most, len(pool)), fit) for way in WAYS}
-    draws.add("draws", {"set": grid.name, "seed": seed, "pool": len(pool), "test": len(test), **found})
-    told = ", ".join(f"{way} {' '.join(f'{iou:.3f}' for iou in found[way]['mean_iou'])}" for way in WAYS)
+    most = min(most, len(pool))
+    found = {
+        way: follow(choose, grid, pool, test, most, lambda train: fit_once(tuple(train)))
+        for way, choose in missing.items()
+    }
+    about = {"set": grid.name, "seed": seed, "pool": len(pool), "test": len(test)}
+    draws.add("draws", {**about, **known, **found})
+    told = ", ".join(
+        f"{way} {' '.join(f'{iou:.3f}' for iou in one['mean_iou'])}" for way, one in found.items()
+    )
     print(f"{grid.name}, draw {seed}: {told}", flush=True)
 
 
@@ -244,8 +284,9 @@ def check(folder: Path, draws: Draws, seed: int, build: Callable[[int], Segmente
         )
         return round(build(seed).fit(*lesson, label_map=dataset.label_map).score(*exam), 5)
 
-    whole = {way: score(draw[way]["images"]) for way in WAYS}
-    grid = {way: draw[way]["mean_iou"][-1] for way in WAYS}
+    compared = ("advice", "random")
+    whole = {way: score(draw[way]["images"]) for way in compared}
+    grid = {way: draw[way]["mean_iou"][-1] for way in compared}
     draws.add("checks", {"set": folder.name, "seed": seed, "every_pixel": whole, "grid": grid})
     print(f"{folder.name}, draw {seed}: every pixel {whole}, grid {grid}", flush=True)
 
