@@ -67,11 +67,13 @@ class ArrayProject:
 
     Examples
     --------
+    >>> import tempfile
     >>> import numpy as np
-    >>> from segkit.live import ArrayProject, LiveSession
+    >>> from segkit.live import ArrayProject, FeatureCache, LiveSession
+    >>> cache = FeatureCache(tempfile.mkdtemp())
     >>> image = np.zeros((32, 32))
     >>> image[:, 16:] = 0.8
-    >>> with LiveSession(ArrayProject({"a": image})) as session:
+    >>> with LiveSession(ArrayProject({"a": image}), cache=cache) as session:
     ...     _ = session.paint("a", (2, 2), np.ones((28, 4), dtype=bool), 0)
     ...     _ = session.paint("a", (2, 26), np.ones((28, 4), dtype=bool), 1)
     ...     mask, _ = session.predict("a")

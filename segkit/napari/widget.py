@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from napari.layers import Image, Labels, Layer
-from napari.utils.colormaps import DirectLabelColormap
+from napari.utils.colormaps import Colormap, DirectLabelColormap
 from napari.utils.notifications import show_error, show_info
 from numpy.typing import NDArray
 from qtpy.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer, Signal
@@ -214,7 +214,8 @@ class SegmentWidget(QWidget):
         yield events.inserted, self._layers_changed
         yield events.removed, self._layer_removed
         yield events.reordered, self._layers_changed
-        for emitter in (self._viewer.dims.events.current_step, self._viewer.dims.events.ndisplay):
+        dims = self._viewer.dims.events
+        for emitter in (dims.current_step, dims.ndisplay, dims.order):
             yield emitter, self._changed
         camera = getattr(self._viewer, "scene", self._viewer).camera  # it moved in napari 0.9
         for emitter in (camera.events.zoom, camera.events.center):
@@ -622,13 +623,10 @@ class SegmentWidget(QWidget):
         active = self._viewer.layers.selection.active
         options = {"name": name, "metadata": {_MADE_BY_SEGKIT: True}, **self._like(image)}
         if name == _UNCERTAINTY:
-            layer = self._viewer.add_image(
-                self._uncertainty_of(image),
-                colormap="magma",
-                blending="additive",
-                contrast_limits=(0, 255),
-                **options,
-            )
+            # clear where there is no doubt, so that bright and dark images stay to be seen
+            colours = Colormap([[0.9, 0.0, 0.9, 0.0], [0.9, 0.0, 0.9, 1.0]], name="uncertainty")
+            options |= {"colormap": colours, "blending": "translucent", "contrast_limits": (0, 255)}
+            layer = self._viewer.add_image(self._uncertainty_of(image), **options)
         else:
             dtype = np.int32 if name == _OBJECTS else np.uint8
             data = np.zeros(labels_shape(image, channels=self._channels), dtype=dtype)
