@@ -1,5 +1,6 @@
 """Annotation while the segmentation follows: strokes in, label maps out, without a window or a server."""
 
+from segkit.live.arrays import ArrayEntry, ArrayProject
 from segkit.live.cache import FeatureCache
 from segkit.live.classes import LabelClass
 from segkit.live.drawing import Drawing, Patch
@@ -17,10 +18,14 @@ from segkit.live.events import (
 )
 from segkit.live.hand_over import HandOver
 from segkit.live.project import ImageEntry, Project
+from segkit.live.protocol import Annotations, TrainingFiles
 from segkit.live.session import LiveSession
 
 __all__ = [
     "Advised",
+    "Annotations",
+    "ArrayEntry",
+    "ArrayProject",
     "Drawing",
     "Event",
     "Expected",
@@ -38,4 +43,5 @@ __all__ = [
     "Project",
     "Saved",
     "Status",
+    "TrainingFiles",
 ]

@@ -13,7 +13,7 @@ from segkit.config.schema import Config
 from segkit.errors import InputError
 from segkit.images import load_pairs
 from segkit.images.write import atomic
-from segkit.live.project import Project
+from segkit.live.protocol import Annotations
 
 MODEL, OPTIONS = "model.segkit", "train.yaml"
 
@@ -39,17 +39,25 @@ class HandOver(NamedTuple):
     command: str
 
 
-def hand_over(project: Project, config: Config, progress: Progress | None = None) -> HandOver:
+def hand_over(
+    project: Annotations,
+    config: Config,
+    progress: Progress | None = None,
+    *,
+    model: str | Path | None = None,
+) -> HandOver:
     """Train on the saved label images of a project, as ``segkit train`` does.
 
     Parameters
     ----------
-    project : Project
-        Its label images are saved.
+    project : Project or ArrayProject
+        Its label images are saved; images in memory are written first.
     config : Config
         Options of training; classes and unlabelled pixels are those of the project.
     progress : callable, optional
         As for `Segmenter.fit`.
+    model : str or Path, optional
+        The model file; by default ``model.segkit`` in the folder of the project.
 
     Returns
     -------
@@ -67,14 +75,16 @@ def hand_over(project: Project, config: Config, progress: Progress | None = None
     options = config.model_dump(mode="json", exclude_defaults=True)
     options["data"] = {"labels": meanings["labels"], "unlabelled": meanings["unlabelled"], "masks": "classes"}
     settings = Config.from_options(options)
-    dataset = load_pairs(project.source, project.masks, only_annotated=True, masks_are="classes", **meanings)
+    read = project.training_files()
+    dataset = load_pairs(read.images, read.masks, only_annotated=True, masks_are="classes", **meanings)
     segmenter = settings.build().fit(
         dataset.images, dataset.masks, label_map=dataset.label_map, progress=progress
     )
-    files = HandOver(project.output / MODEL, project.masks, project.output / OPTIONS, "")
+    written = read.output / MODEL if model is None else Path(model)
+    files = HandOver(written, read.masks, read.output / OPTIONS, "")
     with atomic(files.options) as temporary:
         temporary.write_text(yaml.safe_dump(options, sort_keys=False, allow_unicode=True), encoding="utf-8")
     segmenter.save(files.model, embed_weights=settings.embeds_weights(segmenter.best_index_))
-    words = ["segkit", "train", str(project.source), str(files.masks), "-o", str(files.model)]
+    words = ["segkit", "train", str(read.images), str(files.masks), "-o", str(files.model)]
     words += ["--config", str(files.options), "--only-annotated", "--overwrite"]
     return files._replace(command=shlex.join(words))

@@ -32,6 +32,7 @@ from segkit.live.drawing import Drawing, Patch
 from segkit.live.existing import read_existing
 from segkit.live.files import Stored, digest_of, read_project, remove_unfinished, write_labels, write_project
 from segkit.live.lock import FolderLock
+from segkit.live.protocol import TrainingFiles
 
 
 @dataclass(frozen=True)
@@ -360,6 +361,10 @@ class Project:
     def training_options(self) -> dict[str, Any]:
         """Give the options with which `segkit.images.load_pairs` reads the label images."""
         return {"labels": {one.value: one.name for one in self.classes}, "unlabelled": UNLABELLED}
+
+    def training_files(self) -> TrainingFiles:
+        """Give the folders of images and label images, saved ones, and of results."""
+        return TrainingFiles(self.source, self.masks, self.output)
 
     def _open(self, classes: list[LabelClass] | None, masks: str | Path | None) -> None:
         """Read or begin the project, and take masks over."""

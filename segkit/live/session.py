@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
@@ -46,7 +47,7 @@ from segkit.live.features import Box, ImageFeatures, check_fixed
 from segkit.live.hand_over import HandOver, hand_over
 from segkit.live.learner import Labelled, Learner, LiveModel
 from segkit.live.opened import OpenedCanvas, OpenedModel
-from segkit.live.project import Project
+from segkit.live.protocol import Annotations
 from segkit.segmentation.objects import learn_from_regions
 from segkit.segmentation.segmenter import Segmenter, default_bank
 
@@ -66,8 +67,8 @@ class LiveSession:
 
     Parameters
     ----------
-    project : Project
-        Images, label images and classes on disk.
+    project : Project or ArrayProject
+        Images, label images and classes, on disk or in memory.
     config : Config, optional
         Options of training, as for ``segkit train``; of several banks the first is used while drawing.
     cache : FeatureCache, optional
@@ -120,7 +121,7 @@ class LiveSession:
 
     def __init__(
         self,
-        project: Project,
+        project: Annotations,
         *,
         config: Config | None = None,
         cache: FeatureCache | None = None,
@@ -185,6 +186,8 @@ class LiveSession:
             self._news.notify_all()
         for thread in self._threads:
             thread.join()
+        for _, answer in self._calls:  # nobody is left to answer
+            answer.cancel()
         for key in list(self._unsaved):
             self.project.save(key)
 
@@ -373,11 +376,13 @@ class LiveSession:
             order = advise_images(self._model, known, [self._glimpses[other] for other in seen])
         return Advised(key, tuple(boxes), tuple(seen[place] for place in order), len(others) - len(seen))
 
-    def export(self, *, progress: Progress | None = None) -> HandOver:
+    def export(self, *, model: str | Path | None = None, progress: Progress | None = None) -> HandOver:
         """Train on all labels as ``segkit train`` does, and write the model.
 
         Parameters
         ----------
+        model : str or Path, optional
+            The model file; by default ``model.segkit`` in the folder of the project.
         progress : callable, optional
             As for `Segmenter.fit`.
 
@@ -395,7 +400,9 @@ class LiveSession:
             self.project.save(key)
         answer: Future[HandOver] = Future()
         with self._news:
-            self._calls.append((partial(hand_over, self.project, self._config, progress), answer))
+            self._calls.append(
+                (partial(hand_over, self.project, self._config, progress, model=model), answer)
+            )
             self._news.notify_all()
         return answer.result()
 
@@ -704,6 +711,8 @@ class LiveSession:
 
     def _read_progress(self) -> tuple[int, list[ExpectedPoint]]:
         """Read the curve of an earlier session; a damaged one is begun anew, for nothing depends on it."""
+        if self.project.output is None:
+            return 0, []
         try:
             stored = json.loads((self.project.output / _PROGRESS).read_text(encoding="utf-8"))
             return int(stored["n_strokes"]), [ExpectedPoint(**point) for point in stored["points"]]
@@ -713,6 +722,8 @@ class LiveSession:
     def _write_progress(self) -> None:
         from segkit.images.write import atomic
 
+        if self.project.output is None:
+            return
         stored = {"n_strokes": self._n_strokes, "points": [asdict(point) for point in self._points]}
         with suppress(OSError), atomic(self.project.output / _PROGRESS) as temporary:
             temporary.write_text(json.dumps(stored) + "\n", encoding="utf-8")

@@ -1,0 +1,333 @@
+"""Images given as arrays, and their labels in memory: nothing is written until a model is."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tifffile
+from numpy.typing import ArrayLike, NDArray
+
+from segkit._common import count, first_few
+from segkit.errors import InputError, OutputError
+from segkit.images.labels import UNLABELLED
+from segkit.images.read import check_image, to_float
+from segkit.images.write import save_as, write_mask
+from segkit.live.classes import LabelClass, check_classes, default_classes
+from segkit.live.drawing import Drawing, Patch
+from segkit.live.protocol import TrainingFiles
+
+_LISTED = "exported.json"
+
+
+@dataclass(frozen=True)
+class ArrayEntry:
+    """An image of an `ArrayProject`.
+
+    Parameters
+    ----------
+    key : str
+        Its name.
+    """
+
+    key: str
+
+
+class ArrayProject:
+    """Images given as arrays, their label images, and the classes, in memory.
+
+    Parameters
+    ----------
+    images : mapping of str to array-like of shape (H, W) or (H, W, C)
+        Images by name: bool, uint8, uint16, or float in [0, 1].
+    classes : sequence of LabelClass, optional
+        The classes; background (0) and foreground (1) by default.
+    output : str or Path, optional
+        Folder that `training_files` writes to.
+
+    Attributes
+    ----------
+    images : list of ArrayEntry
+        The images, in the order in which they were given.
+    classes : list of LabelClass
+        The classes, sorted by value.
+    output : Path or None
+        The folder. It may be set later.
+
+    Raises
+    ------
+    InputError
+        If an image has another shape or dtype, is blank, or holds NaN; if classes share values or names.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from segkit.live import ArrayProject, FeatureCache, LiveSession
+    >>> cache = FeatureCache(tempfile.mkdtemp())
+    >>> image = np.zeros((32, 32))
+    >>> image[:, 16:] = 0.8
+    >>> with LiveSession(ArrayProject({"a": image}), cache=cache) as session:
+    ...     _ = session.paint("a", (2, 2), np.ones((28, 4), dtype=bool), 0)
+    ...     _ = session.paint("a", (2, 26), np.ones((28, 4), dtype=bool), 1)
+    ...     mask, _ = session.predict("a")
+    >>> mask[0, [0, -1]].tolist()
+    [0, 1]
+    """
+
+    def __init__(
+        self,
+        images: Mapping[str, ArrayLike] | None = None,
+        *,
+        classes: Sequence[LabelClass] | None = None,
+        output: str | Path | None = None,
+    ) -> None:
+        self.classes = default_classes() if classes is None else check_classes(classes)
+        self.output = None if output is None else Path(output)
+        self.images: list[ArrayEntry] = []
+        self._pixels: dict[str, NDArray[Any]] = {}
+        self._drawings: dict[str, Drawing] = {}
+        self._guard = threading.RLock()
+        for key, image in (images or {}).items():
+            self.add(key, image)
+
+    def add(self, key: str, image: ArrayLike, labels: ArrayLike | None = None) -> None:
+        """Add an image.
+
+        Parameters
+        ----------
+        key : str
+            A name that no other image has.
+        image : array-like of shape (H, W) or (H, W, C)
+            The image: bool, uint8, uint16, or float in [0, 1]. It is copied.
+        labels : array-like of shape (H, W), uint8, optional
+            Its labels: values of classes, 255 for pixels without a label.
+
+        Raises
+        ------
+        InputError
+            If the name is taken, the image is none, or the labels do not fit.
+        """
+        if not isinstance(key, str) or not key:
+            raise InputError(f"image name {key!r}: give some characters")
+        if key in self._pixels:
+            raise InputError(f"{key}: there is an image of this name already: give another name")
+        pixels = np.array(image)
+        if pixels.ndim not in (2, 3):
+            raise InputError(
+                f"{key}: image of shape {pixels.shape}, expected (H, W) or (H, W, C): give one plane"
+            )
+        pixels = pixels if pixels.ndim == 3 else pixels[:, :, None]
+        if np.issubdtype(pixels.dtype, np.floating):
+            pixels = to_float(pixels, name=key)
+        check_image(to_float(pixels, name=key), name=key)
+        shape = (pixels.shape[0], pixels.shape[1])
+        drawing = Drawing.blank(shape) if labels is None else Drawing(labels)
+        if drawing.shape != shape:
+            raise InputError(
+                f"{key}: labels of {drawing.shape} pixels, the image has {shape}: give labels of its size"
+            )
+        self._check_values(key, drawing.labels)
+        with self._guard:
+            self._pixels[key], self._drawings[key] = pixels, drawing
+            self.images = [*self.images, ArrayEntry(key)]
+
+    def image(self, key: str) -> NDArray[np.float32]:
+        """Give an image, (H, W, C) float32 in [0, 1].
+
+        Raises
+        ------
+        InputError
+            If there is no image of this name.
+        """
+        self._check_known(key)
+        return to_float(self._pixels[key], name=key)
+
+    def labels(self, key: str) -> Drawing:
+        """Give the label image of an image.
+
+        Raises
+        ------
+        InputError
+            If there is no image of this name.
+        """
+        self._check_known(key)
+        return self._drawings[key]
+
+    def save(self, key: str) -> int:
+        """Give the version of the label image of an image: in memory it needs no saving."""
+        return self.labels(key).version
+
+    def annotated(self) -> list[str]:
+        """List the names of images with labels, in the order of `images`."""
+        return [entry.key for entry in self.images if _has_labels(self._drawings[entry.key])]
+
+    def accept(self, key: str, ids: ArrayLike) -> Patch:
+        """Take predictions as labels of all pixels without one.
+
+        Parameters
+        ----------
+        key : str
+            Name of the image.
+        ids : array-like of shape (H, W), uint8
+            Values of predicted classes; 255 leaves a pixel without a label.
+
+        Returns
+        -------
+        Patch
+            The whole label image.
+
+        Raises
+        ------
+        InputError
+            If the predictions are of another size or hold values without a class.
+        """
+        self._check_values(key, np.asarray(ids))
+        return self.labels(key).fill_unlabelled(ids)
+
+    def set_classes(self, classes: Sequence[LabelClass]) -> None:
+        """Rename classes, change colours, add classes, or remove those without labels.
+
+        Parameters
+        ----------
+        classes : sequence of LabelClass
+            All classes. A class is the same one if it has the same value.
+
+        Raises
+        ------
+        InputError
+            If classes are too few or many, share values or names, or one that has labels is removed.
+        """
+        checked = check_classes(classes)
+        with self._guard:
+            removed = {one.value for one in self.classes} - {one.value for one in checked}
+            for key, drawing in self._drawings.items():
+                held = removed & set(np.unique(drawing.labels).tolist())
+                if held:
+                    raise InputError(
+                        f"class {self._name_of(min(held))} has labels in {key}: erase them or give them another class, "
+                        "then remove it"
+                    )
+            self.classes = checked
+            if removed:  # undo could bring their labels back
+                for drawing in self._drawings.values():
+                    drawing.forget()
+
+    def training_options(self) -> dict[str, Any]:
+        """Give the options with which `segkit.images.load_pairs` reads the label images."""
+        return {"labels": {one.value: one.name for one in self.classes}, "unlabelled": UNLABELLED}
+
+    def training_files(self) -> TrainingFiles:
+        """Write the annotated images and their label images, to ``images/`` and ``masks/`` of the folder.
+
+        Returns
+        -------
+        TrainingFiles
+            The folders.
+
+        Raises
+        ------
+        InputError
+            If no folder was given.
+        OutputError
+            If the folder cannot be written, or holds images or masks of somebody else.
+
+        Notes
+        -----
+        Files of an earlier export are replaced, and removed if they are not needed any more.
+        """
+        if self.output is None:
+            raise InputError(
+                "images in memory, and no folder to write them to: set project.output to a folder"
+            )
+        files = TrainingFiles(self.output / "images", self.output / "masks", self.output)
+        former = self._former(files)
+        stems = dict(zip(self.annotated(), _stems(self.annotated()), strict=True))
+        written = []
+        for key, stem in stems.items():
+            image, mask = files.images / f"{stem}.tif", files.masks / f"{stem}.png"
+            _write_image(image, self._pixels[key])
+            write_mask(mask, self._drawings[key].snapshot()[0])
+            written += [image, mask]
+        for path in former - set(written):
+            path.unlink(missing_ok=True)
+        listed = {key: f"{stem}.tif" for key, stem in stems.items()}
+        save_as(
+            self.output / _LISTED,
+            [".json"],
+            lambda path: path.write_text(json.dumps({"images": listed}, indent=1) + "\n", encoding="utf-8"),
+        )
+        return files
+
+    def _former(self, files: TrainingFiles) -> set[Path]:
+        """Find the files of an earlier export; refuse to mix ours with others."""
+        try:
+            stored = json.loads((files.output / _LISTED).read_text(encoding="utf-8"))["images"].values()
+            stems = {Path(str(name)).stem for name in stored}
+        except (OSError, ValueError, KeyError, AttributeError):
+            stems = set()
+        ours = {files.images / f"{stem}.tif" for stem in stems} | {
+            files.masks / f"{stem}.png" for stem in stems
+        }
+        there = {
+            path for folder in (files.images, files.masks) if folder.is_dir() for path in folder.iterdir()
+        }
+        if foreign := sorted(there - ours):
+            raise OutputError(
+                f"{foreign[0]}: {count(len(foreign), 'file')} of another origin where images and masks are to be "
+                "written: choose another place"
+            )
+        return ours & there
+
+    def _check_known(self, key: str) -> None:
+        if key not in self._pixels:
+            raise InputError(
+                f"{key}: no image of this name, there are {first_few(list(self._pixels)) or 'none'}: give one of them"
+            )
+
+    def _check_values(self, key: str, labels: NDArray[Any]) -> None:
+        known = {one.value for one in self.classes} | {UNLABELLED}
+        odd = [str(value) for value in np.unique(labels).tolist() if value not in known]
+        if odd:
+            raise InputError(
+                f"{key}: labels hold {first_few(odd)}, the classes are "
+                f"{first_few([f'{one.value} ({one.name})' for one in self.classes])}: add classes of these values"
+            )
+
+    def _name_of(self, value: int) -> str:
+        return next(one.name for one in self.classes if one.value == value)
+
+
+def _has_labels(drawing: Drawing) -> bool:
+    return bool((drawing.labels != UNLABELLED).any())
+
+
+def _stems(keys: Sequence[str]) -> list[str]:
+    """Make file names: of characters that every file system takes, and numbered, so that they differ."""
+    # a number comes last: NAME_mask would be read as the mask of NAME
+    plain = (re.sub(r"[^A-Za-z0-9]+", "-", key)[:60].strip("-") for key in keys)
+    return [f"{name}-{place}".strip("-") for place, name in enumerate(plain, start=1)]
+
+
+def _write_image(path: Path, pixels: NDArray[Any]) -> None:
+    """Write an image (H, W, C) without loss."""
+    pixels = pixels.astype(np.uint8) * np.uint8(255) if pixels.dtype == np.bool_ else pixels
+    if pixels.shape[2] == 1:
+        save_as(
+            path, [".tif"], lambda file: tifffile.imwrite(file, pixels[:, :, 0], photometric="minisblack")
+        )
+    elif pixels.shape[2] == 3:
+        save_as(path, [".tif"], lambda file: tifffile.imwrite(file, pixels, photometric="rgb"))
+    else:
+        planes = np.ascontiguousarray(pixels.transpose(2, 0, 1))
+        save_as(
+            path,
+            [".tif"],
+            lambda file: tifffile.imwrite(file, planes, photometric="minisblack", metadata={"axes": "CYX"}),
+        )

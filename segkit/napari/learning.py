@@ -1,0 +1,195 @@
+"""What is learnt from pairs of an Image layer and a Labels layer: a live session that follows their pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit._common import Progress
+from segkit.errors import InputError
+from segkit.images import UNLABELLED
+from segkit.images.channels import fits, kind_of
+from segkit.live import ArrayProject, Event, FeatureCache, HandOver, LiveSession
+from segkit.live.classes import classes_of
+from segkit.live.features import Box
+from segkit.napari.layers import (
+    BACKGROUND,
+    Place,
+    annotated_places,
+    check_shapes,
+    class_names,
+    image_plane,
+    labels_plane,
+)
+
+if TYPE_CHECKING:
+    from napari.layers import Image, Labels
+
+_COMMAND = "command.txt"
+
+
+class Shown(NamedTuple):
+    """A plane that is learnt from.
+
+    Parameters
+    ----------
+    image : Image
+        The image layer.
+    labels : Labels
+        The Labels layer painted on it.
+    place : tuple
+        The plane: a number for each axis that is not shown, None for the two that are.
+    """
+
+    image: Image
+    labels: Labels
+    place: Place
+
+
+class Learning:
+    """A live session of planes of layers.
+
+    Parameters
+    ----------
+    listener : callable
+        Called with every event of the session, from its threads.
+    channels : bool, default=False
+        Whether the first axis of images holds channels.
+    cache : FeatureCache, optional
+        Where feature maps are kept.
+
+    Attributes
+    ----------
+    session : LiveSession
+        The session.
+    planes : dict of str to Shown
+        The plane of each image of the session, by its name.
+    """
+
+    def __init__(
+        self, listener: Callable[[Event], None], *, channels: bool = False, cache: FeatureCache | None = None
+    ) -> None:
+        self.project = ArrayProject(classes=classes_of(class_names([BACKGROUND, BACKGROUND + 1])))
+        self.session = LiveSession(self.project, cache=cache)
+        self.session.subscribe(listener)
+        self.channels = channels
+        self.planes: dict[str, Shown] = {}
+        self._n_channels: int | None = None
+        self._opened: str | None = None
+        self._n_names = 0
+
+    def fits(self, image: Image, place: Place) -> bool:
+        """Tell whether an image has the channels of those that are learnt from."""
+        known = any(shown.image is image and shown.place == place for shown in self.planes.values())
+        if known or self._n_channels is None:
+            return True
+        pixels = np.atleast_3d(image_plane(image, place, channels=self.channels)).astype(np.float32)
+        return fits(kind_of(pixels), self._n_channels)
+
+    def show(self, shown: Shown) -> str:
+        """Learn from a plane, and from all annotated planes of its layers; gives its name in the session.
+
+        Raises
+        ------
+        InputError
+            If the Labels layer does not fit the image, or the image cannot be learnt from.
+        """
+        check_shapes(shown.image, shown.labels, channels=self.channels)
+        for key, other in list(self.planes.items()):
+            # one image has one Labels layer, and the other way round
+            if (other.image is shown.image) != (other.labels is shown.labels):
+                self.forget(key)
+        is_new = not any(other.labels is shown.labels for other in self.planes.values())
+        key = self._add(shown)
+        if is_new and shown.place[-2:] == (None, None):
+            for place in annotated_places(shown.labels):
+                self._add(shown._replace(place=place))
+        if key != self._opened:
+            self.session.open(key)
+            self._opened = key
+        return key
+
+    def follow(self) -> None:
+        """Tell the session which labels were painted or erased since the last time.
+
+        Raises
+        ------
+        InputError
+            If there are more labels than segkit can tell apart.
+        """
+        for key, shown in list(self.planes.items()):
+            try:
+                check_shapes(shown.image, shown.labels, channels=self.channels)
+            except InputError:  # told when it is shown
+                self.forget(key)
+                continue
+            self._follow(key, labels_plane(shown.labels, shown.place))
+
+    def forget(self, key: str) -> None:
+        """Learn no more from a plane."""
+        del self.planes[key]
+        self._follow(key, np.full(self.project.labels(key).shape, UNLABELLED, dtype=np.uint8))
+
+    def forget_layer(self, layer: Any) -> None:
+        """Learn no more from a layer that is gone, or has other pixels now."""
+        for key, shown in list(self.planes.items()):
+            if layer is shown.image or layer is shown.labels:
+                self.forget(key)
+
+    def look(self, key: str, box: Box) -> None:
+        """Tell which part of a plane is visible."""
+        self.session.look(key, box)
+
+    def save(self, path: Path, progress: Progress | None = None) -> HandOver:
+        """Train on all labels and write the model; images, labels and the command go to a folder beside it.
+
+        Raises
+        ------
+        InputError
+            If fewer than two classes are annotated.
+        OutputError
+            If a file cannot be written, or the folder holds images of another origin.
+        """
+        self.project.output = path.with_name(f"{path.stem}-training")
+        written = self.session.export(model=path, progress=progress)
+        (self.project.output / _COMMAND).write_text(written.command + "\n", encoding="utf-8")
+        return written
+
+    def _add(self, shown: Shown) -> str:
+        for key, other in self.planes.items():
+            if other.image is shown.image and other.labels is shown.labels and other.place == shown.place:
+                return key
+        pixels = image_plane(shown.image, shown.place, channels=self.channels)
+        key = self._name(shown)
+        self.project.add(key, pixels)
+        self._n_channels = self._n_channels or self.project.image(key).shape[2]
+        self.planes[key] = shown
+        return key
+
+    def _name(self, shown: Shown) -> str:
+        at = [str(number) for number in shown.place if number is not None]
+        name = shown.image.name + (f" at {', '.join(at)}" if at else "")
+        taken = {entry.key for entry in self.project.images}
+        self._n_names += 1
+        return f"{name} ({self._n_names})" if name in taken else name
+
+    def _follow(self, key: str, labels: NDArray[np.uint8]) -> None:
+        known = self.project.labels(key).labels
+        changed = labels != known
+        if not changed.any():
+            return
+        values = np.unique(labels[changed]).tolist()
+        classes = {one.value for one in self.project.classes}
+        new = set(values) - classes - {UNLABELLED}
+        if new:
+            self.session.set_classes(classes_of(class_names(classes | new)))
+        stroke = object()
+        for value in values:
+            mask = changed & (labels == value)
+            rows, cols = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+            box = slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1)
+            self.session.paint(key, (int(rows[0]), int(cols[0])), mask[box], value, stroke=stroke)

@@ -1,0 +1,782 @@
+"""The dock widget of napari: choose an image, paint, see what segkit makes of it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from napari.layers import Image, Labels, Layer
+from napari.utils.colormaps import Colormap, DirectLabelColormap
+from napari.utils.notifications import show_error, show_info
+from numpy.typing import NDArray
+from qtpy.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer, Signal
+from qtpy.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QFileDialog,
+    QFormLayout,
+    QHBoxLayout,
+    QLabel,
+    QMainWindow,
+    QProgressBar,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from segkit._common import count
+from segkit.errors import InputError, SegkitError
+from segkit.images import UNLABELLED
+from segkit.live import Expected, Failed, FeatureCache, HandOver, Objects, Prediction, Status
+from segkit.napari.layers import BACKGROUND, Place, check_shapes, labels_shape, like
+from segkit.napari.learning import Learning, Shown
+
+# Milliseconds without a change before painted labels are read, and between two updates of the layers.
+_PAUSE = 80
+_REFRESH = 40
+_MADE_BY_SEGKIT = "segkit"
+_PREDICTION, _UNCERTAINTY, _OBJECTS = "segkit prediction", "segkit uncertainty", "segkit objects"
+_HELP = (
+    "Paint label <b>1</b> on the background and <b>2</b>, <b>3</b>, … on what you look for: a class for each label. "
+    "Label 0 means not annotated; the eraser takes annotation away. A few strokes are enough. "
+    "Of a stack, segkit learns and predicts the plane that is shown."
+)
+
+
+class _Post(QObject):
+    """Takes what other threads send to the thread of the window."""
+
+    arrived = Signal()
+
+
+class LayerChoice(QComboBox):
+    """A choice among layers.
+
+    Parameters
+    ----------
+    nothing : str
+        What is shown if there are none.
+    """
+
+    def __init__(self, nothing: str) -> None:
+        super().__init__()
+        self._nothing = nothing
+        self._layers: list[Layer] = []
+        self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.setMinimumContentsLength(12)
+        self.offer([])
+
+    @property
+    def layer(self) -> Layer | None:
+        """The chosen layer."""
+        place = self.currentIndex()
+        return self._layers[place] if 0 <= place < len(self._layers) else None
+
+    def offer(self, layers: list[Layer]) -> None:
+        """Offer layers; the chosen one stays chosen if it is among them."""
+        chosen = self.layer
+        with QSignalBlocker(self):
+            self.clear()
+            self._layers = layers
+            self.addItems([layer.name for layer in layers] or [self._nothing])
+            self.setEnabled(bool(layers))
+            self.choose(chosen)
+        if self.layer is not chosen:
+            self.currentIndexChanged.emit(self.currentIndex())
+
+    def choose(self, layer: Layer | None) -> None:
+        """Choose a layer; None chooses nothing, if there are any."""
+        found = [place for place, one in enumerate(self._layers) if one is layer]
+        self.setCurrentIndex(found[0] if found else (-1 if self._layers else 0))
+
+
+class SegmentWidget(QWidget):
+    """Learn from labels that are painted in napari, and show the prediction while they are.
+
+    Parameters
+    ----------
+    napari_viewer : napari.Viewer
+        The viewer.
+    cache : FeatureCache, optional
+        Where feature maps are kept.
+
+    Attributes
+    ----------
+    learning : Learning or None
+        What is learnt, once it has begun.
+    """
+
+    def __init__(self, napari_viewer: Any, cache: FeatureCache | None = None) -> None:
+        super().__init__()
+        # layers from a plugin's view of the viewer are wrapped anew each time, and could not be told apart
+        self._viewer = getattr(napari_viewer, "__wrapped__", napari_viewer)
+        self._cache = cache
+        self.learning: Learning | None = None
+        self._key: str | None = None
+        self._labels_of: weakref.WeakKeyDictionary[Layer, Layer] = weakref.WeakKeyDictionary()
+        self._made: weakref.WeakKeyDictionary[Layer, dict[str, Layer]] = weakref.WeakKeyDictionary()
+        self._uncertainty: weakref.WeakKeyDictionary[Layer, NDArray[np.uint8]] = weakref.WeakKeyDictionary()
+        self._predicted: dict[str, Prediction] = {}
+        self._objects: dict[str, Objects] = {}
+        self._followed: weakref.WeakSet[Layer] = weakref.WeakSet()
+        self._wants_objects: str | None = None
+        self._is_shut = False
+        self._news: deque[Any] = deque()
+        self._task: threading.Thread | None = None
+        self._window: QMainWindow | None = None
+        self._post = _Post()
+        self._post.arrived.connect(self._news_came, Qt.ConnectionType.QueuedConnection)
+        self._drawing = self._timer(_REFRESH, self._take_news)
+        self._following = self._timer(_PAUSE, self._follow)
+        self._build()
+        self._connect()
+        self._offer_layers()
+
+    # The face.
+
+    def _build(self) -> None:
+        text = QLabel(_HELP)
+        text.setWordWrap(True)
+        self.image_choice, self.labels_choice = LayerChoice("open an image"), LayerChoice("press New")
+        self.image_choice.currentIndexChanged.connect(self._image_chosen)
+        self.labels_choice.currentIndexChanged.connect(self._labels_chosen)
+        self.new_button = _button(
+            "New", "Make an empty Labels layer of the size of the image", self.new_labels
+        )
+        row = QHBoxLayout()
+        row.addWidget(self.labels_choice, 1)
+        row.addWidget(self.new_button)
+        self.channels_box = QCheckBox("The first axis holds channels")
+        self.channels_box.setToolTip(
+            "For stains or wavelengths in one layer; leave it off for stacks and films"
+        )
+        self.channels_box.toggled.connect(self._channels_changed)
+        form = QFormLayout()
+        form.addRow("Image", self.image_choice)
+        form.addRow("Labels", row)
+        form.addRow("", self.channels_box)
+
+        self.live_box = QCheckBox("Learn and predict while I paint")
+        self.live_box.toggled.connect(self.set_live)
+        self.uncertainty_box = QCheckBox("Show where segkit is uncertain")
+        self.uncertainty_box.toggled.connect(self._show_uncertainty)
+        self.predict_button = _button(
+            "Predict now", "Learn once and predict the whole plane", self.predict_now
+        )
+        self.objects_button = _button(
+            "Count objects", "Number the objects of the prediction", self.count_objects
+        )
+        self.save_button = _button(
+            "Save model…", "Train on all labels and write a .segkit file", self._ask_and_save
+        )
+        buttons = QHBoxLayout()
+        for button in (self.predict_button, self.objects_button, self.save_button):
+            buttons.addWidget(button)
+
+        # what goes on, what the last button gave, and how well it does
+        self.status, self.result, self.expected = (QLabel() for _ in range(3))
+        for label in (self.status, self.result, self.expected):
+            label.setWordWrap(True)
+        self.result.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.progress = QProgressBar()
+        self.progress.setRange(0, 100)
+        self.progress.setTextVisible(False)
+        self.progress.setFixedHeight(6)
+        layout = QVBoxLayout(self)
+        layout.addWidget(text)
+        layout.addLayout(form)
+        layout.addWidget(self.live_box)
+        layout.addWidget(self.uncertainty_box)
+        layout.addLayout(buttons)
+        layout.addWidget(self.progress)
+        layout.addWidget(self.status)
+        layout.addWidget(self.expected)
+        layout.addWidget(self.result)
+        layout.addStretch(1)
+
+    def _timer(self, milliseconds: int, call: Callable[[], None]) -> QTimer:
+        timer = QTimer(self)
+        timer.setSingleShot(True)
+        timer.setInterval(milliseconds)
+        timer.timeout.connect(call)
+        return timer
+
+    def _connections(self) -> Iterator[tuple[Any, Callable[..., None]]]:
+        events = self._viewer.layers.events
+        yield events.inserted, self._layers_changed
+        yield events.removed, self._layer_removed
+        yield events.reordered, self._layers_changed
+        dims = self._viewer.dims.events
+        for emitter in (dims.current_step, dims.ndisplay, dims.order):
+            yield emitter, self._changed
+        camera = getattr(self._viewer, "scene", self._viewer).camera  # it moved in napari 0.9
+        for emitter in (camera.events.zoom, camera.events.center):
+            yield emitter, self._changed
+
+    def _connect(self) -> None:
+        for emitter, call in self._connections():
+            emitter.connect(call)
+
+    def _events_of(self, layer: Layer) -> Iterator[tuple[Any, Callable[..., None]]]:
+        yield layer.events.name, self._layers_changed
+        if isinstance(layer, Labels):
+            # strokes; undo, redo and changes from programs refresh the layer
+            yield layer.events.paint, self._changed
+            yield layer.events.set_data, self._changed
+        else:
+            yield layer.events.data, self._image_data_changed
+
+    # Layers come, go and change.
+
+    def _layers_changed(self, event: Any = None) -> None:  # noqa: ARG002
+        self._offer_layers()
+
+    def _layer_removed(self, event: Any) -> None:
+        layer = event.value
+        if _is_made(layer):
+            return
+        self._leave(layer)
+        if self.learning is not None:
+            self.learning.forget_layer(layer)
+        self._labels_of.pop(layer, None)
+        for image, labels in list(self._labels_of.items()):
+            if labels is layer:
+                del self._labels_of[image]
+        self._offer_layers()
+
+    def _leave(self, layer: Layer) -> None:
+        if layer in self._followed:
+            self._followed.discard(layer)
+            for emitter, call in self._events_of(layer):
+                emitter.disconnect(call)
+
+    def _image_data_changed(self, event: Any) -> None:
+        if self.learning is not None:
+            self.learning.forget_layer(event.source)
+        self._changed()
+
+    def _offer_layers(self) -> None:
+        layers = [layer for layer in self._viewer.layers if not _is_made(layer)]
+        for layer in layers:
+            if isinstance(layer, (Image, Labels)) and layer not in self._followed:
+                self._followed.add(layer)
+                for emitter, call in self._events_of(layer):
+                    emitter.connect(call)
+        images = [layer for layer in layers if isinstance(layer, Image)]
+        self.labels_choice.offer([layer for layer in layers if isinstance(layer, Labels)])
+        self.image_choice.offer(images)
+        image = self.image_choice.layer
+        if image is None and images:
+            self.image_choice.choose(images[0])
+        elif image is not None and self.labels_choice.layer is None:
+            self.labels_choice.choose(self._labels_for(image))
+        self._changed()
+
+    def _image_chosen(self, _: int) -> None:
+        image = self.image_choice.layer
+        if image is not None:
+            self.channels_box.setEnabled(image.ndim > 2)
+            self.labels_choice.choose(self._labels_for(image))
+        self._changed()
+
+    def _labels_for(self, image: Image) -> Labels | None:
+        """Find the labels of an image: those it had, or a layer of its shape that no other image has."""
+        if image in self._labels_of:
+            return self._labels_of[image]
+        taken = list(self._labels_of.values())
+        for layer in self._viewer.layers:
+            if isinstance(layer, Labels) and not _is_made(layer) and all(layer is not one for one in taken):
+                with suppress(InputError):
+                    check_shapes(image, layer, channels=self._channels)
+                    return layer
+        return None
+
+    def _labels_chosen(self, _: int) -> None:
+        image, labels = self.image_choice.layer, self.labels_choice.layer
+        if image is not None and labels is not None:
+            with suppress(InputError):
+                check_shapes(image, labels, channels=self._channels)
+                self._pair(image, labels)
+        self._changed()
+
+    def _pair(self, image: Image, labels: Labels) -> None:
+        """Remember the labels of an image; they are of no other one."""
+        for other, layer in list(self._labels_of.items()):
+            if layer is labels and other is not image:
+                del self._labels_of[other]
+        self._labels_of[image] = labels
+
+    def _channels_changed(self, _: bool) -> None:  # noqa: FBT001
+        if self.learning is not None:
+            self._stop()
+        self._changed()
+
+    def _changed(self, event: Any = None) -> None:  # noqa: ARG002
+        self._following.start()
+
+    # What the buttons do.
+
+    def new_labels(self) -> None:
+        """Make an empty Labels layer for the image, and choose it."""
+        with self._telling():
+            image = self._image()
+            shape = labels_shape(image, channels=self._channels)
+            name = f"{image.name} labels"
+            labels = self._viewer.add_labels(np.zeros(shape, dtype=np.uint8), name=name, **self._like(image))
+            labels.mode, labels.brush_size = "paint", max(4, min(shape[-2:]) // 50)
+            labels.selected_label = BACKGROUND
+            self.labels_choice.choose(labels)
+
+    def set_live(self, on: bool) -> None:  # noqa: FBT001
+        """Learn after each stroke, or pause."""
+        if self.live_box.isChecked() != on:
+            self.live_box.setChecked(on)  # comes back here
+            return
+        if self.learning is not None:
+            self.learning.session.live = on
+        if on:
+            with self._telling():
+                self._begin()
+
+    def predict_now(self) -> None:
+        """Learn from what is painted, and predict the whole plane."""
+        with self._telling():
+            learning, key = self._begin()
+            self._in_background(
+                "Predicting", partial(learning.session.predict, key), partial(self._predicted_all, key)
+            )
+
+    def count_objects(self) -> None:
+        """Give each object of the prediction a number, in a Labels layer, and tell how many there are."""
+        with self._telling():
+            prediction = self._predicted.get(self._key or "")
+            if self._key is None or prediction is None:
+                raise InputError("nothing is predicted yet: paint two labels or more, then Predict now")
+            if prediction.classes[0] != BACKGROUND:
+                raise InputError(f"the background is unknown: paint some of it with label {BACKGROUND}")
+            self._wants_objects = self._key
+            if self._key in self._objects:
+                self._show_objects(self._objects[self._key])
+            else:
+                self.result.setText("Counting as soon as the whole plane is predicted")
+
+    def save_model(self, path: str | Path) -> None:
+        """Train on all labels and write the model, in the background.
+
+        Parameters
+        ----------
+        path : str or Path
+            The model file. Images, labels and the command go to the folder ``NAME-training`` beside it.
+        """
+        with self._telling():
+            learning, _ = self._begin()
+            file = Path(path)
+            file = file if file.suffix == ".segkit" else file.with_name(file.name + ".segkit")
+            self._in_background("Training", partial(learning.save, file, self._report), self._saved)
+
+    def _ask_and_save(self) -> None:
+        with self._telling():
+            self._begin()
+            path, _ = QFileDialog.getSaveFileName(
+                self, "Save the model", "model.segkit", "segkit model (*.segkit)"
+            )
+            if path:
+                self.save_model(path)
+
+    def shut_down(self) -> None:
+        """Stop learning; no thread is left."""
+        if self._is_shut:
+            return
+        self._is_shut = True
+        self._following.stop()
+        self._drawing.stop()
+        for emitter, call in self._connections():
+            emitter.disconnect(call)
+        for layer in list(self._followed):
+            self._leave(layer)
+        self._stop()
+
+    # Learning.
+
+    def _image(self) -> Image:
+        image = self.image_choice.layer
+        if image is None:
+            raise InputError("no image: open one, for example by dropping its file on napari")
+        return image
+
+    @property
+    def _channels(self) -> bool:
+        return bool(self.channels_box.isChecked()) and self.channels_box.isEnabled()
+
+    def _like(self, image: Image) -> dict[str, Any]:
+        return like(image, channels=self._channels)
+
+    def _shown(self) -> Shown:
+        """Find out what is to be learnt from.
+
+        Raises
+        ------
+        InputError
+            If something is missing or does not fit.
+        """
+        image, labels = self._image(), self.labels_choice.layer
+        if labels is None:
+            raise InputError(f"no labels to paint on {image.name}: press New")
+        check_shapes(image, labels, channels=self._channels)
+        return Shown(image, labels, self._place(image))
+
+    def _place(self, image: Image) -> Place:
+        dims = self._viewer.dims
+        if dims.ndisplay != 2:
+            raise InputError(
+                "napari shows three dimensions: go back to two (the cube below the list of layers)"
+            )
+        shift = dims.ndim - image.ndim
+        shown = sorted(axis - shift for axis in dims.displayed)
+        if shown[0] < (1 if self._channels else 0):
+            raise InputError(
+                f"the view shows an axis that {image.name} is not segmented along: roll the axes back"
+            )
+        sizes = labels_shape(image, channels=self._channels)
+        first = image.ndim - len(sizes)
+        at = np.rint(image.world_to_data(dims.point)).astype(int)
+        return tuple(
+            None if axis in shown else int(at[axis].clip(0, sizes[axis - first] - 1))
+            for axis in range(first, image.ndim)
+        )
+
+    def _begin(self) -> tuple[Learning, str]:
+        """Learn from what is chosen and painted now; gives the name of the plane.
+
+        Raises
+        ------
+        InputError
+            If something is missing or does not fit.
+        """
+        shown = self._shown()
+        if self.learning is not None and not self.learning.fits(shown.image, shown.place):
+            self._stop()
+            self._say("Begun anew: this image has other channels than those before")
+        if self.learning is None:
+            self.learning = Learning(self._tell, channels=self._channels, cache=self._cache)
+            self.learning.session.live = self.live_box.isChecked()
+            self._watch_window()
+        self._pair(shown.image, shown.labels)
+        try:
+            self._key = self.learning.show(shown)
+        finally:
+            self.learning.follow()
+        self.learning.look(self._key, _visible(shown))
+        return self.learning, self._key
+
+    def _follow(self) -> None:
+        """Follow what was painted, if learning has begun; what does not fit is said, not shouted."""
+        try:
+            if self.learning is None and not self.live_box.isChecked():
+                self._shown()
+                self._say("Paint, then learn and predict")
+            else:
+                self._begin()
+        except SegkitError as error:
+            self._key = None
+            self._say(str(error))
+
+    def _stop(self) -> None:
+        learning, self.learning, self._key = self.learning, None, None
+        self._predicted, self._objects, self._wants_objects = {}, {}, None
+        if learning is not None:
+            learning.session.close()
+        if self._task is not None:
+            self._task.join()
+        self._task = None
+        self._news.clear()
+
+    # News from other threads.
+
+    def _tell(self, news: Any) -> None:
+        """Take note of news, in any thread."""
+        self._news.append(news)
+        self._post.arrived.emit()
+
+    def _news_came(self) -> None:
+        if not self._drawing.isActive():
+            self._drawing.start()
+
+    def _take_news(self) -> None:
+        changed: dict[int, Layer] = {}
+        while self._news:
+            news = self._news.popleft()
+            if callable(news):
+                news()
+            elif isinstance(news, Prediction):
+                for layer in self._draw(news):
+                    changed[id(layer)] = layer
+            elif isinstance(news, Status):
+                self._say(news.text, news.done)
+                if news.task == "needs labels" and news.key is not None:
+                    self._clear(news.key)
+            elif isinstance(news, Expected):
+                self.expected.setText(_in_words(news))
+            elif isinstance(news, Objects):
+                self._objects[news.key] = news
+                if news.key == self._wants_objects:
+                    self._show_objects(news)
+            elif isinstance(news, Failed):
+                self._complain(news.message)
+        for layer in changed.values():
+            layer.refresh()
+
+    def _draw(self, news: Prediction) -> list[Layer]:
+        """Write a block of a prediction into the layers; gives those to refresh."""
+        shown = self._shown_as(news.key)
+        if shown is None:
+            return []
+        former = self._predicted.get(news.key)
+        if former is not None and former.generation > news.generation:
+            return []
+        self._predicted[news.key] = news
+        if news.key in self._objects and self._objects[news.key].generation < news.generation:
+            del self._objects[news.key]
+        prediction = self._layer(shown.image, _PREDICTION)
+        _fill(prediction.data, shown.place, news.corner, news.stride, _as_labels(news.values))
+        _fill(self._uncertainty_of(shown.image), shown.place, news.corner, news.stride, news.uncertainty)
+        made = self._made[shown.image]
+        return [prediction, *([made[_UNCERTAINTY]] if _UNCERTAINTY in made else [])]
+
+    def _predicted_all(self, key: str, result: tuple[NDArray[np.uint8], NDArray[np.float32]]) -> None:
+        shown = self._shown_as(key)
+        if shown is not None:
+            layer = self._layer(shown.image, _PREDICTION)
+            _fill(layer.data, shown.place, (0, 0), 1, _as_labels(result[0]))
+            layer.refresh()
+        self.result.setText(f"{key} is predicted")
+
+    def _clear(self, key: str) -> None:
+        """Take a prediction away that no labels stand for any more."""
+        shown = self._shown_as(key)
+        self._predicted.pop(key, None)
+        self._objects.pop(key, None)
+        made = {} if shown is None else self._made.get(shown.image, {})
+        if shown is None or _PREDICTION not in made:
+            return
+        index = _index(shown.place)
+        self._uncertainty_of(shown.image)[index] = 0
+        for name in {_PREDICTION, _UNCERTAINTY} & made.keys():
+            made[name].data[index] = 0
+            made[name].refresh()
+
+    def _show_objects(self, news: Objects) -> None:
+        self._wants_objects = None
+        shown = self._shown_as(news.key)
+        if shown is None:
+            return
+        layer = self._layer(shown.image, _OBJECTS)
+        layer.data[_index(shown.place)] = news.labels
+        layer.refresh()
+        self.result.setText(f"{count(news.count, 'object')} in {news.key}")
+
+    def _show_uncertainty(self, on: bool) -> None:  # noqa: FBT001
+        image = self.image_choice.layer
+        if image is None:
+            return
+        if on and image in self._uncertainty:
+            self._layer(image, _UNCERTAINTY).visible = True
+        elif not on and _UNCERTAINTY in self._made.get(image, {}):
+            self._made[image][_UNCERTAINTY].visible = False
+
+    def _saved(self, written: HandOver) -> None:
+        self.result.setText(
+            f"Saved {written.model}. The command that makes the same model: {written.command}"
+        )
+        show_info(f"model saved: {written.model}")
+
+    def _report(self, items: Iterable[Any], description: str) -> Iterator[Any]:
+        """Say how far training is, from its thread."""
+        self._tell(partial(self.result.setText, f"Training: {description}"))
+        yield from items
+
+    # Small services.
+
+    def _shown_as(self, key: str) -> Shown | None:
+        return None if self.learning is None else self.learning.planes.get(key)
+
+    def _uncertainty_of(self, image: Image) -> NDArray[np.uint8]:
+        if image not in self._uncertainty:
+            self._uncertainty[image] = np.zeros(labels_shape(image, channels=self._channels), dtype=np.uint8)
+            if self.uncertainty_box.isChecked():
+                self._layer(image, _UNCERTAINTY)
+        return self._uncertainty[image]
+
+    def _layer(self, image: Image, name: str) -> Layer:
+        """Give the layer of results for an image; it is made if it is not there."""
+        made = self._made.setdefault(image, {})
+        if name in made and made[name] in self._viewer.layers:
+            return made[name]
+        active = self._viewer.layers.selection.active
+        options = {"name": name, "metadata": {_MADE_BY_SEGKIT: True}, **self._like(image)}
+        if name == _UNCERTAINTY:
+            # clear where there is no doubt, so that bright and dark images stay to be seen
+            colours = Colormap([[0.9, 0.0, 0.9, 0.0], [0.9, 0.0, 0.9, 1.0]], name="uncertainty")
+            options |= {"colormap": colours, "blending": "translucent", "contrast_limits": (0, 255)}
+            layer = self._viewer.add_image(self._uncertainty_of(image), **options)
+        else:
+            dtype = np.int32 if name == _OBJECTS else np.uint8
+            data = np.zeros(labels_shape(image, channels=self._channels), dtype=dtype)
+            if name == _PREDICTION:
+                options |= {"opacity": 0.5, "colormap": _colours(self._labels_of.get(image))}
+            layer = self._viewer.add_labels(data, **options)
+        made[name] = layer
+        self._below_strokes(layer, image)
+        if active is not None:  # the reader goes on painting
+            self._viewer.layers.selection.active = active
+        return layer
+
+    def _below_strokes(self, layer: Layer, image: Image) -> None:
+        labels, layers = self._labels_of.get(image), self._viewer.layers
+        if labels in layers and layers.index(labels) < layers.index(layer):
+            layers.move(layers.index(layer), layers.index(labels))
+
+    def _in_background(self, text: str, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        if self._task is not None:
+            raise InputError("segkit is still busy with the last request: wait until it is done")
+
+        def run() -> None:
+            outcome: Any
+            try:
+                outcome = partial(then, work())
+            except CancelledError:
+                return
+            except SegkitError as error:
+                outcome = Failed(" ".join(str(error).split()))
+            except Exception as error:  # the thread must not die without a word
+                outcome = Failed(f"unexpected error ({error!r}): please report it; labels are kept")
+            self._tell(self._task_done)
+            self._tell(outcome)
+
+        self.result.setText(text)
+        self._task = threading.Thread(target=run, name="segkit-request", daemon=True)
+        self._task.start()
+
+    def _task_done(self) -> None:
+        self._task = None
+
+    def _say(self, text: str, done: float = 1.0) -> None:
+        self.status.setText(text)
+        self.progress.setValue(round(100 * done))
+
+    def _complain(self, message: str) -> None:
+        self._say(message)
+        self.result.clear()
+        show_error(message)
+
+    def _telling(self) -> _Telling:
+        return _Telling(self._complain)
+
+    # Closing.
+
+    def _watch_window(self) -> None:
+        parent = self.parentWidget()
+        while parent is not None and not isinstance(parent, QMainWindow):
+            parent = parent.parentWidget()
+        if parent is not None and parent is not self._window:
+            self._window = parent
+            parent.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802
+        """Stop learning when the window closes."""
+        if event.type() == QEvent.Type.Close:
+            self.shut_down()
+        return bool(super().eventFilter(watched, event))
+
+    def event(self, event: QEvent) -> bool:
+        """Stop learning when the widget is taken out of the window."""
+        if event.type() == QEvent.Type.ParentChange and self.parent() is None:
+            self.shut_down()
+        return bool(super().event(event))
+
+    def closeEvent(self, event: Any) -> None:  # noqa: N802
+        """Stop learning."""
+        self.shut_down()
+        super().closeEvent(event)
+
+
+class _Telling:
+    """Tell errors of segkit in a notification instead of raising them."""
+
+    def __init__(self, complain: Callable[[str], None]) -> None:
+        self._complain = complain
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> bool:
+        if isinstance(error, SegkitError):
+            self._complain(" ".join(str(error).split()))
+            return True
+        return False
+
+
+def _button(text: str, tip: str, call: Callable[[], None]) -> QPushButton:
+    button = QPushButton(text)
+    button.setToolTip(tip)
+    button.clicked.connect(lambda _: call())
+    return button
+
+
+def _is_made(layer: Layer) -> bool:
+    return bool(layer.metadata.get(_MADE_BY_SEGKIT))
+
+
+def _index(place: Place) -> tuple[int | slice, ...]:
+    return tuple(slice(None) if at is None else at for at in place)
+
+
+def _fill(
+    data: NDArray[Any], place: Place, corner: tuple[int, int], stride: int, values: NDArray[np.uint8]
+) -> None:
+    """Write a block of cells of `stride` x `stride` pixels into a plane of an array."""
+    row, col = corner
+    target = data[_index(place)][row : row + stride * values.shape[0], col : col + stride * values.shape[1]]
+    pixels = values if stride == 1 else np.repeat(np.repeat(values, stride, axis=0), stride, axis=1)
+    target[:] = pixels[: target.shape[0], : target.shape[1]]
+
+
+def _as_labels(values: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return np.where(values == UNLABELLED, 0, values).astype(np.uint8)
+
+
+def _visible(shown: Shown) -> tuple[int, int, int, int]:
+    """Give the visible part of a plane; all of it as long as napari has not drawn it."""
+    axes = [axis for axis, at in enumerate(shown.place) if at is None]
+    sides = [int(shown.labels.data.shape[axis]) for axis in axes]
+    corners = np.asarray(shown.labels.corner_pixels)[:, axes].astype(int)
+    (top, left), (bottom, right) = (
+        np.clip(corner, 0, sides).tolist() for corner in (corners[0], corners[1] + 1)
+    )
+    return (top, left, bottom, right) if bottom - top > 1 and right - left > 1 else (0, 0, sides[0], sides[1])
+
+
+def _in_words(news: Expected) -> str:
+    point = news.points[-1]
+    interval = "" if point.low is None or point.high is None else f" ({point.low:.2f} to {point.high:.2f})"
+    hint = "" if point.regions == "images" else " A second image tells more."
+    return (
+        f"On strokes that were held out: mean IoU {point.iou:.2f}{interval}. Whole images are harder.{hint}"
+    )
+
+
+def _colours(labels: Labels | None) -> DirectLabelColormap:
+    """Give the colours of the painted labels, without one for the background: the image stays to be seen there."""
+    clear = np.zeros(4)
+    colours = {None: clear, 0: clear, BACKGROUND: clear}
+    for label in range(BACKGROUND + 1, UNLABELLED) if labels is not None else ():
+        colours[label] = labels.get_color(label)
+    return DirectLabelColormap(color_dict=colours)

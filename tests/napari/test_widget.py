@@ -1,0 +1,454 @@
+"""The widget of napari: what is painted is learnt, what is erased is forgotten, and nothing is lost on the way."""
+
+import os
+import shlex
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+from pydantic import PydanticDeprecatedSince20
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", PydanticDeprecatedSince20)  # of the models of napari and npe2
+    napari = pytest.importorskip("napari", reason="napari is not installed: .ci/napari runs these tests")
+    pytest.importorskip("napari.viewer", reason="napari has no Qt: .ci/napari runs these tests")
+
+from napari.components import ViewerModel
+from napari.layers import Image, Labels
+from napari.utils.notifications import notification_manager
+from npe2 import PluginManifest
+from numpydoc.validate import validate
+from qtpy.QtCore import QCoreApplication, QEvent, Qt
+from qtpy.QtWidgets import QApplication, QDockWidget, QMainWindow
+
+import segkit
+from segkit.errors import InputError
+from segkit.images import UNLABELLED
+from segkit.live import FeatureCache
+from segkit.napari import predict_layer, train_on_layers
+from segkit.napari.layers import annotated_places, image_plane, labels_plane, labels_shape
+from segkit.napari.widget import SegmentWidget
+
+# Strokes of one image may be too few to hold any out; segkit says so with a warning.
+pytestmark = pytest.mark.filterwarnings("ignore:too few annotated regions:UserWarning")
+WIDGET = "segkit: segment from strokes"
+SECONDS = 60
+
+
+def two_tone(shape=(64, 80), *, low=40, high=190, seed=0):
+    image = np.random.default_rng(seed).integers(0, 12, shape) + low
+    image[..., shape[-1] // 2 :] += high - low
+    return image.astype(np.uint8)
+
+
+TRUTH = np.where(two_tone() > 120, 2, 1)
+
+
+@pytest.fixture(scope="session")
+def app():
+    return QApplication.instance() or QApplication([])
+
+
+@pytest.fixture
+def viewer():
+    return ViewerModel()
+
+
+@pytest.fixture
+def widget(app, viewer, tmp_path):
+    notification_manager.records.clear()
+    widget = SegmentWidget(viewer, cache=FeatureCache(tmp_path / "cache"))
+    yield widget
+    widget.close()
+    assert not segkit_threads()
+
+
+def segkit_threads():
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("segkit-")]
+
+
+def until(is_so, *, seconds=SECONDS):
+    """Let Qt work until something is so."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        QApplication.processEvents()
+        if is_so():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def settle(widget):
+    """Let Qt work until the widget has read what was painted, and the session has said all."""
+    until(lambda: not widget._following.isActive())
+    session = None if widget.learning is None else widget.learning.session
+    assert until(lambda: session is None or session.wait(0.0))
+    until(lambda: not widget._drawing.isActive() and not widget._news)
+
+
+def told():
+    return [record.message for record in notification_manager.records]
+
+
+def paint_both(labels, place=()):
+    for value, columns in ((1, range(6, 26, 4)), (2, range(54, 74, 4))):
+        for column in columns:
+            for row in range(8, 60, 4):
+                labels.paint((*place, row, column), value)
+
+
+def begin(widget, viewer, image=None):
+    viewer.add_image(two_tone() if image is None else image, name="cells")
+    widget.new_labels()
+    labels = widget.labels_choice.layer
+    labels.brush_size = 5
+    widget.set_live(True)
+    return labels
+
+
+def predicted(viewer, name="segkit prediction"):
+    return viewer.layers[name].data if name in viewer.layers else np.zeros(1)
+
+
+def is_right(values, truth=TRUTH):
+    return values.shape == truth.shape and np.mean(values == truth) > 0.95
+
+
+def test_the_manifest_is_valid_and_names_the_widget():
+    manifest = PluginManifest.from_distribution("segkit-bio")
+    [contribution] = manifest.contributions.widgets
+    assert contribution.display_name == WIDGET
+    [command] = [one for one in manifest.contributions.commands if one.id == contribution.command]
+    module, name = command.python_name.split(":")
+    assert (module, name) == (SegmentWidget.__module__, SegmentWidget.__name__)
+
+
+@pytest.mark.parametrize("name", ["SegmentWidget", "LayerChoice"])
+def test_docstrings_are_complete(name):
+    checked = {"GL08", "SS03", "SS05", "PR01", "PR02", "RT03"}
+    assert not [error for error in validate(f"segkit.napari.widget.{name}")["errors"] if error[0] in checked]
+
+
+def test_segkit_imports_neither_napari_nor_qt():
+    code = (
+        "import sys, segkit, segkit.napari, segkit.live, segkit.cli.commands\n"
+        "print([name for name in sys.modules if name.split('.')[0] in ('napari', 'qtpy', 'PyQt6', 'PySide6')])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:napari", "ignore::ResourceWarning")
+def test_napari_opens_it_in_its_window(app, tmp_path):
+    viewer = napari.Viewer(show=False)
+    try:
+        _, widget = viewer.window.add_plugin_dock_widget("segkit-bio", WIDGET)
+        assert isinstance(widget, SegmentWidget)
+        assert until(lambda: widget.status.text().startswith("no image"))
+        viewer.window.remove_dock_widget(widget)
+        assert widget._is_shut
+    finally:
+        viewer.close()
+
+
+def test_painting_makes_a_prediction(widget, viewer):
+    labels = begin(widget, viewer)
+    assert viewer.layers.selection.active is labels
+    paint_both(labels)
+    assert until(lambda: is_right(predicted(viewer)))
+    settle(widget)
+    assert [layer.name for layer in viewer.layers] == ["cells", "segkit prediction", "cells labels"]
+    assert viewer.layers.selection.active is labels
+    assert widget.status.text() == "Up to date"
+    assert not told()
+
+
+def test_one_label_is_not_enough_and_erasing_takes_the_prediction_away(widget, viewer):
+    labels = begin(widget, viewer)
+    paint_both(labels)
+    assert until(lambda: is_right(predicted(viewer)))
+    labels.data[:, 40:] = 0
+    labels.refresh()
+    assert until(lambda: not predicted(viewer).any())
+    assert widget.status.text() == "Draw strokes of two classes or more"
+
+
+def test_undo_and_redo_of_napari_are_followed(widget, viewer):
+    labels = begin(widget, viewer)
+    paint_both(labels)
+    settle(widget)
+    with labels.block_history():
+        labels.fill((0, 0), 3)
+    known = widget.learning.project.labels("cells")
+    assert until(lambda: known.labels[0, 0] == 3)
+    labels.undo()
+    assert until(lambda: known.labels[0, 0] == UNLABELLED)
+    labels.redo()
+    assert until(lambda: known.labels[0, 0] == 3)
+    assert [one.name for one in widget.learning.project.classes] == ["background", "class 2", "class 3"]
+
+
+def test_another_image_is_predicted_by_what_was_learnt(widget, viewer):
+    paint_both(begin(widget, viewer))
+    settle(widget)
+    viewer.add_image(two_tone((80, 64), seed=1), name="others")
+    widget.image_choice.setCurrentIndex(1)
+    assert widget.labels_choice.layer is None
+    assert until(lambda: "press New" in widget.status.text())
+    widget.new_labels()
+    assert until(lambda: predicted(viewer, "segkit prediction [1]").any())
+    settle(widget)
+    assert is_right(
+        predicted(viewer, "segkit prediction [1]"), np.where(two_tone((80, 64), seed=1) > 120, 2, 1)
+    )
+    widget.image_choice.setCurrentIndex(0)
+    assert widget.labels_choice.layer is viewer.layers["cells labels"]
+    assert not told()
+
+
+def test_labels_that_move_to_another_image_are_learnt_there_only(widget, viewer):
+    labels = begin(widget, viewer)
+    paint_both(labels)
+    settle(widget)
+    viewer.add_image(255 - two_tone(), name="negative")
+    widget.image_choice.setCurrentIndex(1)
+    widget.labels_choice.choose(labels)
+    settle(widget)
+    assert widget.learning.project.annotated() == ["negative"]
+    widget.image_choice.setCurrentIndex(0)
+    assert widget.labels_choice.layer is None
+
+
+def test_an_image_of_another_kind_begins_anew(widget, viewer):
+    paint_both(begin(widget, viewer))
+    settle(widget)
+    colours = np.stack([two_tone(), two_tone()[::-1], two_tone(seed=3)], axis=-1)
+    viewer.add_image(colours, name="stained", rgb=True)
+    widget.image_choice.setCurrentIndex(1)
+    widget.new_labels()
+    settle(widget)
+    paint_both(widget.labels_choice.layer)
+    settle(widget)
+    assert widget.learning.project.annotated() == ["stained"]
+    assert is_right(predicted(viewer, "segkit prediction [1]"))
+    assert not told()
+
+
+@pytest.mark.parametrize("gone", ["cells", "cells labels", "segkit prediction"])
+def test_layers_may_go_while_it_learns(widget, viewer, gone):
+    paint_both(begin(widget, viewer))
+    assert until(lambda: predicted(viewer).any())
+    viewer.layers.remove(gone)
+    settle(widget)
+    assert not told()
+    if gone == "segkit prediction":
+        viewer.layers["cells labels"].paint((2, 2), 1)
+        assert until(lambda: predicted(viewer).any())
+    else:
+        assert widget.learning.project.annotated() == []
+        assert ("no image" if gone == "cells" else "press New") in widget.status.text()
+
+
+def test_new_pixels_of_an_image_layer_are_read(widget, viewer):
+    paint_both(begin(widget, viewer))
+    settle(widget)
+    viewer.layers["cells"].data = np.ascontiguousarray(255 - two_tone())
+    settle(widget)
+    assert widget.learning.project.annotated() == ["cells (2)"]
+
+
+def test_labels_of_another_shape_are_refused_once(widget, viewer):
+    viewer.add_image(two_tone(), name="cells")
+    viewer.add_labels(np.zeros((5, 7), dtype=np.uint8), name="small")
+    assert widget.labels_choice.layer is None
+    widget.labels_choice.choose(viewer.layers["small"])
+    widget.set_live(True)
+    settle(widget)
+    message = "small: labels of shape (5, 7), the image cells needs (64, 80): choose another Labels layer, or press New"
+    assert told() == [message]
+    assert widget.status.text() == message
+
+
+def test_labels_beyond_254_are_refused(widget, viewer):
+    labels = begin(widget, viewer)
+    labels.data = labels.data.astype(np.int32) + 300
+    settle(widget)
+    assert "labels from 300 to 300, expected 1 to 254" in widget.status.text()
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        (np.zeros((8, 8), dtype=np.uint8), "leave out this blank image"),
+        (two_tone().astype(np.float32), "float pixels range from 40 to"),
+        (two_tone().astype(np.int32), "pixels are int32"),
+    ],
+)
+def test_images_that_cannot_be_learnt_from_are_refused(widget, viewer, image, words):
+    begin(widget, viewer, image)
+    assert len(told()) == 1
+    assert words in told()[0]
+
+
+def test_without_anything_it_says_what_is_missing(widget):
+    widget.predict_now()
+    widget.new_labels()
+    assert told() == ["no image: open one, for example by dropping its file on napari"] * 2
+    widget.count_objects()
+    assert "nothing is predicted yet" in told()[-1]
+
+
+def test_three_dimensional_view_is_refused(widget, viewer):
+    begin(widget, viewer, np.stack([two_tone()] * 3))
+    viewer.dims.ndisplay = 3
+    settle(widget)
+    assert "go back to two" in widget.status.text()
+
+
+def test_planes_of_a_stack_are_learnt_together(widget, viewer):
+    stack = np.stack([two_tone(seed=seed) for seed in range(3)])
+    stack[2] = 230 - stack[2]
+    viewer.dims.set_current_step(0, 0)
+    labels = begin(widget, viewer, stack)
+    viewer.dims.set_current_step(0, 1)
+    paint_both(labels, (1,))
+    assert until(lambda: predicted(viewer).ndim == 3 and is_right(predicted(viewer)[1]))
+    settle(widget)
+    assert widget.learning.project.annotated() == ["cells at 1"]
+    viewer.dims.set_current_step(0, 0)
+    settle(widget)
+    assert is_right(predicted(viewer)[0])
+    assert not predicted(viewer)[2].any()
+
+
+def test_the_first_axis_may_hold_channels(widget, viewer):
+    image = viewer.add_image(np.stack([two_tone(), two_tone(seed=1)]), name="stains", scale=(1, 0.5, 0.5))
+    widget.channels_box.setChecked(True)
+    widget.new_labels()
+    labels = widget.labels_choice.layer
+    assert labels.data.shape == (64, 80)
+    assert labels.scale.tolist() == [0.5, 0.5]
+    labels.brush_size = 5
+    widget.set_live(True)
+    paint_both(labels)
+    assert until(lambda: is_right(predicted(viewer)))
+    assert widget.learning.project.image("stains").shape == (64, 80, 2)
+    assert labels_shape(image, channels=True) == (64, 80)
+
+
+def test_pausing_and_predict_now(widget, viewer):
+    labels = begin(widget, viewer)
+    widget.set_live(False)
+    paint_both(labels)
+    settle(widget)
+    assert not predicted(viewer).any()
+    widget.predict_now()
+    assert until(lambda: is_right(predicted(viewer)))
+    assert until(lambda: widget._task is None)
+
+
+def test_uncertainty_comes_and_goes(widget, viewer):
+    paint_both(begin(widget, viewer))
+    assert until(lambda: predicted(viewer).any())
+    widget.uncertainty_box.setChecked(True)
+    settle(widget)
+    layer = viewer.layers["segkit uncertainty"]
+    assert isinstance(layer, Image)
+    assert layer.data[:, 38:42].mean() > layer.data[:, :20].mean()
+    widget.uncertainty_box.setChecked(False)
+    assert not layer.visible
+
+
+def test_objects_are_numbered_and_counted(widget, viewer):
+    image = two_tone(high=40)
+    for corner in ((6, 8), (6, 48), (40, 28)):
+        image[corner[0] : corner[0] + 16, corner[1] : corner[1] + 16] += 150
+    labels = begin(widget, viewer, image)
+    labels.data[8:20, 10:22] = labels.data[42:54, 30:42] = 2
+    labels.data[26:36, :] = 1
+    labels.refresh()
+    assert until(lambda: predicted(viewer).any())
+    widget.count_objects()
+    assert until(lambda: predicted(viewer, "segkit objects").any())
+    assert widget.result.text() == "3 objects in cells"
+    assert np.unique(viewer.layers["segkit objects"].data).tolist() == [0, 1, 2, 3]
+
+
+def test_objects_need_a_background(widget, viewer):
+    labels = begin(widget, viewer)
+    paint_both(labels)
+    labels.data[labels.data == 1] = 3
+    labels.refresh()
+    assert until(lambda: predicted(viewer).any())
+    widget.count_objects()
+    assert "paint some of it with label 1" in told()[-1]
+
+
+def test_a_model_is_saved_with_its_command(widget, viewer, tmp_path):
+    paint_both(begin(widget, viewer))
+    widget.save_model(tmp_path / "mine")
+    widget.save_model(tmp_path / "mine")
+    assert told() == ["segkit is still busy with the last request: wait until it is done"]
+    assert until(lambda: widget.result.text().startswith("Saved"))
+    segmenter = segkit.load(tmp_path / "mine.segkit")
+    assert is_right(segmenter.predict(two_tone() / 255))
+    command = (tmp_path / "mine-training" / "command.txt").read_text(encoding="utf-8")
+    assert shlex.split(command)[:2] == ["segkit", "train"]
+
+
+def test_a_model_that_cannot_be_saved_loses_nothing(widget, viewer, tmp_path):
+    begin(widget, viewer)
+    widget.save_model(tmp_path / "mine.segkit")
+    assert until(lambda: "nothing is labelled yet" in "".join(told()))
+    assert until(lambda: widget._task is None)
+
+
+def test_closing_its_window_stops_the_session(app, viewer, tmp_path):
+    window, dock = QMainWindow(), QDockWidget()
+    widget = SegmentWidget(viewer, cache=FeatureCache(tmp_path))
+    dock.setWidget(widget)
+    window.addDockWidget(Qt.DockWidgetArea.RightDockWidgetArea, dock)
+    paint_both(begin(widget, viewer))
+    assert until(segkit_threads)
+    window.close()
+    assert not segkit_threads()
+    viewer.layers["cells labels"].paint((3, 3), 2)
+    viewer.layers.clear()
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+    QApplication.processEvents()
+
+
+def test_functions_for_scripts():
+    image = Image(np.stack([two_tone(), two_tone(seed=1)]), name="cells", scale=(2, 1, 1))
+    labels = Labels(np.zeros((2, 64, 80), dtype=np.uint8), name="strokes", scale=(2, 1, 1))
+    labels.data[0, 4:60, 4:24], labels.data[0, 4:60, 56:76] = 1, 3
+    assert annotated_places(labels) == [(0, None, None)]
+    segmenter = train_on_layers(image, labels)
+    assert segmenter.label_map_.names == ("background", "class 3")
+    found = predict_layer(segmenter, image)
+    assert np.mean(found.data[1] == np.where(TRUTH == 2, 3, 1)) > 0.95
+    assert found.scale.tolist() == [2, 1, 1]
+
+
+def test_functions_say_what_does_not_fit():
+    image, labels = Image(two_tone(), name="cells"), Labels(np.ones((64, 80), dtype=np.uint8), name="strokes")
+    with pytest.raises(InputError, match="painted labels: 1, expected two or more"):
+        train_on_layers(image, labels)
+    with pytest.raises(InputError, match="1 image layer and 2 Labels layers"):
+        train_on_layers(image, [labels, labels])
+    with pytest.raises(InputError, match="1 axis beside channels"):
+        labels_shape(image, channels=True)
+
+
+def test_planes_are_read_in_their_own_dtype():
+    pyramid = Image([two_tone(), two_tone()[::2, ::2]], multiscale=True)
+    assert np.array_equal(image_plane(pyramid, (None, None)), two_tone())
+    transparent = Image(np.zeros((4, 5, 4), dtype=np.uint8), rgb=True)
+    assert image_plane(transparent, (None, None)).shape == (4, 5, 3)
+    labels = Labels(np.array([[0, 3]], dtype=np.int32))
+    assert labels_plane(labels, (None, None)).tolist() == [[UNLABELLED, 3]]
