@@ -195,7 +195,7 @@ def read_message(frame: bytes) -> tuple[Message, bytes]:
             raise FramingError("header is not JSON") from error
         where = ".".join(map(str, fault["loc"])) or "message"
         raise InputError(
-            f"message of the page: {where}: {fault['msg'].lower()}: reload the page and try again"
+            f"message of the page: {where}: {' '.join(fault['msg'].lower().split())}: reload the page and try again"
         ) from error
     if payload and not isinstance(message, Stroke):
         raise InputError(

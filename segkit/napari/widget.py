@@ -767,10 +767,7 @@ def _visible(shown: Shown) -> tuple[int, int, int, int]:
 def _in_words(news: Expected) -> str:
     point = news.points[-1]
     interval = "" if point.low is None or point.high is None else f" ({point.low:.2f} to {point.high:.2f})"
-    hint = "" if point.regions == "images" else " A second image tells more."
-    return (
-        f"On strokes that were held out: mean IoU {point.iou:.2f}{interval}. Whole images are harder.{hint}"
-    )
+    return f"On images that were held out: mean IoU of their strokes {point.iou:.2f}{interval}."
 
 
 def _colours(labels: Labels | None) -> DirectLabelColormap:

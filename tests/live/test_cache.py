@@ -14,7 +14,8 @@ import pytest
 from segkit.errors import ConfigError
 from segkit.features import ConvNetBank, MultiscaleBank, OrbitBank, ScatteringBank, StackedBank
 from segkit.features.base import FeatureMaps
-from segkit.live import FeatureCache, cache, content_key
+from segkit.live import FeatureCache, cache
+from segkit.live.cache import content_key
 
 IMAGE = np.random.default_rng(0).random((24, 20, 1), dtype=np.float32)
 

@@ -7,15 +7,13 @@ export function drawCurve(element, textElement, points) {
   const known = points.filter((point) => point.iou !== null);
   if (!known.length) {
     element.replaceChildren();
-    textElement.textContent = "Appears after a few strokes.";
+    textElement.textContent = "Appears when two images have labels of both classes.";
     return;
   }
   const last = known[known.length - 1];
   const percent = (share) => `${Math.round(100 * share)} %`;
   const range = last.low === null || last.high === null ? "" : ` (likely ${percent(last.low)} to ${percent(last.high)})`;
-  const basis = last.regions === "images"
-    ? `Each of ${last.n_images} images was predicted without its own labels.`
-    : "Measured on parts of labelled images that were left out. On other images it is often lower.";
+  const basis = `Each of ${last.n_images} images was predicted without its own labels.`;
   textElement.textContent = `About ${percent(last.iou)} overlap with what you would draw${range}. ${basis}`;
   if (known.length < 2) {
     element.replaceChildren();
