@@ -111,7 +111,8 @@ class Page:
         return self.browser.find_element(By.ID, name)
 
     def css(self, selector):
-        return self.browser.find_element(By.CSS_SELECTOR, selector)
+        """Give an element, which may come in a moment."""
+        return wait_for(lambda: self.browser.find_elements(By.CSS_SELECTOR, selector))[0]
 
     def script(self, text, *arguments):
         return self.browser.execute_script(text, *arguments)
@@ -247,7 +248,7 @@ def test_prediction_and_its_views(page, running):
     assert page.script("return segkit.frames.length") > 0
     page.id("accept").click()
     wait_for(lambda: (running.labels() == (np.arange(WIDTH) >= 40)).all())
-    wait_for(lambda: "complete" in page.css("#images li").text)
+    wait_for(lambda: "complete" in page.id("images").text)
 
 
 def test_polygon_fill_and_eraser(page, running):
@@ -290,7 +291,7 @@ def test_a_second_tab_and_errors(page, running, browser):
     browser.close()
     browser.switch_to.window(first)
     wait_for(lambda: page.colour("labels", 20, 15)[3] > 0)
-    wait_for(lambda: "some labels" in page.css("#images li").text)
+    wait_for(lambda: "some labels" in page.id("images").text)
     running.session.emit(Failed("the disk is full: make room"))
     bar = wait_for(lambda: page.id("faults").text)
     assert "the disk is full: make room" in bar
@@ -318,7 +319,7 @@ def test_classes(page, running):
     page.id("add-class").click()
     wait_for(lambda: len(running.project.classes) == 3)
     assert running.project.classes[2].value == 2
-    name = wait_for(lambda: page.id("name-2"))
+    name = page.css("#name-2")
     name.send_keys(Keys.CONTROL + "a")
     name.send_keys("vessel", Keys.ENTER)
     wait_for(lambda: running.project.classes[2].name == "vessel")
@@ -327,7 +328,7 @@ def test_classes(page, running):
     wait_for(lambda: running.n_labelled(2))
     page.css("[aria-label='Remove class 3, vessel']").click()
     wait_for(lambda: "class 2 is in use" in page.id("faults").text)
-    assert page.id("name-2").get_attribute("value") == "vessel"
+    wait_for(lambda: page.script("return document.getElementById('name-2')?.value") == "vessel")
 
 
 def test_everything_by_keyboard(page, running, browser):
