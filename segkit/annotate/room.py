@@ -7,7 +7,7 @@ import shlex
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
@@ -18,10 +18,18 @@ from segkit.annotate.outbox import Outbox
 from segkit.annotate.pictures import Pictures
 from segkit.errors import InputError
 from segkit.images import UNLABELLED
-
-if TYPE_CHECKING:
-    from segkit.live import LiveSession, Project
-    from segkit.live.events import Event
+from segkit.live import (
+    Event,
+    Expected,
+    Failed,
+    Labels,
+    LiveSession,
+    Objects,
+    Prediction,
+    Project,
+    Saved,
+    Status,
+)
 
 Answer = TypeVar("Answer")
 _MOST_PAGES_REMEMBERED = 1000
@@ -256,37 +264,41 @@ class Room:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._spread, event)
 
-    def _spread(self, event: Any) -> None:
+    def _spread(self, event: Event) -> None:
         """Give an event of the session to the tabs that it concerns."""
-        match type(event).__name__:
-            case "Labels":
+        match event:
+            case Labels():
                 (row, column), (height, width) = event.patch.corner, event.patch.values.shape
                 for tab in self.tabs:
                     tab.change(event.key, (row, column, row + height, column + width))
-            case "Prediction":
+            case Prediction():
                 self._remember(event)
                 for tab in self.tabs:
                     tab.predict(event)
-            case "Saved":
+            case Saved():
                 for tab in self.tabs:
                     tab.tell(
                         f"saved {event.key}", {"op": "saved", "image": event.key, "version": event.version}
                     )
                 self._start(self._find_state(event.key))
-            case "Objects":
+            case Objects():
                 self._start(self._outline(event))
-            case "Advised":
-                self._tell_about("advice", event.key, advice_frame(event.key, event))
-            case "Failed":
+            case Failed():
                 for tab in self.tabs:
                     tab.fail(event.message)
-            case "Status" | "Expected" as name:
-                header = {"op": name.lower(), **plain(event)}
-                self._told[header["op"]] = header
-                if header.get("task") == "needs labels":
+            case Status():
+                if event.task == "needs labels" and event.key is not None:
                     self._predicted.pop(event.key, None)
-                for tab in self.tabs:
-                    tab.tell(header["op"], header)
+                self._tell_all("status", plain(event))
+            case Expected():
+                self._tell_all("expected", plain(event))
+
+    def _tell_all(self, op: str, content: dict[str, Any]) -> None:
+        """Tell every tab, and those to come."""
+        header = {"op": op, **content}
+        self._told[op] = header
+        for tab in self.tabs:
+            tab.tell(op, header)
 
     async def _outline(self, event: Any) -> None:
         self._tell_about("objects", event.key, await run_in_threadpool(objects_frame, event))

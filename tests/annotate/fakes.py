@@ -2,113 +2,30 @@
 
 import queue
 import threading
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from scipy import ndimage
 
 from segkit.errors import InputError
 from segkit.images import list_images, read_image
+from segkit.live import (
+    Advised,
+    Expected,
+    ExpectedPoint,
+    Failed,
+    HandOver,
+    ImageEntry,
+    LabelClass,
+    Labels,
+    Objects,
+    Patch,
+    Prediction,
+    Saved,
+    Status,
+)
 
 UNLABELLED = 255
-
-
-@dataclass(frozen=True)
-class LabelClass:
-    value: int
-    name: str
-    colour: str
-
-
-@dataclass(frozen=True)
-class ImageEntry:
-    key: str
-    path: Path
-    page: int = 0
-    n_pages: int = 1
-
-
-class Patch(NamedTuple):
-    corner: tuple
-    values: np.ndarray
-
-
-@dataclass(frozen=True)
-class Labels:
-    key: str
-    patch: Patch
-    version: int = 0
-
-
-@dataclass(frozen=True)
-class Saved:
-    key: str
-    version: int
-
-
-@dataclass(frozen=True)
-class Prediction:
-    key: str
-    generation: int
-    stride: int
-    corner: tuple
-    values: np.ndarray
-    probabilities: np.ndarray
-    uncertainty: np.ndarray
-    classes: tuple
-
-
-@dataclass(frozen=True)
-class Status:
-    task: str
-    key: str | None
-    done: float
-    text: str
-
-
-@dataclass(frozen=True)
-class Objects:
-    key: str
-    generation: int
-    labels: np.ndarray
-    count: int
-
-
-@dataclass(frozen=True)
-class ExpectedPoint:
-    n_strokes: int
-    n_images: int
-    iou: float
-    low: float
-    high: float
-    regions: str
-
-
-@dataclass(frozen=True)
-class Expected:
-    points: list
-
-
-@dataclass(frozen=True)
-class Advised:
-    key: str
-    boxes: list
-    ranking: list
-    n_unseen: int = 0
-
-
-@dataclass(frozen=True)
-class Failed:
-    message: str
-
-
-class HandOver(NamedTuple):
-    model: Path
-    masks: Path
-    options: Path
-    command: str
 
 
 class Drawing:
@@ -161,9 +78,9 @@ class FakeProject:
         self._arrays = arrays
         if arrays is None:
             root = Path(images)
-            self.images = [ImageEntry(str(path.with_suffix("")), root / path) for path in list_images(root)]
+            self.images = [ImageEntry(str(path.with_suffix("")), root / path, 0, 1) for path in list_images(root)]
         else:
-            self.images = [ImageEntry(key, Path(f"{key}.png")) for key in arrays]
+            self.images = [ImageEntry(key, Path(f"{key}.png"), 0, 1) for key in arrays]
         self.classes = classes or [
             LabelClass(0, "background", "#56b4e9"),
             LabelClass(1, "foreground", "#f0e442"),
@@ -292,7 +209,7 @@ class FakeSession:
     def _changed(self, key, patch):
         if patch is not None:
             self._n_strokes += 1
-            self.emit(Labels(key, patch))
+            self.emit(Labels(key, patch, self.project.labels(key).version))
             self._work.put(("learn", key))
         return patch
 
@@ -336,7 +253,7 @@ class FakeSession:
         labels, count = ndimage.label(ids != self.project.classes[0].value)
         self.emit(Objects(key, self._generation, labels, count))
         self._points.append(
-            ExpectedPoint(self._n_strokes, 1, 0.9 - 0.4 / (1 + len(self._points)), 0.4, 0.95, "blocks")
+            ExpectedPoint(self._n_strokes, 1, 0.9 - 0.4 / (1 + len(self._points)), 0.4, 0.95)
         )
         self.emit(Expected(list(self._points)))
         self.emit(Status("idle", key, 1.0, "up to date"))

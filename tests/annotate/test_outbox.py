@@ -92,7 +92,7 @@ def test_outlines_part_objects_that_touch():
 
 
 def test_what_json_knows():
-    point = ExpectedPoint(3, 1, float("nan"), np.float32(0.5), None, "blocks")
+    point = ExpectedPoint(3, 1, float("nan"), np.float32(0.5), None)
     assert plain({"points": (point,)}) == {
         "points": [
             {"n_strokes": 3, "n_images": 1, "iou": None, "low": 0.5, "high": None, "regions": "blocks"},
