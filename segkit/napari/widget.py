@@ -129,6 +129,9 @@ class SegmentWidget(QWidget):
         self._followed: weakref.WeakSet[Layer] = weakref.WeakSet()
         self._wants_objects: str | None = None
         self._is_shut = False
+        # what hinders learning, and what the session said last
+        self._fault: str | None = None
+        self._status = Status("idle", None, 1.0, "")
         self._news: deque[Any] = deque()
         self._task: threading.Thread | None = None
         self._window: QMainWindow | None = None
@@ -475,6 +478,7 @@ class SegmentWidget(QWidget):
         finally:
             self.learning.follow()
         self.learning.look(self._key, _visible(shown))
+        self._mended()
         return self.learning, self._key
 
     def _follow(self) -> None:
@@ -482,16 +486,24 @@ class SegmentWidget(QWidget):
         try:
             if self.learning is None and not self.live_box.isChecked():
                 self._shown()
+                self._fault = None
                 self._say("Paint, then learn and predict")
             else:
                 self._begin()
         except SegkitError as error:
-            self._key = None
-            self._say(str(error))
+            self._key, self._fault = None, str(error)
+            self._say(self._fault)
+
+    def _mended(self) -> None:
+        """Say again what the session is busy with, if a fault stood there."""
+        if self._fault is not None:
+            self._fault = None
+            self._say(self._status.text, self._status.done)
 
     def _stop(self) -> None:
         learning, self.learning, self._key = self.learning, None, None
         self._predicted, self._objects, self._wants_objects = {}, {}, None
+        self._status = Status("idle", None, 1.0, "")
         if learning is not None:
             learning.session.close()
         if self._task is not None:
@@ -520,7 +532,9 @@ class SegmentWidget(QWidget):
                 for layer in self._draw(news):
                     changed[id(layer)] = layer
             elif isinstance(news, Status):
-                self._say(news.text, news.done)
+                self._status = news
+                if self._fault is None:
+                    self._say(news.text, news.done)
                 if news.task == "needs labels" and news.key is not None:
                     self._clear(news.key)
             elif isinstance(news, Expected):
@@ -777,6 +791,6 @@ def _colours(labels: Labels | None) -> DirectLabelColormap:
     """Give the colours of the painted labels, without one for the background: the image stays to be seen there."""
     clear = np.zeros(4)
     colours = {None: clear, 0: clear, BACKGROUND: clear}
-    for label in range(BACKGROUND + 1, UNLABELLED) if labels is not None else ():
-        colours[label] = labels.get_color(label)
+    if labels is not None:
+        colours |= {label: labels.get_color(label) for label in range(BACKGROUND + 1, UNLABELLED)}
     return DirectLabelColormap(color_dict=colours)
