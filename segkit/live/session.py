@@ -161,6 +161,7 @@ class LiveSession:
         self._closing = False
         # whether something came in since the last step began
         self._woken = False
+        self._stepped_at = time.monotonic()
         self._calls: deque[tuple[Callable[[], HandOver], Future[HandOver]]] = deque()
         # held while heavy work is done: results belong to one state of the labels
         self._work = threading.RLock()
@@ -449,14 +450,15 @@ class LiveSession:
 
     def _rest(self) -> None:
         with self._news:
+            # what fell due after the last step began may not have been seen by it
             due = [
-                at for at in (self._judge_at, self._look_ahead_at) if at is not None and at > time.monotonic()
+                at for at in (self._judge_at, self._look_ahead_at) if at is not None and at > self._stepped_at
             ]
             if self._woken or self._closing or self._calls:
                 return
             if self._judge_at is None and not self._unsaved:
                 self._is_idle.set()
-            self._news.wait(min(due) - time.monotonic() if due else None)
+            self._news.wait(max(0.0, min(due) - time.monotonic()) if due else None)
 
     def _wake(self) -> None:
         with self._news:
@@ -467,7 +469,7 @@ class LiveSession:
 
     def _step(self) -> bool:
         """Do the most urgent piece of work; tell whether there was one."""
-        self._woken = False
+        self._woken, self._stepped_at = False, time.monotonic()
         shown = self._shown
         if shown is not None and shown not in self._broken and self._advance(shown):
             return True

@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 from napari.layers import Image, Labels, Layer
-from napari.utils.colormaps import Colormap, DirectLabelColormap
 from napari.utils.notifications import show_error, show_info
 from numpy.typing import NDArray
-from qtpy.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer, Signal
+from qtpy.QtCore import QEvent, QObject, Qt, QTimer, Signal
 from qtpy.QtWidgets import (
     QCheckBox,
-    QComboBox,
     QFileDialog,
     QFormLayout,
     QHBoxLayout,
@@ -34,16 +32,15 @@ from qtpy.QtWidgets import (
 
 from segkit._common import count
 from segkit.errors import InputError, SegkitError
-from segkit.images import UNLABELLED
 from segkit.live import Expected, Failed, FeatureCache, HandOver, Objects, Prediction, Status
+from segkit.napari.choice import LayerChoice
 from segkit.napari.layers import BACKGROUND, Place, check_shapes, labels_shape, like
 from segkit.napari.learning import Learning, Shown
+from segkit.napari.results import Results, is_made
 
 # Milliseconds without a change before painted labels are read, and between two updates of the layers.
 _PAUSE = 80
 _REFRESH = 40
-_MADE_BY_SEGKIT = "segkit"
-_PREDICTION, _UNCERTAINTY, _OBJECTS = "segkit prediction", "segkit uncertainty", "segkit objects"
 _HELP = (
     "Paint label <b>1</b> on the background and <b>2</b>, <b>3</b>, … on what you look for: a class for each label. "
     "Label 0 means not annotated; the eraser takes annotation away. A few strokes are enough. "
@@ -55,47 +52,6 @@ class _Post(QObject):
     """Takes what other threads send to the thread of the window."""
 
     arrived = Signal()
-
-
-class LayerChoice(QComboBox):
-    """A choice among layers.
-
-    Parameters
-    ----------
-    nothing : str
-        What is shown if there are none.
-    """
-
-    def __init__(self, nothing: str) -> None:
-        super().__init__()
-        self._nothing = nothing
-        self._layers: list[Layer] = []
-        self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self.setMinimumContentsLength(12)
-        self.offer([])
-
-    @property
-    def layer(self) -> Layer | None:
-        """The chosen layer."""
-        place = self.currentIndex()
-        return self._layers[place] if 0 <= place < len(self._layers) else None
-
-    def offer(self, layers: list[Layer]) -> None:
-        """Offer layers; the chosen one stays chosen if it is among them."""
-        chosen = self.layer
-        with QSignalBlocker(self):
-            self.clear()
-            self._layers = layers
-            self.addItems([layer.name for layer in layers] or [self._nothing])
-            self.setEnabled(bool(layers))
-            self.choose(chosen)
-        if self.layer is not chosen:
-            self.currentIndexChanged.emit(self.currentIndex())
-
-    def choose(self, layer: Layer | None) -> None:
-        """Choose a layer; None chooses nothing, if there are any."""
-        found = [place for place, one in enumerate(self._layers) if one is layer]
-        self.setCurrentIndex(found[0] if found else (-1 if self._layers else 0))
 
 
 class SegmentWidget(QWidget):
@@ -122,13 +78,15 @@ class SegmentWidget(QWidget):
         self.learning: Learning | None = None
         self._key: str | None = None
         self._labels_of: weakref.WeakKeyDictionary[Layer, Layer] = weakref.WeakKeyDictionary()
-        self._made: weakref.WeakKeyDictionary[Layer, dict[str, Layer]] = weakref.WeakKeyDictionary()
-        self._uncertainty: weakref.WeakKeyDictionary[Layer, NDArray[np.uint8]] = weakref.WeakKeyDictionary()
+        self._results = Results(self._viewer)
         self._predicted: dict[str, Prediction] = {}
         self._objects: dict[str, Objects] = {}
         self._followed: weakref.WeakSet[Layer] = weakref.WeakSet()
         self._wants_objects: str | None = None
         self._is_shut = False
+        # what hinders learning, and what the session said last
+        self._fault: str | None = None
+        self._status = Status("idle", None, 1.0, "")
         self._news: deque[Any] = deque()
         self._task: threading.Thread | None = None
         self._window: QMainWindow | None = None
@@ -241,7 +199,7 @@ class SegmentWidget(QWidget):
 
     def _layer_removed(self, event: Any) -> None:
         layer = event.value
-        if _is_made(layer):
+        if is_made(layer):
             return
         self._leave(layer)
         if self.learning is not None:
@@ -264,7 +222,7 @@ class SegmentWidget(QWidget):
         self._changed()
 
     def _offer_layers(self) -> None:
-        layers = [layer for layer in self._viewer.layers if not _is_made(layer)]
+        layers = [layer for layer in self._viewer.layers if not is_made(layer)]
         for layer in layers:
             if isinstance(layer, (Image, Labels)) and layer not in self._followed:
                 self._followed.add(layer)
@@ -293,7 +251,7 @@ class SegmentWidget(QWidget):
             return self._labels_of[image]
         taken = list(self._labels_of.values())
         for layer in self._viewer.layers:
-            if isinstance(layer, Labels) and not _is_made(layer) and all(layer is not one for one in taken):
+            if isinstance(layer, Labels) and not is_made(layer) and all(layer is not one for one in taken):
                 with suppress(InputError):
                     check_shapes(image, layer, channels=self._channels)
                     return layer
@@ -475,6 +433,7 @@ class SegmentWidget(QWidget):
         finally:
             self.learning.follow()
         self.learning.look(self._key, _visible(shown))
+        self._mended()
         return self.learning, self._key
 
     def _follow(self) -> None:
@@ -482,16 +441,24 @@ class SegmentWidget(QWidget):
         try:
             if self.learning is None and not self.live_box.isChecked():
                 self._shown()
+                self._fault = None
                 self._say("Paint, then learn and predict")
             else:
                 self._begin()
         except SegkitError as error:
-            self._key = None
-            self._say(str(error))
+            self._key, self._fault = None, str(error)
+            self._say(self._fault)
+
+    def _mended(self) -> None:
+        """Say again what the session is busy with, if a fault stood there."""
+        if self._fault is not None:
+            self._fault = None
+            self._say(self._status.text, self._status.done)
 
     def _stop(self) -> None:
         learning, self.learning, self._key = self.learning, None, None
         self._predicted, self._objects, self._wants_objects = {}, {}, None
+        self._status = Status("idle", None, 1.0, "")
         if learning is not None:
             learning.session.close()
         if self._task is not None:
@@ -520,7 +487,9 @@ class SegmentWidget(QWidget):
                 for layer in self._draw(news):
                     changed[id(layer)] = layer
             elif isinstance(news, Status):
-                self._say(news.text, news.done)
+                self._status = news
+                if self._fault is None:
+                    self._say(news.text, news.done)
                 if news.task == "needs labels" and news.key is not None:
                     self._clear(news.key)
             elif isinstance(news, Expected):
@@ -545,18 +514,12 @@ class SegmentWidget(QWidget):
         self._predicted[news.key] = news
         if news.key in self._objects and self._objects[news.key].generation < news.generation:
             del self._objects[news.key]
-        prediction = self._layer(shown.image, _PREDICTION)
-        _fill(prediction.data, shown.place, news.corner, news.stride, _as_labels(news.values))
-        _fill(self._uncertainty_of(shown.image), shown.place, news.corner, news.stride, news.uncertainty)
-        made = self._made[shown.image]
-        return [prediction, *([made[_UNCERTAINTY]] if _UNCERTAINTY in made else [])]
+        return self._results.draw(shown, news)
 
     def _predicted_all(self, key: str, result: tuple[NDArray[np.uint8], NDArray[np.float32]]) -> None:
         shown = self._shown_as(key)
         if shown is not None:
-            layer = self._layer(shown.image, _PREDICTION)
-            _fill(layer.data, shown.place, (0, 0), 1, _as_labels(result[0]))
-            layer.refresh()
+            self._results.draw_whole(shown, result[0])
         self.result.setText(f"{key} is predicted")
 
     def _clear(self, key: str) -> None:
@@ -564,33 +527,18 @@ class SegmentWidget(QWidget):
         shown = self._shown_as(key)
         self._predicted.pop(key, None)
         self._objects.pop(key, None)
-        made = {} if shown is None else self._made.get(shown.image, {})
-        if shown is None or _PREDICTION not in made:
-            return
-        index = _index(shown.place)
-        self._uncertainty_of(shown.image)[index] = 0
-        for name in {_PREDICTION, _UNCERTAINTY} & made.keys():
-            made[name].data[index] = 0
-            made[name].refresh()
+        if shown is not None:
+            self._results.clear(shown)
 
     def _show_objects(self, news: Objects) -> None:
         self._wants_objects = None
         shown = self._shown_as(news.key)
-        if shown is None:
-            return
-        layer = self._layer(shown.image, _OBJECTS)
-        layer.data[_index(shown.place)] = news.labels
-        layer.refresh()
-        self.result.setText(f"{count(news.count, 'object')} in {news.key}")
+        if shown is not None:
+            self._results.draw_objects(shown, news.labels)
+            self.result.setText(f"{count(news.count, 'object')} in {news.key}")
 
     def _show_uncertainty(self, on: bool) -> None:  # noqa: FBT001
-        image = self.image_choice.layer
-        if image is None:
-            return
-        if on and image in self._uncertainty:
-            self._layer(image, _UNCERTAINTY).visible = True
-        elif not on and _UNCERTAINTY in self._made.get(image, {}):
-            self._made[image][_UNCERTAINTY].visible = False
+        self._results.show_uncertainty(self.image_choice.layer, on=on)
 
     def _saved(self, written: HandOver) -> None:
         self.result.setText(
@@ -607,42 +555,6 @@ class SegmentWidget(QWidget):
 
     def _shown_as(self, key: str) -> Shown | None:
         return None if self.learning is None else self.learning.planes.get(key)
-
-    def _uncertainty_of(self, image: Image) -> NDArray[np.uint8]:
-        if image not in self._uncertainty:
-            self._uncertainty[image] = np.zeros(labels_shape(image, channels=self._channels), dtype=np.uint8)
-            if self.uncertainty_box.isChecked():
-                self._layer(image, _UNCERTAINTY)
-        return self._uncertainty[image]
-
-    def _layer(self, image: Image, name: str) -> Layer:
-        """Give the layer of results for an image; it is made if it is not there."""
-        made = self._made.setdefault(image, {})
-        if name in made and made[name] in self._viewer.layers:
-            return made[name]
-        active = self._viewer.layers.selection.active
-        options = {"name": name, "metadata": {_MADE_BY_SEGKIT: True}, **self._like(image)}
-        if name == _UNCERTAINTY:
-            # clear where there is no doubt, so that bright and dark images stay to be seen
-            colours = Colormap([[0.9, 0.0, 0.9, 0.0], [0.9, 0.0, 0.9, 1.0]], name="uncertainty")
-            options |= {"colormap": colours, "blending": "translucent", "contrast_limits": (0, 255)}
-            layer = self._viewer.add_image(self._uncertainty_of(image), **options)
-        else:
-            dtype = np.int32 if name == _OBJECTS else np.uint8
-            data = np.zeros(labels_shape(image, channels=self._channels), dtype=dtype)
-            if name == _PREDICTION:
-                options |= {"opacity": 0.5, "colormap": _colours(self._labels_of.get(image))}
-            layer = self._viewer.add_labels(data, **options)
-        made[name] = layer
-        self._below_strokes(layer, image)
-        if active is not None:  # the reader goes on painting
-            self._viewer.layers.selection.active = active
-        return layer
-
-    def _below_strokes(self, layer: Layer, image: Image) -> None:
-        labels, layers = self._labels_of.get(image), self._viewer.layers
-        if labels in layers and layers.index(labels) < layers.index(layer):
-            layers.move(layers.index(layer), layers.index(labels))
 
     def _in_background(self, text: str, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         if self._task is not None:
@@ -731,28 +643,6 @@ def _button(text: str, tip: str, call: Callable[[], None]) -> QPushButton:
     return button
 
 
-def _is_made(layer: Layer) -> bool:
-    return bool(layer.metadata.get(_MADE_BY_SEGKIT))
-
-
-def _index(place: Place) -> tuple[int | slice, ...]:
-    return tuple(slice(None) if at is None else at for at in place)
-
-
-def _fill(
-    data: NDArray[Any], place: Place, corner: tuple[int, int], stride: int, values: NDArray[np.uint8]
-) -> None:
-    """Write a block of cells of `stride` x `stride` pixels into a plane of an array."""
-    row, col = corner
-    target = data[_index(place)][row : row + stride * values.shape[0], col : col + stride * values.shape[1]]
-    pixels = values if stride == 1 else np.repeat(np.repeat(values, stride, axis=0), stride, axis=1)
-    target[:] = pixels[: target.shape[0], : target.shape[1]]
-
-
-def _as_labels(values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    return np.where(values == UNLABELLED, 0, values).astype(np.uint8)
-
-
 def _visible(shown: Shown) -> tuple[int, int, int, int]:
     """Give the visible part of a plane; all of it as long as napari has not drawn it."""
     axes = [axis for axis, at in enumerate(shown.place) if at is None]
@@ -768,12 +658,3 @@ def _in_words(news: Expected) -> str:
     point = news.points[-1]
     interval = "" if point.low is None or point.high is None else f" ({point.low:.2f} to {point.high:.2f})"
     return f"On images that were held out: mean IoU of their strokes {point.iou:.2f}{interval}."
-
-
-def _colours(labels: Labels | None) -> DirectLabelColormap:
-    """Give the colours of the painted labels, without one for the background: the image stays to be seen there."""
-    clear = np.zeros(4)
-    colours = {None: clear, 0: clear, BACKGROUND: clear}
-    for label in range(BACKGROUND + 1, UNLABELLED) if labels is not None else ():
-        colours[label] = labels.get_color(label)
-    return DirectLabelColormap(color_dict=colours)

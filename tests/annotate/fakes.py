@@ -173,7 +173,7 @@ class FakeSession:
             (height // 8, width // 8, height // 3, width // 3),
             (height // 2, width // 2, height * 3 // 4, width * 3 // 4),
         ]
-        return Advised(key, boxes, [entry.key for entry in self.project.images][::-1])
+        return Advised(key, boxes, [entry.key for entry in self.project.images][::-1], 0)
 
     def export(self, *, progress=None):
         model, masks = self.project.output / "model.segkit", self.project.output / "masks"

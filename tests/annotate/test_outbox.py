@@ -95,6 +95,6 @@ def test_what_json_knows():
     point = ExpectedPoint(3, 1, float("nan"), np.float32(0.5), None)
     assert plain({"points": (point,)}) == {
         "points": [
-            {"n_strokes": 3, "n_images": 1, "iou": None, "low": 0.5, "high": None, "regions": "blocks"},
+            {"n_strokes": 3, "n_images": 1, "iou": None, "low": 0.5, "high": None},
         ]
     }

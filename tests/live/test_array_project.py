@@ -1,6 +1,7 @@
 """Images in memory: the same session as with a folder, and an export that `segkit train` repeats."""
 
 import shlex
+import time
 
 import numpy as np
 import pytest
@@ -58,6 +59,22 @@ def test_a_session_learns_from_arrays(cache):
     assert np.mean(values == np.where(image > 125, 2, 1)) > 0.9
     assert probabilities.shape == (40, 48, 2)
     assert {type(event).__name__ for event in events} >= {"Prediction", "Status", "Saved"}
+
+
+def test_a_session_judges_though_other_work_took_longer_than_the_pause(cache, monkeypatch):
+    look_ahead = LiveSession._look_ahead
+
+    def slowly(session):
+        while session._judge_at is not None and time.monotonic() <= session._judge_at:
+            time.sleep(0.01)
+        return look_ahead(session)
+
+    monkeypatch.setattr("segkit.live.session.QUIET_TO_LOOK_AHEAD", 0.0)
+    monkeypatch.setattr(LiveSession, "_look_ahead", slowly)
+    with LiveSession(painted(), config=FAST, cache=cache) as session:
+        session.open("a")
+        assert session.wait(30)
+        assert session.points
 
 
 def test_images_are_copied_and_scaled_as_files_are():

@@ -128,10 +128,10 @@ def test_the_manifest_is_valid_and_names_the_widget():
     assert (module, name) == (SegmentWidget.__module__, SegmentWidget.__name__)
 
 
-@pytest.mark.parametrize("name", ["SegmentWidget", "LayerChoice"])
+@pytest.mark.parametrize("name", ["widget.SegmentWidget", "choice.LayerChoice", "results.Results"])
 def test_docstrings_are_complete(name):
     checked = {"GL08", "SS03", "SS05", "PR01", "PR02", "RT03"}
-    assert not [error for error in validate(f"segkit.napari.widget.{name}")["errors"] if error[0] in checked]
+    assert not [error for error in validate(f"segkit.napari.{name}")["errors"] if error[0] in checked]
 
 
 def test_segkit_imports_neither_napari_nor_qt():
@@ -143,7 +143,7 @@ def test_segkit_imports_neither_napari_nor_qt():
     assert found.stdout.strip() == "[]"
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:napari", "ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_napari_opens_it_in_its_window(app, tmp_path):
     viewer = napari.Viewer(show=False)
     try:
@@ -279,6 +279,9 @@ def test_labels_beyond_254_are_refused(widget, viewer):
     labels.data = labels.data.astype(np.int32) + 300
     settle(widget)
     assert "labels from 300 to 300, expected 1 to 254" in widget.status.text()
+    labels.data = labels.data - 299
+    settle(widget)
+    assert widget.status.text() == "Draw strokes of two classes or more"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,155 @@
+"""Layers that segkit makes for an image: the prediction, where it is uncertain, and objects."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from napari.layers import Image, Labels, Layer
+from napari.utils.colormaps import Colormap, DirectLabelColormap
+from numpy.typing import NDArray
+
+from segkit.images import UNLABELLED
+from segkit.live import Prediction
+from segkit.napari.layers import BACKGROUND, Place, like
+from segkit.napari.learning import Shown
+
+PREDICTION, UNCERTAINTY, OBJECTS = "segkit prediction", "segkit uncertainty", "segkit objects"
+_MADE_BY_SEGKIT = "segkit"
+
+
+@dataclass(eq=False)
+class _Made:
+    """What was made for an image."""
+
+    labels: Labels
+    uncertainty: NDArray[np.uint8]
+    layers: dict[str, Layer] = field(default_factory=dict)
+
+
+class Results:
+    """Layers of results, in a viewer.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+        The viewer.
+
+    Attributes
+    ----------
+    shows_uncertainty : bool
+        Whether new predictions come with a layer of uncertainty.
+    """
+
+    def __init__(self, viewer: Any) -> None:
+        self.shows_uncertainty = False
+        self._viewer = viewer
+        self._of: weakref.WeakKeyDictionary[Layer, _Made] = weakref.WeakKeyDictionary()
+
+    def draw(self, shown: Shown, block: Prediction) -> list[Layer]:
+        """Write a block of a prediction; gives the layers to refresh."""
+        made = self._made(shown)
+        prediction = self._layer(shown, PREDICTION)
+        _fill(prediction.data, shown.place, block.corner, block.stride, _as_labels(block.values))
+        _fill(made.uncertainty, shown.place, block.corner, block.stride, block.uncertainty)
+        if self.shows_uncertainty:
+            return [prediction, self._layer(shown, UNCERTAINTY)]
+        return [prediction]
+
+    def draw_whole(self, shown: Shown, values: NDArray[np.uint8]) -> None:
+        """Write the prediction of a plane."""
+        layer = self._layer(shown, PREDICTION)
+        layer.data[_index(shown.place)] = _as_labels(values)
+        layer.refresh()
+
+    def draw_objects(self, shown: Shown, labels: NDArray[np.int32]) -> None:
+        """Write the objects of a plane."""
+        layer = self._layer(shown, OBJECTS)
+        layer.data[_index(shown.place)] = labels
+        layer.refresh()
+
+    def clear(self, shown: Shown) -> None:
+        """Take the prediction of a plane away."""
+        made = self._of.get(shown.image)
+        if made is None:
+            return
+        made.uncertainty[_index(shown.place)] = 0
+        for name in {PREDICTION, UNCERTAINTY} & made.layers.keys():
+            made.layers[name].data[_index(shown.place)] = 0
+            made.layers[name].refresh()
+
+    def show_uncertainty(self, image: Image | None, *, on: bool) -> None:
+        """Show or hide the uncertainty of an image, and of those to come."""
+        self.shows_uncertainty = on
+        made = None if image is None else self._of.get(image)
+        if made is None:
+            return
+        if on:
+            self._layer(Shown(image, made.labels, ()), UNCERTAINTY).visible = True
+        elif UNCERTAINTY in made.layers:
+            made.layers[UNCERTAINTY].visible = False
+
+    def _made(self, shown: Shown) -> _Made:
+        made = self._of.get(shown.image)
+        shape = tuple(shown.labels.data.shape)
+        if made is None or made.uncertainty.shape != shape:
+            made = self._of[shown.image] = _Made(shown.labels, np.zeros(shape, dtype=np.uint8))
+        made.labels = shown.labels
+        return made
+
+    def _layer(self, shown: Shown, name: str) -> Layer:
+        """Give the layer of an image; it is made if it is not there."""
+        made, layers = self._made(shown), self._viewer.layers
+        if name in made.layers and made.layers[name] in layers:
+            return made.layers[name]
+        active = layers.selection.active
+        # as the painted labels, which lie over the image and have no axis of channels
+        options = {"name": name, "metadata": {_MADE_BY_SEGKIT: True}, **like(made.labels)}
+        if name == UNCERTAINTY:
+            # clear where there is no doubt, so that bright and dark images stay to be seen
+            colours = Colormap([[0.9, 0.0, 0.9, 0.0], [0.9, 0.0, 0.9, 1.0]], name="uncertainty")
+            options |= {"colormap": colours, "blending": "translucent", "contrast_limits": (0, 255)}
+            layer = self._viewer.add_image(made.uncertainty, **options)
+        elif name == PREDICTION:
+            options |= {"opacity": 0.5, "colormap": _colours(made.labels)}
+            layer = self._viewer.add_labels(np.zeros(made.uncertainty.shape, dtype=np.uint8), **options)
+        else:
+            layer = self._viewer.add_labels(np.zeros(made.uncertainty.shape, dtype=np.int32), **options)
+        made.layers[name] = layer
+        if made.labels in layers and layers.index(made.labels) < layers.index(layer):
+            layers.move(layers.index(layer), layers.index(made.labels))  # strokes stay on top
+        if active is not None:  # the reader goes on painting
+            layers.selection.active = active
+        return layer
+
+
+def is_made(layer: Layer) -> bool:
+    """Tell whether segkit made a layer."""
+    return bool(layer.metadata.get(_MADE_BY_SEGKIT))
+
+
+def _index(place: Place) -> tuple[int | slice, ...]:
+    return tuple(slice(None) if at is None else at for at in place)
+
+
+def _fill(
+    data: NDArray[Any], place: Place, corner: tuple[int, int], stride: int, values: NDArray[np.uint8]
+) -> None:
+    """Write a block of cells of `stride` x `stride` pixels into a plane of an array."""
+    row, col = corner
+    target = data[_index(place)][row : row + stride * values.shape[0], col : col + stride * values.shape[1]]
+    pixels = values if stride == 1 else np.repeat(np.repeat(values, stride, axis=0), stride, axis=1)
+    target[:] = pixels[: target.shape[0], : target.shape[1]]
+
+
+def _as_labels(values: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return np.where(values == UNLABELLED, 0, values).astype(np.uint8)
+
+
+def _colours(labels: Labels) -> DirectLabelColormap:
+    """Give the colours of the painted labels, without one for the background: the image stays to be seen there."""
+    clear = np.zeros(4)
+    colours = {label: labels.get_color(label) for label in range(BACKGROUND + 1, UNLABELLED)}
+    return DirectLabelColormap(color_dict={None: clear, 0: clear, BACKGROUND: clear} | colours)
