@@ -78,7 +78,9 @@ class FakeProject:
         self._arrays = arrays
         if arrays is None:
             root = Path(images)
-            self.images = [ImageEntry(str(path.with_suffix("")), root / path, 0, 1) for path in list_images(root)]
+            self.images = [
+                ImageEntry(str(path.with_suffix("")), root / path, 0, 1) for path in list_images(root)
+            ]
         else:
             self.images = [ImageEntry(key, Path(f"{key}.png"), 0, 1) for key in arrays]
         self.classes = classes or [
@@ -252,8 +254,6 @@ class FakeSession:
                     )  # fmt: skip
         labels, count = ndimage.label(ids != self.project.classes[0].value)
         self.emit(Objects(key, self._generation, labels, count))
-        self._points.append(
-            ExpectedPoint(self._n_strokes, 1, 0.9 - 0.4 / (1 + len(self._points)), 0.4, 0.95)
-        )
+        self._points.append(ExpectedPoint(self._n_strokes, 1, 0.9 - 0.4 / (1 + len(self._points)), 0.4, 0.95))
         self.emit(Expected(list(self._points)))
         self.emit(Status("idle", key, 1.0, "up to date"))
