@@ -46,7 +46,7 @@ def test_the_oldest_versions_are_those_of_the_metadata():
     found = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
     pins = dict(line.split("==") for line in found.splitlines())
     extras = PROJECT["optional-dependencies"]
-    declared = PROJECT["dependencies"] + extras["baselines"] + extras["objects"]
+    declared = PROJECT["dependencies"] + extras["baselines"] + extras["objects"] + extras["annotate"]
     assert len(pins) == len(declared)
     for requirement in declared:
         name, _, rest = requirement.partition(">=")
