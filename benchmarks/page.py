@@ -151,7 +151,7 @@ class Page:
         """Show an image by its place in the list."""
         entries = self.browser.find_elements(By.CSS_SELECTOR, "#images button")
         self.run("arguments[0].scrollIntoView()", entries[place])
-        name = str(entries[place].text.partition("\n")[0])
+        name = str(entries[place].find_element(By.CSS_SELECTOR, ".name").text)  # a rank may stand before it
         entries[place].click()
         self.until(lambda: self.text("image-name").replace("\u200b", "").startswith(name[:8]))
 

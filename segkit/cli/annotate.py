@@ -53,7 +53,7 @@ def annotate(
     from segkit.annotate import serve
     from segkit.config.schema import Config
     from segkit.live import LiveSession, Project
-    from segkit.live.classes import classes_of
+    from segkit.live.classes import classes_of, classes_of_map
     from segkit.segmentation.segmenter import load
 
     settings = Config.load(config, set_ or [])
@@ -62,7 +62,11 @@ def annotate(
     trained = None if model is None else load(model)
     path = images.resolve()
     output = output or Path(f"{path.stem if path.is_file() else path.name}-annotations")
+    if trained is not None and named is None and masks is None and not (output / "project.json").exists():
+        named = classes_of_map(trained.label_map_)
     with Project(images, output, classes=named, masks=masks) as project:
+        for message in project.messages:
+            typer.echo(message)
         serve(
             project,
             LiveSession(project, config=settings, model=trained),

@@ -57,7 +57,10 @@ def read_project(path: Path) -> Stored:
     InputError
         If it is damaged, of a later format, or cannot be read.
     """
-    cure = f"restore it from a copy, or give another output folder and take the masks over (masks={path.parent / 'masks'})"
+    cure = (
+        "restore it from a copy, or give another output folder and take the masks over "
+        f"(--masks {path.parent / 'masks'}; masks= in Python)"
+    )
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
         version = entries["format"]
@@ -162,9 +165,22 @@ def _store(path: Path, save: Callable[[Path], object]) -> None:
             save(temporary)
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
+        _keep_name(path.parent)
     except OSError as error:
         full = is_full(error)
         reason = "the disk is full" if full else f"cannot be written ({error.strerror or error})"
         cure = "free some space" if full else "make the folder writable"
         again = "try again" if path.suffix == ".json" else "it is saved with the next change"
         raise OutputError(f"{path}: {reason}: {_SAFE}; {cure}, and {again}") from error
+
+
+def _keep_name(folder: Path) -> None:
+    """Write the names of a folder to the disk, so that a file that was replaced outlasts a loss of power."""
+    if os.name == "nt":  # where folders cannot be opened
+        return
+    with contextlib.suppress(OSError):  # some network drives refuse
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

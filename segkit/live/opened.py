@@ -39,7 +39,7 @@ class OpenedModel:
         if unknown:
             raise InputError(
                 f"the model knows class {unknown[0]!r}, the project {', '.join(map(repr, value_of))}: name the classes "
-                "as the model does"
+                f"as the model does, --classes {','.join(names)}"
             )
         self._segmenter = segmenter
         self._values = np.array([value_of[name] for name in names], dtype=np.uint8)

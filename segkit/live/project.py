@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -375,7 +376,7 @@ class Project:
         if stored is None and listed:
             raise OutputError(
                 f"{self.masks} holds masks ({first_few([str(name) for name in listed])}) and {path.name} is not there: "
-                f"give another output folder; to take these masks over, give them as masks={self.masks}"
+                f"give another output folder; to take these masks over, give --masks {self.masks} (masks= in Python)"
             )
         if stored is not None:
             self._check_images(stored.images)
@@ -404,8 +405,8 @@ class Project:
         # a folder that was moved is another name of the same images: digests tell
         if former.exists() and not _same_folder(former, self.source):
             raise InputError(
-                f"{self.output} holds annotations of {former}, not of {self.source}: give these images, or another "
-                f"output folder"
+                f"{self.output} holds annotations of {os.path.normpath(former)}, not of {self.source}: give these images, "
+                f"or another output folder"
             )
 
     def _check_labels(self, listed: Iterable[Path]) -> None:

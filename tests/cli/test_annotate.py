@@ -1,10 +1,15 @@
 import importlib
 import sys
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from segkit import ModuleBank, Segmenter
 from segkit.cli import annotate as module
 from segkit.cli import commands as cli
+from segkit.cli.phantom import make_demo_set
+from segkit.images import load_pairs, read_mask, write_image, write_mask
 
 
 @pytest.fixture
@@ -69,3 +74,52 @@ def test_help_names_the_options(segkit):
         "--no-browser",
     ):
         assert option in out
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """Projects that were served, as they were then."""
+    pytest.importorskip("uvicorn", reason="the page needs a server")
+    seen = []
+
+    def serve(project, session, **_):
+        seen.append(([one.name for one in project.classes], project.annotated()))
+        session.close()
+
+    monkeypatch.setattr("segkit.annotate.serve", serve)
+    return seen
+
+
+@pytest.fixture
+def folder(tmp_path):
+    images, masks = make_demo_set(2, shape=(64, 64))
+    for name, image, mask in zip("ab", images, masks, strict=True):
+        write_image(tmp_path / "images" / f"{name}.png", image)
+        write_mask(tmp_path / "masks" / f"{name}.png", 255 * mask)
+    return tmp_path
+
+
+def test_a_new_project_takes_the_classes_of_the_model(segkit, served, folder):
+    data = load_pairs(folder / "images", folder / "masks", labels={0: "tissue", 255: "lesion"})
+    model = Segmenter(
+        ModuleBank(({"n_scales": 2, "n_angles": 3},)), training_pixels=400, selection_pixels=200
+    ).fit(data.images, data.masks, label_map=data.label_map)
+    model.save(folder / "model.segkit")
+    line = ["annotate", folder / "images", "-o", folder / "out", "--model", folder / "model.segkit"]
+    assert segkit(*line)[0] == 0
+    assert segkit(*line)[0] == 0  # opened again: its own classes
+    assert served == [(["tissue", "lesion"], [])] * 2
+    code, _, err = segkit(*line, "--classes", "background,lesion")
+    assert code == 2
+    assert err.endswith("name the classes as the model does, --classes tissue,lesion\n")
+
+
+def test_how_masks_were_read_is_told(segkit, served, folder):
+    [mask] = read_mask(folder / "masks" / "a.png")
+    Image.fromarray(mask.astype(np.uint8)).save(folder / "masks" / "a.jpg", quality=95)
+    (folder / "masks" / "a.png").unlink()
+    line = ["annotate", folder / "images", "-o", folder / "out", "--masks", folder / "masks"]
+    code, out, _ = segkit(*line)
+    assert code == 0
+    assert "JPEG" in out
+    assert served == [(["background", "foreground"], ["a", "b"])]

@@ -1,7 +1,11 @@
 """Every message that the page of errors quotes is what the program says."""
 
+import errno
+import os
+import platform
 import re
 import shutil
+import socket
 import sys
 from pathlib import Path
 
@@ -10,6 +14,7 @@ import pytest
 import tifffile
 from PIL import Image
 
+from segkit.errors import InputError, SegkitError
 from segkit.images import read_image, read_mask, write_geojson, write_image, write_mask
 
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
@@ -252,6 +257,125 @@ def finished():
     return "segkit benchmark images/ masks/ -o comparison/ --methods segkit-no-networks --train-sizes 1"
 
 
+ANNOTATE = "segkit annotate images/ --no-browser"
+
+
+def annotated():
+    """Label the first image, as on the page of `segkit annotate`."""
+    from segkit.live import Project
+
+    with Project("images", "images-annotations") as project:
+        project.labels("1").paint((2, 2), np.ones((3, 3), dtype=bool), 1)
+        project.save("1")
+
+
+def annotate_packages(monkeypatch):
+    monkeypatch.setattr("segkit.cli.annotate.find_spec", lambda _: None)
+    return ANNOTATE
+
+
+def annotate_other_images():
+    annotated()
+    return "segkit annotate new_images/ -o images-annotations/ --no-browser"
+
+
+def annotate_in_use():
+    Path("images-annotations").mkdir()
+    Path("images-annotations/.lock").write_text(f"{os.getppid()} {platform.node()}\n", encoding="utf-8")
+    return ANNOTATE
+
+
+def annotate_masks():
+    shutil.copytree("masks", "images-annotations/masks")
+    return ANNOTATE
+
+
+def annotate_numbered():
+    def squares(mask):
+        rows, cols = np.indices(mask.shape)
+        inside = (rows % 16 < 8) & (cols % 16 < 8)
+        return np.where(inside, 1 + rows // 16 * 4 + cols // 16, 0).astype(np.uint8)
+
+    change_masks(squares)
+    return f"{ANNOTATE} --masks masks"
+
+
+def annotate_model():
+    return f"{ANNOTATE} --model model.segkit --classes background,cell"
+
+
+def annotate_port(request):
+    listener = socket.socket()
+    request.addfinalizer(listener.close)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    return f"{ANNOTATE} --port {listener.getsockname()[1]}"
+
+
+def annotate_gone():
+    annotated()
+    Path("images/1.png").unlink()
+    return ANNOTATE
+
+
+def annotate_replaced():
+    from segkit.live import Project
+
+    annotated()
+    shutil.copy("images/2.png", "images/1.png")
+    with Project("images", "images-annotations") as project:
+        project.labels("1")
+
+
+def annotate_channels():
+    from segkit.live import FeatureCache, LiveSession, Project
+
+    planes = np.random.default_rng(0).random((2, 64, 64), dtype=np.float32)
+    tifffile.imwrite("images/6.tif", planes, imagej=True, metadata={"axes": "CYX"})
+    with (
+        Project("images", "images-annotations") as project,
+        LiveSession(project, cache=FeatureCache("cache")) as session,
+    ):
+        session._features_of("1")
+        session._features_of("6")
+
+
+def annotate_full(monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    from segkit.live import Project
+
+    with Project("images", "images-annotations") as project:
+        project.labels("1").paint((2, 2), np.ones((3, 3), dtype=bool), 1)
+        monkeypatch.setattr("os.fsync", full)
+        project.save("1")
+
+
+def annotate_nothing():
+    from segkit.live import FeatureCache, LiveSession, Project
+
+    with (
+        Project("images", "images-annotations") as project,
+        LiveSession(project, cache=FeatureCache("cache")) as session,
+    ):
+        session.export()
+
+
+def annotate_address():
+    from segkit.annotate.guard import Guard
+
+    fault = Guard(None, token="secret", port=8765)._fault("http", {"host": "127.0.0.1:8765"}, "")
+    raise InputError(fault)
+
+
+# Messages on the page of `segkit annotate`: the case raises what the page shows.
+ON_THE_PAGE = {
+    function.__name__.replace("_", "-"): function
+    for function in (
+        annotate_replaced, annotate_channels, annotate_full, annotate_nothing, annotate_address,
+    )
+}  # fmt: skip
 CASES = {
     function.__name__.replace("_", "-"): function
     for function in (
@@ -260,25 +384,35 @@ CASES = {
         float_range, int32, blank, damaged, pages, other_files, no_folder, overwrite, output_inside, leftovers,
         other_channels, darker, no_model, not_a_model, no_objects, unknown_key, no_configuration, no_weights, no_download,
         out_of_memory, not_predicted, too_few, pages_of_one_file, finished,
+        annotate_packages, annotate_other_images, annotate_in_use, annotate_masks, annotate_numbered, annotate_model,
+        annotate_port, annotate_gone,
     )
 }  # fmt: skip
 
 
 def test_the_page_quotes_the_messages_that_are_tested():
-    assert set(QUOTED) == set(CASES)
+    assert set(QUOTED) == {*CASES, *ON_THE_PAGE}
+
+
+def call(make, request):
+    """Make a case, with the fixtures that it takes."""
+    taken = make.__code__.co_varnames[: make.__code__.co_argcount]
+    return make(*map(request.getfixturevalue, taken))
+
+
+@pytest.mark.parametrize("case", ON_THE_PAGE)
+@pytest.mark.usefixtures("here")
+def test_the_page_of_annotate_shows_what_the_page_quotes(case, says, request):
+    with pytest.raises(SegkitError) as shown:
+        call(ON_THE_PAGE[case], request)
+    assert says(" ".join(str(shown.value).split()), QUOTED.get(case, "")), shown.value
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.filterwarnings("default:new_images:UserWarning")
 @pytest.mark.usefixtures("here")
-def test_the_program_says_what_the_page_quotes(case, segkit, says, monkeypatch):
-    make = CASES[case]
-    line = (
-        make(monkeypatch)
-        if "monkeypatch" in make.__code__.co_varnames[: make.__code__.co_argcount]
-        else make()
-    )
-    code, _, err = segkit(line)
+def test_the_program_says_what_the_page_quotes(case, segkit, says, request):
+    code, _, err = segkit(call(CASES[case], request))
     # a note is no error: the command goes on
     assert code == (0 if case == "darker" else 2)
     assert says(err, QUOTED.get(case, "")), err

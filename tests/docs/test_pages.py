@@ -32,6 +32,7 @@ SMALLER = {
 # Blocks that CI does not run, by page: their number. The page says why in a comment above each.
 NOT_RUN = {
     "docs/install.md": 4,
+    "docs/tasks/draw.md": 3,
     "docs/tasks/napari.md": 4,
     "docs/tasks/networks.md": 4,
     "docs/tasks/compare.md": 1,
@@ -114,6 +115,8 @@ def prepare(page, here):
         (here / "groups.csv").write_text(groups, encoding="utf-8")
     if page.name == "count.md":
         shutil.copytree("cells", here, dirs_exist_ok=True)
+    if page.name == "draw.md":
+        draw()
     if page.name == "model-file.md":
         shutil.copy(
             ROOT / "tests" / "segmentation" / "golden" / f"version-{FORMAT_VERSION}.segkit", "model.segkit"
@@ -121,6 +124,16 @@ def prepare(page, here):
     if page.name == "README.md":
         shutil.copy("new_images/6.png", "new_images/1.png")
         shutil.copy("new_masks/6.png", "new_masks/1.png")
+
+
+def draw():
+    """Label and export, as on the page of `segkit annotate`."""
+    from segkit.live import LabelClass, Project
+    from segkit.live.hand_over import hand_over
+
+    classes = [LabelClass(0, "background", "#56b4e9"), LabelClass(1, "nucleus", "#f0e442")]
+    with Project("images", "images-annotations", classes=classes, masks="masks") as project:
+        hand_over(project, Config.load(None, [f"{key}={value}" for key, value in _OPTIONS.items()]))
 
 
 def run(segkit, line):

@@ -366,7 +366,8 @@ def test_a_damaged_project_is_kept(images, output, text):
     told = complaint(InputError, Project, images, output)
     assert told.startswith(f"{output / 'project.json'}: damaged (")
     assert told.endswith(
-        f"): restore it from a copy, or give another output folder and take the masks over (masks={output / 'masks'})"
+        f"): restore it from a copy, or give another output folder and take the masks over "
+        f"(--masks {output / 'masks'}; masks= in Python)"
     )
     assert (output / "project.json").read_text() == text
     assert [path.name for path in output.iterdir()] == ["project.json"]
@@ -387,14 +388,13 @@ def test_other_folders_are_refused(images, output, tmp_path):
         pass
     other = save(tmp_path / "other" / "a.png", NOISE[0]).parent
     assert complaint(InputError, Project, other, output) == (
-        f"{output} holds annotations of {output / '../images'}, not of {other}: give these images, or another output "
-        f"folder"
+        f"{output} holds annotations of {images}, not of {other}: give these images, or another output folder"
     )
     assert "is the input folder" in complaint(OutputError, Project, images, images / "out")
     save(tmp_path / "data" / "masks" / "a.png", NOISE[0])
     assert complaint(OutputError, Project, images, tmp_path / "data") == (
         f"{tmp_path / 'data' / 'masks'} holds masks (a.png) and project.json is not there: give another output folder; "
-        f"to take these masks over, give them as masks={tmp_path / 'data' / 'masks'}"
+        f"to take these masks over, give --masks {tmp_path / 'data' / 'masks'} (masks= in Python)"
     )
 
 

@@ -13,8 +13,8 @@ export function drawCurve(element, textElement, points) {
   const last = known[known.length - 1];
   const percent = (share) => `${Math.round(100 * share)} %`;
   const range = last.low === null || last.high === null ? "" : ` (likely ${percent(last.low)} to ${percent(last.high)})`;
-  const basis = `Each of ${last.n_images} images was predicted without its own labels.`;
-  textElement.textContent = `About ${percent(last.iou)} overlap with what you would draw${range}. ${basis}`;
+  const basis = `Each of ${last.n_images} images was predicted without its own labels. Strokes are mostly easy pixels: expect less on whole images.`;
+  textElement.textContent = `About ${percent(last.iou)} overlap with your labels${range}. ${basis}`;
   if (known.length < 2) {
     element.replaceChildren();
     return;

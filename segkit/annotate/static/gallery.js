@@ -45,6 +45,7 @@ export class Gallery {
       const row = this.rows.get(key);
       if (!row) continue;
       row.is = state;
+      if (state !== "none") row.rank = null; // only images without labels are ranked
       this.write(row);
     }
   }

@@ -114,6 +114,7 @@ const connection = new Connection({
     drawing.setImage(message);
     setObjects(null);
     setAdvice(null);
+    byId("readout").textContent = ""; // it was of the former image
     view.setImage(message.height, message.width);
   },
   labels(message, values) {
