@@ -218,6 +218,83 @@ def orbit_segmentation(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+# How the next image is chosen.
+NEXT_IMAGE = {"random": "at random", "advice": "advised", "typical": "most typical"}
+
+
+def advice(result: dict[str, Any]) -> str:
+    draws_of = _by_set(result["draws"])
+    lines = [
+        "| next image | images annotated | " + " | ".join(draws_of) + " | all, with equal weight |",
+        "|---|---|" + "---|" * (len(draws_of) + 1),
+    ]
+    for way in ("advice", "typical"):
+        for place in range(1, _most(result["draws"])):
+            pairs = [_paired(draws, way, place) for draws in draws_of.values()]
+            found = [compare_pooled([pair]) for pair in pairs] + [compare_pooled(pairs)]
+            cells = " | ".join(signed(one.difference, one.interval) for one in found)
+            lines.append(f"| {NEXT_IMAGE[way]} | {place + 1} | {cells} |")
+    n_draws = " or ".join(str(n) for n in sorted({len(draws) for draws in draws_of.values()}))
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"Mean IoU less that with random images, 95 % interval over {n_draws} draws of each set.",
+        ]
+    )
+
+
+def advice_scores(result: dict[str, Any]) -> str:
+    most = _most(result["draws"])
+    lines = [
+        "| set | next image | " + " | ".join(f"{n} image{'s' * (n > 1)}" for n in range(1, most + 1)) + " |",
+        "|---|---|" + "---|" * most,
+    ]
+    for name, draws in _by_set(result["draws"]).items():
+        for way, title in NEXT_IMAGE.items():
+            means = np.mean([draw[way]["mean_iou"] for draw in draws], axis=0)
+            lines.append(f"| {name} | {title} | {' | '.join(f'{mean:.3f}' for mean in means)} |")
+    return "\n".join([*lines, "", _agreement(result["checks"]), _time_of_advice(result["draws"])])
+
+
+def _agreement(checks: list[dict[str, Any]]) -> str:
+    """Say how far scores on the grid agree with those of every pixel."""
+    whole, grid = (
+        np.array([[check[kind][way] for way in ("advice", "random")] for check in checks])
+        for kind in ("every_pixel", "grid")
+    )
+    off, gains = whole - grid, [np.subtract(*scores.T) for scores in (whole, grid)]
+    correlations = [np.corrcoef(*pair)[0, 1] for pair in ((whole.ravel(), grid.ravel()), gains)]
+    return (
+        f"{off.size} of the last models were also trained and scored with every pixel and all defaults. Their mean IoU "
+        f"is {off.mean():+.3f} off that on the grid ({off.min():+.3f} to {off.max():+.3f}), correlation "
+        f"{correlations[0]:.2f}. Advised less random is {gains[0].mean():+.3f} with every pixel and "
+        f"{gains[1].mean():+.3f} on the grid, correlation {correlations[1]:.2f}."
+    )
+
+
+def _time_of_advice(draws: list[dict[str, Any]]) -> str:
+    ratios = [
+        np.sum(draw["advice"]["advise_seconds"]) / np.sum(draw["advice"]["fit_seconds"][:-1])
+        for draw in draws
+    ]
+    return f"Ranking the pool takes {np.median(ratios):.2f} times as long as training on the grid (median)."
+
+
+def _most(draws: list[dict[str, Any]]) -> int:
+    return min(len(draw["advice"]["images"]) for draw in draws)
+
+
+def _by_set(draws: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    names = dict.fromkeys(draw["set"] for draw in sorted(draws, key=lambda draw: draw["set"]))
+    return {name: [draw for draw in draws if draw["set"] == name] for name in names}
+
+
+def _paired(draws: list[dict[str, Any]], way: str, place: int) -> tuple[list[float], list[float], None]:
+    mine, at_random = ([draw[name]["mean_iou"][place] for draw in draws] for name in (way, "random"))
+    return mine, at_random, None
+
+
 # A file, or all that match a pattern.
 TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "at_five": ("segmentation-*.json", at_five),
@@ -238,6 +315,8 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "asu": ("asu.json", asu),
     "recipe_speed": ("recipe_speed.json", recipe_speed),
     "postprocessing": ("postprocessing.json", postprocessing),
+    "advice": ("advice.json", advice),
+    "advice_scores": ("advice.json", advice_scores),
     "demo": ("demo.json", demo),
     "few_digits": ("003-table2.json", few_digits),
     "orbit_segmentation": ("orbit_segmentation.json", orbit_segmentation),
