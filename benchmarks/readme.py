@@ -315,8 +315,8 @@ def annotate_speed(result: dict[str, Any]) -> str:
             *lines,
             "",
             f"Medians (95th percentiles) of {n_strokes} strokes and more on a picture of {side:,} x {side:,} RGB pixels, "
-            "all of it visible, in headless Chromium on the same 2 cores, from the end of the stroke to the frame that shows "
-            "it. "
+            "all of it visible, in headless Chromium on the same 2 cores, from the end of the stroke to the frame that "
+            "shows it. "
             f"A 2,048 x 2,048 float32 product took {result['sgemm_ms']:.0f} ms in the same run.",
         ]
     )
