@@ -134,13 +134,12 @@ def make(page: Page, labels: list[Labels]) -> None:
         ((20,), ((230, 30), (290, 130))),
         ((86, 162), ((30, 120), (100, 60))),
     ):
-        points = page.run("return document.querySelectorAll('#curve circle').length")
+        count = "return document.querySelectorAll('#curve circle').length"
+        most = max(1, page.run(count))
         hand.nuclei(*numbers)
         hand.background(way)
         page.settle()
-        page.until(
-            lambda: page.run("return document.querySelectorAll('#curve circle').length") > max(1, points)
-        )  # noqa: B023
+        page.until(lambda count=count, most=most: page.run(count) > most)
     choose_view(page, "uncertainty")
     page.until(lambda: page.browser.find_element(By.ID, "next").is_enabled())
     page.click("next")
