@@ -24,7 +24,8 @@ the design that leaves the least variance where it matters [3]_, [4]_, one image
 
 The formula and :math:`\rho` were chosen on splits of drive, dsb2018_stained, isbi2012_em and kvasir_seg_256, in view of test
 scores. Uncertainty, variance and their product, each averaged over the image itself, did no better there than chance:
-they point at images like no other.
+they point at images like no other. Up to five whole images the ranking did no better than random choice either, and the
+most typical image of the pool did (``docs/benchmarks.md``, "What to annotate next").
 
 References
 ----------
