@@ -8,7 +8,7 @@ most pixels are wrong, and never over an edge of the truth:
 
 brush    a brush stroke along the largest wrong area, as wide as fits, at most 24 pixels;
 outline  the object of the truth with most wrong pixels, by at most 20 corners, or a brush stroke where a larger area of the
-         background is wrong; once all objects of an image are outlined, one fill labels the rest of it.
+         background is wrong; once all objects of an image are outlined, fills label the rest of it.
 
 The model is that of the page's "Export". In `rows` the mean IoU on the test images, of whole masks, of strokes, and of
 strokes after a last "Looks right" on each of the three images. Runs are kept as they are done; a cut run goes on.
@@ -110,7 +110,7 @@ class Annotator:
             wrong &= ~np.isin(truth, list(self.drawn))
         if not wrong.any():
             return
-        if self.hand == "outline" and self._outline(wrong, truth, labels):
+        if self.hand == "outline" and self._outline(wrong, truth, labels, predicted):
             self.page.settle()
             return
         areas = {label: largest(wrong & (truth == label)) for label in np.unique(truth[wrong])}
@@ -121,7 +121,9 @@ class Annotator:
         self.page.drag(points, truth.shape)
         self.page.settle()
 
-    def _outline(self, wrong: Bools, truth: NDArray[Any], labels: NDArray[Any]) -> bool:
+    def _outline(
+        self, wrong: Bools, truth: NDArray[Any], labels: NDArray[Any], predicted: NDArray[Any]
+    ) -> bool:
         """Outline an object, or fill what is around outlined ones; False where a brush stroke helps more."""
         objects, n_objects = ndimage.label(truth == 1)
         sizes, bare, mistaken = (
@@ -129,8 +131,10 @@ class Annotator:
             for pixels in (truth == 1, labels == 255, wrong)
         )
         ground = wrong & (truth == 0)
-        if n_objects and (bare <= ENOUGH * sizes).all() and ground.any():
-            rows, cols = np.nonzero((labels == 255) & (truth == 0))
+        # the page fills the area of the predicted class, where labels do not close it
+        ready = (labels == 255) & (truth == 0) & (predicted == 0)
+        if n_objects and (bare <= ENOUGH * sizes).all() and ready.any():
+            rows, cols = np.nonzero(largest(ready))
             self._choose(0, "fill")
             self.page.fill((rows[rows.size // 2], cols[cols.size // 2]), truth.shape)
             return True
