@@ -45,7 +45,7 @@ from segkit.features.base import Channel, FeatureMaps, as_image
 from segkit.features.normalised import NormalisedBank
 from segkit.images import LabelMap, load_pairs, write_image, write_mask
 from segkit.images.write import atomic
-from segkit.live.advice import Candidate, LabelledPixels, rank_images
+from segkit.live.advice import Candidate, LabelledPixels, rank_images, rank_typical
 from segkit.segmentation.segmenter import Segmenter, default_bank
 
 # Pixels that stand for an image, of a candidate for the advice, and of all labelled images together.
@@ -145,14 +145,12 @@ def advised(segmenter: Segmenter, grid: GridSet, train: Sequence[str], others: S
 
 def most_typical(segmenter: Segmenter, grid: GridSet, train: Sequence[str], others: Sequence[str]) -> str:
     """Find the one of the other images that is nearest, in the kernel's space, to the mean of all."""
-    kernels, rng = segmenter.classifier_.kernels_, np.random.default_rng(0)
-    pixels = {
-        stem: read_standardised(segmenter, grid.features[stem], ADVICE_PIXELS, rng)
-        for stem in (*others, *train)
-    }
-    means = {stem: kernels.transform(X).mean(axis=0) for stem, X in pixels.items()}
-    centre = np.mean(list(means.values()), axis=0)
-    return min(others, key=lambda stem: float(np.linalg.norm(means[stem] - centre)))
+    rng = np.random.default_rng(0)
+    of_others, of_train = (
+        [read_standardised(segmenter, grid.features[stem], ADVICE_PIXELS, rng) for stem in stems]
+        for stems in (others, train)
+    )
+    return others[rank_typical(segmenter.classifier_.kernels_, of_others, of_train).order[0]]
 
 
 def next_in_pool(segmenter: Segmenter, grid: GridSet, train: Sequence[str], others: Sequence[str]) -> str:  # noqa: ARG001

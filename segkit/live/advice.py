@@ -25,7 +25,8 @@ the design that leaves the least variance where it matters [3]_, [4]_, one image
 The formula and :math:`\rho` were chosen on splits of drive, dsb2018_stained, isbi2012_em and kvasir_seg_256, in view of test
 scores. Uncertainty, variance and their product, each averaged over the image itself, did no better there than chance:
 they point at images like no other. Up to five whole images the ranking did no better than random choice either, and the
-most typical image of the pool did (``docs/benchmarks.md``, "What to annotate next").
+most typical image of the pool did (``docs/benchmarks.md``, "What to annotate next"): so `LiveSession.suggest` ranks images
+by `rank_typical`, and marks regions by `score_pixels`.
 
 References
 ----------
@@ -240,6 +241,57 @@ def rank_images(candidates: Sequence[Candidate], labelled: LabelledPixels) -> Ra
     images = zip(np.split(rows, ends), np.split(rows @ moment, ends), strict=True)
     scores = np.array([_taken(own, weighted) for own, weighted in images])
     return Ranking(np.argsort(-scores, kind="stable"), scores)
+
+
+def rank_typical(
+    kernels: KernelMixture, candidates: Sequence[Floats], annotated: Sequence[Floats]
+) -> Ranking:
+    """Rank images by how near their mean is, in the kernel's space, to that of all images: the usual ones first.
+
+    Parameters
+    ----------
+    kernels : KernelMixture
+        Fitted kernels of the classifier.
+    candidates : sequence of ndarray of shape (n, n_kept)
+        Standardised channels of some pixels, spread evenly, of each image that might be annotated.
+    annotated : sequence of ndarray of shape (n, n_kept)
+        The same of images that are annotated.
+
+    Returns
+    -------
+    Ranking
+        Places of the candidates, the most typical first. Scores are minus the distance of an image's mean to the mean of
+        all images, each weighing the same: the maximum mean discrepancy of an image and all of them.
+
+    Raises
+    ------
+    InputError
+        If there is no candidate, an image has no pixel, or a value is not finite.
+
+    References
+    ----------
+    A. Gretton et al., A kernel two-sample test, JMLR 13, 2012, eq. 1 and 2 (MMD as a distance of means).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.kernels import LinearMixture
+    >>> from segkit.live.advice import rank_typical
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> kernels = LinearMixture().fit(X, X[:, 0] > 0)
+    >>> rank_typical(kernels, [X + 3, X], [X - 1]).order
+    array([1, 0])
+    """
+    images = [*candidates, *annotated]
+    if not candidates or not all(len(X) for X in images):
+        raise InputError(
+            f"{count(len(candidates), 'image')} to rank: give at least one, each with some of its pixels"
+        )
+    if not all(np.isfinite(X).all() for X in images):
+        raise InputError("features of an image hold NaN or infinity: leave that image out")
+    means = np.array([kernels.transform(X).mean(axis=0, dtype=np.float64) for X in images])
+    distances = np.linalg.norm(means[: len(candidates)] - means.mean(axis=0), axis=1)
+    return Ranking(np.argsort(distances, kind="stable"), -distances)
 
 
 def mark_regions(

@@ -374,7 +374,8 @@ class LiveSession:
             labelled = set(self.project.annotated()) | {key}
             others = [entry.key for entry in self.project.images if entry.key not in labelled]
             seen = [other for other in others if other in self._glimpses]
-            order = advise_images(self._model, known, [self._glimpses[other] for other in seen])
+            drawn = [self._glimpses[one] for one in sorted(labelled) if one in self._glimpses]
+            order = advise_images(self._model, [self._glimpses[other] for other in seen], drawn)
         return Advised(key, tuple(boxes), tuple(seen[place] for place in order), len(others) - len(seen))
 
     def export(self, *, model: str | Path | None = None, progress: Progress | None = None) -> HandOver:

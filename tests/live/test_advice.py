@@ -13,6 +13,7 @@ from segkit.live.advice import (
     LabelledPixels,
     mark_regions,
     rank_images,
+    rank_typical,
     score_pixels,
     uncertainty,
 )
@@ -187,3 +188,29 @@ def test_bad_input_is_refused(kernels, rng):
     for scores in (np.full((3, 3), np.nan), np.full((3, 3), -1.0), np.ones(3)):
         with pytest.raises(InputError, match=r"^scores of shape"):
             mark_regions(scores, 4)
+
+
+def test_the_image_nearest_to_the_mean_of_all_is_the_most_typical(rng):
+    images = [rng.standard_normal((30, 3)) + shift for shift in (0, 4, 1, -2)]
+    kernels = LinearGaussianMixture(random_state=0).fit(np.concatenate(images), np.repeat([0, 1, 0, 1], 30))
+    candidates, annotated = images[:3], images[3:]
+    order, scores = rank_typical(kernels, candidates, annotated)
+    K = [[np.mean(kernels.transform(one) @ kernels.transform(other).T) for other in images] for one in images]
+    K = np.array(K)
+    for place, score in enumerate(scores):  # the squared MMD of an image and all, from kernel means
+        squared = K[place, place] - 2 * K[place].mean() + K.mean()
+        np.testing.assert_allclose(score**2, squared, rtol=1e-6, atol=1e-9)
+    assert order.tolist() == np.argsort(-scores).tolist()
+    swapped = rank_typical(kernels, candidates[::-1], annotated)
+    np.testing.assert_allclose(swapped.scores[::-1], scores)
+
+
+def test_typical_needs_images_with_finite_pixels(rng):
+    X = rng.standard_normal((10, 2))
+    kernels = LinearGaussianMixture(random_state=0).fit(X, X[:, 0] > 0)
+    with pytest.raises(InputError, match="0 images to rank: give at least one"):
+        rank_typical(kernels, [], [X])
+    with pytest.raises(InputError, match="1 image to rank: give at least one, each with some of its pixels"):
+        rank_typical(kernels, [X[:0]], [X])
+    with pytest.raises(InputError, match="hold NaN or infinity: leave that image out"):
+        rank_typical(kernels, [X * np.nan], [X])
