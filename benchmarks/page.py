@@ -65,11 +65,13 @@ class Server:
             [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
         )
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        found = re.search(r"http://\S+", line)
-        if found is None:
-            raise RuntimeError(f"segkit annotate said: {line}{self.process.stdout.read()}")
-        self.address = found[0]
+        said = ""
+        for line in self.process.stdout:
+            said += line
+            if found := re.search(r"http://\S+", line):
+                self.address = found[0]
+                return
+        raise RuntimeError(f"segkit annotate said: {said}")
 
     def kill(self) -> None:
         """End it at once, as `kill -9` does."""

@@ -50,6 +50,7 @@ def annotate(
         raise ConfigError(
             f'segkit annotate needs {", ".join(missing)}, not installed here: pip install "segkit-bio[annotate]"'
         )
+    typer.echo("segkit annotate: starting ...")
     from segkit.annotate import serve
     from segkit.config.schema import Config
     from segkit.live import LiveSession, Project
@@ -74,6 +75,7 @@ def annotate(
             tell=lambda address: typer.echo(f"segkit annotate: {address} (Ctrl-C ends; labels in {output})"),
             open_browser=not no_browser,
         )
+    typer.echo(f"segkit annotate: ended; labels are in {output / 'masks'}")
 
 
 def _read_names(listed: str | None, repeated: list[str] | None) -> list[str] | None:

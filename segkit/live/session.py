@@ -95,9 +95,10 @@ class LiveSession:
     Listeners are called from that thread and from the thread that saves; they must return at once.
 
     Live fits draw 3,000 labelled pixels, the same ones again as far as they are labelled. Kept channels, scales and
-    kernels change only when labels have grown by half; the SVM starts from its last planes. The penalty is the usual
-    one for the number of images. Threshold, probabilities and the expected accuracy come from held-out images (blocks,
-    of a single one) once drawing has paused for a moment. `export` trains as ``segkit train`` does, on the same labels.
+    kernels change only when labels have grown, or shrunk, by half, or classes or images are added; else the SVM starts
+    from its last planes. The penalty is the usual one for the number of images. Threshold, probabilities and the expected
+    accuracy come from held-out images (blocks, of a single one) once drawing has paused for a moment. `export` trains as
+    ``segkit train`` does, on the same labels.
 
     Examples
     --------
