@@ -179,6 +179,8 @@ class Learner:
             unless labels have grown by half, or there are other classes or more images.
         """
         images = {key: one for key, one in labelled.items() if one.counts}
+        # an image may be another one by the time that it has labels again
+        self._known = {key: known for key, known in self._known.items() if key in images}
         totals: dict[int, int] = {}
         for one in images.values():
             for value, number in one.counts.items():
@@ -285,10 +287,10 @@ class Learner:
             own = [one.first.get(value, np.empty(0, dtype=np.intp)) for one in images.values()]
             ranks = np.concatenate(own) * _SCATTER % 2**32
             limit = np.sort(ranks, kind="stable")[share - 1] if share else -1
-            for image, pixels in enumerate(own):
-                parts.append(
-                    (image, pixels[pixels * _SCATTER % 2**32 <= limit], label, totals[value] / max(share, 1))
-                )
+            drawn = [pixels[pixels * _SCATTER % 2**32 <= limit] for pixels in own]
+            # the same place of several images has the same rank, so there may be more than the share
+            each = totals[value] / max(sum(pixels.size for pixels in drawn), 1)
+            parts += [(image, pixels, label, each) for image, pixels in enumerate(drawn)]
         rows, cols, labels, weights, numbers, features = [], [], [], [], [], []
         for image, (key, one) in enumerate(images.items()):
             mine = [part for part in parts if part[0] == image]
@@ -301,10 +303,10 @@ class Learner:
             numbers.append(np.full(pixels.size, image))
             features.append(self._features(key, pixels, one.shape))
         weight = np.concatenate(weights)
-        number, row, col, drawn = (
+        number, row, col, label_of = (
             np.concatenate(part).astype(np.intp) for part in (numbers, rows, cols, labels)
         )
-        sample = PixelSample(number, row, col, drawn, weight / weight.mean())
+        sample = PixelSample(number, row, col, label_of, weight / weight.mean())
         return sample, np.concatenate(features)
 
     def _features(self, key: str, pixels: IntArray, shape: tuple[int, int]) -> FloatArray:
