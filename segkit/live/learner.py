@@ -31,8 +31,8 @@ PIXELS_TO_COMPARE = 2000
 GROWTH = 1.5
 # Relative duality gap of live fits.
 TOL = 1e-3
-# Odd multiplier below 2**32 near the golden ratio: consecutive pixels get ranks that are far apart.
-_SCATTER = 2654435761
+# Multipliers of the integer hash lowbias32 (C. Wellons, 2018).
+_MIX = 0x7FEB352D, 0x846CA68B
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,11 +121,24 @@ class Labelled:
 
 def _first(pixels: IntArray) -> IntArray:
     """Take the pixels of the lowest rank, by rank. The rank of a pixel is fixed, so that few change with a stroke."""
-    rank = pixels * _SCATTER % 2**32
+    rank = _rank(pixels)
     if pixels.size > PIXELS:
         chosen = np.argpartition(rank, PIXELS)[:PIXELS]
         pixels, rank = pixels[chosen], rank[chosen]
     return pixels[np.argsort(rank, kind="stable")]
+
+
+def _rank(pixels: IntArray) -> IntArray:
+    """Give flat indices ranks, from 0 to 2**32, that look random whatever the width of the image; none occurs twice.
+
+    The ranks of a mere multiplication follow each other: in images of some widths pixels were drawn in vertical runs.
+    """
+    bits = pixels.astype(np.uint32)
+    for shift, factor in zip((16, 15), _MIX, strict=True):
+        bits ^= bits >> np.uint32(shift)
+        bits *= np.uint32(factor)
+    bits ^= bits >> np.uint32(16)
+    return bits.astype(np.intp)
 
 
 Read = Callable[[str, IntArray, IntArray], FloatArray]
@@ -285,9 +298,9 @@ class Learner:
         parts: list[tuple[int, IntArray, int, float]] = []
         for label, (value, share) in enumerate(zip(totals, shares, strict=True)):
             own = [one.first.get(value, np.empty(0, dtype=np.intp)) for one in images.values()]
-            ranks = np.concatenate(own) * _SCATTER % 2**32
+            ranks = _rank(np.concatenate(own))
             limit = np.sort(ranks, kind="stable")[share - 1] if share else -1
-            drawn = [pixels[pixels * _SCATTER % 2**32 <= limit] for pixels in own]
+            drawn = [pixels[_rank(pixels) <= limit] for pixels in own]
             # the same place of several images has the same rank, so there may be more than the share
             each = totals[value] / max(sum(pixels.size for pixels in drawn), 1)
             parts += [(image, pixels, label, each) for image, pixels in enumerate(drawn)]

@@ -193,3 +193,14 @@ def test_pixels_of_one_rank_weigh_no_more(features, monkeypatch):
     sample, _ = learner(maps)._draw(drawn, totals)
     by_class = np.bincount(sample.label, sample.weight)
     assert by_class[0] / by_class[1] == pytest.approx(6)
+
+
+@pytest.mark.parametrize("width", [233, 256, 377, 610, 987])
+def test_drawn_pixels_are_spread_over_images_of_any_width(width):
+    one = Labelled.of(np.zeros((width, width), dtype=np.uint8))
+    drawn = np.zeros((width, width), dtype=bool)
+    drawn.flat[one.first[0]] = True
+    share = drawn.mean()
+    for neighbours in (drawn[1:] & drawn[:-1], drawn[:, 1:] & drawn[:, :-1], drawn[5:] & drawn[:-5]):
+        chance = neighbours.size * share**2
+        assert abs(neighbours.sum() - chance) < 5 * chance**0.5 + 1
