@@ -148,6 +148,7 @@ class Room:
         stamp = _stamp(self._paths[image])
         if self._stamps.get(image, stamp) != stamp:
             await run_in_threadpool(self.pictures.forget, image)
+            self._predicted.pop(image, None)
         self._stamps[image] = stamp
         pyramid = await run_in_threadpool(self.pictures.pyramid, image)
         await self._in_turn(lambda: self.project.labels(image))
