@@ -126,7 +126,7 @@ class Room:
     async def _do(self, tab: Outbox, page: str, message: messages.Message, payload: bytes) -> None:
         match message:
             case messages.Open():
-                await self._open(tab, message.image)
+                await self._open(tab, page, message.image)
             case messages.View():
                 await self._in_turn(lambda: self._look(message.image, message.box))
             case messages.Stroke() | messages.Command():
@@ -144,7 +144,7 @@ class Room:
             case messages.Export():
                 self._start(self._export(tab), tab)
 
-    async def _open(self, tab: Outbox, image: str) -> None:
+    async def _open(self, tab: Outbox, page: str, image: str) -> None:
         stamp = _stamp(self._paths[image])
         if self._stamps.get(image, stamp) != stamp:
             await run_in_threadpool(self.pictures.forget, image)
@@ -171,6 +171,11 @@ class Room:
             if (op, image) in self._about:
                 tab.tell(op, self._about[op, image])
         await self._in_turn(lambda: self._show(image, anew=True))
+        # what a lost connection kept from the page
+        self._acknowledge(tab, page, image)
+        version = int(self.project.labels(image).version)
+        if image not in await self._in_turn(self.project.unsaved):
+            tab.tell(f"saved {image}", {"op": "saved", "image": image, "version": version})
 
     def _show(self, image: str, *, anew: bool = False) -> None:
         """Let the session work on the image of the tab in use."""

@@ -439,3 +439,16 @@ def test_a_replaced_file_is_shown_anew(project, connect, tmp_path, monkeypatch):
         tab.send({"op": "open", "image": "a"})
         header, _ = tab.until("image", image="a")
         assert (header["height"], header["width"]) == (30, 20)
+
+
+def test_a_page_that_comes_back_hears_what_is_saved(connect):
+    with connect() as socket:
+        tab = Tab(socket)
+        tab.open("a")
+        tab.stroke("a", SQUARE, 1, seq=1)
+        version = tab.until("applied", seq=1)[0]["version"]
+    with connect() as socket:  # nothing else tells it, if the connection broke before the answers came
+        tab = Tab(socket)
+        tab.open("a")
+        assert tab.had("applied", image="a", seq=1)[0]["version"] >= version
+        assert tab.had("saved", image="a")[0]["version"] >= version
