@@ -561,10 +561,10 @@ class LiveSession:
 
     def _look_again(self, key: str) -> None:
         """Read an image anew, and drop what was computed from another file of that name."""
-        image = self.project.image(key)
         features, n_channels = self._features.get(key), self._n_channels
-        if features is None or n_channels is None:
+        if features is None or n_channels is None:  # it will be read
             return
+        image = self.project.image(key)
         if fits(kind_of(image), n_channels) and features.is_of(with_channels(image, n_channels)):
             return
         with self._work:
