@@ -222,6 +222,13 @@ class Pictures:
                 self._pyramids.popitem(last=False)
             return self._pyramids[key]
 
+    def forget(self, key: str) -> None:
+        """Read an image anew when it is asked for next."""
+        with self._pyramid_lock:
+            self._pyramids.pop(key, None)
+        with self._thumbnail_lock:
+            self._thumbnails.pop(key, None)
+
     def thumbnail(self, key: str) -> bytes:
         """Give the PNG of a small picture of an image; raises what reading it raises."""
         with self._thumbnail_lock:

@@ -7,6 +7,7 @@ import shlex
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -48,7 +49,9 @@ class Room:
 
     def __init__(self, project: Project, session: LiveSession) -> None:
         self.project, self.session = project, session
-        self.keys = {entry.key for entry in project.images}
+        self._paths = {entry.key: entry.path for entry in project.images}
+        self.keys = set(self._paths)
+        self._stamps: dict[str, tuple[int, int] | None] = {}  # of files, when they were opened last
         self.pictures = Pictures(project.image)
         self.tabs: set[Outbox] = set()
         self._shown: str | None = None  # by the session
@@ -123,7 +126,7 @@ class Room:
     async def _do(self, tab: Outbox, page: str, message: messages.Message, payload: bytes) -> None:
         match message:
             case messages.Open():
-                await self._open(tab, message.image)
+                await self._open(tab, page, message.image)
             case messages.View():
                 await self._in_turn(lambda: self._look(message.image, message.box))
             case messages.Stroke() | messages.Command():
@@ -141,7 +144,12 @@ class Room:
             case messages.Export():
                 self._start(self._export(tab), tab)
 
-    async def _open(self, tab: Outbox, image: str) -> None:
+    async def _open(self, tab: Outbox, page: str, image: str) -> None:
+        stamp = _stamp(self._paths[image])
+        if self._stamps.get(image, stamp) != stamp:
+            await run_in_threadpool(self.pictures.forget, image)
+            self._predicted.pop(image, None)
+        self._stamps[image] = stamp
         pyramid = await run_in_threadpool(self.pictures.pyramid, image)
         await self._in_turn(lambda: self.project.labels(image))
         height, width, n_channels = pyramid.levels[0].shape
@@ -163,6 +171,11 @@ class Room:
             if (op, image) in self._about:
                 tab.tell(op, self._about[op, image])
         await self._in_turn(lambda: self._show(image, anew=True))
+        # what a lost connection kept from the page
+        self._acknowledge(tab, page, image)
+        version = int(self.project.labels(image).version)
+        if image not in await self._in_turn(self.project.unsaved):
+            tab.tell(f"saved {image}", {"op": "saved", "image": image, "version": version})
 
     def _show(self, image: str, *, anew: bool = False) -> None:
         """Let the session work on the image of the tab in use."""
@@ -375,3 +388,12 @@ class Room:
         if self.project.accepted(key) or not empty.any():
             return "full"
         return "none" if empty.all() else "some"
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Tell one state of a file from another; None without it."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size

@@ -23,6 +23,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from segkit.annotate.events import one_line
 from segkit.annotate.guard import App, Guard
 from segkit.annotate.messages import LIMIT, FramingError
 from segkit.annotate.outbox import Outbox
@@ -207,7 +208,11 @@ async def _write(room: Room, tab: Outbox, websocket: WebSocket) -> None:
     with contextlib.suppress(WebSocketDisconnect, RuntimeError):
         while True:
             await tab.wait()
-            drawing = None if tab.image is None else room.project.labels(tab.image)
+            try:
+                drawing = None if tab.image is None else room.project.labels(tab.image)
+            except SegkitError as error:  # its image has gone or was replaced: all else is told still
+                drawing, tab.image = None, None
+                tab.fail(one_line(error))
             for frame in tab.take(drawing):
                 await websocket.send_bytes(frame)
 

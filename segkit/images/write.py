@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ CLASS_COLOURS = np.array(
 _TINT = 0.15
 RIM = (16, 16, 16)
 _PIXELS_PER_LINE_WIDTH = 800
+# Bytes of a stem that leave room for the rest of a temporary name in 255.
+_LONGEST_STEM = 200
 
 
 def write_mask(path: str | Path, mask: ArrayLike, *, pixel_size: PixelSize | None = None) -> None:
@@ -280,7 +283,10 @@ def atomic(path: Path) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # hidden, so that a listing of images in the meantime skips it; the extension names the format
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    stem = path.stem
+    if len(os.fsencode(stem)) > _LONGEST_STEM:
+        stem = hashlib.sha256(os.fsencode(stem)).hexdigest()
+    temporary = path.with_name(f".{stem}.{os.getpid()}{path.suffix}")
     try:
         yield temporary
         temporary.replace(path)

@@ -31,6 +31,8 @@ class Canvas:
         Features of the image, ready.
     generation : int
         Number that its predictions carry.
+    key : str
+        Key of the image.
 
     Attributes
     ----------
@@ -40,19 +42,21 @@ class Canvas:
         Whether objects were looked for.
     """
 
-    def __init__(self, model: LiveModel, features: ImageFeatures, generation: int) -> None:
+    def __init__(self, model: LiveModel, features: ImageFeatures, generation: int, *, key: str) -> None:
         assert features.coarse is not None
         self.shape = features.shape
-        self.generation = generation
+        self.generation, self.key = generation, key
         self.has_objects = False
         self._model, self._features = model, features
         self._coarse = model.decide_coarse(features.coarse)
         self._fine = np.empty((*self.shape, self._coarse.shape[2]), dtype=np.float32)
         rows, cols = (range(0, side, BLOCK) for side in self.shape)
+        # blocks without decisions, and those that were not painted: `whole` decides and paints nothing
         self._todo = set(product(rows, cols))
         self._n_blocks = len(self._todo)
         if features.stride == 1:
             self._fine[:], self._todo = self._coarse, set()
+        self._unpainted = set(self._todo)
 
     @property
     def classes(self) -> list[int]:
@@ -62,7 +66,7 @@ class Canvas:
     @property
     def done(self) -> float:
         """How much of the image is painted finely, 0 to 1."""
-        return 1 - len(self._todo) / self._n_blocks
+        return 1 - len(self._unpainted) / self._n_blocks
 
     def coarse(self) -> list[Block]:
         """Read the coarse prediction of the whole image; final if its stride is 1."""
@@ -73,14 +77,16 @@ class Canvas:
         top, left, bottom, right = box
         seen = [
             (row, col)
-            for row, col in self._todo
+            for row, col in self._unpainted
             if row < bottom and row + BLOCK > top and col < right and col + BLOCK > left
         ]
         if not seen:
             return None
         middle = (top + bottom - BLOCK) / 2, (left + right - BLOCK) / 2
         row, col = min(seen, key=lambda at: ((at[0] - middle[0]) ** 2 + (at[1] - middle[1]) ** 2, at))
-        self._decide((row, col))
+        if (row, col) in self._todo:
+            self._decide((row, col))
+        self._unpainted.discard((row, col))
         return self._block((row, col))
 
     def again(self) -> list[Block]:
@@ -88,14 +94,14 @@ class Canvas:
         if self._features.stride == 1:
             return self.coarse()
         rows, cols = (range(0, side, BLOCK) for side in self.shape)
-        known = sorted(set(product(rows, cols)) - self._todo)
+        known = sorted(set(product(rows, cols)) - self._unpainted)
         return [*self.coarse(), *(self._block(at) for at in known)]
 
     def read_as(self, model: LiveModel, generation: int) -> Canvas:
         """Read the same decisions by another threshold and other probabilities."""
         other = copy(self)
         other._model, other.generation, other.has_objects = model, generation, False
-        other._todo = set(self._todo)
+        other._todo, other._unpainted = set(self._todo), set(self._unpainted)
         return other
 
     def whole(self) -> tuple[NDArray[np.uint8], FloatArray]:

@@ -76,6 +76,10 @@ class ImageFeatures:
         """Whether `prepare` has come to its end."""
         return self.coarse is not None
 
+    def is_of(self, image: FloatArray) -> bool:
+        """Tell whether they are the features of these pixels, (H, W, C)."""
+        return np.array_equal(self._image, image)
+
     def prepare(self) -> Iterator[float]:
         """Compute what the first pass over the image gives, step by step.
 

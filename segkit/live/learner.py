@@ -31,8 +31,8 @@ PIXELS_TO_COMPARE = 2000
 GROWTH = 1.5
 # Relative duality gap of live fits.
 TOL = 1e-3
-# Odd multiplier below 2**32 near the golden ratio: consecutive pixels get ranks that are far apart.
-_SCATTER = 2654435761
+# Multipliers of the integer hash lowbias32 (C. Wellons, 2018).
+_MIX = 0x7FEB352D, 0x846CA68B
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,11 +121,24 @@ class Labelled:
 
 def _first(pixels: IntArray) -> IntArray:
     """Take the pixels of the lowest rank, by rank. The rank of a pixel is fixed, so that few change with a stroke."""
-    rank = pixels * _SCATTER % 2**32
+    rank = _rank(pixels)
     if pixels.size > PIXELS:
         chosen = np.argpartition(rank, PIXELS)[:PIXELS]
         pixels, rank = pixels[chosen], rank[chosen]
     return pixels[np.argsort(rank, kind="stable")]
+
+
+def _rank(pixels: IntArray) -> IntArray:
+    """Give flat indices ranks, from 0 to 2**32, that look random whatever the width of the image; none occurs twice.
+
+    The ranks of a mere multiplication follow each other: in images of some widths pixels were drawn in vertical runs.
+    """
+    bits = pixels.astype(np.uint32)
+    for shift, factor in zip((16, 15), _MIX, strict=True):
+        bits ^= bits >> np.uint32(shift)
+        bits *= np.uint32(factor)
+    bits ^= bits >> np.uint32(16)
+    return bits.astype(np.intp)
 
 
 Read = Callable[[str, IntArray, IntArray], FloatArray]
@@ -179,6 +192,8 @@ class Learner:
             unless labels have grown by half, or there are other classes or more images.
         """
         images = {key: one for key, one in labelled.items() if one.counts}
+        # an image may be another one by the time that it has labels again
+        self._known = {key: known for key, known in self._known.items() if key in images}
         totals: dict[int, int] = {}
         for one in images.values():
             for value, number in one.counts.items():
@@ -283,12 +298,12 @@ class Learner:
         parts: list[tuple[int, IntArray, int, float]] = []
         for label, (value, share) in enumerate(zip(totals, shares, strict=True)):
             own = [one.first.get(value, np.empty(0, dtype=np.intp)) for one in images.values()]
-            ranks = np.concatenate(own) * _SCATTER % 2**32
+            ranks = _rank(np.concatenate(own))
             limit = np.sort(ranks, kind="stable")[share - 1] if share else -1
-            for image, pixels in enumerate(own):
-                parts.append(
-                    (image, pixels[pixels * _SCATTER % 2**32 <= limit], label, totals[value] / max(share, 1))
-                )
+            drawn = [pixels[_rank(pixels) <= limit] for pixels in own]
+            # the same place of several images has the same rank, so there may be more than the share
+            each = totals[value] / max(sum(pixels.size for pixels in drawn), 1)
+            parts += [(image, pixels, label, each) for image, pixels in enumerate(drawn)]
         rows, cols, labels, weights, numbers, features = [], [], [], [], [], []
         for image, (key, one) in enumerate(images.items()):
             mine = [part for part in parts if part[0] == image]
@@ -301,10 +316,10 @@ class Learner:
             numbers.append(np.full(pixels.size, image))
             features.append(self._features(key, pixels, one.shape))
         weight = np.concatenate(weights)
-        number, row, col, drawn = (
+        number, row, col, label_of = (
             np.concatenate(part).astype(np.intp) for part in (numbers, rows, cols, labels)
         )
-        sample = PixelSample(number, row, col, drawn, weight / weight.mean())
+        sample = PixelSample(number, row, col, label_of, weight / weight.mean())
         return sample, np.concatenate(features)
 
     def _features(self, key: str, pixels: IntArray, shape: tuple[int, int]) -> FloatArray:

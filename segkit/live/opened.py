@@ -44,7 +44,7 @@ class OpenedModel:
         self._segmenter = segmenter
         self._values = np.array([value_of[name] for name in names], dtype=np.uint8)
 
-    def paint(self, image: FloatArray, generation: int, *, name: str) -> OpenedCanvas:
+    def paint(self, image: FloatArray, generation: int, *, key: str) -> OpenedCanvas:
         """Predict a whole image (H, W, C).
 
         Raises
@@ -55,14 +55,14 @@ class OpenedModel:
         n_channels = self._segmenter.n_image_channels_
         if not fits(kind_of(image), n_channels):
             raise InputError(
-                f"{name}: {count(image.shape[2], 'channel')}, the opened model was trained on {n_channels}: give images "
+                f"{key}: {count(image.shape[2], 'channel')}, the opened model was trained on {n_channels}: give images "
                 "of the same kind"
             )
         decisions = self._segmenter._scores(with_channels(image, n_channels))
         order = np.argsort(self._values)
         probabilities = self._segmenter._probabilities(decisions)[:, :, order]
         values = self._values[self._segmenter._labels(decisions)]
-        return OpenedCanvas(values, probabilities, self._values[order].tolist(), generation)
+        return OpenedCanvas(values, probabilities, self._values[order].tolist(), generation, key=key)
 
 
 class OpenedCanvas:
@@ -78,15 +78,23 @@ class OpenedCanvas:
         Mask values of the classes, rising.
     generation : int
         Number that the predictions carry.
+    key : str
+        Key of the image.
     """
 
     done = 1.0
 
     def __init__(
-        self, values: NDArray[np.uint8], probabilities: FloatArray, classes: list[int], generation: int
+        self,
+        values: NDArray[np.uint8],
+        probabilities: FloatArray,
+        classes: list[int],
+        generation: int,
+        *,
+        key: str,
     ) -> None:
         self.shape: tuple[int, int] = (values.shape[0], values.shape[1])
-        self.classes, self.generation = classes, generation
+        self.classes, self.generation, self.key = classes, generation, key
         self.has_objects = False
         self._values, self._probabilities = values, probabilities
 

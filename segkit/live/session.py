@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections import OrderedDict, deque
@@ -51,6 +52,7 @@ from segkit.live.protocol import Annotations
 from segkit.segmentation.objects import learn_from_regions
 from segkit.segmentation.segmenter import Segmenter, default_bank
 
+_logger = logging.getLogger(__name__)
 Listener = Callable[[Event], None]
 Source = Literal["strokes", "model"]
 
@@ -60,6 +62,7 @@ QUIET_TO_LOOK_AHEAD = 1.5
 # Images whose features stay at hand.
 IMAGES_AT_HAND = 8
 _PROGRESS = "progress.json"
+_CLOSED = "the session is closed: open a new one"
 
 
 class LiveSession:
@@ -159,6 +162,7 @@ class LiveSession:
         self._strokes: set[object] = set()
         self._n_strokes, self._points = self._read_progress()
         self._unsaved: dict[str, None] = {}
+        self._saving: str | None = None
         self._closing = False
         # whether something came in since the last step began
         self._woken = False
@@ -186,12 +190,29 @@ class LiveSession:
         with self._news:
             self._closing = True
             self._news.notify_all()
-        for thread in self._threads:
-            thread.join()
+        worker, saver = self._threads
+        saver.join()
+        faults = (
+            self._save_all()
+        )  # first: the worker may take minutes, and whoever ends the program may not wait
+        worker.join()
         for _, answer in self._calls:  # nobody is left to answer
-            answer.cancel()
+            answer.set_exception(InputError(_CLOSED))
+        self._calls.clear()
+        self._is_idle.set()  # nobody is to wait for what will not come
+        if faults:
+            raise faults[0]
+
+    def _save_all(self) -> list[SegkitError]:
+        """Save what is not saved; one image that cannot be saved does not keep others from it."""
+        faults = []
         for key in list(self._unsaved):
-            self.project.save(key)
+            try:
+                self.project.save(key)
+                self._unsaved.pop(key, None)
+            except SegkitError as fault:
+                faults.append(fault)
+        return faults
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call a function with every event from now on; gives a function that ends it."""
@@ -236,9 +257,12 @@ class LiveSession:
         InputError
             If the image is gone, damaged, or another one than when it was labelled.
         """
+        self._look_again(key)
         labels = self.project.labels(key).labels
         with self._news:
-            self._broken.discard(key)
+            if key in self._broken:
+                self._broken.discard(key)
+                self._needs_fit = True
             if key != self._shown:
                 self._shown, self._canvas = key, None
                 self._box = (0, 0, *labels.shape)
@@ -335,10 +359,12 @@ class LiveSession:
         InputError
             If fewer than two classes have labels and no model was opened.
         """
+        if key != self._shown:
+            self._look_again(key)
         with self._work:
             self._refit_if_due()
-            canvas = self._canvas if key == self._shown and self._canvas is not None else None
-            if canvas is None or canvas.generation != self._generation:
+            canvas = self._canvas
+            if canvas is None or canvas.key != key or canvas.generation != self._generation:
                 canvas = self._new_canvas(key)
             if canvas is None:
                 raise InputError("nothing is predicted yet: draw strokes of two classes or more")
@@ -400,9 +426,12 @@ class LiveSession:
             If fewer than two classes have labels.
         """
         for key in self.project.annotated():
+            self.project.image(key)  # refused if it is not the one that was labelled
             self.project.save(key)
         answer: Future[HandOver] = Future()
         with self._news:
+            if self._closing:
+                raise InputError(_CLOSED)
             self._calls.append(
                 (partial(hand_over, self.project, self._config, progress, model=model), answer)
             )
@@ -458,7 +487,7 @@ class LiveSession:
             ]
             if self._woken or self._closing or self._calls:
                 return
-            if self._judge_at is None and not self._unsaved:
+            if self._judge_at is None and not self._unsaved and self._saving is None:
                 self._is_idle.set()
             self._news.wait(max(0.0, min(due) - time.monotonic()) if due else None)
 
@@ -482,7 +511,8 @@ class LiveSession:
         if self._judge_at is not None and time.monotonic() >= self._judge_at:
             self._judge()
             return True
-        if self._canvas is not None and self._finish(self._canvas):
+        canvas = self._canvas
+        if canvas is not None and self._finish(canvas):
             return True
         self._tell_idle()
         at = self._look_ahead_at
@@ -494,7 +524,13 @@ class LiveSession:
         if features.is_ready:
             return False
         steps = self._steps.setdefault(key, features.prepare())
-        done = next(steps, 1.0)
+        try:
+            done = next(steps, 1.0)
+        except BaseException as error:
+            del self._steps[key]  # it has ended
+            if isinstance(error, SegkitError):
+                self._broken.add(key)
+            raise
         if done >= 1:
             del self._steps[key]
             self._glimpses[key] = glimpse(features)
@@ -514,16 +550,37 @@ class LiveSession:
                     f"{key}: {count(image.shape[2], 'channel')}, expected {self._n_channels} as the first image: keep "
                     "images of one kind in a folder"
                 )
+            features = ImageFeatures(with_channels(image, self._n_channels), self._bank, self._cache)
         except SegkitError:
             self._broken.add(key)
             raise
-        features = ImageFeatures(with_channels(image, self._n_channels), self._bank, self._cache)
         self._features[key] = features
         while len(self._features) > IMAGES_AT_HAND:
             oldest = next(other for other in self._features if other not in (key, self._shown))
             self._features.pop(oldest).store()
             self._steps.pop(oldest, None)
         return features
+
+    def _look_again(self, key: str) -> None:
+        """Read an image anew, and drop what was computed from another file of that name."""
+        features, n_channels = self._features.get(key), self._n_channels
+        if features is None or n_channels is None:  # it will be read
+            return
+        image = self.project.image(key)
+        if fits(kind_of(image), n_channels) and features.is_of(with_channels(image, n_channels)):
+            return
+        with self._work:
+            self._features.pop(key, None)
+            self._steps.pop(key, None)
+            self._glimpses.pop(key, None)
+            self._ahead.discard(key)
+            if self._learner is not None:
+                self._learner.forget(key)
+        with self._news:
+            self._stale.add(key)
+            self._needs_fit = True
+            if key == self._shown:
+                self._shown, self._canvas = None, None
 
     def _refit_if_due(self) -> None:
         while self._needs_fit and self._refit():
@@ -533,24 +590,31 @@ class LiveSession:
         """Refit, or do a piece of what it needs; False if nothing can be learnt yet."""
         for key in sorted(self._stale - self._broken):
             self._stale.discard(key)
-            labels, _ = self.project.labels(key).snapshot()
+            try:
+                labels, _ = self.project.labels(key).snapshot()
+            except SegkitError:
+                self._stale.add(key)
+                self._broken.add(key)
+                raise
             self._labelled[key] = Labelled.of(labels)
         annotated = [key for key, one in self._labelled.items() if one.counts and key not in self._broken]
         for key in annotated:
             if self._advance(key):
                 return True
-        self._needs_fit = False
+        with self._news:  # strokes that came in meanwhile are learnt next
+            self._needs_fit = bool(self._stale - self._broken)
         if self._learner is None:
             if self._n_channels is None:
                 return False
             strides = self._bank.bank.strides(self._n_channels)
             self._learner = Learner(self._segmenter, strides, self._read)
         self._tell("learning", self._shown, 0.0, "Learning from the strokes")
-        model = self._learner.fit({key: self._labelled[key] for key in annotated})
-        self._model, self._generation = model, self._generation + 1
+        self._model = model = self._learner.fit({key: self._labelled[key] for key in annotated})
         self._judge_at = None if model is None else time.monotonic() + QUIET_TO_JUDGE
-        if self._source == "strokes":
-            self._canvas = None
+        with self._news:
+            self._generation += 1
+            if self._source == "strokes":
+                self._canvas = None
         return True
 
     def _read(self, key: str, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> FloatArray:
@@ -558,9 +622,10 @@ class LiveSession:
 
     def _new_canvas(self, key: str) -> Canvas | OpenedCanvas | None:
         """Begin to paint an image with the model at hand, or None without one."""
+        generation = self._generation
         if self._source == "model" and self._opened is not None:
             try:
-                return self._opened.paint(self.project.image(key), self._generation, name=key)
+                return self._opened.paint(self.project.image(key), generation, key=key)
             except SegkitError:
                 self._broken.add(key)
                 raise
@@ -568,18 +633,28 @@ class LiveSession:
             return None
         while self._advance(key):
             pass
-        return Canvas(self._model, self._features_of(key), self._generation)
+        return Canvas(self._model, self._features_of(key), generation, key=key)
 
     def _paint(self, key: str) -> bool:
         """Paint the coarse prediction, or a block of the visible part; False if it is all there."""
-        if self._canvas is None:
-            self._canvas = self._new_canvas(key)
-            if self._canvas is None:
+        canvas = self._canvas
+        if canvas is None or canvas.key != key:
+            source = self._source
+            canvas = self._new_canvas(key)
+            if canvas is None:
                 return False
-            self._send_all(self._canvas.coarse())
+            if self._keep(canvas, source):
+                self._send_all(canvas, canvas.coarse())
             return True
-        box = self._box or (0, 0, *self._canvas.shape)
-        return self._paint_block(self._canvas, box)
+        return self._paint_block(canvas, self._box or (0, 0, *canvas.shape))
+
+    def _keep(self, canvas: Canvas | OpenedCanvas, source: Source) -> bool:
+        """Keep a new canvas, unless another image or other predictions were asked for while it was made."""
+        with self._news:
+            is_wanted = (canvas.key, source) == (self._shown, self._source)
+            if is_wanted:
+                self._canvas = canvas
+        return is_wanted
 
     def _finish(self, canvas: Canvas | OpenedCanvas) -> bool:
         """Paint a block that is not visible, or find the objects; False if there is nothing to do."""
@@ -595,8 +670,8 @@ class LiveSession:
         block = canvas.next_block(box)
         if block is None:
             return False
-        self._tell("painting", self._shown, canvas.done, "Painting")
-        self._send_all([block])
+        self._tell("painting", canvas.key, canvas.done, "Painting")
+        self._send_all(canvas, [block])
         return True
 
     def _find_objects(self, canvas: Canvas | OpenedCanvas) -> None:
@@ -609,8 +684,7 @@ class LiveSession:
         if splitter.needs_inside:
             return
         labels = splitter.split(ids, probability=1 - probabilities[:, :, 0])
-        assert self._shown is not None
-        self._emit(Objects(self._shown, canvas.generation, labels, int(labels.max(initial=0))))
+        self._emit(Objects(canvas.key, canvas.generation, labels, int(labels.max(initial=0))))
 
     def _judge(self) -> None:
         """Hold out images in turn: threshold, probabilities, and what accuracy is to be expected."""
@@ -621,10 +695,14 @@ class LiveSession:
         if judged is None:
             return
         model, scores = judged
-        self._model, self._generation = model, self._generation + 1
-        if isinstance(self._canvas, Canvas):
-            self._canvas = self._canvas.read_as(model, self._generation)
-            self._send_all(self._canvas.again())
+        self._model = model
+        with self._news:
+            self._generation += 1
+        canvas = self._canvas
+        if isinstance(canvas, Canvas):
+            canvas = canvas.read_as(model, self._generation)
+            if self._keep(canvas, "strokes"):
+                self._send_all(canvas, canvas.again())
         if scores.regions != "images":  # blocks of one image say nothing about others
             return
         low, high = scores.interval or (None, None)
@@ -652,10 +730,9 @@ class LiveSession:
         self._look_ahead_at = None
         return False
 
-    def _send_all(self, blocks: list[Block]) -> None:
-        assert self._shown is not None
+    def _send_all(self, canvas: Canvas | OpenedCanvas, blocks: list[Block]) -> None:
         for block in blocks:
-            self._emit(Prediction(key=self._shown, **block))
+            self._emit(Prediction(key=canvas.key, **block))
 
     def _tell(self, task: Task, key: str | None, done: float, text: str) -> None:
         status = Status(task, key, round(done, 2), text)
@@ -676,6 +753,9 @@ class LiveSession:
             self._stale.add(key)
             self._needs_fit = True
             self._unsaved[key] = None
+            is_closed = self._closing
+        if is_closed:  # nobody else will
+            self.project.save(key)
         self._emit(Labels(key, patch, self.project.labels(key).version))
         self._wake()
 
@@ -692,23 +772,29 @@ class LiveSession:
                 if not self._unsaved:
                     self._news.wait()
                     continue
-                key = next(iter(self._unsaved))
+                key = self._saving = next(iter(self._unsaved))
                 del self._unsaved[key]
             try:
                 version = self.project.save(key)
-            except SegkitError as error:
-                self._fail(error)
+            except Exception as error:  # no label may be lost, whatever went wrong
                 with self._news:
-                    self._unsaved[key] = None
-                    self._news.wait(2.0)  # the disk may have room by then
+                    self._unsaved[key], self._saving = None, None
+                self._fail(error if isinstance(error, SegkitError) else f"{key}: not saved ({error!r})")
+                with self._news:
+                    if not self._closing:
+                        self._news.wait(2.0)  # the disk may have room by then
                 continue
             self._emit(Saved(key, version))
             with self._news:
+                self._saving = None
                 self._news.notify_all()
 
     def _emit(self, event: Event) -> None:
         for listener in list(self._listeners):
-            listener(event)
+            try:
+                listener(event)
+            except Exception:  # a listener must end neither the threads nor a stroke that is drawn already
+                _logger.exception("a listener failed at %s", type(event).__name__)
 
     def _fail(self, error: Exception | str) -> None:
         self._emit(Failed(" ".join(str(error).split())))

@@ -102,6 +102,9 @@ class FakeProject:
             self._drawings[key] = Drawing(self.image(key).shape[:2])
         return self._drawings[key]
 
+    def unsaved(self):
+        return []
+
     def set_classes(self, classes):
         used = set().union(*(np.unique(drawing.labels).tolist() for drawing in self._drawings.values()))
         if missing := used - {UNLABELLED} - {entry.value for entry in classes}:

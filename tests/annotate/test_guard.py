@@ -72,3 +72,8 @@ def test_every_answer_says_what_a_page_may_do(client, path):
         assert "unsafe" not in policy
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["cache-control"] == "no-store"
+
+
+def test_cookies_of_other_programs_do_not_hide_ours(client):
+    cookie = f'theirs={{"a": 1}}; segkit-{PORT}={TOKEN}; more=[x y]'
+    assert client.get("/static/main.js", headers={"cookie": cookie}).status_code == 200

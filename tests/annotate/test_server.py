@@ -410,3 +410,45 @@ def test_ctrl_c_saves_and_ends(sent):
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out.strip(), err) == (0, "closed", "")
     assert pack({}) == b"\x02\x00\x00\x00{}"
+
+
+def test_a_tab_whose_image_vanishes_hears_on(connect, project):
+    with connect() as socket:
+        tab = Tab(socket)
+        tab.open("a")
+        project._drawings.clear()
+        project.broken.add("a")
+        for _ in range(2):
+            tab.send({"op": "open", "image": "nothing"})
+            tab.until(
+                "failed", message="image 'nothing': not among the images of this folder: reload the page"
+            )
+        assert any("no such file" in header.get("message", "") for header, _ in tab.seen)
+
+
+def test_a_replaced_file_is_shown_anew(project, connect, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = project.images[0].path
+    path.write_bytes(b"one")
+    with connect() as socket:
+        tab = Tab(socket)
+        tab.open("a")
+        path.write_bytes(b"another")
+        project._arrays["a"] = np.zeros((30, 20, 3), dtype=np.float32)
+        project._drawings.clear()
+        tab.send({"op": "open", "image": "a"})
+        header, _ = tab.until("image", image="a")
+        assert (header["height"], header["width"]) == (30, 20)
+
+
+def test_a_page_that_comes_back_hears_what_is_saved(connect):
+    with connect() as socket:
+        tab = Tab(socket)
+        tab.open("a")
+        tab.stroke("a", SQUARE, 1, seq=1)
+        version = tab.until("applied", seq=1)[0]["version"]
+    with connect() as socket:  # nothing else tells it, if the connection broke before the answers came
+        tab = Tab(socket)
+        tab.open("a")
+        assert tab.had("applied", image="a", seq=1)[0]["version"] >= version
+        assert tab.had("saved", image="a")[0]["version"] >= version

@@ -207,3 +207,10 @@ def test_written_overlay_is_the_overlay(tmp_path, rng):
     image, ids = rng.uniform(size=(12, 13, 3)), rng.integers(0, 3, (12, 13))
     write_overlay(tmp_path / "a.png", image, ids)
     np.testing.assert_array_equal(read_pages(tmp_path / "a.png")[0], overlay(image, ids))
+
+
+@pytest.mark.parametrize("letter", ["n", "\u00fc"])
+def test_the_longest_names(tmp_path, letter):
+    name = letter * (250 // len(letter.encode())) + ".png"
+    write_mask(tmp_path / name, np.zeros((2, 3), dtype=np.uint8))
+    assert [path.name for path in tmp_path.iterdir()] == [name]

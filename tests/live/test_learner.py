@@ -182,3 +182,25 @@ def test_a_model_of_other_classes_is_not_judged(features):
     subject = learner(features)
     model = subject.fit({"a": Labelled.of(labels(LEFT, RIGHT))})
     assert subject.judge(replace(model, values=np.array([0, 3], dtype=np.uint8))) is None
+
+
+def test_pixels_of_one_rank_weigh_no_more(features, monkeypatch):
+    monkeypatch.setattr(segkit.live.learner, "PIXELS", 6)
+    both, first = labels(LEFT, RIGHT), labels(LEFT)
+    maps = {"a": features["a"], **dict.fromkeys("bcdef", features["b"])}
+    drawn = {key: Labelled.of(both if key == "a" else first) for key in maps}
+    totals = {0: 6 * 180, 7: 180}
+    sample, _ = learner(maps)._draw(drawn, totals)
+    by_class = np.bincount(sample.label, sample.weight)
+    assert by_class[0] / by_class[1] == pytest.approx(6)
+
+
+@pytest.mark.parametrize("width", [233, 256, 377, 610, 987])
+def test_drawn_pixels_are_spread_over_images_of_any_width(width):
+    one = Labelled.of(np.zeros((width, width), dtype=np.uint8))
+    drawn = np.zeros((width, width), dtype=bool)
+    drawn.flat[one.first[0]] = True
+    share = drawn.mean()
+    for neighbours in (drawn[1:] & drawn[:-1], drawn[:, 1:] & drawn[:, :-1], drawn[5:] & drawn[:-5]):
+        chance = neighbours.size * share**2
+        assert abs(neighbours.sum() - chance) < 5 * chance**0.5 + 1

@@ -335,7 +335,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(session, heard, project, truth,
 
 
 def test_a_fault_in_the_thread_is_told(session, heard, truth, monkeypatch):
-    monkeypatch.setattr("segkit.live.session.Canvas", lambda *args: 1 / 0)
+    monkeypatch.setattr("segkit.live.session.Canvas", lambda *args, **options: 1 / 0)
     session.open("a")
     draw(session, "a", truth["a"])
     assert "unexpected error (ZeroDivisionError" in heard.wait_for(Failed).message

@@ -1,0 +1,199 @@
+"""What comes in while a session is at work: strokes, other images, other files, faults of others, the end."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import segkit.live.features
+from segkit.errors import InputError, OutputError
+from segkit.images import read_mask, write_image
+from segkit.live import Failed, LabelClass, LiveSession, Prediction, Project, Saved
+from segkit.live.canvas import Canvas
+from segkit.live.learner import Labelled
+from segkit.live.opened import OpenedModel
+from segkit.segmentation.segmenter import Segmenter
+from tests.live.conftest import blobs
+from tests.live.test_session import PATIENCE, Heard, draw, rebuilt
+
+
+@pytest.fixture
+def session(project, cache):
+    with LiveSession(project, cache=cache) as running:
+        yield running
+
+
+@pytest.fixture
+def heard(session):
+    events = Heard()
+    session.subscribe(events.append)
+    return events
+
+
+def once(before, work):
+    """The same function, which does something else first when it is called for the first time."""
+    todo = [before]
+
+    def wrapped(*args, **options):
+        if todo:
+            todo.pop()()
+        return work(*args, **options)
+
+    return wrapped
+
+
+def test_a_stroke_while_labels_are_looked_at_is_learnt(session, truth, monkeypatch):
+    session.open("a")
+    assert session.wait(PATIENCE)  # its features are known
+    other = once(lambda: draw(session, "a", truth["a"], value=1), Labelled.of)
+    monkeypatch.setattr(Labelled, "of", other)
+    draw(session, "a", truth["a"], value=0)
+    assert session.wait(PATIENCE)
+    assert (session.predict("a")[0] == truth["a"]).mean() > 0.95
+
+
+def test_another_image_opened_while_one_is_painted(session, heard, truth, monkeypatch):
+    monkeypatch.setattr("segkit.live.session.Canvas", once(lambda: session.open("b"), Canvas))
+    session.open("a")
+    draw(session, "a", truth["a"])
+    assert session.wait(PATIENCE)
+    of_b = [event for event in heard.of(Prediction) if event.key == "b"]
+    for generation in {event.generation for event in of_b}:
+        values, _ = rebuilt([event for event in of_b if event.generation == generation], truth["b"].shape)
+        assert (values == truth["b"]).mean() > 0.9
+    np.testing.assert_array_equal(rebuilt(of_b, truth["b"].shape)[0], session.predict("b")[0])
+
+
+def test_strokes_asked_for_while_the_opened_model_paints(project, cache, truth, monkeypatch):
+    images, masks = zip(*(blobs((64, 80), seed) for seed in range(2)), strict=True)
+    model = Segmenter(training_pixels=2000, selection_pixels=500).fit(
+        [image.astype(np.float32) for image in images], masks
+    )
+    names = model.label_map_.names  # other way round, so that its prediction is told from that of strokes
+    project.set_classes([LabelClass(0, names[1], "#000000"), LabelClass(1, names[0], "#ffffff")])
+    with LiveSession(project, cache=cache, model=model) as session:
+        heard = Heard()
+        session.subscribe(heard.append)
+        draw(session, "a", truth["a"])
+        assert session.wait(PATIENCE)
+        monkeypatch.setattr(OpenedModel, "paint", once(lambda: session.use("strokes"), OpenedModel.paint))
+        session.open("a")
+        assert session.wait(PATIENCE)
+        values, _ = rebuilt(heard.of(Prediction), truth["a"].shape)
+        assert (values == truth["a"]).mean() > 0.95
+
+
+def test_a_prediction_asked_for_keeps_no_block_from_the_listeners(project, cache, truth, monkeypatch):
+    monkeypatch.setattr(segkit.live.features, "COARSE_CELLS", 400)
+    monkeypatch.setattr("segkit.live.canvas.BLOCK", 32)
+    with LiveSession(project, cache=cache) as session:
+        heard = Heard()
+        session.subscribe(heard.append)
+        session.subscribe(
+            lambda event: isinstance(event, Prediction) and event.stride > 1 and session.predict("a")
+        )
+        session.open("a")
+        draw(session, "a", truth["a"])
+        assert session.wait(PATIENCE)
+        events = heard.of(Prediction)
+        first = [event for event in events if event.generation == events[0].generation]
+        assert (rebuilt(first, truth["a"].shape)[1] == 1).all()
+
+
+def test_waiting_ends_when_labels_are_on_disk(session, project, truth, monkeypatch):
+    save, may_save = Project.save, threading.Event()
+    monkeypatch.setattr(Project, "save", lambda *args: may_save.wait(PATIENCE) and save(*args))
+    draw(session, "a", truth["a"], value=0)
+    assert not session.wait(1.5)
+    may_save.set()
+    assert session.wait(PATIENCE)
+    assert project.label_path("a").exists()
+
+
+def test_a_listener_that_fails_stops_nothing(session, project, truth, caplog):
+    session.subscribe(lambda event: 1 / 0)
+    session.open("a")
+    draw(session, "a", truth["a"])
+    assert session.wait(PATIENCE)
+    assert project.unsaved() == []
+    assert (session.predict("a")[0] == truth["a"]).mean() > 0.95
+    assert "a listener failed at Saved" in caplog.text
+
+
+def test_a_fault_while_saving_is_told_and_tried_again(session, heard, project, truth, monkeypatch):
+    save = Project.save
+    monkeypatch.setattr(Project, "save", once(lambda: 1 / 0, save))
+    draw(session, "a", truth["a"])
+    assert "a: not saved (ZeroDivisionError" in heard.wait_for(Failed).message
+    heard.wait_for(Saved)
+    assert session.wait(PATIENCE)
+    assert project.unsaved() == []
+
+
+def test_closing_saves_all_that_can_be_saved(project, cache, truth, monkeypatch):
+    save, tried = Project.save, threading.Event()
+    session = LiveSession(project, cache=cache)
+
+    def failing(self, key):
+        if key == "b":
+            raise OutputError("b: the disk is full")
+        if not tried.is_set():  # the thread that saves is at work on "a" until the session is closed
+            while not session._closing:
+                tried.wait(0.01)
+            tried.set()
+            raise OutputError("a: the disk is full")
+        return save(self, key)
+
+    monkeypatch.setattr(Project, "save", failing)
+    for key in "ab":
+        draw(session, key, truth[key], value=0)
+    with pytest.raises(OutputError, match="b: the disk is full"):
+        session.close()
+    np.testing.assert_array_equal(read_mask(project.label_path("a"))[0], project.labels("a").labels)
+
+
+def test_after_the_end_nothing_hangs_and_strokes_are_saved(project, cache, truth):
+    session = LiveSession(project, cache=cache)
+    draw(session, "a", truth["a"], value=0)
+    session.close()
+    session.close()
+    assert session.wait(PATIENCE)
+    draw(session, "a", truth["a"], value=1)
+    np.testing.assert_array_equal(read_mask(project.label_path("a"))[0], project.labels("a").labels)
+    with pytest.raises(InputError, match="the session is closed: open a new one"):
+        session.export()
+
+
+def test_an_image_that_cannot_be_filtered_is_told_once(session, heard, truth, monkeypatch):
+    def refuse(*args):
+        raise InputError("a: too small for the filters")
+
+    monkeypatch.setattr("segkit.live.session.ImageFeatures", refuse)
+    session.open("a")
+    draw(session, "a", truth["a"])
+    assert session.wait(PATIENCE)
+    assert [event.message for event in heard.of(Failed)] == ["a: too small for the filters"]
+
+
+def test_an_image_that_was_replaced_is_read_anew(session, project, truth):
+    draw(session, "a", truth["a"])
+    session.open("b")
+    assert session.wait(PATIENCE)
+    session.predict("b")
+    image, mask = blobs((50, 90), 7)
+    write_image(project.source / "b.png", image)
+    session.open("b")
+    assert session.wait(PATIENCE)
+    values, _ = session.predict("b")
+    assert values.shape == mask.shape
+    assert (values == mask).mean() > 0.9
+
+
+def test_a_labelled_image_that_was_replaced_is_not_trained_on(session, project, truth):
+    draw(session, "a", truth["a"])
+    assert session.wait(PATIENCE)
+    write_image(project.source / "a.png", blobs((64, 80), 7)[0])
+    with pytest.raises(InputError, match="the image was replaced since it was annotated"):
+        session.export()
+    with pytest.raises(InputError, match="the image was replaced since it was annotated"):
+        session.open("a")
