@@ -97,11 +97,11 @@ class LiveSession:
     All heavy work is done by one thread, in pieces of a fraction of a second: a stroke waits for one piece at most.
     Listeners are called from that thread and from the thread that saves; they must return at once.
 
-    Live fits draw 3,000 labelled pixels, the same ones again as far as they are labelled. Kept channels, scales and
-    kernels change only when labels have grown, or shrunk, by half, or classes or images are added; else the SVM starts
-    from its last planes. The penalty is the usual one for the number of images. Threshold, probabilities and the expected
-    accuracy come from held-out images (blocks, of a single one) once drawing has paused for a moment. `export` trains as
-    ``segkit train`` does, on the same labels.
+    Live fits draw 3,000 labelled pixels, the same ones again as far as they are labelled, and up to 300 random features.
+    Kept channels, scales and kernels change only when labels have grown, or shrunk, by half, or classes or images are
+    added; else the SVM starts from its last planes. The penalty is the usual one for the number of images. Threshold,
+    probabilities and the expected accuracy come from held-out images (blocks, of a single one) once drawing has paused for
+    a moment. `export` trains as ``segkit train`` does, on the same labels.
 
     Examples
     --------
@@ -152,7 +152,8 @@ class LiveSession:
         self._generation = 0
         self._needs_fit = bool(self._stale)
         self._judge_at: float | None = None
-        self._look_ahead_at: float | None = None
+        # the first image is probably the first to be shown
+        self._look_ahead_at: float | None = time.monotonic()
         self._shown: str | None = None
         self._box: Box | None = None
         self._canvas: Canvas | OpenedCanvas | None = None

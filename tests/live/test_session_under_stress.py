@@ -53,7 +53,7 @@ def test_a_stroke_while_labels_are_looked_at_is_learnt(session, truth, monkeypat
 
 
 def test_another_image_opened_while_one_is_painted(session, heard, truth, monkeypatch):
-    monkeypatch.setattr("segkit.live.session.Canvas", once(lambda: session.open("b"), Canvas))
+    monkeypatch.setattr(Canvas, "__init__", once(lambda: session.open("b"), Canvas.__init__))
     session.open("a")
     draw(session, "a", truth["a"])
     assert session.wait(PATIENCE)
