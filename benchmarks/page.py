@@ -35,13 +35,15 @@ def chromium_is_there() -> bool:
     return shutil.which("chromium") is not None and shutil.which("chromedriver") is not None
 
 
-def start_browser(width: int = 1400, height: int = 900) -> webdriver.Chrome:
-    """Start a headless browser with a profile of its own."""
+def start_browser(
+    width: int = 1400, height: int = 900, *, logs: Sequence[str] = ("browser",)
+) -> webdriver.Chrome:
+    """Start a headless browser with a profile of its own, which keeps some of its logs."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
     for flag in (*_FLAGS, f"--window-size={width},{height}", f"--user-data-dir={tempfile.mkdtemp()}"):
         options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    options.set_capability("goog:loggingPrefs", dict.fromkeys(logs, "ALL"))
     return webdriver.Chrome(options, Service(shutil.which("chromedriver")))
 
 
