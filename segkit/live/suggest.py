@@ -24,7 +24,7 @@ def glimpse(features: ImageFeatures) -> FloatArray:
     return thinned.reshape(len(thinned), -1)
 
 
-def advise_images(
+def suggest_images(
     model: LiveModel, glimpses: Sequence[FloatArray], annotated: Sequence[FloatArray]
 ) -> NDArray[np.intp]:
     """Rank images by their glimpses, the most typical first; gives their places.
@@ -41,7 +41,7 @@ def advise_images(
     return rank_typical(classifier.kernels_, candidates, known).order
 
 
-def advise_regions(
+def suggest_regions(
     model: LiveModel, known: LabelledPixels, features: ImageFeatures, labels: NDArray[np.uint8]
 ) -> list[Box]:
     """Mark the regions of an image that are worth most; labelled pixels are worth nothing."""
