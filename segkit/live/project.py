@@ -132,6 +132,8 @@ class Project:
         self._by_key = {entry.key: entry for entry in self.images}
         self._drawings: dict[str, Drawing] = {}
         self._saved: dict[str, int] = {}  # versions of drawings on disk
+        # label images as this program last read or wrote them
+        self._stamps: dict[Path, tuple[int, int] | None] = {}
         # digests of images as they were labelled, and as they were first read by this program
         self._digests: dict[str, str] = {}
         self._seen: dict[str, str] = {}
@@ -220,6 +222,8 @@ class Project:
                 return self._drawings[key]
             if key not in self._seen:
                 self.image(key)
+            path = self.label_path(key)
+            self._stamps.setdefault(path, _stamp(path))
             stored = self._stored_labels(entry)
             shape = self._shapes[entry.stem][entry.page]
             drawing = Drawing.blank(shape) if stored is None else Drawing(stored)
@@ -244,7 +248,8 @@ class Project:
         InputError
             If the label image holds further pages and is damaged.
         OutputError
-            If the disk is full or cannot be written. The file on disk is the former one.
+            If the disk is full or cannot be written, or another program has changed the file since it was read. The file on
+            disk stays as it is.
         """
         entry = self._entry(key)
         with self._guard:
@@ -253,11 +258,18 @@ class Project:
                 return 0
             labels, version = drawing.snapshot()
             path = self.label_path(key)
+            now = _stamp(path)
+            if now is not None and now != self._stamps.get(path):
+                raise OutputError(
+                    f"{path}: changed by another program since segkit read it: move that file elsewhere, and the labels "
+                    "drawn here are written; or end segkit to keep it. Nothing is lost as long as this program runs"
+                )
             if entry.n_pages == 1:
                 write_labels(path, [labels] if _has_labels(labels) else [])
             else:
                 pages = self._pages_with(entry, labels)
                 write_labels(path, pages if any(map(_has_labels, pages)) else [])
+            self._stamps[path] = _stamp(path)
             digests = {name: digest for name, digest in self._digests.items() if name != key}
             self._on_disk.discard(key)
             if _has_labels(labels):
@@ -555,6 +567,15 @@ class Project:
         accepted = self._open_accepted()
         write_project(self.output / "project.json", Stored(self.source, list(classes), accepted, digests))
         self._digests, self._accepted_on_disk = digests, accepted
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Give time of change and size of a file; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def _entries(source: Path) -> list[ImageEntry]:

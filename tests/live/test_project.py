@@ -585,3 +585,27 @@ def test_existing_masks_that_do_not_fit(images, output, tmp_path):
         f"{masks}: the masks number objects, expected masks of classes: save a value for each class"
     )
     assert not (output / "project.json").exists()
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_labels_that_another_program_writes_are_not_overwritten(images, output, is_there):
+    with Project(images, output) as project:
+        key = project.images[0].key
+        path = project.label_path(key)
+        drawing = project.labels(key)
+        drawing.paint((0, 0), DOT, 1)
+        if is_there:
+            project.save(key)
+        foreign = save(path, np.ones(drawing.shape, dtype=np.uint8)).read_bytes()
+        drawing.paint((4, 4), DOT, 0)
+        with pytest.raises(
+            OutputError, match="changed by another program since segkit read it: move that file"
+        ):
+            project.save(key)
+        assert path.read_bytes() == foreign
+        assert project.unsaved() == [key]
+        path.rename(path.with_name("aside.txt"))
+        assert project.save(key) == drawing.version
+        np.testing.assert_array_equal(read_mask(path)[0], drawing.labels)
+        drawing.undo()
+        project.save(key)  # our own writing is no change of others
