@@ -26,7 +26,6 @@ from segkit.features import FilterBank
 from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED
 from segkit.images.channels import fits, kind_of, with_channels
-from segkit.live.advise import advise_images, advise_regions, glimpse
 from segkit.live.cache import FeatureCache
 from segkit.live.canvas import Block, Canvas
 from segkit.live.classes import LabelClass
@@ -49,6 +48,7 @@ from segkit.live.hand_over import HandOver, hand_over
 from segkit.live.learner import Labelled, Learner, LiveModel
 from segkit.live.opened import OpenedCanvas, OpenedModel
 from segkit.live.protocol import Annotations
+from segkit.live.suggest import glimpse, suggest_images, suggest_regions
 from segkit.segmentation.objects import learn_from_regions
 from segkit.segmentation.segmenter import Segmenter, default_bank
 
@@ -396,14 +396,14 @@ class LiveSession:
             while self._advance(key):
                 pass
             known = self._learner.known(self._model)
-            boxes = advise_regions(
+            boxes = suggest_regions(
                 self._model, known, self._features_of(key), self.project.labels(key).labels
             )
             labelled = set(self.project.annotated()) | {key}
             others = [entry.key for entry in self.project.images if entry.key not in labelled]
             seen = [other for other in others if other in self._glimpses]
             drawn = [self._glimpses[one] for one in sorted(labelled) if one in self._glimpses]
-            order = advise_images(self._model, [self._glimpses[other] for other in seen], drawn)
+            order = suggest_images(self._model, [self._glimpses[other] for other in seen], drawn)
         return Advised(key, tuple(boxes), tuple(seen[place] for place in order), len(others) - len(seen))
 
     def export(self, *, model: str | Path | None = None, progress: Progress | None = None) -> HandOver:
@@ -725,8 +725,10 @@ class LiveSession:
             try:
                 if self._advance(key):
                     return True
-            except SegkitError:  # told when the image is opened
+            except SegkitError as error:  # told when the image is opened
                 self._broken.add(key)
+                if key == self._shown:  # which it was meanwhile
+                    self._fail(error)
             self._ahead.add(key)
         self._look_ahead_at = None
         return False

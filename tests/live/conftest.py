@@ -1,8 +1,10 @@
+import time
+
 import numpy as np
 import pytest
 
 from segkit.images import write_image
-from segkit.live import FeatureCache, Project
+from segkit.live import FeatureCache, LiveSession, Project
 
 
 def blobs(shape, seed):
@@ -38,3 +40,56 @@ def project(folder):
 @pytest.fixture
 def cache(folder):
     return FeatureCache(folder / "cache")
+
+
+PATIENCE = 60  # seconds
+
+
+class Heard(list):
+    """Events, in order."""
+
+    def of(self, kind):
+        return [event for event in self if isinstance(event, kind)]
+
+    def wait_for(self, kind, condition=lambda event: True):
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            for event in self.of(kind):
+                if condition(event):
+                    return event
+            time.sleep(0.01)
+        raise AssertionError(f"no {kind.__name__}: {[type(event).__name__ for event in self]}")
+
+
+@pytest.fixture
+def session(project, cache):
+    with LiveSession(project, cache=cache) as running:
+        yield running
+
+
+@pytest.fixture
+def heard(session):
+    events = Heard()
+    session.subscribe(events.append)
+    return events
+
+
+def draw(session, key, truth, *, value=None, stroke=None):
+    """Draw two strokes, one within each class."""
+    rows = slice(10, 50)
+    for label in (0, 1) if value is None else (value,):
+        mask = np.zeros(truth.shape, dtype=bool)
+        mask[rows] = truth[rows] == label
+        session.paint(key, (0, 0), mask, label, stroke=stroke)
+
+
+def rebuilt(events, shape):
+    """The image that blocks of the last generation give, and how often each pixel was sent finely."""
+    last = max(event.generation for event in events)
+    values, times = np.full(shape, 255, dtype=np.uint8), np.zeros(shape, dtype=int)
+    for event in events:
+        if event.generation == last and event.stride == 1:
+            (row, col), (height, width) = event.corner, event.values.shape
+            values[row : row + height, col : col + width] = event.values
+            times[row : row + height, col : col + width] += 1
+    return values, times

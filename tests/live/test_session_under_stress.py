@@ -13,21 +13,7 @@ from segkit.live.canvas import Canvas
 from segkit.live.learner import Labelled
 from segkit.live.opened import OpenedModel
 from segkit.segmentation.segmenter import Segmenter
-from tests.live.conftest import blobs
-from tests.live.test_session import PATIENCE, Heard, draw, rebuilt
-
-
-@pytest.fixture
-def session(project, cache):
-    with LiveSession(project, cache=cache) as running:
-        yield running
-
-
-@pytest.fixture
-def heard(session):
-    events = Heard()
-    session.subscribe(events.append)
-    return events
+from tests.live.conftest import PATIENCE, Heard, blobs, draw, rebuilt
 
 
 def once(before, work):
@@ -131,13 +117,14 @@ def test_a_fault_while_saving_is_told_and_tried_again(session, heard, project, t
 
 
 def test_closing_saves_all_that_can_be_saved(project, cache, truth, monkeypatch):
-    save, tried = Project.save, threading.Event()
+    save, tried, at_work = Project.save, threading.Event(), threading.Event()
     session = LiveSession(project, cache=cache)
 
     def failing(self, key):
         if key == "b":
             raise OutputError("b: the disk is full")
         if not tried.is_set():  # the thread that saves is at work on "a" until the session is closed
+            at_work.set()
             while not session._closing:
                 tried.wait(0.01)
             tried.set()
@@ -147,6 +134,7 @@ def test_closing_saves_all_that_can_be_saved(project, cache, truth, monkeypatch)
     monkeypatch.setattr(Project, "save", failing)
     for key in "ab":
         draw(session, key, truth[key], value=0)
+    assert at_work.wait(PATIENCE)
     with pytest.raises(OutputError, match="b: the disk is full"):
         session.close()
     np.testing.assert_array_equal(read_mask(project.label_path("a"))[0], project.labels("a").labels)
@@ -164,15 +152,33 @@ def test_after_the_end_nothing_hangs_and_strokes_are_saved(project, cache, truth
         session.export()
 
 
-def test_an_image_that_cannot_be_filtered_is_told_once(session, heard, truth, monkeypatch):
+def test_an_image_that_cannot_be_filtered_is_told_once(project, cache, truth, monkeypatch):
     def refuse(*args):
         raise InputError("a: too small for the filters")
 
+    monkeypatch.setattr("segkit.live.session.ImageFeatures", refuse)  # before the session reads ahead
+    with LiveSession(project, cache=cache) as session:
+        heard = Heard()
+        session.subscribe(heard.append)
+        session.open("a")
+        draw(session, "a", truth["a"])
+        heard.wait_for(Failed)
+        assert session.wait(PATIENCE)
+        assert [event.message for event in heard.of(Failed)] == ["a: too small for the filters"]
+
+
+def test_an_image_opened_while_it_is_read_ahead_is_told_of(project, cache, monkeypatch):
+    def refuse(*args):
+        session.open("a")
+        raise InputError("a: too small for the filters")
+
     monkeypatch.setattr("segkit.live.session.ImageFeatures", refuse)
-    session.open("a")
-    draw(session, "a", truth["a"])
-    assert session.wait(PATIENCE)
-    assert [event.message for event in heard.of(Failed)] == ["a: too small for the filters"]
+    monkeypatch.setattr("segkit.live.session.QUIET_TO_LOOK_AHEAD", 0.0)
+    with LiveSession(project, cache=cache) as session:
+        heard = Heard()
+        session.subscribe(heard.append)
+        session.live = True  # wakes it, now that it is listened to
+        heard.wait_for(Failed, lambda event: event.message == "a: too small for the filters")
 
 
 def test_an_image_that_was_replaced_is_read_anew(session, project, truth):
