@@ -138,6 +138,13 @@ def train(
     images: ImagesArgument,
     masks: Annotated[Path, typer.Argument(help="Folder of masks with the images' names.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write, NAME.segkit.")],
+    from_: Annotated[
+        Path | None,
+        typer.Option("--from", help="Repeat the training of this model: its settings, on the same images."),
+    ] = None,
+    other_images: Annotated[
+        bool, typer.Option("--other-images", help="With --from: its settings, on images that may differ.")
+    ] = False,
     config: ConfigOption = None,
     set_: SetOption = None,
     seed: Annotated[
@@ -152,14 +159,24 @@ def train(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Learn a model from annotated images."""
+    from segkit.config.recorded import read_training
     from segkit.config.schema import Config
     from segkit.images import load_pairs
     from segkit.images.outputs import refuse_existing, refuse_unwritable
 
     overrides = [*(set_ or []), *([] if seed is None else [f"seed={seed}"])]
-    settings = Config.load(config, overrides)
     refuse_existing([output], overwrite=overwrite)
     refuse_unwritable(output)
+    if other_images and from_ is None:
+        raise ConfigError("--other-images: it is for --from, whose model has images of its own; leave it out")
+    if from_ is None:
+        settings = Config.load(config, overrides)
+    elif config is not None:
+        raise ConfigError(f"--config beside --from: {from_} has a configuration already; change it by --set")
+    else:
+        source = read_training(from_)
+        settings = source.configure(overrides)
+        only_annotated = only_annotated or source.only_annotated
     data = settings.data
     dataset = load_pairs(
         images,
@@ -174,6 +191,10 @@ def train(
     for message in dataset.describe():
         tell(message)
     segmenter = settings.build()
+    if from_ is not None:
+        notes = source.compare(segmenter, dataset, str(images), other_images=other_images)
+        for message in notes:
+            tell(message)
     with progress_bars(quiet=quiet) as follow:
         segmenter.fit(
             dataset.images,
@@ -182,7 +203,11 @@ def train(
             label_map=dataset.label_map,
             progress=follow,
         )
-    segmenter.save(output, embed_weights=settings.embeds_weights(segmenter.best_index_))
+    segmenter.save(
+        output,
+        embed_weights=settings.embeds_weights(segmenter.best_index_),
+        settings=settings.to_settings(only_annotated=only_annotated),
+    )
     summary, label_map = segmenter.summary_, segmenter.label_map_
     (typer.echo if explain else tell)(describe_training(summary, label_map, dataset.stems, explain=explain))
     if dataset.instances is not None:
@@ -464,6 +489,16 @@ def inspect(
     explain: Annotated[
         bool, typer.Option("--explain", help="Of a model, also its options and the choices of its training.")
     ] = False,
+    upgrade: Annotated[
+        bool, typer.Option("--upgrade", help="Write a model of an earlier format anew, in the present one.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="With --upgrade: file to write; by default beside the model, NAME-v9.segkit."
+        ),
+    ] = None,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Show what a model is, or what is right and wrong with images, alone or with their masks."""
     from segkit.images import IMAGE_EXTENSIONS, inspect_images, inspect_pairs
@@ -471,6 +506,8 @@ def inspect(
     if not path.exists():
         raise InputError(f"{path}: no such file or folder: give a model file, or a folder of images")
     if masks is not None or path.is_dir() or path.suffix.lower() in IMAGE_EXTENSIONS:
+        if upgrade:
+            raise ConfigError(f"--upgrade: it is for a model file, and {path} holds images; leave it out")
         data = _read_data(set_, unlabelled)
         report = (
             inspect_images(path)
@@ -489,16 +526,19 @@ def inspect(
         if report.faults:
             raise InputError(f"{count(len(report.faults), 'fault')} above: to be mended before training")
         return
-    from segkit.segmentation.model_file import read_model, upgrade
+    from segkit.segmentation.explain import find_faults
+    from segkit.segmentation.model_file import FORMAT_VERSION, read_model
+    from segkit.segmentation.segmenter import segmenter_of
 
-    header, _ = read_model(path)
-    try:
-        upgrade(header, str(path))
-        typer.echo(describe_model(header, explain=explain))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, SegkitError):
-            raise
-        raise ModelFileError(f"{path}: incomplete model ({error!r}); copy it anew or train again") from error
+    header, arrays = read_model(path)
+    segmenter = segmenter_of(header, arrays, str(path))
+    typer.echo(describe_model(header, explain=explain))
+    if faults := find_faults(segmenter):
+        raise ModelFileError(f"{path}: {' '.join(faults)}")
+    if upgrade and header["format_version"] == FORMAT_VERSION:
+        typer.echo(f"Nothing to upgrade: it is of format {FORMAT_VERSION}, the newest.")
+    elif upgrade:
+        _write_upgraded(header, arrays, output or path.with_stem(f"{path.stem}-v{FORMAT_VERSION}"), overwrite=overwrite)
 
 
 @app.command()
@@ -540,6 +580,17 @@ def demo(
     tell(describe_training(result.summary, result.label_map, result.stems))
     tell(describe_scores(result.scores))
     tell(f"Pictures: {result.picture}")
+
+
+def _write_upgraded(header: dict[str, Any], arrays: dict[str, Any], output: Path, *, overwrite: bool) -> None:
+    """Write a model in the present format; its numbers stay as they are."""
+    from segkit.images.outputs import refuse_existing, refuse_unwritable
+    from segkit.segmentation.model_file import FORMAT_VERSION, write_model
+
+    refuse_existing([output], overwrite=overwrite)
+    refuse_unwritable(output)
+    write_model(output, {name: entry for name, entry in header.items() if name != "format_version"}, arrays)
+    typer.echo(f"Upgraded: {output}, model format {FORMAT_VERSION}")
 
 
 def _meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, Any]:

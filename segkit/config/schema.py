@@ -219,6 +219,21 @@ class Config(Section):
         except SchemaError as error:
             raise ConfigError(_explain(error.errors()[0], options)) from error
 
+    def to_settings(self, *, only_annotated: bool = False) -> dict[str, Any]:
+        """Give what a model file records of a training: every option, also those that were not given.
+
+        Parameters
+        ----------
+        only_annotated : bool, default=False
+            Whether what was not annotated was left out.
+
+        Returns
+        -------
+        dict
+            JSON-able, for `Segmenter.save`.
+        """
+        return {"config": self.model_dump(mode="json"), "only_annotated": only_annotated}
+
     def embeds_weights(self, index: int) -> bool:
         """Whether the model file holds the weights of the networks of the bank at a place in the list."""
         bank = self.bank[index] if isinstance(self.bank, tuple) else self.bank

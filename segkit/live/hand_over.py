@@ -84,7 +84,11 @@ def hand_over(
     files = HandOver(written, read.masks, read.output / OPTIONS, "")
     with atomic(files.options) as temporary:
         temporary.write_text(yaml.safe_dump(options, sort_keys=False, allow_unicode=True), encoding="utf-8")
-    segmenter.save(files.model, embed_weights=settings.embeds_weights(segmenter.best_index_))
+    segmenter.save(
+        files.model,
+        embed_weights=settings.embeds_weights(segmenter.best_index_),
+        settings=settings.to_settings(only_annotated=True),
+    )
     words = ["segkit", "train", str(read.images), str(files.masks), "-o", str(files.model)]
     words += ["--config", str(files.options), "--only-annotated", "--overwrite"]
     return files._replace(command=shlex.join(words))

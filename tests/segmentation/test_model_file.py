@@ -9,9 +9,9 @@ from segkit.segmentation.model_file import (
     FORMAT_VERSION,
     digest_arrays,
     read_model,
-    upgrade,
     write_model,
 )
+from segkit.segmentation.upgrades import upgrade
 
 
 def test_round_trip(tmp_path, rng):
