@@ -314,7 +314,9 @@ class PixelClassifier:
         classifier.mean_, classifier.scale_ = arrays["scaler.mean"], arrays["scaler.scale"]
         classifier.kernels_, classifier.svm_ = kernels, svm
         if kernels.n_features_in_ != channels.size:
-            raise ModelFileError(f"kernels of {kernels.n_features_in_} channels for {channels.size} that are kept")
+            raise ModelFileError(
+                f"kernels of {kernels.n_features_in_} channels for {channels.size} that are kept"
+            )
         return classifier
 
     def state_shapes(self, n_classes: int) -> dict[str, tuple[int, ...]]:

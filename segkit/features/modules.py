@@ -268,8 +268,8 @@ class ModuleBank(FilterBank):
         n_paths = _count_paths(layers, frequency_decreasing=self.frequency_decreasing)
         if n_paths > _MOST_PATHS:
             raise ConfigError(
-                f"{len(layers)} modules with {n_paths:,} paths: at most {_MOST_PATHS:,} can be computed; give fewer modules, "
-                f"scales or angles"
+                f"{len(layers)} modules with {n_paths:,} paths: at most {_MOST_PATHS:,} can be computed; give fewer "
+                f"modules, scales or angles"
             )
         return layers, _output_paths(layers, frequency_decreasing=self.frequency_decreasing)
 

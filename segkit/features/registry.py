@@ -65,7 +65,9 @@ def check_size(bank: FilterBank, n_image_channels: int) -> None:
             f"{MOST_CHANNELS:,} can be computed"
         )
     if bank.halo > MOST_HALO:
-        raise ConfigError(f"bank {bank.label}: it reaches {bank.halo:,} pixels, at most {MOST_HALO:,} make sense")
+        raise ConfigError(
+            f"bank {bank.label}: it reaches {bank.halo:,} pixels, at most {MOST_HALO:,} make sense"
+        )
 
 
 def bank_to_dict(bank: FilterBank) -> dict[str, Any]:

@@ -128,7 +128,9 @@ def find_faults(segmenter: Any) -> list[str]:
     if not np.isfinite(decisions).all():
         faults.append("its decisions are not finite: train it anew")
     elif not np.ptp(decisions, axis=0).any():
-        faults.append("its decisions are the same for every pixel, so it says one class everywhere: train it anew")
+        faults.append(
+            "its decisions are the same for every pixel, so it says one class everywhere: train it anew"
+        )
     if not platt.slope_.any():
         faults.append("its probabilities are the same for every pixel: train it anew")
     return faults

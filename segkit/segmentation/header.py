@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+)
 
 from segkit.errors import ModelFileError
 from segkit.images import UNLABELLED
@@ -155,9 +163,7 @@ class _Settings(_Part):
 class _Header(_Part):
     bank: _Bank
     weights_sha256: str | None
-    channels: Annotated[
-        list[Annotated[list[str], Field(min_length=2, max_length=2)]], Field(min_length=1)
-    ]
+    channels: Annotated[list[Annotated[list[str], Field(min_length=2, max_length=2)]], Field(min_length=1)]
     n_image_channels: Annotated[PositiveInt, Field(le=MOST_IMAGE_CHANNELS)]
     normalization: Literal["image", "set"]
     label_map: _Labels

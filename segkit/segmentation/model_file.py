@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from segkit import __version__
+from segkit._files import saving
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.errors import InputError, ModelFileError, OutputError
@@ -26,7 +27,6 @@ from segkit.features import Channel, FilterBank, bank_to_dict
 from segkit.features.registry import check_size, plain
 from segkit.features.weights import cached_file, is_cached
 from segkit.images import LabelMap
-from segkit.images.write import atomic
 from segkit.segmentation.base import mask_values
 from segkit.segmentation.objects import N_PARTS, ObjectModel
 from segkit.segmentation.summary import TrainingSummary
@@ -82,14 +82,10 @@ def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, NDAr
     text = json.dumps({"format_version": FORMAT_VERSION, **header, _TENSORS: digests}, allow_nan=False)
     try:
         data = pack(arrays, {_KEY: text, _DIGEST: _digest(text)})
-        with atomic(path) as temporary:
-            temporary.write_bytes(data)
     except DamagedFile as error:
         raise OutputError(f"{path}: cannot be written ({error}): choose a smaller model") from error
-    except OSError as error:
-        raise OutputError(
-            f"{path}: cannot be written ({error.strerror}): choose a writable folder"
-        ) from error
+    with saving(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -328,7 +324,9 @@ def _check_types(arrays: Arrays, path: str) -> None:
     for name, array in arrays.items():
         kinds = "i" if name.endswith("kernels.columns") else "fi" if name.startswith("weights.") else "f"
         if array.dtype.kind not in kinds:
-            raise ModelFileError(f"{path}: array {name} is of dtype {array.dtype}; copy it anew or train again")
+            raise ModelFileError(
+                f"{path}: array {name} is of dtype {array.dtype}; copy it anew or train again"
+            )
 
 
 def _check_sources(bank: dict[str, Any], arrays: Arrays, path: str) -> None:

@@ -39,6 +39,7 @@ from segkit.objects.hills import LabelArray
 from segkit.objects.split import probability_of_inside
 from segkit.segmentation.base import BaseSegmenter, IdArray
 from segkit.segmentation.dense import decision_maps
+from segkit.segmentation.header import check_header
 from segkit.segmentation.held_out import (
     Candidate,
     Trial,
@@ -47,7 +48,6 @@ from segkit.segmentation.held_out import (
     count_pixels,
     usual_penalty,
 )
-from segkit.segmentation.header import check_header
 from segkit.segmentation.model_file import describe, digest_arrays, read_model, restore, write_model
 from segkit.segmentation.objects import Lesson, ObjectModel, check_instances, learn_from_regions
 from segkit.segmentation.regions import least_areas, merge_small_regions
@@ -320,7 +320,9 @@ class Segmenter(BaseSegmenter):
             Hexadecimal sha256 of images, class ids and objects.
         """
         arrays, ids = clone(self)._checked_training(images, masks, label_map)
-        return _digest_training_set(arrays, ids, None if instances is None else check_instances(instances, ids))
+        return _digest_training_set(
+            arrays, ids, None if instances is None else check_instances(instances, ids)
+        )
 
     def predict_objects(
         self,
@@ -666,7 +668,9 @@ def segmenter_of(header: dict[str, Any], arrays: Arrays, path: str) -> Segmenter
     except SegkitError as error:
         raise ModelFileError(f"{path}: {error} (the file says so): copy it anew or train again") from error
     except KeyError as error:
-        raise ModelFileError(f"{path}: incomplete model, it lacks {error}; copy it anew or train again") from error
+        raise ModelFileError(
+            f"{path}: incomplete model, it lacks {error}; copy it anew or train again"
+        ) from error
     except (TypeError, IndexError, ValueError, AttributeError, ArithmeticError) as error:
         raise ModelFileError(f"{path}: damaged model ({error}); copy it anew or train again") from error
     return segmenter

@@ -62,9 +62,15 @@ def pack(arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> bytes:
     for name in order:
         array = arrays[name]
         if array.dtype not in names:
-            raise DamagedFile(f"array {name} is of dtype {array.dtype}, known are {', '.join(map(str, names))}")
+            raise DamagedFile(
+                f"array {name} is of dtype {array.dtype}, known are {', '.join(map(str, names))}"
+            )
         start, stop = stop, stop + array.nbytes
-        header[name] = {"dtype": names[array.dtype], "shape": list(array.shape), "data_offsets": [start, stop]}
+        header[name] = {
+            "dtype": names[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [start, stop],
+        }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     if len(text) > MOST_HEADER:
@@ -123,7 +129,7 @@ def read_arrays(file: BinaryIO, entries: list[Entry]) -> Arrays:
     """
     n_bytes = entries[-1].stop if entries else 0
     block = np.empty(n_bytes, dtype=np.uint8)
-    view, done = memoryview(block), 0
+    view, done = block.data, 0
     while done < n_bytes:
         read = file.readinto(view[done:])  # type: ignore[attr-defined]
         if not read:
@@ -132,7 +138,11 @@ def read_arrays(file: BinaryIO, entries: list[Entry]) -> Arrays:
     arrays = {entry.name: _of_block(block, entry) for entry in entries}
     for name, array in arrays.items():
         # The extremes of an array are NaN if any number is; no copy of its size is made.
-        if array.dtype.kind == "f" and array.size and not (np.isfinite(array.min()) and np.isfinite(array.max())):
+        if (
+            array.dtype.kind == "f"
+            and array.size
+            and not (np.isfinite(array.min()) and np.isfinite(array.max()))
+        ):
             raise DamagedFile(f"array {name} holds NaN or infinity")
     return arrays
 
@@ -151,7 +161,10 @@ def read_json(text: str | bytes) -> Any:
         )
     except DamagedFile:
         raise
-    except (ValueError, RecursionError) as error:  # ValueError: of JSON, of UTF-8, of integers with 5,000 digits
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # ValueError: of JSON, of UTF-8, of integers with 5,000 digits
         raise DamagedFile(f"header is not JSON: {error}") from error
     _check_depth(value, MOST_DEPTH)
     return value
