@@ -215,7 +215,12 @@ def describe_model(header: dict[str, Any], *, explain: bool = False) -> str:
         rows += [("Bank", option) for option in _bank_options(header["bank"])]
         rows += [("", line) for line in explain_training(summary, label_map)]
     width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
+    return "\n".join(f"{name:<{width}}  {_printable(text)}" for name, text in rows)
+
+
+def _printable(text: str) -> str:
+    """Leave out what would steer the terminal: names in a model file may come from anybody."""
+    return "".join(letter for letter in text if letter.isprintable())
 
 
 def _many(number: int, noun: str) -> str:

@@ -220,7 +220,7 @@ def single_kind(value: Any) -> str:
         if isinstance(value, Mapping)
         else getattr(value, "name", "scattering")
     )
-    return name if name in BANK_SCHEMAS and name != "convnet" else "convnet"
+    return name if isinstance(name, str) and name in BANK_SCHEMAS else "convnet"
 
 
 def bank_kind(value: Any) -> str:

@@ -44,7 +44,7 @@ _NONLINEARITIES: dict[type[Embedding], str] = {
 
 
 # Reach in pixels, and turns of a group, beyond which an option is a mistake.
-MOST_HALO = 10_000
+MOST_HALO = 4096
 MOST_TURNS = 720
 
 
@@ -54,7 +54,7 @@ def check_size(bank: FilterBank, n_image_channels: int) -> None:
     Raises
     ------
     ConfigError
-        If it has more than 200,000 channels, or needs more than 10,000 pixels around a pixel.
+        If it has more than 200,000 channels, or needs more than 4,096 pixels around a pixel.
     """
     # Each further image channel adds as many as the second.
     first, both = bank.n_channels(1), bank.n_channels(2)

@@ -5,7 +5,7 @@ Entries that are not named here are ignored, so that a part can be added without
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -15,7 +15,9 @@ from pydantic import (
     NonNegativeInt,
     PositiveInt,
     ValidationError,
+    model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from segkit.errors import ModelFileError
 from segkit.images import UNLABELLED
@@ -44,7 +46,7 @@ class _Labels(_Part):
 
 
 class _Kernel(_Part):
-    kind: str | None = None
+    kind: str
     name: str
     gamma: float | None = None
     weight: float
@@ -78,6 +80,12 @@ class _HeldOut(_Part):
     object_dice_interval: Interval | None = None
     by_bank: list[_BankScore] | None = None
 
+    @model_validator(mode="after")
+    def _chooses_one(self) -> Self:
+        if self.by_bank and sum(bank.chosen for bank in self.by_bank) != 1:
+            raise PydanticCustomError("chosen", "one of by_bank must be chosen")
+        return self
+
 
 class _Summary(_Part):
     n_images: Count
@@ -88,7 +96,7 @@ class _Summary(_Part):
     training_mean_iou: float
     training_set_sha256: str
     n_training_pixels: Count | None = None
-    criterion: str = "mmd"
+    criterion: Literal["mmd", "mmd_squared", "alignment", "centered_alignment", "power"] = "mmd"
     selector: str = ""
     threshold: float = 0.0
     threshold_rule: str = "zero"
@@ -155,6 +163,13 @@ class _Bank(_Part):
     banks: Annotated[list[dict[str, Any]], Field(max_length=MOST_BANKS)] = []
 
 
+class _Versions(_Part):
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, str]
+
+    segkit: str
+
+
 class _Settings(_Part):
     config: dict[str, Any]
     only_annotated: bool
@@ -175,7 +190,17 @@ class _Header(_Part):
     parameters: _Parameters
     summary: _Summary
     settings: _Settings | None
-    versions: dict[str, str]
+    versions: _Versions
+
+    @model_validator(mode="after")
+    def _fits_classes(self) -> Self:
+        n_classes, held_out = len(self.label_map.values), self.summary.held_out
+        per_class: list[list[Any]] = [self.label_map.names, self.least_areas, self.summary.training_iou]
+        for region in [] if held_out is None else held_out.scores:
+            per_class += [region.iou, region.dice]
+        if any(len(entries) != n_classes for entries in per_class):
+            raise PydanticCustomError("classes", "entries of a class are missing, or there are too many")
+        return self
 
 
 def check_header(header: dict[str, Any], path: str) -> None:
@@ -198,6 +223,7 @@ def check_header(header: dict[str, Any], path: str) -> None:
     except ValidationError as error:
         fault = error.errors()[0]
         name, reason = ".".join(map(str, fault["loc"])), fault["msg"]
+        where = f"header entry {name}" if name else "header"
         raise ModelFileError(
-            f"{path}: header entry {name}: {reason[0].lower()}{reason[1:]}; copy it anew or train again"
+            f"{path}: {where}: {reason[0].lower()}{reason[1:]}; copy it anew or train again"
         ) from error

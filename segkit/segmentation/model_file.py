@@ -296,6 +296,8 @@ def _restore_bank(bank: FilterBank, arrays: Arrays, path: str) -> FilterBank:
 def _positions(channels: Sequence[Channel], known: Sequence[Channel]) -> NDArray[np.intp]:
     """Position of each channel among those of the bank, by name."""
     position = {channel.name: index for index, channel in enumerate(known)}
+    if absent := [channel.name for channel in channels if channel.name not in position]:
+        raise ModelFileError(f"channel {absent[0]} is none of its bank")
     return np.array([position[channel.name] for channel in channels])
 
 
@@ -358,7 +360,6 @@ def _misfits(segmenter: Any, used: Arrays, arrays: Arrays) -> list[str]:
     known |= {f"weights.{name}" for name in used}
     fits |= {name: arrays[name].shape == shape and fits.get(name, True) for name, shape in shapes.items()}
     fits |= dict.fromkeys(arrays.keys() - known, False)
-    fits["least_areas"] = segmenter.least_areas_.shape == (n_classes, 2)
     return sorted(name for name, is_fit in fits.items() if not is_fit)
 
 

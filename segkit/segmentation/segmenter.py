@@ -663,14 +663,18 @@ def segmenter_of(header: dict[str, Any], arrays: Arrays, path: str) -> Segmenter
         check_header(header, path)
         segmenter = Segmenter(bank_from_dict(header["bank"]), **header["parameters"])
         restore(segmenter, header, arrays, path)
-    except (ModelFileError, WeightsError):
+    except WeightsError:
         raise
-    except SegkitError as error:
-        raise ModelFileError(f"{path}: {error} (the file says so): copy it anew or train again") from error
+    except SegkitError as error:  # of a part that does not know where it comes from
+        if str(error).startswith(path):
+            raise
+        raise ModelFileError(f"{path}: damaged model ({error}); copy it anew or train again") from error
     except KeyError as error:
         raise ModelFileError(
             f"{path}: incomplete model, it lacks {error}; copy it anew or train again"
         ) from error
     except (TypeError, IndexError, ValueError, AttributeError, ArithmeticError) as error:
-        raise ModelFileError(f"{path}: damaged model ({error}); copy it anew or train again") from error
+        raise ModelFileError(
+            f"{path}: damaged model, an entry has a type or value that it cannot have ({error}); copy it anew or train again"
+        ) from error
     return segmenter

@@ -35,6 +35,12 @@ def _upgrade_1(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
     header["kernels"] = {"kind": "mixture"} | header["kernels"]
 
 
+def _upgrade_2(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
+    """Format 3 tells the kind of each kernel apart from its name, which begins with it."""
+    for kernel in header["summary"].get("kernels", ()):
+        kernel.setdefault("kind", kernel["name"].partition(" ")[0].lower())
+
+
 def _upgrade_3(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
     """Format 4 added the least areas of regions."""
     header["parameters"]["smallest_region"] = 0.0
@@ -83,6 +89,7 @@ def _is_averaged(bank: dict[str, Any]) -> bool:
 # Each takes the header of a file up to that format version one step on.
 _UPGRADES = (
     (1, _upgrade_1),
+    (2, _upgrade_2),
     (3, _upgrade_3),
     (4, _upgrade_4),
     (5, _upgrade_5),

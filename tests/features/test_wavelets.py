@@ -189,5 +189,5 @@ def test_bessel_bound_holds_and_is_attained(name, rng):
 def test_too_few(make):
     with pytest.raises(ConfigError, match=r"^n_scales=0: expected 1 to 16; try n_scales=3, n_angles=8$"):
         make((8, 8), 0, 8)
-    with pytest.raises(ConfigError, match=r"^n_angles=1: expected 2 to 360"):
+    with pytest.raises(ConfigError, match=r"^n_angles=1: expected 2 to 64"):
         make((8, 8), 1, 1)

@@ -1,5 +1,5 @@
 import json
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
@@ -271,7 +271,9 @@ def test_models_come_back_from_files_bit_for_bit(tmp_path, data, kernels):
     np.testing.assert_array_equal(loaded.predict_proba(images[2]), segmenter.predict_proba(images[2]))
     np.testing.assert_array_equal(loaded.predict(images[2]), segmenter.predict(images[2]))
     assert loaded.channels_ == segmenter.channels_
-    assert loaded.summary_ == segmenter.summary_
+    # How long it took is not stored: equal trainings are equal files.
+    assert segmenter.summary_.seconds
+    assert loaded.summary_ == replace(segmenter.summary_, seconds={})
 
 
 def rgb(n):
@@ -869,6 +871,122 @@ def test_models_whose_parts_do_not_fit_are_refused(tmp_path, fitted):
         write_model(tmp_path / "bad.segkit", header | change, arrays)
         with pytest.raises(ModelFileError):
             segkit.load(tmp_path / "bad.segkit")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scaler.scale": np.zeros}, "do not fit the rest: scaler.scale; copy"),
+        ({"scaler.scale": np.negative}, "do not fit the rest: scaler.scale; copy"),
+        ({"platt.slope": lambda array: array[:0]}, "do not fit the rest: platt.slope; copy"),
+        ({"svm.coef": np.ravel}, "planes of shape"),
+        ({"svm.coef": lambda array: array.astype(np.int32)}, "array svm.coef is of dtype int32"),
+        ({"svm.intercept": None}, "incomplete model, it lacks 'svm.intercept'"),
+        ({"another": np.zeros}, "do not fit the rest: another; copy"),
+        ({"weights.0/x": np.zeros}, "has no weights, 1 arrays were given"),
+        ({"rim.svm.coef": np.zeros}, "do not fit the rest: rim.svm.coef; copy"),
+        (
+            {"kernels.columns": lambda array: array.astype(np.float64)},
+            "array kernels.columns is of dtype float64",
+        ),
+        ({"kernels.columns": lambda array: array - 1}, "LinearGaussianMixture do not fit each other"),
+        ({"kernels.columns": lambda array: array[None]}, "LinearGaussianMixture do not fit each other"),
+        ({"kernels.frequencies": np.ravel}, "LinearGaussianMixture do not fit each other"),
+        ({"kernels.weights": np.negative}, "LinearGaussianMixture do not fit each other"),
+        ({"kernels.linear.weights": np.negative}, "a weight of LinearMixture is negative"),
+        ({"kernels.linear.scores": lambda array: array[1:]}, "LinearMixture do not fit each other"),
+    ],
+)
+def test_arrays_that_no_training_gives_are_refused(tmp_path, linear_gaussian, change, message):
+    header, arrays = linear_gaussian
+    for name, function in change.items():
+        if function is None:
+            arrays = {other: array for other, array in arrays.items() if other != name}
+        else:
+            arrays = arrays | {
+                name: function(arrays.get(name, np.ones(3)) if function is not np.zeros else 3)
+            }
+    write_model(tmp_path / "bad.segkit", header, arrays)
+    with pytest.raises(ModelFileError, match=message) as caught:
+        segkit.load(tmp_path / "bad.segkit")
+    assert str(caught.value).startswith(f"{tmp_path / 'bad.segkit'}: ")
+
+
+@pytest.fixture(scope="module")
+def linear_gaussian(data, tmp_path_factory):
+    images, masks = data
+    path = tmp_path_factory.mktemp("model") / "m.segkit"
+    quick(kernels=LinearGaussianMixture(n_components=48)).fit(images[:2], masks[:2]).save(path)
+    return read_model(path)
+
+
+@pytest.mark.parametrize(
+    "bank",
+    [
+        {"kind": "modules", "modules": [{"n_scales": 16, "n_angles": 64}] * 9},
+        {"kind": "modules", "modules": [{"n_scales": 10**9}]},
+        {"kind": "scattering", "J": 3, "L": 10**9},
+        {"kind": "scattering", "J": 3, "L": 1000},
+        {"kind": "orbit", "n_angles": 10**9},
+        {"kind": "orbit", "n_templates": 10**9},
+        {"kind": "orbit", "patch_sizes": [10**9 + 1]},
+        {"kind": "elongated", "n_angles": 10**9},
+        {"kind": "elongated", "sigmas": [1e9]},
+        {"kind": "multiscale", "sigma_max": 1e300},
+        {"kind": "multiscale", "orbit": 10**9, "orbit_embedding": "mean"},
+        {"kind": "stacked", "banks": [{"kind": "stacked", "banks": [{"kind": "position"}]}]},
+        {"kind": "none"},
+        {"kind": ["modules"]},
+        {"kind": "multiscale", "sigma_min": "a"},
+        {"kind": "multiscale", "another": 1},
+    ],
+)
+def test_banks_of_absurd_size_are_refused_before_they_are_made(tmp_path, linear_gaussian, bank):
+    header, arrays = linear_gaussian
+    write_model(tmp_path / "bad.segkit", header | {"bank": bank}, arrays)
+    with pytest.raises(ModelFileError) as caught:
+        segkit.load(tmp_path / "bad.segkit")
+    assert str(caught.value).startswith(f"{tmp_path / 'bad.segkit'}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_file_starts_no_download_from_anywhere(tmp_path, linear_gaussian, monkeypatch):
+    """Weights that are not in the file may come from torchvision's server only, not from an address in the file."""
+    header, arrays = linear_gaussian
+    monkeypatch.setattr("torch.hub.load_state_dict_from_url", lambda *_, **__: pytest.fail("a download"))
+    bank = {"kind": "convnet", "network": "vgg16", "weights": "https://example.org/vgg-00000000.pth"}
+    for stored in (bank, {"kind": "stacked", "banks": [{"kind": "position"}, bank]}):
+        write_model(tmp_path / "bad.segkit", header | {"bank": stored}, arrays)
+        with pytest.raises(ModelFileError, match="a model file starts no download; download them into"):
+            segkit.load(tmp_path / "bad.segkit")
+
+
+def test_the_digest_of_a_training_set_is_known_before_the_training(data):
+    images, masks = data
+    segmenter = quick()
+    digest = segmenter.digest_training_set(images[:2], masks[:2])
+    assert not hasattr(segmenter, "classes_")
+    assert segmenter.fit(images[:2], masks[:2]).summary_.training_set_sha256 == digest
+    others = [
+        segmenter.digest_training_set(images[:2][::-1], masks[:2][::-1]),
+        segmenter.digest_training_set(images[:2], [masks[0], 1 - masks[1]]),
+        segmenter.digest_training_set(images[:2], masks[:2], instances=masks[:2]),
+        segmenter.digest_training_set(images[:2], masks[:2], instances=[2 * mask for mask in masks[:2]]),
+    ]
+    # Objects are numbered anew, so their numbers do not matter.
+    assert len({digest, *others}) == 4
+
+
+def test_settings_are_kept(data, tmp_path):
+    images, masks = data
+    segmenter = quick().fit(images[:1], masks[:1])
+    assert segmenter.settings_ is None
+    settings = {"config": {"seed": 1}, "only_annotated": True}
+    segmenter.save(tmp_path / "m.segkit", settings=settings)
+    loaded = segkit.load(tmp_path / "m.segkit")
+    assert loaded.settings_ == settings
+    loaded.save(tmp_path / "again.segkit")
+    assert (tmp_path / "again.segkit").read_bytes() == (tmp_path / "m.segkit").read_bytes()
 
 
 def test_options_changed_after_the_fit_wait_for_the_next(data, tmp_path):
