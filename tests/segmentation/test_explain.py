@@ -70,6 +70,10 @@ def test_three_lines_tell_a_training():
     )
 
 
+def test_models_from_files_do_not_know_how_long_they_took():
+    assert "every pixel annotated." in tell_training(summary(seconds={}), LABELS)[0]
+
+
 def test_images_without_names_are_numbered():
     assert "another image like training image 4:" in tell_training(summary(), LABELS)[2]
 

@@ -29,6 +29,7 @@ from segkit.features import ElongatedBank, Module, MultiscaleBank, OrbitAveraged
 from segkit.images.sampling import draw_pixels
 from segkit.invariance import FourierEmbedding, NystroemEmbedding, Rotation
 from segkit.kernels import Gaussian, Polynomial
+from segkit.segmentation.explain import find_faults
 from segkit.segmentation.held_out import Choice, HeldOut
 from segkit.segmentation.model_file import read_model, write_model
 from segkit.segmentation.regions import merge_small_regions
@@ -987,6 +988,28 @@ def test_settings_are_kept(data, tmp_path):
     assert loaded.settings_ == settings
     loaded.save(tmp_path / "again.segkit")
     assert (tmp_path / "again.segkit").read_bytes() == (tmp_path / "m.segkit").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "fault"),
+    [
+        ("svm.coef", 0, "says one class everywhere"),
+        ("kernels.linear.weights", 0, "says one class everywhere"),
+        ("platt.slope", 0, "its probabilities are the same"),
+        ("svm.coef", 1e38, "its decisions are not finite"),
+    ],
+)
+def test_sound_parts_may_be_a_useless_model(tmp_path, data, name, factor, fault):
+    images, masks = data
+    quick(kernels=LinearMixture() if "kernels" in name else None).fit(images[:2], masks[:2]).save(
+        tmp_path / "m.segkit"
+    )
+    header, arrays = read_model(tmp_path / "m.segkit")
+    assert find_faults(segkit.load(tmp_path / "m.segkit")) == []
+    name = name if name in arrays else "kernels.weights"
+    write_model(tmp_path / "bad.segkit", header, arrays | {name: factor * arrays[name]})
+    [found] = find_faults(segkit.load(tmp_path / "bad.segkit"))
+    assert fault in found
 
 
 def test_options_changed_after_the_fit_wait_for_the_next(data, tmp_path):
