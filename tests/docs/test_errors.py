@@ -202,6 +202,23 @@ def not_a_model():
     return PREDICT
 
 
+def damaged_model():
+    content = bytearray(Path("model.segkit").read_bytes())
+    content[-1] ^= 1
+    Path("model.segkit").write_bytes(content)
+    return PREDICT
+
+
+def from_other_images(segkit):
+    segkit(f"{TRAIN.replace('new', 'cells')} --set bank.name=position --set training.pixels=100")
+    change_mask(1, np.flipud)
+    return f"{TRAIN} --from cells.segkit"
+
+
+def no_settings():
+    return f"{TRAIN} --from model.segkit"
+
+
 def no_objects():
     shutil.copy(PAGE.parents[1] / "tests" / "segmentation" / "golden" / "version-7.segkit", "old.segkit")
     return "segkit predict old.segkit new_images/ -o out/ --objects"
@@ -382,7 +399,7 @@ CASES = {
         no_mask, other_size, numbered_objects, not_numbered, outlines_as_classes, no_roifile, three_values,
         one_odd_mask, coloured_mask, jpeg_mask, one_class,
         float_range, int32, blank, damaged, pages, other_files, no_folder, overwrite, output_inside, leftovers,
-        other_channels, darker, no_model, not_a_model, no_objects, unknown_key, no_configuration, no_weights, no_download,
+        other_channels, darker, no_model, not_a_model, damaged_model, from_other_images, no_settings, no_objects, unknown_key, no_configuration, no_weights, no_download,
         out_of_memory, not_predicted, too_few, pages_of_one_file, finished,
         annotate_packages, annotate_other_images, annotate_in_use, annotate_masks, annotate_numbered, annotate_model,
         annotate_port, annotate_gone,
