@@ -44,17 +44,20 @@ def atomic(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path` that takes its place once the block ends without an error.
 
     A reader sees the old file or the new one, never a part of one; so does whoever looks after a crash or a loss of
-    power. Missing folders are made.
+    power. Missing folders are made, and go again if the file cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    missing = [folder for folder in path.parents if not folder.exists()]
     temporary = path.with_name(_temporary_name(path))
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         _sync(temporary)
         temporary.replace(path)
-    finally:
+    except BaseException:
         with contextlib.suppress(OSError):  # the first error counts
             temporary.unlink(missing_ok=True)
+        remove_if_empty(*missing)
+        raise
     _sync_names(path.parent)
 
 
@@ -95,6 +98,13 @@ def remove_unfinished(folder: Path) -> None:
             if _UNFINISHED.fullmatch(name):
                 with contextlib.suppress(OSError):
                     Path(root, name).unlink(missing_ok=True)
+
+
+def remove_if_empty(*folders: Path) -> None:
+    """Remove those of some folders, inner ones first, that hold nothing."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _temporary_name(path: Path) -> str:
