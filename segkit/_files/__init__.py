@@ -2,7 +2,7 @@
 
 from segkit._files.lock import FolderLock, alone_in
 from segkit._files.table import write_table
-from segkit._files.write import atomic, is_full, remove_unfinished, saving, write_text
+from segkit._files.write import atomic, is_full, remove_unfinished, remove_unfinished_of, saving, write_text
 
 __all__ = [
     "FolderLock",
@@ -10,6 +10,7 @@ __all__ = [
     "atomic",
     "is_full",
     "remove_unfinished",
+    "remove_unfinished_of",
     "saving",
     "write_table",
     "write_text",

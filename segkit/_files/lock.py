@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import sys
 import time
 import uuid
 import weakref
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
+from segkit._files.processes import is_running
 from segkit._files.write import remove_if_empty, remove_unfinished, why
 from segkit.errors import InputError, OutputError
 
@@ -129,7 +129,7 @@ class FolderLock:
             return
         # in a container a killed program may have had this very number
         is_own = int(pid) == os.getpid() and self.path.resolve() not in self._held
-        if computer == platform.node() and (is_own or not _is_running(int(pid))):
+        if computer == platform.node() and (is_own or not is_running(int(pid))):
             return
         where = "" if computer == platform.node() else f" on {computer}"
         raise InputError(
@@ -144,24 +144,3 @@ def _unlink(path: Path, owner: int, held: set[Path]) -> None:
     if os.getpid() == owner:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
-
-
-def _is_running(pid: int) -> bool:
-    """Tell whether there is a process of that number."""
-    if sys.platform == "win32":  # where os.kill would end it
-        import ctypes
-
-        handle = ctypes.windll.kernel32.OpenProcess(0x1000, 0, pid)
-        if handle:
-            code = ctypes.c_ulong()
-            ctypes.windll.kernel32.GetExitCodeProcess(handle, ctypes.byref(code))
-            ctypes.windll.kernel32.CloseHandle(handle)
-            return code.value == 259  # still active
-        return False
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # it is somebody else's
-        return True
-    return True

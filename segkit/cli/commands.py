@@ -17,7 +17,7 @@ import typer
 
 from segkit import __version__
 from segkit._common import count
-from segkit._files import alone_in
+from segkit._files import alone_in, remove_unfinished_of
 from segkit.cli.annotate import annotate
 from segkit.cli.evaluate import evaluate
 from segkit.cli.options import (
@@ -158,6 +158,7 @@ def train(
     settings = Config.load(config, overrides)
     refuse_existing([output], overwrite=overwrite)
     refuse_unwritable(output)
+    remove_unfinished_of(output)
     data = settings.data
     dataset = load_pairs(
         images,
