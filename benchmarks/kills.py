@@ -5,8 +5,8 @@
 An episode runs a command, kills it, runs it again (--resume, --overwrite), perhaps kills it again, and at last lets it end.
 Half of the kills come after a random time, half at a random step of writing a file: before its folder is made, half way
 through its content, before it is on the disk, before and after it gets its name. After each kill every file with a visible
-name must be whole, and none that was there before may be missing. At the end all files equal those of an undisturbed run (of a benchmark
-except times). Needs a system that can fork.
+name must be whole, and none that was there before may be missing. At the end all files equal those of an undisturbed run,
+except the times that a benchmark tells. Needs a system that can fork.
 """
 
 from __future__ import annotations
