@@ -244,6 +244,7 @@ class OrbitBank(FilterBank):
 
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
         """Take these templates instead of drawing them."""
+        self._check()
         expected = {f"templates.{size}": size for size in self.patch_sizes if self.learns_weights}
         if weights.keys() != expected.keys():
             raise InputError(

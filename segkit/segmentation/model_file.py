@@ -253,9 +253,9 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     """
     _check_types(arrays, path)
     _check_sources(header["bank"], arrays, path)
-    check_size(segmenter.bank, header["n_image_channels"])
     segmenter.n_image_channels_ = header["n_image_channels"]
     segmenter.bank_ = _restore_bank(segmenter.bank, arrays, path)
+    check_size(segmenter.bank_, segmenter.n_image_channels_)
     segmenter.normalization_ = header["normalization"]
     segmenter.channels_ = tuple(Channel(name, group) for name, group in header["channels"])
     known = segmenter.bank_.channels(segmenter.n_image_channels_)

@@ -295,6 +295,17 @@ def test_embedded_weights_are_all_a_model_needs(tmp_path, pyramid):
     assert (tmp_path / "again.segkit").read_bytes() == (tmp_path / "m.segkit").read_bytes()
 
 
+def test_embedded_weights_are_not_looked_for_elsewhere(tmp_path):
+    images, masks = rgb(1)
+    state = ConvNetBank("vgg16", weights="random").weights_used(np.array([0, 64]), 3)
+    np.savez(tmp_path / "w.npz", **state)
+    segmenter = quick(ConvNetBank("vgg16", weights=tmp_path / "w.npz")).fit(images, masks)
+    segmenter.save(tmp_path / "m.segkit")
+    (tmp_path / "w.npz").unlink()
+    loaded = segkit.load(tmp_path / "m.segkit")
+    np.testing.assert_array_equal(loaded.decision_function(images[0]), segmenter.decision_function(images[0]))
+
+
 def test_weights_left_out_are_looked_for_and_checked(tmp_path):
     images, masks = rgb(1)
     state = ConvNetBank("vgg16", weights="random").weights_used(np.array([0, 64]), 3)
