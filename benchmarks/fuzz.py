@@ -12,6 +12,7 @@ what lies behind the digests is reached. Without atheris they serve the short fo
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import hashlib
 import json
 import math
@@ -348,6 +349,10 @@ def campaign(target: str, runs: int, path: Path) -> dict[str, Any]:
             result[name] = max(result[name], told.get(name, 0.0))
         if run.returncode:
             new = sorted(file.name for file in faults.iterdir() if file.name not in known)
+            if not new and _current(state).is_file():  # it ended the process before anything could be kept
+                data = _current(state).read_bytes()
+                new = [f"ended-{hashlib.sha256(data).hexdigest()[:16]}"]
+                (faults / new[0]).write_bytes(data)
             result["faults"].append({"files": new, "status": run.returncode, "end": run.stderr[-3000:]})
         write_result(path, result)
         if run.returncode and not told["inputs"]:
@@ -369,8 +374,12 @@ def work(target: str, n_inputs: int, state: Path, seed: int) -> None:
     told: dict[str, Any] = {"inputs": -n_known, "outcomes": Counter(), "slowest_seconds": 0.0}
 
     def read_one(data: bytes) -> None:
+        _current(state).write_bytes(data)
         begun = time.perf_counter()
+        # Not libFuzzer's own alarm: a library may put another handler in its place.
+        faulthandler.dump_traceback_later(SECONDS, exit=True)
         outcome = read(data)
+        faulthandler.cancel_dump_traceback_later()
         told["slowest_seconds"] = max(told["slowest_seconds"], round(time.perf_counter() - begun, 3))
         told["inputs"] += 1
         if told["inputs"] > 0:
@@ -392,12 +401,20 @@ def work(target: str, n_inputs: int, state: Path, seed: int) -> None:
     options = [
         f"-runs={n_inputs + n_known}",
         f"-seed={seed}",
-        f"-timeout={SECONDS}",
+        "-timeout=0",
         f"-rss_limit_mb={MEGABYTES}",
     ]
     options += [f"-max_len={LONGEST}", "-len_control=0", f"-artifact_prefix={faults}/", str(found)]
     atheris.Setup([sys.argv[0], *options], read_one, custom_mutator=mutate_one)
     atheris.Fuzz()
+
+
+def _current(state: Path) -> Path:
+    """Give the place of the input that a process is reading."""
+    return (
+        Path(_fast_folder() or state.parent)
+        / f"{hashlib.sha256(str(state).encode()).hexdigest()[:16]}.current"
+    )
 
 
 def main() -> None:

@@ -368,3 +368,17 @@ def test_a_default_may_be_written_out_where_it_has_no_effect():
     assert config.svm.C == 1
     assert config.build().lambdas is None
     assert Config.from_options(config.model_dump(mode="json")) == config
+
+
+def test_many_networks_are_checked_as_fast_as_one(monkeypatch):
+    """The list of torchvision's networks is made once."""
+    from torchvision import models
+
+    Config.from_options({"bank": {"name": "vgg16"}})
+    monkeypatch.setattr(models, "get_model_weights", lambda name: pytest.fail("listed again"))
+    Config.from_options({"bank": [{"name": "vgg16"}, {"name": "resnet18"}] * 30})
+
+
+def test_a_bank_named_by_a_list_is_refused():
+    with pytest.raises(ConfigError, match=r"bank\.name=\['vgg16'\]: input should be a valid string"):
+        Config.from_options({"bank": {"name": ["vgg16"]}})
