@@ -53,6 +53,7 @@ def annotate(
     typer.echo("segkit annotate: starting ...")
     from segkit.annotate import serve
     from segkit.config.schema import Config
+    from segkit.images.outputs import refuse_unwritable
     from segkit.live import LiveSession, Project
     from segkit.live.classes import classes_of, classes_of_map
     from segkit.segmentation.segmenter import load
@@ -63,6 +64,7 @@ def annotate(
     trained = None if model is None else load(model)
     path = images.resolve()
     output = output or Path(f"{path.stem if path.is_file() else path.name}-annotations")
+    refuse_unwritable(output / "project.json")
     if trained is not None and named is None and masks is None and not (output / "project.json").exists():
         named = classes_of_map(trained.label_map_)
     with Project(images, output, classes=named, masks=masks) as project:

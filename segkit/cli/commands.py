@@ -154,10 +154,11 @@ def train(
     """Learn a model from annotated images."""
     from segkit.config.schema import Config
     from segkit.images import load_pairs
-    from segkit.images.outputs import refuse_existing, refuse_unwritable
+    from segkit.images.outputs import refuse_existing, refuse_extension, refuse_unwritable
 
     overrides = [*(set_ or []), *([] if seed is None else [f"seed={seed}"])]
     settings = Config.load(config, overrides)
+    refuse_extension(output, ".segkit")
     refuse_existing([output], overwrite=overwrite)
     refuse_unwritable(output)
     data = settings.data
@@ -521,10 +522,11 @@ def demo(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Make a small set of lifelike images, train on a few, segment and score the others. No download."""
-    from segkit.images.outputs import refuse_existing
+    from segkit.images.outputs import refuse_existing, refuse_unwritable
 
     output = output or Path("segkit-demo-objects" if objects else "segkit-demo")
     refuse_existing([output], overwrite=overwrite)
+    refuse_unwritable(output / "images" / "1.png", within=output)
     tell = teller(quiet=quiet)
     if objects:
         from segkit.cli.object_demo import run_object_demo

@@ -41,6 +41,7 @@ from segkit.images.numbering import (
 )
 from segkit.images.outlines import OUTLINE_EXTENSIONS
 from segkit.images.read import check_image, image_from_page, read_pages
+from segkit.images.scales import check_scales, scale_of
 from segkit.images.stems import (
     by_stem,
     has_images,
@@ -198,6 +199,7 @@ def load_pairs(
     objects = match_instances(images, instances, faults, pairs=pairs if only_annotated else None)
     read = read_items(pairs, faults, messages, instances=objects)
     items = list(with_labels(read, unlabelled, messages) if only_annotated else read)
+    check_scales({item.stem: scale_of(item.image, item.dtype) for item in items}, faults, messages)
     meaning = interpret(
         [item.stem for item in items],
         {item.stem: item.mask for item in items},

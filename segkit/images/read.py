@@ -19,6 +19,8 @@ from segkit.errors import InputError
 TIFF_EXTENSIONS = (".tif", ".tiff")
 JPEG_EXTENSIONS = (".jpg", ".jpeg")
 IMAGE_EXTENSIONS = (".bmp", *JPEG_EXTENSIONS, ".png", *TIFF_EXTENSIONS)
+# Height and width of the smallest image to learn from. Of 3 x 3 pixels only one has all its neighbours inside.
+SMALLEST_SIDE = 4
 
 _ALPHA = (tifffile.EXTRASAMPLE.ASSOCALPHA, tifffile.EXTRASAMPLE.UNASSALPHA)
 _JPEG_ENDS = (63, 192)  # a binary mask stays in the outer quarters of 0..255 whatever JPEG does
@@ -134,6 +136,40 @@ def to_float(array: ArrayLike, *, name: str = "image") -> NDArray[np.float32]:
     return array.astype(np.float32)
 
 
+def check_range(image: NDArray[np.floating[Any]], *, name: str = "image") -> None:
+    """Refuse floats that are not scaled to [0, 1], such as those of 0 to 255.
+
+    Filters may leave values a little outside, so up to the width of the range is allowed on either side.
+
+    Raises
+    ------
+    InputError
+        If values are below -1 or above 2.
+    """
+    low, high = float(image.min()), float(image.max())
+    if low < -1 or high > 2:
+        raise InputError(
+            f"{name}: floats from {low:g} to {high:g}, expected [0, 1]: scale it as it was stored, with "
+            f"segkit.images.to_float(array of uint8 or uint16), or divide every image by the same largest value"
+        )
+
+
+def check_size(image: NDArray[Any], *, name: str = "image") -> None:
+    """Refuse an image too small to learn from.
+
+    Raises
+    ------
+    InputError
+        If its height or width is below `SMALLEST_SIDE`.
+    """
+    height, width = image.shape[:2]
+    if min(height, width) < SMALLEST_SIDE:
+        raise InputError(
+            f"{name}: {height} x {width} pixels, expected {SMALLEST_SIDE} x {SMALLEST_SIDE} or more, so that "
+            f"pixels have neighbours: leave it out, or crop it less tightly"
+        )
+
+
 def check_image(image: ArrayLike, *, name: str = "image") -> None:
     """Refuse an image that nothing can be learnt from.
 
@@ -147,11 +183,12 @@ def check_image(image: ArrayLike, *, name: str = "image") -> None:
     Raises
     ------
     InputError
-        If it is empty, constant, or holds NaN or infinity.
+        If it is empty, constant, smaller than four pixels in height or width, or holds NaN or infinity.
     """
     image = np.asarray(image)
     if not image.size:
         raise InputError(f"{name}: holds no pixels: leave it out")
+    check_size(image, name=name)
     _check_finite(image, name)
     if image.min() == image.max():
         raise InputError(f"{name}: every pixel is {image.flat[0]:g}: leave out this blank image")

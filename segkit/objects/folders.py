@@ -157,7 +157,7 @@ def measure_folder(
     if not overlay:
         _refuse_leftovers([path for path in pictures if path.exists()])
     for path in files:
-        refuse_unwritable(path)
+        refuse_unwritable(path, within=output)
     follow = (progress or pass_on)(jobs, "Measuring")
     reader = MaskReader([])
     rows = (

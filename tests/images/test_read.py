@@ -164,12 +164,20 @@ def test_to_float_refuses_what_has_no_range():
 
 def test_check_image():
     check_image(GREY / 255)
-    assert complaint(check_image, np.full((3, 4), 0.25), name="a.png") == (
+    assert complaint(check_image, np.full((4, 5), 0.25), name="a.png") == (
         "a.png: every pixel is 0.25: leave out this blank image"
     )
     assert complaint(check_image, np.zeros((0, 4))) == "image: holds no pixels: leave it out"
-    assert complaint(check_image, np.array([[0, np.nan]])) == (
-        "image: 1 of 2 values are NaN or infinite: mend it or leave it out"
+    assert complaint(check_image, np.diag([0, 1, 2, np.nan])) == (
+        "image: 1 of 16 values are NaN or infinite: mend it or leave it out"
+    )
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (1, 4000), (4000, 3, 3)])
+def test_images_too_small_to_learn_from_are_refused(shape):
+    check_image(np.arange(16).reshape(4, 4))
+    assert complaint(check_image, np.random.default_rng(0).random(shape), name="a.png") == (
+        f"a.png: {shape[0]} x {shape[1]} pixels, expected 4 x 4 or more, so that pixels have neighbours: leave it out, or crop it less tightly"
     )
 
 
