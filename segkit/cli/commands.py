@@ -367,7 +367,7 @@ def benchmark(
     train_sizes: Annotated[
         str, typer.Option(help="Numbers of training images, separated by commas or spaces.")
     ] = "1,2,3,5,15",
-    seeds: Annotated[int, typer.Option(min=1, help="How many splits of each size.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many splits of each size.")] = 5,
     config: Annotated[
         Path | None, typer.Option("--config", help="YAML file of methods; see configs/benchmark.yaml.")
     ] = None,

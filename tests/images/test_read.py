@@ -177,7 +177,8 @@ def test_check_image():
 def test_images_too_small_to_learn_from_are_refused(shape):
     check_image(np.arange(16).reshape(4, 4))
     assert complaint(check_image, np.random.default_rng(0).random(shape), name="a.png") == (
-        f"a.png: {shape[0]} x {shape[1]} pixels, expected 4 x 4 or more, so that pixels have neighbours: leave it out, or crop it less tightly"
+        f"a.png: {shape[0]} x {shape[1]} pixels, expected 4 x 4 or more, so that pixels have neighbours: leave it out, "
+        "or crop it less tightly"
     )
 
 
