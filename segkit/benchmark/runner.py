@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from segkit import __version__
 from segkit._common import Progress, count, pass_on
+from segkit._files import write_text
 from segkit.benchmark.digests import digest_files, digest_weights
 from segkit.benchmark.machine import machine
 from segkit.benchmark.methods import Method
@@ -432,7 +433,7 @@ class Benchmark:
             Path(job["checkpoint"]).unlink(missing_ok=True)
         errors = process.stderr.strip()
         if errors:
-            path.with_suffix(".log").write_text(process.stderr, encoding="utf-8")
+            write_text(path.with_suffix(".log"), process.stderr)
         if not path.exists():
             # On Linux, a process that needs too much memory is killed by a signal: its exit status is negative.
             killed = process.returncode < 0

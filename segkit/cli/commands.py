@@ -18,6 +18,7 @@ import typer
 
 from segkit import __version__
 from segkit._common import count
+from segkit._files import write_text
 from segkit.cli.annotate import annotate
 from segkit.cli.options import ConfigOption, ImagesArgument, SetOption
 from segkit.cli.terminal import (
@@ -347,7 +348,7 @@ def evaluate(
         objects = scored.get("objects", {}).get("images")
         write_scores(table, scored["records"], LabelMap.from_dict(scored["label_map"]), objects)
     if json_file is not None:
-        _write_json(json_file, result)
+        write_text(json_file, json.dumps(result, indent=2, allow_nan=False) + "\n")
     tell(describe_scores(result))
     if page is not None:
         tell(f"Report: {page}; table of scores: {table}")
@@ -597,10 +598,3 @@ def _read_pixel_size(text: str) -> PixelSize:
             f"--pixel-size {text}: give micrometres, such as 0.325, or height and width, such as 0.5,0.325"
         ) from error
     return check_pixel_size((sizes[0], sizes[-1]) if len(sizes) < 3 else tuple(sizes))  # type: ignore[arg-type]
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    from segkit.images.write import atomic
-
-    with atomic(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")

@@ -7,12 +7,13 @@ import os
 import platform
 import sys
 import time
+import uuid
 import weakref
 from pathlib import Path
 from typing import ClassVar
 
+from segkit._files.write import why
 from segkit.errors import InputError, OutputError
-from segkit.live.files import is_full
 
 _LONGEST_WRITE = 5.0  # seconds
 
@@ -41,10 +42,7 @@ class FolderLock:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._take()
         except OSError as error:
-            cure = "free some space" if is_full(error) else "give a folder you may write to"
-            raise OutputError(
-                f"{path.parent} cannot be written ({error.strerror or error}): {cure}"
-            ) from error
+            raise OutputError(f"{path.parent}: {why(error)}") from error
         self._held.add(path.resolve())
         self._release = weakref.finalize(self, _unlink, path, os.getpid(), self._held)
 
@@ -58,17 +56,32 @@ class FolderLock:
                 handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
             except FileExistsError:
                 self._refuse_if_held()
-                self.path.unlink(missing_ok=True)
+                self._remove_left_one()
             else:
                 with os.fdopen(handle, "w", encoding="utf-8") as file:
                     file.write(f"{os.getpid()} {platform.node()}\n")
                 return
         raise InputError(f"{self.path.parent} is being opened by another program: try again")
 
-    def _refuse_if_held(self) -> None:
+    def _remove_left_one(self) -> None:
+        """Remove the lock of a killed program, unless another program has just taken it over."""
+        doomed = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}")
+        with contextlib.suppress(FileNotFoundError):
+            self.path.rename(doomed)
+            try:
+                self._refuse_if_held(doomed)
+            except InputError:
+                with contextlib.suppress(OSError):
+                    os.link(doomed, self.path)
+                raise
+            finally:
+                doomed.unlink(missing_ok=True)
+
+    def _refuse_if_held(self, path: Path | None = None) -> None:
+        path = path or self.path
         try:
-            pid, _, computer = self.path.read_text(encoding="utf-8").strip().partition(" ")
-            age = time.time() - self.path.stat().st_mtime
+            pid, _, computer = path.read_text(encoding="utf-8").strip().partition(" ")
+            age = time.time() - path.stat().st_mtime
         except (OSError, UnicodeDecodeError):
             return
         if not pid.isdecimal():
