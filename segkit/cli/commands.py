@@ -29,6 +29,7 @@ from segkit.cli.terminal import (
     describe_scores,
     describe_training,
     progress_bars,
+    say,
     show_warning,
     teller,
 )
@@ -91,7 +92,7 @@ def main() -> None:
         app(arguments)
     except SystemExit as end:
         if end.code == INTERRUPTED:
-            typer.echo("segkit: interrupted", err=True)
+            say("segkit: interrupted", err=True)
         raise
     except SegkitError as error:
         if debug:
@@ -114,13 +115,13 @@ def main() -> None:
 
 
 def _fail(message: str) -> None:
-    typer.echo(f"segkit: {message}", err=True)
+    say(f"segkit: {message}", err=True)
     sys.exit(2)
 
 
 def _print_version(value: bool) -> None:
     if value:
-        typer.echo(f"segkit {__version__}")
+        say(f"segkit {__version__}")
         raise typer.Exit
 
 
@@ -186,9 +187,9 @@ def train(
         )
     segmenter.save(output, embed_weights=settings.embeds_weights(segmenter.best_index_))
     summary, label_map = segmenter.summary_, segmenter.label_map_
-    (typer.echo if explain else tell)(describe_training(summary, label_map, dataset.stems, explain=explain))
+    (say if explain else tell)(describe_training(summary, label_map, dataset.stems, explain=explain))
     if dataset.instances is not None:
-        (typer.echo if explain else tell)(describe_object_model(segmenter.objects_, explain=explain))
+        (say if explain else tell)(describe_object_model(segmenter.objects_, explain=explain))
     tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
@@ -439,9 +440,9 @@ def benchmark(
         tell(message)
     try:
         with progress_bars(quiet=quiet) as follow:
-            result = run.run(progress=follow, tell=lambda line: typer.echo(line, err=True))
+            result = run.run(progress=follow, tell=lambda line: say(line, err=True))
     except KeyboardInterrupt:
-        typer.echo(
+        say(
             f"{run.n_done} of {count(len(run.units), 'run')} kept: the same command with --resume goes on",
             err=True,
         )
@@ -487,7 +488,7 @@ def inspect(
                 only_annotated=only_annotated,
             )
         )
-        typer.echo(report.describe())
+        say(report.describe())
         if report.faults:
             raise InputError(f"{count(len(report.faults), 'fault')} above: to be mended before training")
         return
@@ -496,7 +497,7 @@ def inspect(
     header, _ = read_model(path)
     try:
         upgrade(header, str(path))
-        typer.echo(describe_model(header, explain=explain))
+        say(describe_model(header, explain=explain))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, SegkitError):
             raise
