@@ -20,7 +20,7 @@ from segkit.images.numbering import MasksAre, Objects, summarise_objects
 from segkit.images.pairs import interpret, match, match_instances, read_items, with_labels
 from segkit.images.read import check_image, image_from_page, read_pages
 from segkit.images.scales import Scale, check_scales, scale_of
-from segkit.images.stems import list_without_masks, root_of, stem_of
+from segkit.images.stems import by_stem, list_without_masks, root_of, stem_of
 
 # Integers that use less than this share of their range are probably of fewer bits, 12 of 16 for example.
 _SHARE_OF_RANGE = 1 / 8
@@ -244,6 +244,7 @@ def inspect_images(images: str | Path) -> ImageInspection:
     images = Path(images)
     listed, masks = list_without_masks(images)
     faults: list[str] = []
+    by_stem(images, faults)  # for its faults: two files of one name
     kinds: dict[str, Kind] = {}
     shapes: Counter[tuple[int, ...]] = Counter()
     dtypes: Counter[str] = Counter()

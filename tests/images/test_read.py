@@ -87,7 +87,7 @@ def test_palette_tiff_gives_colours_to_images_and_indices_to_masks(tmp_path):
 
 @pytest.mark.parametrize("extension", [".png", ".tif"])
 def test_alpha_is_dropped(tmp_path, extension):
-    save(tmp_path / f"a{extension}", np.dstack([RGB, GREY]))
+    save(tmp_path / f"a{extension}", np.dstack([RGB, GREY + 1]))
     np.testing.assert_array_equal(read_pages(tmp_path / f"a{extension}")[0], RGB)
 
 
@@ -311,10 +311,11 @@ def test_16_bit_colour_png_is_refused_rather_than_halved(tmp_path):
     )
 
 
-def test_more_pixels_than_pillow_takes(tmp_path, monkeypatch):
+def test_more_pixels_than_pillow_takes_are_read(tmp_path, monkeypatch):
+    """A slide of 20,000 x 20,000 is beyond Pillow's limit; segkit looks at the bytes of the file instead."""
     path = save(tmp_path / "a.png", GREY)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
-    assert complaint(read_pages, path) == f"{path}: too many pixels for its format: save it as TIFF"
+    np.testing.assert_array_equal(read_pages(path)[0], GREY)
 
 
 @pytest.mark.parametrize(
