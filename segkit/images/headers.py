@@ -25,10 +25,10 @@ _WEBP = (b"RIFF", b"WEBP")
 _EXTENSION_OF = {"TIFF": ".tif", "PNG": ".png", "JPEG": ".jpg", "BMP": ".bmp"}
 
 # Pixels of so few bytes are decoded whatever the file says: no machine is harmed.
-HARMLESS_BYTES = 2**28
-# Most bytes of pixels for each byte of a file. Deflate and LZW reach 1,030 and 2,700 on a blank image, and a mask of a
-# slide, in tiles or strips as it is stored, stays below.
-MOST_EXPANSION = 2000
+HARMLESS_BYTES = 2**26
+# Most bytes of pixels for each byte of a file. A blank image reaches 1,030 by deflate, 2,700 by LZW, 5,800 by Zstandard in
+# the strips of 256 KiB that tifffile writes, and eight times 1,030 with a bit for each pixel.
+MOST_EXPANSION = 10_000
 
 
 def format_of(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import struct
 import threading
 import warnings
 from collections.abc import Iterator
@@ -238,6 +239,7 @@ def count_pages(path: str | Path) -> int:
     if path.suffix.lower() not in TIFF_EXTENSIONS:
         return 1
     with decoding(path), tifffile.TiffFile(path) as file:
+        _check_all_pages_there(file)
         return sum(
             math.prod(
                 length for length, axis in zip(series.shape, series.axes, strict=True) if axis not in "CSYX"
@@ -465,11 +467,24 @@ def _read_tiff(path: Path, palette: str, notes: list[str]) -> list[NDArray[Any]]
 
 
 def _check_all_pages_there(file: tifffile.TiffFile) -> None:
-    """Refuse a truncated stack, which tifffile would take for a short one."""
-    last_link = file.pages.next_page_offset or 0
-    file.filehandle.seek(last_link)
-    if any(file.filehandle.read(file.tiff.offsetsize)):  # the last page links to no further one
-        raise EOFError("its last pages are missing")
+    """Refuse a truncated stack, which tifffile would take for a short one, and pages in a circle, which have no end."""
+    handle, layout = file.filehandle, file.tiff
+    known: set[int] = set()
+    handle.seek(8 if file.is_bigtiff else 4)  # the place of the first page
+    while place := _number(handle.read(layout.offsetsize), layout.offsetformat):
+        if place in known:
+            raise EOFError("its pages follow each other in a circle")
+        if place >= handle.size:
+            raise EOFError("its last pages are missing")
+        known.add(place)
+        handle.seek(place)
+        n_tags = _number(handle.read(layout.tagnosize), layout.tagnoformat)
+        handle.seek(place + layout.tagnosize + n_tags * layout.tagsize)
+
+
+def _number(content: bytes, layout: str) -> int:
+    """Read a number; where the file ends there is none."""
+    return int(struct.unpack(layout, content)[0]) if len(content) == struct.calcsize(layout) else 0
 
 
 def _check_segments(series: Any) -> None:

@@ -27,6 +27,7 @@ from segkit.images import (
     read_pages,
     read_pixel_size,
 )
+from segkit.images.read import count_pages
 
 RGB = np.random.default_rng(0).integers(1, 255, (20, 24, 3)).astype(np.uint8)
 GREY = RGB[:, :, 0]
@@ -81,6 +82,19 @@ def tiff(pixels=GREY, *, declared=None, **options):
     return stream.getvalue()
 
 
+def circle():
+    """A TIFF file of 150 pages, whose last refers to the second: a reader that counts them does not end."""
+    stream = io.BytesIO()
+    with tifffile.TiffWriter(stream) as file:
+        for _ in range(150):
+            file.write(GREY, metadata=None, contiguous=False)
+    content = stream.getvalue()
+    with tifffile.TiffFile(io.BytesIO(content)) as file:
+        second, last = file.pages[1].offset, file.pages[149].offset
+    n_tags = struct.unpack_from("<H", content, last)[0]
+    return with_size(content, last + 2 + 12 * n_tags, "<I", second)
+
+
 def orientation(value):
     exif = Image.Exif()
     exif[274] = value
@@ -121,13 +135,17 @@ READ = {
     "flat.png": (encoded("PNG", GREY[:1]), (1, 24), None),
     "upright.tif": (tiff(GREY[:, :1]), (20, 1), None),
     "long.png": (encoded("PNG", np.resize(GREY, (2, 40000))), (2, 40000), None),
-    "name with \x1b[31mred\nand = 'quotes' #1.png": (encoded("PNG"), (20, 24, 3), None),
-    "-o.png": (encoded("PNG"), (20, 24, 3), None),
-    "=cmd().png": (encoded("PNG"), (20, 24, 3), None),
-    "CASE.png": (encoded("PNG"), (20, 24, 3), None),
-    "case.png": (encoded("PNG"), (20, 24, 3), None),
-    f"{'n' * 240}.png": (encoded("PNG"), (20, 24, 3), None),
 }
+# Names that other systems than Linux do not allow.
+NAMES = {
+    name: (encoded("PNG"), (20, 24, 3), None)
+    for name in (
+        "name with \x1b[31mred\nand = 'quotes' #1.png", "-o.png", "=cmd().png", "CASE.png", "case.png", f"{'n' * 240}.png"
+    )
+}  # fmt: skip
+linux_only = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="other systems do not allow such names, links or pipes"
+)
 BOMB = (
     r"declares [0-9,]+ x [0-9,]+ pixels \([0-9.,]+ GB\) in a file of [0-9,]+ bytes, which cannot hold them: "
 )
@@ -147,6 +165,7 @@ REFUSED = {
         ),
         BOMB,
     ),
+    "circle.tif": (circle(), r"cannot be decoded \(its pages follow each other in a circle\)"),
     "sparse.tif": (
         tiff(declared={"ImageWidth": 480, "ImageLength": 480}, compression="zlib", tile=(16, 16)),
         r"cannot be decoded \(4 of 900 strips or tiles are there\)",
@@ -170,9 +189,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("name", [*READ, *(pytest.param(name, marks=linux_only) for name in NAMES)])
 def test_strange_files_that_are_read(tmp_path, name):
-    content, shape, note = READ[name]
+    content, shape, note = (READ | NAMES)[name]
     path = tmp_path / name
     path.write_bytes(content)
     with warnings.catch_warnings(record=True) as noted:
@@ -201,7 +220,7 @@ def test_strange_files_that_are_refused(tmp_path, name, capfd):
 @pytest.fixture
 def folder(tmp_path):
     """All strange files, links and pipes in one folder."""
-    for name, (content, *_) in (READ | REFUSED).items():
+    for name, (content, *_) in (READ | NAMES | REFUSED).items():
         (tmp_path / "images" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "images" / name).write_bytes(content)
     (tmp_path / "elsewhere.png").write_bytes(encoded("PNG"))
@@ -225,6 +244,7 @@ TOO_SMALL = ("flat.png", "upright.tif", "long.png")
 N_MORE_FAULTS = 1
 
 
+@linux_only
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_folder_of_strange_files_is_inspected(folder):
     report = inspect_images(folder)
@@ -232,7 +252,7 @@ def test_a_folder_of_strange_files_is_inspected(folder):
     for name in (*REFUSED, *LINKS, *TOO_SMALL):
         stem = name.rpartition(".")[0]
         assert any(re.search(rf"\b{stem}(\.\w+)?: ", fault) for fault in report.faults), name
-    assert len(report.stems) == len(READ) - len(TOO_SMALL) + 1
+    assert len(report.stems) == len(READ | NAMES) - len(TOO_SMALL) + 1
     assert "outside" in report.stems
     assert not any("\x1b" in line for line in report.describe().splitlines())
 
@@ -246,6 +266,7 @@ def test_two_files_of_one_name_are_a_fault_of_images_alone(tmp_path):
     ]
 
 
+@linux_only
 def test_a_folder_of_strange_files_on_the_command_line(folder, monkeypatch, capsys):
     """Every fault is listed, and no name controls the terminal."""
     monkeypatch.setattr(sys, "argv", ["segkit", "inspect", str(folder)])
@@ -263,6 +284,7 @@ def test_a_folder_of_strange_files_on_the_command_line(folder, monkeypatch, caps
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f]", out + err)
 
 
+@linux_only
 def test_links_and_pipes_say_what_they_are(folder):
     told = {}
     for name in LINKS:
@@ -278,6 +300,7 @@ def test_links_and_pipes_say_what_they_are(folder):
     assert Path("again") not in {path.parent for path in list_images(folder)}
 
 
+@linux_only
 def test_names_that_are_no_text(tmp_path):
     """Linux allows any byte in a name; a table of scores does not."""
     for folder in ("images", "masks"):
@@ -315,13 +338,19 @@ def test_a_slide_is_not_taken_for_a_bomb(tmp_path):
     path.write_bytes(bytes(400_000))
     headers.refuse_bomb(path, 20_000**2, "20,000 x 20,000")
     with pytest.raises(InputError, match="which cannot hold them"):
-        headers.refuse_bomb(path, 3 * 20_000**2, "20,000 x 20,000")
+        headers.refuse_bomb(path, 20 * 20_000**2, "20,000 x 20,000")
 
 
 def test_complex_masks_are_refused(tmp_path):
     (tmp_path / "a.tif").write_bytes(tiff(GREY.astype(np.complex64)))
     with pytest.raises(InputError, match="mask of type complex64, expected whole numbers"):
         read_mask(tmp_path / "a.tif")
+
+
+def test_pages_in_a_circle_are_not_counted_for_ever(tmp_path):
+    (tmp_path / "a.tif").write_bytes(circle())
+    with pytest.raises(InputError, match="its pages follow each other in a circle"):
+        count_pages(tmp_path / "a.tif")
 
 
 def test_what_tifffile_logs_is_a_note_that_names_the_file(tmp_path, capfd, monkeypatch):
