@@ -796,6 +796,20 @@ def test_floats_that_are_not_scaled_are_refused(fitted, method):
         getattr(fitted, method)((255 * IMAGE).astype(np.uint8), *masks)
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (1, 500), (500, 1), (3, 3), (2, 1000)])
+def test_images_of_any_shape_are_segmented(any_shape, shape):
+    image = np.random.default_rng(0).random(shape)
+    mask, probability = any_shape.predict(image, return_proba=True)
+    assert mask.shape == shape
+    assert np.isfinite(probability).all()
+
+
+@pytest.fixture(scope="module")
+def any_shape():
+    """The default bank, whose filters are wider than these images."""
+    return quick(None).fit([IMAGE], [MASK])
+
+
 def test_a_filter_may_leave_the_range_a_little(fitted):
     assert fitted.predict(1.6 * IMAGE - 0.3).shape == MASK.shape
 
