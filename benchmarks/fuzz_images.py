@@ -113,7 +113,7 @@ def make_seeds() -> list[tuple[str, bytes]]:
                 _tiff(rgb, photometric="ycbcr", compression="jpeg", subsampling=(1, 1)),
                 _tiff(smooth, photometric="palette", colormap=np.resize(deep, (3, 256))),
                 _pillow("TIFF", rgb, "CMYK"),
-                _pillow("TIFF", grey > 99, compression="group4"),
+                _pillow("TIFF", grey > 99),
             )
         ),
     ]
