@@ -40,6 +40,7 @@ from segkit.cli.terminal import (
     describe_scores,
     describe_training,
     progress_bars,
+    say,
     show_warning,
     teller,
 )
@@ -88,7 +89,7 @@ def main() -> None:
         app(arguments)
     except SystemExit as end:
         if end.code == INTERRUPTED:
-            typer.echo("segkit: interrupted", err=True)
+            say("segkit: interrupted", err=True)
         raise
     except SegkitError as error:
         if debug:
@@ -111,13 +112,13 @@ def main() -> None:
 
 
 def _fail(message: str) -> None:
-    typer.echo(f"segkit: {message}", err=True)
+    say(f"segkit: {message}", err=True)
     sys.exit(2)
 
 
 def _print_version(value: bool) -> None:
     if value:
-        typer.echo(f"segkit {__version__}")
+        say(f"segkit {__version__}")
         raise typer.Exit
 
 
@@ -160,9 +161,10 @@ def train(
     from segkit.config.recorded import read_training
     from segkit.config.schema import Config
     from segkit.images import load_pairs
-    from segkit.images.outputs import refuse_existing, refuse_unwritable
+    from segkit.images.outputs import refuse_existing, refuse_extension, refuse_unwritable
 
     overrides = [*(set_ or []), *([] if seed is None else [f"seed={seed}"])]
+    refuse_extension(output, ".segkit")
     refuse_existing([output], overwrite=overwrite)
     refuse_unwritable(output)
     if other_images and from_ is None:
@@ -204,9 +206,9 @@ def train(
         settings=settings.to_settings(only_annotated=only_annotated),
     )
     summary, label_map = segmenter.summary_, segmenter.label_map_
-    (typer.echo if explain else tell)(describe_training(summary, label_map, dataset.stems, explain=explain))
+    (say if explain else tell)(describe_training(summary, label_map, dataset.stems, explain=explain))
     if dataset.instances is not None:
-        (typer.echo if explain else tell)(describe_object_model(segmenter.objects_, explain=explain))
+        (say if explain else tell)(describe_object_model(segmenter.objects_, explain=explain))
     tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
@@ -333,7 +335,7 @@ def benchmark(
     train_sizes: Annotated[
         str, typer.Option(help="Numbers of training images, separated by commas or spaces.")
     ] = "1,2,3,5,15",
-    seeds: Annotated[int, typer.Option(min=1, help="How many splits of each size.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many splits of each size.")] = 5,
     config: Annotated[
         Path | None, typer.Option("--config", help="YAML file of methods; see configs/benchmark.yaml.")
     ] = None,
@@ -405,9 +407,9 @@ def benchmark(
             tell(message)
         try:
             with progress_bars(quiet=quiet) as follow:
-                result = run.run(progress=follow, tell=lambda line: typer.echo(line, err=True))
+                result = run.run(progress=follow, tell=lambda line: say(line, err=True))
         except KeyboardInterrupt:
-            typer.echo(
+            say(
                 f"{run.n_done} of {count(len(run.units), 'run')} kept: the same command with --resume goes on",
                 err=True,
             )
@@ -467,7 +469,7 @@ def inspect(
                 only_annotated=only_annotated,
             )
         )
-        typer.echo(report.describe())
+        say(report.describe())
         if report.faults:
             raise InputError(f"{count(len(report.faults), 'fault')} above: to be mended before training")
         return
@@ -477,11 +479,11 @@ def inspect(
 
     header, arrays = read_model(path)
     segmenter = segmenter_of(header, arrays, str(path))
-    typer.echo(describe_model(header, explain=explain))
+    say(describe_model(header, explain=explain))
     if faults := find_faults(segmenter):
         raise ModelFileError(f"{path}: {' '.join(faults)}")
     if upgrade and header["format_version"] == FORMAT_VERSION:
-        typer.echo(f"Nothing to upgrade: it is of format {FORMAT_VERSION}, the newest.")
+        say(f"Nothing to upgrade: it is of format {FORMAT_VERSION}, the newest.")
     elif upgrade:
         _write_upgraded(
             header, arrays, output or path.with_stem(f"{path.stem}-v{FORMAT_VERSION}"), overwrite=overwrite
@@ -508,10 +510,11 @@ def demo(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Make a small set of lifelike images, train on a few, segment and score the others. No download."""
-    from segkit.images.outputs import refuse_existing
+    from segkit.images.outputs import refuse_existing, refuse_unwritable
 
     output = output or Path("segkit-demo-objects" if objects else "segkit-demo")
     refuse_existing([output], overwrite=overwrite)
+    refuse_unwritable(output / "images" / "1.png", within=output)
     tell = teller(quiet=quiet)
     if objects:
         from segkit.cli.object_demo import run_object_demo
@@ -537,7 +540,7 @@ def _write_upgraded(header: dict[str, Any], arrays: dict[str, Any], output: Path
     refuse_existing([output], overwrite=overwrite)
     refuse_unwritable(output)
     write_model(output, {name: entry for name, entry in header.items() if name != "format_version"}, arrays)
-    typer.echo(f"Upgraded: {output}, model format {FORMAT_VERSION}")
+    say(f"Upgraded: {output}, model format {FORMAT_VERSION}")
 
 
 def _join_sizes(arguments: list[str]) -> list[str]:

@@ -31,13 +31,12 @@ from segkit.images import (
 from segkit.images.channels import Kind, describe_changes, fits, kind_of, with_channels
 from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
 from segkit.images.read import image_from_page
+from segkit.images.scales import of_other_scale
 from segkit.objects.measure import measure
 from segkit.objects.pictures import write_object_overlay
 from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE, ImageObjects, write_images, write_objects
 from segkit.segmentation.base import BaseSegmenter
 
-# Images whose brightest pixel is so many times darker, or brighter, than those of the training images are told of.
-OTHER_SCALE = 8
 _N_NAMED = 3
 # Folders of results beside the masks, the kind of file in each, and whether each page of a file has its own.
 _KINDS = {
@@ -141,7 +140,7 @@ def predict_folder(
     left = [path for job in jobs for path in job.others] + ([] if objects else tables)
     _refuse_leftovers([path for path in left if path.exists()])
     for path in written:
-        refuse_unwritable(path)
+        refuse_unwritable(path, within=output)
     for path in tables if objects else ():
         path.unlink(
             missing_ok=True
@@ -309,7 +308,7 @@ def _warn_of_other_scale(peaks: Mapping[Path, float], trained: Sequence[float] |
     if trained is None:
         return
     low, high = trained
-    odd = [path for path, peak in peaks.items() if 0 < peak < low / OTHER_SCALE or peak > high * OTHER_SCALE]
+    odd = of_other_scale(peaks, low, high)
     if odd:
         trained_at = " to ".join(dict.fromkeys(f"{peak:.1%}" for peak in trained))
         warnings.warn(

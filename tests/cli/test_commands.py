@@ -200,6 +200,27 @@ def test_main_job_from_train_to_scores(folder, model, segkit):
     assert scores["mean_iou"] > 0.8
 
 
+def test_a_model_is_not_written_anywhere(folder, segkit):
+    """Neither under another extension nor into folders that a mistyped path would make."""
+    train = ["train", folder / "images", folder / "masks", "-o"]
+    err = refused(segkit, folder, *train, folder / "model.pt")
+    assert (
+        f"{folder / 'model.pt'}: expected a name that ends in .segkit: give {folder / 'model.pt'}.segkit"
+        in err
+    )
+    for output in (folder / "hoem" / "x" / "m.segkit", folder / "m.segkit" / "x" / "m.segkit"):
+        assert f"there is no folder {output.parents[1]}: check the path" in refused(
+            segkit, folder, *train, output
+        )
+
+
+@pytest.mark.parametrize("command", ["demo", "annotate"])
+def test_folders_of_a_mistyped_path_are_not_made(folder, segkit, command):
+    images = [folder / "images"] if command == "annotate" else []
+    err = refused(segkit, folder, command, *images, "-o", folder / "hoem" / "x")
+    assert f"there is no folder {folder / 'hoem'}: check the path, or make that folder first" in err
+
+
 def test_the_same_seed_writes_the_same_predictions(folder, segkit):
     for name in ("1", "2"):
         segkit("train", folder / "images", folder / "masks", "-o", folder / f"{name}.segkit", *FAST, "-q")
@@ -606,8 +627,9 @@ def test_masks_without_annotation_and_classes_without_pixels(folder, segkit):
     assert "no mask holds class nothing" in refused(segkit, folder, *arguments, "--set", labels)
 
 
-@pytest.mark.parametrize("output", ["m.segkit/x.segkit", "images"])
+@pytest.mark.parametrize("output", ["m.segkit/x.segkit", "folder.segkit"])
 def test_outputs_that_cannot_be_written_are_found_out_first(folder, model, segkit, output):
+    (folder / "folder.segkit").mkdir()
     arguments = train_arguments(folder)
     arguments[4] = folder / output
     assert "cannot be written" in refused(segkit, folder, *arguments, "--overwrite")
