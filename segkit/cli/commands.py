@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -20,7 +19,17 @@ from segkit import __version__
 from segkit._common import count
 from segkit._files import write_text
 from segkit.cli.annotate import annotate
-from segkit.cli.options import ConfigOption, ImagesArgument, SetOption
+from segkit.cli.options import (
+    ConfigOption,
+    ImagesArgument,
+    OverwriteOption,
+    PixelSizeOption,
+    QuietOption,
+    SetOption,
+    read_pixel_size,
+)
+from segkit.cli.predict import predict
+from segkit.cli.stopping import INTERRUPTED, Stopped, terminated_as_by_ctrl_c
 from segkit.cli.terminal import (
     describe_benchmark,
     describe_model,
@@ -36,7 +45,6 @@ from segkit.errors import ConfigError, InputError, ModelFileError, SegkitError
 
 if TYPE_CHECKING:
     from segkit.config.schema import DataConfig
-    from segkit.images import PixelSize
 
 Item = TypeVar("Item")
 
@@ -48,19 +56,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, nothing but errors.")]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
 OnlyAnnotatedOption = Annotated[
     bool,
     typer.Option(
         "--only-annotated", help="Leave out images without a mask, and masks without a labelled pixel."
-    ),
-]
-PixelSizeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--pixel-size",
-        help="Micrometres a pixel, 0.325, or height and width, 0.5,0.325; by default as the files say.",
     ),
 ]
 TitleOption = Annotated[
@@ -78,21 +77,22 @@ LabelsOption = Annotated[
 _METHODS = "segkit-vgg,segkit-no-networks,fcn,unet,forest"
 _OBJECT_METHODS = "segkit-no-networks,forest"
 
-# Exit status after Ctrl-C.
-INTERRUPTED = 130
-
 
 def main() -> None:
-    """Run the command line; every error segkit raises is one line and exit status 2."""
+    """Run the command line: status 2 and one line for every error that segkit raises, 130 after Ctrl-C."""
     debug = "--debug" in sys.argv
     arguments = _join_sizes([argument for argument in sys.argv[1:] if argument != "--debug"])
     warnings.showwarning = show_warning
     try:
-        app(arguments)
+        with terminated_as_by_ctrl_c():
+            app(arguments)
     except SystemExit as end:
         if end.code == INTERRUPTED:
             typer.echo("segkit: interrupted", err=True)
         raise
+    except Stopped as stop:
+        typer.echo(f"segkit: interrupted: {stop}", err=True)
+        sys.exit(INTERRUPTED)
     except SegkitError as error:
         if debug:
             raise
@@ -191,57 +191,7 @@ def train(
     tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
-@app.command()
-def predict(
-    model: Annotated[Path, typer.Argument(help="Model file written by segkit train.")],
-    images: ImagesArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the predicted masks.")],
-    probability: Annotated[
-        bool, typer.Option("--probability", help="Also write probability maps (TIFF).")
-    ] = False,
-    overlay: Annotated[
-        bool, typer.Option("--overlay", help="Also write images with the contours drawn in.")
-    ] = False,
-    objects: Annotated[
-        bool,
-        typer.Option(
-            "--objects",
-            help="Also tell touching objects apart, number and measure them: objects.csv, images.csv.",
-        ),
-    ] = False,
-    pixel_size: PixelSizeOption = None,
-    quiet: QuietOption = False,
-    overwrite: OverwriteOption = False,
-) -> None:
-    """Segment every image of a folder; masks carry the values of the training masks."""
-    from segkit.segmentation.folders import predict_folder
-    from segkit.segmentation.segmenter import load
-
-    segmenter = load(model)
-    start = time.perf_counter()
-    with progress_bars(quiet=quiet) as follow:
-        written = predict_folder(
-            segmenter,
-            images,
-            output,
-            probability=probability,
-            overlay=overlay,
-            objects=objects,
-            pixel_size=None if pixel_size is None else _read_pixel_size(pixel_size),
-            overwrite=overwrite,
-            progress=follow,
-        )
-    tell = teller(quiet=quiet)
-    seconds = (time.perf_counter() - start) / len(written)
-    tell(f"{count(len(written), 'mask file')} in {output} ({seconds:.2f} s a file)")
-    for name, wanted in (("probability", probability), ("overlay", overlay), ("objects", objects)):
-        if wanted:
-            tell(f"{name} in {output / name}")
-    if objects:
-        tell(describe_object_model(segmenter.objects_))
-        tell(f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
-
-
+app.command()(predict)
 app.command()(annotate)
 
 
@@ -275,7 +225,7 @@ def measure(
 ) -> None:
     """Measure every object of masks: tables of objects and of images, for a spreadsheet."""
     from segkit.objects.folders import measure_folder
-    from segkit.segmentation.folders import EXTRAS
+    from segkit.segmentation.plan import EXTRAS
 
     with progress_bars(quiet=quiet) as follow:
         result = measure_folder(
@@ -283,7 +233,7 @@ def measure(
             output,
             images=images,
             **_meanings(set_, None),
-            pixel_size=None if pixel_size is None else _read_pixel_size(pixel_size),
+            pixel_size=None if pixel_size is None else read_pixel_size(pixel_size),
             overlay=overlay,
             overwrite=overwrite,
             skip=EXTRAS,
@@ -323,7 +273,7 @@ def evaluate(
     """Score predicted masks: mean IoU with its 95 % interval, IoU and Dice of each class, and objects if numbered."""
     from segkit.evaluation.folders import compare_folders
     from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
-    from segkit.segmentation.folders import EXTRAS
+    from segkit.segmentation.plan import EXTRAS
 
     page, table = (None, None) if output is None else (output / "index.html", output / "scores.csv")
     for folder in (predictions, masks, images):
@@ -583,16 +533,3 @@ def _read_sizes(text: str) -> list[int]:
     if not words or not all(word.isdecimal() and int(word) for word in words):
         raise ConfigError(f"--train-sizes {text}: give numbers of images, 1 or more, such as 1,2,3,5,15")
     return [int(word) for word in words]
-
-
-def _read_pixel_size(text: str) -> PixelSize:
-    """Read one number, or height and width."""
-    from segkit.images.pixel_size import check_pixel_size
-
-    try:
-        sizes = [float(word) for word in re.split(r"[,\s]+", text.strip())]
-    except ValueError as error:
-        raise ConfigError(
-            f"--pixel-size {text}: give micrometres, such as 0.325, or height and width, such as 0.5,0.325"
-        ) from error
-    return check_pixel_size((sizes[0], sizes[-1]) if len(sizes) < 3 else tuple(sizes))  # type: ignore[arg-type]

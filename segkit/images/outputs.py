@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from segkit.errors import OutputError
@@ -36,3 +36,30 @@ def refuse_nesting(images: Path, output: Path) -> None:
         )
     if images.is_file() and inside == around.parent:
         raise OutputError(f"output {output} is the folder of {images}: choose a folder elsewhere")
+
+
+def refuse_foreign(paths: Iterable[Path], *, is_own: Callable[[Path], bool], allowed: bool) -> None:
+    """Refuse to replace files that segkit did not write, such as masks drawn by hand, unless asked to.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+        Files to be written; those that do not exist yet are no matter.
+    is_own : callable
+        Tells whether segkit wrote a file that exists.
+    allowed : bool
+        Whether the user asked for it in so many words.
+
+    Raises
+    ------
+    OutputError
+        If a file that exists is not segkit's own.
+    """
+    foreign = [] if allowed else [path for path in paths if path.exists() and not is_own(path)]
+    if foreign:
+        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        was = "were" if more else "was"
+        raise OutputError(
+            f"{foreign[0]}{more} {was} not written by segkit, and may be drawn by hand: choose another folder, or "
+            "ask to replace them (--overwrite-foreign, in Python overwrite_foreign=True)"
+        )
