@@ -354,49 +354,12 @@ def test_brighter_images_are_told_of(images, tmp_path):
         predict_folder(segmenter, images, tmp_path / "out")
 
 
-def cells(seed):
-    """Discs that touch in pairs, and their numbers."""
-    rng = np.random.default_rng(seed)
-    rows, cols = np.indices((48, 64))
-    labels = np.zeros((48, 64), dtype=np.int32)
-    for number, (row, col) in enumerate(((12, 12), (12, 25), (36, 20), (36, 33), (24, 52)), start=1):
-        labels[np.hypot(rows - row, cols - col - seed) < 7] = number
-    image = np.clip(0.3 + 0.4 * (labels > 0) + 0.04 * rng.standard_normal(labels.shape), 0, 1)
-    return image.astype(np.float32), labels
-
-
-@pytest.fixture(scope="module")
-def cell_segmenter():
-    images, labels = zip(*(cells(seed) for seed in range(3)), strict=True)
-    segmenter = Segmenter(
-        ModuleBank((Module(n_scales=2, n_angles=3),)), selection_pixels=300, training_pixels=500
-    )
-    return segmenter.fit(images, [255 * (one > 0).astype(np.uint8) for one in labels], instances=labels)
-
-
-@pytest.fixture
-def cell_images(tmp_path):
-    folder = tmp_path / "images"
-    (folder / "a").mkdir(parents=True)
-    tifffile.imwrite(
-        folder / "a" / "one.tif",
-        cells(3)[0],
-        imagej=True,
-        resolution=(2, 2),
-        metadata={"unit": "um"},
-    )
-    tifffile.imwrite(folder / "stack.tif", np.stack([cells(4)[0], cells(5)[0]]))
-    blank = np.random.default_rng(0).normal(0.3, 0.01, (48, 64)).astype(np.float32)
-    tifffile.imwrite(folder / "none.tif", blank)
-    return folder
-
-
 def table(path):
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
-def test_objects_are_numbered_measured_and_outlined(cell_segmenter, cell_images, tmp_path):
+def test_objects_are_numbered_measured_and_outlined(cells, cell_segmenter, cell_images, tmp_path):
     out = tmp_path / "out"
     predict_folder(cell_segmenter, cell_images, out, objects=True, overlay=True)
     labels = cell_segmenter.predict_objects(cells(3)[0])
