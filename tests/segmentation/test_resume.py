@@ -220,7 +220,7 @@ def test_masks_drawn_by_hand_are_neither_resumed_nor_overwritten(run, cells, tmp
     drawn = {path: path.read_bytes() for path in out.rglob("*.png")}
     with pytest.raises(OutputError, match="would be overwritten"):
         run()
-    with pytest.raises(OutputError, match="one.png and 1 more were not written by segkit"):
+    with pytest.raises(OutputError, match=r"one.png and 1 more were not written by segkit"):
         run(overwrite=True)
     assert set(out.rglob("*")) == {*drawn, out / "a"}
     assert [row.status for row in run(resume=True).rows] == ["skipped", "skipped", "written"]
@@ -332,7 +332,7 @@ def test_what_killed_runs_left_is_swept_away(run, out, contents):
 def test_a_read_only_folder_is_said(run, out):
     out.chmod(0o500)
     try:
-        with pytest.raises(OutputError, match="cannot be written|may not be written"):
+        with pytest.raises(OutputError, match=r"cannot be written|may not be written"):
             run(resume=True)
     finally:
         out.chmod(0o700)
