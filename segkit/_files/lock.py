@@ -5,17 +5,50 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import sys
 import time
 import uuid
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
-from segkit._files.write import why
+from segkit._files.processes import is_running
+from segkit._files.write import remove_if_empty, remove_unfinished, why
 from segkit.errors import InputError, OutputError
 
+# Folder of segkit's own files in a folder of results.
+HIDDEN = ".segkit"
 _LONGEST_WRITE = 5.0  # seconds
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[Path]:
+    """Keep other programs from writing to a folder of results as long as the block lasts.
+
+    What killed programs had not finished writing there is removed first.
+
+    Yields
+    ------
+    Path
+        Folder of segkit's own files in it.
+
+    Raises
+    ------
+    InputError
+        If another program writes to it.
+    OutputError
+        If it cannot be written.
+    """
+    hidden = folder / HIDDEN
+    missing = [parent for parent in (hidden, *hidden.parents) if not parent.exists()]
+    lock = FolderLock(hidden / "lock")
+    try:
+        remove_unfinished(folder)
+        yield hidden
+    finally:
+        lock.release()
+        remove_if_empty(hidden, *missing)
 
 
 class FolderLock:
@@ -42,9 +75,15 @@ class FolderLock:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._take()
         except OSError as error:
-            raise OutputError(f"{path.parent}: {why(error)}") from error
+            raise OutputError(f"{self._folder}: {why(error)}") from error
         self._held.add(path.resolve())
         self._release = weakref.finalize(self, _unlink, path, os.getpid(), self._held)
+
+    @property
+    def _folder(self) -> Path:
+        """The folder that is locked, as its user knows it."""
+        parent = self.path.parent
+        return parent.parent if parent.name == HIDDEN else parent
 
     def release(self) -> None:
         """Let other programs work in the folder."""
@@ -61,7 +100,7 @@ class FolderLock:
                 with os.fdopen(handle, "w", encoding="utf-8") as file:
                     file.write(f"{os.getpid()} {platform.node()}\n")
                 return
-        raise InputError(f"{self.path.parent} is being opened by another program: try again")
+        raise InputError(f"{self._folder} is being opened by another program: try again")
 
     def _remove_left_one(self) -> None:
         """Remove the lock of a killed program, unless another program has just taken it over."""
@@ -86,15 +125,15 @@ class FolderLock:
             return
         if not pid.isdecimal():
             if age < _LONGEST_WRITE:  # another program has made the file and not yet written to it
-                raise InputError(f"{self.path.parent} is being opened by another program: try again")
+                raise InputError(f"{self._folder} is being opened by another program: try again")
             return
         # in a container a killed program may have had this very number
         is_own = int(pid) == os.getpid() and self.path.resolve() not in self._held
-        if computer == platform.node() and (is_own or not _is_running(int(pid))):
+        if computer == platform.node() and (is_own or not is_running(int(pid))):
             return
         where = "" if computer == platform.node() else f" on {computer}"
         raise InputError(
-            f"{self.path.parent} is in use by another program (process {pid}{where}): close that one, give another "
+            f"{self._folder} is in use by another program (process {pid}{where}): close that one, give another "
             f"output folder, or remove {self.path} if no such program runs"
         )
 
@@ -105,24 +144,3 @@ def _unlink(path: Path, owner: int, held: set[Path]) -> None:
     if os.getpid() == owner:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
-
-
-def _is_running(pid: int) -> bool:
-    """Tell whether there is a process of that number."""
-    if sys.platform == "win32":  # where os.kill would end it
-        import ctypes
-
-        handle = ctypes.windll.kernel32.OpenProcess(0x1000, 0, pid)
-        if handle:
-            code = ctypes.c_ulong()
-            ctypes.windll.kernel32.GetExitCodeProcess(handle, ctypes.byref(code))
-            ctypes.windll.kernel32.CloseHandle(handle)
-            return code.value == 259  # still active
-        return False
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # it is somebody else's
-        return True
-    return True

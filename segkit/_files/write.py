@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from segkit._files.processes import is_running
 from segkit.errors import OutputError
 
 # Bytes of a stem that leave room for the rest of a temporary name in 255.
@@ -44,17 +45,20 @@ def atomic(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path` that takes its place once the block ends without an error.
 
     A reader sees the old file or the new one, never a part of one; so does whoever looks after a crash or a loss of
-    power. Missing folders are made.
+    power. Missing folders are made, and go again if the file cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    missing = [folder for folder in path.parents if not folder.exists()]
     temporary = path.with_name(_temporary_name(path))
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         _sync(temporary)
         temporary.replace(path)
-    finally:
+    except BaseException:
         with contextlib.suppress(OSError):  # the first error counts
             temporary.unlink(missing_ok=True)
+        remove_if_empty(*missing)
+        raise
     _sync_names(path.parent)
 
 
@@ -97,12 +101,30 @@ def remove_unfinished(folder: Path) -> None:
                     Path(root, name).unlink(missing_ok=True)
 
 
+def remove_unfinished_of(path: Path) -> None:
+    """Remove what killed programs had not finished writing of one file."""
+    for part in path.parent.glob(f".*.part{path.suffix}"):
+        stem, _, number = part.name.removesuffix(f".part{path.suffix}").rpartition(".")
+        pid = number.partition("-")[0]
+        if stem == f".{_short(path.stem)}" and pid.isdecimal() and not is_running(int(pid)):
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+def remove_if_empty(*folders: Path) -> None:
+    """Remove those of some folders, inner ones first, that hold nothing."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
 def _temporary_name(path: Path) -> str:
     """Name the file while it is written: hidden, so that a listing of images skips it; the extension is its format."""
-    stem = path.stem
-    if len(os.fsencode(stem)) > _LONGEST_STEM:
-        stem = hashlib.sha256(os.fsencode(stem)).hexdigest()
-    return f".{stem}.{os.getpid()}-{next(_numbers)}.part{path.suffix}"
+    return f".{_short(path.stem)}.{os.getpid()}-{next(_numbers)}.part{path.suffix}"
+
+
+def _short(stem: str) -> str:
+    return stem if len(os.fsencode(stem)) <= _LONGEST_STEM else hashlib.sha256(os.fsencode(stem)).hexdigest()
 
 
 def _sync(path: Path) -> None:

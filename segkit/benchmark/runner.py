@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import shutil
 import statistics
 import subprocess
@@ -424,9 +425,15 @@ class Benchmark:
                 checkpoint.unlink()
         # With -P, Python does not import modules from the user's folder.
         command = [sys.executable, "-P", "-m", "segkit.benchmark.unit", str(job_file), str(path)]
+        # The process ends when its input does, so that none goes on after a killed benchmark.
+        read_end, write_end = os.pipe()
         try:
-            process = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+            process = subprocess.run(
+                command, stdin=read_end, capture_output=True, text=True, errors="replace", check=False
+            )
         finally:
+            os.close(read_end)
+            os.close(write_end)
             job_file.unlink(missing_ok=True)
         # Without a result the process was killed: keep the checkpoint, so that the next run continues.
         if path.exists():

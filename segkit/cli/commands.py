@@ -6,26 +6,31 @@ is imported inside them, so that ``segkit --help`` answers at once.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
 from segkit import __version__
 from segkit._common import count
-from segkit._files import write_text
+from segkit._files import alone_in, remove_unfinished_of
 from segkit.cli.annotate import annotate
+from segkit.cli.evaluate import evaluate
 from segkit.cli.options import (
     ConfigOption,
     ImagesArgument,
+    LabelsOption,
     OverwriteOption,
     PixelSizeOption,
     QuietOption,
     SetOption,
+    TitleOption,
+    UnlabelledOption,
+    read_data,
+    read_meanings,
     read_pixel_size,
 )
 from segkit.cli.predict import predict
@@ -43,9 +48,6 @@ from segkit.cli.terminal import (
 )
 from segkit.errors import ConfigError, InputError, ModelFileError, SegkitError
 
-if TYPE_CHECKING:
-    from segkit.config.schema import DataConfig
-
 Item = TypeVar("Item")
 
 app = typer.Typer(
@@ -60,16 +62,6 @@ OnlyAnnotatedOption = Annotated[
     bool,
     typer.Option(
         "--only-annotated", help="Leave out images without a mask, and masks without a labelled pixel."
-    ),
-]
-TitleOption = Annotated[
-    str | None, typer.Option("--title", help="Title of the report; by default the name of its folder.")
-]
-UnlabelledOption = Annotated[int | None, typer.Option(help="Mask value of pixels nobody annotated.")]
-LabelsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="An option of data, such as data.labels, as for training."
     ),
 ]
 
@@ -161,6 +153,7 @@ def train(
     settings = Config.load(config, overrides)
     refuse_existing([output], overwrite=overwrite)
     refuse_unwritable(output)
+    remove_unfinished_of(output)
     data = settings.data
     dataset = load_pairs(
         images,
@@ -232,7 +225,7 @@ def measure(
             masks,
             output,
             images=images,
-            **_meanings(set_, None),
+            **read_meanings(set_, None),
             pixel_size=None if pixel_size is None else read_pixel_size(pixel_size),
             overlay=overlay,
             overwrite=overwrite,
@@ -247,60 +240,7 @@ def measure(
         tell(f"overlay in {output / 'overlay'}")
 
 
-@app.command()
-def evaluate(
-    predictions: Annotated[Path, typer.Argument(help="Folder of predicted masks.")],
-    masks: Annotated[Path, typer.Argument(help="Folder of true masks with the same names.")],
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write the scores to this file.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Also write a report, index.html and scores.csv, into this folder."
-        ),
-    ] = None,
-    images: Annotated[
-        Path | None,
-        typer.Option("--images", help="Folder of the images, to show them in the report; sizes of outlines."),
-    ] = None,
-    title: TitleOption = None,
-    set_: LabelsOption = None,
-    unlabelled: UnlabelledOption = None,
-    quiet: QuietOption = False,
-    overwrite: OverwriteOption = False,
-) -> None:
-    """Score predicted masks: mean IoU with its 95 % interval, IoU and Dice of each class, and objects if numbered."""
-    from segkit.evaluation.folders import compare_folders
-    from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
-    from segkit.segmentation.plan import EXTRAS
-
-    page, table = (None, None) if output is None else (output / "index.html", output / "scores.csv")
-    for folder in (predictions, masks, images):
-        if output is not None and folder is not None:
-            refuse_nesting(folder, output)
-    for path in (json_file, page, table):
-        if path is not None:
-            refuse_existing([path], overwrite=overwrite)
-            refuse_unwritable(path)
-    meanings = _meanings(set_, unlabelled)
-    result = compare_folders(predictions, masks, images=images, **meanings, skip=EXTRAS)
-    tell = teller(quiet=quiet)
-    if page is not None and table is not None:
-        from segkit.benchmark.results import write_scores
-        from segkit.images import LabelMap
-        from segkit.report import write_report
-        from segkit.report.sources import result_of_folders
-
-        scored, pictures = result_of_folders(predictions, masks, images, **meanings, skip=EXTRAS)
-        write_report(scored, page, pictures, title=title, scores_file=table.name)
-        objects = scored.get("objects", {}).get("images")
-        write_scores(table, scored["records"], LabelMap.from_dict(scored["label_map"]), objects)
-    if json_file is not None:
-        write_text(json_file, json.dumps(result, indent=2, allow_nan=False) + "\n")
-    tell(describe_scores(result))
-    if page is not None:
-        tell(f"Report: {page}; table of scores: {table}")
+app.command()(evaluate)
 
 
 @app.command()
@@ -378,25 +318,26 @@ def benchmark(
         objects=objects,
     )
     refuse_unwritable(output / "results.json")
-    run.check_output(resume=resume, overwrite=overwrite)
     tell = teller(quiet=quiet)
-    for message in [
-        *([] if objects else [run.label_map.describe()]),
-        *run.messages,
-        *(f"left out: {entry['reason']}" for entry in run.left_out),
-    ]:
-        tell(message)
-    try:
-        with progress_bars(quiet=quiet) as follow:
-            result = run.run(progress=follow, tell=lambda line: typer.echo(line, err=True))
-    except KeyboardInterrupt:
-        typer.echo(
-            f"{run.n_done} of {count(len(run.units), 'run')} kept: the same command with --resume goes on",
-            err=True,
-        )
-        raise
-    pictures = pictures_of_benchmark(run)
-    write_report(result, output / "index.html", pictures, title=title, scores_file="results.csv")
+    with alone_in(output):
+        run.check_output(resume=resume, overwrite=overwrite)
+        for message in [
+            *([] if objects else [run.label_map.describe()]),
+            *run.messages,
+            *(f"left out: {entry['reason']}" for entry in run.left_out),
+        ]:
+            tell(message)
+        try:
+            with progress_bars(quiet=quiet) as follow:
+                result = run.run(progress=follow, tell=lambda line: typer.echo(line, err=True))
+        except KeyboardInterrupt:
+            typer.echo(
+                f"{run.n_done} of {count(len(run.units), 'run')} kept: the same command with --resume goes on",
+                err=True,
+            )
+            raise
+        pictures = pictures_of_benchmark(run)
+        write_report(result, output / "index.html", pictures, title=title, scores_file="results.csv")
     tell(describe_benchmark(result))
     tell(f"Report: {output / 'index.html'}")
     if result["failures"]:
@@ -422,7 +363,7 @@ def inspect(
     if not path.exists():
         raise InputError(f"{path}: no such file or folder: give a model file, or a folder of images")
     if masks is not None or path.is_dir() or path.suffix.lower() in IMAGE_EXTENSIONS:
-        data = _read_data(set_, unlabelled)
+        data = read_data(set_, unlabelled)
         report = (
             inspect_images(path)
             if masks is None
@@ -491,29 +432,6 @@ def demo(
     tell(describe_training(result.summary, result.label_map, result.stems))
     tell(describe_scores(result.scores))
     tell(f"Pictures: {result.picture}")
-
-
-def _meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, Any]:
-    """Meaning of masks that are measured or scored: names of values, unlabelled pixels, classes or objects."""
-    data = _read_data(overrides, unlabelled)
-    if data.instances is not None:
-        raise ConfigError(
-            "data.instances gives objects beside masks of classes, for training: give the objects as masks, and leave it out"
-        )
-    return {"labels": data.labels, "unlabelled": data.unlabelled, "masks_are": data.masks}
-
-
-def _read_data(overrides: list[str] | None, unlabelled: int | None) -> DataConfig:
-    """Read the section data; the value of unlabelled pixels has an option of its own too."""
-    from segkit.config.schema import Config
-
-    for override in overrides or []:
-        if not override.strip().startswith("data."):
-            raise ConfigError(
-                f"--set {override}: only options of data (labels, unlabelled, masks, instances) are known here: leave it out"
-            )
-    data = Config.load(None, overrides or []).data
-    return data if unlabelled is None else data.model_copy(update={"unlabelled": unlabelled})
 
 
 def _join_sizes(arguments: list[str]) -> list[str]:

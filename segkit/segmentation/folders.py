@@ -34,7 +34,7 @@ from segkit.segmentation.outcome import (
     write_summary,
 )
 from segkit.segmentation.plan import Fault, Job, Plan, join_faults, make_plan, reason_of
-from segkit.segmentation.record import HIDDEN, Record, digest_file, digest_values
+from segkit.segmentation.record import HIDDEN, Record, digest_file, digest_values, record_of
 from segkit.segmentation.results import make_results, read_measured
 
 _OF_OBJECTS = ("objects", "geojson", "rois")
@@ -172,7 +172,7 @@ def segment_folder(
     results = [*(place for job in plan.fit for place in job.outputs), *tables, _SUMMARY]
     for place in (*results, HIDDEN / "lock"):
         refuse_unwritable(output / place)
-    with Record(output) as record:
+    with record_of(output, results) as record:
         if not (resume or overwrite or overwrite_foreign):
             _refuse_earlier([output / place for place in results if place.parts[0] != HIDDEN.name])
         left = [place for job in plan.fit for place in job.others] + ([] if objects else _TABLES)
@@ -406,11 +406,11 @@ def _refuse_leftovers(paths: Sequence[Path]) -> None:
 def _tell_gone(record: Record, plan: Plan) -> list[str]:
     """Tell of images of an earlier run that are no longer there."""
     present = {job.name for job in plan.jobs}
-    gone = [
+    gone = sorted(
         name
         for name, entry in record.entries.items()
         if name not in present and (mask := entry.row.get("mask")) and (record.output / mask).exists()
-    ]
+    )
     if not gone:
         return []
     verb, their = ("is", "its mask is") if len(gone) == 1 else ("are", "their masks are")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from segkit._common import count, safe_cell
-from segkit._files import write_text
+from segkit._common import count
+from segkit._files import write_table
 
 SUMMARY_FILE = "summary.csv"
 WRITTEN, SKIPPED, FAILED = "written", "skipped", "failed"
@@ -100,9 +98,6 @@ def write_summary(path: Path, rows: Sequence[ImageRow]) -> None:
     OutputError
         If it cannot be written.
     """
-    text = io.StringIO(newline="")
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(field.name for field in fields(ImageRow))
-    for row in rows:
-        table.writerow("" if cell is None else safe_cell(cell) for cell in asdict(row).values())
-    write_text(path, text.getvalue())
+    write_table(
+        path, [field.name for field in fields(ImageRow)], [tuple(asdict(row).values()) for row in rows]
+    )

@@ -6,22 +6,22 @@ by its digest at every moment, and a file that somebody else made or changed is 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import shutil
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from segkit._files import FolderLock, remove_unfinished, saving, write_text
+from segkit._files import alone_in, lock, saving, write_text
 from segkit.errors import InputError
 from segkit.images import IMAGE_EXTENSIONS, read_pages
 
-HIDDEN = Path(".segkit")
+HIDDEN = Path(lock.HIDDEN)
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,16 @@ class Entry:
     replaced: dict[str, str] = field(default_factory=dict)
 
 
-class Record:
-    """The record of an output folder, whose lock it holds while it is open.
+@contextmanager
+def record_of(output: Path, planned: Iterable[Path] = ()) -> Iterator[Record]:
+    """Open the record of an output folder, which no other program may write to as long as the block lasts.
 
     Parameters
     ----------
     output : Path
         The folder; it is made.
+    planned : iterable of Path
+        Places of all results of this run: none of them is removed because an image no longer needs it.
 
     Raises
     ------
@@ -67,15 +70,30 @@ class Record:
     OutputError
         If the folder cannot be written.
     """
+    with alone_in(output):
+        workshop = output / HIDDEN / "new"
+        shutil.rmtree(workshop, ignore_errors=True)  # of a killed run
+        try:
+            yield Record(output, workshop, {place.as_posix() for place in planned})
+        finally:
+            shutil.rmtree(workshop, ignore_errors=True)
 
-    def __init__(self, output: Path) -> None:
-        self.output = output
-        self._is_new = not output.exists()
-        self._lock = FolderLock(output / HIDDEN / "lock")
-        remove_unfinished(output)
-        # where results are made before they are moved to their places
-        self.workshop = output / HIDDEN / "new"
-        self._clear_workshop()
+
+class Record:
+    """The record of an output folder.
+
+    Parameters
+    ----------
+    output : Path
+        The folder.
+    workshop : Path
+        Folder in which results are made before they are moved to their places.
+    planned : set of str
+        Places of all results of this run.
+    """
+
+    def __init__(self, output: Path, workshop: Path, planned: set[str]) -> None:
+        self.output, self.workshop, self._planned = output, workshop, planned
         self.entries: dict[str, Entry] = {}
         self._digests: defaultdict[str, set[str]] = defaultdict(set)
         for path in sorted((output / HIDDEN / "record").glob("*.json")):
@@ -84,16 +102,6 @@ class Record:
                 for written in (entry.outputs, entry.replaced):
                     for place, digest in written.items():
                         self._digests[place].add(digest)
-
-    def __enter__(self) -> Record:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._clear_workshop()
-        self._lock.release()
-        for folder in (self.output / HIDDEN, *([self.output] if self._is_new else [])):
-            with contextlib.suppress(OSError):  # it is not empty
-                folder.rmdir()
 
     def is_own(self, place: Path) -> bool:
         """Tell whether segkit wrote the file at a place of the output folder, or damage to such a file all that is there."""
@@ -137,10 +145,10 @@ class Record:
         earlier = self._own_files({*new, *([] if old is None else (*old.outputs, *old.replaced))})
         text = json.dumps(asdict(replace(entry, replaced=earlier)))
         write_text(self.output / HIDDEN / "record" / f"{key_of(name)}.json", text)
-        # The last file says that all are there, so no old one may stand beside new others.
+        # No mask of pages that are gone may stay. The last file says that all are there, so no old one may either.
         last = places[-1].as_posix() if len(places) > 1 else None
         for old_place in earlier:
-            if old_place == last or old_place not in new:
+            if old_place == last or old_place not in self._planned:
                 (self.output / old_place).unlink(missing_ok=True)
         for place in places:
             with saving(self.output / place) as temporary:
@@ -155,9 +163,6 @@ class Record:
     def _is_there(self, entry: Entry) -> bool:
         paths = {self.output / place: digest for place, digest in entry.outputs.items()}
         return all(path.is_file() and digest_file(path) == digest for path, digest in paths.items())
-
-    def _clear_workshop(self) -> None:
-        shutil.rmtree(self.workshop, ignore_errors=True)
 
 
 def key_of(name: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from segkit._files import atomic, remove_unfinished, saving, write_text
+from segkit._files import atomic, remove_unfinished, remove_unfinished_of, saving, write_text
 from segkit._files.write import why
 from segkit.errors import OutputError
 
@@ -122,6 +122,13 @@ def test_a_killed_program_leaves_the_old_file_and_a_hidden_part_that_is_removed(
     assert path.read_text() == "old"
     [left] = [entry for entry in path.parent.iterdir() if entry != path]
     assert left.name.startswith(".")
+    own, of_another = (path.with_name(f".{stem}.{os.getpid()}-1.part.txt") for stem in ("a", "a.b"))
+    later = left.with_name(left.name.replace(".a.", ".a.b."))
+    for part in (own, of_another, later):
+        part.touch()
+    remove_unfinished_of(path)
+    assert {entry.name for entry in path.parent.glob(".*.part*")} == {own.name, of_another.name, later.name}
+    left.touch()
     (path.parent / ".hidden.txt").touch()
     (path.parent / "a.1-1.part.txt").touch()
     remove_unfinished(tmp_path)

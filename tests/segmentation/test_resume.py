@@ -11,7 +11,7 @@ import pytest
 import tifffile
 
 from segkit import Segmenter, predict_folder
-from segkit._files import FolderLock
+from segkit._files import alone_in
 from segkit.baselines import PixelForest
 from segkit.errors import InputError, OutputError
 from segkit.images import PixelSize, read_mask, write_image, write_mask
@@ -131,6 +131,26 @@ def test_results_of_pages_that_are_gone_go_too(run, out, contents, cells, cell_i
     tifffile.imwrite(cell_images / "stack.tif", cells(6)[0])
     run(resume=True)
     run("other")
+    assert contents(out) == contents(out.parent / "other")
+
+
+def test_what_an_image_no_longer_needs_may_be_another_s(run, out, contents, cells, cell_images):
+    """The mask none.png was that of none.tif; now it is that of the new image none.png."""
+    write_image(cell_images / "none.png", cells(1)[0])
+    tifffile.imwrite(cell_images / "none.tif", np.stack([cells(6)[0], cells(7)[0]]))
+    options = {"objects": False, "overlay": False, "probability": False}
+    shutil.rmtree(out)
+    write_image(cell_images.parent / "kept" / "none.png", cells(1)[0])
+    for _ in range(3):
+        run(resume=True, **options)
+        tifffile.imwrite(cell_images / "none.tif", cells(6)[0])
+        (cell_images / "none.png").unlink()
+        with pytest.warns(UserWarning, match="1 image of an earlier run is gone"):
+            run(resume=True, **options)
+        tifffile.imwrite(cell_images / "none.tif", np.stack([cells(6)[0], cells(7)[0]]))
+        shutil.copy(cell_images.parent / "kept" / "none.png", cell_images / "none.png")
+    run(resume=True, **options)
+    run("other", **options)
     assert contents(out) == contents(out.parent / "other")
 
 
@@ -293,10 +313,8 @@ def test_an_interrupted_run_leaves_no_summary_of_an_earlier_one(run, out, monkey
 
 
 def test_two_runs_on_one_folder(run, out):
-    held = FolderLock(out / ".segkit" / "lock")
-    with pytest.raises(InputError, match=r"is in use by another program"):
+    with alone_in(out), pytest.raises(InputError, match=r"out is in use by another program"):
         run(resume=True)
-    held.release()
     run(resume=True)
 
 
