@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,9 +15,9 @@ from segkit.cli.stopping import Stopped
 from segkit.cli.terminal import describe_object_model, progress_bars, teller
 
 if TYPE_CHECKING:
-    from segkit.segmentation.outcome import Outcome
+    from segkit.segmentation.outcome import ImageRow
 
-# Images that failed are named on the terminal, up to so many. The summary has all.
+# So many images that failed, or were skipped, are named on the terminal. The summary has all.
 _N_NAMED = 5
 
 
@@ -92,16 +93,22 @@ def predict(
     if objects:
         tell(describe_object_model(segmenter.objects_))
         tell(f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
+    _name_some(outcome.skipped, tell)
     if outcome.failed:
-        _tell_failed(outcome)
+        _name_some(outcome.failed, _warn)
+        _warn(outcome.tell())
         raise typer.Exit(1)
     tell(outcome.tell())
 
 
-def _tell_failed(outcome: Outcome) -> None:
-    """Name the first images that failed, each in a line with its reason."""
-    for row in outcome.failed[:_N_NAMED]:
-        typer.echo(f"failed: {row.reason}", err=True)
-    if len(outcome.failed) > _N_NAMED:
-        typer.echo(f"failed: {len(outcome.failed) - _N_NAMED} more", err=True)
-    typer.echo(outcome.tell(), err=True)
+def _warn(line: str) -> None:
+    """Say a line on standard error, even if all is to be quiet."""
+    typer.echo(line, err=True)
+
+
+def _name_some(rows: Sequence[ImageRow], say: Callable[[str], None]) -> None:
+    """Say of the first images, each in a line, why they were not written."""
+    for row in rows[:_N_NAMED]:
+        say(f"{row.status}: {row.reason}")
+    if len(rows) > _N_NAMED:
+        say(f"{rows[0].status}: {len(rows) - _N_NAMED} more")

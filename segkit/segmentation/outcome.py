@@ -64,16 +64,20 @@ class Outcome:
         return [self.output / row.mask for row in self.rows if row.status == WRITTEN]
 
     @property
+    def skipped(self) -> list[ImageRow]:
+        """Rows of the images that were skipped."""
+        return [row for row in self.rows if row.status == SKIPPED]
+
+    @property
     def failed(self) -> list[ImageRow]:
         """Rows of the images that failed."""
         return [row for row in self.rows if row.status == FAILED]
 
     def tell(self) -> str:
         """Say in one line how many images were written, skipped and failed."""
-        numbers = {status: sum(row.status == status for row in self.rows) for status in (SKIPPED, FAILED)}
-        told = [f"{len(self.masks)} written", *(f"{n} {status}" for status, n in numbers.items())]
+        numbers = f"{len(self.masks)} written, {len(self.skipped)} skipped, {len(self.failed)} failed"
         kept = f" ({count(self.n_kept, 'image')} up to date)" if self.n_kept else ""
-        return f"{', '.join(told)}{kept}: see {self.output / SUMMARY_FILE}"
+        return f"{numbers}{kept}: see {self.output / SUMMARY_FILE}"
 
 
 class Interrupted(KeyboardInterrupt):

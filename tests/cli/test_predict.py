@@ -98,7 +98,9 @@ def test_resume_goes_on_and_overwrite_needs_a_second_word_for_other_masks(line, 
     write_image(tmp_path / "out" / "0.png", np.zeros((24, 32)))
     code, _, err = segkit(*line, "--overwrite")
     assert (code, "--overwrite-foreign" in err) == (2, True)
-    assert segkit(*line, "--resume")[0] == 0
+    code, out, _ = segkit(*line, "--resume")
+    assert code == 0
+    assert f"skipped: {tmp_path / 'out' / '0.png'} was not written by segkit, or changed since" in out
     assert statuses(tmp_path) == ["skipped", "written", "written"]
     assert segkit(*line, "--overwrite-foreign")[0] == 0
     assert statuses(tmp_path) == ["written"] * 3
