@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import joblib
 from sklearn.utils.validation import check_is_fitted
@@ -36,6 +35,7 @@ from segkit.segmentation.outcome import (
 from segkit.segmentation.plan import Fault, Job, Plan, join_faults, make_plan, reason_of
 from segkit.segmentation.record import HIDDEN, Record, digest_file, digest_values, record_of
 from segkit.segmentation.results import make_results, read_measured
+from segkit.segmentation.segmenter import Segmenter
 
 _OF_OBJECTS = ("objects", "geojson", "rois")
 _TABLES = [Path(OBJECTS_FILE), Path(IMAGES_FILE)]
@@ -177,12 +177,14 @@ def segment_folder(
             _refuse_earlier([output / place for place in results if place.parts[0] != HIDDEN.name])
         left = [place for job in plan.fit for place in job.others] + ([] if objects else _TABLES)
         _refuse_leftovers([output / place for place in left if (output / place).exists()])
-        guarded = [*tables, _SUMMARY] if resume else results
-        refuse_foreign(
-            [output / place for place in guarded],
-            is_own=lambda path: record.is_own(path.relative_to(output)),
-            allowed=overwrite_foreign,
-        )
+        if resume and not overwrite_foreign:
+            _refuse_changed(record, [*tables, _SUMMARY])
+        if not resume:
+            refuse_foreign(
+                [output / place for place in results],
+                is_own=lambda path: record.is_own(path.relative_to(output)),
+                allowed=overwrite_foreign,
+            )
         for note in [*plan.notes, *_tell_gone(record, plan)]:
             warnings.warn(note, UserWarning, stacklevel=3)
         run = _Run(
@@ -264,9 +266,10 @@ class _Run:
         try:
             return self._kept_or_made(job)
         except OutputError as error:
+            mask = self.record.output / job.mask
             if _is_of_the_disk(error):
-                raise self._stopped(job, error) from error
-            return self._failed(job.name, self._named(job, error), error)
+                raise self._stopped(mask, error) from error
+            return self._failed(job.name, _named(mask, error), error)
         except Exception as error:  # whatever a library raises for an odd image, the others are segmented
             return self._failed(job.name, reason_of(error, job.source), error)
 
@@ -304,15 +307,9 @@ class _Run:
             reason += f"; its mask of an earlier run, {mask}, is left as it was"
         return ImageRow(name, FAILED, reason)
 
-    def _stopped(self, job: Job, error: OutputError) -> OutputError:
-        """Say that the run stops here and how it goes on: the fault is not the image's."""
-        return OutputError(f"{self._named(job, error)} ({self._told}; then --resume goes on)")
-
-    def _named(self, job: Job, error: OutputError) -> str:
-        """Say what is wrong with a result by the name that it was to have."""
-        if isinstance(error.__cause__, OSError):
-            return f"{self.record.output / job.mask}: {why(error.__cause__)}"
-        return reason_of(error, job.source)
+    def _stopped(self, path: Path, error: OutputError) -> OutputError:
+        """Say that the run stops here and how it goes on: the fault is no image's."""
+        return OutputError(f"{_named(path, error)} ({self._told}; then --resume goes on)")
 
     def _withdraw_tables(self) -> None:
         """Remove the tables of an earlier run, which would be of other masks if this one were interrupted."""
@@ -323,9 +320,12 @@ class _Run:
 
     def _write_tables(self) -> None:
         workshop, (objects, images) = self.record.workshop, self.tables
-        summaries = write_objects(workshop / objects, self._measured())
-        write_images(workshop / images, summaries, classes=self.segmenter.label_map_.names[1:])
-        self.record.put("tables", self.tables)
+        try:
+            summaries = write_objects(workshop / objects, self._measured())
+            write_images(workshop / images, summaries, classes=self.segmenter.label_map_.names[1:])
+            self.record.put("tables", self.tables)
+        except OutputError as error:
+            raise self._stopped(self.record.output / objects, error) from error
 
     def _measured(self) -> Iterator[ImageObjects]:
         """Give the measurements of the written images, one after the other."""
@@ -334,8 +334,16 @@ class _Run:
                 yield from read_measured(self.record.output / job.measured, job)
 
     def _write_summary(self) -> None:
-        write_summary(self.record.workshop / _SUMMARY, self.rows)
-        self.record.put("summary", [_SUMMARY])
+        try:
+            write_summary(self.record.workshop / _SUMMARY, self.rows)
+            self.record.put("summary", [_SUMMARY])
+        except OutputError as error:
+            raise self._stopped(self.record.output / _SUMMARY, error) from error
+
+
+def _named(path: Path, error: OutputError) -> str:
+    """Say why a file cannot be written by its own name, and not by that of the place where it is made."""
+    return f"{path}: {why(error.__cause__)}" if isinstance(error.__cause__, OSError) else str(error)
 
 
 def _is_of_the_disk(error: OutputError) -> bool:
@@ -356,12 +364,11 @@ def _digest_run(segmenter: BaseSegmenter, kinds: Sequence[str], pixel_size: Pixe
     )
 
 
-def _digest_model(segmenter: Any) -> str:
+def _digest_model(segmenter: BaseSegmenter) -> str:
     """Give a digest of a fitted segmenter; versions of packages are part of it."""
-    if not hasattr(segmenter, "classifier_"):
+    if not isinstance(segmenter, Segmenter):
         return str(joblib.hash(segmenter))
     header, arrays = describe(segmenter, embed_weights=False)
-    del header["summary"]  # predictions do not depend on it
     return digest_values(header | {"arrays": digest_arrays(arrays)})
 
 
@@ -391,6 +398,16 @@ def _refuse_earlier(paths: Sequence[Path]) -> None:
             f"{existing[0]}{more} would be overwritten: choose another folder, go on with what is there (--resume, in "
             "Python resume=True), or replace it (--overwrite, overwrite=True)"
         )
+
+
+def _refuse_changed(record: Record, tables: Sequence[Path]) -> None:
+    """Refuse to write over a table that somebody has made or changed, such as one saved by a spreadsheet."""
+    for place in tables:
+        path = record.output / place
+        if path.exists() and not record.is_own(place):
+            raise OutputError(
+                f"{path} was not written by segkit, or changed since: move it elsewhere, and it is made anew"
+            )
 
 
 def _refuse_leftovers(paths: Sequence[Path]) -> None:

@@ -19,9 +19,18 @@ from typing import Any
 
 from segkit._files import alone_in, lock, saving, write_text
 from segkit.errors import InputError
-from segkit.images import IMAGE_EXTENSIONS, read_pages
+from segkit.images import read_pages
 
 HIDDEN = Path(lock.HIDDEN)
+
+# First bytes of the files that segkit writes.
+_STARTS = {
+    ".png": (b"\x89PNG",),
+    ".tif": (b"II", b"MM"),
+    ".geojson": (b"{",),
+    ".zip": (b"PK",),
+    ".npz": (b"PK",),
+}
 
 
 @dataclass(frozen=True)
@@ -193,16 +202,22 @@ def _read(path: Path) -> Entry | None:
 
 
 def _is_damaged(path: Path) -> bool:
-    """Tell whether a file can no longer be read: a cut one, and not one that somebody has changed."""
+    """Tell whether a file is one of segkit's that can no longer be read, and not one that somebody else made."""
     suffix = path.suffix.lower()
+    with path.open("rb") as file:
+        start = file.read(16)
+    if not any(start):  # empty, or zeros after a loss of power
+        return True
+    if not start.startswith(_STARTS.get(suffix, ())):
+        return False
     try:
-        if suffix in IMAGE_EXTENSIONS:
-            read_pages(path)
-        elif suffix == ".geojson":
+        if suffix == ".geojson":
             json.loads(path.read_text(encoding="utf-8"))
         elif suffix in (".zip", ".npz"):
-            with zipfile.ZipFile(path) as file:
-                return file.testzip() is not None
-        return path.stat().st_size == 0
-    except (InputError, OSError, ValueError, zipfile.BadZipFile):
+            with zipfile.ZipFile(path) as archive:
+                return archive.testzip() is not None
+        else:
+            read_pages(path)
+    except (InputError, ValueError, zipfile.BadZipFile):
         return True
+    return False

@@ -61,7 +61,9 @@ def test_a_fault_at_any_write_leaves_each_result_absent_or_whole_and_resume_does
             told = str(error)
         else:
             break
-        assert told.startswith(str(out))
+        assert told.startswith(f"{out}{os.sep}")
+        assert ".segkit" not in told
+        assert "--resume goes on" in told
         assert are_whole(contents(out), expected), good_writes
         segment_folder(cell_segmenter, images, out, resume=True, **ALL)
         assert contents(out) == expected, good_writes

@@ -251,10 +251,30 @@ def test_masks_drawn_by_hand_are_neither_resumed_nor_overwritten(run, cells, tmp
 def test_a_table_that_somebody_changed_is_not_replaced(run, out, name):
     (out / name).write_text("my notes", encoding="utf-8")
     (out / "none.png").unlink()
-    with pytest.raises(OutputError, match=f"{name} was not written by segkit"):
+    with pytest.raises(OutputError, match=f"{name} was not written by segkit, or changed since: move it"):
         run(resume=True)
+    with pytest.raises(OutputError, match=f"{name} was not written by segkit, and may be"):
+        run(overwrite=True)
     assert (out / name).read_text(encoding="utf-8") == "my notes"
     assert not (out / "none.png").exists()
+    run(resume=True, overwrite_foreign=True)
+    assert (out / name).read_text(encoding="utf-8") != "my notes"
+
+
+@pytest.mark.parametrize("content", [b"II*\0 a picture of another format", b"{}", b"\xff\xd8\xff"])
+def test_a_mask_of_another_format_is_no_damaged_one(run, out, content):
+    """Somebody saved a TIFF under the name of the PNG: it is theirs."""
+    (out / "none.png").write_bytes(content)
+    assert [row.image for row in run(resume=True).skipped] == ["none.tif"]
+    assert (out / "none.png").read_bytes() == content
+
+
+def test_zeros_after_a_loss_of_power_are_damage(run, out, contents):
+    before = contents(out)
+    for name in ("none.png", "objects.csv", "summary.csv", "geojson/none.geojson"):
+        (out / name).write_bytes(bytes(len(before[name])))
+    run(resume=True)
+    assert contents(out) == before
 
 
 def test_an_image_that_fails_now_says_what_became_of_its_mask(run, out, cell_images):
