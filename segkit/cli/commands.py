@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -25,13 +24,17 @@ from segkit.cli.options import (
     ImagesArgument,
     LabelsOption,
     OverwriteOption,
+    PixelSizeOption,
     QuietOption,
     SetOption,
     TitleOption,
     UnlabelledOption,
     read_data,
     read_meanings,
+    read_pixel_size,
 )
+from segkit.cli.predict import predict
+from segkit.cli.stopping import INTERRUPTED, Stopped, terminated_as_by_ctrl_c
 from segkit.cli.terminal import (
     describe_benchmark,
     describe_model,
@@ -45,9 +48,6 @@ from segkit.cli.terminal import (
     teller,
 )
 from segkit.errors import ConfigError, InputError, ModelFileError, SegkitError
-
-if TYPE_CHECKING:
-    from segkit.images import PixelSize
 
 Item = TypeVar("Item")
 
@@ -65,32 +65,27 @@ OnlyAnnotatedOption = Annotated[
         "--only-annotated", help="Leave out images without a mask, and masks without a labelled pixel."
     ),
 ]
-PixelSizeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--pixel-size",
-        help="Micrometres a pixel, 0.325, or height and width, 0.5,0.325; by default as the files say.",
-    ),
-]
+
 # Methods of a benchmark, without and with --objects.
 _METHODS = "segkit-vgg,segkit-no-networks,fcn,unet,forest"
 _OBJECT_METHODS = "segkit-no-networks,forest"
 
-# Exit status after Ctrl-C.
-INTERRUPTED = 130
-
 
 def main() -> None:
-    """Run the command line; every error segkit raises is one line and exit status 2."""
+    """Run the command line: status 2 and one line for every error that segkit raises, 130 after Ctrl-C."""
     debug = "--debug" in sys.argv
     arguments = _join_sizes([argument for argument in sys.argv[1:] if argument != "--debug"])
     warnings.showwarning = show_warning
     try:
-        app(arguments)
+        with terminated_as_by_ctrl_c():
+            app(arguments)
     except SystemExit as end:
         if end.code == INTERRUPTED:
             say("segkit: interrupted", err=True)
         raise
+    except Stopped as stop:
+        typer.echo(f"segkit: interrupted: {stop}", err=True)
+        sys.exit(INTERRUPTED)
     except SegkitError as error:
         if debug:
             raise
@@ -212,57 +207,7 @@ def train(
     tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
-@app.command()
-def predict(
-    model: Annotated[Path, typer.Argument(help="Model file written by segkit train.")],
-    images: ImagesArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the predicted masks.")],
-    probability: Annotated[
-        bool, typer.Option("--probability", help="Also write probability maps (TIFF).")
-    ] = False,
-    overlay: Annotated[
-        bool, typer.Option("--overlay", help="Also write images with the contours drawn in.")
-    ] = False,
-    objects: Annotated[
-        bool,
-        typer.Option(
-            "--objects",
-            help="Also tell touching objects apart, number and measure them: objects.csv, images.csv.",
-        ),
-    ] = False,
-    pixel_size: PixelSizeOption = None,
-    quiet: QuietOption = False,
-    overwrite: OverwriteOption = False,
-) -> None:
-    """Segment every image of a folder; masks carry the values of the training masks."""
-    from segkit.segmentation.folders import predict_folder
-    from segkit.segmentation.segmenter import load
-
-    segmenter = load(model)
-    start = time.perf_counter()
-    with progress_bars(quiet=quiet) as follow:
-        written = predict_folder(
-            segmenter,
-            images,
-            output,
-            probability=probability,
-            overlay=overlay,
-            objects=objects,
-            pixel_size=None if pixel_size is None else _read_pixel_size(pixel_size),
-            overwrite=overwrite,
-            progress=follow,
-        )
-    tell = teller(quiet=quiet)
-    seconds = (time.perf_counter() - start) / len(written)
-    tell(f"{count(len(written), 'mask file')} in {output} ({seconds:.2f} s a file)")
-    for name, wanted in (("probability", probability), ("overlay", overlay), ("objects", objects)):
-        if wanted:
-            tell(f"{name} in {output / name}")
-    if objects:
-        tell(describe_object_model(segmenter.objects_))
-        tell(f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
-
-
+app.command()(predict)
 app.command()(annotate)
 
 
@@ -296,7 +241,7 @@ def measure(
 ) -> None:
     """Measure every object of masks: tables of objects and of images, for a spreadsheet."""
     from segkit.objects.folders import measure_folder
-    from segkit.segmentation.folders import EXTRAS
+    from segkit.segmentation.plan import EXTRAS
 
     with progress_bars(quiet=quiet) as follow:
         result = measure_folder(
@@ -304,7 +249,7 @@ def measure(
             output,
             images=images,
             **read_meanings(set_, None),
-            pixel_size=None if pixel_size is None else _read_pixel_size(pixel_size),
+            pixel_size=None if pixel_size is None else read_pixel_size(pixel_size),
             overlay=overlay,
             overwrite=overwrite,
             skip=EXTRAS,
@@ -560,16 +505,3 @@ def _read_sizes(text: str) -> list[int]:
     if not words or not all(word.isdecimal() and int(word) for word in words):
         raise ConfigError(f"--train-sizes {text}: give numbers of images, 1 or more, such as 1,2,3,5,15")
     return [int(word) for word in words]
-
-
-def _read_pixel_size(text: str) -> PixelSize:
-    """Read one number, or height and width."""
-    from segkit.images.pixel_size import check_pixel_size
-
-    try:
-        sizes = [float(word) for word in re.split(r"[,\s]+", text.strip())]
-    except ValueError as error:
-        raise ConfigError(
-            f"--pixel-size {text}: give micrometres, such as 0.325, or height and width, such as 0.5,0.325"
-        ) from error
-    return check_pixel_size((sizes[0], sizes[-1]) if len(sizes) < 3 else tuple(sizes))  # type: ignore[arg-type]

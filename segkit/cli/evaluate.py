@@ -59,7 +59,7 @@ def evaluate(
     from segkit.evaluation.folders import score_found
     from segkit.evaluation.reading import read_folders
     from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
-    from segkit.segmentation.folders import EXTRAS
+    from segkit.segmentation.plan import EXTRAS
 
     files = [] if output is None else [output / name for name in _FILES]
     for folder in (predictions, masks, images):

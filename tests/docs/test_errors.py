@@ -244,6 +244,76 @@ def leftovers():
     return f"{PREDICT} --overwrite"
 
 
+def earlier_results():
+    from segkit.segmentation import load, predict_folder
+
+    predict_folder(load("model.segkit"), "new_images", "out")
+    return PREDICT
+
+
+def foreign():
+    shutil.copytree("new_masks", "out")
+    return f"{PREDICT} --overwrite"
+
+
+def in_use():
+    Path("out/.segkit").mkdir(parents=True)
+    Path("out/.segkit/lock").write_text(f"{os.getppid()} {platform.node()}\n", encoding="utf-8")
+    return PREDICT
+
+
+def at_the_second_image(monkeypatch, act):
+    """Let something happen once the second image is to be segmented."""
+    from segkit.segmentation import folders
+
+    make = folders.make_results
+
+    def make_results(segmenter, job, *arguments, **options):
+        if job.name == "7.png":
+            act()
+        make(segmenter, job, *arguments, **options)
+
+    monkeypatch.setattr(folders, "make_results", make_results)
+
+
+def predict_full(monkeypatch):
+    def fill_the_disk():
+        def full(_):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr("segkit._files.write._sync", full)
+
+    at_the_second_image(monkeypatch, fill_the_disk)
+    return PREDICT
+
+
+def some_failed():
+    Path("new_images/6.png").write_bytes(b"no picture")
+    return PREDICT
+
+
+def strict(monkeypatch):
+    from segkit.segmentation import folders
+
+    digest = folders.digest_file
+
+    def gone(path):
+        if path.name == "7.png":
+            path.unlink()
+        return digest(path)
+
+    monkeypatch.setattr(folders, "digest_file", gone)
+    return f"{PREDICT} --strict"
+
+
+def interrupted(monkeypatch):
+    def press_ctrl_c():
+        raise KeyboardInterrupt
+
+    at_the_second_image(monkeypatch, press_ctrl_c)
+    return PREDICT
+
+
 def other_channels():
     for number in (6, 7):
         Path(f"new_images/{number}.png").unlink()
@@ -473,6 +543,7 @@ CASES = {
         no_mask, other_size, numbered_objects, not_numbered, outlines_as_classes, no_roifile, three_values,
         one_odd_mask, coloured_mask, jpeg_mask, one_class,
         float_range, int32, blank, damaged, pages, other_files, no_folder, overwrite, output_inside, leftovers,
+        earlier_results, foreign, in_use, predict_full, some_failed, strict, interrupted,
         other_channels, darker, no_model, not_a_model, damaged_model, from_other_images, no_settings, no_objects,
         unknown_key, no_configuration, no_weights, no_download,
         out_of_memory, not_predicted, too_few, pages_of_one_file, finished,
@@ -481,6 +552,9 @@ CASES = {
         other_scale, too_small, bomb, other_format, dangling, turned, no_parent, extension, bound, key_twice, unlabelled,
     )
 }  # fmt: skip
+
+# A note is no error: the command goes on.
+STATUS = {"darker": 0, "turned": 0, "some-failed": 1, "interrupted": 130}
 
 
 def test_the_page_quotes_the_messages_that_are_tested():
@@ -506,6 +580,5 @@ def test_the_page_of_annotate_shows_what_the_page_quotes(case, says, request):
 @pytest.mark.usefixtures("here")
 def test_the_program_says_what_the_page_quotes(case, segkit, says, request):
     code, _, err = segkit(call(CASES[case], request))
-    # a note is no error: the command goes on
-    assert code == (0 if case in ("darker", "turned") else 2)
+    assert code == STATUS.get(case, 2)
     assert says(err, QUOTED.get(case, "")), err
