@@ -554,7 +554,7 @@ CASES = {
 }  # fmt: skip
 
 # A note is no error: the command goes on.
-STATUS = {"darker": 0, "turned": 0, "some-failed": 1, "interrupted": 130}
+STATUS = {"darker": 0, "not-predicted": 1, "turned": 0, "some-failed": 1, "interrupted": 130}
 
 
 def test_the_page_quotes_the_messages_that_are_tested():
