@@ -382,3 +382,9 @@ def test_many_networks_are_checked_as_fast_as_one(monkeypatch):
 def test_a_bank_named_by_a_list_is_refused():
     with pytest.raises(ConfigError, match=r"bank\.name=\['vgg16'\]: input should be a valid string"):
         Config.from_options({"bank": {"name": ["vgg16"]}})
+
+
+@pytest.mark.parametrize("options", [{None: 1}, {0: 1}, {(1, 2): 3}, {"bank": {None: 1}}, {"data": {1: 2}}])
+def test_keys_that_are_no_names_are_refused(options):
+    with pytest.raises(ConfigError, match=r"^key .+: keys are names of options, such as bank"):
+        Config.from_options(options)
