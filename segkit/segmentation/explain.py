@@ -18,6 +18,8 @@ _MOST_NAMES = 6
 _FEW_IMAGES = 5
 # With a smaller annotated fraction the pixels without annotation are likely to be harder.
 _WHOLE = 0.9
+# With a smaller annotated fraction the annotation is strokes, on pixels that were chosen because they are clear.
+_STROKES = 0.5
 _CRITERIA = {
     "mmd": "the discrepancy (MMD) between the classes",
     "mmd_squared": "the squared discrepancy (MMD) between the classes, over pairs of pixels of different {regions}",
@@ -83,11 +85,15 @@ def expected_scores(summary: TrainingSummary) -> str:
     held_out = summary.held_out
     if held_out is None:
         return "How well it will do on other images is unknown: nothing could be held out to test it."
+    part = f"{max(100 * summary.annotated, 0.1):.2g} %"
+    if summary.annotated < _STROKES:
+        return (
+            f"How well it will do on other images is unknown: strokes on {part} of the pixels do not tell, for they leave "
+            f"out what is hard. To know, annotate every pixel of a few further images, and compare by segkit evaluate."
+        )
     notes = []
     if summary.annotated < _WHOLE:
-        notes.append(
-            f"only annotated pixels count, {max(100 * summary.annotated, 0.1):.2g} % of all; the others are probably harder"
-        )
+        notes.append(f"only annotated pixels count, {part} of all; the others are probably harder")
     if held_out.regions == "blocks":
         notes.append("other images will probably do worse")
         return (

@@ -292,7 +292,8 @@ class Segmenter(BaseSegmenter):
         Raises
         ------
         InputError
-            If images, masks and instances do not fit together, hold NaN, are constant, or have one class only.
+            If images, masks and instances do not fit together, hold NaN, are constant, have one class only, have a side of
+            fewer than four pixels, or are not scaled to [0, 1].
         """
         arrays, ids = self._checked_training(images, masks, label_map)
         objects = None if instances is None else check_instances(instances, ids)

@@ -70,6 +70,11 @@ def files_below(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
+def results_below(folder):
+    """All but the hidden record of what segkit wrote."""
+    return [path for path in files_below(folder) if not path.startswith(".segkit/")]
+
+
 def test_train_says_three_lines_and_where_the_model_is(folder, segkit):
     code, out, _ = segkit(
         "train", folder / "images", folder / "masks", "-o", folder / "m.segkit", *FAST, "--seed", 3
@@ -178,8 +183,8 @@ def test_main_job_from_train_to_scores(folder, model, segkit):
     )
     assert code == 0
     assert "3 mask files in" in out
-    assert files_below(folder / "out") == sorted(
-        [f"{name}.png" for name in ("a/one", "a/two words", "b/drei-ü")]
+    assert results_below(folder / "out") == sorted(
+        ["summary.csv", *(f"{name}.png" for name in ("a/one", "a/two words", "b/drei-ü"))]
         + [f"overlay/{name}.png" for name in ("a/one", "a/two words", "b/drei-ü")]
         + [f"probability/{name}.tif" for name in ("a/one", "a/two words", "b/drei-ü")]
     )
@@ -198,6 +203,27 @@ def test_main_job_from_train_to_scores(folder, model, segkit):
     assert f"Object Dice {scores['object_dice']:.3f}" in out
     assert "no firm estimate" in out
     assert scores["mean_iou"] > 0.8
+
+
+def test_a_model_is_not_written_anywhere(folder, segkit):
+    """Neither under another extension nor into folders that a mistyped path would make."""
+    train = ["train", folder / "images", folder / "masks", "-o"]
+    err = refused(segkit, folder, *train, folder / "model.pt")
+    assert (
+        f"{folder / 'model.pt'}: expected a name that ends in .segkit: give {folder / 'model.pt'}.segkit"
+        in err
+    )
+    for output in (folder / "hoem" / "x" / "m.segkit", folder / "m.segkit" / "x" / "m.segkit"):
+        assert f"there is no folder {output.parents[1]}: check the path" in refused(
+            segkit, folder, *train, output
+        )
+
+
+@pytest.mark.parametrize("command", ["demo", "annotate"])
+def test_folders_of_a_mistyped_path_are_not_made(folder, segkit, command):
+    images = [folder / "images"] if command == "annotate" else []
+    err = refused(segkit, folder, command, *images, "-o", folder / "hoem" / "x")
+    assert f"there is no folder {folder / 'hoem'}: check the path, or make that folder first" in err
 
 
 def test_the_same_seed_writes_the_same_predictions(folder, segkit):
@@ -303,10 +329,11 @@ def test_pages_of_a_tiff_are_images(tmp_path, segkit):
     )
     assert code == 0, err
     assert re.match(r"1 mask file in \S+ \(\d+\.\d\d s a file\)\n", out)
-    assert files_below(tmp_path / "out") == [
+    assert results_below(tmp_path / "out") == [
         "overlay/z-001.png",
         "overlay/z-002.png",
         "overlay/z-003.png",
+        "summary.csv",
         "z.tif",
     ]
     assert [mask.shape for mask in read_mask(tmp_path / "out" / "z.tif")] == [(40, 48)] * 3
@@ -474,7 +501,8 @@ def test_truncated_png(folder, model, segkit):
     path = folder / "images" / "a" / "one.png"
     path.write_bytes(path.read_bytes()[:200])
     assert "one.png" in refused(segkit, folder, *train_arguments(folder))
-    assert "one.png" in refused(segkit, folder, "predict", model, folder / "images", "-o", folder / "out")
+    arguments = ("predict", model, folder / "images", "-o", folder / "out", "--strict")
+    assert "one.png" in refused(segkit, folder, *arguments)
 
 
 def test_absent_weights(folder, segkit, monkeypatch, tmp_path_factory):
@@ -518,7 +546,7 @@ def test_nothing_is_overwritten_unless_asked(folder, model, segkit):
     assert "would be overwritten" in refused(segkit, folder, *train_arguments(folder)[:4], model, *FAST)
     arguments = ["predict", model, folder / "images", "-o", folder / "out"]
     assert segkit(*arguments)[0] == 0
-    assert "and 2 more would be overwritten" in refused(segkit, folder, *arguments)
+    assert "and 3 more would be overwritten" in refused(segkit, folder, *arguments)
     assert segkit(*arguments, "--overwrite")[0] == 0
 
 
@@ -606,8 +634,9 @@ def test_masks_without_annotation_and_classes_without_pixels(folder, segkit):
     assert "no mask holds class nothing" in refused(segkit, folder, *arguments, "--set", labels)
 
 
-@pytest.mark.parametrize("output", ["m.segkit/x.segkit", "images"])
+@pytest.mark.parametrize("output", ["m.segkit/x.segkit", "folder.segkit"])
 def test_outputs_that_cannot_be_written_are_found_out_first(folder, model, segkit, output):
+    (folder / "folder.segkit").mkdir()
     arguments = train_arguments(folder)
     arguments[4] = folder / output
     assert "cannot be written" in refused(segkit, folder, *arguments, "--overwrite")

@@ -187,7 +187,7 @@ def test_bessel_bound_holds_and_is_attained(name, rng):
 
 @pytest.mark.parametrize("make", [_gabor_atoms, _shearlet_atoms])
 def test_too_few(make):
-    with pytest.raises(ConfigError, match=r"^n_scales=0: expected 1 to 16; try n_scales=3, n_angles=8$"):
+    with pytest.raises(ConfigError, match=r"^n_scales=0: expected 1 or more; try n_scales=3, n_angles=8$"):
         make((8, 8), 0, 8)
-    with pytest.raises(ConfigError, match=r"^n_angles=1: expected 2 to 64"):
+    with pytest.raises(ConfigError, match=r"^n_angles=1: expected 2 or more"):
         make((8, 8), 1, 1)

@@ -766,6 +766,13 @@ IMAGE, MASK = picture(0)
         ([np.full_like(IMAGE, 0.5)], [MASK], "image 0 is constant"),
         ([np.where(MASK, np.nan, IMAGE)], [MASK], "holds NaN or infinity"),
         ([(IMAGE * 255).astype(np.uint8)], [MASK], "expected floats in [0, 1]"),
+        (
+            [IMAGE, 255 * IMAGE / IMAGE.max()],
+            [MASK, MASK],
+            "to 255, expected [0, 1]: scale it as it was stored, with segkit.images.to_float(array of uint8 or uint16), or",
+        ),
+        ([IMAGE - 2], [MASK], "image 0: floats from -"),
+        ([IMAGE[:3, :3]], [MASK[:3, :3]], "image 0: 3 x 3 pixels, expected 4 x 4 or more"),
         ([IMAGE, np.stack([IMAGE] * 3, axis=2)], [MASK, MASK], "image 1 has 3 channels, image 0 has 1"),
     ],
 )
@@ -787,6 +794,38 @@ def test_bad_options_and_images_of_another_kind(fitted):
         quick(smallest_region=2).fit([IMAGE], [MASK])
     with pytest.raises(InputError, match="image with 3 channels, the model was trained on 1"):
         fitted.predict(np.stack([IMAGE] * 3, axis=2))
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "predict_objects", "score"])
+def test_floats_that_are_not_scaled_are_refused(fitted, method):
+    """They would be segmented, wrongly: decisions change with the scale."""
+    masks = (np.zeros_like(MASK),) if method == "score" else ()
+    with pytest.raises(
+        InputError, match=r"expected \[0, 1\]: scale it as it was stored, with segkit.images.to_float"
+    ):
+        getattr(fitted, method)(255 * IMAGE, *masks)
+    with pytest.raises(
+        InputError, match=r"image of dtype uint8: expected floats in \[0, 1\]; .* segkit.images.to_float"
+    ):
+        getattr(fitted, method)((255 * IMAGE).astype(np.uint8), *masks)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 500), (500, 1), (3, 3), (2, 1000)])
+def test_images_of_any_shape_are_segmented(any_shape, shape):
+    image = np.random.default_rng(0).random(shape)
+    mask, probability = any_shape.predict(image, return_proba=True)
+    assert mask.shape == shape
+    assert np.isfinite(probability).all()
+
+
+@pytest.fixture(scope="module")
+def any_shape():
+    """The default bank, whose filters are wider than these images."""
+    return quick(None).fit([IMAGE], [MASK])
+
+
+def test_a_filter_may_leave_the_range_a_little(fitted):
+    assert fitted.predict(1.6 * IMAGE - 0.3).shape == MASK.shape
 
 
 def test_many_images_are_held_out_in_five_parts(monkeypatch):
