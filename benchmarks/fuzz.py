@@ -36,6 +36,7 @@ CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 # What grows beside the kept corpus: inputs that reached something new, and faults.
 WORK = ROOT / ".fuzz"
 SECONDS, MEGABYTES = 5, 2048
+NEVER = 1_000_000
 LONGEST = 40_000
 # Inputs of one process: results are written, and memory is given back, after each.
 INPUTS_AT_ONCE = 50_000
@@ -353,7 +354,9 @@ def campaign(target: str, runs: int, path: Path) -> dict[str, Any]:
                 data = _current(state).read_bytes()
                 new = [f"ended-{hashlib.sha256(data).hexdigest()[:16]}"]
                 (faults / new[0]).write_bytes(data)
-            result["faults"].append({"files": new, "status": run.returncode, "end": run.stderr[-3000:]})
+            result["faults"].append(
+                {"files": new, "status": run.returncode, "end": (run.stdout + run.stderr)[-3000:]}
+            )
         write_result(path, result)
         if run.returncode and not told["inputs"]:
             raise SystemExit(f"the first input ended the process:\n{run.stderr[-3000:]}")
@@ -376,7 +379,7 @@ def work(target: str, n_inputs: int, state: Path, seed: int) -> None:
     def read_one(data: bytes) -> None:
         _current(state).write_bytes(data)
         begun = time.perf_counter()
-        # Not libFuzzer's own alarm: a library may put another handler in its place.
+        # Not the alarm of atheris: it also counts the time of mutations, and a library may take its signal.
         faulthandler.dump_traceback_later(SECONDS, exit=True)
         outcome = read(data)
         faulthandler.cancel_dump_traceback_later()
@@ -401,7 +404,7 @@ def work(target: str, n_inputs: int, state: Path, seed: int) -> None:
     options = [
         f"-runs={n_inputs + n_known}",
         f"-seed={seed}",
-        "-timeout=0",
+        f"-timeout={NEVER}",
         f"-rss_limit_mb={MEGABYTES}",
     ]
     options += [f"-max_len={LONGEST}", "-len_control=0", f"-artifact_prefix={faults}/", str(found)]

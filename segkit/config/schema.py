@@ -265,6 +265,8 @@ def _explain(error: Any, options: Mapping[str, Any]) -> str:
     """Tell a fault that pydantic found in one line."""
     location, within = locate(error, options)
     key = ".".join(location)
+    if error["type"] == "invalid_key":
+        return f"key {error['loc'][-1]}: keys are names of options, such as bank or selection; mend or leave it out"
     if error["type"] == "extra_forbidden":
         return _explain_unknown(location, within[-1])
     if location[0] == "bank" and error["type"] in ("model_type", "too_short", "union_tag_invalid"):

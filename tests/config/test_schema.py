@@ -384,6 +384,12 @@ def test_a_bank_named_by_a_list_is_refused():
         Config.from_options({"bank": {"name": ["vgg16"]}})
 
 
+@pytest.mark.parametrize("options", [{None: 1}, {0: 1}, {(1, 2): 3}, {"bank": {None: 1}}, {"data": {1: 2}}])
+def test_keys_that_are_no_names_are_refused(options):
+    with pytest.raises(ConfigError, match=r"^key .+: keys are names of options, such as bank"):
+        Config.from_options(options)
+
+
 @pytest.mark.parametrize(
     ("option", "most"),
     [
