@@ -10,7 +10,7 @@ import re
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -43,6 +43,7 @@ from segkit.cli.terminal import (
     describe_scores,
     describe_training,
     progress_bars,
+    say,
     show_warning,
     teller,
 )
@@ -80,10 +81,10 @@ def main() -> None:
             app(arguments)
     except SystemExit as end:
         if end.code == INTERRUPTED:
-            typer.echo("segkit: interrupted", err=True)
+            say("segkit: interrupted", err=True)
         raise
     except Stopped as stop:
-        typer.echo(f"segkit: interrupted: {stop}", err=True)
+        say(f"segkit: interrupted: {stop}", err=True)
         sys.exit(INTERRUPTED)
     except SegkitError as error:
         if debug:
@@ -106,13 +107,13 @@ def main() -> None:
 
 
 def _fail(message: str) -> None:
-    typer.echo(f"segkit: {message}", err=True)
+    say(f"segkit: {message}", err=True)
     sys.exit(2)
 
 
 def _print_version(value: bool) -> None:
     if value:
-        typer.echo(f"segkit {__version__}")
+        say(f"segkit {__version__}")
         raise typer.Exit
 
 
@@ -131,6 +132,13 @@ def train(
     images: ImagesArgument,
     masks: Annotated[Path, typer.Argument(help="Folder of masks with the images' names.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write, NAME.segkit.")],
+    from_: Annotated[
+        Path | None,
+        typer.Option("--from", help="Repeat the training of this model: its settings, on the same images."),
+    ] = None,
+    other_images: Annotated[
+        bool, typer.Option("--other-images", help="With --from: its settings, on images that may differ.")
+    ] = False,
     config: ConfigOption = None,
     set_: SetOption = None,
     seed: Annotated[
@@ -145,14 +153,22 @@ def train(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Learn a model from annotated images."""
+    from segkit.config.recorded import read_training
     from segkit.config.schema import Config
     from segkit.images import load_pairs
-    from segkit.images.outputs import refuse_existing, refuse_unwritable
+    from segkit.images.outputs import refuse_existing, refuse_extension, refuse_unwritable
 
     overrides = [*(set_ or []), *([] if seed is None else [f"seed={seed}"])]
-    settings = Config.load(config, overrides)
+    refuse_extension(output, ".segkit")
     refuse_existing([output], overwrite=overwrite)
     refuse_unwritable(output)
+    if other_images and from_ is None:
+        raise ConfigError("--other-images: it is for --from, whose model has images of its own; leave it out")
+    if config is not None and from_ is not None:
+        raise ConfigError(f"--config beside --from: {from_} has a configuration already; change it by --set")
+    recorded = None if from_ is None else read_training(from_)
+    settings = Config.load(config, overrides) if recorded is None else recorded.configure(overrides)
+    only_annotated = only_annotated or (recorded is not None and recorded.only_annotated)
     remove_unfinished_of(output)
     data = settings.data
     dataset = load_pairs(
@@ -168,6 +184,9 @@ def train(
     for message in dataset.describe():
         tell(message)
     segmenter = settings.build()
+    if recorded is not None:
+        for message in recorded.compare(segmenter, dataset, str(images), other_images=other_images):
+            tell(message)
     with progress_bars(quiet=quiet) as follow:
         segmenter.fit(
             dataset.images,
@@ -176,11 +195,15 @@ def train(
             label_map=dataset.label_map,
             progress=follow,
         )
-    segmenter.save(output, embed_weights=settings.embeds_weights(segmenter.best_index_))
+    segmenter.save(
+        output,
+        embed_weights=settings.embeds_weights(segmenter.best_index_),
+        settings=settings.to_settings(only_annotated=only_annotated),
+    )
     summary, label_map = segmenter.summary_, segmenter.label_map_
-    (typer.echo if explain else tell)(describe_training(summary, label_map, dataset.stems, explain=explain))
+    (say if explain else tell)(describe_training(summary, label_map, dataset.stems, explain=explain))
     if dataset.instances is not None:
-        (typer.echo if explain else tell)(describe_object_model(segmenter.objects_, explain=explain))
+        (say if explain else tell)(describe_object_model(segmenter.objects_, explain=explain))
     tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
@@ -257,7 +280,7 @@ def benchmark(
     train_sizes: Annotated[
         str, typer.Option(help="Numbers of training images, separated by commas or spaces.")
     ] = "1,2,3,5,15",
-    seeds: Annotated[int, typer.Option(min=1, help="How many splits of each size.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many splits of each size.")] = 5,
     config: Annotated[
         Path | None, typer.Option("--config", help="YAML file of methods; see configs/benchmark.yaml.")
     ] = None,
@@ -329,9 +352,9 @@ def benchmark(
             tell(message)
         try:
             with progress_bars(quiet=quiet) as follow:
-                result = run.run(progress=follow, tell=lambda line: typer.echo(line, err=True))
+                result = run.run(progress=follow, tell=lambda line: say(line, err=True))
         except KeyboardInterrupt:
-            typer.echo(
+            say(
                 f"{run.n_done} of {count(len(run.units), 'run')} kept: the same command with --resume goes on",
                 err=True,
             )
@@ -356,6 +379,18 @@ def inspect(
     explain: Annotated[
         bool, typer.Option("--explain", help="Of a model, also its options and the choices of its training.")
     ] = False,
+    upgrade: Annotated[
+        bool, typer.Option("--upgrade", help="Write a model of an earlier format anew, in the present one.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="With --upgrade: file to write; by default beside the model, NAME-v9.segkit.",
+        ),
+    ] = None,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Show what a model is, or what is right and wrong with images, alone or with their masks."""
     from segkit.images import IMAGE_EXTENSIONS, inspect_images, inspect_pairs
@@ -363,6 +398,8 @@ def inspect(
     if not path.exists():
         raise InputError(f"{path}: no such file or folder: give a model file, or a folder of images")
     if masks is not None or path.is_dir() or path.suffix.lower() in IMAGE_EXTENSIONS:
+        if upgrade:
+            raise ConfigError(f"--upgrade: it is for a model file, and {path} holds images; leave it out")
         data = read_data(set_, unlabelled)
         report = (
             inspect_images(path)
@@ -377,20 +414,25 @@ def inspect(
                 only_annotated=only_annotated,
             )
         )
-        typer.echo(report.describe())
+        say(report.describe())
         if report.faults:
             raise InputError(f"{count(len(report.faults), 'fault')} above: to be mended before training")
         return
-    from segkit.segmentation.model_file import read_model, upgrade
+    from segkit.segmentation.explain import find_faults
+    from segkit.segmentation.model_file import FORMAT_VERSION, read_model
+    from segkit.segmentation.segmenter import segmenter_of
 
-    header, _ = read_model(path)
-    try:
-        upgrade(header, str(path))
-        typer.echo(describe_model(header, explain=explain))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, SegkitError):
-            raise
-        raise ModelFileError(f"{path}: incomplete model ({error!r}); copy it anew or train again") from error
+    header, arrays = read_model(path)
+    segmenter = segmenter_of(header, arrays, str(path))
+    say(describe_model(header, explain=explain))
+    if faults := find_faults(segmenter):
+        raise ModelFileError(f"{path}: {' '.join(faults)}")
+    if upgrade and header["format_version"] == FORMAT_VERSION:
+        say(f"Nothing to upgrade: it is of format {FORMAT_VERSION}, the newest.")
+    elif upgrade:
+        _write_upgraded(
+            header, arrays, output or path.with_stem(f"{path.stem}-v{FORMAT_VERSION}"), overwrite=overwrite
+        )
 
 
 @app.command()
@@ -413,10 +455,11 @@ def demo(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Make a small set of lifelike images, train on a few, segment and score the others. No download."""
-    from segkit.images.outputs import refuse_existing
+    from segkit.images.outputs import refuse_existing, refuse_unwritable
 
     output = output or Path("segkit-demo-objects" if objects else "segkit-demo")
     refuse_existing([output], overwrite=overwrite)
+    refuse_unwritable(output / "images" / "1.png", within=output)
     tell = teller(quiet=quiet)
     if objects:
         from segkit.cli.object_demo import run_object_demo
@@ -432,6 +475,17 @@ def demo(
     tell(describe_training(result.summary, result.label_map, result.stems))
     tell(describe_scores(result.scores))
     tell(f"Pictures: {result.picture}")
+
+
+def _write_upgraded(header: dict[str, Any], arrays: dict[str, Any], output: Path, *, overwrite: bool) -> None:
+    """Write a model in the present format; its numbers stay as they are."""
+    from segkit.images.outputs import refuse_existing, refuse_unwritable
+    from segkit.segmentation.model_file import FORMAT_VERSION, write_model
+
+    refuse_existing([output], overwrite=overwrite)
+    refuse_unwritable(output)
+    write_model(output, {name: entry for name, entry in header.items() if name != "format_version"}, arrays)
+    say(f"Upgraded: {output}, model format {FORMAT_VERSION}")
 
 
 def _join_sizes(arguments: list[str]) -> list[str]:

@@ -20,22 +20,34 @@ def refuse_existing(paths: Sequence[Path], *, overwrite: bool) -> None:
         )
 
 
-def refuse_unwritable(path: Path) -> None:
-    """Refuse a file that could not be written."""
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+def refuse_unwritable(path: Path, *, within: Path | None = None) -> None:
+    """Refuse a file that could not be written, or that lies in folders of a mistyped path.
+
+    Parameters
+    ----------
+    path : Path
+        File to be written.
+    within : Path, optional
+        Output folder that the user gave, in which folders are made freely; by default the file's own folder.
+
+    Raises
+    ------
+    OutputError
+        If the file is a folder, the place cannot be written, or neither the folder nor the one above it exists.
+    """
+    folder = path.parent if within is None else within
+    above = folder.absolute().parent
+    if not folder.exists() and not above.exists():
+        raise OutputError(f"{path}: there is no folder {above}: check the path, or make that folder first")
+    nearest = next(parent for parent in path.absolute().parents if parent.exists())
+    if path.is_dir() or not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise OutputError(f"{path} cannot be written: give a file in a folder you may write to")
 
 
-def refuse_nesting(images: Path, output: Path) -> None:
-    """Keep results out of the input folder, where the next run would take them for images."""
-    inside, around = output.resolve(), images.resolve()
-    if inside == around or (around in inside.parents and images.is_dir()):
-        raise OutputError(
-            f"output {output} is the input folder {images} or inside it: choose a folder elsewhere"
-        )
-    if images.is_file() and inside == around.parent:
-        raise OutputError(f"output {output} is the folder of {images}: choose a folder elsewhere")
+def refuse_extension(path: Path, extension: str) -> None:
+    """Refuse a file to be written whose name does not end as files of its kind do."""
+    if path.suffix.lower() != extension:
+        raise OutputError(f"{path}: expected a name that ends in {extension}: give {path}{extension}")
 
 
 def refuse_foreign(paths: Iterable[Path], *, is_own: Callable[[Path], bool], allowed: bool) -> None:
@@ -63,3 +75,14 @@ def refuse_foreign(paths: Iterable[Path], *, is_own: Callable[[Path], bool], all
             f"{foreign[0]}{more} {was} not written by segkit, and may be drawn by hand: choose another folder, or "
             "ask to replace them (--overwrite-foreign, in Python overwrite_foreign=True)"
         )
+
+
+def refuse_nesting(images: Path, output: Path) -> None:
+    """Keep results out of the input folder, where the next run would take them for images."""
+    inside, around = output.resolve(), images.resolve()
+    if inside == around or (around in inside.parents and images.is_dir()):
+        raise OutputError(
+            f"output {output} is the input folder {images} or inside it: choose a folder elsewhere"
+        )
+    if images.is_file() and inside == around.parent:
+        raise OutputError(f"output {output} is the folder of {images}: choose a folder elsewhere")

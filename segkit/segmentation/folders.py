@@ -171,7 +171,7 @@ def segment_folder(
     tables = _TABLES if objects else []
     results = [*(place for job in plan.fit for place in job.outputs), *tables, _SUMMARY]
     for place in (*results, HIDDEN / "lock"):
-        refuse_unwritable(output / place)
+        refuse_unwritable(output / place, within=output)
     with record_of(output, results) as record:
         if not (resume or overwrite or overwrite_foreign):
             _refuse_earlier([output / place for place in results if place.parts[0] != HIDDEN.name])

@@ -11,11 +11,10 @@ from segkit._common import FloatArray, Progress, count
 from segkit.errors import InputError, SegkitError
 from segkit.images import list_images, read_image
 from segkit.images.channels import Kind, describe_changes, fits, kind_of
+from segkit.images.scales import of_other_scale
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.record import HIDDEN, key_of
 
-# Images whose brightest pixel is so many times darker, or brighter, than those of the training images are told of.
-OTHER_SCALE = 8
 _N_NAMED = 3
 _N_FAULTS = 5
 _LONGEST_NAME = 255  # bytes
@@ -255,7 +254,7 @@ def _tell_scale(peaks: Mapping[Path, float], trained: Sequence[float] | None) ->
     if trained is None:
         return []
     low, high = trained
-    odd = [path for path, peak in peaks.items() if 0 < peak < low / OTHER_SCALE or peak > high * OTHER_SCALE]
+    odd = of_other_scale(peaks, low, high)
     if not odd:
         return []
     trained_at = " to ".join(dict.fromkeys(f"{peak:.1%}" for peak in trained))

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 import segkit.cli.terminal
-from segkit.cli.terminal import describe_benchmark, describe_scores, progress_bars
+from segkit.cli.terminal import describe_benchmark, describe_scores, progress_bars, say, show_warning
 
 
 @pytest.fixture(autouse=True)
@@ -109,3 +109,18 @@ def test_progress_within_progress(capsys, monkeypatch, logs):
     lines = capsys.readouterr().err.splitlines()
     tiles = ["Tiles: 1 of 2", "Tiles: 2 of 2"]
     assert lines == ([*tiles, "Segmenting: 1 of 2", *tiles, "Segmenting: 2 of 2"] if logs else [])
+
+
+def test_control_characters_of_names_do_not_reach_the_terminal(capsys):
+    say("images\x1b[2J/a\udcff.png\n1 fault")
+    show_warning("a\x07.png: dark", UserWarning, "segkit/images/read.py")
+    told = capsys.readouterr()
+    assert told.out == "images\\x1b[2J/a\\xff.png\n1 fault\n"
+    assert told.err == "note: a\\x07.png: dark\n"
+
+
+def test_warnings_of_readers_are_left_out(capsys):
+    """They name no file; segkit tells of it itself."""
+    show_warning("Truncated File Read", UserWarning, "/somewhere/site-packages/PIL/TiffImagePlugin.py")
+    show_warning("Truncated File Read", RuntimeWarning, "segkit/images/read.py")
+    assert capsys.readouterr().err == ""
