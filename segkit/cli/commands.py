@@ -84,7 +84,7 @@ def main() -> None:
             say("segkit: interrupted", err=True)
         raise
     except Stopped as stop:
-        typer.echo(f"segkit: interrupted: {stop}", err=True)
+        say(f"segkit: interrupted: {stop}", err=True)
         sys.exit(INTERRUPTED)
     except SegkitError as error:
         if debug:

@@ -553,7 +553,7 @@ CASES = {
     )
 }  # fmt: skip
 
-# A note is no error: the command goes on.
+# Exit status of the cases that do not end with 2. A note is no error: the command goes on.
 STATUS = {"darker": 0, "not-predicted": 1, "turned": 0, "some-failed": 1, "interrupted": 130}
 
 
