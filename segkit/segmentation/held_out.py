@@ -25,8 +25,9 @@ from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.evaluation.metrics import confusion, dice_of, iou_of, object_mean
 from segkit.features import FilterBank
-from segkit.features.normalised import NormalisedBank
-from segkit.images.sampling import PixelSample, assign_folds, pixel_groups
+from segkit.features.normalised import NormalisedBank, even_grid
+from segkit.images.sampling import PixelSample, assign_folds, pixel_groups, spread_pixels
+from segkit.segmentation.expected import HeldOutImage, compare, presence_of
 from segkit.segmentation.summary import HeldOutScores
 from segkit.segmentation.threshold import best_threshold, label_pixels, quantile_threshold, weight_of_otsu
 
@@ -35,6 +36,8 @@ IntArray = NDArray[np.intp]
 N_FOLDS = 5
 # Bytes that all channels of all pixels may take.
 MEMORY_LIMIT = 2**28
+# Pixels of a regular grid that an image's expected IoU is compared with the true one on; with fewer it is not.
+MOST_SPREAD, FEWEST_SPREAD = 10_000, 400
 # Penalty for one image; that for n images is smaller by sqrt(n). Images, not their pixels, are independent draws, and a
 # penalty of order 1 / sqrt(n) learns from n of them at the optimal rate where nothing is known of the target but that its
 # norm is finite (A. Caponnetto, E. De Vito, Found. Comput. Math. 7, 2007, theorem 1 with b = c = 1).
@@ -63,6 +66,8 @@ class Choice:
         Fitted on the held-out decisions at that penalty.
     scores : HeldOutScores
         Scores at that penalty.
+    images : sequence of HeldOutImage
+        Expected and true IoU of each image at that penalty; none of blocks, or without pixels spread over the images.
     """
 
     penalty: float
@@ -70,6 +75,7 @@ class Choice:
     otsu_weight: float
     platt: PlattScaling
     scores: HeldOutScores
+    images: Sequence[HeldOutImage] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +96,8 @@ class HeldOut:
         Number of training images, those that could not be judged included.
     sparse : sequence of int, default=()
         Images with few labels: the fraction of their labelled pixels that is foreground says nothing of the image.
+    spread : tuple of PixelSample and ndarray of shape (n_penalties, n_spread, n_outputs), float32, or None
+        Pixels spread evenly over each image, not balanced over classes, and decisions on them.
     """
 
     penalties: Sequence[float]
@@ -98,6 +106,7 @@ class HeldOut:
     fold: IntArray
     n_images: int
     sparse: Sequence[int] = ()
+    spread: tuple[PixelSample, FloatArray] | None = None
 
     @property
     def n_classes(self) -> int:
@@ -138,6 +147,7 @@ class HeldOut:
             otsu_weight=weight_of_otsu(self.n_images) if self._uses_otsu(rule) else 0.0,
             platt=PlattScaling().fit(decisions, sample.label, sample.weight),
             scores=self._summarise(scores, chosen, scored[chosen]),
+            images=self._compare_images(chosen, rule),
         )
 
     @property
@@ -169,6 +179,31 @@ class HeldOut:
                 }
             )
         return scored
+
+    def _compare_images(self, chosen: int, rule: str) -> list[HeldOutImage]:
+        """Compare expected and true IoU of each image, by threshold and probabilities of the other images.
+
+        With few labels the true IoU is unknown, and an image kept back without others has no threshold.
+        """
+        if self.spread is None or self._by_block or self.sparse:
+            return []
+        spread, decisions = self.spread[0], self.spread[1][chosen]
+        drawn, of_drawn = self.sample, self.decisions[chosen]
+        otsu_weight = weight_of_otsu(max(1, self.n_images - 1)) if self._uses_otsu(rule) else 0.0
+        images = np.unique(spread.image)
+        holds = np.array([np.isin(np.arange(self.n_classes), drawn.label[drawn.of_image(k)]) for k in images])
+        found = []
+        for place, image in enumerate(images):
+            others, mine = drawn.image != image, spread.of_image(image)
+            if np.unique(drawn.label[others]).size < self.n_classes:
+                continue
+            threshold = self._threshold(of_drawn, drawn.image, rule, others)
+            platt = PlattScaling().fit(of_drawn[others], drawn.label[others], drawn.weight[others])
+            ids = label_pixels(decisions[mine], threshold, otsu_weight)
+            probabilities = platt.predict_proba(decisions[mine])
+            presence = presence_of(np.delete(holds, place, axis=0))
+            found.append(compare(ids, probabilities, presence, spread.label[mine]))
+        return found
 
     def _uses_otsu(self, rule: str) -> bool:
         return self.n_classes == 2 and rule == "quantile+otsu"
@@ -229,8 +264,8 @@ class Candidate:
         Channels are selected; the rest is not fitted.
     choice : Choice or None
         None if nothing was to be judged, or no class could be held out.
-    X : ndarray of shape (n, n_kept), float32, or None
-        Kept channels of the training pixels, if they were sampled.
+    X, at_grid : ndarray of shape (n, n_kept), float32, or None
+        Kept channels of the training pixels, and of a coarse grid of each image, if they were sampled.
     seconds : dict of str to float
         Duration of each step.
     """
@@ -240,6 +275,7 @@ class Candidate:
     choice: Choice | None
     X: FloatArray | None
     seconds: dict[str, float]
+    at_grid: FloatArray | None = None
 
     @property
     def mean_iou(self) -> float:
@@ -258,7 +294,7 @@ class Trial:
     drawn : PixelSample
         Pixels on which channels are selected and settings are judged.
     training : PixelSample
-        Training pixels, sampled in the same pass if memory allows.
+        Training pixels, sampled in the same pass if memory allows, with the coarse grid of each image.
     classifier : PixelClassifier
         Not fitted.
     normalization : {"image", "set"}
@@ -269,6 +305,8 @@ class Trial:
         Rule of the threshold, as for `HeldOut.choose`.
     sparse : sequence of int, default=()
         Images with few labels, as for `HeldOut`.
+    ids : sequence of ndarray of shape (H, W), uint8, default=()
+        Class ids of every pixel; without them no expected IoU is compared with the true one.
     """
 
     images: Sequence[FloatArray]
@@ -279,40 +317,74 @@ class Trial:
     penalties: Sequence[float]
     rule: str
     sparse: Sequence[int] = ()
+    ids: Sequence[NDArray[np.uint8]] = ()
 
     def run(self, bank: FilterBank, progress: Progress) -> Candidate:
         """Fit a bank, select its channels, and judge them."""
         start = time.perf_counter()
-        drawn, training = self.drawn, self.training
+        drawn, training = self.drawn, [self.training, grid_of(self.images)]
         n_image_channels = self.images[0].shape[2]
         normalised = NormalisedBank(bank.fit(self.images), self.normalization)
         n_channels = bank.n_channels(n_image_channels)
         # one pass over the images instead of two, where all channels of all pixels fit
-        at_once = 4 * n_channels * (drawn.label.size + training.label.size) <= MEMORY_LIMIT
+        at_once = 4 * n_channels * sum(draw.label.size for draw in (drawn, *training)) <= MEMORY_LIMIT
+        draws = [drawn, *training] if at_once else [drawn]
+        spread = self._spread(n_channels, sum(draw.label.size for draw in draws))
         X, *later = normalised.sample_draws(
-            self.images, [drawn, training] if at_once else [drawn], None, progress, "Filter bank"
+            self.images, draws if spread is None else [*draws, spread], None, progress, "Filter bank"
         )
         groups = pixel_groups(drawn, self._shapes)
         classifier = copy(self.classifier).select(X, drawn.label, groups)
         classifier.allow_gaussians(bank.strides(n_image_channels) == 1)
         selected = time.perf_counter()
-        choice = self._judge(X, groups, classifier, progress) if self.penalties else None
+        choice = None
+        if self.penalties:
+            whole = None if spread is None else (spread, later[-1])
+            choice = self._judge(X, groups, classifier, progress, whole)
         seconds = {"select": selected - start, "calibrate": time.perf_counter() - selected}
-        X_training = later[0].take(classifier.channels_, axis=1) if at_once else None
-        return Candidate(bank, classifier, choice, X_training, seconds)
+        kept = [found.take(classifier.channels_, axis=1) for found in later[:2]] if at_once else [None, None]
+        return Candidate(bank, classifier, choice, kept[0], seconds, kept[1])
+
+    def _spread(self, n_channels: int, n_drawn: int) -> PixelSample | None:
+        """Spread pixels over the images, as many as memory is left for; none where no true IoU is known of them."""
+        if len(self.ids) < 2 or self.sparse or not self.penalties:
+            return None
+        n_left = (MEMORY_LIMIT // (4 * n_channels) - n_drawn) // len(self.ids)
+        return spread_pixels(self.ids, min(n_left, MOST_SPREAD)) if n_left >= FEWEST_SPREAD else None
 
     def _judge(
-        self, X: FloatArray, groups: IntArray, classifier: PixelClassifier, progress: Progress
+        self,
+        X: FloatArray,
+        groups: IntArray,
+        classifier: PixelClassifier,
+        progress: Progress,
+        spread: tuple[PixelSample, FloatArray] | None,
     ) -> Choice | None:
         fold = assign_folds(self.drawn, self._shapes, N_FOLDS)
         held_out = hold_out(
-            X, self.drawn, groups, fold, classifier, self.penalties, progress, sparse=self.sparse
+            X,
+            self.drawn,
+            groups,
+            fold,
+            classifier,
+            self.penalties,
+            progress,
+            sparse=self.sparse,
+            spread=spread,
         )
         return held_out.choose(self.rule) if held_out.has_all_classes else None
 
     @property
     def _shapes(self) -> list[tuple[int, int]]:
         return [image.shape[:2] for image in self.images]
+
+
+def grid_of(images: Sequence[FloatArray]) -> PixelSample:
+    """Take the coarse grid of each image, which dense prediction reads too; labels are not looked at."""
+    grids = [even_grid(image.shape) for image in images]
+    row, col = (np.concatenate(at) for at in zip(*grids, strict=True))
+    image = np.repeat(np.arange(len(images)), [grid[0].size for grid in grids])
+    return PixelSample(image, row, col, np.zeros_like(image), np.ones(image.size))
 
 
 def hold_out(
@@ -325,6 +397,7 @@ def hold_out(
     progress: Progress,
     *,
     sparse: Sequence[int] = (),
+    spread: tuple[PixelSample, FloatArray] | None = None,
 ) -> HeldOut:
     """Decide on the pixels of each fold by classifiers trained on the other folds.
 
@@ -344,6 +417,8 @@ def hold_out(
         Wraps the folds.
     sparse : sequence of int, default=()
         Images with few labels, as for `HeldOut`.
+    spread : tuple of PixelSample and ndarray of shape (n_spread, n_channels), float32, or None
+        Pixels spread evenly over each image, and all their channels; decided on too, where whole images are held out.
 
     Returns
     -------
@@ -354,14 +429,21 @@ def hold_out(
 
     n_classes = sample.label.max() + 1
     n_outputs = 1 if n_classes == 2 else n_classes
-    decisions = np.full((len(penalties), len(X), n_outputs), np.nan, dtype=np.float32)
+    decisions, on_spread = (
+        np.full((len(penalties), n_rows, n_outputs), np.nan, dtype=np.float32)
+        for n_rows in (len(X), 0 if spread is None else len(spread[1]))
+    )
 
     def decide(index: int) -> None:
         others, held_out = fold != index, fold == index
-        if np.bincount(sample.label[others], minlength=n_classes).min() >= 2:
-            decisions[:, held_out] = _decide_on(
-                X[held_out], classifier, X[others], sample.subset(others), groups[others], penalties
-            )
+        if np.bincount(sample.label[others], minlength=n_classes).min() < 2:
+            return
+        judges = _train_judges(classifier, X[others], sample.subset(others), groups[others], penalties)
+        unseen = X[held_out].take(judges[0].channels_, axis=1)
+        decisions[:, held_out] = [judge.decision_function(unseen) for judge in judges]
+        if spread is not None:
+            mine = np.isin(spread[0].image, sample.image[held_out])
+            on_spread[:, mine] = _decide_together(judges, spread[1][mine])
 
     folds = np.unique(fold)
     with closing(in_threads(decide, folds)) as done:
@@ -369,7 +451,13 @@ def hold_out(
             next(done)
     judged = ~np.isnan(decisions[0, :, 0])
     n_images = np.unique(sample.image).size
-    return HeldOut(penalties, decisions[:, judged], sample.subset(judged), fold[judged], n_images, sparse)
+    whole = None
+    if spread is not None:
+        known = ~np.isnan(on_spread[0, :, 0])
+        whole = spread[0].subset(known), on_spread[:, known]
+    return HeldOut(
+        penalties, decisions[:, judged], sample.subset(judged), fold[judged], n_images, sparse, whole
+    )
 
 
 def count_pixels(sample: PixelSample, guess: IntArray, n_classes: int) -> NDArray[Any]:
@@ -399,22 +487,26 @@ def best_index(candidates: Sequence[Candidate]) -> int:
     return int(np.argmax([candidate.mean_iou for candidate in candidates]))
 
 
-def _decide_on(
-    unseen: FloatArray,
+def _train_judges(
     classifier: PixelClassifier,
     X: FloatArray,
     sample: PixelSample,
     groups: IntArray,
     penalties: Sequence[float],
-) -> FloatArray:
-    """Decide on unseen pixels by a classifier for each penalty; (n_penalties, n_unseen, n_outputs)."""
+) -> list[PixelClassifier]:
+    """Train a classifier for each penalty, which share channels, scales and kernels."""
     judge = copy(classifier).select(X, sample.label, groups)
-    kept = judge.channels_
-    judges = judge.path(
-        X.take(kept, axis=1), sample.label, sample.weight, groups, penalties=penalties, tol=TOL
-    )
-    unseen = unseen.take(kept, axis=1)
-    return np.stack([judge.decision_function(unseen) for judge in judges])
+    kept = X.take(judge.channels_, axis=1)
+    return judge.path(kept, sample.label, sample.weight, groups, penalties=penalties, tol=TOL)
+
+
+def _decide_together(judges: Sequence[PixelClassifier], X: FloatArray) -> FloatArray:
+    """Decide on many pixels by classifiers that share their kernels, whose features are computed once."""
+    first = judges[0]
+    Z = first.standardise(X.take(first.channels_, axis=1))
+    coef = np.concatenate([judge.svm_.coef_ for judge in judges])
+    found = first.kernels_.dot(Z, coef).reshape(len(Z), len(judges), -1).transpose(1, 0, 2)
+    return np.asarray(found + np.stack([judge.svm_.intercept_ for judge in judges])[:, None])
 
 
 def _not_worse(scores: NDArray[np.float64]) -> NDArray[np.bool_]:

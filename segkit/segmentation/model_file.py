@@ -26,6 +26,7 @@ from segkit.features import Channel, FilterBank, bank_to_dict
 from segkit.features.registry import plain
 from segkit.images import LabelMap
 from segkit.images.write import atomic
+from segkit.segmentation.alarms import Alarms
 from segkit.segmentation.base import mask_values
 from segkit.segmentation.objects import N_PARTS, ObjectModel
 from segkit.segmentation.summary import TrainingSummary
@@ -182,6 +183,7 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
     objects, of_objects = None, {}
     if segmenter.objects_ is not None:
         objects, of_objects = segmenter.objects_.to_state(bank.channels(segmenter.n_image_channels_))
+    alarms, of_alarms = (None, {}) if segmenter.alarms_ is None else segmenter.alarms_.to_state()
     header = {
         "bank": bank_to_dict(bank),
         "weights_sha256": digest_arrays(weights) if weights else None,
@@ -194,14 +196,19 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
         "least_areas": segmenter.least_areas_.tolist(),
         "kernels": kernels,
         "objects": objects,
+        "alarms": alarms,
         "parameters": {name: plain(getattr(segmenter, name)) for name in _PARAMETERS},
         "summary": segmenter.summary_.to_dict(),
         "versions": package_versions(),
     }
-    arrays |= of_objects | {
-        "platt.slope": segmenter.platt_.slope_,
-        "platt.intercept": segmenter.platt_.intercept_,
-    }
+    arrays |= (
+        of_objects
+        | of_alarms
+        | {
+            "platt.slope": segmenter.platt_.slope_,
+            "platt.intercept": segmenter.platt_.intercept_,
+        }
+    )
     if embed_weights or bank.learns_weights:
         arrays |= {f"weights.{name}": array for name, array in weights.items()}
     return header, arrays
@@ -240,6 +247,8 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.least_areas_ = np.array(header["least_areas"], dtype=np.float64)
     objects = header["objects"]
     segmenter.objects_ = None if objects is None else ObjectModel.from_state(objects, arrays, known)
+    alarms, names = header.get("alarms"), segmenter.label_map_.names
+    segmenter.alarms_ = None if alarms is None else Alarms.from_state(alarms, arrays, names)
     _check_weights(segmenter, header, path)
     segmenter.summary_ = TrainingSummary.from_dict(header["summary"])
     segmenter.lambda_, segmenter.held_out_ = segmenter.summary_.penalty, segmenter.summary_.held_out
@@ -298,6 +307,8 @@ def _misfits(segmenter: Any, arrays: Arrays) -> list[str]:
     least, threshold, otsu_weight = segmenter.least_areas_, segmenter.threshold_, segmenter.otsu_weight_
     if segmenter.objects_ is not None and (rim := segmenter.objects_.rim) is not None:
         shapes |= {f"rim.{name}": shape for name, shape in rim.state_shapes(N_PARTS).items()}
+    if segmenter.alarms_ is not None:
+        shapes |= segmenter.alarms_.state_shapes(len(segmenter.channels_), segmenter.n_image_channels_)
     fits = {name: arrays[name].shape == shape for name, shape in shapes.items()}
     fits |= {
         "least_areas": least.shape == (n_classes, 2) and bool((least >= 0).all()),
