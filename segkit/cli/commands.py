@@ -21,6 +21,7 @@ from segkit._common import count
 from segkit.cli.annotate import annotate
 from segkit.cli.options import ConfigOption, ImagesArgument, SetOption
 from segkit.cli.terminal import (
+    describe_alarms,
     describe_benchmark,
     describe_model,
     describe_object_model,
@@ -185,6 +186,8 @@ def train(
     segmenter.save(output, embed_weights=settings.embeds_weights(segmenter.best_index_))
     summary, label_map = segmenter.summary_, segmenter.label_map_
     (typer.echo if explain else tell)(describe_training(summary, label_map, dataset.stems, explain=explain))
+    if lines := describe_alarms(segmenter.alarms_, explain=explain):
+        (typer.echo if explain else tell)(lines)
     if dataset.instances is not None:
         (typer.echo if explain else tell)(describe_object_model(segmenter.objects_, explain=explain))
     tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")

@@ -15,6 +15,7 @@ from segkit.segmentation.expected import LEVELS, ExpectedIoU
 from segkit.segmentation.unlike import KnownImages
 
 Arrays = dict[str, NDArray[Any]]
+_UNKNOWN = "Expected IoU: unknown. It takes two training images or more, of which most is labelled, each held out in turn."
 IdArray = NDArray[np.uint8]
 
 
@@ -122,15 +123,13 @@ class Alarms:
             self._one_class(ids),
         )
 
-    def tell(self) -> str:
-        """Say in one sentence how far the expected IoU of an image may be off."""
-        if self.expected is None:
-            return "No IoU is expected of single images: that takes two or more training images, labelled for the most part."
-        return self.expected.tell()
+    def tell(self) -> list[str]:
+        """Say in a sentence how far the expected IoU of an image may be off; nothing where that is unknown."""
+        return [] if self.expected is None else self.expected.tell()
 
     def explain(self) -> list[str]:
         """Explain the expected IoU, its margins, and when an image is called unlike the training images."""
-        lines = [] if self.expected is None else self.expected.explain()
+        lines = [_UNKNOWN if self.expected is None else self.expected.explain()]
         return lines if self.known is None else [*lines, self.known.explain()]
 
     def to_state(self) -> tuple[dict[str, Any], Arrays]:

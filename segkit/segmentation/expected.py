@@ -163,37 +163,34 @@ class ExpectedIoU:
         """Give the margin of a promised probability; None with too few training images."""
         return conformal_margin(self.errors, level)
 
-    def tell(self) -> str:
-        """Say in one sentence how near the truth the expected IoU of an image is."""
-        margin, n_images = self.margin(LEVELS[0]), self.errors.size
+    def tell(self) -> list[str]:
+        """Say in a sentence how near the truth the expected IoU of an image is; nothing from too few images."""
+        margin = self.margin(LEVELS[0])
         if margin is None:
-            return (
-                f"How far the expected IoU of an image may be off is unknown: that takes 4 training images, "
-                f"each held out in turn, and there are {n_images}."
-            )
-        return (
-            f"Expected IoU of a new image is within {margin:.2f} of the truth in {100 * LEVELS[0]:.0f} % of images "
-            f"(from {n_images} training images)."
-        )
-
-    def explain(self) -> list[str]:
-        """Explain the correction and the margins."""
-        n_images = self.errors.size
-        if not n_images:
             return []
-        side = "high" if self.bias > 0 else "low"
-        corrected = (
-            f"they were too {side} by {abs(self.bias):.3f} on average, which is taken off"
-            if self.bias
-            else "no correction of them is certain enough to be made"
-        )
-        known = [(level, margin) for level in LEVELS if (margin := self.margin(level)) is not None]
-        told = [f"{margin:.3f} in {100 * level:.0f} % of images" for level, margin in known]
-        margins = f" Margins: {' and '.join(told)}." if told else ""
         return [
-            f"Expected IoU: from the probabilities of an image's pixels. On {n_images} held-out training images "
-            f"{corrected}.{margins}"
+            f"Expected IoU of a new image is within {margin:.2f} of the truth in {100 * LEVELS[0]:.0f} % of images "
+            f"(from {self.errors.size} training images)."
         ]
+
+    def explain(self) -> str:
+        """Explain the correction and the margins, and which are unknown."""
+        n_images = self.errors.size
+        corrected = "no correction of them is certain enough to be made"
+        if self.bias:
+            side = "high" if self.bias > 0 else "low"
+            corrected = f"they were too {side} by {abs(self.bias):.3f} on average, which is taken off"
+        margins = [(level, self.margin(level)) for level in LEVELS]
+        told = [
+            f"unknown for {100 * level:.0f} % of images"
+            if margin is None
+            else f"{margin:.3f} in {100 * level:.0f} % of images"
+            for level, margin in margins
+        ]
+        return (
+            f"Expected IoU: from the probabilities of an image's pixels. On {n_images} held-out training images "
+            f"{corrected}. Margins: {' and '.join(told)}; they take 4 and 9 training images."
+        )
 
     def to_arrays(self) -> Arrays:
         """Give the arrays by name, for a model file."""

@@ -28,6 +28,7 @@ from segkit.features import FilterBank
 from segkit.features.normalised import NormalisedBank, even_grid
 from segkit.images.sampling import PixelSample, assign_folds, pixel_groups, spread_pixels
 from segkit.segmentation.expected import HeldOutImage, compare, presence_of
+from segkit.segmentation.regions import merge_small_regions
 from segkit.segmentation.summary import HeldOutScores
 from segkit.segmentation.threshold import best_threshold, label_pixels, quantile_threshold, weight_of_otsu
 
@@ -79,6 +80,31 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False)
+class Spread:
+    """Pixels of a regular grid of each image, few enough to hold all their channels.
+
+    Parameters
+    ----------
+    sample : PixelSample
+        The pixels, see `segkit.images.sampling.spread_pixels`.
+    values : ndarray of shape (..., n_spread, n_values), float32
+        Their channels, or decisions on them.
+    least : ndarray of shape (n_classes, 2), float64
+        Least areas of regions in pixels of the image, as for `merge_small_regions`.
+    """
+
+    sample: PixelSample
+    values: FloatArray
+    least: NDArray[np.float64]
+
+    def merge(self, ids: IntArray, image: slice) -> IntArray:
+        """Give regions of an image that are too small to the classes around them, as far as the grid shows them."""
+        rows, cols = (np.unique(getattr(self.sample, axis)[image]) for axis in ("row", "col"))
+        step = max(np.diff(at).max(initial=1) for at in (rows, cols))
+        return merge_small_regions(ids.reshape(rows.size, cols.size), self.least / step**2).ravel()
+
+
+@dataclass(frozen=True, eq=False)
 class HeldOut:
     """Decisions on pixels by classifiers that saw nothing of their image or block.
 
@@ -96,8 +122,8 @@ class HeldOut:
         Number of training images, those that could not be judged included.
     sparse : sequence of int, default=()
         Images with few labels: the fraction of their labelled pixels that is foreground says nothing of the image.
-    spread : tuple of PixelSample and ndarray of shape (n_penalties, n_spread, n_outputs), float32, or None
-        Pixels spread evenly over each image, not balanced over classes, and decisions on them.
+    spread : Spread or None
+        Pixels spread evenly over each image, not balanced over classes, with decisions (n_penalties, n_spread, n_outputs).
     """
 
     penalties: Sequence[float]
@@ -106,7 +132,7 @@ class HeldOut:
     fold: IntArray
     n_images: int
     sparse: Sequence[int] = ()
-    spread: tuple[PixelSample, FloatArray] | None = None
+    spread: Spread | None = None
 
     @property
     def n_classes(self) -> int:
@@ -187,7 +213,7 @@ class HeldOut:
         """
         if self.spread is None or self._by_block or self.sparse:
             return []
-        spread, decisions = self.spread[0], self.spread[1][chosen]
+        spread, decisions = self.spread.sample, self.spread.values[chosen]
         drawn, of_drawn = self.sample, self.decisions[chosen]
         otsu_weight = weight_of_otsu(max(1, self.n_images - 1)) if self._uses_otsu(rule) else 0.0
         images = np.unique(spread.image)
@@ -199,7 +225,7 @@ class HeldOut:
                 continue
             threshold = self._threshold(of_drawn, drawn.image, rule, others)
             platt = PlattScaling().fit(of_drawn[others], drawn.label[others], drawn.weight[others])
-            ids = label_pixels(decisions[mine], threshold, otsu_weight)
+            ids = self.spread.merge(label_pixels(decisions[mine], threshold, otsu_weight), mine)
             probabilities = platt.predict_proba(decisions[mine])
             presence = presence_of(np.delete(holds, place, axis=0))
             found.append(compare(ids, probabilities, presence, spread.label[mine]))
@@ -307,6 +333,8 @@ class Trial:
         Images with few labels, as for `HeldOut`.
     ids : sequence of ndarray of shape (H, W), uint8, default=()
         Class ids of every pixel; without them no expected IoU is compared with the true one.
+    least : ndarray of shape (n_classes, 2), float64, or None
+        Least areas of regions, as for `merge_small_regions`; needed with `ids`.
     """
 
     images: Sequence[FloatArray]
@@ -318,6 +346,7 @@ class Trial:
     rule: str
     sparse: Sequence[int] = ()
     ids: Sequence[NDArray[np.uint8]] = ()
+    least: NDArray[np.float64] | None = None
 
     def run(self, bank: FilterBank, progress: Progress) -> Candidate:
         """Fit a bank, select its channels, and judge them."""
@@ -339,7 +368,7 @@ class Trial:
         selected = time.perf_counter()
         choice = None
         if self.penalties:
-            whole = None if spread is None else (spread, later[-1])
+            whole = None if spread is None or self.least is None else Spread(spread, later[-1], self.least)
             choice = self._judge(X, groups, classifier, progress, whole)
         seconds = {"select": selected - start, "calibrate": time.perf_counter() - selected}
         kept = [found.take(classifier.channels_, axis=1) for found in later[:2]] if at_once else [None, None]
@@ -358,7 +387,7 @@ class Trial:
         groups: IntArray,
         classifier: PixelClassifier,
         progress: Progress,
-        spread: tuple[PixelSample, FloatArray] | None,
+        spread: Spread | None,
     ) -> Choice | None:
         fold = assign_folds(self.drawn, self._shapes, N_FOLDS)
         held_out = hold_out(
@@ -397,7 +426,7 @@ def hold_out(
     progress: Progress,
     *,
     sparse: Sequence[int] = (),
-    spread: tuple[PixelSample, FloatArray] | None = None,
+    spread: Spread | None = None,
 ) -> HeldOut:
     """Decide on the pixels of each fold by classifiers trained on the other folds.
 
@@ -417,8 +446,8 @@ def hold_out(
         Wraps the folds.
     sparse : sequence of int, default=()
         Images with few labels, as for `HeldOut`.
-    spread : tuple of PixelSample and ndarray of shape (n_spread, n_channels), float32, or None
-        Pixels spread evenly over each image, and all their channels; decided on too, where whole images are held out.
+    spread : Spread or None
+        Pixels spread evenly over each image, with all their channels; decided on too, where whole images are held out.
 
     Returns
     -------
@@ -431,7 +460,7 @@ def hold_out(
     n_outputs = 1 if n_classes == 2 else n_classes
     decisions, on_spread = (
         np.full((len(penalties), n_rows, n_outputs), np.nan, dtype=np.float32)
-        for n_rows in (len(X), 0 if spread is None else len(spread[1]))
+        for n_rows in (len(X), 0 if spread is None else len(spread.values))
     )
 
     def decide(index: int) -> None:
@@ -442,8 +471,8 @@ def hold_out(
         unseen = X[held_out].take(judges[0].channels_, axis=1)
         decisions[:, held_out] = [judge.decision_function(unseen) for judge in judges]
         if spread is not None:
-            mine = np.isin(spread[0].image, sample.image[held_out])
-            on_spread[:, mine] = _decide_together(judges, spread[1][mine])
+            mine = np.isin(spread.sample.image, sample.image[held_out])
+            on_spread[:, mine] = _decide_together(judges, spread.values[mine])
 
     folds = np.unique(fold)
     with closing(in_threads(decide, folds)) as done:
@@ -454,7 +483,7 @@ def hold_out(
     whole = None
     if spread is not None:
         known = ~np.isnan(on_spread[0, :, 0])
-        whole = spread[0].subset(known), on_spread[:, known]
+        whole = Spread(spread.sample.subset(known), on_spread[:, known], spread.least)
     return HeldOut(
         penalties, decisions[:, judged], sample.subset(judged), fold[judged], n_images, sparse, whole
     )

@@ -229,6 +229,7 @@ class Segmenter(BaseSegmenter):
             draw_pixels(ids, self.classes_.size, n_pixels, rng)
             for n_pixels in (self.selection_pixels, self.training_pixels)
         )
+        self.least_areas_ = least_areas(ids, self.classes_.size, self.smallest_region)
         judges = len(banks) > 1 or self._calibrates
         trial = Trial(
             images,
@@ -240,6 +241,7 @@ class Segmenter(BaseSegmenter):
             rule=self.threshold,
             sparse=sparse_images(ids),
             ids=ids,
+            least=self.least_areas_,
         )
         candidates = [
             trial.run(bank, _prefixed(progress, f"Bank {place} of {len(banks)}: " if len(banks) > 1 else ""))
@@ -263,7 +265,6 @@ class Segmenter(BaseSegmenter):
         counts = self._training_counts(X, training)
         iou = iou_of(counts)
         self._warn_of_one_class(counts)
-        self.least_areas_ = least_areas(ids, self.classes_.size, self.smallest_region)
         seconds["train"] = time.perf_counter() - start
         start = time.perf_counter()
         self.objects_: ObjectModel | None = self._learn_objects(images, ids, instances, progress)

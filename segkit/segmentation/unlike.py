@@ -1,9 +1,9 @@
 """Whether an image is like the training images: its brightness and contrast, its size, and its texture.
 
 Texture is what the model sees of an image: the kept channels at pixels of a coarse grid. Two images are compared by the mean
-embeddings of these pixels under a Gaussian kernel, and by how much each channel varies, on a logarithmic scale: the kernel
-sees all channels together, and hardly notices that the few of fine detail are gone from a blurred image. How far apart images
-of one kind are is learnt from the training images, each compared with the others.
+embeddings of these pixels under a Gaussian kernel, and by how much each channel varies, on a logarithmic scale. The kernel
+sees all channels together, and hardly notices that the few of fine detail are gone from a blurred image. How far apart
+images of one kind are is learnt from the training images, each compared with the others.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from segkit._common import FloatArray
 Arrays = dict[str, NDArray[Any]]
 # Fewer training images do not show how much images of one kind differ.
 FEWEST_IMAGES = 3
-# An ordinary image is told of with this probability, by its texture and by brightness and contrast each, if logarithms are
-# normal.
-ALARM = 0.02
+# An ordinary image is told of with this probability for its texture, and with this one for brightness and contrast, if
+# logarithms are normal.
+ALARM = 0.025
 N_FREQUENCIES = 256
 # Pixels that the bandwidth is found from.
 PIXELS_FOR_BANDWIDTH = 1000
