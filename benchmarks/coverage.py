@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -224,6 +224,17 @@ def _rounded(value: Any) -> Any:
     return round(value, 5) if isinstance(value, float) else value
 
 
+def _plan(n_splits: int, n_few: int, n_faulty: int) -> Iterator[tuple[int, int]]:
+    """Give seeds and numbers of training images: those with spoilt images first, then all of 10, then the rest of 5."""
+    for seed in range(max(n_splits, n_few)):
+        if seed < n_splits:
+            yield seed, N_TRAIN
+        if seed < min(n_few, n_faulty):
+            yield seed, N_FEW
+    for seed in range(n_faulty, n_few):
+        yield seed, N_FEW
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -231,8 +242,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--splits", type=int, default=50, help="splits of each set")
-    parser.add_argument("--few", type=int, default=20, help="splits with 5 training images too")
-    parser.add_argument("--faulty", type=int, default=20, help="splits with other sets and spoilt images")
+    parser.add_argument("--few", type=int, default=25, help="splits with 5 training images too")
+    parser.add_argument("--faulty", type=int, default=12, help="splits with other sets and spoilt images")
     parser.add_argument("--quick", action="store_true", help="made-up images, small models: does it run?")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     arguments = parser.parse_args()
@@ -247,11 +258,10 @@ def main() -> None:
             recipe = {"bank": MultiscaleBank(), "selection_pixels": 400, "training_pixels": 1000}
         else:
             sets, recipe = [read_set(arguments.data / name) for name in arguments.sets], {}
-        for seed in range(arguments.splits):
-            for n_train in (N_TRAIN, N_FEW) if seed < arguments.few else (N_TRAIN,):
-                for own in sets:
-                    others = [other for other in sets if other is not own] if seed < arguments.faulty else []
-                    measure(own, others, splits, Segmenter(**recipe, random_state=seed), n_train)
+        for seed, n_train in _plan(arguments.splits, arguments.few, arguments.faulty):
+            for own in sets:
+                others = [other for other in sets if other is not own] if seed < arguments.faulty else []
+                measure(own, others, splits, Segmenter(**recipe, random_state=seed), n_train)
     except SegkitError as error:
         raise SystemExit(str(error)) from error
 

@@ -23,9 +23,9 @@ from segkit._common import FloatArray
 Arrays = dict[str, NDArray[Any]]
 # Fewer training images do not show how much images of one kind differ.
 FEWEST_IMAGES = 3
-# An ordinary image is told of with this probability for its texture, and with this one for brightness and contrast, if
-# logarithms are normal.
-ALARM = 0.025
+# Probability that an ordinary image is told of for its texture, and for its brightness or contrast, if logarithms are
+# normal. Texture tells more, and is heard more easily.
+ALARM_OF_TEXTURE, ALARM_OF_LIGHT = 0.025, 0.01
 N_FREQUENCIES = 256
 # Pixels that the bandwidth is found from.
 PIXELS_FOR_BANDWIDTH = 1000
@@ -101,7 +101,7 @@ class KnownImages:
     def farthest(self) -> float:
         """Distance that few images of the kind of the training images are beyond."""
         distances = np.log(self.distances)
-        return exp(distances.mean() + _width(distances, ALARM))
+        return exp(distances.mean() + _width(distances, ALARM_OF_TEXTURE))
 
     def distance(self, features: FloatArray) -> float:
         r"""Give the distance of an image to the nearest training image.
@@ -211,7 +211,7 @@ def _outside(
     """Say which channel of an image is farthest outside those of the training images; None if none is outside."""
     own, others = (np.log(np.maximum(values, DARKEST)) for values in (value, known))
     # both sides of the mean and of the spread of each channel share the probability of an alarm
-    width = _width(others, ALARM / (4 * value.size))
+    width = _width(others, ALARM_OF_LIGHT / (4 * value.size))
     offset = own - others.mean(axis=0)
     beyond = np.abs(offset) - width
     if not (beyond > 0).any():

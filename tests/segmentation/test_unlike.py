@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from segkit.segmentation.unlike import ALARM, KnownImages
+from segkit.segmentation.unlike import ALARM_OF_LIGHT, ALARM_OF_TEXTURE, KnownImages
 
 
 def pictures(n, seed=0, level=0.5, shape=(40, 50), n_channels=1):
@@ -34,7 +34,7 @@ def test_images_of_the_same_kind_rarely_alarm(n):
         images, features = pictures(n + 5, seed)
         known = KnownImages.learn(images[:n], features[:n], seed)
         told += [bool(notes(known, *pair)) for pair in zip(images[n:], features[n:], strict=True)]
-    assert 0 < np.mean(told) < 2 * ALARM + 0.03
+    assert 0 < np.mean(told) < ALARM_OF_TEXTURE + ALARM_OF_LIGHT + 0.03
 
 
 @pytest.mark.parametrize(
