@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from math import ceil, sqrt
+from math import ceil, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -103,7 +103,9 @@ def spread_pixels(ids: Sequence[NDArray[Any]], most: int) -> PixelSample:
     parts = []
     for index, mask in enumerate(ids):
         step = max(1, ceil(sqrt(mask.size / most)))
-        # a long thin image has fewer rows or columns than a step
+        # an image thinner than a step has one row or column, however long it is
+        while prod(ceil(length / step) for length in mask.shape) > most:
+            step += 1
         at = [np.arange(min(step, length) // 2, length, step) for length in mask.shape]
         row, col = (axis.ravel() for axis in np.meshgrid(*at, indexing="ij"))
         parts.append((np.full(row.size, index), row, col, mask[row, col].astype(np.intp)))

@@ -64,8 +64,14 @@ def decide_and_read(
 
     Parameters
     ----------
-    image, bank, classifier, progress
-        As for `decision_maps`.
+    image : ndarray of shape (H, W, C), float32 in [0, 1]
+        The image.
+    bank : NormalisedBank
+        Fitted.
+    classifier : PixelClassifier
+        Fitted on channels of the bank.
+    progress : callable, optional
+        Follows the tiles of a large image.
 
     Returns
     -------

@@ -206,13 +206,13 @@ class HeldOut:
             )
         return scored
 
-    def _compare_images(self, chosen: int, rule: str) -> list[HeldOutImage]:
+    def _compare_images(self, chosen: int, rule: str) -> Sequence[HeldOutImage]:
         """Compare expected and true IoU of each image, by threshold and probabilities of the other images.
 
         With few labels the true IoU is unknown, and an image kept back without others has no threshold.
         """
         if self.spread is None or self._by_block or self.sparse:
-            return []
+            return ()
         spread, decisions = self.spread.sample, self.spread.values[chosen]
         drawn, of_drawn = self.sample, self.decisions[chosen]
         otsu_weight = weight_of_otsu(max(1, self.n_images - 1)) if self._uses_otsu(rule) else 0.0
@@ -290,10 +290,12 @@ class Candidate:
         Channels are selected; the rest is not fitted.
     choice : Choice or None
         None if nothing was to be judged, or no class could be held out.
-    X, at_grid : ndarray of shape (n, n_kept), float32, or None
-        Kept channels of the training pixels, and of a coarse grid of each image, if they were sampled.
+    X : ndarray of shape (n, n_kept), float32, or None
+        Kept channels of the training pixels, if they were sampled.
     seconds : dict of str to float
         Duration of each step.
+    at_grid : ndarray of shape (n_grid, n_kept), float32, or None
+        Kept channels on the coarse grid of each image, see `grid_of`, if they were sampled.
     """
 
     bank: FilterBank
