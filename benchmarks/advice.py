@@ -36,6 +36,7 @@ from numpy.typing import ArrayLike, NDArray
 from benchmarks.common import digest_sources, result_path
 from benchmarks.segmentation import SETS
 from segkit._common import FloatArray
+from segkit._files import atomic
 from segkit.benchmark import few_shot_split
 from segkit.benchmark.machine import machine
 from segkit.cli.phantom import make_demo_set
@@ -44,7 +45,6 @@ from segkit.features import FilterBank, MultiscaleBank
 from segkit.features.base import Channel, FeatureMaps, as_image
 from segkit.features.normalised import NormalisedBank
 from segkit.images import LabelMap, load_pairs, write_image, write_mask
-from segkit.images.write import atomic
 from segkit.live.advice import Candidate, LabelledPixels, rank_images, rank_typical
 from segkit.segmentation.segmenter import Segmenter, default_bank
 

@@ -29,6 +29,7 @@ from skimage.transform import rescale
 from benchmarks.common import digest_sources, result_path
 from benchmarks.segmentation import SETS
 from segkit._common import FloatArray
+from segkit._files import atomic
 from segkit.benchmark import few_shot_split
 from segkit.benchmark.machine import machine
 from segkit.cli.phantom import make_demo_set
@@ -37,7 +38,6 @@ from segkit.evaluation.metrics import Scores, score_masks
 from segkit.features import MultiscaleBank
 from segkit.images import LabelMap, load_pairs
 from segkit.images.channels import with_channels
-from segkit.images.write import atomic
 from segkit.segmentation.segmenter import Segmenter
 
 N_TRAIN, N_FEW, N_TEST = 10, 5, 12

@@ -29,6 +29,7 @@ from scipy import ndimage
 
 from benchmarks.common import digest_sources, result_path
 from benchmarks.objects_speed import draw
+from segkit._files import atomic
 from segkit.baselines import PixelForest
 from segkit.benchmark import few_shot_split
 from segkit.benchmark.machine import machine
@@ -38,7 +39,6 @@ from segkit.errors import SegkitError
 from segkit.evaluation.objects import ObjectScores, score_objects
 from segkit.features import MultiscaleBank
 from segkit.images import read_mask, write_image, write_mask
-from segkit.images.write import atomic
 from segkit.objects.watershed import connected_components, fixed_watershed
 from segkit.segmentation.objects import learn_from_regions
 from segkit.segmentation.segmenter import Segmenter

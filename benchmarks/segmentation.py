@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import digest_sources, result_path
+from segkit._files import atomic
 from segkit.benchmark import Benchmark, load_methods
 from segkit.cli.phantom import make_demo_set
 from segkit.config.read import read_options, shipped
 from segkit.errors import SegkitError
 from segkit.evaluation.metrics import dice_of, iou_of
 from segkit.images import write_image, write_mask
-from segkit.images.write import atomic
 
 SETS = ("kvasir_seg_256", "dsb2018_stained", "drive", "isbi2012_em")
 METHODS = ("segkit-networks", "segkit-no-networks", "forest")

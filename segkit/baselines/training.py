@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray, Progress, is_whole, pass_on
+from segkit._files import saving
 from segkit.baselines.augment import CropSampler
 from segkit.errors import ConfigError, OutputError
 from segkit.evaluation.metrics import score_masks
 from segkit.images import UNLABELLED
 from segkit.images.sampling import BLOCKS, block_folds
-from segkit.images.write import atomic
 from segkit.segmentation.base import BaseSegmenter, IdArray
 from segkit.segmentation.model_file import digest_arrays
 
@@ -268,9 +268,9 @@ class _TrainingState:
             "history": self.history,
         }
         try:
-            with atomic(Path(path)) as temporary:
+            with saving(Path(path)) as temporary:
                 torch.save(content, temporary)
-        except (OSError, RuntimeError) as error:
+        except RuntimeError as error:  # what torch makes of a failed write
             reason = str(error).splitlines()[0]
             raise OutputError(
                 f"checkpoint {path} cannot be written ({reason}): choose a writable folder with room"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from segkit._common import safe_cell
+from segkit._files import write_table, write_text
 from segkit.benchmark.objects import SPLITTINGS, image_ap
 from segkit.errors import InputError
 from segkit.evaluation.metrics import object_mean
 from segkit.images import LabelMap
-from segkit.images.write import atomic
 
 # Increase it when the meaning of an entry changes: older files are then refused, never misread.
 FORMAT_VERSION = 1
@@ -68,8 +66,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a JSON file, completely or not at all."""
-    with atomic(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 def write_csv(path: Path, records: Sequence[dict[str, Any]], label_map: LabelMap) -> None:
@@ -135,16 +132,17 @@ def _write_table(
     """Write a row for each record: values of its own, object scores, scores of each class, costs, further values."""
     of_classes = [f"{score} {name}" for score in per_class for name in label_map.names]
     last = further or [{}] * len(records)
-    with atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow([*own, "object_iou", "object_dice", *of_classes, *costs, *(last[0] if last else ())])
-        for record, more in zip(records, last, strict=True):
-            objects = [float(object_mean(record[score])) for score in ("iou", "dice")]
-            values = [
+    columns = [*own, "object_iou", "object_dice", *of_classes, *costs, *(last[0] if last else ())]
+    rows = []
+    for record, more in zip(records, last, strict=True):
+        objects = [float(object_mean(record[score])) for score in ("iou", "dice")]
+        rows.append(
+            [
                 *(record[name] for name in own),
                 *(None if np.isnan(score) else score for score in objects),
                 *(value for score in per_class for value in record[score]),
                 *(record[name] for name in costs),
                 *more.values(),
             ]
-            writer.writerow([safe_cell("" if value is None else value) for value in values])
+        )
+    write_table(path, columns, rows)

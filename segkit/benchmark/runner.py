@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import shutil
 import statistics
 import subprocess
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from segkit import __version__
 from segkit._common import Progress, count, pass_on
+from segkit._files import write_text
 from segkit.benchmark.digests import digest_files, digest_weights
 from segkit.benchmark.machine import machine
 from segkit.benchmark.methods import Method
@@ -423,16 +425,22 @@ class Benchmark:
                 checkpoint.unlink()
         # With -P, Python does not import modules from the user's folder.
         command = [sys.executable, "-P", "-m", "segkit.benchmark.unit", str(job_file), str(path)]
+        # The process ends when its input does, so that none goes on after a killed benchmark.
+        read_end, write_end = os.pipe()
         try:
-            process = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+            process = subprocess.run(
+                command, stdin=read_end, capture_output=True, text=True, errors="replace", check=False
+            )
         finally:
+            os.close(read_end)
+            os.close(write_end)
             job_file.unlink(missing_ok=True)
         # Without a result the process was killed: keep the checkpoint, so that the next run continues.
         if path.exists():
             Path(job["checkpoint"]).unlink(missing_ok=True)
         errors = process.stderr.strip()
         if errors:
-            path.with_suffix(".log").write_text(process.stderr, encoding="utf-8")
+            write_text(path.with_suffix(".log"), process.stderr)
         if not path.exists():
             # On Linux, a process that needs too much memory is killed by a signal: its exit status is negative.
             killed = process.returncode < 0

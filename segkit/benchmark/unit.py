@@ -6,7 +6,9 @@ measured, and a crash does not end the benchmark.
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -155,5 +157,13 @@ def main(job_file: str, result_file: str) -> None:
     write_json(Path(result_file), {"format_version": FORMAT_VERSION} | known | result)
 
 
+def _end_with_parent() -> None:
+    """Wait for the end of the input, which comes when the benchmark is killed."""
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     main(*sys.argv[1:])

@@ -6,20 +6,32 @@ is imported inside them, so that ``segkit --help`` answers at once.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from segkit import __version__
 from segkit._common import count
+from segkit._files import alone_in, remove_unfinished_of
 from segkit.cli.annotate import annotate
-from segkit.cli.options import ConfigOption, ImagesArgument, SetOption
+from segkit.cli.evaluate import evaluate
+from segkit.cli.options import (
+    ConfigOption,
+    ImagesArgument,
+    LabelsOption,
+    OverwriteOption,
+    QuietOption,
+    SetOption,
+    TitleOption,
+    UnlabelledOption,
+    read_data,
+    read_meanings,
+)
 from segkit.cli.terminal import (
     describe_alarms,
     describe_benchmark,
@@ -35,7 +47,6 @@ from segkit.cli.terminal import (
 from segkit.errors import ConfigError, InputError, ModelFileError, SegkitError
 
 if TYPE_CHECKING:
-    from segkit.config.schema import DataConfig
     from segkit.images import PixelSize
 
 Item = TypeVar("Item")
@@ -48,8 +59,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, nothing but errors.")]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
 OnlyAnnotatedOption = Annotated[
     bool,
     typer.Option(
@@ -63,17 +72,6 @@ PixelSizeOption = Annotated[
         help="Micrometres a pixel, 0.325, or height and width, 0.5,0.325; by default as the files say.",
     ),
 ]
-TitleOption = Annotated[
-    str | None, typer.Option("--title", help="Title of the report; by default the name of its folder.")
-]
-UnlabelledOption = Annotated[int | None, typer.Option(help="Mask value of pixels nobody annotated.")]
-LabelsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="An option of data, such as data.labels, as for training."
-    ),
-]
-
 # Methods of a benchmark, without and with --objects.
 _METHODS = "segkit-vgg,segkit-no-networks,fcn,unet,forest"
 _OBJECT_METHODS = "segkit-no-networks,forest"
@@ -161,6 +159,7 @@ def train(
     settings = Config.load(config, overrides)
     refuse_existing([output], overwrite=overwrite)
     refuse_unwritable(output)
+    remove_unfinished_of(output)
     data = settings.data
     dataset = load_pairs(
         images,
@@ -284,7 +283,7 @@ def measure(
             masks,
             output,
             images=images,
-            **_meanings(set_, None),
+            **read_meanings(set_, None),
             pixel_size=None if pixel_size is None else _read_pixel_size(pixel_size),
             overlay=overlay,
             overwrite=overwrite,
@@ -299,60 +298,7 @@ def measure(
         tell(f"overlay in {output / 'overlay'}")
 
 
-@app.command()
-def evaluate(
-    predictions: Annotated[Path, typer.Argument(help="Folder of predicted masks.")],
-    masks: Annotated[Path, typer.Argument(help="Folder of true masks with the same names.")],
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write the scores to this file.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Also write a report, index.html and scores.csv, into this folder."
-        ),
-    ] = None,
-    images: Annotated[
-        Path | None,
-        typer.Option("--images", help="Folder of the images, to show them in the report; sizes of outlines."),
-    ] = None,
-    title: TitleOption = None,
-    set_: LabelsOption = None,
-    unlabelled: UnlabelledOption = None,
-    quiet: QuietOption = False,
-    overwrite: OverwriteOption = False,
-) -> None:
-    """Score predicted masks: mean IoU with its 95 % interval, IoU and Dice of each class, and objects if numbered."""
-    from segkit.evaluation.folders import compare_folders
-    from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
-    from segkit.segmentation.folders import EXTRAS
-
-    page, table = (None, None) if output is None else (output / "index.html", output / "scores.csv")
-    for folder in (predictions, masks, images):
-        if output is not None and folder is not None:
-            refuse_nesting(folder, output)
-    for path in (json_file, page, table):
-        if path is not None:
-            refuse_existing([path], overwrite=overwrite)
-            refuse_unwritable(path)
-    meanings = _meanings(set_, unlabelled)
-    result = compare_folders(predictions, masks, images=images, **meanings, skip=EXTRAS)
-    tell = teller(quiet=quiet)
-    if page is not None and table is not None:
-        from segkit.benchmark.results import write_scores
-        from segkit.images import LabelMap
-        from segkit.report import write_report
-        from segkit.report.sources import result_of_folders
-
-        scored, pictures = result_of_folders(predictions, masks, images, **meanings, skip=EXTRAS)
-        write_report(scored, page, pictures, title=title, scores_file=table.name)
-        objects = scored.get("objects", {}).get("images")
-        write_scores(table, scored["records"], LabelMap.from_dict(scored["label_map"]), objects)
-    if json_file is not None:
-        _write_json(json_file, result)
-    tell(describe_scores(result))
-    if page is not None:
-        tell(f"Report: {page}; table of scores: {table}")
+app.command()(evaluate)
 
 
 @app.command()
@@ -430,25 +376,26 @@ def benchmark(
         objects=objects,
     )
     refuse_unwritable(output / "results.json")
-    run.check_output(resume=resume, overwrite=overwrite)
     tell = teller(quiet=quiet)
-    for message in [
-        *([] if objects else [run.label_map.describe()]),
-        *run.messages,
-        *(f"left out: {entry['reason']}" for entry in run.left_out),
-    ]:
-        tell(message)
-    try:
-        with progress_bars(quiet=quiet) as follow:
-            result = run.run(progress=follow, tell=lambda line: typer.echo(line, err=True))
-    except KeyboardInterrupt:
-        typer.echo(
-            f"{run.n_done} of {count(len(run.units), 'run')} kept: the same command with --resume goes on",
-            err=True,
-        )
-        raise
-    pictures = pictures_of_benchmark(run)
-    write_report(result, output / "index.html", pictures, title=title, scores_file="results.csv")
+    with alone_in(output):
+        run.check_output(resume=resume, overwrite=overwrite)
+        for message in [
+            *([] if objects else [run.label_map.describe()]),
+            *run.messages,
+            *(f"left out: {entry['reason']}" for entry in run.left_out),
+        ]:
+            tell(message)
+        try:
+            with progress_bars(quiet=quiet) as follow:
+                result = run.run(progress=follow, tell=lambda line: typer.echo(line, err=True))
+        except KeyboardInterrupt:
+            typer.echo(
+                f"{run.n_done} of {count(len(run.units), 'run')} kept: the same command with --resume goes on",
+                err=True,
+            )
+            raise
+        pictures = pictures_of_benchmark(run)
+        write_report(result, output / "index.html", pictures, title=title, scores_file="results.csv")
     tell(describe_benchmark(result))
     tell(f"Report: {output / 'index.html'}")
     if result["failures"]:
@@ -474,7 +421,7 @@ def inspect(
     if not path.exists():
         raise InputError(f"{path}: no such file or folder: give a model file, or a folder of images")
     if masks is not None or path.is_dir() or path.suffix.lower() in IMAGE_EXTENSIONS:
-        data = _read_data(set_, unlabelled)
+        data = read_data(set_, unlabelled)
         report = (
             inspect_images(path)
             if masks is None
@@ -545,29 +492,6 @@ def demo(
     tell(f"Pictures: {result.picture}")
 
 
-def _meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, Any]:
-    """Meaning of masks that are measured or scored: names of values, unlabelled pixels, classes or objects."""
-    data = _read_data(overrides, unlabelled)
-    if data.instances is not None:
-        raise ConfigError(
-            "data.instances gives objects beside masks of classes, for training: give the objects as masks, and leave it out"
-        )
-    return {"labels": data.labels, "unlabelled": data.unlabelled, "masks_are": data.masks}
-
-
-def _read_data(overrides: list[str] | None, unlabelled: int | None) -> DataConfig:
-    """Read the section data; the value of unlabelled pixels has an option of its own too."""
-    from segkit.config.schema import Config
-
-    for override in overrides or []:
-        if not override.strip().startswith("data."):
-            raise ConfigError(
-                f"--set {override}: only options of data (labels, unlabelled, masks, instances) are known here: leave it out"
-            )
-    data = Config.load(None, overrides or []).data
-    return data if unlabelled is None else data.model_copy(update={"unlabelled": unlabelled})
-
-
 def _join_sizes(arguments: list[str]) -> list[str]:
     """Make one word of the numbers after --train-sizes: the parser gives an option one word only."""
     joined: list[str] = []
@@ -598,10 +522,3 @@ def _read_pixel_size(text: str) -> PixelSize:
             f"--pixel-size {text}: give micrometres, such as 0.325, or height and width, such as 0.5,0.325"
         ) from error
     return check_pixel_size((sizes[0], sizes[-1]) if len(sizes) < 3 else tuple(sizes))  # type: ignore[arg-type]
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    from segkit.images.write import atomic
-
-    with atomic(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")

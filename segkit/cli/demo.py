@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray, Progress
+from segkit._files import saving
 from segkit.cli.phantom import make_demo_set
 from segkit.evaluation.folders import scores_to_dict
 from segkit.evaluation.metrics import Scores, score_masks
@@ -140,4 +141,5 @@ def _draw_panel(
     for axis, title in zip(axes[0], ("image", "truth", "probability of lesion", "prediction"), strict=True):
         axis.set_title(title, fontsize=12)
     figure.colorbar(heat, ax=axes, location="right", shrink=0.6, aspect=30, label="probability of lesion")
-    figure.savefig(path, dpi=110)
+    with saving(path) as temporary:
+        figure.savefig(temporary, dpi=110)

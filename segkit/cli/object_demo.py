@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from segkit._common import FloatArray, Progress, count
+from segkit._files import saving
 from segkit.cli.cells import PIXEL_SIZE, Labels, make_cell_set
 from segkit.evaluation.objects import ObjectScores, score_objects
 from segkit.images import (
@@ -147,4 +148,5 @@ def _draw_panel(
             axis.set_xlabel(f"{np.unique(labels[labels > 0]).size} nuclei", fontsize=11)
     for axis, title in zip(axes[0], ("picture", "true nuclei", "found nuclei"), strict=True):
         axis.set_title(title, fontsize=12)
-    figure.savefig(path, dpi=110)
+    with saving(path) as temporary:
+        figure.savefig(temporary, dpi=110)

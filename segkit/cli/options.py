@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from segkit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from segkit.config.schema import DataConfig
 
 ImagesArgument = Annotated[Path, typer.Argument(help="Folder of images (sub-folders too), or one image.")]
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="YAML file of options; see configs/.")]
@@ -15,3 +20,38 @@ SetOption = Annotated[
         "--set", metavar="KEY=VALUE", help="One option, for example bank.name=vgg16. May be repeated."
     ),
 ]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, nothing but errors.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
+TitleOption = Annotated[
+    str | None, typer.Option("--title", help="Title of the report; by default the name of its folder.")
+]
+UnlabelledOption = Annotated[int | None, typer.Option(help="Mask value of pixels nobody annotated.")]
+LabelsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="An option of data, such as data.labels, as for training."
+    ),
+]
+
+
+def read_meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, Any]:
+    """Meaning of masks that are measured or scored: names of values, unlabelled pixels, classes or objects."""
+    data = read_data(overrides, unlabelled)
+    if data.instances is not None:
+        raise ConfigError(
+            "data.instances gives objects beside masks of classes, for training: give the objects as masks, and leave it out"
+        )
+    return {"labels": data.labels, "unlabelled": data.unlabelled, "masks_are": data.masks}
+
+
+def read_data(overrides: list[str] | None, unlabelled: int | None) -> DataConfig:
+    """Read the section data; the value of unlabelled pixels has an option of its own too."""
+    from segkit.config.schema import Config
+
+    for override in overrides or []:
+        if not override.strip().startswith("data."):
+            raise ConfigError(
+                f"--set {override}: only options of data (labels, unlabelled, masks, instances) are known here: leave it out"
+            )
+    data = Config.load(None, overrides or []).data
+    return data if unlabelled is None else data.model_copy(update={"unlabelled": unlabelled})

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 from scipy import ndimage
 
+from segkit._files import saving
 from segkit.errors import InputError, OutputError
 from segkit.images.labels import UNLABELLED
 from segkit.images.outlines import check_label_image
@@ -36,8 +34,6 @@ CLASS_COLOURS = np.array(
 _TINT = 0.15
 RIM = (16, 16, 16)
 _PIXELS_PER_LINE_WIDTH = 800
-# Bytes of a stem that leave room for the rest of a temporary name in 255.
-_LONGEST_STEM = 200
 
 
 def write_mask(path: str | Path, mask: ArrayLike, *, pixel_size: PixelSize | None = None) -> None:
@@ -266,29 +262,8 @@ def save_as(path: str | Path, extensions: Sequence[str], save: Callable[[Path], 
 
 def _write(path: Path, save: Callable[[Path], object]) -> None:
     try:
-        with atomic(path) as temporary:
+        with saving(path) as temporary:
             save(temporary)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         reason = " ".join(str(error).split())
-        raise OutputError(
-            f"{path}: cannot be written ({reason}): check the folder and the extension"
-        ) from error
-
-
-@contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path` that takes its place once the block ends without an error.
-
-    A reader sees the old file or the new one, never half of it.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # hidden, so that a listing of images in the meantime skips it; the extension names the format
-    stem = path.stem
-    if len(os.fsencode(stem)) > _LONGEST_STEM:
-        stem = hashlib.sha256(os.fsencode(stem)).hexdigest()
-    temporary = path.with_name(f".{stem}.{os.getpid()}{path.suffix}")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise OutputError(f"{path}: cannot be written ({reason}): check the extension") from error

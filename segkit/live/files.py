@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,13 +15,12 @@ import tifffile
 from numpy.typing import NDArray
 from PIL import Image
 
+from segkit._files import atomic, is_full
 from segkit.errors import InputError, OutputError
 from segkit.images.read import JPEG_EXTENSIONS
-from segkit.images.write import atomic
 from segkit.live.classes import LabelClass, check_classes
 
 FORMAT = 1
-_UNFINISHED = re.compile(r"\..+\.\d+\.(png|tif|json)")  # as segkit.images.write.atomic names them
 _SAFE = "nothing is lost as long as this program runs"
 
 
@@ -129,21 +125,6 @@ def digest_of(path: Path, image: NDArray[np.float32]) -> str:
     return hashlib.sha256(f"{pixels.shape} ".encode() + pixels.tobytes()).hexdigest()
 
 
-def remove_unfinished(output: Path) -> None:
-    """Remove what a killed program had not finished writing to a project; nobody else may be writing to it."""
-    masks = output / "masks"
-    for folder in (output, masks, *(path for path in masks.rglob("*") if path.is_dir())):
-        for path in folder.glob(".*"):
-            if _UNFINISHED.fullmatch(path.name):
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
-
-
-def is_full(error: OSError) -> bool:
-    """Tell whether a file could not be written because the disk, or the user's share of it, is full."""
-    return error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
-
-
 def _relative(folder: Path, start: Path) -> str:
     """Name a folder as seen from another, so that both can be moved together."""
     try:
@@ -163,24 +144,9 @@ def _store(path: Path, save: Callable[[Path], object]) -> None:
     try:
         with atomic(path) as temporary:
             save(temporary)
-            with temporary.open("rb+") as file:
-                os.fsync(file.fileno())
-        _keep_name(path.parent)
     except OSError as error:
         full = is_full(error)
         reason = "the disk is full" if full else f"cannot be written ({error.strerror or error})"
         cure = "free some space" if full else "make the folder writable"
         again = "try again" if path.suffix == ".json" else "it is saved with the next change"
         raise OutputError(f"{path}: {reason}: {_SAFE}; {cure}, and {again}") from error
-
-
-def _keep_name(folder: Path) -> None:
-    """Write the names of a folder to the disk, so that a file that was replaced outlasts a loss of power."""
-    if os.name == "nt":  # where folders cannot be opened
-        return
-    with contextlib.suppress(OSError):  # some network drives refuse
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

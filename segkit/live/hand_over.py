@@ -9,10 +9,10 @@ from typing import NamedTuple
 import yaml
 
 from segkit._common import Progress
+from segkit._files import write_text
 from segkit.config.schema import Config
 from segkit.errors import InputError
 from segkit.images import load_pairs
-from segkit.images.write import atomic
 from segkit.live.protocol import Annotations
 
 MODEL, OPTIONS = "model.segkit", "train.yaml"
@@ -82,8 +82,7 @@ def hand_over(
     )
     written = read.output / MODEL if model is None else Path(model)
     files = HandOver(written, read.masks, read.output / OPTIONS, "")
-    with atomic(files.options) as temporary:
-        temporary.write_text(yaml.safe_dump(options, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    write_text(files.options, yaml.safe_dump(options, sort_keys=False, allow_unicode=True))
     segmenter.save(files.model, embed_weights=settings.embeds_weights(segmenter.best_index_))
     words = ["segkit", "train", str(read.images), str(files.masks), "-o", str(files.model)]
     words += ["--config", str(files.options), "--only-annotated", "--overwrite"]

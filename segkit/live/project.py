@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segkit._common import count, first_few
+from segkit._files import FolderLock, remove_unfinished
 from segkit.errors import InputError, OutputError
 from segkit.images.labels import UNLABELLED
 from segkit.images.masks import size_fault
@@ -31,8 +32,7 @@ from segkit.images.stems import list_images, list_without_masks, root_of, stem_o
 from segkit.live.classes import LabelClass, check_classes, default_classes
 from segkit.live.drawing import Drawing, Patch
 from segkit.live.existing import read_existing
-from segkit.live.files import Stored, digest_of, read_project, remove_unfinished, write_labels, write_project
-from segkit.live.lock import FolderLock
+from segkit.live.files import Stored, digest_of, read_project, write_labels, write_project
 from segkit.live.protocol import TrainingFiles
 
 

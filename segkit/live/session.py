@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segkit._common import FloatArray, Progress, count
+from segkit._files import write_text
 from segkit._threads import single_threaded_blas
 from segkit.config.schema import Config
-from segkit.errors import InputError, SegkitError
+from segkit.errors import InputError, OutputError, SegkitError
 from segkit.features import FilterBank
 from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED
@@ -813,13 +814,11 @@ class LiveSession:
             return 0, []
 
     def _write_progress(self) -> None:
-        from segkit.images.write import atomic
-
         if self.project.output is None:
             return
         stored = {"n_strokes": self._n_strokes, "points": [asdict(point) for point in self._points]}
-        with suppress(OSError), atomic(self.project.output / _PROGRESS) as temporary:
-            temporary.write_text(json.dumps(stored) + "\n", encoding="utf-8")
+        with suppress(OutputError):
+            write_text(self.project.output / _PROGRESS, json.dumps(stored) + "\n")
 
 
 def _first_bank(segmenter: Segmenter) -> FilterBank:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import safe_cell
-from segkit.images.write import atomic
+from segkit._files import saving
 
 OBJECTS_FILE, IMAGES_FILE = "objects.csv", "images.csv"
 
@@ -139,7 +139,7 @@ def write_objects(path: str | Path, rows: Iterable[ImageObjects]) -> list[ImageS
     path = Path(path)
     summaries = []
     header: list[str] = ["image"]
-    with atomic(path) as temporary:
+    with saving(path) as temporary:
         _write_rows(temporary, [header])
         for entry in rows:
             columns = _columns(entry)
@@ -174,7 +174,7 @@ def write_images(path: str | Path, images: Sequence[ImageSummary], *, classes: S
     if all(image.pixel_size is None for image in images):
         rows = [{name: cell for name, cell in row.items() if name not in _PHYSICAL} for row in rows]
     header = list(rows[0]) if rows else ["image", "count"]
-    with atomic(Path(path)) as temporary:
+    with saving(Path(path)) as temporary:
         _write_rows(temporary, [header, *([_cell(row[name]) for name in header] for row in rows)])
 
 

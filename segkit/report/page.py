@@ -18,10 +18,11 @@ from markupsafe import Markup
 
 from segkit import __version__
 from segkit._common import count
+from segkit._files import write_text
 from segkit.benchmark.choices import CRITERIA
 from segkit.benchmark.objects import image_ap
 from segkit.evaluation.statistics import FEW_IMAGES
-from segkit.images.write import CLASS_COLOURS, atomic
+from segkit.images.write import CLASS_COLOURS
 from segkit.report import figures
 from segkit.report.objects import ObjectRow, summarise_objects
 from segkit.report.pictures import (
@@ -116,10 +117,7 @@ def write_report(
     ...     print("No run finished" in (Path(folder) / "index.html").read_text(encoding="utf-8"))
     True
     """
-    with atomic(path) as temporary:
-        # A file name that is not valid text holds lone surrogates, which UTF-8 cannot encode.
-        page = _render(result, pictures, title or _folder_title(path), scores_file)
-        temporary.write_text(page, encoding="utf-8", errors="backslashreplace")
+    write_text(path, _render(result, pictures, title or _folder_title(path), scores_file))
 
 
 def _folder_title(path: Path) -> str:

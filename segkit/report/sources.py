@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,11 @@ from segkit.benchmark import Benchmark
 from segkit.benchmark.machine import machine
 from segkit.benchmark.results import FORMAT_VERSION
 from segkit.errors import InputError
-from segkit.evaluation.folders import (
-    TOLERANCE,
-    ReadMasks,
-    files_by_stem,
-    objects_to_dict,
-    read_folders,
-    score_image,
-    score_read_objects,
-)
+from segkit.evaluation.folders import TOLERANCE, objects_to_dict, score_read_objects
+from segkit.evaluation.kept import KeptScores
+from segkit.evaluation.reading import ReadMasks
 from segkit.images import LabelMap, pair, read_image, read_pages
-from segkit.images.numbering import MasksAre
+from segkit.images.stems import files_by_stem
 from segkit.report.pictures import Picture, Pictures
 
 _METHOD = "predictions"
@@ -59,32 +54,26 @@ def pictures_of_benchmark(benchmark: Benchmark) -> Pictures:
 
 
 def result_of_folders(
+    found: ReadMasks,
     predictions: Path,
     masks: Path,
     images: Path | None = None,
     *,
-    labels: Mapping[int, str] | None = None,
-    unlabelled: int | None = None,
-    masks_are: MasksAre | None = None,
-    skip: Collection[str] = (),
+    kept: KeptScores | None = None,
 ) -> tuple[dict[str, Any], Pictures]:
     """Score folders of masks with all scores of the report.
 
     Parameters
     ----------
+    found : ReadMasks
+        What `segkit.evaluation.reading.read_folders` read.
     predictions, masks : Path
-        As for `segkit.evaluation.folders.read_folders`. Probability maps are looked for in ``probability/`` of
-        `predictions`: one map for each class, or one of the foreground, page after page for a multi-page file.
+        Where it was read. Probability maps are looked for in ``probability/`` of `predictions`: one map for each class,
+        or one of the foreground, page after page for a multi-page file.
     images : Path, optional
         Folder of the images, to show beside the masks.
-    labels : mapping of int to str, optional
-        Names of the mask values.
-    unlabelled : int, optional
-        Value of unlabelled pixels in the true masks.
-    masks_are : {"instances", "classes"}, optional
-        Whether mask values number objects, as for `segkit.evaluation.folders.read_folders`.
-    skip : collection of str
-        Sub-folders of `predictions` without masks.
+    kept : KeptScores, optional
+        Scores of an earlier evaluation.
 
     Returns
     -------
@@ -97,17 +86,14 @@ def result_of_folders(
     Raises
     ------
     InputError
-        If a file is missing or does not fit.
+        If probability maps do not fit.
+
+    Warns
+    -----
+    UserWarning
+        If an image cannot be shown.
     """
-    found = read_folders(
-        predictions,
-        masks,
-        labels=labels,
-        unlabelled=unlabelled,
-        masks_are=masks_are,
-        images=images,
-        skip=skip,
-    )
+    kept = kept or KeptScores(None)
     maps = _kept_probabilities(predictions, found)
     n_pages = Counter(found.files)
     own = {"method": _METHOD, "n_train": None, "seed": None}
@@ -117,7 +103,7 @@ def result_of_folders(
             **own,
             "image": stem,
             "group": file if n_pages[file] > 1 else None,
-            **score_image(truth, guess, given, found.label_map.n_classes, tolerance=TOLERANCE),
+            **kept.score(truth, guess, given, found.label_map.n_classes),
             **costs,
         }
         for stem, file, truth, guess, given in zip(
@@ -141,25 +127,33 @@ def result_of_folders(
     }
     if (objects := score_read_objects(found)) is not None:
         result["objects"] = objects_to_dict(objects, found.stems)
-    pairs = [] if images is None else pair(images, masks)
-    root = masks if masks.is_dir() else masks.parent
-    shown = {entry.mask.relative_to(root).with_suffix("").as_posix(): entry.image for entry in pairs}
-    shown |= {entry.stem: entry.image for entry in pairs}  # as outlines are called
+    kept.forget_others()
+    shown = {} if images is None else _images_of(images, masks)
 
     def picture(method: str, n_train: int | None, seed: int | None, stem: str) -> Picture | None:  # noqa: ARG001
         index = found.stems.index(stem)
         truth, guess = found.truths[index], found.predictions[index]
         file, page = found.files[index], found.pages[index]
+        image = np.full((*truth.shape, 3), 0.5, dtype=np.float32)
         if file in shown:
-            image = _read_page(shown[file], page, truth.shape)
-        else:
-            image = np.full((*truth.shape, 3), 0.5, dtype=np.float32)
+            try:
+                image = _read_page(shown[file], page, truth.shape)
+            except InputError as error:  # the scores do not need it
+                warnings.warn(f"not shown in the report: {error}", UserWarning, stacklevel=2)
         objects = None
         if found.true_objects is not None and found.predicted_objects is not None:
             objects = found.true_objects[index], found.predicted_objects[index]
         return Picture(image, truth, guess, maps[index], objects)
 
     return result, picture
+
+
+def _images_of(images: Path, masks: Path) -> dict[str, Path]:
+    """Give the image of each mask, by the stem of the mask and of the image."""
+    pairs = pair(images, masks, only_annotated=True)
+    root = masks if masks.is_dir() else masks.parent
+    shown = {entry.mask.relative_to(root).with_suffix("").as_posix(): entry.image for entry in pairs}
+    return shown | {entry.stem: entry.image for entry in pairs}  # as outlines are called
 
 
 def _name(masks: Path) -> str:

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from segkit import __version__
+from segkit._files import saving
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
-from segkit.errors import InputError, ModelFileError, OutputError
+from segkit.errors import InputError, ModelFileError
 from segkit.features import Channel, FilterBank, bank_to_dict
 from segkit.features.registry import plain
 from segkit.images import LabelMap
-from segkit.images.write import atomic
 from segkit.segmentation.alarms import Alarms
 from segkit.segmentation.base import mask_values
 from segkit.segmentation.objects import N_PARTS, ObjectModel
@@ -72,13 +72,8 @@ def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, NDAr
     path = Path(path)
     text = json.dumps({"format_version": FORMAT_VERSION, **header}, allow_nan=False)
     data = save({name: np.asarray(array, order="C") for name, array in arrays.items()}, metadata={_KEY: text})
-    try:
-        with atomic(path) as temporary:
-            temporary.write_bytes(data)
-    except OSError as error:
-        raise OutputError(
-            f"{path}: cannot be written ({error.strerror}): choose a writable folder"
-        ) from error
+    with saving(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

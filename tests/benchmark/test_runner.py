@@ -1,7 +1,14 @@
 import csv
+import errno
 import json
+import os
 import shutil
+import signal
+import subprocess
 import sys
+import textwrap
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -373,3 +380,65 @@ def test_spreadsheets_get_no_formulas(finished, tmp_path):
     run, result, _ = finished
     write_csv(tmp_path / "r.csv", [result["records"][0] | {"image": "=1+1"}], run.label_map)
     assert "'=1+1" in (tmp_path / "r.csv").read_text()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="kills by signal")
+def test_no_process_goes_on_after_a_killed_benchmark(folder, tmp_path):
+    program = """
+        import os, signal, sys, threading
+        from pathlib import Path
+        from segkit.benchmark import Benchmark, load_methods
+
+        methods = load_methods(["forest"], None, ["forest.n_estimators=3000"])
+        run = Benchmark(Path(sys.argv[1]) / "images", Path(sys.argv[1]) / "masks", Path(sys.argv[2]), methods, [1], [0])
+
+        def kill_once_it_trains():
+            while not list(Path("/proc").glob(f"{os.getpid()}/task/*/children")) or not children():
+                pass
+            print(children(), flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def children():
+            return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().strip()
+
+        threading.Thread(target=kill_once_it_trains, daemon=True).start()
+        run.run()
+    """
+    if not Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists():
+        pytest.skip("needs the list of processes of Linux")
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), folder, tmp_path],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    child = Path("/proc") / done.stdout.split()[0]
+    for _ in range(300):
+        if not child.exists():
+            break
+        time.sleep(0.1)
+    assert not child.exists()
+    assert not list((tmp_path / "units").glob("[!.]*.json"))
+
+
+def test_a_full_disk_ends_the_run_and_resume_gives_what_an_undisturbed_run_gives(
+    folder, small_forest, tmp_path, monkeypatch
+):
+    [undisturbed] = benchmark(folder, tmp_path / "whole", [small_forest]).run()["records"][:1]
+
+    def fail(path):
+        if path.name.startswith(".results.") and path.suffix == ".json":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("segkit._files.write._sync", fail)
+        with pytest.raises(OutputError, match=r"results\.json: the disk is full"):
+            benchmark(folder, tmp_path / "out", [small_forest]).run()
+    assert not (tmp_path / "out" / "results.json").exists()
+    again = benchmark(folder, tmp_path / "out", [small_forest])
+    again.check_output(resume=True)
+    assert again.n_done == 1
+    [record] = again.run()["records"][:1]
+    assert record["confusion"] == undisturbed["confusion"]

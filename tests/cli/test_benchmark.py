@@ -8,6 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 
+from segkit._files import alone_in
 from segkit.cli.commands import main
 from segkit.cli.phantom import make_demo_set
 from segkit.errors import ConfigError
@@ -106,6 +107,13 @@ def test_an_interruption_tells_what_is_kept(folder, tmp_path, monkeypatch, capsy
         "1 of 2 runs kept: the same command with --resume goes on",
         "segkit: interrupted",
     ]
+
+
+def test_two_benchmarks_into_one_folder(folder, tmp_path, monkeypatch, capsys):
+    with alone_in(tmp_path / "out"):
+        assert run(monkeypatch, *benchmark_of(folder, tmp_path), "--methods", "forest") == 2
+    assert f"{tmp_path / 'out'} is in use by another program" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_all_that_is_asked_for_reaches_the_runs(tmp_path, monkeypatch, capsys):

@@ -7,8 +7,9 @@ import pytest
 import tifffile
 
 from segkit.errors import InputError
-from segkit.evaluation.folders import compare_folders, read_folders, score_image
+from segkit.evaluation.folders import compare_folders, score_image
 from segkit.evaluation.objects import score_objects
+from segkit.evaluation.reading import read_folders
 from segkit.evaluation.statistics import bootstrap_interval
 from segkit.images import write_geojson, write_image, write_labels, write_mask, write_rois
 from segkit.images.polygons import trace

@@ -94,7 +94,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Image.Image, "save", fill_the_disk)
     assert complaint(OutputError, write_mask, path, np.ones((2, 3), dtype=np.uint8)) == (
-        f"{path}: cannot be written ([Errno 28] No space left on device): check the folder and the extension"
+        f"{path}: the disk is full: free some space and run the same command again"
     )
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

@@ -497,11 +497,12 @@ def test_a_folder_that_cannot_be_written(images, output, monkeypatch):
 
         return open_
 
-    for number, cure in ((errno.ENOSPC, "free some space"), (errno.EACCES, "give a folder you may write to")):
+    for number, reason, cure in (
+        (errno.ENOSPC, "the disk is full", "free some space and run the same command again"),
+        (errno.EACCES, "may not be written", "make the folder writable, or choose another place"),
+    ):
         monkeypatch.setattr(os, "open", fail(number))
-        assert complaint(OutputError, Project, images, output) == (
-            f"{output} cannot be written ({os.strerror(number)}): {cure}"
-        )
+        assert complaint(OutputError, Project, images, output) == (f"{output}: {reason}: {cure}")
 
 
 def test_a_lock_of_the_own_number_from_before_is_taken_over(images, output):

@@ -7,6 +7,7 @@ import tifffile
 from segkit.benchmark import Benchmark, load_methods
 from segkit.cli.phantom import make_demo_set
 from segkit.errors import InputError
+from segkit.evaluation.reading import read_folders
 from segkit.images import write_image, write_mask, write_probability
 from segkit.report.sources import pictures_of_benchmark, result_of_folders
 
@@ -15,6 +16,11 @@ TRUTH = np.array([[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, 1, 1]], dtype=np.uint8)
 
 def one_hot(mask, values):
     return (mask == np.reshape(values, (-1, 1, 1))).astype(np.float32)
+
+
+def result_of(predictions, masks, images=None):
+    found = read_folders(predictions, masks, skip=("probability",))
+    return result_of_folders(found, predictions, masks, images)
 
 
 @pytest.fixture
@@ -30,9 +36,7 @@ def evaluated(tmp_path):
             file = tmp_path / "predictions" / "probability" / f"{name}.tif"
             file.parent.mkdir(exist_ok=True)
             tifffile.imwrite(file, maps, photometric="minisblack")
-        return result_of_folders(
-            tmp_path / "predictions", tmp_path / "masks", skip=("probability",), **options
-        )
+        return result_of(tmp_path / "predictions", tmp_path / "masks", **options)
 
     return evaluate
 
@@ -94,13 +98,14 @@ def test_stacks_have_their_maps_images_and_group(evaluated, tmp_path, rng, n_cla
     np.testing.assert_array_equal(picture("predictions", None, None, "one#1").image[:, :, 0], np.eye(3, 4))
 
 
-def test_images_of_other_sizes_or_fewer_pages_are_refused(evaluated, tmp_path):
+def test_images_of_other_sizes_or_fewer_pages_are_not_shown(evaluated, tmp_path):
     write_image(tmp_path / "images" / "a.png", np.eye(4))
     write_image(tmp_path / "images" / "b.png", np.eye(3, 4))
     _, picture = evaluated({"a": TRUTH, "b": np.stack([TRUTH, TRUTH])}, {}, images=tmp_path / "images")
     for name, page in (("a", 1), ("b#2", 2)):
-        with pytest.raises(InputError, match=rf"{name[0]}\.png: no image of 3 x 4 on page {page}"):
-            picture("predictions", None, None, name)
+        with pytest.warns(UserWarning, match=rf"{name[0]}\.png: no image of 3 x 4 on page {page}"):
+            shown = picture("predictions", None, None, name)
+        assert (shown.image == 0.5).all()
 
 
 def test_single_files_show_their_image(tmp_path):
@@ -108,7 +113,7 @@ def test_single_files_show_their_image(tmp_path):
     for name in ("mask", "guess"):
         write_mask(tmp_path / f"{name}.png", TRUTH)
     files = [tmp_path / f"{name}.png" for name in ("guess", "mask", "image")]
-    result, picture = result_of_folders(*files)
+    result, picture = result_of(*files)
     [record] = result["records"]
     shown = picture("predictions", None, None, record["image"])
     np.testing.assert_array_equal(shown.image[:, :, 0], np.eye(3, 4))
@@ -118,8 +123,7 @@ def test_data_are_called_by_their_folder(tmp_path):
     for folder in ("guesses", "liver/masks", "kidney"):
         write_mask(tmp_path / folder / "a.png", TRUTH)
     names = [
-        result_of_folders(tmp_path / "guesses", tmp_path / folder)[0]["name"]
-        for folder in ("liver/masks", "kidney")
+        result_of(tmp_path / "guesses", tmp_path / folder)[0]["name"] for folder in ("liver/masks", "kidney")
     ]
     assert names == [f"{tmp_path.name}/liver", "kidney"]
 
@@ -129,7 +133,7 @@ def test_masks_that_number_objects_give_their_scores_and_pictures(tmp_path):
     guess = np.where(truth == 3, 0, truth)
     write_mask(tmp_path / "cells" / "instances" / "a.png", truth)
     write_mask(tmp_path / "guesses" / "a.tif", guess)
-    result, picture = result_of_folders(tmp_path / "guesses", tmp_path / "cells" / "instances")
+    result, picture = result_of(tmp_path / "guesses", tmp_path / "cells" / "instances")
     assert result["objects"]["scores"]["ap_50"]["value"] == pytest.approx(11 / 12)
     assert result["records"][0]["iou"] == pytest.approx([(432 - 192) / (432 - 192 + 16), 11 / 12])
     assert result["name"] == f"{tmp_path.name}/cells"
@@ -143,7 +147,7 @@ def test_one_image_is_shown_beside_masks_in_sub_folders(tmp_path):
     for folder in ("masks", "guesses"):
         for name in ("a", "b"):
             write_mask(tmp_path / folder / "day1" / f"{name}.png", TRUTH)
-    _, picture = result_of_folders(tmp_path / "guesses", tmp_path / "masks", tmp_path / "a.png")
+    _, picture = result_of(tmp_path / "guesses", tmp_path / "masks", tmp_path / "a.png")
     images = [picture("predictions", None, None, f"day1/{name}").image for name in ("a", "b")]
     np.testing.assert_array_equal(images[0][:, :, 0], np.eye(3, 4))
     assert (images[1] == 0.5).all()

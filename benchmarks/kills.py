@@ -1,0 +1,349 @@
+"""Kill train, predict, evaluate and benchmark at random, and check that nothing is torn, lost or different afterwards.
+
+    python -m benchmarks.kills [--quick] [--out FILE] [--kills 1000]
+
+An episode runs a command, kills it, runs it again (--resume, --overwrite), perhaps kills it again, and at last lets it end.
+Half of the kills come after a random time, half at a random step of writing a file: before its folder is made, half way
+through its content, before it is on the disk, before and after it gets its name. After each kill every file with a visible
+name must be whole, and none that was there before may be missing. At the end all files equal those of an undisturbed run,
+except the times that a benchmark tells. Needs a system that can fork.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tifffile
+from PIL import Image
+
+from benchmarks.common import digest_sources, result_path, write_result
+from segkit._files import write
+from segkit.cli.commands import main as segkit_main
+from segkit.cli.phantom import make_demo_set
+from segkit.images import write_image, write_mask
+from segkit.segmentation.segmenter import load
+
+# Kills of each command among 1,000: a run of a benchmark takes seconds, as its methods are further processes.
+SHARES = {"predict": 400, "evaluate": 250, "train": 250, "benchmark": 100}
+STEPS = ("folder", "half", "sync", "rename", "renamed")
+_SMALL = ["--set", "bank.name=multiscale", "--set", "bank.sigma_max=3", "--set", "selection.n_features=8"]
+_SMALL += ["--set", "selection.pixels=400", "--set", "training.pixels=600"]
+_ONE_METHOD = ["--methods", "forest", "--set", "forest.n_estimators=4", "--set", "forest.training_pixels=400"]
+_ONE_METHOD += ["--train-sizes", "1", "--seeds", "2"]
+_TIMES = ("fit_seconds", "predict_seconds", "peak_memory_mib", "written", "machine")
+_LONGEST = 120.0  # seconds
+
+
+@dataclass
+class Command:
+    """A command that is killed: its arguments, those to go on, and where it writes."""
+
+    name: str
+    arguments: list[str]
+    go_on: list[str]
+    output: Path
+    seconds: float = 0.0
+    n_steps: int = 1
+    expected: dict[str, str] = field(default_factory=dict)
+
+
+def commands(folder: Path) -> list[Command]:
+    """Make small images, and the commands that work on them."""
+    images, masks = make_demo_set(10, shape=(64, 72))
+    for index, (image, mask) in enumerate(zip(images, masks, strict=True)):
+        part = "train" if index < 4 else "test"
+        write_image(folder / part / "images" / f"{index}.png", image)
+        write_mask(folder / part / "masks" / f"{index}.png", 255 * mask)
+    data = {part: [str(folder / part / kind) for kind in ("images", "masks")] for part in ("train", "test")}
+    model = folder / "model.segkit"
+    run(["train", *data["train"], "-o", str(model), *_SMALL, "--quiet"])
+    predicted = folder / "predicted"
+    run(["predict", str(model), data["test"][0], "-o", str(predicted), "--quiet"])
+    out = {name: folder / "out" / name for name in SHARES}
+    return [
+        Command(
+            "train",
+            ["train", *data["train"], "-o", str(out["train"] / "model.segkit"), *_SMALL],
+            ["--overwrite"],
+            out["train"],
+        ),
+        Command(
+            "predict",
+            [
+                "predict",
+                str(model),
+                data["test"][0],
+                "-o",
+                str(out["predict"]),
+                "--objects",
+                "--probability",
+                "--overlay",
+            ],
+            ["--resume"],
+            out["predict"],
+        ),
+        Command(
+            "evaluate",
+            ["evaluate", str(predicted), data["test"][1], "-o", str(out["evaluate"]), "--title", "test"],
+            ["--overwrite"],
+            out["evaluate"],
+        ),
+        Command(
+            "benchmark",
+            ["benchmark", *data["train"], "-o", str(out["benchmark"]), "--title", "test", *_ONE_METHOD],
+            ["--resume"],
+            out["benchmark"],
+        ),
+    ]
+
+
+def run(
+    arguments: list[str], *, kill_after: float | None = None, kill_at: tuple[int, str] | None = None
+) -> int:
+    """Run a command in a fork of this process, and give its exit status; killed, it is negative."""
+    child = os.fork()
+    if child == 0:
+        _run_here(arguments, kill_at)
+    deadline = time.monotonic() + (_LONGEST if kill_after is None else kill_after)
+    while True:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            if kill_after is None:
+                raise RuntimeError(f"segkit {' '.join(arguments)} hangs")
+            return status
+        time.sleep(0.002)
+
+
+def _run_here(arguments: list[str], kill_at: tuple[int, str] | None) -> None:
+    """Be the command, and end with its exit status."""
+    status = 1
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        if kill_at is not None:
+            _watch_steps(_killer(*kill_at))
+        sys.argv = ["segkit", *arguments]
+        segkit_main()
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        os._exit(status)
+
+
+def _killer(number: int, step: str) -> Callable[[str, Path], None]:
+    """Give what kills this process at a step of writing the file of that number."""
+    seen: Counter[str] = Counter()
+
+    def killed_at(name: str, path: Path) -> None:
+        seen[name] += 1
+        if name == step and seen[name] == number:
+            if step == "half" and path.exists():
+                os.truncate(path, path.stat().st_size // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return killed_at
+
+
+def _watch_steps(tell: Callable[[str, Path], None]) -> None:
+    """Call a function at each step of writing a file."""
+    sync, name_of, replace = write._sync, write._temporary_name, Path.replace
+
+    def temporary_name(path: Path) -> str:
+        tell("folder", path)
+        return name_of(path)
+
+    def synced(path: Path) -> None:
+        tell("half", path)
+        tell("sync", path)
+        sync(path)
+
+    def replaced(path: Path, target: Path) -> Path:
+        tell("rename", path)
+        moved = replace(path, target)
+        tell("renamed", target)
+        return moved
+
+    write._temporary_name, write._sync, Path.replace = temporary_name, synced, replaced  # type: ignore[method-assign]
+
+
+def visible(output: Path) -> Iterator[Path]:
+    """Give the files of a folder that a user sees."""
+    for path in sorted(output.rglob("*")):
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(output).parts):
+            yield path
+
+
+def fault_of(path: Path) -> str | None:
+    """Say what is torn of a file, if anything is."""
+    try:
+        content = path.read_bytes()
+        if path.suffix == ".png":
+            with Image.open(io.BytesIO(content)) as image:
+                image.load()
+        elif path.suffix == ".tif":
+            tifffile.imread(io.BytesIO(content))
+        elif path.suffix in (".json", ".geojson"):
+            json.loads(content)
+        elif path.suffix == ".csv":
+            rows = list(csv.reader(io.StringIO(content.decode())))
+            if len({len(row) for row in rows}) != 1 or not content.endswith(b"\n"):
+                return "rows of different lengths"
+        elif path.suffix == ".segkit":
+            load(path)
+        elif path.suffix == ".html" and not content.rstrip().endswith(b"</html>"):
+            return "no end"
+        elif path.suffix == ".zip":
+            shutil.unpack_archive(path, tempfile.mkdtemp(dir=path.parents[1]))
+    except Exception as error:  # whatever a reader makes of half a file
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def digests(output: Path) -> dict[str, str]:
+    """Give the digest of each visible file of a folder, times left out."""
+    return {path.relative_to(output).as_posix(): _digest(path) for path in visible(output)}
+
+
+def _digest(path: Path) -> str:
+    content = path.read_bytes()
+    if "units" in path.parts or path.name in ("results.json", "manifest.json"):
+        content = json.dumps(_without_times(json.loads(content)), sort_keys=True).encode()
+    elif path.name == "results.csv":
+        rows = list(csv.DictReader(io.StringIO(content.decode())))
+        content = json.dumps([_without_times(row) for row in rows]).encode()
+    elif path.name == "index.html" and (path.parent / "units").exists():  # it tells the times
+        content = b""
+    return hashlib.sha256(content).hexdigest()
+
+
+def _without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_times(entry) for name, entry in value.items() if name not in _TIMES}
+    return [_without_times(entry) for entry in value] if isinstance(value, list) else value
+
+
+def learn(command: Command) -> None:
+    """Run a command undisturbed: its duration, its number of files, and what it writes."""
+    shutil.rmtree(command.output, ignore_errors=True)
+    command.output.mkdir(parents=True)
+    start = time.monotonic()
+    status = run(command.arguments)
+    command.seconds = time.monotonic() - start
+    if status != 0:
+        raise RuntimeError(f"segkit {command.name} ends with status {status} undisturbed")
+    command.expected = digests(command.output)
+    command.n_steps = max(2, sum(1 for path in command.output.rglob("*") if path.is_file()))
+
+
+def episode(command: Command, chance: random.Random) -> dict[str, Any]:
+    """Kill a command once or more, let it end, and report every fault."""
+    shutil.rmtree(command.output, ignore_errors=True)
+    command.output.mkdir(parents=True)
+    kills: Counter[str] = Counter()
+    faults: list[str] = []
+    there: set[str] = set()
+    for attempt in range(4):
+        arguments = [*command.arguments, *(command.go_on if attempt else [])]
+        if chance.random() < 0.5:
+            how = "time"
+            status = run(arguments, kill_after=chance.uniform(0, 1.05 * command.seconds))
+        else:
+            how = chance.choice(STEPS)
+            status = run(arguments, kill_at=(chance.randint(1, command.n_steps), how))
+        if status != -signal.SIGKILL:
+            faults += [] if status == 0 else [f"exit status {status} in attempt {attempt}"]
+            break
+        kills[how] += 1
+        now = {path.relative_to(command.output).as_posix() for path in visible(command.output)}
+        faults += [f"lost: {name}" for name in sorted(there - now)]
+        faults += [
+            f"torn: {path.name}: {fault}" for path in visible(command.output) if (fault := fault_of(path))
+        ]
+        there = now
+        if chance.random() < 0.6:
+            break
+    status = run([*command.arguments, *command.go_on])
+    faults += [] if status == 0 else [f"exit status {status} at the end"]
+    found = digests(command.output)
+    faults += [
+        f"differs from an undisturbed run: {name}"
+        for name in sorted(found.keys() | command.expected.keys())
+        if found.get(name) != command.expected.get(name)
+    ]
+    parts = [path for path in command.output.rglob(".*") if ".part" in path.name]
+    faults += [f"left: {path.name}" for path in parts]
+    return {"kills": dict(kills), "faults": faults}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="some twenty kills")
+    parser.add_argument("--kills", type=int, help="number of kills [1000]")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=sorted(SHARES), help="one command only")
+    parser.add_argument("--out", help="result file")
+    arguments = parser.parse_args()
+    n_kills = arguments.kills or (20 if arguments.quick else 1000)
+    path = result_path(arguments, "kills.json")
+    import torch
+
+    torch.set_num_threads(1)  # a fork has no threads of its parent
+    chance = random.Random(arguments.seed)
+    result: dict[str, Any] = {
+        "command": "python -m benchmarks.kills",
+        "code": digest_sources(),
+        "seed": arguments.seed,
+        "commands": {},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        for command in commands(Path(folder)):
+            if arguments.only not in (None, command.name):
+                continue
+            learn(command)
+            entry: dict[str, Any] = {"kills": 0, "episodes": 0, "by_step": {}, "faults": []}
+            result["commands"][command.name] = entry
+            wanted = max(1, round(n_kills * SHARES[command.name] / sum(SHARES.values())))
+            while entry["kills"] < wanted:
+                done = episode(command, chance)
+                entry["episodes"] += 1
+                entry["kills"] += sum(done["kills"].values())
+                entry["by_step"] = dict(Counter(entry["by_step"]) + Counter(done["kills"]))
+                entry["faults"] += [f"episode {entry['episodes']}: {fault}" for fault in done["faults"]]
+                write_result(path, result)
+            print(
+                f"{command.name}: {entry['kills']} kills, {entry['episodes']} episodes, {len(entry['faults'])} faults"
+            )
+            for fault in entry["faults"][:10]:
+                print(f"  {fault}")
+    result["kills"] = sum(entry["kills"] for entry in result["commands"].values())
+    result["faults"] = sum(len(entry["faults"]) for entry in result["commands"].values())
+    write_result(path, result)
+    print(f"{result['kills']} kills, {result['faults']} faults: {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""The one way a file is written: under a temporary name beside its own, on the disk, then renamed.
+
+A program that is killed at any moment leaves the old file or the new one, never a part of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import itertools
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from segkit._files.processes import is_running
+from segkit.errors import OutputError
+
+# Bytes of a stem that leave room for the rest of a temporary name in 255.
+_LONGEST_STEM = 200
+_UNFINISHED = re.compile(r"\..+\.\d+-\d+\.part(\.[^.]*)?", re.DOTALL)
+_numbers = itertools.count()
+
+
+@contextmanager
+def saving(path: Path) -> Iterator[Path]:
+    """Give a temporary path, as `atomic` does, and say plainly why a file cannot be written.
+
+    Raises
+    ------
+    OutputError
+        If the folder cannot be made, the disk is full, or the file cannot be written.
+    """
+    try:
+        with atomic(path) as temporary:
+            yield temporary
+    except OSError as error:
+        raise OutputError(f"{path}: {why(error)}") from error
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside `path` that takes its place once the block ends without an error.
+
+    A reader sees the old file or the new one, never a part of one; so does whoever looks after a crash or a loss of
+    power. Missing folders are made, and go again if the file cannot be written.
+    """
+    missing = [folder for folder in path.parents if not folder.exists()]
+    temporary = path.with_name(_temporary_name(path))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):  # the first error counts
+            temporary.unlink(missing_ok=True)
+        remove_if_empty(*missing)
+        raise
+    _sync_names(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text in UTF-8.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written.
+    """
+    with saving(path) as temporary:
+        # a file name that is no valid text holds lone surrogates, which UTF-8 cannot encode
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def why(error: OSError) -> str:
+    """Say why a file cannot be written, and what helps."""
+    if is_full(error):
+        return "the disk is full: free some space and run the same command again"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "may not be written: make the folder writable, or choose another place"
+    if error.errno == errno.ENAMETOOLONG:
+        return "the name is too long: choose a shorter one"
+    reason = " ".join(str(error.strerror or error).split())
+    return f"cannot be written ({reason}): check the disk, or choose another place"
+
+
+def is_full(error: OSError) -> bool:
+    """Tell whether the disk, or the user's share of it, is full."""
+    return error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed programs had not finished writing to a folder and its sub-folders; it must be locked."""
+    for root, _, names in os.walk(folder):
+        for name in names:
+            if _UNFINISHED.fullmatch(name):
+                with contextlib.suppress(OSError):
+                    Path(root, name).unlink(missing_ok=True)
+
+
+def remove_unfinished_of(path: Path) -> None:
+    """Remove what killed programs had not finished writing of one file."""
+    for part in path.parent.glob(f".*.part{path.suffix}"):
+        stem, _, number = part.name.removesuffix(f".part{path.suffix}").rpartition(".")
+        pid = number.partition("-")[0]
+        if stem == f".{_short(path.stem)}" and pid.isdecimal() and not is_running(int(pid)):
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+def remove_if_empty(*folders: Path) -> None:
+    """Remove those of some folders, inner ones first, that hold nothing."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _temporary_name(path: Path) -> str:
+    """Name the file while it is written: hidden, so that a listing of images skips it; the extension is its format."""
+    return f".{_short(path.stem)}.{os.getpid()}-{next(_numbers)}.part{path.suffix}"
+
+
+def _short(stem: str) -> str:
+    return stem if len(os.fsencode(stem)) <= _LONGEST_STEM else hashlib.sha256(os.fsencode(stem)).hexdigest()
+
+
+def _sync(path: Path) -> None:
+    """Write a file to the disk; only then may it take the place of another."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_names(folder: Path) -> None:
+    """Write the names of a folder to the disk, so that a file that was replaced outlasts a loss of power."""
+    if os.name == "nt":  # where folders cannot be opened
+        return
+    with contextlib.suppress(OSError):  # some network drives refuse
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

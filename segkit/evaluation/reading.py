@@ -1,0 +1,413 @@
+"""Folders of predicted masks beside folders of true ones: which belong together, and what their values mean."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit._common import count, first_few
+from segkit.errors import InputError
+from segkit.evaluation.instances import which_number_objects
+from segkit.evaluation.statistics import FEW_IMAGES
+from segkit.images import UNLABELLED, LabelMap, read_pages
+from segkit.images.coco import Coco
+from segkit.images.instances import open_objects
+from segkit.images.masks import Drawn, MaskReader, find_masks
+from segkit.images.numbering import NUMBERED, MasksAre, describe_broken, number_objects, without
+from segkit.images.stems import files_by_stem, image_name, match_stems
+
+
+@dataclass(frozen=True, eq=False)
+class ReadMasks:
+    """Predicted masks beside true ones.
+
+    Parameters
+    ----------
+    stems : list of str
+        Name of each pair; pages of a multi-page file are "stem#1", "stem#2", ...
+    files : list of str
+        Stem of the file of each pair: the name of the image, without a suffix such as ``_mask``.
+    pages : list of int
+        Its page in that file, from 0.
+    sources : list of Path
+        The file of each true mask.
+    truths, predictions : list of ndarray of shape (H, W), uint8
+        Class ids; `segkit.images.UNLABELLED` in truths.
+    label_map : LabelMap
+        Values and names of the classes.
+    notes : list of str
+        Caveats for the reader of the scores.
+    true_objects, predicted_objects : list of ndarray of shape (H, W), int, or None
+        Label images, if both sides number objects: 0 is background (unlabelled pixels too), other numbers are objects.
+        Class ids are then 0 for background and 1 for all objects.
+    failed : dict of str to str
+        Files that cannot be scored, and why, by stem.
+    skipped : list of str
+        Predictions without a true mask.
+    """
+
+    stems: list[str]
+    files: list[str]
+    pages: list[int]
+    sources: list[Path]
+    truths: list[NDArray[np.uint8]]
+    predictions: list[NDArray[np.uint8]]
+    label_map: LabelMap
+    notes: list[str]
+    true_objects: list[NDArray[Any]] | None = None
+    predicted_objects: list[NDArray[Any]] | None = None
+    failed: dict[str, str] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+
+
+def read_folders(
+    predictions: str | Path,
+    masks: str | Path,
+    *,
+    labels: Mapping[int, str] | None = None,
+    unlabelled: int | None = None,
+    masks_are: MasksAre | None = None,
+    images: str | Path | None = None,
+    skip: Collection[str] = (),
+    strict: bool = True,
+) -> ReadMasks:
+    """Read a folder of predicted masks and a folder of true ones.
+
+    Parameters
+    ----------
+    predictions, masks : str or Path
+        Folders of masks of the same names; either side may have a suffix such as ``_mask``, as for
+        `segkit.images.pair`. Either side may be outlines, ``NAME.geojson`` or ``NAME_RoiSet.zip``, or one COCO file.
+        Every true mask needs a prediction. Predictions without a true mask are counted and left out.
+    labels : mapping of int to str, optional
+        Names of the mask values; values of one name are one class. By default every value that occurs is a class,
+        called by its value if there are more than two.
+    unlabelled : int, optional
+        Value of unlabelled pixels in the true masks.
+    masks_are : {"instances", "classes"}, optional
+        Whether mask values number objects; by default recognised, see `which_number_objects`. If one side only does,
+        both are read as classes, every value above 0 as foreground.
+    images : str or Path, optional
+        Folder of the images, for the sizes of outlines where both sides are outlines.
+    skip : collection of str
+        Sub-folders of `predictions` that hold no masks.
+    strict : bool, default=True
+        Whether a missing, damaged or misshapen mask is an error. Otherwise the other files are read, and a note says
+        which are missing from the scores.
+
+    Returns
+    -------
+    ReadMasks
+        Stems, class ids, label images of objects, label map and notes.
+
+    Raises
+    ------
+    InputError
+        If both are one folder, a true mask has no prediction or several, sizes differ, a file cannot be read, a
+        value has no name among `labels`, or `masks_are` contradicts the other options. Without `labels`, if the two sides
+        share one value at most and each holds others, so that they cannot mean the same classes.
+    """
+    image_of = _images_of(Path(masks), images)
+    matched = _match_predictions(Path(predictions), Path(masks), skip, image_of)
+    notes = matched.notes
+    if strict:
+        _refuse_missing(matched)
+    items, failed = _read_both(matched.files, image_of, unlabelled, notes, strict=strict)
+    failed |= dict.fromkeys(matched.missing, "no prediction")
+    if not items:
+        raise InputError(
+            f"none of {count(len(failed), 'true mask')} can be scored "
+            f"({first_few([f'{stem}: {reason}' for stem, reason in failed.items()], most=3, separator='; ')}): "
+            "give the predictions of these images"
+        )
+    notes[:0] = _note_on_failed(failed, len(failed) + len({item.file for item in items}))
+    truths, guesses = [item.truth for item in items], [item.guess for item in items]
+    numbered = which_number_objects(
+        truths,
+        guesses,
+        masks_are=masks_are,
+        labels=labels,
+        unlabelled=unlabelled,
+        outlined=(
+            [item.stem for item in items if item.is_outlined[0]],
+            [item.stem for item in items if item.is_outlined[1]],
+        ),
+    )
+    if not numbered[1]:
+        _refuse_unlabelled(items, unlabelled)
+    if unlabelled is not None and not any((truth == unlabelled).any() for truth in truths):
+        notes.append(
+            f"no true mask holds {unlabelled}, the value of unlabelled pixels: every pixel is scored"
+        )
+    if any(numbered):
+        label_map = LabelMap((0, 1 if unlabelled != 1 else 2), ("background", "foreground"), unlabelled)
+        notes.append(_note_on_objects(truths, guesses, numbered, masks_are))
+        if all(numbered):
+            notes += _notes_on_pieces(items, unlabelled)
+        ids = [np.where(truth == unlabelled, UNLABELLED, truth > 0).astype(np.uint8) for truth in truths]
+        guessed_ids = [(guess > 0).astype(np.uint8) for guess in guesses]
+    else:
+        label_map, told = _classes_of(truths, guesses, labels, unlabelled)
+        notes += told
+        ids, guessed_ids = ([label_map.encode(mask) for mask in masks] for masks in (truths, guesses))
+    noun, n_files = "image", len({item.file for item in items})
+    if n_files < len(items):
+        noun = "file"
+        notes.append(f"{len(items)} pages of {count(n_files, 'file')}: intervals resample files, not pages")
+    if n_files < FEW_IMAGES:
+        notes.append(f"no firm estimate from {count(n_files, noun)}: score {FEW_IMAGES} or more")
+    return ReadMasks(
+        stems=[item.stem for item in items],
+        files=[item.file for item in items],
+        pages=[item.page for item in items],
+        sources=[item.source for item in items],
+        truths=ids,
+        predictions=guessed_ids,
+        label_map=label_map,
+        notes=notes,
+        true_objects=[np.where(truth == unlabelled, 0, truth) for truth in truths] if all(numbered) else None,
+        predicted_objects=guesses if all(numbered) else None,
+        failed=failed,
+        skipped=matched.skipped,
+    )
+
+
+def _refuse_unlabelled(items: Sequence[_Item], unlabelled: int | None) -> None:
+    for item in items:
+        if unlabelled is not None and (item.guess == unlabelled).any():
+            raise InputError(
+                f"{item.stem}: prediction holds {unlabelled}, the value of unlabelled pixels: "
+                f"every pixel needs a class; give the predictions, not the annotations"
+            )
+
+
+def _classes_of(
+    truths: Sequence[NDArray[Any]],
+    guesses: Sequence[NDArray[Any]],
+    labels: Mapping[int, str] | None,
+    unlabelled: int | None,
+) -> tuple[LabelMap, list[str]]:
+    """Make the label map of both sides, and note values that no true mask holds."""
+    true_values, guessed_values = _values(truths), _values(guesses)
+    strange, unseen = guessed_values - true_values, true_values - guessed_values - {unlabelled}
+    values = sorted(true_values | guessed_values)
+    if labels is None:
+        if strange and unseen and len(true_values & guessed_values) < 2:
+            raise InputError(
+                f"predictions hold {_listed(guessed_values)}, true masks {_listed(true_values)}: save both with the same "
+                "value for each class"
+            )
+        classes = [value for value in values if value != unlabelled]
+        labels = {value: str(value) for value in classes} if len(classes) > 2 else None
+    label_map = LabelMap.infer(values, labels=labels, unlabelled=unlabelled)
+    id_of = label_map.id_of_value
+    true_ids = {id_of.get(value) for value in true_values}
+    strange = {value for value in strange if id_of[value] not in true_ids}
+    return label_map, [f"predictions hold {_listed(strange)}, no true mask does"] if strange else []
+
+
+def _notes_on_pieces(items: Sequence[_Item], unlabelled: int | None) -> list[str]:
+    """Say which true objects, and which predicted ones, are in several pieces: values that may be classes."""
+    truths = {item.stem: number_objects(without(item.truth, unlabelled)) for item in items}
+    guesses = {item.stem: number_objects(item.guess) for item in items}
+    return [
+        f"{side}: {note}"
+        for side, numbers in (("true masks", truths), ("predictions", guesses))
+        for note in describe_broken(numbers)
+    ]
+
+
+def _note_on_objects(
+    truths: Sequence[NDArray[Any]],
+    guesses: Sequence[NDArray[Any]],
+    numbered: tuple[bool, bool],
+    masks_are: MasksAre | None,
+) -> str:
+    """Say that masks are read as objects, or as classes since one side only numbers objects."""
+    if all(numbered):
+        doubt = "" if masks_are else "; if each value is a class: --set data.masks=classes"
+        return f"{NUMBERED}: scored as objects, and by pixels as foreground{doubt}"
+    objects, others = ("true masks", "predictions") if numbered[0] else ("predictions", "true masks")
+    values = _values(guesses if numbered[0] else truths)
+    if 0 not in values and len(values) > 1:
+        raise InputError(
+            f"{objects} number objects, {others} hold {first_few([str(value) for value in sorted(values)])} and no 0: "
+            f"save both with 0 as background"
+        )
+    return (
+        f"{objects} number objects, {others} hold classes: scored as classes, every value above 0 as foreground; "
+        f"for scores of objects number them in both (or --set data.masks=instances if they are)"
+    )
+
+
+def _values(masks: Sequence[NDArray[Any]]) -> set[int]:
+    return {int(value) for mask in masks for value in np.unique(mask)}
+
+
+def _images_of(masks: Path, images: str | Path | None) -> dict[str, Path]:
+    """Give the image files by stem; one image file by the name of its mask file."""
+    if images is None:
+        return {}
+    images = Path(images)
+    return {masks.stem: images} if images.is_file() and masks.is_file() else files_by_stem(images)
+
+
+class _Matched(NamedTuple):
+    """Stem, true file and predicted file of each pair; true masks and predictions that are alone; notes."""
+
+    files: list[tuple[str, Path, Path]]
+    missing: list[str]
+    skipped: list[str]
+    notes: list[str]
+
+
+def _match_predictions(
+    predictions: Path, masks: Path, skip: Collection[str], images: Collection[str]
+) -> _Matched:
+    """Match every true mask with its prediction."""
+    if predictions.is_file() and masks.is_file() and not (_is_set(predictions) or _is_set(masks)):
+        return _Matched([(masks.stem, masks, predictions)], [], [], [])
+    if predictions.exists() and masks.exists() and predictions.samefile(masks):
+        raise InputError(
+            f"{predictions} is given for predictions and true masks, so every score would be 1: give two folders"
+        )
+    notes: list[str] = []
+    faults: list[str] = []
+    found = find_masks(predictions, _names(images) or _names(find_masks(masks, (), [], [])), faults, notes)
+    truth_of = find_masks(masks, _names(images) or _names(found), faults, notes)
+    if faults:
+        raise InputError(first_few(faults, separator="; "))
+    others = tuple(f"{name}/" for name in skip)
+    guess_of = {stem: path for stem, path in found.items() if not stem.startswith(others)}
+    matches = match_stems(guess_of.keys(), truth_of.keys())
+    truths = truth_of.keys() - set(matches.images_among_masks)
+    files = {truth: (guess, truth_of[truth], guess_of[guess]) for guess, truth in matches.mask_of.items()}
+    # predictions may have the suffix instead: NAME_mask predicted, NAME true
+    unused = guess_of.keys() - matches.mask_of.keys()
+    more = match_stems(truths - files.keys(), unused)
+    files |= {truth: (truth, truth_of[truth], guess_of[guess]) for truth, guess in more.mask_of.items()}
+    if faults := [*matches.faults, *more.faults]:
+        raise InputError(first_few(faults, separator="; "))
+    used = {path for _, _, path in files.values()}
+    skipped = sorted(stem for stem, path in guess_of.items() if path not in used)
+    notes += [f"{count(len(skipped), 'prediction')} without a true mask left out"] if skipped else []
+    return _Matched(sorted(files.values()), sorted(truths - files.keys()), skipped, notes)
+
+
+def _refuse_missing(matched: _Matched) -> None:
+    if matched.missing:
+        raise InputError(
+            f"{len(matched.missing)} of {len(matched.files) + len(matched.missing)} true masks have no prediction "
+            f"({first_few(matched.missing)}): predict those images too, or leave their masks out"
+        )
+
+
+def _note_on_failed(failed: Mapping[str, str], n_files: int) -> list[str]:
+    """Say that scores are of fewer images than there are true masks."""
+    if not failed:
+        return []
+    return [
+        f"{len(failed)} of {count(n_files, 'true mask')} missing from these scores ({first_few(sorted(failed), most=3)})"
+    ]
+
+
+def _is_set(path: Path) -> bool:
+    """Tell whether a file is a COCO file of several images."""
+    source = open_objects(path)
+    return isinstance(source, Coco) and len(source.stems) > 1
+
+
+def _names(stems: Collection[str]) -> set[str]:
+    """Give what images may be called: the stems, and NAME of NAME_mask."""
+    return {*stems, *filter(None, map(image_name, stems))}
+
+
+class _Item(NamedTuple):
+    """One page of a true and a predicted mask, in the files' own values, and which of the two were outlines."""
+
+    stem: str
+    file: str
+    page: int
+    source: Path
+    truth: NDArray[Any]
+    guess: NDArray[Any]
+    is_outlined: tuple[bool, bool]
+
+
+def _read_both(
+    files: Sequence[tuple[str, Path, Path]],
+    image_of: Mapping[str, Path],
+    unlabelled: int | None,
+    notes: list[str],
+    *,
+    strict: bool,
+) -> tuple[list[_Item], dict[str, str]]:
+    """Read every page of true and predicted masks, and say what is wrong with the files that cannot be scored."""
+    items: list[_Item] = []
+    failed: dict[str, str] = {}
+    misshapen: list[str] = []
+    readers = MaskReader(notes), MaskReader(notes)
+    for file, *paths in files:
+        try:
+            (truths, guesses), is_outlined = _open_both(readers, paths, file, image_of.get(file))
+        except InputError as error:
+            if strict:
+                raise
+            failed[file] = str(error)
+            continue
+        if [page.shape for page in truths] != [page.shape for page in guesses]:
+            sizes = f"true mask {_sizes(truths)}, prediction {_sizes(guesses)}"
+            failed[file] = f"sizes differ: {sizes}"
+            misshapen.append(f"{file}: {sizes}")
+            continue
+        for page, (truth, guess) in enumerate(zip(truths, guesses, strict=True)):
+            stem = file if len(truths) == 1 else f"{file}#{page + 1}"
+            own = _other_than(truth, unlabelled) if is_outlined[0] else truth
+            items.append(_Item(stem, file, page, paths[0], own, guess, is_outlined))
+    if misshapen and strict:
+        raise InputError(
+            f"sizes differ: {'; '.join(misshapen[:10])}; predict the images that the masks belong to"
+        )
+    for reader in readers:
+        notes += reader.notes()
+    return items, failed
+
+
+def _open_both(
+    readers: tuple[MaskReader, MaskReader], paths: Sequence[Path], file: str, image: Path | None
+) -> tuple[list[list[NDArray[Any]]], tuple[bool, bool]]:
+    """Read the pages of a true mask and of its prediction, and tell which of the two are outlines."""
+    drawn = [reader.open(path) for reader, path in zip(readers, paths, strict=True)]
+    sizes = _sizes_of(drawn, image)
+    pages = [
+        reader.pages(one, path, file, None if isinstance(one, list) else sizes)
+        for reader, one, path in zip(readers, drawn, paths, strict=True)
+    ]
+    return pages, (not isinstance(drawn[0], list), not isinstance(drawn[1], list))
+
+
+def _sizes_of(drawn: Sequence[Drawn], image: Path | None) -> list[tuple[int, ...]] | None:
+    """Give the size of each page, from the mask that is an image, else from the image; None if neither is there."""
+    for one in drawn:
+        if isinstance(one, list):
+            return [page.shape for page in one]
+    return None if image is None else [page.shape[:2] for page in read_pages(image)]
+
+
+def _other_than(labels: NDArray[Any], unlabelled: int | None) -> NDArray[Any]:
+    """Give another id to the object of outlines that has the value of unlabelled pixels by chance."""
+    return labels if not unlabelled else np.where(labels == unlabelled, labels.max() + 1, labels)
+
+
+def _listed(values: Collection[int]) -> str:
+    return ", ".join(map(str, sorted(values)))
+
+
+def _sizes(pages: Sequence[NDArray[Any]]) -> str:
+    height, width = pages[0].shape
+    return f"{height} x {width}" + (f" ({len(pages)} pages)" if len(pages) > 1 else "")

@@ -1,0 +1,190 @@
+"""``segkit evaluate``: one bad mask stops nothing, nothing is scored twice, nothing is half written."""
+
+import csv
+import errno
+import os
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+from segkit._files import alone_in
+from segkit.cli.commands import main
+from segkit.evaluation import kept
+from segkit.images import write_mask
+
+FILES = {"index.html", "scores.csv", "summary.csv"}
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run ``segkit evaluate`` and give the exit status, the output and the errors."""
+
+    def evaluate(*arguments):
+        monkeypatch.setattr(sys, "argv", ["segkit", "evaluate", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        told = capsys.readouterr()
+        return end.value.code, told.out, told.err
+
+    return evaluate
+
+
+@pytest.fixture
+def folders(tmp_path, rng):
+    """Four true masks and their predictions, every twentieth pixel wrong."""
+    for name in "abcd":
+        mask = 255 * (rng.random((20, 24)) < 0.5).astype(np.uint8)
+        wrong = rng.random(mask.shape) < 0.05
+        write_mask(tmp_path / "masks" / f"{name}.png", mask)
+        write_mask(tmp_path / "predictions" / f"{name}.png", np.where(wrong, 255 - mask, mask))
+    return tmp_path / "predictions", tmp_path / "masks"
+
+
+def summary_of(output):
+    with (output / "summary.csv").open(newline="", encoding="utf-8") as file:
+        return {row["image"]: (row["status"], row["reason"]) for row in csv.DictReader(file)}
+
+
+def spoil(predictions):
+    """Leave one good prediction, and add one without a true mask."""
+    (predictions / "a.png").unlink()
+    (predictions / "b.png").write_bytes(b"no image")
+    write_mask(predictions / "c.png", np.zeros((5, 6), dtype=np.uint8))
+    write_mask(predictions / "e.png", np.zeros((5, 6), dtype=np.uint8))
+
+
+def test_bad_masks_do_not_stop_the_others(run, folders, tmp_path):
+    spoil(folders[0])
+    output = tmp_path / "report"
+    status, out, err = run(*folders, "-o", output)
+    assert status == 1
+    assert "Scored on 1 image." in out
+    assert "3 of 4 true masks missing from these scores (a, b, c)" in out
+    assert err.count("\n") == 1
+    assert err.startswith("segkit: 3 true masks not scored: ")
+    summary = summary_of(output)
+    assert {name: status for name, (status, _) in summary.items()} == {
+        "a": "failed",
+        "b": "failed",
+        "c": "failed",
+        "d": "written",
+        "e": "skipped",
+    }
+    assert summary["a"][1] == "no prediction"
+    assert "b.png" in summary["b"][1]
+    assert summary["c"][1] == "sizes differ: true mask 20 x 24, prediction 5 x 6"
+    assert summary["e"][1] == "no true mask"
+
+
+def test_strict_scores_nothing(run, folders, tmp_path):
+    spoil(folders[0])
+    status, _, err = run(*folders, "-o", tmp_path / "report", "--strict")
+    assert status == 2
+    assert "1 of 4 true masks have no prediction" in err
+    assert not (tmp_path / "report").exists()
+
+
+def test_nothing_to_score_is_an_error(run, folders, tmp_path):
+    for path in folders[0].iterdir():
+        path.write_bytes(b"no image")
+    status, _, err = run(*folders, "-o", tmp_path / "report")
+    assert status == 2
+    assert "none of 4 true masks can be scored (a: " in err
+    assert not (tmp_path / "report").exists()
+
+
+def test_all_good_is_status_0(run, folders, tmp_path):
+    status, out, err = run(*folders, "-o", tmp_path / "report")
+    assert (status, err) == (0, "")
+    assert "missing" not in out
+    assert set(summary_of(tmp_path / "report").values()) == {("written", "")}
+
+
+def test_only_changed_masks_are_scored_again_and_all_files_are_those_of_a_new_run(
+    run, folders, tmp_path, monkeypatch
+):
+    scored = []
+    score_image = kept.score_image
+
+    def counted(*arguments, **options):
+        scored.append(1)
+        return score_image(*arguments, **options)
+
+    monkeypatch.setattr(kept, "score_image", counted)
+    assert run(*folders, "-o", tmp_path / "report", "--title", "t")[0] == 0
+    assert len(scored) == 4
+    write_mask(folders[0] / "c.png", 255 * np.eye(20, 24, dtype=np.uint8))
+    assert run(*folders, "-o", tmp_path / "report", "--title", "t", "--overwrite")[0] == 0
+    assert len(scored) == 5
+    assert run(*folders, "-o", tmp_path / "new", "--title", "t")[0] == 0
+    for name in FILES:
+        assert (tmp_path / "report" / name).read_bytes() == (tmp_path / "new" / name).read_bytes()
+    names = [
+        {path.name for path in (tmp_path / folder / ".segkit" / "scores").iterdir()}
+        for folder in ("report", "new")
+    ]
+    assert names[0] == names[1]
+
+
+def test_damaged_kept_scores_are_made_anew(run, folders, tmp_path):
+    output = tmp_path / "report"
+    run(*folders, "-o", output)
+    table = (output / "scores.csv").read_bytes()
+    for path in (output / ".segkit" / "scores").iterdir():
+        path.write_bytes(path.read_bytes()[:20])
+    assert run(*folders, "-o", output, "--overwrite")[0] == 0
+    assert (output / "scores.csv").read_bytes() == table
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES])
+def test_a_fault_at_any_write_names_the_file_and_leaves_each_file_whole_or_absent(
+    run, folders, tmp_path, monkeypatch, code
+):
+    output, json_file = tmp_path / "report", tmp_path / "scores.json"
+    arguments = (*folders, "-o", output, "--json", json_file, "--title", "t")
+    assert run(*arguments)[0] == 0
+    whole = {path.name: path.read_bytes() for path in (json_file, *(output / name for name in FILES))}
+    for n_good in range(20):
+        shutil.rmtree(output, ignore_errors=True)
+        json_file.unlink(missing_ok=True)
+        calls = []
+
+        def fail(path, *, n_good=n_good, calls=calls):
+            calls.append(path)
+            if len(calls) > n_good:
+                raise OSError(code, os.strerror(code))
+
+        with monkeypatch.context() as patch:
+            patch.setattr("segkit._files.write._sync", fail)
+            status, _, err = run(*arguments)
+        left = [path for path in (json_file, *output.glob("[!.]*")) if path.exists()]
+        assert all(path.read_bytes() == whole[path.name] for path in left)
+        assert not list(tmp_path.rglob("*.part*"))
+        if status == 0:
+            break
+        assert status == 2
+        assert err.count("\n") == 1
+        assert str(tmp_path) in err
+    assert n_good == 8  # four kept scores, three files, the JSON file
+    assert status == 0
+
+
+def test_a_failed_run_leaves_no_empty_folder(run, folders, tmp_path, monkeypatch):
+    def fail(path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("segkit._files.write._sync", fail)
+    status, _, err = run(*folders, "-o", tmp_path / "report")
+    assert status == 2
+    assert "the disk is full" in err
+    assert not (tmp_path / "report").exists()
+
+
+def test_two_runs_into_one_folder(run, folders, tmp_path):
+    with alone_in(tmp_path / "report"):
+        status, _, err = run(*folders, "-o", tmp_path / "report")
+    assert status == 2
+    assert f"{tmp_path / 'report'} is in use by another program" in err
+    assert not (tmp_path / "report").exists()
