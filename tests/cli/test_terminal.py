@@ -125,8 +125,8 @@ def test_the_margin_is_told_and_explained():
     assert first == told
     assert second == (
         "Expected IoU: from the probabilities of an image's pixels. On 4 held-out training images they were too high by "
-        "0.020 on average, which is taken off. Margins: 0.064 in 80 % of images and unknown for 90 % of images; they take 4 and "
-        "9 training images."
+        "0.020 on average, which is taken off. Margins: 0.064 in 80 % of images and unknown for 90 % of images; they take 4 "
+        "and 9 training images."
     )
 
 
