@@ -198,7 +198,7 @@ def _with_faults(model: Segmenter, own: ImageSet, stems: Sequence[str]) -> dict[
         for fault, spoil in FAULTS.items():
             if fault.startswith("red") and image.shape[2] < 3:
                 continue
-            changed = np.ascontiguousarray(spoil(image), dtype=np.float32)
+            changed = np.clip(np.ascontiguousarray(spoil(image), dtype=np.float32), 0, 1)
             shape = changed.shape[:2]
             rows, cols = (np.arange(new) * old // new for new, old in zip(shape, mask.shape, strict=True))
             check, scores = _test(model, changed, mask[np.ix_(rows, cols)])
