@@ -182,3 +182,39 @@ def count_single(ids: Sequence[IdArray], n_classes: int) -> tuple[int, ...]:
     found = [np.unique(mask[mask != UNLABELLED]) for mask in ids]
     only = [int(values[0]) for values in found if values.size == 1]
     return tuple(only.count(label) for label in range(n_classes))
+
+
+def columns_of(checks: Sequence[ImageCheck | None]) -> dict[str, float | str | None]:
+    """Give the columns of summary.csv that tell of the predictions of a file's pages.
+
+    Parameters
+    ----------
+    checks : sequence of ImageCheck or None
+        The check of each page; None from a model that keeps nothing to check by.
+
+    Returns
+    -------
+    dict
+        ``expected_iou``, ``low_80``, ``high_80``, ``low_90`` and ``high_90`` of the page with the lowest expected IoU,
+        ``distance`` of the page with the largest, and ``warning``, in which pages are numbered from 1 if there are several.
+        None where unknown.
+    """
+    known = [check for check in checks if check is not None]
+    expected = [check for check in known if check.expected_iou is not None]
+    worst = min(expected, key=lambda check: check.expected_iou or 0.0, default=None)
+    low_80, high_80 = (None if worst is None else worst.interval_80) or (None, None)
+    low_90, high_90 = (None if worst is None else worst.interval_90) or (None, None)
+    warnings = [
+        check.warning if len(checks) == 1 else f"page {page}: {check.warning}"
+        for page, check in enumerate(checks, start=1)
+        if check is not None and check.warning
+    ]
+    return {
+        "expected_iou": None if worst is None else worst.expected_iou,
+        "low_80": low_80,
+        "high_80": high_80,
+        "low_90": low_90,
+        "high_90": high_90,
+        "distance": max((check.distance for check in known if check.distance is not None), default=None),
+        "warning": "; ".join(warnings),
+    }

@@ -10,7 +10,7 @@ from segkit.errors import ModelFileError
 from segkit.evaluation.metrics import score_masks
 from segkit.features import MultiscaleBank
 from segkit.features.normalised import even_grid
-from segkit.segmentation.alarms import Alarms, ImageCheck, count_single
+from segkit.segmentation.alarms import Alarms, ImageCheck, columns_of, count_single
 from segkit.segmentation.expected import expected_iou
 from segkit.segmentation.model_file import read_model, write_model
 
@@ -235,3 +235,34 @@ def test_checks_do_not_change_a_prediction_of_a_large_image(trained, pictures, m
         warnings.simplefilter("error")
         found = trained.predict(image, return_checks=True)[0]
     np.testing.assert_array_equal(found, trained.predict(image))
+
+
+def test_columns_are_those_of_a_single_page():
+    check = ImageCheck(0.8, 0.1, 0.3, 1.5, ("darker",), "background everywhere")
+    assert columns_of([check]) == {
+        "expected_iou": 0.8,
+        "low_80": pytest.approx(0.7),
+        "high_80": pytest.approx(0.9),
+        "low_90": pytest.approx(0.5),
+        "high_90": 1.0,
+        "distance": 1.5,
+        "warning": "darker; background everywhere",
+    }
+
+
+def test_columns_of_several_pages_are_those_of_the_worst():
+    checks = [
+        ImageCheck(0.8, 0.1, None, 1.5, (), None),
+        None,
+        ImageCheck(0.6, 0.1, None, 0.5, ("darker",), None),
+        ImageCheck(None, None, None, None, ("brighter",), None),
+    ]
+    found = columns_of(checks)
+    assert (found["expected_iou"], found["low_80"], found["high_80"]) == (0.6, 0.5, pytest.approx(0.7))
+    assert (found["low_90"], found["high_90"], found["distance"]) == (None, None, 1.5)
+    assert found["warning"] == "page 3: darker; page 4: brighter"
+
+
+@pytest.mark.parametrize("checks", [[], [None], [ImageCheck(None, None, None, None, (), None)]])
+def test_columns_of_what_is_unknown_are_empty(checks):
+    assert not any(columns_of(checks).values())
