@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Integral
@@ -14,15 +15,33 @@ FloatArray = NDArray[np.float32]
 Item = TypeVar("Item")
 Progress = Callable[[Iterable[Any], str], Iterable[Any]]
 
+# Control characters but for tab and newline, marks that turn the order of writing, and halves of characters.
+_UNPRINTABLE = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
     """Say how many there are, such as "1 image" or "3 images"."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
+def without_bytes(text: str) -> str:
+    r"""Write bytes that are no text, which Linux allows in names, as escapes such as ``\xff``."""
+    return re.sub("[\udc80-\udcff]", lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", text)
+
+
+def printable(text: str) -> str:
+    """Escape the control characters of a text, which a terminal would obey, and bytes that are no text."""
+    return re.sub(_UNPRINTABLE, lambda found: found[0].encode("unicode_escape").decode(), without_bytes(text))
+
+
+def one_line(text: str) -> str:
+    """Escape the control characters of a text, those that end a line among them."""
+    return printable(text).replace("\n", "\\n")
+
+
 def first_few(items: Sequence[str], *, most: int = 10, separator: str = ", ") -> str:
-    """Name the first items, and say how many more there are."""
-    told = list(items[:most])
+    """Name the first items, each on one line whatever it is called, and say how many more there are."""
+    told = [one_line(item) for item in items[:most]]
     if len(items) > len(told):
         told.append(f"and {len(items) - len(told)} more")
     return separator.join(told)

@@ -4,9 +4,20 @@ Every one derives from `SegkitError`. The command line prints its message in one
 with status 2; a notebook shows it as any other exception.
 """
 
+from segkit._common import one_line
+
 
 class SegkitError(Exception):
-    """Base of every error segkit raises on purpose."""
+    """Base of every error segkit raises on purpose.
+
+    Parameters
+    ----------
+    message : str, default=""
+        What was given, what is needed, the cure. Control characters of names in it are escaped: a terminal would obey them.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(one_line(str(message)))
 
 
 class InputError(SegkitError, ValueError):

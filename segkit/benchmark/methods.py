@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from pydantic import ValidationError as SchemaError
 
 from segkit.config.banks import BankConfig
 from segkit.config.faults import Section, explain_value, locate
 from segkit.config.read import read_options, shipped
-from segkit.config.schema import Config, DataConfig
+from segkit.config.schema import MOST_PIXELS, Config, DataConfig
 from segkit.errors import ConfigError
 from segkit.segmentation.base import BaseSegmenter
 
@@ -24,8 +24,8 @@ class _ForestOptions(Section):
     """Options of `PixelForest`; the default bank is `MultiscaleBank`."""
 
     bank: BankConfig | None = None
-    n_estimators: PositiveInt = 100
-    training_pixels: PositiveInt = 30_000
+    n_estimators: Annotated[int, Field(gt=0, le=10_000)] = 100
+    training_pixels: Annotated[int, Field(gt=0, le=MOST_PIXELS)] = 30_000
 
     def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:  # noqa: ARG002
         """Make the forest; it has no checkpoints."""
@@ -37,10 +37,10 @@ class _ForestOptions(Section):
 
 
 class _NetOptions(Section):
-    max_steps: PositiveInt = 2000
-    batch_size: PositiveInt = 4
+    max_steps: Annotated[int, Field(gt=0, le=10_000_000)] = 2000
+    batch_size: Annotated[int, Field(gt=0, le=1024)] = 4
     learning_rate: PositiveFloat = 1e-4
-    crop: PositiveInt = 256
+    crop: Annotated[int, Field(gt=0, le=8192)] = 256
     eval_every: PositiveInt = 25
     patience: PositiveInt = 10
     augment: bool = True
@@ -54,7 +54,7 @@ class _FCNOptions(_NetOptions):
     output_stride: Literal[8, 16, 32] = 8
     weights: str | None = None
     preprocessing: Literal["torchvision", "caffe"] = "torchvision"
-    n_hidden: PositiveInt = 4096
+    n_hidden: Annotated[int, Field(gt=0, le=65_536)] = 4096
 
     @model_validator(mode="after")
     def _fits_network(self) -> Self:
@@ -78,8 +78,8 @@ class _FCNOptions(_NetOptions):
 class _UNetOptions(_NetOptions):
     """Options of `UNet`."""
 
-    n_filters: PositiveInt = 32
-    depth: PositiveInt = 4
+    n_filters: Annotated[int, Field(gt=0, le=1024)] = 32
+    depth: Annotated[int, Field(gt=0, le=8)] = 4
 
     def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:
         """Make the network, with initial weights drawn from the seed."""

@@ -18,6 +18,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from segkit._common import FloatArray
 from segkit.classifier.svm import LinearSVM
+from segkit.errors import ModelFileError
 from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
 
 Arrays = dict[str, NDArray[Any]]
@@ -292,12 +293,19 @@ class PixelClassifier:
         -------
         PixelClassifier
             Fitted, without a selector.
+
+        Raises
+        ------
+        ModelFileError
+            If the kernels are of an unknown kind, or do not fit the channels.
         """
         own = {
             name.removeprefix("kernels."): array
             for name, array in arrays.items()
             if name.startswith("kernels.")
         }
+        if header["kind"] not in _MIXTURES:
+            raise ModelFileError(f"kernels of kind {header['kind']!r}: known are {', '.join(_MIXTURES)}")
         kernels = _MIXTURES[header["kind"]].from_state(header, own)
         svm = LinearSVM.from_arrays(arrays["svm.coef"], arrays["svm.intercept"])
         classifier = cls(None, kernels, svm)
@@ -305,6 +313,10 @@ class PixelClassifier:
         classifier.channels_ = channels
         classifier.mean_, classifier.scale_ = arrays["scaler.mean"], arrays["scaler.scale"]
         classifier.kernels_, classifier.svm_ = kernels, svm
+        if kernels.n_features_in_ != channels.size:
+            raise ModelFileError(
+                f"kernels of {kernels.n_features_in_} channels for {channels.size} that are kept"
+            )
         return classifier
 
     def state_shapes(self, n_classes: int) -> dict[str, tuple[int, ...]]:

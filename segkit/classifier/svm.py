@@ -387,9 +387,19 @@ class LinearSVM(MarginClassifier):
         -------
         LinearSVM
             Ready to predict; other attributes of `fit` are absent.
+
+        Raises
+        ------
+        InputError
+            If the shapes do not fit.
         """
         svm = cls()
         svm.coef_, svm.intercept_ = np.asarray(coef), np.asarray(intercept)
+        if svm.coef_.ndim != 2 or svm.intercept_.shape != svm.coef_.shape[:1]:
+            raise InputError(
+                f"planes of shape {svm.coef_.shape}, offsets of shape {svm.intercept_.shape}: give (n_planes, n_features) "
+                f"and (n_planes,)"
+            )
         svm.classes_ = np.arange(max(2, len(svm.coef_)))
         svm.n_features_in_ = svm.coef_.shape[1]
         return svm

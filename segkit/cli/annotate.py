@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from segkit.cli.options import ConfigOption, ImagesArgument, SetOption
+from segkit.cli.terminal import say
 from segkit.errors import ConfigError
 
 _NEEDED = ("starlette", "uvicorn", "websockets")
@@ -50,9 +51,10 @@ def annotate(
         raise ConfigError(
             f'segkit annotate needs {", ".join(missing)}, not installed here: pip install "segkit-bio[annotate]"'
         )
-    typer.echo("segkit annotate: starting ...")
+    say("segkit annotate: starting ...")
     from segkit.annotate import serve
     from segkit.config.schema import Config
+    from segkit.images.outputs import refuse_unwritable
     from segkit.live import LiveSession, Project
     from segkit.live.classes import classes_of, classes_of_map
     from segkit.segmentation.segmenter import load
@@ -63,19 +65,20 @@ def annotate(
     trained = None if model is None else load(model)
     path = images.resolve()
     output = output or Path(f"{path.stem if path.is_file() else path.name}-annotations")
+    refuse_unwritable(output / "project.json")
     if trained is not None and named is None and masks is None and not (output / "project.json").exists():
         named = classes_of_map(trained.label_map_)
     with Project(images, output, classes=named, masks=masks) as project:
         for message in project.messages:
-            typer.echo(message)
+            say(message)
         serve(
             project,
             LiveSession(project, config=settings, model=trained),
             port=port,
-            tell=lambda address: typer.echo(f"segkit annotate: {address} (Ctrl-C ends; labels in {output})"),
+            tell=lambda address: say(f"segkit annotate: {address} (Ctrl-C ends; labels in {output})"),
             open_browser=not no_browser,
         )
-    typer.echo(f"segkit annotate: ended; labels are in {output / 'masks'}")
+    say(f"segkit annotate: ended; labels are in {output / 'masks'}")
 
 
 def _read_names(listed: str | None, repeated: list[str] | None) -> list[str] | None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -25,13 +24,17 @@ from segkit.cli.options import (
     ImagesArgument,
     LabelsOption,
     OverwriteOption,
+    PixelSizeOption,
     QuietOption,
     SetOption,
     TitleOption,
     UnlabelledOption,
     read_data,
     read_meanings,
+    read_pixel_size,
 )
+from segkit.cli.predict import predict
+from segkit.cli.stopping import INTERRUPTED, Stopped, terminated_as_by_ctrl_c
 from segkit.cli.terminal import (
     describe_alarms,
     describe_benchmark,
@@ -41,13 +44,11 @@ from segkit.cli.terminal import (
     describe_scores,
     describe_training,
     progress_bars,
+    say,
     show_warning,
     teller,
 )
 from segkit.errors import ConfigError, InputError, ModelFileError, SegkitError
-
-if TYPE_CHECKING:
-    from segkit.images import PixelSize
 
 Item = TypeVar("Item")
 
@@ -65,32 +66,27 @@ OnlyAnnotatedOption = Annotated[
         "--only-annotated", help="Leave out images without a mask, and masks without a labelled pixel."
     ),
 ]
-PixelSizeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--pixel-size",
-        help="Micrometres a pixel, 0.325, or height and width, 0.5,0.325; by default as the files say.",
-    ),
-]
+
 # Methods of a benchmark, without and with --objects.
 _METHODS = "segkit-vgg,segkit-no-networks,fcn,unet,forest"
 _OBJECT_METHODS = "segkit-no-networks,forest"
 
-# Exit status after Ctrl-C.
-INTERRUPTED = 130
-
 
 def main() -> None:
-    """Run the command line; every error segkit raises is one line and exit status 2."""
+    """Run the command line: status 2 and one line for every error that segkit raises, 130 after Ctrl-C."""
     debug = "--debug" in sys.argv
     arguments = _join_sizes([argument for argument in sys.argv[1:] if argument != "--debug"])
     warnings.showwarning = show_warning
     try:
-        app(arguments)
+        with terminated_as_by_ctrl_c():
+            app(arguments)
     except SystemExit as end:
         if end.code == INTERRUPTED:
-            typer.echo("segkit: interrupted", err=True)
+            say("segkit: interrupted", err=True)
         raise
+    except Stopped as stop:
+        typer.echo(f"segkit: interrupted: {stop}", err=True)
+        sys.exit(INTERRUPTED)
     except SegkitError as error:
         if debug:
             raise
@@ -112,13 +108,13 @@ def main() -> None:
 
 
 def _fail(message: str) -> None:
-    typer.echo(f"segkit: {message}", err=True)
+    say(f"segkit: {message}", err=True)
     sys.exit(2)
 
 
 def _print_version(value: bool) -> None:
     if value:
-        typer.echo(f"segkit {__version__}")
+        say(f"segkit {__version__}")
         raise typer.Exit
 
 
@@ -137,6 +133,13 @@ def train(
     images: ImagesArgument,
     masks: Annotated[Path, typer.Argument(help="Folder of masks with the images' names.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write, NAME.segkit.")],
+    from_: Annotated[
+        Path | None,
+        typer.Option("--from", help="Repeat the training of this model: its settings, on the same images."),
+    ] = None,
+    other_images: Annotated[
+        bool, typer.Option("--other-images", help="With --from: its settings, on images that may differ.")
+    ] = False,
     config: ConfigOption = None,
     set_: SetOption = None,
     seed: Annotated[
@@ -151,14 +154,22 @@ def train(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Learn a model from annotated images."""
+    from segkit.config.recorded import read_training
     from segkit.config.schema import Config
     from segkit.images import load_pairs
-    from segkit.images.outputs import refuse_existing, refuse_unwritable
+    from segkit.images.outputs import refuse_existing, refuse_extension, refuse_unwritable
 
     overrides = [*(set_ or []), *([] if seed is None else [f"seed={seed}"])]
-    settings = Config.load(config, overrides)
+    refuse_extension(output, ".segkit")
     refuse_existing([output], overwrite=overwrite)
     refuse_unwritable(output)
+    if other_images and from_ is None:
+        raise ConfigError("--other-images: it is for --from, whose model has images of its own; leave it out")
+    if config is not None and from_ is not None:
+        raise ConfigError(f"--config beside --from: {from_} has a configuration already; change it by --set")
+    recorded = None if from_ is None else read_training(from_)
+    settings = Config.load(config, overrides) if recorded is None else recorded.configure(overrides)
+    only_annotated = only_annotated or (recorded is not None and recorded.only_annotated)
     remove_unfinished_of(output)
     data = settings.data
     dataset = load_pairs(
@@ -174,6 +185,9 @@ def train(
     for message in dataset.describe():
         tell(message)
     segmenter = settings.build()
+    if recorded is not None:
+        for message in recorded.compare(segmenter, dataset, str(images), other_images=other_images):
+            tell(message)
     with progress_bars(quiet=quiet) as follow:
         segmenter.fit(
             dataset.images,
@@ -182,67 +196,21 @@ def train(
             label_map=dataset.label_map,
             progress=follow,
         )
-    segmenter.save(output, embed_weights=settings.embeds_weights(segmenter.best_index_))
+    segmenter.save(
+        output,
+        embed_weights=settings.embeds_weights(segmenter.best_index_),
+        settings=settings.to_settings(only_annotated=only_annotated),
+    )
     summary, label_map = segmenter.summary_, segmenter.label_map_
-    (typer.echo if explain else tell)(describe_training(summary, label_map, dataset.stems, explain=explain))
+    (say if explain else tell)(describe_training(summary, label_map, dataset.stems, explain=explain))
     if lines := describe_alarms(segmenter.alarms_, explain=explain):
-        (typer.echo if explain else tell)(lines)
+        (say if explain else tell)(lines)
     if dataset.instances is not None:
-        (typer.echo if explain else tell)(describe_object_model(segmenter.objects_, explain=explain))
+        (say if explain else tell)(describe_object_model(segmenter.objects_, explain=explain))
     tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
-@app.command()
-def predict(
-    model: Annotated[Path, typer.Argument(help="Model file written by segkit train.")],
-    images: ImagesArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the predicted masks.")],
-    probability: Annotated[
-        bool, typer.Option("--probability", help="Also write probability maps (TIFF).")
-    ] = False,
-    overlay: Annotated[
-        bool, typer.Option("--overlay", help="Also write images with the contours drawn in.")
-    ] = False,
-    objects: Annotated[
-        bool,
-        typer.Option(
-            "--objects",
-            help="Also tell touching objects apart, number and measure them: objects.csv, images.csv.",
-        ),
-    ] = False,
-    pixel_size: PixelSizeOption = None,
-    quiet: QuietOption = False,
-    overwrite: OverwriteOption = False,
-) -> None:
-    """Segment every image of a folder; masks carry the values of the training masks."""
-    from segkit.segmentation.folders import predict_folder
-    from segkit.segmentation.segmenter import load
-
-    segmenter = load(model)
-    start = time.perf_counter()
-    with progress_bars(quiet=quiet) as follow:
-        written = predict_folder(
-            segmenter,
-            images,
-            output,
-            probability=probability,
-            overlay=overlay,
-            objects=objects,
-            pixel_size=None if pixel_size is None else _read_pixel_size(pixel_size),
-            overwrite=overwrite,
-            progress=follow,
-        )
-    tell = teller(quiet=quiet)
-    seconds = (time.perf_counter() - start) / len(written)
-    tell(f"{count(len(written), 'mask file')} in {output} ({seconds:.2f} s a file)")
-    for name, wanted in (("probability", probability), ("overlay", overlay), ("objects", objects)):
-        if wanted:
-            tell(f"{name} in {output / name}")
-    if objects:
-        tell(describe_object_model(segmenter.objects_))
-        tell(f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
-
-
+app.command()(predict)
 app.command()(annotate)
 
 
@@ -276,7 +244,7 @@ def measure(
 ) -> None:
     """Measure every object of masks: tables of objects and of images, for a spreadsheet."""
     from segkit.objects.folders import measure_folder
-    from segkit.segmentation.folders import EXTRAS
+    from segkit.segmentation.plan import EXTRAS
 
     with progress_bars(quiet=quiet) as follow:
         result = measure_folder(
@@ -284,7 +252,7 @@ def measure(
             output,
             images=images,
             **read_meanings(set_, None),
-            pixel_size=None if pixel_size is None else _read_pixel_size(pixel_size),
+            pixel_size=None if pixel_size is None else read_pixel_size(pixel_size),
             overlay=overlay,
             overwrite=overwrite,
             skip=EXTRAS,
@@ -315,7 +283,7 @@ def benchmark(
     train_sizes: Annotated[
         str, typer.Option(help="Numbers of training images, separated by commas or spaces.")
     ] = "1,2,3,5,15",
-    seeds: Annotated[int, typer.Option(min=1, help="How many splits of each size.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many splits of each size.")] = 5,
     config: Annotated[
         Path | None, typer.Option("--config", help="YAML file of methods; see configs/benchmark.yaml.")
     ] = None,
@@ -387,9 +355,9 @@ def benchmark(
             tell(message)
         try:
             with progress_bars(quiet=quiet) as follow:
-                result = run.run(progress=follow, tell=lambda line: typer.echo(line, err=True))
+                result = run.run(progress=follow, tell=lambda line: say(line, err=True))
         except KeyboardInterrupt:
-            typer.echo(
+            say(
                 f"{run.n_done} of {count(len(run.units), 'run')} kept: the same command with --resume goes on",
                 err=True,
             )
@@ -414,6 +382,18 @@ def inspect(
     explain: Annotated[
         bool, typer.Option("--explain", help="Of a model, also its options and the choices of its training.")
     ] = False,
+    upgrade: Annotated[
+        bool, typer.Option("--upgrade", help="Write a model of an earlier format anew, in the present one.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="With --upgrade: file to write; by default beside the model, NAME-v9.segkit.",
+        ),
+    ] = None,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Show what a model is, or what is right and wrong with images, alone or with their masks."""
     from segkit.images import IMAGE_EXTENSIONS, inspect_images, inspect_pairs
@@ -421,6 +401,8 @@ def inspect(
     if not path.exists():
         raise InputError(f"{path}: no such file or folder: give a model file, or a folder of images")
     if masks is not None or path.is_dir() or path.suffix.lower() in IMAGE_EXTENSIONS:
+        if upgrade:
+            raise ConfigError(f"--upgrade: it is for a model file, and {path} holds images; leave it out")
         data = read_data(set_, unlabelled)
         report = (
             inspect_images(path)
@@ -435,20 +417,25 @@ def inspect(
                 only_annotated=only_annotated,
             )
         )
-        typer.echo(report.describe())
+        say(report.describe())
         if report.faults:
             raise InputError(f"{count(len(report.faults), 'fault')} above: to be mended before training")
         return
-    from segkit.segmentation.model_file import read_model, upgrade
+    from segkit.segmentation.explain import find_faults
+    from segkit.segmentation.model_file import FORMAT_VERSION, read_model
+    from segkit.segmentation.segmenter import segmenter_of
 
-    header, _ = read_model(path)
-    try:
-        upgrade(header, str(path))
-        typer.echo(describe_model(header, explain=explain))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, SegkitError):
-            raise
-        raise ModelFileError(f"{path}: incomplete model ({error!r}); copy it anew or train again") from error
+    header, arrays = read_model(path)
+    segmenter = segmenter_of(header, arrays, str(path))
+    say(describe_model(header, explain=explain))
+    if faults := find_faults(segmenter):
+        raise ModelFileError(f"{path}: {' '.join(faults)}")
+    if upgrade and header["format_version"] == FORMAT_VERSION:
+        say(f"Nothing to upgrade: it is of format {FORMAT_VERSION}, the newest.")
+    elif upgrade:
+        _write_upgraded(
+            header, arrays, output or path.with_stem(f"{path.stem}-v{FORMAT_VERSION}"), overwrite=overwrite
+        )
 
 
 @app.command()
@@ -471,10 +458,11 @@ def demo(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Make a small set of lifelike images, train on a few, segment and score the others. No download."""
-    from segkit.images.outputs import refuse_existing
+    from segkit.images.outputs import refuse_existing, refuse_unwritable
 
     output = output or Path("segkit-demo-objects" if objects else "segkit-demo")
     refuse_existing([output], overwrite=overwrite)
+    refuse_unwritable(output / "images" / "1.png", within=output)
     tell = teller(quiet=quiet)
     if objects:
         from segkit.cli.object_demo import run_object_demo
@@ -490,6 +478,17 @@ def demo(
     tell(describe_training(result.summary, result.label_map, result.stems))
     tell(describe_scores(result.scores))
     tell(f"Pictures: {result.picture}")
+
+
+def _write_upgraded(header: dict[str, Any], arrays: dict[str, Any], output: Path, *, overwrite: bool) -> None:
+    """Write a model in the present format; its numbers stay as they are."""
+    from segkit.images.outputs import refuse_existing, refuse_unwritable
+    from segkit.segmentation.model_file import FORMAT_VERSION, write_model
+
+    refuse_existing([output], overwrite=overwrite)
+    refuse_unwritable(output)
+    write_model(output, {name: entry for name, entry in header.items() if name != "format_version"}, arrays)
+    say(f"Upgraded: {output}, model format {FORMAT_VERSION}")
 
 
 def _join_sizes(arguments: list[str]) -> list[str]:
@@ -509,16 +508,3 @@ def _read_sizes(text: str) -> list[int]:
     if not words or not all(word.isdecimal() and int(word) for word in words):
         raise ConfigError(f"--train-sizes {text}: give numbers of images, 1 or more, such as 1,2,3,5,15")
     return [int(word) for word in words]
-
-
-def _read_pixel_size(text: str) -> PixelSize:
-    """Read one number, or height and width."""
-    from segkit.images.pixel_size import check_pixel_size
-
-    try:
-        sizes = [float(word) for word in re.split(r"[,\s]+", text.strip())]
-    except ValueError as error:
-        raise ConfigError(
-            f"--pixel-size {text}: give micrometres, such as 0.325, or height and width, such as 0.5,0.325"
-        ) from error
-    return check_pixel_size((sizes[0], sizes[-1]) if len(sizes) < 3 else tuple(sizes))  # type: ignore[arg-type]

@@ -95,7 +95,7 @@ def run_demo(output: Path, *, seed: int = 0, progress: Progress | None = None) -
         folder,
         probability=True,
         overlay=True,
-        overwrite=True,
+        overwrite_foreign=True,
         progress=progress,
     )
     images, masks, stems = images[N_TRAIN:], masks[N_TRAIN:], stems[N_TRAIN:]

@@ -19,7 +19,7 @@ from segkit.cli.options import (
     UnlabelledOption,
     read_meanings,
 )
-from segkit.cli.terminal import describe_scores, teller
+from segkit.cli.terminal import describe_scores, say, teller
 
 if TYPE_CHECKING:
     from segkit.evaluation.reading import ReadMasks
@@ -59,7 +59,7 @@ def evaluate(
     from segkit.evaluation.folders import score_found
     from segkit.evaluation.reading import read_folders
     from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
-    from segkit.segmentation.folders import EXTRAS
+    from segkit.segmentation.plan import EXTRAS
 
     files = [] if output is None else [output / name for name in _FILES]
     for folder in (predictions, masks, images):
@@ -82,7 +82,7 @@ def evaluate(
         tell(f"Report: {files[0]}; tables: {', '.join(map(str, files[1:]))}")
     if found.failed:
         faults = [f"{stem} ({reason})" for stem, reason in found.failed.items()]
-        typer.echo(
+        say(
             f"segkit: {count(len(faults), 'true mask')} not scored: {first_few(faults, most=3, separator='; ')}",
             err=True,
         )

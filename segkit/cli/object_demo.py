@@ -109,7 +109,7 @@ def run_object_demo(output: Path, *, seed: int = 0, progress: Progress | None = 
         overlay=True,
         objects=True,
         pixel_size=pixel_size,
-        overwrite=True,
+        overwrite_foreign=True,
         progress=progress,
     )
     images, truths, stems = images[N_TRAIN:], truths[N_TRAIN:], stems[N_TRAIN:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ from segkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from segkit.config.schema import DataConfig
+    from segkit.images import PixelSize
 
 ImagesArgument = Annotated[Path, typer.Argument(help="Folder of images (sub-folders too), or one image.")]
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="YAML file of options; see configs/.")]
@@ -30,6 +32,13 @@ LabelsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set", metavar="KEY=VALUE", help="An option of data, such as data.labels, as for training."
+    ),
+]
+PixelSizeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--pixel-size",
+        help="Micrometres a pixel, 0.325, or height and width, 0.5,0.325; by default as the files say.",
     ),
 ]
 
@@ -55,3 +64,16 @@ def read_data(overrides: list[str] | None, unlabelled: int | None) -> DataConfig
             )
     data = Config.load(None, overrides or []).data
     return data if unlabelled is None else data.model_copy(update={"unlabelled": unlabelled})
+
+
+def read_pixel_size(text: str) -> PixelSize:
+    """Read one number, or height and width."""
+    from segkit.images.pixel_size import check_pixel_size
+
+    try:
+        sizes = [float(word) for word in re.split(r"[,\s]+", text.strip())]
+    except ValueError as error:
+        raise ConfigError(
+            f"--pixel-size {text}: give micrometres, such as 0.325, or height and width, such as 0.5,0.325"
+        ) from error
+    return check_pixel_size((sizes[0], sizes[-1]) if len(sizes) < 3 else tuple(sizes))  # type: ignore[arg-type]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from segkit._common import count
+from segkit._common import count, printable
 
 if TYPE_CHECKING:
     from segkit.images import LabelMap
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 # In a log, where bars cannot be drawn.
 SECONDS_BETWEEN_LINES = 30
+# Packages that warn of files without their names; segkit tells of these files itself.
+_READERS = ("PIL", "tifffile")
 
 
 class progress_bars:  # noqa: N801
@@ -54,7 +57,7 @@ class progress_bars:  # noqa: N801
                 due = time.monotonic() - self._told > SECONDS_BETWEEN_LINES
                 # a loop that began in the log ends there
                 if self._logs and (due or (began and done == len(items))):
-                    typer.echo(f"{description}: {done} of {len(items)}", err=True)
+                    say(f"{description}: {done} of {len(items)}", err=True)
                     self._told, began = time.monotonic(), True
         finally:
             self._depth -= 1
@@ -63,15 +66,21 @@ class progress_bars:  # noqa: N801
                 self._bars.remove_task(task)
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """Say lines on standard output or error. Control characters of names are escaped: a terminal would obey them."""
+    typer.echo(printable(text), err=err)
+
+
 def teller(*, quiet: bool) -> Callable[[str], None]:
     """Give what says a line, or says nothing."""
-    return (lambda _: None) if quiet else typer.echo
+    return (lambda _: None) if quiet else say
 
 
-def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+def show_warning(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:
     """Show our own warnings in one line, and leave out those of libraries about themselves."""
-    if issubclass(category, UserWarning):
-        typer.echo(f"note: {' '.join(str(message).split())}", err=True)
+    is_of_reader = Path(filename).parent.name in _READERS
+    if issubclass(category, UserWarning) and not is_of_reader:
+        say(f"note: {' '.join(str(message).split())}", err=True)
 
 
 def describe_training(
@@ -223,7 +232,12 @@ def describe_model(header: dict[str, Any], *, explain: bool = False) -> str:
         rows += [("Bank", option) for option in _bank_options(header["bank"])]
         rows += [("", line) for line in explain_training(summary, label_map)]
     width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
+    return "\n".join(f"{name:<{width}}  {_printable(text)}" for name, text in rows)
+
+
+def _printable(text: str) -> str:
+    """Leave out what would steer the terminal: names in a model file may come from anybody."""
+    return "".join(letter for letter in text if letter.isprintable())
 
 
 def _many(number: int, noun: str) -> str:

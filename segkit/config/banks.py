@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import cache
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, PositiveInt, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from segkit._common import is_whole
@@ -25,22 +26,36 @@ from segkit.features import (
 )
 from segkit.features.registry import group_of
 
+# Each option has an upper bound far above what is useful: beyond it a run would not end, or fill the memory.
+_MOST_ANGLES = 360
+Whole = Annotated[int, Field(gt=0, le=100_000)]
+Scales = Annotated[int, Field(gt=0, le=10)]
+Angles = Annotated[int, Field(gt=0, le=_MOST_ANGLES)]
+Pixels = Annotated[float, Field(gt=0, le=256)]
+
 
 def _known_orbit(orbit: Any) -> Any:
-    if orbit is None or orbit == "d4" or is_whole(orbit):
+    if orbit is None or orbit == "d4" or (is_whole(orbit) and int(orbit) <= _MOST_ANGLES):
         return orbit
-    raise PydanticCustomError("orbit", "input should be d4 or a number of angles, 1 or more")
+    raise PydanticCustomError(
+        "orbit", "input should be d4 or a number of angles, 1 to {most}", {"most": _MOST_ANGLES}
+    )
+
+
+@cache
+def _networks() -> tuple[str, ...]:
+    """List torchvision's networks with weights of ImageNet; it takes a tenth of a second."""
+    from torchvision import models
+
+    names = models.list_models(module=models)
+    return tuple(name for name in names if hasattr(models.get_model_weights(name), "IMAGENET1K_V1"))
 
 
 def _known_network(name: str) -> str:
-    from torchvision import models
-
-    classifiers = models.list_models(module=models)
-    networks = [name for name in classifiers if hasattr(models.get_model_weights(name), "IMAGENET1K_V1")]
-    if name in networks:
+    if name in _networks():
         return name
     banks = [kind for kind in BANK_SCHEMAS if kind != "convnet"]
-    [near] = get_close_matches(name, [*banks, *networks], n=1, cutoff=0)
+    [near] = get_close_matches(name, [*banks, *_networks()], n=1, cutoff=0)
     raise PydanticCustomError(
         "network",
         "neither one of segkit's banks ({banks}) nor a network of torchvision (vgg16, vgg19, squeezenet1_0, resnet18 "
@@ -70,8 +85,8 @@ class ConvNetConfig(_AveragedSection):
     weights: str = "imagenet"
     preprocessing: Literal["torchvision", "caffe"] = "torchvision"
     channel_mode: Literal["rgb", "each", "mean"] = "rgb"
-    layers: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    pyramid: tuple[PositiveFloat, ...] = (1.0,)
+    layers: Annotated[tuple[str, ...], Field(min_length=1, max_length=100)] | None = None
+    pyramid: Annotated[tuple[Annotated[float, Field(gt=0, le=8)], ...], Field(max_length=20)] = (1.0,)
     embed_weights: bool = True
     orbit: Orbit = None
     orbit_embedding: OrbitEmbedding = "mean"
@@ -86,12 +101,12 @@ class ScatteringConfig(_AveragedSection):
     """A scattering network (`ScatteringBank`)."""
 
     name: Literal["scattering"] = "scattering"
-    J: PositiveInt | tuple[PositiveInt, ...] = (1, 2, 3)
-    L: PositiveInt = 8
+    J: Scales | Annotated[tuple[Scales, ...], Field(max_length=10)] = (1, 2, 3)
+    L: Annotated[int, Field(gt=0, le=64)] = 8
     max_order: Literal[1, 2] = 2
     angles: Literal["each", "averaged"] = "each"
     pixels: bool = True
-    tile: PositiveInt | None = None
+    tile: Whole | None = None
     frontend: Literal["numpy", "torch"] = "numpy"
     orbit: Orbit = None
     orbit_embedding: OrbitEmbedding = "mean"
@@ -106,7 +121,7 @@ class ModulesConfig(_AveragedSection):
     """A module sequence (`ModuleBank`); each module is a mapping of `Module`'s options."""
 
     name: Literal["modules"]
-    modules: tuple[dict[str, Any], ...] | None = None
+    modules: Annotated[tuple[dict[str, Any], ...], Field(max_length=10)] | None = None
     frequency_decreasing: bool = True
     orbit: Orbit = None
     orbit_embedding: OrbitEmbedding = "mean"
@@ -129,8 +144,8 @@ class MultiscaleConfig(_AveragedSection):
     """Intensity, edges and texture at several blurs (`MultiscaleBank`)."""
 
     name: Literal["multiscale"]
-    sigma_min: PositiveFloat = 1.0
-    sigma_max: PositiveFloat = 16.0
+    sigma_min: Annotated[float, Field(ge=0.1, le=256)] = 1.0
+    sigma_max: Pixels = 16.0
     orbit: Orbit = None
     orbit_embedding: OrbitEmbedding = "mean"
 
@@ -144,9 +159,9 @@ class ElongatedConfig(_AveragedSection):
     """Lines and edges of any direction (`ElongatedBank`)."""
 
     name: Literal["elongated"]
-    sigmas: tuple[PositiveFloat, ...] = (1.0, 2.0, 4.0)
-    elongation: Annotated[float, Field(ge=1)] = 3.0
-    n_angles: Annotated[int, Field(ge=2)] = 8
+    sigmas: Annotated[tuple[Pixels, ...], Field(max_length=20)] = (1.0, 2.0, 4.0)
+    elongation: Annotated[float, Field(ge=1, le=20)] = 3.0
+    n_angles: Annotated[int, Field(ge=2, le=_MOST_ANGLES)] = 8
     channel_mode: Literal["mean", "each"] = "mean"
     orbit: Orbit = None
     orbit_embedding: OrbitEmbedding = "mean"
@@ -171,18 +186,18 @@ class OrbitConfig(Section):
     """Rotation-invariant random features of patches (`OrbitBank`)."""
 
     name: Literal["orbit"]
-    patch_sizes: tuple[PositiveInt, ...] = (9, 17)
-    n_templates: PositiveInt = 64
-    n_angles: PositiveInt = 16
+    patch_sizes: Annotated[tuple[Annotated[int, Field(gt=0, le=257)], ...], Field(max_length=20)] = (9, 17)
+    n_templates: Whole = 64
+    n_angles: Angles = 16
     reflections: bool = False
-    scales: tuple[PositiveFloat, ...] = (1.0,)
+    scales: Annotated[tuple[Annotated[float, Field(gt=0, le=16)], ...], Field(max_length=20)] = (1.0,)
     templates: Literal["gaussian", "patches", "whitened"] = "gaussian"
     nonlinearity: Literal["fourier", "step", "nystroem"] = "fourier"
     gamma: PositiveFloat = 1.0
-    thresholds: tuple[float, ...] = (-1.0, -0.5, 0.0, 0.5, 1.0)
-    smoothing: Annotated[float, Field(ge=0.5)] = 0.7
+    thresholds: Annotated[tuple[float, ...], Field(max_length=100)] = (-1.0, -0.5, 0.0, 0.5, 1.0)
+    smoothing: Annotated[float, Field(ge=0.5, le=256)] = 0.7
     floor: PositiveFloat = 0.02
-    stride: PositiveInt = 1
+    stride: Annotated[int, Field(gt=0, le=1024)] = 1
 
     @model_validator(mode="after")
     def _fits_nonlinearity(self) -> Self:
@@ -220,7 +235,7 @@ def single_kind(value: Any) -> str:
         if isinstance(value, Mapping)
         else getattr(value, "name", "scattering")
     )
-    return name if name in BANK_SCHEMAS and name != "convnet" else "convnet"
+    return name if isinstance(name, str) and name in BANK_SCHEMAS else "convnet"
 
 
 def bank_kind(value: Any) -> str:
@@ -255,7 +270,7 @@ class StackedConfig(_AveragedSection):
     name: Literal["stacked"] = "stacked"
     banks: Annotated[
         tuple[Annotated[_SingleBank, Discriminator(_single_tag)], ...],
-        Field(min_length=1),
+        Field(min_length=1, max_length=100),
     ] = (
         ScatteringConfig(name="scattering", J=3, L=4, angles="averaged"),
         MultiscaleConfig(name="multiscale"),
@@ -281,7 +296,7 @@ BankConfig = Annotated[
 ]
 BanksConfig = Annotated[
     Annotated[BankConfig, Tag("bank")]
-    | Annotated[tuple[BankConfig, ...], Field(min_length=1), Tag("choice")],
+    | Annotated[tuple[BankConfig, ...], Field(min_length=1, max_length=100), Tag("choice")],
     Discriminator(lambda value: "choice" if isinstance(value, list | tuple) else "bank"),
 ]
 BANK_SCHEMAS: dict[str, type[Section]] = {

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticCustomError
+
+# Characters of a value that a message repeats.
+_MOST_SHOWN = 200
 
 
 class Section(BaseModel):
@@ -59,15 +62,32 @@ def locate(error: Any, options: Mapping[str, Any]) -> tuple[list[str], list[Any]
     return location, within
 
 
+def deepest(errors: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """Give the first fault, or the one inside its value: of a list where one number may stand too, that of an item."""
+    key, _ = locate(errors[0], options)
+    keys = [locate(error, options)[0] for error in errors]
+    inside = [place for place, other in enumerate(keys) if other[: len(key)] == key]
+    return errors[max(inside, key=lambda place: len(keys[place]))]
+
+
 def explain_value(error: Any, location: Iterable[str]) -> str:
     """Tell a fault of a value, or of options without effect, in one line."""
     key = ".".join(location)
     if error["type"] == "idle":
         return _explain_idle(**error["ctx"], at=f"{key}." if key else "")
-    return f"{key}={error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
+    return f"{key}={shown(error['input'])}: {error['msg'][0].lower()}{error['msg'][1:]}"
+
+
+def shown(value: Any) -> str:
+    """Write a value that was given, cut if it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of thousands of digits
+        return "(a very long number)"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
 
 
 def _explain_idle(idle: Mapping[str, Any], under: str, cure: str, at: str) -> str:
-    given = ", ".join(f"{at}{name}={value!r}" for name, value in idle.items())
+    given = ", ".join(f"{at}{name}={shown(value)}" for name, value in idle.items())
     do, them = ("does", "it") if len(idle) == 1 else ("do", "them")
     return f"{given} {do} nothing under {under.format(at=at)}: leave {them} out, or set {cure.format(at=at)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from copy import deepcopy
 from itertools import pairwise
 from pathlib import Path
@@ -85,9 +85,50 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return options
 
 
+class _Loader(yaml.SafeLoader):
+    """A loader that refuses a key given twice, of which YAML takes the last, and text that unfolds without end."""
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        _count_nodes(node, {})
+        return super().construct_document(node)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        lines: dict[Any, int] = {}
+        for key_node, _ in node.value:
+            if key_node.tag == _MERGE:  # what is merged may be replaced
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):  # refused with the mapping, below
+                continue
+            line = key_node.start_mark.line + 1
+            if key in lines:
+                where = f"on line {line}" if line == lines[key] else f"on lines {lines[key]} and {line}"
+                raise ConfigError(f"key {key} is given twice, {where}: keep one of them")
+            lines[key] = line
+        return super().construct_mapping(node, deep)
+
+
+_MERGE = "tag:yaml.org,2002:merge"
+_MOST_NODES = 100_000
+
+
+def _count_nodes(node: yaml.Node, known: dict[int, int]) -> int:
+    """Count the values of a document, those behind an alias at each of its uses."""
+    if id(node) not in known:
+        known[id(node)] = _MOST_NODES  # for a node that holds itself
+        parts = [] if isinstance(node, yaml.ScalarNode) else node.value
+        parts = [part for entry in parts for part in (entry if isinstance(entry, tuple) else [entry])]
+        known[id(node)] = 1 + sum(_count_nodes(part, known) for part in parts)
+    if known[id(node)] > _MOST_NODES:
+        raise ConfigError(f"more than {_MOST_NODES} values, aliases (*NAME) unfolded: write the options out")
+    return known[id(node)]
+
+
 def _parse_yaml(text: str, source: str) -> Any:
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader=_Loader)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         cause = " ".join(str(error).split())
         raise ConfigError(

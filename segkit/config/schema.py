@@ -16,8 +16,8 @@ from pydantic import ValidationError as SchemaError
 from pydantic_core import PydanticCustomError
 
 from segkit.classifier.svm import LinearSVM
-from segkit.config.banks import BANK_SCHEMAS, BanksConfig, StackedConfig, bank_kind, single_kind
-from segkit.config.faults import Section, explain_value, locate
+from segkit.config.banks import BANK_SCHEMAS, BanksConfig, StackedConfig, Whole, bank_kind, single_kind
+from segkit.config.faults import Section, deepest, explain_value, locate, shown
 from segkit.config.read import read_options
 from segkit.errors import ConfigError
 from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
@@ -25,14 +25,17 @@ from segkit.segmentation.segmenter import LAMBDAS, SELECTION_TOL, Segmenter
 from segkit.segmentation.threshold import RENAMED_THRESHOLDS
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
+# Features of more training pixels than this fill the memory of any machine.
+MOST_PIXELS = 10_000_000
+
 
 class SelectionConfig(Section):
     """Selection of channels (`MMDSelector` or `ConditionalCovarianceSelector`)."""
 
     method: Literal["mmd", "ccm"] = "mmd"
-    n_features: PositiveInt | None = None
-    pixels: Annotated[int, Field(ge=20)] = 6000
-    n_components: PositiveInt = 512
+    n_features: Whole | None = None
+    pixels: Annotated[int, Field(ge=20, le=MOST_PIXELS)] = 6000
+    n_components: Whole = 512
     epsilon: Annotated[float, Field(ge=1e-9)] | None = None
     tol: PositiveFloat = SELECTION_TOL
 
@@ -60,8 +63,8 @@ class KernelConfig(Section):
     """The mixture of kernels and its features (`LinearGaussianMixture`, `LinearMixture` or `MixtureRFF`)."""
 
     family: Literal["linear+gaussian", "linear", "gaussian", "laplacian"] = "linear+gaussian"
-    gammas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] | None = None
-    n_components: PositiveInt | None = None
+    gammas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1, max_length=100)] | None = None
+    n_components: Whole | None = None
     criterion: Literal["mmd", "alignment", "centered_alignment", "power"] = "mmd"
     form: Literal["concatenate", "sample"] = "concatenate"
     features: Literal["pair", "phase"] = "pair"
@@ -92,7 +95,7 @@ class SVMConfig(Section):
     """The classifier (`LinearSVM`); without C, held-out images choose the penalty among the lambdas."""
 
     C: PositiveFloat | None = None
-    lambdas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = LAMBDAS
+    lambdas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1, max_length=100)] = LAMBDAS
     loss: Literal["squared_hinge", "hinge"] = "squared_hinge"
     class_weight: Literal["balanced"] | dict[int, float] | None = None
     memory_limit: PositiveInt = 2**30
@@ -122,7 +125,7 @@ ThresholdRule = Annotated[
 class TrainingConfig(Section):
     """Training pixels, normalisation, threshold and probabilities."""
 
-    pixels: Annotated[int, Field(ge=20)] = 20_000
+    pixels: Annotated[int, Field(ge=20, le=MOST_PIXELS)] = 20_000
     normalization: Literal["image", "set"] = "image"
     threshold: ThresholdRule = "quantile+otsu"
     smallest_region: Annotated[float, Field(ge=0, le=1)] = 0.5
@@ -133,7 +136,7 @@ class DataConfig(Section):
     """Meaning of masks: names of the classes, the value of unlabelled pixels, and objects."""
 
     labels: dict[NonNegativeInt, str] | None = None
-    unlabelled: NonNegativeInt | None = None
+    unlabelled: Annotated[int, Field(ge=0, lt=2**32)] | None = None
     masks: Literal["instances", "classes"] | None = None
     instances: Path | None = None
 
@@ -217,7 +220,22 @@ class Config(Section):
         try:
             return cls.model_validate(options)
         except SchemaError as error:
-            raise ConfigError(_explain(error.errors()[0], options)) from error
+            raise ConfigError(_explain(deepest(error.errors(), options), options)) from error
+
+    def to_settings(self, *, only_annotated: bool = False) -> dict[str, Any]:
+        """Give what a model file records of a training: every option, also those that were not given.
+
+        Parameters
+        ----------
+        only_annotated : bool, default=False
+            Whether what was not annotated was left out.
+
+        Returns
+        -------
+        dict
+            JSON-able, for `Segmenter.save`.
+        """
+        return {"config": self.model_dump(mode="json"), "only_annotated": only_annotated}
 
     def embeds_weights(self, index: int) -> bool:
         """Whether the model file holds the weights of the networks of the bank at a place in the list."""
@@ -251,11 +269,9 @@ def _explain(error: Any, options: Mapping[str, Any]) -> str:
         return _explain_unknown(location, within[-1])
     if location[0] == "bank" and error["type"] in ("model_type", "too_short", "union_tag_invalid"):
         stacked = ", none of them stacked already" if "banks" in location else ""
-        return (
-            f"{key}={error['input']!r}: give a bank such as {{name: multiscale}}, or a list of banks{stacked}"
-        )
+        return f"{key}={shown(error['input'])}: give a bank such as {{name: multiscale}}, or a list of banks{stacked}"
     if error["type"] == "tuple_type":
-        return f"{key}={error['input']!r}: give a list; only items of one given before can be set one by one"
+        return f"{key}={shown(error['input'])}: give a list; only items of one given before can be set one by one"
     return explain_value(error, location)
 
 

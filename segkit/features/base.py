@@ -22,6 +22,8 @@ from segkit._common import FloatArray, Progress, pass_on
 from segkit.errors import ConfigError, InputError
 from segkit.features.tiles import Tile, cut
 
+# More are a mistake: a VGG-16 has 4,224, and each takes a map of the image.
+MOST_CHANNELS = 200_000
 Init = TypeVar("Init", bound=Callable[..., None])
 
 

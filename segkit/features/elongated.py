@@ -18,6 +18,7 @@ from segkit.features.tiles import Tile, whole
 
 _MEASURES = ("bright line", "dark line", "edge", "line spread")
 # Standard deviations beyond which a Gaussian is negligible.
+_MOST_ANGLES = 360
 _REACH = 4
 
 
@@ -163,8 +164,8 @@ class ElongatedBank(FilterBank):
             raise ConfigError(f"sigmas={self.sigmas!r}: give standard deviations above 0, in pixels")
         if not 1 <= self.elongation < math.inf:
             raise ConfigError(f"elongation={self.elongation!r}: give a number of 1 or more")
-        if not is_whole(self.n_angles, least=2):
-            raise ConfigError(f"n_angles={self.n_angles!r}: give a number of directions, 2 or more")
+        if not is_whole(self.n_angles, least=2) or self.n_angles > _MOST_ANGLES:
+            raise ConfigError(f"n_angles={self.n_angles!r}: give a number of directions, 2 to {_MOST_ANGLES}")
         if self.channel_mode not in ("mean", "each"):
             raise ConfigError(f"channel_mode={self.channel_mode!r}: choose mean or each")
 

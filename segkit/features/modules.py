@@ -27,6 +27,7 @@ _Path = tuple[tuple[int, int], ...]
 _Tree = dict[tuple[int, int], "_Tree"]
 _Layers = tuple["Module", ...]
 
+_MOST_PATHS = 20_000
 _CHOICES = {
     "atoms": tuple(FAMILIES),
     "nonlinearity": ("modulus", "relu", "tanh"),
@@ -264,6 +265,12 @@ class ModuleBank(FilterBank):
                 f"{len(layers)} modules, none of them with an output: "
                 f"expected one or more; set output='delta' or 'lowpass'"
             )
+        n_paths = _count_paths(layers, frequency_decreasing=self.frequency_decreasing)
+        if n_paths > _MOST_PATHS:
+            raise ConfigError(
+                f"{len(layers)} modules with {n_paths:,} paths: at most {_MOST_PATHS:,} can be computed; give fewer "
+                f"modules, scales or angles"
+            )
         return layers, _output_paths(layers, frequency_decreasing=self.frequency_decreasing)
 
 
@@ -302,6 +309,31 @@ def _grids(layers: _Layers) -> list[_Grid]:
             offset += stride * (layer.factor - 1) / 2
         grids.append(_Grid(stride * layer.factor, offset))
     return grids
+
+
+def _count_paths(layers: _Layers, *, frequency_decreasing: bool) -> int:
+    """Count the paths of all orders, output or not, without listing them."""
+    total, factor = 1, 1
+    ending: dict[int, int] | None = None  # number of paths by the scale of their last atom
+    for layer in layers:
+        if layer.n_scales * layer.n_angles > _MOST_PATHS:
+            return layer.n_scales * layer.n_angles
+        ending = {
+            j: layer.n_angles
+            * (
+                1
+                if ending is None
+                else sum(
+                    n for last, n in ending.items() if not frequency_decreasing or factor * 2**j > 2**last
+                )
+            )
+            for j in range(layer.n_scales)
+        }
+        total += sum(ending.values())
+        if total > _MOST_PATHS:
+            return total
+        factor = layer.factor
+    return total
 
 
 def _output_paths(layers: _Layers, *, frequency_decreasing: bool) -> list[_Path]:

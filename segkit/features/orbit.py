@@ -27,6 +27,8 @@ from segkit.invariance.plane import Similarity, similarities
 from segkit.invariance.spatial import Rotation
 from segkit.kernels.base import Gaussian
 
+# Larger windows and more templates than these are a mistake.
+LARGEST_PATCH, MOST_TEMPLATES = 301, 10_000
 TEMPLATES = ("gaussian", "patches", "whitened")
 # Patches that templates are drawn from, for each template.
 DRAWS_PER_TEMPLATE = 20
@@ -242,6 +244,7 @@ class OrbitBank(FilterBank):
 
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
         """Take these templates instead of drawing them."""
+        self._check()
         expected = {f"templates.{size}": size for size in self.patch_sizes if self.learns_weights}
         if weights.keys() != expected.keys():
             raise InputError(
@@ -258,6 +261,11 @@ class OrbitBank(FilterBank):
         sizes = list(self.patch_sizes)
         if not sizes or not all(is_whole(size) and size >= 3 and size % 2 for size in sizes):
             raise ConfigError(f"patch_sizes {sizes}: give odd numbers of pixels from 3 up, such as [9, 17]")
+        if max(sizes) > LARGEST_PATCH or self.n_templates > MOST_TEMPLATES:
+            raise ConfigError(
+                f"patch_sizes {sizes} and n_templates {self.n_templates}: at most {LARGEST_PATCH} pixels and "
+                f"{MOST_TEMPLATES:,} templates can be computed"
+            )
         if len(set(sizes)) < len(sizes):
             raise ConfigError(f"patch_sizes {sizes}: give each size once")
         for name in ("n_templates", "stride"):

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from segkit._common import is_whole
+from segkit._common import count, is_whole
 from segkit.errors import ConfigError
 from segkit.features.averaged import OrbitAveraged
-from segkit.features.base import FilterBank
+from segkit.features.base import MOST_CHANNELS, FilterBank
 from segkit.features.convnet import ConvNetBank
 from segkit.features.elongated import ElongatedBank
 from segkit.features.modules import ModuleBank
@@ -41,6 +41,33 @@ _NONLINEARITIES: dict[type[Embedding], str] = {
     StepEmbedding: "step",
     NystroemEmbedding: "nystroem",
 }
+
+
+# Reach in pixels, and turns of a group, beyond which an option is a mistake.
+MOST_HALO = 4096
+MOST_TURNS = 720
+
+
+def check_size(bank: FilterBank, n_image_channels: int) -> None:
+    """Refuse a bank of absurdly many channels or of absurd reach, before anything of that size is made.
+
+    Raises
+    ------
+    ConfigError
+        If it has more than 200,000 channels, or needs more than 4,096 pixels around a pixel.
+    """
+    # Each further image channel adds as many as the second.
+    first, both = bank.n_channels(1), bank.n_channels(2)
+    number = first + (n_image_channels - 1) * (both - first)
+    if number > MOST_CHANNELS:
+        raise ConfigError(
+            f"bank {bank.label}: {number:,} channels of {count(n_image_channels, 'image channel')}, at most "
+            f"{MOST_CHANNELS:,} can be computed"
+        )
+    if bank.halo > MOST_HALO:
+        raise ConfigError(
+            f"bank {bank.label}: it reaches {bank.halo:,} pixels, at most {MOST_HALO:,} make sense"
+        )
 
 
 def bank_to_dict(bank: FilterBank) -> dict[str, Any]:
@@ -101,8 +128,8 @@ def group_of(orbit: str | int) -> Group:
     """
     if orbit == "d4":
         return Dihedral()
-    if not is_whole(orbit):
-        raise ConfigError(f"orbit {orbit!r}: choose d4 or a number of angles, 1 or more")
+    if not is_whole(orbit) or int(orbit) > MOST_TURNS:
+        raise ConfigError(f"orbit {orbit!r}: choose d4 or a number of angles, 1 to {MOST_TURNS}")
     return Rotation(int(orbit))
 
 
@@ -138,7 +165,10 @@ def _with_options(parameters: dict[str, Any]) -> dict[str, Any]:
 def _with_group_and_embedding(options: dict[str, Any]) -> dict[str, Any]:
     """Make group and embedding of an `OrbitBank` from the options of configurations and model files."""
     parameters = dict(options)
-    groups: list[Group] = [Rotation(parameters.pop("n_angles", 16))]
+    n_angles = parameters.pop("n_angles", 16)
+    if not is_whole(n_angles) or n_angles > MOST_TURNS:
+        raise ConfigError(f"n_angles {n_angles!r}: give a number of angles, 1 to {MOST_TURNS}")
+    groups: list[Group] = [Rotation(n_angles)]
     if parameters.pop("reflections", False):
         groups.insert(0, Reflection())
     scales = tuple(parameters.pop("scales", (1.0,)))

@@ -33,6 +33,7 @@ _SIDES = (256, 192)
 _WIDEST = 4
 # The largest J: filters of the next one would take minutes and gigabytes.
 _LARGEST = 6
+_MOST_PATHS = 20_000
 
 
 class ScatteringBank(FilterBank):
@@ -174,6 +175,15 @@ class ScatteringBank(FilterBank):
             raise ConfigError(f"max_order {self.max_order}: choose 1 or 2")
         if self.angles not in _ANGLES:
             raise ConfigError(f"angles {self.angles!r}: choose one of {', '.join(_ANGLES)}")
+        # Counted, not listed: a list of them all may be longer than memory.
+        n_paths = sum(
+            1 + scale * self.L + (self.max_order == 2) * self.L**2 * scale * (scale - 1) // 2
+            for scale in scales
+        )
+        if n_paths > _MOST_PATHS:
+            raise ConfigError(
+                f"J={self.J} with L={self.L}: {n_paths:,} paths, at most {_MOST_PATHS:,} can be computed; give fewer angles"
+            )
         return scales
 
     def _names(self, scale: int) -> tuple[tuple[int, str], ...]:

@@ -33,18 +33,20 @@ def check_family_size(n_scales: int, n_angles: int) -> None:
     Parameters
     ----------
     n_scales : int
-        Number of dyadic scales, at least 1.
+        Number of dyadic scales, 1 to 10.
     n_angles : int
-        Number of directions, at least 2.
+        Number of directions, 2 to 360.
 
     Raises
     ------
     ConfigError
-        If either number is too small.
+        If either number is too small or too large.
     """
-    for name, given, least in (("n_scales", n_scales, 1), ("n_angles", n_angles, 2)):
+    for name, given, least, most in (("n_scales", n_scales, 1, 10), ("n_angles", n_angles, 2, 360)):
         if given < least:
             raise ConfigError(f"{name}={given}: expected {least} or more; try n_scales=3, n_angles=8")
+        if given > most:  # a run would not end
+            raise ConfigError(f"{name}={given}: expected {most} or fewer; try n_scales=3, n_angles=8")
 
 
 def _frequencies(shape: tuple[int, int]) -> tuple[_Float64Array, _Float64Array]:

@@ -79,6 +79,18 @@ def check_network(network: str) -> None:
         )
 
 
+def cached_file(address: str) -> Path:
+    """Give the place of downloaded weights in torch's cache."""
+    import torch
+
+    return Path(torch.hub.get_dir()) / "checkpoints" / address.rsplit("/", 1)[-1]
+
+
+def is_cached(address: str) -> bool:
+    """Tell whether the weights at an address were downloaded already."""
+    return cached_file(address).is_file()
+
+
 def _download_weights(address: str) -> dict[str, torch.Tensor]:
     """Download a state dictionary once into torch's cache, and check the hash in its name.
 
@@ -93,7 +105,7 @@ def _download_weights(address: str) -> dict[str, torch.Tensor]:
             f"weights {address}: the file name carries no sha256 to check the download; "
             f"name it NAME-<first 8 or more digits of its sha256>.pth, or download it and give its path"
         )
-    cached = Path(torch.hub.get_dir()) / "checkpoints" / filename
+    cached = cached_file(address)
     try:
         state: dict[str, torch.Tensor] = torch.hub.load_state_dict_from_url(
             address, progress=False, check_hash=True, weights_only=True, map_location="cpu"

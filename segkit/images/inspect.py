@@ -19,7 +19,8 @@ from segkit.images.labels import LabelMap
 from segkit.images.numbering import MasksAre, Objects, summarise_objects
 from segkit.images.pairs import interpret, match, match_instances, read_items, with_labels
 from segkit.images.read import check_image, image_from_page, read_pages
-from segkit.images.stems import list_without_masks, root_of, stem_of
+from segkit.images.scales import Scale, check_scales, scale_of
+from segkit.images.stems import by_stem, list_without_masks, root_of, stem_of
 
 # Integers that use less than this share of their range are probably of fewer bits, 12 of 16 for example.
 _SHARE_OF_RANGE = 1 / 8
@@ -177,15 +178,18 @@ def inspect_pairs(
     drawn: dict[str, NDArray[Any]] = {}
     outlined: set[str] = set()
     given: dict[str, NDArray[Any]] = {}
+    scales: dict[str, Scale] = {}
     items = read_items(pairs, faults, messages, instances=objects)
     for item in with_labels(items, unlabelled, messages) if only_annotated else items:
         stems.append(item.stem)
         kinds[item.stem] = kind_of(item.image)
         shapes[item.image.shape] += 1
         dtypes[item.dtype] += 1
+        scales[item.stem] = scale_of(item.image, item.dtype)
         drawn[item.stem] = item.mask
         outlined |= {item.stem} if item.is_outlined else set()
         given |= {} if item.instances is None else {item.stem: item.instances}
+    check_scales(scales, faults, messages)
     meaning = interpret(
         stems,
         drawn,
@@ -240,11 +244,12 @@ def inspect_images(images: str | Path) -> ImageInspection:
     images = Path(images)
     listed, masks = list_without_masks(images)
     faults: list[str] = []
+    by_stem(images, faults)  # for its faults: two files of one name
     kinds: dict[str, Kind] = {}
     shapes: Counter[tuple[int, ...]] = Counter()
     dtypes: Counter[str] = Counter()
     low, high = float("inf"), float("-inf")
-    dark: list[str] = []
+    scales: dict[str, Scale] = {}
     same: dict[str, list[str]] = {}
     for relative in listed:
         try:
@@ -265,10 +270,9 @@ def inspect_images(images: str | Path) -> ImageInspection:
             shapes[image.shape] += 1
             dtypes[str(page.dtype)] += 1
             low, high = min(low, float(page.min())), max(high, float(page.max()))
-            if page.dtype.kind == "u" and float(image.max()) < _SHARE_OF_RANGE:
-                dark.append(name)
+            scales[name] = scale_of(image, page.dtype)
             same.setdefault(_digest(page), []).append(name)
-    messages = _odd(kinds, dark, list(same.values()), faults)
+    messages = _odd(kinds, scales, list(same.values()), faults)
     if masks:
         names = first_few([path.as_posix() for path in masks])
         messages.append(
@@ -278,7 +282,10 @@ def inspect_images(images: str | Path) -> ImageInspection:
 
 
 def _odd(
-    kinds: Mapping[str, Kind], dark: Sequence[str], same: Sequence[Sequence[str]], faults: list[str]
+    kinds: Mapping[str, Kind],
+    scales: Mapping[str, Scale],
+    same: Sequence[Sequence[str]],
+    faults: list[str],
 ) -> list[str]:
     """Say what is odd about images that can be read; channels that do not fit together are a fault."""
     messages = []
@@ -290,6 +297,12 @@ def _odd(
             messages += describe_changes(kinds, n_channels)
             if n_channels == 3 and all(kind.is_grey for kind in kinds.values()):
                 messages.append("every image is RGB with three equal channels: grey, stored as colour")
+    check_scales(scales, faults, messages)
+    dark = [
+        name
+        for name, scale in scales.items()
+        if scale.dtype.startswith("uint") and scale.peak < _SHARE_OF_RANGE
+    ]
     if dark:
         messages.append(
             f"{count(len(dark), 'image')} ({first_few(dark)}) use less than an eighth of the range of their type: "

@@ -70,6 +70,11 @@ class LabelMap:
                 f"label map of {count(len(self.values), 'class', 'classes')}, expected 2 to {UNLABELLED}: "
                 f"name two classes or more in data.labels"
             )
+        if len(self.names) != len(self.values):
+            raise InputError(
+                f"label map of {count(len(self.values), 'value')} and {count(len(self.names), 'name')}: "
+                f"give a name for each class"
+            )
         if len(self.others) not in (0, len(self.values)):
             raise InputError(
                 f"label map with further values of {count(len(self.others), 'class', 'classes')}, "

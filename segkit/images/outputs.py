@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from segkit.errors import OutputError
@@ -20,11 +20,61 @@ def refuse_existing(paths: Sequence[Path], *, overwrite: bool) -> None:
         )
 
 
-def refuse_unwritable(path: Path) -> None:
-    """Refuse a file that could not be written."""
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+def refuse_unwritable(path: Path, *, within: Path | None = None) -> None:
+    """Refuse a file that could not be written, or that lies in folders of a mistyped path.
+
+    Parameters
+    ----------
+    path : Path
+        File to be written.
+    within : Path, optional
+        Output folder that the user gave, in which folders are made freely; by default the file's own folder.
+
+    Raises
+    ------
+    OutputError
+        If the file is a folder, the place cannot be written, or neither the folder nor the one above it exists.
+    """
+    folder = path.parent if within is None else within
+    above = folder.absolute().parent
+    if not folder.exists() and not above.exists():
+        raise OutputError(f"{path}: there is no folder {above}: check the path, or make that folder first")
+    nearest = next(parent for parent in path.absolute().parents if parent.exists())
+    if path.is_dir() or not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise OutputError(f"{path} cannot be written: give a file in a folder you may write to")
+
+
+def refuse_extension(path: Path, extension: str) -> None:
+    """Refuse a file to be written whose name does not end as files of its kind do."""
+    if path.suffix.lower() != extension:
+        raise OutputError(f"{path}: expected a name that ends in {extension}: give {path}{extension}")
+
+
+def refuse_foreign(paths: Iterable[Path], *, is_own: Callable[[Path], bool], allowed: bool) -> None:
+    """Refuse to replace files that segkit did not write, such as masks drawn by hand, unless asked to.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+        Files to be written; those that do not exist yet are no matter.
+    is_own : callable
+        Tells whether segkit wrote a file that exists.
+    allowed : bool
+        Whether the user asked for it in so many words.
+
+    Raises
+    ------
+    OutputError
+        If a file that exists is not segkit's own.
+    """
+    foreign = [] if allowed else [path for path in paths if path.exists() and not is_own(path)]
+    if foreign:
+        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        was = "were" if more else "was"
+        raise OutputError(
+            f"{foreign[0]}{more} {was} not written by segkit, and may be drawn by hand: choose another folder, or "
+            "ask to replace them (--overwrite-foreign, in Python overwrite_foreign=True)"
+        )
 
 
 def refuse_nesting(images: Path, output: Path) -> None:

@@ -41,6 +41,7 @@ from segkit.images.numbering import (
 )
 from segkit.images.outlines import OUTLINE_EXTENSIONS
 from segkit.images.read import check_image, image_from_page, read_pages
+from segkit.images.scales import check_scales, scale_of
 from segkit.images.stems import (
     by_stem,
     has_images,
@@ -198,6 +199,7 @@ def load_pairs(
     objects = match_instances(images, instances, faults, pairs=pairs if only_annotated else None)
     read = read_items(pairs, faults, messages, instances=objects)
     items = list(with_labels(read, unlabelled, messages) if only_annotated else read)
+    check_scales({item.stem: scale_of(item.image, item.dtype) for item in items}, faults, messages)
     meaning = interpret(
         [item.stem for item in items],
         {item.stem: item.mask for item in items},
@@ -407,7 +409,7 @@ def check_together(
         for stem, values in values_of.items()
         if unlabelled is not None and list(values) == [unlabelled]
     ]
-    label_map = _infer(values_of, labels, unlabelled, faults)
+    label_map = _infer(values_of, labels, unlabelled, faults, is_shown=shown in (None, unlabelled))
     if label_map is not None:
         messages += [*_of_one_class(values_of, label_map), *_scribbles(values_of, unlabelled, shown)]
     return label_map
@@ -683,6 +685,8 @@ def _infer(
     labels: Mapping[int, str] | None,
     unlabelled: int | None,
     faults: list[str],
+    *,
+    is_shown: bool,
 ) -> LabelMap | None:
     if not values_of and faults:  # no mask could be read, which is a fault told already
         return None
@@ -690,7 +694,10 @@ def _infer(
         return LabelMap.infer(set().union(*values_of.values()), labels=labels, unlabelled=unlabelled)
     except InputError as fault:
         odd = _of_other_values(values_of, unlabelled) if labels is None else None
-        faults.append(odd or str(fault))
+        values = set().union(*values_of.values())
+        is_idle = is_shown and unlabelled is not None and unlabelled not in (values or {unlabelled})
+        start = f"no mask holds {unlabelled}, given as data.unlabelled; " if is_idle else ""
+        faults.append(f"{start}{odd or fault}")
         return None
 
 

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tifffile
 from numpy.typing import NDArray
-from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
 
 from segkit.errors import InputError
+from segkit.images.headers import check_format
 from segkit.images.read import TIFF_EXTENSIONS, check_path, decoding
 
 _MICROMETRES = {
@@ -90,11 +91,12 @@ def read_pixel_size(path: str | Path) -> PixelSize | None:
     path = Path(path)
     check_path(path)
     suffix = path.suffix.lower()
-    if suffix in TIFF_EXTENSIONS:
+    kind = check_format(path, ("TIFF",) if suffix in TIFF_EXTENSIONS else ("PNG", "JPEG", "BMP"))
+    if kind == "TIFF":
         with decoding(path), tifffile.TiffFile(path) as file:
             return _of_tiff(file)
-    if suffix == ".png":
-        with decoding(path), Image.open(path, formats=("PNG",)) as image:
+    if kind == "PNG":
+        with decoding(path), PngImageFile(path) as image:
             x, y = image.info.get("dpi", (0, 0))
             return _of_print(float(x), float(y), _INCH)
     return None

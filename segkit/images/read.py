@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import struct
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,14 +15,26 @@ from typing import Any, Literal
 import numpy as np
 import tifffile
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image
+from PIL import BmpImagePlugin, ImageFile, JpegImagePlugin, PngImagePlugin
 
+from segkit._common import first_few
 from segkit.errors import InputError
+from segkit.images.headers import check_format, refuse_bomb
 
 TIFF_EXTENSIONS = (".tif", ".tiff")
 JPEG_EXTENSIONS = (".jpg", ".jpeg")
 IMAGE_EXTENSIONS = (".bmp", *JPEG_EXTENSIONS, ".png", *TIFF_EXTENSIONS)
+# Height and width of the smallest image to learn from. Of 3 x 3 pixels only one has all its neighbours inside.
+SMALLEST_SIDE = 4
 
+# Opened by their own readers: Image.open refuses slides, by a limit of the whole program.
+_PILLOW: dict[str, type[ImageFile.ImageFile]] = {
+    "PNG": PngImagePlugin.PngImageFile,
+    "JPEG": JpegImagePlugin.JpegImageFile,
+    "BMP": BmpImagePlugin.BmpImageFile,
+}
+_ORIENTATION = 274
+_TURNED = range(2, 9)
 _ALPHA = (tifffile.EXTRASAMPLE.ASSOCALPHA, tifffile.EXTRASAMPLE.UNASSALPHA)
 _JPEG_ENDS = (63, 192)  # a binary mask stays in the outer quarters of 0..255 whatever JPEG does
 _JPEG_SHARE = 0.95
@@ -43,22 +58,31 @@ def read_pages(path: str | Path, *, palette: Literal["colours", "indices"] = "co
     Raises
     ------
     InputError
-        If the file is missing, damaged, empty, of another format, or cannot be read without loss.
+        If the file is missing, damaged, empty, of another format, or cannot be read without loss. If it declares more
+        pixels than it can hold, or than the machine has memory for: nothing is decoded then.
+
+    Warns
+    -----
+    UserWarning
+        If something in the file is not read: further frames of an animation, an orientation, what transparency hides.
 
     Notes
     -----
     The axes of a TIFF come from its own metadata (OME, ImageJ or plain tags), never from sizes: Y and
     X span the image, S (samples) and C (channels) become its last axis, and every other axis (T, Z,
     plain page order, ...) is unrolled into pages, the first axis slowest. Other formats hold one page.
-    TIFF values are not inverted where 0 is to be shown white.
+    TIFF values are not inverted where 0 is to be shown white. Pixels are read as they are stored, whatever orientation
+    the metadata (EXIF) tell viewers to show them in.
     """
     path = Path(path)
     check_path(path)
-    pages = (
-        _read_tiff(path, palette) if path.suffix.lower() in TIFF_EXTENSIONS else [_read_pillow(path, palette)]
-    )
+    notes: list[str] = []
+    is_tiff = path.suffix.lower() in TIFF_EXTENSIONS
+    pages = _read_tiff(path, palette, notes) if is_tiff else [_read_pillow(path, palette, notes)]
     if not all(page.size for page in pages) or not pages:
         raise InputError(f"{path}: holds no pixels: export it again")
+    for note in notes:
+        warnings.warn(f"{path}: {note}", stacklevel=2)
     return pages
 
 
@@ -134,6 +158,40 @@ def to_float(array: ArrayLike, *, name: str = "image") -> NDArray[np.float32]:
     return array.astype(np.float32)
 
 
+def check_range(image: NDArray[np.floating[Any]], *, name: str = "image") -> None:
+    """Refuse floats that are not scaled to [0, 1], such as those of 0 to 255.
+
+    Filters may leave values a little outside, so up to the width of the range is allowed on either side.
+
+    Raises
+    ------
+    InputError
+        If values are below -1 or above 2.
+    """
+    low, high = float(image.min()), float(image.max())
+    if low < -1 or high > 2:
+        raise InputError(
+            f"{name}: floats from {low:g} to {high:g}, expected [0, 1]: scale it as it was stored, with "
+            f"segkit.images.to_float(array of uint8 or uint16), or divide every image by the same largest value"
+        )
+
+
+def check_size(image: NDArray[Any], *, name: str = "image") -> None:
+    """Refuse an image too small to learn from.
+
+    Raises
+    ------
+    InputError
+        If its height or width is below `SMALLEST_SIDE`.
+    """
+    height, width = image.shape[:2]
+    if min(height, width) < SMALLEST_SIDE:
+        raise InputError(
+            f"{name}: {height} x {width} pixels, expected {SMALLEST_SIDE} x {SMALLEST_SIDE} or more, so that "
+            f"pixels have neighbours: leave it out, or crop it less tightly"
+        )
+
+
 def check_image(image: ArrayLike, *, name: str = "image") -> None:
     """Refuse an image that nothing can be learnt from.
 
@@ -147,11 +205,12 @@ def check_image(image: ArrayLike, *, name: str = "image") -> None:
     Raises
     ------
     InputError
-        If it is empty, constant, or holds NaN or infinity.
+        If it is empty, constant, smaller than four pixels in height or width, or holds NaN or infinity.
     """
     image = np.asarray(image)
     if not image.size:
         raise InputError(f"{name}: holds no pixels: leave it out")
+    check_size(image, name=name)
     _check_finite(image, name)
     if image.min() == image.max():
         raise InputError(f"{name}: every pixel is {image.flat[0]:g}: leave out this blank image")
@@ -180,6 +239,7 @@ def count_pages(path: str | Path) -> int:
     if path.suffix.lower() not in TIFF_EXTENSIONS:
         return 1
     with decoding(path), tifffile.TiffFile(path) as file:
+        _check_all_pages_there(file)
         return sum(
             math.prod(
                 length for length, axis in zip(series.shape, series.axes, strict=True) if axis not in "CSYX"
@@ -238,6 +298,8 @@ def _one_value_per_pixel(page: NDArray[Any], name: str) -> NDArray[Any]:
                 f"are swapped?)"
             )
         mask = mask[:, :, 0]
+    if mask.dtype.kind not in "buif":
+        raise InputError(f"{name}: mask of type {mask.dtype}, expected whole numbers: save it as one")
     if np.issubdtype(mask.dtype, np.floating):
         _check_finite(mask, name)
         if (mask != np.rint(mask)).any():
@@ -268,9 +330,18 @@ def check_path(path: Path) -> None:
             f"save it as PNG or TIFF"
         )
     if not path.is_file():
-        raise InputError(f"{path}: no such file: check its name and folder")
+        raise InputError(f"{path}: {_what_it_is(path)}")
     if path.stat().st_size == 0:
         raise InputError(f"{path}: the file is empty: copy or export it again")
+
+
+def _what_it_is(path: Path) -> str:
+    """Say why a path is no file to read."""
+    if path.exists():
+        return "neither a file nor a link to one, but a folder, a pipe or a device: give an image file"
+    if path.is_symlink():
+        return "a link to a file that is not there: restore that file, or remove the link"
+    return "no such file: check its name and folder"
 
 
 def _check_finite(array: NDArray[Any], name: str) -> None:
@@ -281,26 +352,55 @@ def _check_finite(array: NDArray[Any], name: str) -> None:
         )
 
 
+class _Listener(logging.Filter):
+    """Keeps what tifffile logs, in place of the terminal, while segkit decodes a file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._here = threading.local()
+
+    @contextmanager
+    def listening(self) -> Iterator[list[str]]:
+        before = getattr(self._here, "heard", None)
+        heard: list[str] = []
+        self._here.heard = heard
+        try:
+            yield heard
+        finally:
+            self._here.heard = before
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        heard = getattr(self._here, "heard", None)
+        if heard is not None and record.levelno >= logging.WARNING:
+            heard.append(" ".join(record.getMessage().split()))
+        return heard is None
+
+
+_listener = _Listener()
+tifffile.logger().addFilter(_listener)
+
+
 @contextmanager
-def decoding(path: Path) -> Iterator[None]:
-    """Turn whatever a decoder raises into an error that names the file."""
+def decoding(path: Path, notes: list[str] | None = None) -> Iterator[None]:
+    """Turn whatever a decoder raises into an error that names the file, and what it logs into a note."""
     try:
-        yield
+        with _listener.listening() as heard:
+            yield
+        if heard and notes is not None:
+            notes.append(f"read, but may be damaged ({heard[0]})")
     except InputError:
         raise
-    except Image.DecompressionBombError as error:
-        raise InputError(f"{path}: too many pixels for its format: save it as TIFF") from error
+    except MemoryError as error:
+        raise InputError(f"{path}: its pixels do not fit into memory: cut it into smaller images") from error
     except Exception as error:  # damage makes a decoder raise anything from OSError to struct.error
         reason = " ".join(str(error).split())
         raise InputError(f"{path}: cannot be decoded ({reason}): copy or export it again") from error
 
 
-def _read_pillow(path: Path, palette: str) -> NDArray[Any]:
-    with decoding(path), Image.open(path, formats=("BMP", "JPEG", "PNG")) as image:
-        if image.mode not in ("I", "I;16") and "16B" in str(image.tile):
-            raise InputError(
-                f"{path}: 16-bit PNG with colour or alpha, whose lower 8 bits would be lost: save it as TIFF"
-            )
+def _read_pillow(path: Path, palette: str, notes: list[str]) -> NDArray[Any]:
+    kind = check_format(path, tuple(_PILLOW))
+    with decoding(path, notes), _PILLOW[kind](path) as image:
+        _check_header(path, image, notes)
         image.load()
         if image.mode == "P" and palette == "colours":
             return np.asarray(image.convert("RGB"))
@@ -308,31 +408,104 @@ def _read_pillow(path: Path, palette: str) -> NDArray[Any]:
             image.mode == "I"
         ):  # what Pillow before 11 makes of 16-bit grey; these formats hold no wider integers
             return np.asarray(image).astype(np.uint16)
+        if image.mode in ("LA", "PA", "RGBA"):
+            notes += _of_transparency(np.asarray(image.getchannel("A")))
         one_page = {"LA": "L", "PA": "P", "RGBA": "RGB", "CMYK": "RGB", "YCbCr": "RGB"}
         return np.asarray(image.convert(one_page.get(image.mode, image.mode)))
 
 
-def _read_tiff(path: Path, palette: str) -> list[NDArray[Any]]:
-    with decoding(path), tifffile.TiffFile(path) as file:
+def _check_header(path: Path, image: ImageFile.ImageFile, notes: list[str]) -> None:
+    """Refuse an image from its header, before it is decoded; note what is not read."""
+    width, height = image.size
+    size = f"{height:,} x {width:,}"
+    n_bytes = {"I": 4, "F": 4, "I;16": 2}.get(image.mode, 1)
+    refuse_bomb(path, width * height * len(image.getbands()) * n_bytes, size)
+    if image.mode not in ("I", "I;16") and "16B" in str(image.tile):
+        raise InputError(
+            f"{path}: 16-bit PNG with colour or alpha, whose lower 8 bits would be lost: save it as TIFF"
+        )
+    n_frames = getattr(image, "n_frames", 1)
+    if n_frames > 1:
+        notes.append(
+            f"an animation of {n_frames} frames, of which the first is read: save each frame as a file"
+        )
+    notes += _of_turning(image.getexif().get(_ORIENTATION, 1), size)
+
+
+def _of_turning(orientation: object, size: str) -> list[str]:
+    """Tell of an image that viewers turn and segkit does not, so that its mask has the pixels of the file."""
+    if orientation not in _TURNED:
+        return []
+    return [
+        f"its metadata tell viewers to turn or mirror it; read as it is stored, {size}: if its mask was drawn on the turned "
+        f"image, save the image turned, without that tag"
+    ]
+
+
+def _of_transparency(alpha: NDArray[Any]) -> list[str]:
+    """Tell of pixels of which nothing is seen, and whose values may be anything."""
+    share = float(np.mean(alpha == 0))
+    return (
+        [f"{share:.1%} of its pixels are fully transparent; the values hidden there are read"]
+        if share
+        else []
+    )
+
+
+def _read_tiff(path: Path, palette: str, notes: list[str]) -> list[NDArray[Any]]:
+    check_format(path, ("TIFF",))
+    with decoding(path, notes), tifffile.TiffFile(path) as file:
         _check_all_pages_there(file)
-        return [page for series in file.series for page in _pages_of(series, palette)]
+        n_bytes = sum(math.prod(series.shape) * series.dtype.itemsize for series in file.series)
+        size = first_few([" x ".join(f"{side:,}" for side in series.shape) for series in file.series], most=3)
+        refuse_bomb(path, n_bytes, size)
+        for series in file.series:
+            _check_segments(series)
+        tags = file.pages.first.tags
+        notes += _of_turning(tags.valueof(_ORIENTATION, 1), size)
+        return [page for series in file.series for page in _pages_of(series, palette, notes)]
 
 
 def _check_all_pages_there(file: tifffile.TiffFile) -> None:
-    """Refuse a truncated stack, which tifffile would take for a short one."""
-    last_link = file.pages.next_page_offset or 0
-    file.filehandle.seek(last_link)
-    if any(file.filehandle.read(file.tiff.offsetsize)):  # the last page links to no further one
-        raise EOFError("its last pages are missing")
+    """Refuse a truncated stack, which tifffile would take for a short one, and pages in a circle, which have no end."""
+    handle, layout = file.filehandle, file.tiff
+    known: set[int] = set()
+    handle.seek(8 if file.is_bigtiff else 4)  # the place of the first page
+    while place := _number(handle.read(layout.offsetsize), layout.offsetformat):
+        if place in known:
+            raise EOFError("its pages follow each other in a circle")
+        if place >= handle.size:
+            raise EOFError("its last pages are missing")
+        known.add(place)
+        handle.seek(place)
+        n_tags = _number(handle.read(layout.tagnosize), layout.tagnoformat)
+        handle.seek(place + layout.tagnosize + n_tags * layout.tagsize)
 
 
-def _pages_of(series: Any, palette: str) -> list[NDArray[Any]]:
+def _number(content: bytes, layout: str) -> int:
+    """Read a number; where the file ends there is none."""
+    return int(struct.unpack(layout, content)[0]) if len(content) == struct.calcsize(layout) else 0
+
+
+def _check_segments(series: Any) -> None:
+    """Refuse a page with fewer strips or tiles than its size needs: tifffile would fill the rest with zeros."""
+    for page in series.pages:
+        if page is None:
+            raise EOFError("pages are missing")
+        wanted = math.prod(page.chunked)
+        if len(page.dataoffsets) < wanted:
+            raise EOFError(f"{len(page.dataoffsets)} of {wanted} strips or tiles are there")
+
+
+def _pages_of(series: Any, palette: str, notes: list[str]) -> list[NDArray[Any]]:
     axes, array, first = series.axes, series.asarray(), series.keyframe
     if not {"Y", "X"} <= set(axes):
         raise ValueError(f"axes {axes} without Y and X")
     if "S" in axes:
         alpha = [sample in _ALPHA for sample in first.extrasamples]
         n_colours = array.shape[axes.index("S")] - len(alpha)
+        if any(alpha):
+            notes += _of_transparency(array.take(n_colours + alpha.index(True), axis=axes.index("S")))
         kept = np.flatnonzero([True] * n_colours + [not dropped for dropped in alpha])
         array = array.take(kept, axis=axes.index("S"))
     if first.colormap is not None and palette == "colours":

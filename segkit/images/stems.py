@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from segkit._common import count, first_few
+from segkit._common import count, first_few, without_bytes
 from segkit.errors import InputError
 from segkit.images.outlines import OUTLINE_EXTENSIONS
 from segkit.images.read import IMAGE_EXTENSIONS
@@ -87,7 +87,10 @@ def _list(folder: Path, extensions: Sequence[str]) -> list[Path]:
     root = root_of(folder)
     candidates = [folder] if folder.is_file() else list(folder.rglob("*"))
     relative = [
-        path.relative_to(root) for path in candidates if path.suffix.lower() in extensions and path.is_file()
+        # what is neither a file nor a folder, such as a dangling link, is a fault to be told when it is read
+        path.relative_to(root)
+        for path in candidates
+        if path.suffix.lower() in extensions and not path.is_dir()
     ]
     return sorted(path for path in relative if not any(part.startswith(".") for part in path.parts))
 
@@ -223,9 +226,9 @@ def root_of(folder: Path) -> Path:
 
 
 def stem_of(path: Path) -> str:
-    """Give the path without its extension, accents spelled in one way."""
+    """Give the path without its extension, accents spelled in one way, and bytes that are no text as escapes."""
     # macOS stores an accent apart from its letter, other systems store one character
-    return unicodedata.normalize("NFC", path.with_suffix("").as_posix())
+    return unicodedata.normalize("NFC", without_bytes(path.with_suffix("").as_posix()))
 
 
 def image_name(stem: str) -> str | None:

@@ -17,7 +17,7 @@ from segkit.errors import InputError, OutputError
 from segkit.images.labels import UNLABELLED
 from segkit.images.outlines import check_label_image
 from segkit.images.pixel_size import PixelSize, png_options, tiff_options
-from segkit.images.read import TIFF_EXTENSIONS
+from segkit.images.read import TIFF_EXTENSIONS, check_range
 
 # Okabe and Ito's colours, which colour-blind eyes tell apart; those that leap out of tissue come first
 CLASS_COLOURS = np.array(
@@ -119,10 +119,14 @@ def write_image(path: str | Path, image: ArrayLike) -> None:
 
     Raises
     ------
+    InputError
+        If the image is not scaled to [0, 1].
     OutputError
         If the file cannot be written.
     """
-    pixels = np.rint(255 * np.clip(np.asarray(image), 0, 1)).astype(np.uint8)
+    pixels = np.asarray(image)
+    check_range(pixels, name=str(path))
+    pixels = np.rint(255 * np.clip(pixels, 0, 1)).astype(np.uint8)
     _write(Path(path), Image.fromarray(pixels).save)
 
 
@@ -200,9 +204,10 @@ def overlay(image: ArrayLike, ids: ArrayLike, *, line_width: int | None = None) 
     Raises
     ------
     InputError
-        If the sizes differ.
+        If the sizes differ, or the image is not scaled to [0, 1].
     """
     image, ids = np.asarray(image, dtype=np.float64), np.asarray(ids)
+    check_range(image)
     if image.shape[:2] != ids.shape:
         raise InputError(
             f"image of {image.shape[:2]} pixels under class ids of shape {ids.shape}, expected one size: "

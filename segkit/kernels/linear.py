@@ -222,6 +222,10 @@ class LinearMixture(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             mixture.scores_, mixture.weights_ = arrays["scores"], arrays["weights"]
         except KeyError as error:
             raise ModelFileError(f"state of LinearMixture lacks {error}") from error
+        if mixture.weights_.ndim != 1 or mixture.scores_.shape != mixture.weights_.shape:
+            raise ModelFileError("arrays of LinearMixture do not fit each other; copy the file again")
+        if not (mixture.weights_ >= 0).all():
+            raise ModelFileError("a weight of LinearMixture is negative; copy the file again")
         mixture.n_features_in_ = len(mixture.weights_)
         return mixture
 

@@ -240,6 +240,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         linear = LinearMixture.from_state(header, part)
         try:
             mixture = cls(**header["parameters"] | {"gammas": tuple(header["parameters"]["gammas"])})
+            mixture._checked_gammas()
             for name in _ARRAYS:
                 setattr(mixture, f"{name}_", arrays[name])
         except KeyError as error:
@@ -251,7 +252,9 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     def _fits_together(self) -> bool:
         """Tell whether the shapes and the columns of restored arrays agree."""
-        n_kernels, n_draws = 1 + len(self.gammas), self.frequencies_.shape[-1]
+        if self.frequencies_.ndim != 2 or self.columns_.ndim != 1:
+            return False
+        n_kernels, n_draws = 1 + len(self.gammas), self.frequencies_.shape[1]
         # Increasing from -1 to n_features: columns are in range, in order, and without repetition.
         columns = np.concatenate([[-1], self.columns_, [self.n_features_in_]])
         return bool(
@@ -259,6 +262,9 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             and self.amplitudes_.shape == (n_draws,)
             and self.scores_.shape == self.weights_.shape == (n_kernels,)
             and (np.diff(columns) > 0).all()
+            and (self.weights_ >= 0).all()
+            # The Gaussians scale their columns by the sum of these.
+            and (self.linear_.weights_[self.columns_] > 0).all()
         )
 
     def _draw(self, wanted: NDArray[np.intp], gammas: NDArray[np.float64], n_draws: int) -> None:

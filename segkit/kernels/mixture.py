@@ -339,8 +339,27 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             ]
         except (KeyError, TypeError) as error:
             raise ModelFileError(f"state of MixtureRFF is damaged or of another version: {error}") from error
+        if not mixture._fits_together():
+            raise ModelFileError("arrays of MixtureRFF do not fit each other; copy the file again")
         mixture.n_features_in_ = len(mixture.frequencies_)
         return mixture
+
+    def _fits_together(self) -> bool:
+        """Tell whether the shapes of restored arrays agree."""
+        if self.frequencies_.ndim != 2:
+            return False
+        n_features, n_draws = self.frequencies_.shape
+        phases = self.amplitudes_ if self.phases_ is None else self.phases_
+        return (
+            self.amplitudes_.shape == phases.shape == (n_draws,)
+            and self.scores_.shape == self.weights_.shape == (len(self.kernels_),)
+            and all(
+                part.landmarks.ndim == part.projection.ndim == 2
+                and part.landmarks.shape == (len(part.projection), n_features)
+                and len(part.projection) > 0
+                for part in self.nystroem_
+            )
+        )
 
     def _base_kernels(self, X: FloatArray, rng: np.random.RandomState) -> list[Kernel]:
         if not isinstance(self.kernels, str):

@@ -18,6 +18,7 @@ class KernelMixture(Protocol):
     """
 
     criterion: Any
+    n_features_in_: int
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """Map rows to features; (n_samples, n_features) -> (n_samples, n_features_out)."""

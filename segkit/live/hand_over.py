@@ -83,7 +83,11 @@ def hand_over(
     written = read.output / MODEL if model is None else Path(model)
     files = HandOver(written, read.masks, read.output / OPTIONS, "")
     write_text(files.options, yaml.safe_dump(options, sort_keys=False, allow_unicode=True))
-    segmenter.save(files.model, embed_weights=settings.embeds_weights(segmenter.best_index_))
+    segmenter.save(
+        files.model,
+        embed_weights=settings.embeds_weights(segmenter.best_index_),
+        settings=settings.to_settings(only_annotated=True),
+    )
     words = ["segkit", "train", str(read.images), str(files.masks), "-o", str(files.model)]
     words += ["--config", str(files.options), "--only-annotated", "--overwrite"]
     return files._replace(command=shlex.join(words))

@@ -28,6 +28,7 @@ from segkit.images.read import (
     read_mask,
     read_pages,
 )
+from segkit.images.scales import Scale, check_scales, scale_of
 from segkit.images.stems import list_images, list_without_masks, root_of, stem_of
 from segkit.live.classes import LabelClass, check_classes, default_classes
 from segkit.live.drawing import Drawing, Patch
@@ -138,6 +139,7 @@ class Project:
         self._digests: dict[str, str] = {}
         self._seen: dict[str, str] = {}
         self._shapes: dict[str, list[tuple[int, int]]] = {}
+        self._scales: dict[str, Scale] = {}
         self._accepted: set[str] = set()
         self._accepted_on_disk: set[str] = set()
         self._on_disk: set[str] = set()
@@ -194,6 +196,7 @@ class Project:
         digest = digest_of(entry.path, image)
         with self._guard:
             self._check_same(entry, digest)
+            self._check_scale(name, scale_of(image, pages[entry.page].dtype))
             self._seen[key] = digest
             self._shapes[entry.stem] = [(page.shape[0], page.shape[1]) for page in pages]
         return image
@@ -474,6 +477,14 @@ class Project:
             raise InputError(
                 f"{key}: no image of this name, there are {first_few(list(self._by_key))}: give one of them"
             ) from None
+
+    def _check_scale(self, name: str, scale: Scale) -> None:
+        """Refuse an image with 8 bits stored as 16 beside images of 8 bits, and the other way round."""
+        faults: list[str] = []
+        check_scales(self._scales | {name: scale}, faults, [])
+        if faults:
+            raise InputError(faults[0])
+        self._scales[name] = scale
 
     def _check_same(self, entry: ImageEntry, digest: str) -> None:
         """Refuse an image that is not the one that was labelled."""

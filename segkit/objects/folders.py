@@ -157,7 +157,7 @@ def measure_folder(
     if not overlay:
         _refuse_leftovers([path for path in pictures if path.exists()])
     for path in files:
-        refuse_unwritable(path)
+        refuse_unwritable(path, within=output)
     follow = (progress or pass_on)(jobs, "Measuring")
     reader = MaskReader([])
     rows = (
@@ -238,6 +238,7 @@ def _plan(
     jobs: list[_Job] = []
     contents = _Contents(set(), {}, [])
     faults: list[str] = []
+    is_held = False
     reader = MaskReader(messages)
     for stem, mask, image in matched:
         try:
@@ -250,11 +251,15 @@ def _plan(
             continue
         names = [stem] if len(pages) == 1 else [f"{stem}#{number + 1}" for number in range(len(pages))]
         for name, page in zip(names, pages, strict=True):
-            contents.values.update(set(np.unique(page).tolist()) - (set() if is_outlined else {unlabelled}))
+            values = set(np.unique(page).tolist())
+            is_held |= unlabelled in values and not is_outlined
+            contents.values.update(values if is_outlined else values - {unlabelled})
             contents.numbers[name] = number_objects(page if is_outlined else without(page, unlabelled))
         contents.outlined.extend(names if is_outlined else ())
         jobs.append(_Job(mask, stem, image, names, _pictures(output, stem, len(pages))))
     messages += reader.notes()
+    if unlabelled is not None and not is_held:
+        messages.append(f"no mask holds {unlabelled}, the value of unlabelled pixels")
     uses = Counter(path for job in jobs for path in job.pictures)
     faults += [
         f"two pictures would be called {path}: rename one" for path, number in uses.items() if number > 1

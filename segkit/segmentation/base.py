@@ -16,6 +16,7 @@ from segkit.errors import InputError
 from segkit.evaluation.metrics import score_masks
 from segkit.features.base import as_image
 from segkit.images import UNLABELLED, LabelMap
+from segkit.images.read import check_range, check_size
 from segkit.segmentation.alarms import ImageCheck
 
 IdArray = NDArray[np.uint8]
@@ -88,7 +89,8 @@ class BaseSegmenter(BaseEstimator, ABC):
         Raises
         ------
         InputError
-            If images and masks do not fit together, hold NaN, are constant, or have one class only.
+            If images and masks do not fit together, hold NaN, are constant, have one class only, have a side of fewer than
+            four pixels, or are not scaled to [0, 1].
         """
         self._fit(*self._checked_training(images, masks, label_map), progress or pass_on)
         return self
@@ -105,6 +107,11 @@ class BaseSegmenter(BaseEstimator, ABC):
         -------
         ndarray of shape (H, W, n_classes), float32, or list of them
             Probabilities in the order of `classes_`. A list if a list was given.
+
+        Raises
+        ------
+        InputError
+            If an image has other channels than the training images, holds NaN, or is not scaled to [0, 1].
         """
         return self._each(images, lambda image: self._probabilities(self._scores(image)))
 
@@ -180,7 +187,9 @@ class BaseSegmenter(BaseEstimator, ABC):
         label_map: LabelMap | None,
     ) -> tuple[list[FloatArray], list[IdArray]]:
         """Check images and masks, and learn the classes; give images (H, W, C) and class ids (H, W)."""
-        arrays = [as_image(image) for image in _as_list(images)]
+        arrays = [
+            _as_scaled_image(image, name=f"image {index}") for index, image in enumerate(_as_list(images))
+        ]
         masks = [_as_mask(mask, index) for index, mask in enumerate(_as_list(masks))]
         _check_pairs(arrays, masks)
         self.label_map_ = label_map if label_map is not None else _infer_label_map(masks, self.unlabelled)
@@ -197,13 +206,20 @@ class BaseSegmenter(BaseEstimator, ABC):
         return [function(self._checked(image)) for image in images]
 
     def _checked(self, image: ArrayLike) -> FloatArray:
-        array = as_image(image)
+        array = _as_scaled_image(image)
         if array.shape[2] != self.n_image_channels_:
             raise InputError(
                 f"image with {count(array.shape[2], 'channel')}, the model was trained on {self.n_image_channels_}: "
                 f"give images of the same kind"
             )
         return array
+
+
+def _as_scaled_image(image: ArrayLike, *, name: str = "image") -> FloatArray:
+    """Check an image and its range; give it as (H, W, C) float32."""
+    array = as_image(image)
+    check_range(array, name=name)
+    return array
 
 
 def _as_list(values: Any) -> list[Any]:
@@ -262,6 +278,7 @@ def _check_pairs(images: Sequence[FloatArray], masks: Sequence[NDArray[Any]]) ->
                 f"image {index} has {count(image.shape[2], 'channel')}, image 0 has {images[0].shape[2]}: "
                 f"give images of one kind"
             )
+        check_size(image, name=f"image {index}")
         if np.ptp(image) == 0:
             raise InputError(f"image {index} is constant: there is nothing to learn from it, leave it out")
 

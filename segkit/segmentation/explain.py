@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
+import numpy as np
+
 from segkit._common import count
 from segkit.images import LabelMap
 from segkit.segmentation.summary import HeldOutScores, TrainingSummary
@@ -16,6 +18,8 @@ _MOST_NAMES = 6
 _FEW_IMAGES = 5
 # With a smaller annotated fraction the pixels without annotation are likely to be harder.
 _WHOLE = 0.9
+# With a smaller annotated fraction the annotation is strokes, on pixels that were chosen because they are clear.
+_STROKES = 0.5
 _CRITERIA = {
     "mmd": "the discrepancy (MMD) between the classes",
     "mmd_squared": "the squared discrepancy (MMD) between the classes, over pairs of pixels of different {regions}",
@@ -81,11 +85,15 @@ def expected_scores(summary: TrainingSummary) -> str:
     held_out = summary.held_out
     if held_out is None:
         return "How well it will do on other images is unknown: nothing could be held out to test it."
+    part = f"{max(100 * summary.annotated, 0.1):.2g} %"
+    if summary.annotated < _STROKES:
+        return (
+            f"How well it will do on other images is unknown: strokes on {part} of the pixels do not tell, for they leave "
+            f"out what is hard. To know, annotate every pixel of a few further images, and compare by segkit evaluate."
+        )
     notes = []
     if summary.annotated < _WHOLE:
-        notes.append(
-            f"only annotated pixels count, {max(100 * summary.annotated, 0.1):.2g} % of all; the others are probably harder"
-        )
+        notes.append(f"only annotated pixels count, {part} of all; the others are probably harder")
     if held_out.regions == "blocks":
         notes.append("other images will probably do worse")
         return (
@@ -102,16 +110,46 @@ def expected_scores(summary: TrainingSummary) -> str:
     return f"On other images expect {_scores(held_out)} ({'; '.join(notes)})."
 
 
+def find_faults(segmenter: Any) -> list[str]:
+    """Find what makes a model of sound parts useless: decisions or probabilities that never change.
+
+    Parameters
+    ----------
+    segmenter : Segmenter
+        Fitted or loaded.
+
+    Returns
+    -------
+    list of str
+        What is wrong, each in one line; empty if nothing is.
+    """
+    classifier, platt = segmenter.classifier_, segmenter.platt_
+    noise = np.random.default_rng(0).standard_normal((32, classifier.mean_.size))
+    try:
+        with np.errstate(all="ignore"):
+            decisions = classifier.decision_function(classifier.mean_ + noise * classifier.scale_)
+    except ValueError:  # numbers grew beyond float32 on the way
+        decisions = np.array([np.inf])
+    faults = []
+    if not np.isfinite(decisions).all():
+        faults.append("its decisions are not finite: train it anew")
+    elif not np.ptp(decisions, axis=0).any():
+        faults.append(
+            "its decisions are the same for every pixel, so it says one class everywhere: train it anew"
+        )
+    if not platt.slope_.any():
+        faults.append("its probabilities are the same for every pixel: train it anew")
+    return faults
+
+
 def _learnt_from(summary: TrainingSummary, label_map: LabelMap) -> str:
     part = (
         "every pixel annotated"
         if summary.annotated >= 1
         else f"{max(100 * summary.annotated, 0.1):.2g} % of the pixels annotated"
     )
-    return (
-        f"Learnt {_listed(label_map.names)} from {count(summary.n_images, 'image')}, {part}, "
-        f"in {sum(summary.seconds.values()):.0f} s."
-    )
+    took = f", in {sum(summary.seconds.values()):.0f} s" if summary.seconds else ""
+    return f"Learnt {_listed(label_map.names)} from {count(summary.n_images, 'image')}, {part}{took}."
 
 
 def _scores(held_out: HeldOutScores) -> str:

@@ -2,68 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import joblib
 from sklearn.utils.validation import check_is_fitted
 
-from segkit._common import FloatArray, Progress, count, pass_on
-from segkit.errors import ConfigError, InputError, OutputError, SegkitError
-from segkit.images import (
-    PixelSize,
-    list_images,
-    read_image,
-    read_pages,
-    read_pixel_size,
-    write_geojson,
-    write_labels,
-    write_mask,
-    write_overlay,
-    write_probability,
-    write_rois,
-)
-from segkit.images.channels import Kind, describe_changes, fits, kind_of, with_channels
-from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
-from segkit.images.read import image_from_page
-from segkit.objects.measure import measure
-from segkit.objects.pictures import write_object_overlay
+from segkit import __version__
+from segkit._common import Progress, count, first_few, pass_on
+from segkit._files.write import why
+from segkit.errors import ConfigError, InputError, OutputError
+from segkit.images import PixelSize
+from segkit.images.outputs import refuse_foreign, refuse_nesting, refuse_unwritable
 from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE, ImageObjects, write_images, write_objects
 from segkit.segmentation.base import BaseSegmenter
+from segkit.segmentation.model_file import describe, digest_arrays
+from segkit.segmentation.outcome import (
+    FAILED,
+    SKIPPED,
+    SUMMARY_FILE,
+    WRITTEN,
+    ImageRow,
+    Interrupted,
+    Outcome,
+    write_summary,
+)
+from segkit.segmentation.plan import Fault, Job, Plan, join_faults, make_plan, reason_of
+from segkit.segmentation.record import HIDDEN, Record, digest_file, digest_values, record_of
+from segkit.segmentation.results import make_results, read_measured
+from segkit.segmentation.segmenter import Segmenter
 
-# Images whose brightest pixel is so many times darker, or brighter, than those of the training images are told of.
-OTHER_SCALE = 8
-_N_NAMED = 3
-# Folders of results beside the masks, the kind of file in each, and whether each page of a file has its own.
-_KINDS = {
-    "probability": (".tif", False),
-    "overlay": (".png", True),
-    "objects": (".tif", False),
-    "geojson": (".geojson", True),
-    "rois": (".zip", True),
-}
-EXTRAS = {name: extension for name, (extension, _) in _KINDS.items()}
 _OF_OBJECTS = ("objects", "geojson", "rois")
-
-
-@dataclass(frozen=True)
-class _Job:
-    """An image file, the place of its mask, and places of further results by kind: those written, and the others."""
-
-    source: Path
-    name: str
-    mask: Path
-    extras: dict[str, tuple[Path, ...]]
-    others: tuple[Path, ...]
-
-    @property
-    def outputs(self) -> list[Path]:
-        return [self.mask, *(path for paths in self.extras.values() for path in paths)]
+_TABLES = [Path(OBJECTS_FILE), Path(IMAGES_FILE)]
+_SUMMARY = Path(SUMMARY_FILE)
 
 
 def predict_folder(
@@ -75,7 +51,10 @@ def predict_folder(
     overlay: bool = False,
     objects: bool = False,
     pixel_size: PixelSize | None = None,
+    resume: bool = False,
+    strict: bool = False,
     overwrite: bool = False,
+    overwrite_foreign: bool = False,
     progress: Progress | None = None,
 ) -> list[Path]:
     """Segment every image of a folder.
@@ -89,6 +68,7 @@ def predict_folder(
     output : str or Path
         Folder for the masks, of the same names and sub-folders, as PNG (TIFF, if there are several pages or PNG cannot
         hold the values), with the values of the training masks. Masks and maps carry the pixel size of their image.
+        ``summary.csv`` says of each image whether it was written, skipped or failed, and why.
     probability : bool, default=False
         Whether to write probability maps as TIFF into ``output/probability``: of two classes that of the second, of
         more a plane for each.
@@ -101,120 +81,295 @@ def predict_folder(
         (``objects.csv``) and one of the images (``images.csv``). The segmenter is a `Segmenter`.
     pixel_size : PixelSize, optional
         Height and width of a pixel in micrometres, in place of those that the files tell.
+    resume : bool, default=False
+        Whether to go on with what the folder holds: only what is missing or damaged, or whose image, model or settings
+        have changed, is made anew. Results that somebody else has changed are kept, and their images skipped.
+    strict : bool, default=False
+        Whether the first image that fails stops the run. Otherwise the others are segmented.
     overwrite : bool, default=False
-        Whether to replace files that are there already. Further results of these images that this run would not
-        replace are refused even so: beside the new masks they would be of another model.
+        Whether to replace files that segkit wrote. Further results of these images that this run would not replace are
+        refused even so: beside the new masks they would be of another model.
+    overwrite_foreign : bool, default=False
+        Whether to replace files that segkit did not write too, such as masks drawn by hand.
     progress : callable, optional
         As for `Segmenter.fit`.
 
     Returns
     -------
     list of Path
-        The masks.
+        The masks. Those of images that were skipped or failed are missing.
 
     Raises
     ------
     InputError
-        If an image cannot be read or has other channels than the training images, or the results of two would have
-        one name.
+        If no image can be segmented, the results of two would have one name, another program works in the output folder,
+        or with `strict` an image failed.
     ConfigError
         If objects are asked of a model that does not know them.
     OutputError
-        If results would lie among the images, replace something, or cannot be written.
+        If results would lie among the images, replace something, or cannot be written, for example because the disk is
+        full. What was written by then stays, and `resume` goes on.
 
     Warns
     -----
     UserWarning
-        If the brightest pixel of an image is eight times darker, or brighter, than those of the training images. If
-        grey images are read as colour, or RGB images of three equal channels as grey, as the training images are.
+        If images failed or were skipped. If the brightest pixel of an image is eight times darker, or brighter, than
+        those of the training images. If grey images are read as colour, or RGB images of three equal channels as grey,
+        as the training images are.
+    """
+    outcome = segment_folder(
+        segmenter,
+        images,
+        output,
+        probability=probability,
+        overlay=overlay,
+        objects=objects,
+        pixel_size=pixel_size,
+        resume=resume,
+        strict=strict,
+        overwrite=overwrite,
+        overwrite_foreign=overwrite_foreign,
+        progress=progress,
+    )
+    if not_written := [row.reason for row in outcome.rows if row.status != WRITTEN]:
+        warnings.warn(f"{join_faults(not_written)}; {outcome.tell()}", UserWarning, stacklevel=2)
+    return outcome.masks
+
+
+def segment_folder(
+    segmenter: BaseSegmenter,
+    images: str | Path,
+    output: str | Path,
+    *,
+    probability: bool = False,
+    overlay: bool = False,
+    objects: bool = False,
+    pixel_size: PixelSize | None = None,
+    resume: bool = False,
+    strict: bool = False,
+    overwrite: bool = False,
+    overwrite_foreign: bool = False,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Segment every image of a folder as `predict_folder` does, and give what came of each.
+
+    Raises
+    ------
+    Interrupted
+        After Ctrl-C, once the summary is written.
     """
     check_is_fitted(segmenter, "classes_")
     images, output = Path(images), Path(output)
     refuse_nesting(images, output)
-    wanted = [name for name, is_wanted in (("probability", probability), ("overlay", overlay)) if is_wanted]
+    kinds = [name for name, is_wanted in (("probability", probability), ("overlay", overlay)) if is_wanted]
     if objects:
-        wanted += _kinds_of_objects(segmenter)
-    jobs = _plan(segmenter, images, output, wanted)
-    tables = [output / name for name in (OBJECTS_FILE, IMAGES_FILE)]
-    written = [path for job in jobs for path in job.outputs] + (tables if objects else [])
-    refuse_existing(written, overwrite=overwrite)
-    left = [path for job in jobs for path in job.others] + ([] if objects else tables)
-    _refuse_leftovers([path for path in left if path.exists()])
-    for path in written:
-        refuse_unwritable(path)
-    for path in tables if objects else ():
-        path.unlink(
-            missing_ok=True
-        )  # beside the masks of an interrupted run they would be of an earlier model
+        kinds += _kinds_of_objects(segmenter)
     follow = progress or pass_on
-    if not objects:
-        for job in follow(jobs, "Segmenting"):
-            _segment(segmenter, job, pixel_size, follow)
-    else:
-        rows = (
-            row
-            for job in follow(jobs, "Segmenting")
-            for row in _segment_objects(segmenter, job, pixel_size, follow)
-        )
-        write_images(tables[1], write_objects(tables[0], rows), classes=segmenter.label_map_.names[1:])
-    return [job.mask for job in jobs]
-
-
-def _segment(segmenter: BaseSegmenter, job: _Job, given: PixelSize | None, follow: Progress) -> None:
-    """Segment the pages of a file and write the results."""
-    pages = [with_channels(page, segmenter.n_image_channels_) for page in read_image(job.source)]
-    masks, probabilities = zip(*segmenter.predict(pages, return_proba=True, progress=follow), strict=True)
-    _write_maps(job, masks, probabilities, given or read_pixel_size(job.source))
-    # without overlays there is nothing to go through
-    for page, mask, path in zip(pages, masks, job.extras.get("overlay", ()), strict=False):
-        write_overlay(path, page, segmenter.label_map_.encode(mask))
-
-
-def _segment_objects(
-    segmenter: Any, job: _Job, given: PixelSize | None, follow: Progress
-) -> Iterator[ImageObjects]:
-    """Segment the pages of a file, write the results, and give the measurements of the objects of each page."""
-    stored = read_pages(job.source)
-    pages = [with_channels(image_from_page(page), segmenter.n_image_channels_) for page in stored]
-    found = segmenter.predict_objects(pages, return_masks=True, progress=follow)
-    labels, masks, probabilities = zip(*found, strict=True)
-    pixel_size = given or read_pixel_size(job.source)
-    _write_maps(job, masks, probabilities, pixel_size)
-    write_labels(job.extras["objects"][0], _stack(labels), pixel_size)
-    names = np.array(segmenter.label_map_.names)
-    for number, (page, picture) in enumerate(zip(pages, stored, strict=True)):
-        own = labels[number]
-        table = measure(
-            own,
-            picture,
-            probability=1 - probabilities[number][:, :, 0],
-            classes=segmenter.label_map_.encode(masks[number]),
+    plan = make_plan(segmenter, images, output, kinds, follow)
+    if plan.faults and (strict or not plan.fit):
+        raise InputError(join_faults(plan.faults))
+    tables = _TABLES if objects else []
+    results = [*(place for job in plan.fit for place in job.outputs), *tables, _SUMMARY]
+    for place in (*results, HIDDEN / "lock"):
+        refuse_unwritable(output / place, within=output)
+    with record_of(output, results) as record:
+        if not (resume or overwrite or overwrite_foreign):
+            _refuse_earlier([output / place for place in results if place.parts[0] != HIDDEN.name])
+        left = [place for job in plan.fit for place in job.others] + ([] if objects else _TABLES)
+        _refuse_leftovers([output / place for place in left if (output / place).exists()])
+        if resume and not overwrite_foreign:
+            _refuse_changed(record, [*tables, _SUMMARY])
+        if not resume:
+            refuse_foreign(
+                [output / place for place in results],
+                is_own=lambda path: record.is_own(path.relative_to(output)),
+                allowed=overwrite_foreign,
+            )
+        for note in [*plan.notes, *_tell_gone(record, plan)]:
+            warnings.warn(note, UserWarning, stacklevel=3)
+        run = _Run(
+            segmenter,
+            plan,
+            record,
+            tables,
+            made_by=_digest_run(segmenter, kinds, pixel_size),
             pixel_size=pixel_size,
+            resume=resume,
+            strict=strict,
+            overwrite_foreign=overwrite_foreign,
+            follow=follow,
         )
-        table["class"] = names[table["class"]]
-        write_geojson(
-            job.extras["geojson"][number],
-            own,
-            dict(zip(table["label"].tolist(), table["class"].tolist(), strict=True)),
-        )
-        if "rois" in job.extras:
-            write_rois(job.extras["rois"][number], own)
-        if "overlay" in job.extras:
-            write_object_overlay(job.extras["overlay"][number], page, own)
-        name = job.name if len(pages) == 1 else f"{job.name}#{number + 1}"
-        yield ImageObjects(name, (own.shape[0], own.shape[1]), table, pixel_size)
+        return run.go()
 
 
-def _write_maps(
-    job: _Job,
-    masks: Sequence[NDArray[np.generic]],
-    probabilities: Sequence[FloatArray],
-    pixel_size: PixelSize | None,
-) -> None:
-    write_mask(job.mask, _stack(masks), pixel_size=pixel_size)
-    if "probability" in job.extras:
-        maps = _stack([_planes(page) for page in probabilities])
-        write_probability(job.extras["probability"][0], maps, pixel_size=pixel_size)
+class _Run:
+    """A run over the images of a plan, in a folder whose record is open."""
+
+    def __init__(
+        self,
+        segmenter: BaseSegmenter,
+        plan: Plan,
+        record: Record,
+        tables: Sequence[Path],
+        *,
+        made_by: str,
+        pixel_size: PixelSize | None,
+        resume: bool,
+        strict: bool,
+        overwrite_foreign: bool,
+        follow: Progress,
+    ) -> None:
+        self.segmenter, self.plan, self.record, self.tables = segmenter, plan, record, tables
+        self.made_by, self.pixel_size = made_by, pixel_size
+        self.resume, self.strict, self.overwrite_foreign = resume, strict, overwrite_foreign
+        self.follow = follow
+        self.rows: list[ImageRow] = []
+        self.n_kept = 0
+        self._tables_are_true = True
+
+    def go(self) -> Outcome:
+        """Segment the images, and write tables and summary, which is written too if the run stops early."""
+        try:
+            for job in self.follow(self.plan.jobs, "Segmenting"):
+                self.rows.append(self._row_of(job))
+            if self.tables:
+                self._write_tables()
+        except BaseException as stop:
+            reached = len(self.rows)
+            self.rows += [
+                ImageRow(job.name, SKIPPED, "not reached: the run was stopped")
+                for job in self.plan.jobs[reached:]
+            ]
+            with contextlib.suppress(OutputError):  # the first error counts
+                self._write_summary()
+            if isinstance(stop, KeyboardInterrupt):
+                raise Interrupted(self._n_written, len(self.rows)) from stop
+            raise
+        self._write_summary()
+        return Outcome(self.record.output, self.rows, self.n_kept)
+
+    @property
+    def _n_written(self) -> int:
+        return sum(row.status == WRITTEN for row in self.rows)
+
+    @property
+    def _told(self) -> str:
+        return f"{self._n_written} of {count(len(self.plan.jobs), 'image')} written"
+
+    def _row_of(self, job: Job | Fault) -> ImageRow:
+        """Segment an image, unless that is done, and say what came of it."""
+        if isinstance(job, Fault):
+            return self._failed(job.name, job.reason)
+        if foreign := self._foreign(job):
+            reason = f"{self.record.output / foreign} was not written by segkit, or changed since: it is kept"
+            return ImageRow(job.name, SKIPPED, f"{reason} (--overwrite-foreign replaces it)")
+        try:
+            return self._kept_or_made(job)
+        except OutputError as error:
+            mask = self.record.output / job.mask
+            if _is_of_the_disk(error):
+                raise self._stopped(mask, error) from error
+            return self._failed(job.name, _named(mask, error), error)
+        except Exception as error:  # whatever a library raises for an odd image, the others are segmented
+            return self._failed(job.name, reason_of(error, job.source), error)
+
+    def _kept_or_made(self, job: Job) -> ImageRow:
+        # before the image is read: if it is replaced meanwhile, the next run takes it for changed
+        source = digest_file(job.source)
+        if self.resume and self.record.is_done(job.name, source=source, made_by=self.made_by):
+            self.n_kept += 1
+            return ImageRow(**self.record.entries[job.name].row)
+        make_results(
+            self.segmenter,
+            job,
+            self.record.workshop,
+            pixel_size=self.pixel_size,
+            follow=self.follow,
+        )
+        height, width, _ = job.shapes[0]
+        row = ImageRow(job.name, WRITTEN, "", job.mask.as_posix(), height, width, len(job.shapes))
+        self._withdraw_tables()
+        self.record.put(job.name, job.outputs, source=source, made_by=self.made_by, row=asdict(row))
+        return row
+
+    def _foreign(self, job: Job) -> Path | None:
+        """Give a result that somebody else made or changed, if it is not to be replaced."""
+        if self.overwrite_foreign:
+            return None
+        there = (place for place in job.outputs if (self.record.output / place).exists())
+        return next((place for place in there if not self.record.is_own(place)), None)
+
+    def _failed(self, name: str, reason: str, error: Exception | None = None) -> ImageRow:
+        if self.strict:
+            raise InputError(f"{reason} (strict: {self._told})") from error
+        entry = self.record.entries.get(name)
+        if entry is not None and (mask := entry.row.get("mask")) and (self.record.output / mask).exists():
+            reason += f"; its mask of an earlier run, {mask}, is left as it was"
+        return ImageRow(name, FAILED, reason)
+
+    def _stopped(self, path: Path, error: OutputError) -> OutputError:
+        """Say that the run stops here and how it goes on: the fault is no image's."""
+        return OutputError(f"{_named(path, error)} ({self._told}; then --resume goes on)")
+
+    def _withdraw_tables(self) -> None:
+        """Remove the tables of an earlier run, which would be of other masks if this one were interrupted."""
+        if self._tables_are_true:
+            for table in (*self.tables, _SUMMARY):
+                self.record.withdraw(table)
+            self._tables_are_true = False
+
+    def _write_tables(self) -> None:
+        workshop, (objects, images) = self.record.workshop, self.tables
+        try:
+            summaries = write_objects(workshop / objects, self._measured())
+            write_images(workshop / images, summaries, classes=self.segmenter.label_map_.names[1:])
+            self.record.put("tables", self.tables)
+        except OutputError as error:
+            raise self._stopped(self.record.output / objects, error) from error
+
+    def _measured(self) -> Iterator[ImageObjects]:
+        """Give the measurements of the written images, one after the other."""
+        for job, row in zip(self.plan.jobs, self.rows, strict=True):
+            if row.status == WRITTEN and isinstance(job, Job) and job.measured is not None:
+                yield from read_measured(self.record.output / job.measured, job)
+
+    def _write_summary(self) -> None:
+        try:
+            write_summary(self.record.workshop / _SUMMARY, self.rows)
+            self.record.put("summary", [_SUMMARY])
+        except OutputError as error:
+            raise self._stopped(self.record.output / _SUMMARY, error) from error
+
+
+def _named(path: Path, error: OutputError) -> str:
+    """Say why a file cannot be written by its own name, and not by that of the place where it is made."""
+    return f"{path}: {why(error.__cause__)}" if isinstance(error.__cause__, OSError) else str(error)
+
+
+def _is_of_the_disk(error: OutputError) -> bool:
+    """Tell whether nothing could be written, whatever the image: its name alone may be too long."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno != errno.ENAMETOOLONG
+
+
+def _digest_run(segmenter: BaseSegmenter, kinds: Sequence[str], pixel_size: PixelSize | None) -> str:
+    """Give a digest of all that the results of an image depend on, but for the image."""
+    return digest_values(
+        {
+            "segkit": __version__,
+            "model": _digest_model(segmenter),
+            "kinds": sorted(kinds),
+            "pixel_size": pixel_size,
+        }
+    )
+
+
+def _digest_model(segmenter: BaseSegmenter) -> str:
+    """Give a digest of a fitted segmenter; versions of packages are part of it."""
+    if not isinstance(segmenter, Segmenter):
+        return str(joblib.hash(segmenter))
+    header, arrays = describe(segmenter, embed_weights=False)
+    return digest_values(header | {"arrays": digest_arrays(arrays)})
 
 
 def _kinds_of_objects(segmenter: BaseSegmenter) -> list[str]:
@@ -228,97 +383,31 @@ def _kinds_of_objects(segmenter: BaseSegmenter) -> list[str]:
         warnings.warn(
             'no regions for ImageJ are written, for roifile is missing: pip install "segkit-bio[objects]"',
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
         return [name for name in _OF_OBJECTS if name != "rois"]
     return list(_OF_OBJECTS)
 
 
-def _plan(segmenter: BaseSegmenter, images: Path, output: Path, wanted: Sequence[str]) -> list[_Job]:
-    """Plan what is written for every image, once all of them have been read and found fit."""
-    root = images if images.is_dir() else images.parent
-    jobs: list[_Job] = []
-    faults: list[str] = []
-    taken: dict[Path, Path] = {}
-    peaks: dict[Path, float] = {}
-    kinds: dict[str, Kind] = {}
-    other_channels: dict[int, list[Path]] = {}
-    for relative in list_images(images):
-        source = root / relative
-        try:
-            pages = read_image(source)
-        except SegkitError as error:
-            faults.append(str(error))
-            continue
-        peaks[source] = max(float(page.max()) for page in pages)
-        shapes = {page.shape for page in pages}
-        own = [kind_of(page) for page in pages]
-        if not all(fits(kind, segmenter.n_image_channels_) for kind in own):
-            other_channels.setdefault(max(kind.n_channels for kind in own), []).append(source)
-        elif len(shapes) > 1:
-            faults.append(f"{source} has pages of different sizes: save them as separate files")
-        if len(relative.parts) > 1 and relative.parts[0] in EXTRAS:
-            faults.append(
-                f"{source} is in a folder called {relative.parts[0]}, as results are: rename that folder"
+def _refuse_earlier(paths: Sequence[Path]) -> None:
+    """Refuse to write among results that are there, unless it was said what is to come of them."""
+    existing = [path for path in paths if path.exists()]
+    if existing:
+        more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
+        raise OutputError(
+            f"{existing[0]}{more} would be overwritten: choose another folder, go on with what is there (--resume, in "
+            "Python resume=True), or replace it (--overwrite, overwrite=True)"
+        )
+
+
+def _refuse_changed(record: Record, tables: Sequence[Path]) -> None:
+    """Refuse to write over a table that somebody has made or changed, such as one saved by a spreadsheet."""
+    for place in tables:
+        path = record.output / place
+        if path.exists() and not record.is_own(place):
+            raise OutputError(
+                f"{path} was not written by segkit, or changed since: move it elsewhere, and it is made anew"
             )
-        fits_png = len(pages) == 1 and segmenter.classes_.dtype in ("uint8", "uint16")
-        places = {
-            name: _page_paths((output / name / relative).with_suffix(extension), len(pages) if each else 1)
-            for name, (extension, each) in _KINDS.items()
-        }
-        job = _Job(
-            source,
-            relative.with_suffix("").as_posix(),
-            (output / relative).with_suffix(".png" if fits_png else ".tif"),
-            {name: paths for name, paths in places.items() if name in wanted},
-            tuple(path for name, paths in places.items() if name not in wanted for path in paths),
-        )
-        for path in job.outputs:
-            if path in taken:
-                faults.append(f"{source} and {taken[path]} would both become {path}: rename one")
-            elif images.is_dir() and images.resolve() in path.resolve().parents:
-                faults.append(f"{path} would be among the images: choose an output folder elsewhere")
-            taken[path] = source
-        kinds[str(relative)] = own[0]
-        jobs.append(job)
-    faults += [
-        f"{_named(sources)} {count(n_channels, 'channel')}, the model was trained on {segmenter.n_image_channels_}: "
-        f"save {'it' if len(sources) == 1 else 'them'} as the training images are"
-        for n_channels, sources in other_channels.items()
-    ]
-    if faults:
-        more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
-        raise InputError("; ".join(faults[:5]) + more)
-    for message in describe_changes(kinds, segmenter.n_image_channels_, like="the training images"):
-        warnings.warn(message, UserWarning, stacklevel=3)
-    _warn_of_other_scale(peaks, getattr(getattr(segmenter, "summary_", None), "peaks", None))
-    return jobs
-
-
-def _named(sources: Sequence[Path]) -> str:
-    """Say of one file, or of so many of which the first are named, that it has, or they have."""
-    if len(sources) == 1:
-        return f"{sources[0]} has"
-    names = [str(source) for source in sources[:_N_NAMED]]
-    more = [f"and {len(sources) - _N_NAMED} more"] if len(sources) > _N_NAMED else []
-    return f"{count(len(sources), 'file')} ({', '.join([*names, *more])}) have"
-
-
-def _warn_of_other_scale(peaks: Mapping[Path, float], trained: Sequence[float] | None) -> None:
-    """Warn of images whose values are probably scaled otherwise than those the model was trained on."""
-    if trained is None:
-        return
-    low, high = trained
-    odd = [path for path, peak in peaks.items() if 0 < peak < low / OTHER_SCALE or peak > high * OTHER_SCALE]
-    if odd:
-        trained_at = " to ".join(dict.fromkeys(f"{peak:.1%}" for peak in trained))
-        warnings.warn(
-            f"{odd[0]}: the brightest pixel is at {peaks[odd[0]]:.1%} of full scale, of the training images at "
-            f"{trained_at} ({count(len(odd), 'such image')}): if values are scaled otherwise (16 bits are read as 0 to "
-            "65535, 8 bits as 0 to 255), save them as the training images are",
-            UserWarning,
-            stacklevel=4,
-        )
 
 
 def _refuse_leftovers(paths: Sequence[Path]) -> None:
@@ -331,18 +420,17 @@ def _refuse_leftovers(paths: Sequence[Path]) -> None:
         )
 
 
-def _page_paths(path: Path, n_pages: int) -> tuple[Path, ...]:
-    """One picture, or one for each page: STEM-001.png, STEM-002.png, ..."""
-    if n_pages == 1:
-        return (path,)
-    return tuple(path.with_stem(f"{path.stem}-{page + 1:03d}") for page in range(n_pages))
-
-
-def _stack(pages: Sequence[NDArray[np.generic]]) -> NDArray[np.generic]:
-    """Pages of a file as one array; a single page as it is."""
-    return pages[0] if len(pages) == 1 else np.stack(pages)
-
-
-def _planes(probabilities: FloatArray) -> FloatArray:
-    """Of two classes the map of the second, (H, W); of more all, (n_classes, H, W)."""
-    return probabilities[:, :, 1] if probabilities.shape[2] == 2 else probabilities.transpose(2, 0, 1)
+def _tell_gone(record: Record, plan: Plan) -> list[str]:
+    """Tell of images of an earlier run that are no longer there."""
+    present = {job.name for job in plan.jobs}
+    gone = sorted(
+        name
+        for name, entry in record.entries.items()
+        if name not in present and (mask := entry.row.get("mask")) and (record.output / mask).exists()
+    )
+    if not gone:
+        return []
+    verb, their = ("is", "its mask is") if len(gone) == 1 else ("are", "their masks are")
+    return [
+        f"{count(len(gone), 'image')} of an earlier run {verb} gone ({first_few(gone)}): {their} left alone"
+    ]

@@ -1,7 +1,8 @@
-"""The model file: one safetensors file whose header carries JSON, and a fitted segmenter as that header and arrays.
+"""The model file: arrays and a header of JSON in one file, and a fitted segmenter as that header and arrays.
 
-Opening a model never executes anything: arrays come from safetensors, the rest is JSON. The format
-has a version of its own; a file of a version it does not know is refused, never guessed at.
+Opening a model never executes anything: there are numbers and JSON, and nothing else. The format
+has a version of its own; a file of a version it does not know is refused, never guessed at. Since version 9 the
+file holds a sha256 of its header and of each array, so that one flipped bit is found.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ import hashlib
 import json
 from collections.abc import Sequence
 from importlib.metadata import version
-from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,20 +22,32 @@ from segkit import __version__
 from segkit._files import saving
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
-from segkit.errors import InputError, ModelFileError
+from segkit.errors import InputError, ModelFileError, OutputError
 from segkit.features import Channel, FilterBank, bank_to_dict
-from segkit.features.registry import plain
+from segkit.features.registry import check_size, plain
+from segkit.features.weights import cached_file, is_cached
 from segkit.images import LabelMap
 from segkit.segmentation.alarms import Alarms
 from segkit.segmentation.base import mask_values
 from segkit.segmentation.objects import N_PARTS, ObjectModel
 from segkit.segmentation.summary import TrainingSummary
-from segkit.segmentation.threshold import RENAMED_THRESHOLDS
+from segkit.segmentation.tensor_file import (
+    Arrays,
+    DamagedFile,
+    pack,
+    read_arrays,
+    read_index,
+    read_json,
+)
 
-FORMAT_VERSION = 8
-READABLE = (1, 2, 3, 4, 5, 6, 7, 8)
+FORMAT_VERSION = 9
+LAST_WITHOUT_DIGESTS = 8
+READABLE = tuple(range(1, FORMAT_VERSION + 1))
 SUFFIX = ".segkit"
-_KEY = "segkit"
+# Texts of the file: the header, and its sha256.
+_KEY, _DIGEST = "segkit", "sha256"
+# Entry of the header: sha256 of each array.
+_TENSORS = "tensors"
 _PARAMETERS = (
     "lambdas",
     "normalization",
@@ -47,7 +59,6 @@ _PARAMETERS = (
     "unlabelled",
     "random_state",
 )
-Arrays = dict[str, NDArray[Any]]
 
 
 def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
@@ -58,26 +69,28 @@ def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, NDAr
     path : str or Path
         File to write; missing folders are made.
     header : dict
-        JSON-able facts; the format version is added.
+        JSON-able facts; the format version and the digests are added.
     arrays : dict of str to ndarray
-        Arrays by name.
+        Arrays by name, of float32, float64, int32 or int64.
 
     Raises
     ------
     OutputError
         If the file cannot be written.
     """
-    from safetensors.numpy import save
-
     path = Path(path)
-    text = json.dumps({"format_version": FORMAT_VERSION, **header}, allow_nan=False)
-    data = save({name: np.asarray(array, order="C") for name, array in arrays.items()}, metadata={_KEY: text})
+    digests = {name: digest_arrays({name: array}) for name, array in sorted(arrays.items())}
+    text = json.dumps({"format_version": FORMAT_VERSION, **header, _TENSORS: digests}, allow_nan=False)
+    try:
+        data = pack(arrays, {_KEY: text, _DIGEST: _digest(text)})
+    except DamagedFile as error:
+        raise OutputError(f"{path}: cannot be written ({error}): choose a smaller model") from error
     with saving(path) as temporary:
         temporary.write_bytes(data)
 
 
 def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read a model file.
+    """Read a model file, and check it against its digests.
 
     Returns
     -------
@@ -91,32 +104,67 @@ def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]
     ModelFileError
         If the file is absent, damaged, not a segkit model, or of another format version.
     """
-    from safetensors import SafetensorError, safe_open
-
     path = Path(path)
     if not path.is_file():
         raise ModelFileError(f"{path}: no such model file; train one with segkit train")
     try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            if _KEY not in metadata:
-                raise ModelFileError(f"{path}: not a segkit model; give a file written by segkit train")
-            header: dict[str, Any] = json.loads(metadata[_KEY])
-            if not isinstance(header, dict):
-                raise ModelFileError(f"{path}: damaged header; copy it anew or train again")
-            format_version = header.get("format_version")
-            if format_version not in READABLE:
-                raise ModelFileError(
-                    f"{path}: model of format version {format_version}, this segkit reads "
-                    f"{', '.join(map(str, READABLE))}; "
-                    f"train it anew, or use the segkit that wrote it ({header.get('versions', {}).get('segkit', 'unknown')})"
-                )
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, json.JSONDecodeError, OSError) as error:
+        with path.open("rb") as file:
+            return parse_model(file, path.stat().st_size, str(path))
+    except OSError as error:
+        raise ModelFileError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+    except MemoryError as error:
+        raise ModelFileError(
+            f"{path}: {path.stat().st_size / 1e9:.1f} GB do not fit into memory; train a smaller model"
+        ) from error
+
+
+def parse_model(file: BinaryIO, size: int, path: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read header and arrays of a model of `size` bytes from an open file; see `read_model`."""
+    try:
+        texts, entries = read_index(file, size)
+        if _KEY not in texts:
+            raise ModelFileError(f"{path}: not a segkit model; give a file written by segkit train")
+        header = read_json(texts[_KEY])
+        if not isinstance(header, dict):
+            raise DamagedFile("header is no mapping")
+        _check_version(header, path)
+        if _DIGEST in texts and texts[_DIGEST] != _digest(texts[_KEY]):
+            raise DamagedFile("header differs from its sha256")
+        arrays = read_arrays(file, entries)
+        if header["format_version"] > LAST_WITHOUT_DIGESTS:
+            _check_digests(header.pop(_TENSORS, None), arrays, has_header=_DIGEST in texts)
+    except DamagedFile as error:
         raise ModelFileError(
             f"{path}: damaged or not a segkit model ({error}); copy it anew or train again"
         ) from error
     return header, arrays
+
+
+def _check_version(header: dict[str, Any], path: str) -> None:
+    """Refuse the header of a format version that is not known."""
+    format_version, versions = header.get("format_version"), header.get("versions")
+    if type(format_version) is int and format_version in READABLE:
+        return
+    written = versions.get("segkit") if isinstance(versions, dict) else None
+    raise ModelFileError(
+        f"{path}: model of format version {format_version}, this segkit reads {', '.join(map(str, READABLE))}; "
+        f"train it anew, or use the segkit that wrote it ({written or 'unknown'})"
+    )
+
+
+def _check_digests(digests: Any, arrays: Arrays, *, has_header: bool) -> None:
+    """Compare arrays with their digests: none may differ, be missing, or be there without one."""
+    if not has_header or not isinstance(digests, dict):
+        raise DamagedFile("digests are missing")
+    if unlike := sorted(digests.keys() ^ arrays.keys()):
+        raise DamagedFile(f"array {unlike[0]} is {'missing' if unlike[0] in digests else 'not declared'}")
+    for name, array in arrays.items():
+        if digest_arrays({name: array}) != digests[name]:
+            raise DamagedFile(f"array {name} differs from its sha256")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def digest_arrays(arrays: dict[str, NDArray[Any]]) -> str:
@@ -135,26 +183,6 @@ def package_versions() -> dict[str, str]:
     return {"segkit": __version__} | {name: version(name) for name in packages}
 
 
-def upgrade(header: dict[str, Any], path: str) -> None:
-    """Give the header of an earlier format the entries of the present one.
-
-    Parameters
-    ----------
-    header : dict
-        Header of a model file; it is changed.
-    path : str
-        Where it comes from, for messages.
-
-    Raises
-    ------
-    ModelFileError
-        If its bank no longer exists.
-    """
-    for last_version, function in _UPGRADES:
-        if header["format_version"] <= last_version:
-            function(header, path)
-
-
 def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Arrays]:
     """Describe a fitted segmenter.
 
@@ -168,7 +196,7 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
     Returns
     -------
     header : dict
-        JSON-able: bank, kept channels, label map, threshold, kernels, parameters, summary, versions.
+        JSON-able: bank, kept channels, label map, threshold, kernels, parameters, summary, settings, versions.
     arrays : dict of ndarray
         The arrays by name.
     """
@@ -193,7 +221,9 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
         "objects": objects,
         "alarms": alarms,
         "parameters": {name: plain(getattr(segmenter, name)) for name in _PARAMETERS},
-        "summary": segmenter.summary_.to_dict(),
+        # Equal trainings give equal files, however long they took.
+        "summary": {name: value for name, value in segmenter.summary_.to_dict().items() if name != "seconds"},
+        "settings": segmenter.settings_,
         "versions": package_versions(),
     }
     arrays |= (
@@ -217,7 +247,7 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter : Segmenter
         Made of the stored bank and parameters, not fitted.
     header : dict
-        Header of the present format.
+        Header of the present format, checked by `check_header`.
     arrays : dict of ndarray
         The arrays by name.
     path : str
@@ -226,10 +256,13 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     Raises
     ------
     ModelFileError
-        If the arrays do not fit each other, or the bank's weights are not those of the training.
+        If the arrays do not fit each other, there are others, or the bank's weights are not those of the training.
     """
+    _check_types(arrays, path)
+    _check_sources(header["bank"], arrays, path)
     segmenter.n_image_channels_ = header["n_image_channels"]
     segmenter.bank_ = _restore_bank(segmenter.bank, arrays, path)
+    check_size(segmenter.bank_, segmenter.n_image_channels_)
     segmenter.normalization_ = header["normalization"]
     segmenter.channels_ = tuple(Channel(name, group) for name, group in header["channels"])
     known = segmenter.bank_.channels(segmenter.n_image_channels_)
@@ -244,10 +277,12 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.objects_ = None if objects is None else ObjectModel.from_state(objects, arrays, known)
     alarms, names = header.get("alarms"), segmenter.label_map_.names
     segmenter.alarms_ = None if alarms is None else Alarms.from_state(alarms, arrays, names)
-    _check_weights(segmenter, header, path)
+    used = segmenter.bank_.weights_used(_channels_of_both(segmenter), segmenter.n_image_channels_)
+    _check_weights(segmenter, used, header, path)
     segmenter.summary_ = TrainingSummary.from_dict(header["summary"])
     segmenter.lambda_, segmenter.held_out_ = segmenter.summary_.penalty, segmenter.summary_.held_out
-    if faults := _misfits(segmenter, arrays):
+    segmenter.settings_ = header["settings"]
+    if faults := _misfits(segmenter, used, arrays):
         raise ModelFileError(
             f"{path}: these do not fit the rest: {', '.join(faults)}; copy it anew or train again"
         )
@@ -270,6 +305,8 @@ def _restore_bank(bank: FilterBank, arrays: Arrays, path: str) -> FilterBank:
 def _positions(channels: Sequence[Channel], known: Sequence[Channel]) -> NDArray[np.intp]:
     """Position of each channel among those of the bank, by name."""
     position = {channel.name: index for index, channel in enumerate(known)}
+    if absent := [channel.name for channel in channels if channel.name not in position]:
+        raise ModelFileError(f"channel {absent[0]} is none of its bank")
     return np.array([position[channel.name] for channel in channels])
 
 
@@ -280,99 +317,67 @@ def _channels_of_both(segmenter: Any) -> NDArray[np.intp]:
     return kept if rim is None else np.union1d(kept, rim.channels_)
 
 
-def _check_weights(segmenter: Any, header: dict[str, Any], path: str) -> None:
+def _check_weights(segmenter: Any, used: Arrays, header: dict[str, Any], path: str) -> None:
     """Refuse other weights than those of the training."""
-    used = segmenter.bank_.weights_used(_channels_of_both(segmenter), segmenter.n_image_channels_)
     if (digest_arrays(used) if used else None) == header["weights_sha256"]:
         return
     if segmenter.bank_.learns_weights:
         what, cure = "learnt weights", "copy it anew"
     else:
         what = "network weights"
-        cure = f"give back {' and '.join(_weight_files(header['bank']))} as they were"
+        files = " and ".join(f"the file {source}" for source in _weight_sources(header["bank"]))
+        cure = f"give back {files} as they were"
     raise ModelFileError(f"{path}: its {what} are not those it was trained with; {cure}, or train again")
 
 
-def _misfits(segmenter: Any, arrays: Arrays) -> list[str]:
-    """Name the parts of a restored segmenter that do not fit the others."""
+def _check_types(arrays: Arrays, path: str) -> None:
+    """Refuse positions of columns that are no whole numbers, and anything else that is not floating point."""
+    for name, array in arrays.items():
+        kinds = "i" if name.endswith("kernels.columns") else "fi" if name.startswith("weights.") else "f"
+        if array.dtype.kind not in kinds:
+            raise ModelFileError(
+                f"{path}: array {name} is of dtype {array.dtype}; copy it anew or train again"
+            )
+
+
+def _check_sources(bank: dict[str, Any], arrays: Arrays, path: str) -> None:
+    """Refuse a model whose weights would be downloaded from an address that its author chose."""
+    if any(name.startswith("weights.") for name in arrays):
+        return
+    for source in _weight_sources(bank):
+        if str(source).startswith(("http://", "https://")) and not is_cached(str(source)):
+            raise ModelFileError(
+                f"{path}: its network weights are at {source}, and a model file starts no download; download them into "
+                f"{cached_file(str(source))}, or train again with bank.embed_weights=true"
+            )
+
+
+def _misfits(segmenter: Any, used: Arrays, arrays: Arrays) -> list[str]:
+    """Name the parts of a restored segmenter that do not fit the others, or belong to none."""
     n_classes = segmenter.classes_.size
     n_outputs = 1 if n_classes == 2 else n_classes
-    shapes = segmenter.classifier_.state_shapes(n_classes)
-    shapes |= {"platt.slope": (n_outputs,), "platt.intercept": (n_outputs,)}
-    least, threshold, otsu_weight = segmenter.least_areas_, segmenter.threshold_, segmenter.otsu_weight_
-    if segmenter.objects_ is not None and (rim := segmenter.objects_.rim) is not None:
-        shapes |= {f"rim.{name}": shape for name, shape in rim.state_shapes(N_PARTS).items()}
+    parts = {"": (segmenter.classifier_, n_classes)}
+    if segmenter.objects_ is not None and segmenter.objects_.rim is not None:
+        parts["rim."] = (segmenter.objects_.rim, N_PARTS)
+    shapes: dict[str, tuple[int, ...]] = {"platt.slope": (n_outputs,), "platt.intercept": (n_outputs,)}
     if segmenter.alarms_ is not None:
         shapes |= segmenter.alarms_.state_shapes(len(segmenter.channels_), segmenter.n_image_channels_)
-    fits = {name: arrays[name].shape == shape for name, shape in shapes.items()}
-    fits |= {
-        "least_areas": least.shape == (n_classes, 2) and bool((least >= 0).all()),
-        "channels": bool((np.diff(segmenter.classifier_.channels_) > 0).all()),
-        "threshold": isinstance(threshold, float) and isfinite(threshold),
-        "otsu_weight": isinstance(otsu_weight, float) and 0 <= otsu_weight <= 1,
-        "normalization": segmenter.normalization_ in ("image", "set"),
-    }
-    return [name for name, is_fit in fits.items() if not is_fit]
+    known, fits = set(shapes), {}
+    if segmenter.alarms_ is not None and segmenter.alarms_.known is not None:
+        fits["alarms.scales"] = bool((segmenter.alarms_.known.scales > 0).all())
+    for prefix, (classifier, n_labels) in parts.items():
+        shapes |= {f"{prefix}{name}": shape for name, shape in classifier.state_shapes(n_labels).items()}
+        known |= {f"{prefix}{name}" for name in classifier.to_state()[1]}
+        fits[f"{prefix}channels"] = bool((np.diff(classifier.channels_) > 0).all())
+        fits[f"{prefix}scaler.scale"] = bool((classifier.scale_ > 0).all())
+    known |= {f"weights.{name}" for name in used}
+    fits |= {name: arrays[name].shape == shape and fits.get(name, True) for name, shape in shapes.items()}
+    fits |= dict.fromkeys(arrays.keys() - known, False)
+    return sorted(name for name, is_fit in fits.items() if not is_fit)
 
 
-def _weight_files(bank: dict[str, Any]) -> list[str]:
-    """Name the files that the network weights of a stored bank come from."""
+def _weight_sources(bank: dict[str, Any]) -> list[str]:
+    """List where the network weights of a stored bank come from."""
     if "banks" in bank:
-        return [file for part in bank["banks"] for file in _weight_files(part)]
-    return [f"the file {bank['weights']}"] if "weights" in bank else []
-
-
-def _upgrade_1(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
-    """Format 2 added the choice of the penalty, normalisation by image, and linear kernels."""
-    header["parameters"] = {"lambdas": None, "normalization": "set"} | header["parameters"]
-    header["kernels"] = {"kind": "mixture"} | header["kernels"]
-
-
-def _upgrade_3(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
-    """Format 4 added the least areas of regions."""
-    header["parameters"]["smallest_region"] = 0.0
-    n_classes = LabelMap.from_dict(header["label_map"]).n_classes
-    header["least_areas"] = [[0.0, 0.0]] * n_classes
-
-
-def _upgrade_4(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
-    """Format 5 added the part of each image in its threshold."""
-    header["otsu_weight"] = 0.0
-
-
-def _upgrade_5(header: dict[str, Any], path: str) -> None:
-    """Format 6 averages over turns otherwise."""
-    if _is_averaged(header["bank"]):
-        raise ModelFileError(
-            f"{path}: its features are averaged over turns as up to format version 5, no longer known; "
-            f"train it anew, or use the segkit that wrote it ({header['versions']['segkit']})"
-        )
-
-
-def _upgrade_6(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
-    """Format 7 renamed rules of the threshold, and keeps the normalisation of the training by itself."""
-    for section, key in (("parameters", "threshold"), ("summary", "threshold_rule")):
-        if key in header[section]:
-            header[section][key] = RENAMED_THRESHOLDS.get(header[section][key], header[section][key])
-    header["normalization"] = header["parameters"]["normalization"]
-
-
-def _upgrade_7(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
-    """Format 8 added objects."""
-    header["objects"] = None
-
-
-def _is_averaged(bank: dict[str, Any]) -> bool:
-    """Tell whether a stored bank, or one of its banks, is averaged over turns."""
-    return "orbit" in bank or any(map(_is_averaged, bank.get("banks", ())))
-
-
-# Each takes the header of a file up to that format version one step on.
-_UPGRADES = (
-    (1, _upgrade_1),
-    (3, _upgrade_3),
-    (4, _upgrade_4),
-    (5, _upgrade_5),
-    (6, _upgrade_6),
-    (7, _upgrade_7),
-)
+        return [source for part in bank["banks"] for source in _weight_sources(part)]
+    return [bank["weights"]] if "weights" in bank else []

@@ -20,7 +20,7 @@ from segkit._threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.classifier.svm import LinearSVM
-from segkit.errors import ConfigError, ModelFileError, SegkitError
+from segkit.errors import ConfigError, ModelFileError, SegkitError, WeightsError
 from segkit.evaluation.metrics import iou_of
 from segkit.features import (
     ElongatedBank,
@@ -41,6 +41,7 @@ from segkit.segmentation.alarms import Alarms, ImageCheck, count_single
 from segkit.segmentation.base import BaseSegmenter, IdArray
 from segkit.segmentation.dense import decide_and_read, decision_maps
 from segkit.segmentation.expected import ExpectedIoU, presence_of
+from segkit.segmentation.header import check_header
 from segkit.segmentation.held_out import (
     Candidate,
     Choice,
@@ -51,19 +52,14 @@ from segkit.segmentation.held_out import (
     grid_of,
     usual_penalty,
 )
-from segkit.segmentation.model_file import (
-    describe,
-    digest_arrays,
-    read_model,
-    restore,
-    upgrade,
-    write_model,
-)
+from segkit.segmentation.model_file import describe, digest_arrays, read_model, restore, write_model
 from segkit.segmentation.objects import Lesson, ObjectModel, check_instances, learn_from_regions
 from segkit.segmentation.regions import least_areas, merge_small_regions
 from segkit.segmentation.summary import HeldOutScores, TrainingSummary
+from segkit.segmentation.tensor_file import Arrays
 from segkit.segmentation.threshold import RENAMED_THRESHOLDS, label_pixels
 from segkit.segmentation.unlike import KnownImages
+from segkit.segmentation.upgrades import upgrade
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
 # Ten times the selector's own tolerance: half the time, and all but a few channels are the same.
@@ -159,6 +155,8 @@ class Segmenter(BaseSegmenter):
         How objects that touch are told apart; None in a model of an earlier format.
     alarms_ : Alarms or None
         What training images tell of predictions of new ones; None in a model of an earlier format.
+    settings_ : dict or None
+        Settings of a training by ``segkit train``, which ``segkit train --from`` repeats; None after `fit`.
     best_index_ : int
         Index of ``bank_`` among the given banks; a loaded model has no others, and no index.
     summary_ : TrainingSummary
@@ -220,6 +218,7 @@ class Segmenter(BaseSegmenter):
         progress: Progress,
         instances: list[LabelArray] | None = None,
     ) -> None:
+        self.settings_: dict[str, Any] | None = None
         self._check_options()
         banks = self._checked_banks()
         if len(images) == 1:
@@ -269,7 +268,8 @@ class Segmenter(BaseSegmenter):
         start = time.perf_counter()
         self.objects_: ObjectModel | None = self._learn_objects(images, ids, instances, progress)
         seconds["objects"] = time.perf_counter() - start
-        self.summary_ = self._summarise(images, ids, training.label.size, iou, seconds)
+        digest = _digest_training_set(images, ids, instances)
+        self.summary_ = self._summarise(images, ids, training.label.size, iou, seconds, digest)
         self.alarms_: Alarms | None = self._learn_alarms(images, ids, best.choice, at_grid)
 
     def fit(
@@ -305,12 +305,38 @@ class Segmenter(BaseSegmenter):
         Raises
         ------
         InputError
-            If images, masks and instances do not fit together, hold NaN, are constant, or have one class only.
+            If images, masks and instances do not fit together, hold NaN, are constant, have one class only, have a side of
+            fewer than four pixels, or are not scaled to [0, 1].
         """
         arrays, ids = self._checked_training(images, masks, label_map)
         objects = None if instances is None else check_instances(instances, ids)
         self._fit(arrays, ids, progress or pass_on, objects)
         return self
+
+    def digest_training_set(
+        self,
+        images: ArrayLike | Sequence[ArrayLike],
+        masks: ArrayLike | Sequence[ArrayLike],
+        *,
+        instances: ArrayLike | Sequence[ArrayLike] | None = None,
+        label_map: LabelMap | None = None,
+    ) -> str:
+        """Compute the digest that the summary of a training on these images has, without training.
+
+        Parameters
+        ----------
+        images, masks, instances, label_map
+            As for `fit`.
+
+        Returns
+        -------
+        str
+            Hexadecimal sha256 of images, class ids and objects.
+        """
+        arrays, ids = clone(self)._checked_training(images, masks, label_map)
+        return _digest_training_set(
+            arrays, ids, None if instances is None else check_instances(instances, ids)
+        )
 
     def predict_objects(
         self,
@@ -403,7 +429,9 @@ class Segmenter(BaseSegmenter):
         )
         return self.classifier_.standardise(X)
 
-    def save(self, path: str | Path, *, embed_weights: bool = True) -> None:
+    def save(
+        self, path: str | Path, *, embed_weights: bool = True, settings: dict[str, Any] | None = None
+    ) -> None:
         """Write the model as one ``.segkit`` file of arrays and JSON.
 
         Parameters
@@ -413,8 +441,13 @@ class Segmenter(BaseSegmenter):
         embed_weights : bool, default=True
             Whether to store the network weights that the model needs. Without them the file is smaller, and loading
             looks for them where training found them. Weights learnt from the training images are always stored.
+        settings : dict, optional
+            Settings of the training, for ``segkit train --from``: its whole configuration under ``config``, and whether
+            what was not annotated was left out under ``only_annotated``. A loaded model keeps its own.
         """
         check_is_fitted(self, "classifier_")
+        if settings is not None:
+            self.settings_ = settings
         write_model(path, *describe(self, embed_weights=embed_weights))
 
     def _learn_objects(
@@ -576,9 +609,8 @@ class Segmenter(BaseSegmenter):
         n_pixels: int,
         iou: NDArray[np.float64],
         seconds: dict[str, float],
+        training_set_sha256: str,
     ) -> TrainingSummary:
-        arrays = {f"image{n}": image for n, image in enumerate(images)}
-        arrays |= {f"mask{n}": mask for n, mask in enumerate(ids)}
         kernels = self.classifier_.kernels_
         return TrainingSummary(
             n_images=len(images),
@@ -600,7 +632,7 @@ class Segmenter(BaseSegmenter):
             training_iou=np.nanmean(iou, axis=0).tolist(),
             training_mean_iou=float(np.nanmean(iou, axis=1).mean()),
             seconds={name: round(value, 2) for name, value in seconds.items()},
-            training_set_sha256=digest_arrays(arrays),
+            training_set_sha256=training_set_sha256,
         )
 
     def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:
@@ -640,6 +672,15 @@ def _prefixed(progress: Progress, prefix: str) -> Progress:
     return lambda items, description: progress(items, prefix + description)
 
 
+def _digest_training_set(
+    images: Sequence[FloatArray], ids: Sequence[IdArray], instances: Sequence[LabelArray] | None
+) -> str:
+    arrays: Arrays = {f"image{n}": image for n, image in enumerate(images)}
+    arrays |= {f"mask{n}": mask for n, mask in enumerate(ids)}
+    arrays |= {f"objects{n}": labels for n, labels in enumerate(instances or ())}
+    return digest_arrays(arrays)
+
+
 def default_bank() -> FilterBank:
     """Make the bank without weights: scattering for texture, round and long filters for borders and lines, and position."""
     banks = [ScatteringBank(J=3, L=4, angles="averaged"), MultiscaleBank(), ElongatedBank(), PositionBank()]
@@ -668,12 +709,31 @@ def load(path: str | Path) -> Segmenter:
         If its weights were not embedded and cannot be found.
     """
     header, arrays = read_model(path)
+    return segmenter_of(header, arrays, str(path))
+
+
+def segmenter_of(header: dict[str, Any], arrays: Arrays, path: str) -> Segmenter:
+    """Make a segmenter of a header, which is brought to the present format, and arrays; see `load`.
+
+    All is checked before it is used: the file may come from anybody.
+    """
     try:
-        upgrade(header, str(path))
+        upgrade(header, path)
+        check_header(header, path)
         segmenter = Segmenter(bank_from_dict(header["bank"]), **header["parameters"])
-        restore(segmenter, header, arrays, str(path))
-    except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
-        if isinstance(error, SegkitError):
+        restore(segmenter, header, arrays, path)
+    except WeightsError:
+        raise
+    except SegkitError as error:  # of a part that does not know where it comes from
+        if str(error).startswith(path):
             raise
-        raise ModelFileError(f"{path}: incomplete model ({error!r}); copy it anew or train again") from error
+        raise ModelFileError(f"{path}: damaged model ({error}); copy it anew or train again") from error
+    except KeyError as error:
+        raise ModelFileError(
+            f"{path}: incomplete model, it lacks {error}; copy it anew or train again"
+        ) from error
+    except (TypeError, IndexError, ValueError, AttributeError, ArithmeticError) as error:
+        raise ModelFileError(
+            f"{path}: damaged model, an entry has a type or value that it cannot have ({error}); copy it anew or train again"
+        ) from error
     return segmenter

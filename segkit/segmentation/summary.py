@@ -74,10 +74,8 @@ class TrainingSummary:
         Mean over images of the IoU of each class on the training pixels.
     training_mean_iou : float
         Mean over images of the mean IoU on the training pixels.
-    seconds : dict of str to float
-        Duration of each step.
     training_set_sha256 : str
-        Digest of the training images and masks.
+        Digest of the training images, masks and objects.
     n_training_pixels : int or None
         Number of pixels that kernels and classifier were trained on.
     criterion : str
@@ -102,6 +100,8 @@ class TrainingSummary:
         Fraction of the pixels that are annotated.
     n_banks : int
         Number of banks to choose from.
+    seconds : dict of str to float
+        Duration of each step; empty in a model that was read from a file.
     """
 
     n_images: int
@@ -110,7 +110,6 @@ class TrainingSummary:
     kernels: list[dict[str, Any]]
     training_iou: list[float]
     training_mean_iou: float
-    seconds: dict[str, float]
     training_set_sha256: str
     n_training_pixels: int | None = None
     criterion: str = "mmd"
@@ -124,6 +123,7 @@ class TrainingSummary:
     peaks: Sequence[float] | None = None
     annotated: float = 1.0
     n_banks: int = 1
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Give all fields as values that JSON can hold; the penalty is called ``lambda`` there."""

@@ -47,7 +47,7 @@ class KnownImages:
     ----------
     levels, spreads : ndarray of shape (n_images, n_image_channels), float64
         Mean and standard deviation of each channel of each image.
-    shapes : ndarray of shape (n_images, 2), int
+    shapes : ndarray of shape (n_images, 2), float64
         Height and width.
     frequencies : ndarray of shape (n_kept, n_frequencies), float32
         Random frequencies of a Gaussian kernel, whose bandwidth is the median distance of two pixels.
@@ -67,7 +67,7 @@ class KnownImages:
 
     levels: NDArray[np.float64]
     spreads: NDArray[np.float64]
-    shapes: NDArray[np.int64]
+    shapes: NDArray[np.float64]
     frequencies: FloatArray
     textures: FloatArray
     scales: NDArray[np.float64]
@@ -86,7 +86,7 @@ class KnownImages:
         bandwidth = float(np.median(pdist(drawn))) or 1.0
         frequencies = (rng.standard_normal((pixels.shape[1], N_FREQUENCIES)) / bandwidth).astype(np.float32)
         levels, spreads = (np.array(values) for values in zip(*map(_level_and_spread, images), strict=True))
-        shapes = np.array([image.shape[:2] for image in images], dtype=np.int64)
+        shapes = np.array([image.shape[:2] for image in images], dtype=np.float64)
         textures = np.array([_texture(own, frequencies) for own in features])
         parts = np.split(textures, [2 * N_FREQUENCIES], axis=1)
         scales = np.array([np.exp(np.log(_apart(part)).mean()) for part in parts])
@@ -136,7 +136,7 @@ class KnownImages:
         if (np.array(image.shape[:2]) <= SMALL * smallest).all():
             notes.append(
                 f"smaller than the training images ({image.shape[0]} x {image.shape[1]} pixels, training from "
-                f"{smallest[0]} x {smallest[1]}): its pixels may be larger"
+                f"{smallest[0]:.0f} x {smallest[1]:.0f}): its pixels may be larger"
             )
         if distance > self.farthest:
             notes.append(

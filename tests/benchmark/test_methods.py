@@ -109,6 +109,8 @@ def test_methods_survive_json(name, overrides):
         ([], [], "no method chosen"),
         (["unet"], ["unet.filters=8"], "method unet: unknown key filters: the nearest is n_filters"),
         (["unet"], ["unet.n_filters=-1"], "method unet: n_filters=-1: input should be greater than 0"),
+        (["unet"], ["unet.depth=1000"], "method unet: depth=1000: input should be less than or equal to 8"),
+        (["forest"], ["forest.n_estimators=1000000000"], "should be less than or equal to 10000"),
         (["unet"], ["unet.kind=resnet"], "method unet: kind 'resnet' is none of segkit, forest, fcn, unet"),
         (
             ["segkit-vgg"],

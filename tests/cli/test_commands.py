@@ -13,7 +13,8 @@ from safetensors.numpy import save_file
 from segkit import __version__
 from segkit.cli import commands as cli
 from segkit.images import read_mask, write_image, write_labels, write_mask
-from segkit.segmentation.model_file import FORMAT_VERSION, read_model
+from segkit.segmentation.model_file import FORMAT_VERSION, read_model, write_model
+from segkit.segmentation.segmenter import load
 
 FAST = [
     flag
@@ -69,6 +70,11 @@ def files_below(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
+def results_below(folder):
+    """All but the hidden record of what segkit wrote."""
+    return [path for path in files_below(folder) if not path.startswith(".segkit/")]
+
+
 def test_train_says_three_lines_and_where_the_model_is(folder, segkit):
     code, out, _ = segkit(
         "train", folder / "images", folder / "masks", "-o", folder / "m.segkit", *FAST, "--seed", 3
@@ -88,6 +94,68 @@ def test_train_says_three_lines_and_where_the_model_is(folder, segkit):
     assert following.startswith(f"Next: annotate another image like {name}: held out, it did worst")
     assert where.startswith(f"Model: {folder / 'm.segkit'} (")
     assert not any(word in out for word in ("kernel", "channel", "lambda", "penalty"))
+
+
+def repeat(folder, segkit, model, output, *options):
+    arguments = ("train", folder / "images", folder / "masks", "--from", model, "-o", output, *options)
+    return segkit(*arguments)
+
+
+def test_a_training_repeated_from_its_model_gives_equal_bytes(folder, segkit):
+    options = (*FAST, "--seed", 5, "--set", "svm.lambdas=[0.01, 0.001]", "--set", "kernel.n_components=64")
+    (folder / "masks" / "b" / "drei-ü.png").unlink()
+    train = ("train", folder / "images", folder / "masks", "-o", folder / "m.segkit", "--only-annotated")
+    assert segkit(*train, *options)[0] == 0
+    settings = read_model(folder / "m.segkit")[0]["settings"]
+    assert settings["only_annotated"]
+    assert settings["config"]["seed"] == 5
+    assert (
+        settings["config"]["training"]["threshold"] == "quantile+otsu"
+    )  # what was not given is recorded too
+    code, out, err = repeat(folder, segkit, folder / "m.segkit", folder / "again.segkit")
+    assert (code, err) == (0, "")
+    assert "Other versions" not in out
+    assert (folder / "again.segkit").read_bytes() == (folder / "m.segkit").read_bytes()
+    assert repeat(folder, segkit, folder / "m.segkit", folder / "seed.segkit", "--seed", 6)[0] == 0
+    assert (folder / "seed.segkit").read_bytes() != (folder / "m.segkit").read_bytes()
+
+
+def test_other_images_take_a_word(folder, model, segkit):
+    image, mask = picture(9)
+    write_image(folder / "images" / "new.png", image)
+    write_mask(folder / "masks" / "new.png", 255 * mask)
+    code, _, err = repeat(folder, segkit, model, folder / "new.segkit")
+    assert code == 2
+    assert f"not the images and masks that {model} was trained on (3 images; now there are 4)" in err
+    assert not (folder / "new.segkit").exists()
+    code, out, _ = repeat(folder, segkit, model, folder / "new.segkit", "--other-images")
+    assert code == 0
+    assert f"Settings of {model}, on other images: 3 then, 4 now." in out
+    assert read_model(folder / "new.segkit")[0]["settings"] == read_model(model)[0]["settings"]
+    (folder / "images" / "new.png").unlink()
+    (folder / "masks" / "new.png").unlink()
+    write_mask(folder / "masks" / "a" / "one.png", 255 * (1 - picture(0)[1]))
+    assert "(3 images; some of them differ)" in repeat(folder, segkit, model, folder / "x.segkit")[2]
+
+
+def test_trainings_that_cannot_be_repeated(folder, model, segkit):
+    golden = Path(__file__).parents[1] / "segmentation" / "golden" / "version-8.segkit"
+    assert "records no settings of its training" in repeat(folder, segkit, golden, folder / "x.segkit")[2]
+    train = ("train", folder / "images", folder / "masks", "-o", folder / "x.segkit")
+    assert "--other-images: it is for --from" in refused(segkit, folder, *train, "--other-images")
+    two = (*train, "--from", model, "--config", "default")
+    assert f"--config beside --from: {model} has a configuration already" in refused(segkit, folder, *two)
+    header, arrays = read_model(model)
+    del header["format_version"]
+    header["settings"]["config"]["another"] = 1
+    header["versions"]["numpy"] = "1.0"
+    write_model(folder / "later.segkit", header, arrays)
+    assert "unknown key another" in refused(segkit, folder, *train, "--from", folder / "later.segkit")
+    del header["settings"]["config"]["another"]
+    write_model(folder / "later.segkit", header, arrays)
+    code, out, _ = repeat(folder, segkit, folder / "later.segkit", folder / "x.segkit")
+    assert code == 0
+    assert f"Other versions, so the model may differ a little: numpy 1.0 then, {np.__version__} now." in out
 
 
 @pytest.mark.parametrize("embed", [True, False])
@@ -115,8 +183,8 @@ def test_main_job_from_train_to_scores(folder, model, segkit):
     )
     assert code == 0
     assert "3 mask files in" in out
-    assert files_below(folder / "out") == sorted(
-        [f"{name}.png" for name in ("a/one", "a/two words", "b/drei-ü")]
+    assert results_below(folder / "out") == sorted(
+        ["summary.csv", *(f"{name}.png" for name in ("a/one", "a/two words", "b/drei-ü"))]
         + [f"overlay/{name}.png" for name in ("a/one", "a/two words", "b/drei-ü")]
         + [f"probability/{name}.tif" for name in ("a/one", "a/two words", "b/drei-ü")]
     )
@@ -135,6 +203,27 @@ def test_main_job_from_train_to_scores(folder, model, segkit):
     assert f"Object Dice {scores['object_dice']:.3f}" in out
     assert "no firm estimate" in out
     assert scores["mean_iou"] > 0.8
+
+
+def test_a_model_is_not_written_anywhere(folder, segkit):
+    """Neither under another extension nor into folders that a mistyped path would make."""
+    train = ["train", folder / "images", folder / "masks", "-o"]
+    err = refused(segkit, folder, *train, folder / "model.pt")
+    assert (
+        f"{folder / 'model.pt'}: expected a name that ends in .segkit: give {folder / 'model.pt'}.segkit"
+        in err
+    )
+    for output in (folder / "hoem" / "x" / "m.segkit", folder / "m.segkit" / "x" / "m.segkit"):
+        assert f"there is no folder {output.parents[1]}: check the path" in refused(
+            segkit, folder, *train, output
+        )
+
+
+@pytest.mark.parametrize("command", ["demo", "annotate"])
+def test_folders_of_a_mistyped_path_are_not_made(folder, segkit, command):
+    images = [folder / "images"] if command == "annotate" else []
+    err = refused(segkit, folder, command, *images, "-o", folder / "hoem" / "x")
+    assert f"there is no folder {folder / 'hoem'}: check the path, or make that folder first" in err
 
 
 def test_the_same_seed_writes_the_same_predictions(folder, segkit):
@@ -240,10 +329,11 @@ def test_pages_of_a_tiff_are_images(tmp_path, segkit):
     )
     assert code == 0, err
     assert re.match(r"1 mask file in \S+ \(\d+\.\d\d s a file\)\n", out)
-    assert files_below(tmp_path / "out") == [
+    assert results_below(tmp_path / "out") == [
         "overlay/z-001.png",
         "overlay/z-002.png",
         "overlay/z-003.png",
+        "summary.csv",
         "z.tif",
     ]
     assert [mask.shape for mask in read_mask(tmp_path / "out" / "z.tif")] == [(40, 48)] * 3
@@ -411,7 +501,8 @@ def test_truncated_png(folder, model, segkit):
     path = folder / "images" / "a" / "one.png"
     path.write_bytes(path.read_bytes()[:200])
     assert "one.png" in refused(segkit, folder, *train_arguments(folder))
-    assert "one.png" in refused(segkit, folder, "predict", model, folder / "images", "-o", folder / "out")
+    arguments = ("predict", model, folder / "images", "-o", folder / "out", "--strict")
+    assert "one.png" in refused(segkit, folder, *arguments)
 
 
 def test_absent_weights(folder, segkit, monkeypatch, tmp_path_factory):
@@ -455,7 +546,7 @@ def test_nothing_is_overwritten_unless_asked(folder, model, segkit):
     assert "would be overwritten" in refused(segkit, folder, *train_arguments(folder)[:4], model, *FAST)
     arguments = ["predict", model, folder / "images", "-o", folder / "out"]
     assert segkit(*arguments)[0] == 0
-    assert "and 2 more would be overwritten" in refused(segkit, folder, *arguments)
+    assert "and 3 more would be overwritten" in refused(segkit, folder, *arguments)
     assert segkit(*arguments, "--overwrite")[0] == 0
 
 
@@ -543,8 +634,9 @@ def test_masks_without_annotation_and_classes_without_pixels(folder, segkit):
     assert "no mask holds class nothing" in refused(segkit, folder, *arguments, "--set", labels)
 
 
-@pytest.mark.parametrize("output", ["m.segkit/x.segkit", "images"])
+@pytest.mark.parametrize("output", ["m.segkit/x.segkit", "folder.segkit"])
 def test_outputs_that_cannot_be_written_are_found_out_first(folder, model, segkit, output):
+    (folder / "folder.segkit").mkdir()
     arguments = train_arguments(folder)
     arguments[4] = folder / output
     assert "cannot be written" in refused(segkit, folder, *arguments, "--overwrite")
@@ -597,6 +689,69 @@ def test_damaged_headers(tmp_path, segkit):
     for header in ('{"format_version": 1}', "[1]", '{"format_version": 1, "label_map": 5}'):
         save_file({"a": np.zeros(1)}, tmp_path / "m.segkit", metadata={"segkit": header})
         refused(segkit, tmp_path, "inspect", tmp_path / "m.segkit")
+
+
+def test_inspect_restores_a_model_and_finds_what_makes_it_useless(folder, model, segkit):
+    header, arrays = read_model(model)
+    del header["format_version"]
+    for name, factor, message in (
+        ("svm.coef", 0, "says one class everywhere: train it anew"),
+        ("scaler.scale", 0, "do not fit the rest: scaler.scale"),
+    ):
+        write_model(folder / "bad.segkit", header, arrays | {name: factor * arrays[name]})
+        code, _, err = segkit("inspect", folder / "bad.segkit")
+        assert code == 2
+        assert message in err
+    data = bytearray(model.read_bytes())
+    data[-1] ^= 1
+    (folder / "bad.segkit").write_bytes(data)
+    for command, *others in (["inspect"], ["predict", folder / "images", "-o", folder / "out"]):
+        assert "differs from its sha256" in refused(segkit, folder, command, folder / "bad.segkit", *others)
+
+
+def test_names_in_a_model_do_not_steer_the_terminal(folder, model, segkit):
+    header, arrays = read_model(model)
+    del header["format_version"]
+    header["label_map"]["names"][1] = "cell\x1b[2J\n"
+    write_model(folder / "odd.segkit", header, arrays)
+    code, out, _ = segkit("inspect", folder / "odd.segkit")
+    assert code == 0
+    assert "read as background and cell[2J" in out
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("version", range(1, FORMAT_VERSION))
+def test_models_of_earlier_formats_are_upgraded(tmp_path, segkit, version):
+    golden = Path(__file__).parents[1] / "segmentation" / "golden" / f"version-{version}.segkit"
+    (tmp_path / "old.segkit").write_bytes(golden.read_bytes())
+    code, out, _ = segkit("inspect", tmp_path / "old.segkit", "--upgrade", "--explain")
+    assert code == 0
+    assert out.splitlines()[-1] == f"Upgraded: {tmp_path / 'old-v9.segkit'}, model format 9"
+    assert (tmp_path / "old.segkit").read_bytes() == golden.read_bytes()
+    old, new = read_model(golden), read_model(tmp_path / "old-v9.segkit")
+    assert new[0]["format_version"] == 9
+    assert new[0]["versions"] == old[0]["versions"]
+    assert new[1].keys() == old[1].keys()
+    assert all(np.array_equal(new[1][name], old[1][name]) for name in old[1])
+    image = picture(0)[0]
+    before, after = (load(path).predict_proba(image) for path in (golden, tmp_path / "old-v9.segkit"))
+    np.testing.assert_array_equal(after, before)
+    assert "would be overwritten" in refused(
+        segkit, tmp_path, "inspect", tmp_path / "old.segkit", "--upgrade"
+    )
+    code, out, _ = segkit("inspect", tmp_path / "old-v9.segkit", "--upgrade")
+    assert (code, out.splitlines()[-1]) == (0, "Nothing to upgrade: it is of format 9, the newest.")
+
+
+def test_upgrades_take_another_name(folder, model, segkit):
+    golden = Path(__file__).parents[1] / "segmentation" / "golden" / "version-7.segkit"
+    arguments = ("inspect", golden, "--upgrade", "-o", model)
+    before = model.read_bytes()
+    assert "would be overwritten" in refused(segkit, folder, *arguments)
+    assert model.read_bytes() == before
+    assert segkit(*arguments, "--overwrite")[0] == 0
+    assert read_model(model)[0]["versions"] == read_model(golden)[0]["versions"]
+    assert "it is for a model file" in refused(segkit, folder, "inspect", folder / "images", "--upgrade")
 
 
 @pytest.fixture

@@ -56,6 +56,16 @@ def test_objects_are_measured_and_told(folder, segkit):
     assert [path.name for path in pictures] == ["one.png", "b.png", "c.png", "d.png"]
 
 
+def test_an_unlabelled_value_that_no_mask_holds_is_told(folder, segkit):
+    arguments = ["measure", "masks", "-o", "out", "--overwrite", "--set"]
+    code, out, _ = segkit(*arguments, "data.unlabelled=300")
+    assert code == 0
+    assert "no mask holds 300, the value of unlabelled pixels" in out.splitlines()
+    code, out, _ = segkit(*arguments, "data.unlabelled=40")
+    assert code == 0
+    assert "no mask holds" not in out
+
+
 def test_thousands_have_commas_and_classes_are_counted(folder, segkit):
     dots = np.zeros((80, 80), dtype=np.uint8)
     dots[::2, ::2] = 1

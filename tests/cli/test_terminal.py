@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 import segkit.cli.terminal
-from segkit.cli.terminal import describe_alarms, describe_benchmark, describe_scores, progress_bars
+from segkit.cli.terminal import (
+    describe_alarms,
+    describe_benchmark,
+    describe_scores,
+    progress_bars,
+    say,
+    show_warning,
+)
 from segkit.segmentation.alarms import Alarms
 from segkit.segmentation.expected import ExpectedIoU
 
@@ -136,3 +143,18 @@ def test_nothing_is_said_of_margins_that_are_unknown():
         assert describe_alarms(alarms) == ""
         assert "unknown" in describe_alarms(alarms, explain=True)
     assert describe_alarms(None) == "Expected IoU: the model is of an earlier format, which knew none."
+
+
+def test_control_characters_of_names_do_not_reach_the_terminal(capsys):
+    say("images\x1b[2J/a\udcff.png\n1 fault")
+    show_warning("a\x07.png: dark", UserWarning, "segkit/images/read.py")
+    told = capsys.readouterr()
+    assert told.out == "images\\x1b[2J/a\\xff.png\n1 fault\n"
+    assert told.err == "note: a\\x07.png: dark\n"
+
+
+def test_warnings_of_readers_are_left_out(capsys):
+    """They name no file; segkit tells of it itself."""
+    show_warning("Truncated File Read", UserWarning, "/somewhere/site-packages/PIL/TiffImagePlugin.py")
+    show_warning("Truncated File Read", RuntimeWarning, "segkit/images/read.py")
+    assert capsys.readouterr().err == ""

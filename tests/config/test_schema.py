@@ -127,10 +127,10 @@ def test_the_orbit_bank_has_options_of_its_own():
             "bank.name='maskrcnn_resnet50_fpn': neither one of segkit's banks",
         ),
         ("bank=[{name: multi}, {name: vgg16}]", "bank.0.name='multi': neither one of segkit's banks"),
-        ("bank.orbit=d8", "bank.orbit='d8': input should be d4 or a number of angles, 1 or more"),
-        ("bank.orbit=0", "bank.orbit=0: input should be d4 or a number of angles, 1 or more"),
-        ("bank.orbit=2.5", "bank.orbit=2.5: input should be d4 or a number of angles, 1 or more"),
-        ("bank.orbit=true", "bank.orbit=True: input should be d4 or a number of angles, 1 or more"),
+        ("bank.orbit=d8", "bank.orbit='d8': input should be d4 or a number of angles, 1 to 360"),
+        ("bank.orbit=0", "bank.orbit=0: input should be d4 or a number of angles, 1 to 360"),
+        ("bank.orbit=2.5", "bank.orbit=2.5: input should be d4 or a number of angles, 1 to 360"),
+        ("bank.orbit=true", "bank.orbit=True: input should be d4 or a number of angles, 1 to 360"),
         ("bank.orbit_embedding=max", "bank.orbit_embedding='max': input should be 'mean' or 'moments'"),
         (
             "bank.gamma=1",
@@ -368,3 +368,63 @@ def test_a_default_may_be_written_out_where_it_has_no_effect():
     assert config.svm.C == 1
     assert config.build().lambdas is None
     assert Config.from_options(config.model_dump(mode="json")) == config
+
+
+def test_many_networks_are_checked_as_fast_as_one(monkeypatch):
+    """The list of torchvision's networks is made once."""
+    from torchvision import models
+
+    Config.from_options({"bank": {"name": "vgg16"}})
+    monkeypatch.setattr(models, "get_model_weights", lambda name: pytest.fail("listed again"))
+    Config.from_options({"bank": [{"name": "vgg16"}, {"name": "resnet18"}] * 30})
+
+
+def test_a_bank_named_by_a_list_is_refused():
+    with pytest.raises(ConfigError, match=r"bank\.name=\['vgg16'\]: input should be a valid string"):
+        Config.from_options({"bank": {"name": ["vgg16"]}})
+
+
+@pytest.mark.parametrize(
+    ("option", "most"),
+    [
+        ("bank={name: scattering, L: 1000}", 64),
+        ("bank={name: scattering, J: 1000}", 10),
+        ("bank={name: scattering, J: [1, 1000]}", 10),
+        ("bank={name: multiscale, sigma_max: 1.0e+9}", 256),
+        ("bank={name: elongated, n_angles: 100000}", 360),
+        ("bank={name: orbit, n_templates: 1000000000}", 100_000),
+        ("bank={name: orbit, patch_sizes: [9, 100001]}", 257),
+        ("bank={name: vgg16, pyramid: [1.0e+9]}", 8),
+        ("bank={banks: [{name: scattering, L: 1000}]}", 64),
+        ("selection.pixels=1000000000000", 10_000_000),
+        ("selection.n_features=1000000000", 100_000),
+        ("kernel.n_components=1000000000", 100_000),
+        ("training.pixels=1000000000000", 10_000_000),
+    ],
+)
+def test_options_have_upper_bounds(option, most):
+    """A run would not end, or fill the memory."""
+    with pytest.raises(ConfigError, match=rf"=1[0-9e.+]+: input should be less than or equal to {most}$"):
+        Config.load(None, [option])
+
+
+@pytest.mark.parametrize("modules", ["[{n_scales: 1000}]", "[{n_angles: 1000}]"])
+def test_modules_have_upper_bounds(modules):
+    bank = Config.load(None, [f"bank={{name: modules, modules: {modules}}}"]).bank.build(0)
+    with pytest.raises(ConfigError, match=r"=1000: expected [0-9]+ or fewer"):
+        bank.channels(1)
+
+
+def test_orbits_have_upper_bounds():
+    with pytest.raises(
+        ConfigError, match=r"bank.orbit=100000: input should be d4 or a number of angles, 1 to 360"
+    ):
+        Config.load(None, ["bank.orbit=100000"])
+
+
+def test_long_values_are_cut_in_messages():
+    with pytest.raises(ConfigError) as refused:
+        Config.load(None, [f"seed={'x' * 10_000}"])
+    assert len(str(refused.value)) < 300
+    with pytest.raises(ConfigError, match=r"seed=\(a very long number\): input should be"):
+        Config.load(None, [f"seed=0x{'f' * 6000}"])

@@ -121,6 +121,7 @@ def prepare(page, here):
         shutil.copy(
             ROOT / "tests" / "segmentation" / "golden" / f"version-{FORMAT_VERSION}.segkit", "model.segkit"
         )
+        shutil.copy(ROOT / "tests" / "segmentation" / "golden" / "version-7.segkit", "old.segkit")
     if page.name == "README.md":
         shutil.copy("new_images/6.png", "new_images/1.png")
         shutil.copy("new_masks/6.png", "new_masks/1.png")

@@ -359,7 +359,7 @@ def test_groups_without_a_name_cannot_be_stored():
 def test_orbits_that_name_no_group(orbit):
     with pytest.raises(ConfigError) as caught:
         bank_from_dict(bank_to_dict(SCATTERING) | {"orbit": orbit, "orbit_embedding": "mean"})
-    assert str(caught.value) == f"orbit {orbit!r}: choose d4 or a number of angles, 1 or more"
+    assert str(caught.value) == f"orbit {orbit!r}: choose d4 or a number of angles, 1 to 720"
 
 
 def test_the_former_option_is_refused():

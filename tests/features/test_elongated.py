@@ -145,7 +145,7 @@ def test_it_is_stored_as_a_dictionary():
         ({"sigmas": [1, 0]}, r"sigmas=\[1, 0\]: give"),
         ({"sigmas": 2}, "sigmas=2: give"),
         ({"elongation": 0.5}, "elongation=0.5: give a number of 1 or more"),
-        ({"n_angles": 1}, "n_angles=1: give a number of directions, 2 or more"),
+        ({"n_angles": 1}, "n_angles=1: give a number of directions, 2 to 360"),
         ({"channel_mode": "rgb"}, "channel_mode='rgb': choose mean or each"),
     ],
 )

@@ -8,7 +8,7 @@ from scipy.ndimage import gaussian_filter
 from sklearn.base import clone
 
 from segkit.errors import ConfigError, InputError
-from segkit.features.modules import Module, ModuleBank
+from segkit.features.modules import Module, ModuleBank, _count_paths
 from segkit.features.wavelets import FAMILIES, bessel_bound
 
 SMALL = Module("morlet", n_scales=2, n_angles=2)
@@ -290,3 +290,20 @@ def test_strides_are_those_of_the_maps(options, n_image_channels):
     strides = bank.strides(n_image_channels)
     assert strides.dtype == np.float64
     np.testing.assert_array_equal(strides, found)
+
+
+@pytest.mark.parametrize("decreasing", [True, False])
+@pytest.mark.parametrize(
+    "sizes", [[(2, 3, 1)], [(3, 2, 1), (2, 4, 2)], [(2, 2, 2), (3, 2, 1), (2, 3, 1)], [(1, 2, 1)] * 4]
+)
+def test_paths_are_counted_without_being_listed(sizes, decreasing):
+    modules = tuple(Module(n_scales=j, n_angles=k, factor=factor) for j, k, factor in sizes)
+    bank = ModuleBank(modules, frequency_decreasing=decreasing)
+    assert _count_paths(modules, frequency_decreasing=decreasing) == len(bank.channels(1))
+
+
+def test_more_paths_than_can_be_computed_are_refused():
+    """At once: a list of these would be longer than memory."""
+    for modules in ((Module(n_scales=16, n_angles=64),) * 9, (Module(n_scales=3, n_angles=64),) * 3):
+        with pytest.raises(ConfigError, match="paths: at most 20,000 can be computed"):
+            ModuleBank(modules).channels(1)

@@ -532,7 +532,7 @@ def test_former_options_are_refused(former, replacement):
             {"nonlinearity": "step", "thresholds": []},
             "thresholds []: give at least one, finite and different, such as [-1, 0, 1]",
         ),
-        ({"n_angles": 0}, "Rotation(angles=0): give at least one number, all finite"),
+        ({"n_angles": 0}, "n_angles 0: give a number of angles, 1 to 720"),
         (
             {"scales": [1.0, 0.0]},
             "Scaling(factors=(1.0, 0.0)): give at least one number, all positive and finite",
@@ -659,3 +659,23 @@ def test_parameters_may_be_of_numpy():
     description = json.loads(json.dumps(bank_to_dict(small(**options))))
     assert description["patch_sizes"] == [5, 9]
     np.testing.assert_array_equal(bank_from_dict(description).dense(IMAGE), small(**options).dense(IMAGE))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"patch_sizes": (10**9 + 1,)}, "at most 301 pixels and 10,000 templates can be computed"),
+        ({"n_templates": 10**9}, "at most 301 pixels and 10,000 templates can be computed"),
+    ],
+)
+def test_banks_of_absurd_size_are_refused_before_they_are_made(options, message):
+    with pytest.raises(ConfigError, match=message):
+        OrbitBank(**options).channels(1)
+    drawn = OrbitBank(templates="patches", **options)
+    with pytest.raises(ConfigError, match=message):
+        drawn.use_weights({f"templates.{size}": np.zeros((1, 1, 1)) for size in drawn.patch_sizes})
+
+
+def test_groups_of_absurd_size_are_refused_before_they_are_made():
+    with pytest.raises(ConfigError, match="n_angles 1000000000: give a number of angles, 1 to 720"):
+        bank_from_dict({"kind": "orbit", "n_angles": 10**9})

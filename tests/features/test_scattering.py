@@ -207,3 +207,11 @@ def test_strides_are_those_of_the_maps(options, n_image_channels):
     strides = bank.strides(n_image_channels)
     assert strides.dtype == np.float64
     np.testing.assert_array_equal(strides, found)
+
+
+def test_more_paths_than_can_be_computed_are_refused():
+    """At once: a list of these would be longer than memory."""
+    for options in ({"J": 3, "L": 1000}, {"J": 6, "L": 10**9}, {"J": (5, 6), "L": 64}):
+        with pytest.raises(ConfigError, match="paths, at most 20,000 can be computed; give fewer angles"):
+            ScatteringBank(**options).n_channels(1)
+    assert ScatteringBank(J=3, L=1000, max_order=1).n_channels(1) == 3002

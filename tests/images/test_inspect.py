@@ -114,6 +114,10 @@ def test_what_is_odd_about_images_is_told(tmp_path):
     ]
     assert [line for line in told if line.startswith("note")] == [
         "note: 3 images (grey, stack#1, stack#2) are grey and read as colour (three equal channels), as the others are",
+        "note: images of several types: 2 of uint8 (colour, grey), 2 of uint16 (stack#1, stack#2); each is read by the "
+        "range of its own type: right if the pictures look alike",
+        "note: 2 images (stack#1, stack#2) much darker than others: the brightest pixel is at 6.1% of full scale, of "
+        "others at 99.6%: right if the pictures look so, else save all with one scale",
         "note: 2 images (stack#1, stack#2) use less than an eighth of the range of their type: 12 bits stored as 16, "
         "for example, are read as dark images; save all images alike",
         "note: 1 mask beside the images left out (colour_mask.png): to look at them too, give the folder twice",

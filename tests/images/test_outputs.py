@@ -1,7 +1,15 @@
+from pathlib import Path
+
 import pytest
 
 from segkit.errors import OutputError
-from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
+from segkit.images.outputs import (
+    refuse_existing,
+    refuse_extension,
+    refuse_foreign,
+    refuse_nesting,
+    refuse_unwritable,
+)
 
 
 def test_existing_files_are_counted(tmp_path):
@@ -17,11 +25,50 @@ def test_existing_files_are_counted(tmp_path):
 
 
 def test_files_that_cannot_be_written(tmp_path):
-    refuse_unwritable(tmp_path / "new" / "deep" / "a.json")
+    refuse_unwritable(tmp_path / "a.json")
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "file" / "a.json"):
         with pytest.raises(OutputError, match="cannot be written"):
             refuse_unwritable(path)
+
+
+def test_one_new_folder_is_made_and_no_more(tmp_path, monkeypatch):
+    """A mistyped path would leave folders anywhere."""
+    refuse_unwritable(tmp_path / "new" / "a.json")
+    refuse_unwritable(tmp_path / "new" / "deep" / "er" / "a.json", within=tmp_path / "new")
+    mistyped = tmp_path / "hoem" / "x"
+    told = f"there is no folder {mistyped.parent}: check the path, or make that folder first"
+    with pytest.raises(OutputError) as refused:
+        refuse_unwritable(mistyped / "a.json")
+    assert str(refused.value) == f"{mistyped / 'a.json'}: {told}"
+    with pytest.raises(OutputError, match="there is no folder"):
+        refuse_unwritable(mistyped / "deep" / "a.json", within=mistyped)
+    monkeypatch.chdir(tmp_path)
+    refuse_unwritable(Path("new/a.json"))
+    with pytest.raises(OutputError, match="there is no folder"):
+        refuse_unwritable(Path("new/deep/a.json"))
+
+
+def test_the_name_of_a_model_ends_in_segkit():
+    refuse_extension(Path("m.SegKit"), ".segkit")
+    with pytest.raises(OutputError) as refused:
+        refuse_extension(Path("out/m.pt"), ".segkit")
+    assert str(refused.value) == "out/m.pt: expected a name that ends in .segkit: give out/m.pt.segkit"
+
+
+def test_files_of_others_are_replaced_on_a_second_word_only(tmp_path):
+    own, drawn = tmp_path / "own.png", tmp_path / "drawn.png"
+    paths = [tmp_path / "new.png", own, drawn]
+    own.touch()
+    refuse_foreign(paths, is_own=own.__eq__, allowed=False)
+    drawn.touch()
+    refuse_foreign(paths, is_own=own.__eq__, allowed=True)
+    with pytest.raises(
+        OutputError, match=r"^\S*drawn.png was not written by segkit, and may be drawn by hand: "
+    ):
+        refuse_foreign(paths, is_own=own.__eq__, allowed=False)
+    with pytest.raises(OutputError, match=r"^\S*own.png and 1 more were not written by segkit"):
+        refuse_foreign(paths, is_own=lambda path: False, allowed=False)
 
 
 @pytest.mark.parametrize("output", ["images", "images/new", "other/../images"])

@@ -419,6 +419,15 @@ def test_an_unlabelled_value_that_no_mask_holds_is_told(folders):
     )
 
 
+def test_an_unlabelled_value_that_no_mask_holds_is_told_where_the_others_are_too_many(folders):
+    """Such as 300 in place of 200: nothing else would tell."""
+    save_masks(folders, {"a": [0, 1, 200], "b": [0, 1, 200]})
+    assert complaint(load_pairs, *folders, unlabelled=300).startswith(
+        "no mask holds 300, given as data.unlabelled; masks hold 3 values (0, 1 and 200), and which class each is"
+    )
+    assert complaint(load_pairs, *folders).startswith("masks hold 3 values")
+
+
 def test_values_of_one_class_are_joined(folders):
     save_masks(folders, {"a": [0, 1], "b": [0, 2], "c": [1, 2]})
     labels = {0: "ground", 1: "cell", 2: "cell"}

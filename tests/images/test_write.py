@@ -214,3 +214,13 @@ def test_the_longest_names(tmp_path, letter):
     name = letter * (250 // len(letter.encode())) + ".png"
     write_mask(tmp_path / name, np.zeros((2, 3), dtype=np.uint8))
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_images_that_are_not_scaled_are_refused(tmp_path):
+    """They would be written, or drawn on, as white."""
+    image = np.linspace(0, 255, 300).reshape(10, 10, 3)
+    with pytest.raises(InputError, match=r"a.png: floats from 0 to 255, expected \[0, 1\]: .*to_float"):
+        write_image(tmp_path / "a.png", image)
+    with pytest.raises(InputError, match=r"image: floats from 0 to 255, expected \[0, 1\]"):
+        overlay(image, np.zeros((10, 10), dtype=int))
+    assert not any(tmp_path.iterdir())

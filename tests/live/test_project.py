@@ -187,11 +187,11 @@ def test_labels_are_whole_while_another_thread_paints(images, output):
 def test_pages_of_different_sizes(tmp_path, output):
     (tmp_path / "images").mkdir()
     with tifffile.TiffWriter(tmp_path / "images" / "s.tif") as file:
-        for shape in ((4, 5), (6, 3)):
+        for shape in ((4, 5), (6, 4)):
             file.write(NOISE[0, : shape[0], : shape[1]], photometric="minisblack")
     with Project(tmp_path / "images", output) as project:
         paint(project, "s#2")
-        assert [page.shape for page in read_mask(output / "masks" / "s.tif")] == [(4, 5), (6, 3)]
+        assert [page.shape for page in read_mask(output / "masks" / "s.tif")] == [(4, 5), (6, 4)]
 
 
 def test_accepted_images(images, output):

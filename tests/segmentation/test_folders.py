@@ -118,14 +118,127 @@ def test_a_grey_image_stored_as_colour_is_read_as_grey(segmenter, images, tmp_pa
     assert 0 < np.count_nonzero(masks[0]) < masks[0].size
 
 
-def test_nothing_is_written_unless_all_can_be(segmenter, images, tmp_path):
+def test_bad_images_do_not_stop_the_others(segmenter, images, tmp_path):
+    write_image(images / "rgb.png", colour())
+    (images / "broken.png").write_bytes(b"no picture")
+    with pytest.warns(UserWarning, match=r"broken.png: cannot be decoded.*rgb.png has 3 channels.*2 failed"):
+        masks = predict_folder(segmenter, images, tmp_path / "out")
+    assert masks == [tmp_path / "out" / "a" / "one.png", tmp_path / "out" / "stack.tif"]
+    rows = table(tmp_path / "out" / "summary.csv")
+    assert [(row["image"], row["status"]) for row in rows] == [
+        ("a/one.png", "written"),
+        ("broken.png", "failed"),
+        ("rgb.png", "failed"),
+        ("stack.tif", "written"),
+    ]
+    assert rows[2]["reason"] == (
+        f"{images / 'rgb.png'} has 3 channels, the model was trained on 1: save it as the training images are"
+    )
+    assert (rows[0]["mask"], rows[0]["height"], rows[0]["width"], rows[0]["pages"]) == (
+        "a/one.png",
+        "24",
+        "32",
+        "1",
+    )
+    assert (rows[1]["mask"], rows[1]["height"]) == ("", "")
+
+
+def test_where_no_image_is_fit_nothing_is_written(segmenter, tmp_path):
+    write_image(tmp_path / "images" / "rgb.png", colour())
+    (tmp_path / "images" / "broken.png").write_bytes(b"no picture")
+    with pytest.raises(InputError, match=r"broken.png: cannot be decoded.*rgb.png has 3 channels"):
+        predict_folder(segmenter, tmp_path / "images", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_strict_writes_nothing_unless_all_images_are_fit(segmenter, images, tmp_path):
     write_image(images / "rgb.png", colour())
     (images / "broken.png").write_bytes(b"no picture")
     with pytest.raises(
         InputError, match=r"(?s)broken.png.*rgb.png has 3 channels, the model was trained on 1"
     ):
+        predict_folder(segmenter, images, tmp_path / "out", strict=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_strict_stops_at_an_image_that_fails_later_and_keeps_what_is_written(segmenter, images, tmp_path):
+    write_image(images / "z.png", picture(5)[0])
+
+    def lose_the_stack(items, description):
+        for item in items:
+            if description == "Segmenting" and item.name == "stack.tif":
+                (images / "stack.tif").unlink()
+            yield item
+
+    with pytest.raises(InputError, match=r"stack.tif: No such file.*strict: 1 of 3 images written"):
+        predict_folder(segmenter, images, tmp_path / "out", strict=True, progress=lose_the_stack)
+    assert (tmp_path / "out" / "a" / "one.png").exists()
+    rows = table(tmp_path / "out" / "summary.csv")
+    assert [row["status"] for row in rows] == ["written", "skipped", "skipped"]
+    assert {row["reason"] for row in rows[1:]} == {"not reached: the run was stopped"}
+
+
+def test_an_image_that_vanishes_or_is_replaced_meanwhile_fails(segmenter, images, tmp_path):
+    write_image(images / "z.png", picture(5)[0])
+
+    def meddle(items, description):
+        for item in items:
+            if description == "Segmenting" and item.name == "stack.tif":
+                (images / "stack.tif").unlink()
+                write_image(images / "z.png", picture(5)[0][:20])
+            yield item
+
+    with pytest.warns(UserWarning, match="1 written, 0 skipped, 2 failed"):
+        predict_folder(segmenter, images, tmp_path / "out", progress=meddle)
+    _, stack, z = table(tmp_path / "out" / "summary.csv")
+    assert stack["reason"].startswith(f"{images / 'stack.tif'}: No such file")
+    assert z["reason"] == f"{images / 'z.png'}: was replaced by another image meanwhile: --resume takes it"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (MemoryError(), "out of memory: use smaller images"),
+        (ZeroDivisionError("by zero"), "cannot be segmented (by zero): leave it out"),
+        (IndexError(), "cannot be segmented (IndexError): leave it out"),
+    ],
+)
+def test_whatever_an_image_raises_the_others_are_segmented(
+    segmenter, images, tmp_path, monkeypatch, error, reason
+):
+    def fail(self, pages, **options):
+        if len(pages) > 1:
+            raise error
+        return predict(self, pages, **options)
+
+    predict = Segmenter.predict
+    monkeypatch.setattr(Segmenter, "predict", fail)
+    with pytest.warns(UserWarning, match="1 written, 0 skipped, 1 failed"):
+        predict_folder(segmenter, images, tmp_path / "out")
+    assert table(tmp_path / "out" / "summary.csv")[1]["reason"].startswith(
+        f"{images / 'stack.tif'}: {reason}"
+    )
+
+
+def test_names_too_long_for_their_results_fail_alone(segmenter, images, tmp_path):
+    name = "x" * 245
+    tifffile.imwrite(images / f"{name}.tif", np.stack([picture(3)[0], picture(4)[0]]))
+    with pytest.warns(UserWarning, match="the names of its results would be too long.*1 failed"):
+        assert len(predict_folder(segmenter, images, tmp_path / "out", overlay=True)) == 2
+
+
+def test_a_mask_in_the_place_of_a_folder_is_refused(segmenter, images, tmp_path):
+    write_image(images / "b.png" / "x.png", picture(3)[0])
+    write_image(images / "b.bmp", picture(3)[0])
+    with pytest.raises(InputError, match=r"b.bmp would become .*b.png, a folder for .*x.png: rename one"):
         predict_folder(segmenter, images, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_formulas_of_a_spreadsheet_are_text_in_the_summary(segmenter, images, tmp_path):
+    write_image(images / "=1+1.png", picture(3)[0])
+    predict_folder(segmenter, images, tmp_path / "out")
+    assert table(tmp_path / "out" / "summary.csv")[0]["image"] == "'=1+1.png"
 
 
 def test_images_of_other_channels_are_told_of_together(segmenter, images, tmp_path):
@@ -133,7 +246,7 @@ def test_images_of_other_channels_are_told_of_together(segmenter, images, tmp_pa
         write_image(images / f"rgb{index}.png", colour())
     tifffile.imwrite(images / "five.tif", np.zeros((5, *SHAPE), dtype=np.uint8), metadata={"axes": "CYX"})
     with pytest.raises(InputError) as error:
-        predict_folder(segmenter, images, tmp_path / "out")
+        predict_folder(segmenter, images, tmp_path / "out", strict=True)
     first = ", ".join(str(images / f"rgb{index}.png") for index in range(3))
     assert str(error.value) == (
         f"{images / 'five.tif'} has 5 channels, the model was trained on 1: save it as the training images are; "
@@ -150,7 +263,7 @@ def test_two_images_of_one_name_are_refused(segmenter, images, tmp_path):
 
 def test_what_is_there_is_kept(segmenter, images, tmp_path):
     predict_folder(segmenter, images, tmp_path / "out")
-    with pytest.raises(OutputError, match="and 1 more would be overwritten"):
+    with pytest.raises(OutputError, match=r"and 2 more would be overwritten: .*resume=True.*overwrite=True"):
         predict_folder(segmenter, images, tmp_path / "out")
     predict_folder(segmenter, images, tmp_path / "out", overwrite=True)
     with pytest.raises(OutputError, match="is the input folder"):
@@ -241,49 +354,12 @@ def test_brighter_images_are_told_of(images, tmp_path):
         predict_folder(segmenter, images, tmp_path / "out")
 
 
-def cells(seed):
-    """Discs that touch in pairs, and their numbers."""
-    rng = np.random.default_rng(seed)
-    rows, cols = np.indices((48, 64))
-    labels = np.zeros((48, 64), dtype=np.int32)
-    for number, (row, col) in enumerate(((12, 12), (12, 25), (36, 20), (36, 33), (24, 52)), start=1):
-        labels[np.hypot(rows - row, cols - col - seed) < 7] = number
-    image = np.clip(0.3 + 0.4 * (labels > 0) + 0.04 * rng.standard_normal(labels.shape), 0, 1)
-    return image.astype(np.float32), labels
-
-
-@pytest.fixture(scope="module")
-def cell_segmenter():
-    images, labels = zip(*(cells(seed) for seed in range(3)), strict=True)
-    segmenter = Segmenter(
-        ModuleBank((Module(n_scales=2, n_angles=3),)), selection_pixels=300, training_pixels=500
-    )
-    return segmenter.fit(images, [255 * (one > 0).astype(np.uint8) for one in labels], instances=labels)
-
-
-@pytest.fixture
-def cell_images(tmp_path):
-    folder = tmp_path / "images"
-    (folder / "a").mkdir(parents=True)
-    tifffile.imwrite(
-        folder / "a" / "one.tif",
-        cells(3)[0],
-        imagej=True,
-        resolution=(2, 2),
-        metadata={"unit": "um"},
-    )
-    tifffile.imwrite(folder / "stack.tif", np.stack([cells(4)[0], cells(5)[0]]))
-    blank = np.random.default_rng(0).normal(0.3, 0.01, (48, 64)).astype(np.float32)
-    tifffile.imwrite(folder / "none.tif", blank)
-    return folder
-
-
 def table(path):
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
-def test_objects_are_numbered_measured_and_outlined(cell_segmenter, cell_images, tmp_path):
+def test_objects_are_numbered_measured_and_outlined(cells, cell_segmenter, cell_images, tmp_path):
     out = tmp_path / "out"
     predict_folder(cell_segmenter, cell_images, out, objects=True, overlay=True)
     labels = cell_segmenter.predict_objects(cells(3)[0])
@@ -348,10 +424,10 @@ def test_an_interrupted_run_leaves_no_tables_of_an_earlier_one(
         if path.stem == "stack":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("segkit.segmentation.folders.write_labels", interrupt)
+    monkeypatch.setattr("segkit.segmentation.results.write_labels", interrupt)
     with pytest.raises(KeyboardInterrupt):
         predict_folder(cell_segmenter, cell_images, out, objects=True, overwrite=True)
-    assert not [path.name for path in out.iterdir() if path.suffix == ".csv"]
+    assert [path.name for path in out.iterdir() if path.suffix == ".csv"] == ["summary.csv"]
 
 
 def test_objects_need_a_model_that_knows_them(cell_segmenter, cell_images, tmp_path):

@@ -1,4 +1,6 @@
+import hashlib
 import json
+from io import BytesIO
 
 import numpy as np
 import pytest
@@ -8,10 +10,11 @@ from segkit.errors import ModelFileError, OutputError
 from segkit.segmentation.model_file import (
     FORMAT_VERSION,
     digest_arrays,
+    parse_model,
     read_model,
-    upgrade,
     write_model,
 )
+from segkit.segmentation.tensor_file import pack
 
 
 def test_round_trip(tmp_path, rng):
@@ -86,42 +89,72 @@ def test_digest_depends_on_names_shapes_types_and_values():
     assert len({digest_arrays(arrays) for arrays in [base, *variants]}) == 5
 
 
-OLDEST = {
-    "format_version": 1,
-    "bank": {"kind": "modules"},
-    "kernels": {"gammas": [1.0]},
-    "label_map": {"names": ["a", "b", "c"], "values": [0, 1, 2], "unlabelled": None},
-    "parameters": {"threshold": "iou"},
-    "summary": {},
-    "versions": {"segkit": "0.0.1"},
-}
+def sealed(header, arrays, tmp_path):
+    write_model(tmp_path / "m.segkit", header, arrays)
+    return (tmp_path / "m.segkit").read_bytes()
 
 
-def test_the_oldest_format_is_given_what_came_later():
-    header = json.loads(json.dumps(OLDEST))
-    upgrade(header, "old.segkit")
-    assert header["parameters"] == {
-        "threshold": "iou",
-        "lambdas": None,
-        "normalization": "set",
-        "smallest_region": 0.0,
-    }
-    assert header["kernels"] == {"kind": "mixture", "gammas": [1.0]}
-    assert header["least_areas"] == [[0, 0]] * 3
-    assert (header["otsu_weight"], header["normalization"]) == (0, "set")
+def is_refused(data):
+    try:
+        parse_model(BytesIO(data), len(data), "m.segkit")
+    except ModelFileError as error:
+        return "\n" not in str(error)
+    return False
+
+
+def test_every_flipped_bit_is_found(tmp_path):
+    """In the length, the header, its digests and the arrays alike."""
+    arrays = {"a": np.arange(5, dtype=np.float32), "b": np.zeros((0, 3)), "c": np.arange(2)}
+    data = sealed({"x": 1e-05, "name": "ü", "versions": {"segkit": "1"}}, arrays, tmp_path)
+    for place in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[place // 8] ^= 1 << place % 8
+        assert is_refused(bytes(flipped)), place
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("share", "quantile"), ("share+otsu", "quantile+otsu"), ("iou", "iou")]
+    ("change", "message"),
+    [
+        (lambda tensors: tensors.pop("a"), "array a is not declared"),
+        (lambda tensors: tensors.update(z="0"), "array z is missing"),
+        (lambda tensors: tensors.update(a="0"), "array a differs from its sha256"),
+        (lambda tensors: tensors.clear(), "array a is not declared"),
+    ],
 )
-def test_rules_of_the_threshold_have_their_present_names(old, new):
-    parameters = {"threshold": old, "normalization": "image"}
-    header = {"format_version": 6, "parameters": parameters, "summary": {"threshold_rule": old}}
-    upgrade(header, "old.segkit")
-    assert (header["parameters"]["threshold"], header["summary"]["threshold_rule"]) == (new, new)
+def test_arrays_are_those_that_the_header_declares(change, message):
+    header = {"format_version": FORMAT_VERSION, "tensors": {"a": digest_arrays({"a": np.zeros(2)})}}
+    change(header["tensors"])
+    text = json.dumps(header)
+    data = pack({"a": np.zeros(2)}, {"segkit": text, "sha256": hashlib.sha256(text.encode()).hexdigest()})
+    with pytest.raises(ModelFileError, match=message):
+        parse_model(BytesIO(data), len(data), "m.segkit")
 
 
-def test_the_present_format_is_left_alone():
-    header = {"format_version": FORMAT_VERSION}
-    upgrade(header, "new.segkit")
-    assert header == {"format_version": FORMAT_VERSION}
+@pytest.mark.parametrize("format_version", [9.0, True, "9", [9], None, 10**400])
+def test_versions_are_whole_numbers(tmp_path, format_version):
+    text = json.dumps({"format_version": format_version, "versions": []})
+    data = pack({}, {"segkit": text})
+    with pytest.raises(ModelFileError, match=r"this segkit reads 1, 2.*\(unknown\)"):
+        parse_model(BytesIO(data), len(data), "m.segkit")
+
+
+def test_the_present_format_needs_its_digests(tmp_path):
+    for header in ({}, {"tensors": []}, {"tensors": {}}):
+        data = pack({}, {"segkit": json.dumps({"format_version": FORMAT_VERSION} | header)})
+        with pytest.raises(ModelFileError, match="digests are missing"):
+            parse_model(BytesIO(data), len(data), "m.segkit")
+
+
+def test_nothing_larger_than_the_file_is_made(tmp_path):
+    """A header that declares a terabyte is refused for the size of the file alone."""
+    entry = {"dtype": "F64", "shape": [2**37], "data_offsets": [0, 2**40]}
+    text = json.dumps({"__metadata__": {"segkit": json.dumps({"format_version": 8})}, "a": entry}).encode()
+    (tmp_path / "m.segkit").write_bytes(len(text).to_bytes(8, "little") + text)
+    with pytest.raises(ModelFileError, match="do not fill the file"):
+        read_model(tmp_path / "m.segkit")
+
+
+def test_arrays_that_no_model_has_are_not_written(tmp_path):
+    with pytest.raises(OutputError, match="array a is of dtype bool"):
+        write_model(tmp_path / "m.segkit", {}, {"a": np.array([True])})
+    assert not (tmp_path / "m.segkit").exists()

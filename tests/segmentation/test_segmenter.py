@@ -1,5 +1,5 @@
 import json
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
@@ -29,6 +29,7 @@ from segkit.features import ElongatedBank, Module, MultiscaleBank, OrbitAveraged
 from segkit.images.sampling import draw_pixels
 from segkit.invariance import FourierEmbedding, NystroemEmbedding, Rotation
 from segkit.kernels import Gaussian, Polynomial
+from segkit.segmentation.explain import find_faults
 from segkit.segmentation.held_out import Choice, HeldOut
 from segkit.segmentation.model_file import read_model, write_model
 from segkit.segmentation.regions import merge_small_regions
@@ -271,7 +272,9 @@ def test_models_come_back_from_files_bit_for_bit(tmp_path, data, kernels):
     np.testing.assert_array_equal(loaded.predict_proba(images[2]), segmenter.predict_proba(images[2]))
     np.testing.assert_array_equal(loaded.predict(images[2]), segmenter.predict(images[2]))
     assert loaded.channels_ == segmenter.channels_
-    assert loaded.summary_ == segmenter.summary_
+    # How long it took is not stored: equal trainings are equal files.
+    assert segmenter.summary_.seconds
+    assert loaded.summary_ == replace(segmenter.summary_, seconds={})
 
 
 def rgb(n):
@@ -290,6 +293,17 @@ def test_embedded_weights_are_all_a_model_needs(tmp_path, pyramid):
     np.testing.assert_array_equal(loaded.decision_function(images[0]), segmenter.decision_function(images[0]))
     loaded.save(tmp_path / "again.segkit")
     assert (tmp_path / "again.segkit").read_bytes() == (tmp_path / "m.segkit").read_bytes()
+
+
+def test_embedded_weights_are_not_looked_for_elsewhere(tmp_path):
+    images, masks = rgb(1)
+    state = ConvNetBank("vgg16", weights="random").weights_used(np.array([0, 64]), 3)
+    np.savez(tmp_path / "w.npz", **state)
+    segmenter = quick(ConvNetBank("vgg16", weights=tmp_path / "w.npz")).fit(images, masks)
+    segmenter.save(tmp_path / "m.segkit")
+    (tmp_path / "w.npz").unlink()
+    loaded = segkit.load(tmp_path / "m.segkit")
+    np.testing.assert_array_equal(loaded.decision_function(images[0]), segmenter.decision_function(images[0]))
 
 
 def test_weights_left_out_are_looked_for_and_checked(tmp_path):
@@ -753,6 +767,13 @@ IMAGE, MASK = picture(0)
         ([np.full_like(IMAGE, 0.5)], [MASK], "image 0 is constant"),
         ([np.where(MASK, np.nan, IMAGE)], [MASK], "holds NaN or infinity"),
         ([(IMAGE * 255).astype(np.uint8)], [MASK], "expected floats in [0, 1]"),
+        (
+            [IMAGE, 255 * IMAGE / IMAGE.max()],
+            [MASK, MASK],
+            "to 255, expected [0, 1]: scale it as it was stored, with segkit.images.to_float(array of uint8 or uint16), or",
+        ),
+        ([IMAGE - 2], [MASK], "image 0: floats from -"),
+        ([IMAGE[:3, :3]], [MASK[:3, :3]], "image 0: 3 x 3 pixels, expected 4 x 4 or more"),
         ([IMAGE, np.stack([IMAGE] * 3, axis=2)], [MASK, MASK], "image 1 has 3 channels, image 0 has 1"),
     ],
 )
@@ -774,6 +795,38 @@ def test_bad_options_and_images_of_another_kind(fitted):
         quick(smallest_region=2).fit([IMAGE], [MASK])
     with pytest.raises(InputError, match="image with 3 channels, the model was trained on 1"):
         fitted.predict(np.stack([IMAGE] * 3, axis=2))
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "predict_objects", "score"])
+def test_floats_that_are_not_scaled_are_refused(fitted, method):
+    """They would be segmented, wrongly: decisions change with the scale."""
+    masks = (np.zeros_like(MASK),) if method == "score" else ()
+    with pytest.raises(
+        InputError, match=r"expected \[0, 1\]: scale it as it was stored, with segkit.images.to_float"
+    ):
+        getattr(fitted, method)(255 * IMAGE, *masks)
+    with pytest.raises(
+        InputError, match=r"image of dtype uint8: expected floats in \[0, 1\]; .* segkit.images.to_float"
+    ):
+        getattr(fitted, method)((255 * IMAGE).astype(np.uint8), *masks)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 500), (500, 1), (3, 3), (2, 1000)])
+def test_images_of_any_shape_are_segmented(any_shape, shape):
+    image = np.random.default_rng(0).random(shape)
+    mask, probability = any_shape.predict(image, return_proba=True)
+    assert mask.shape == shape
+    assert np.isfinite(probability).all()
+
+
+@pytest.fixture(scope="module")
+def any_shape():
+    """The default bank, whose filters are wider than these images."""
+    return quick(None).fit([IMAGE], [MASK])
+
+
+def test_a_filter_may_leave_the_range_a_little(fitted):
+    assert fitted.predict(1.6 * IMAGE - 0.3).shape == MASK.shape
 
 
 def test_many_images_are_held_out_in_five_parts(monkeypatch):
@@ -843,7 +896,7 @@ def test_a_threshold_that_is_no_number_is_refused(tmp_path, fitted):
     content = (tmp_path / "bad.segkit").read_bytes()
     assert content.count(b"0.1234567") == 1
     (tmp_path / "bad.segkit").write_bytes(content.replace(b"0.1234567", b"NaN      "))
-    with pytest.raises(ModelFileError, match="do not fit the rest: threshold; copy"):
+    with pytest.raises(ModelFileError, match="header holds NaN"):
         segkit.load(tmp_path / "bad.segkit")
 
 
@@ -870,6 +923,144 @@ def test_models_whose_parts_do_not_fit_are_refused(tmp_path, fitted):
         write_model(tmp_path / "bad.segkit", header | change, arrays)
         with pytest.raises(ModelFileError):
             segkit.load(tmp_path / "bad.segkit")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scaler.scale": np.zeros}, "do not fit the rest: scaler.scale; copy"),
+        ({"scaler.scale": np.negative}, "do not fit the rest: scaler.scale; copy"),
+        ({"platt.slope": lambda array: array[:0]}, "do not fit the rest: platt.slope; copy"),
+        ({"svm.coef": np.ravel}, "planes of shape"),
+        ({"svm.coef": lambda array: array.astype(np.int32)}, "array svm.coef is of dtype int32"),
+        ({"svm.intercept": None}, "incomplete model, it lacks 'svm.intercept'"),
+        ({"another": np.zeros}, "do not fit the rest: another; copy"),
+        ({"weights.0/x": np.zeros}, "has no weights, 1 arrays were given"),
+        ({"rim.svm.coef": np.zeros}, "do not fit the rest: rim.svm.coef; copy"),
+        (
+            {"kernels.columns": lambda array: array.astype(np.float64)},
+            "array kernels.columns is of dtype float64",
+        ),
+        ({"kernels.columns": lambda array: array - 1}, "LinearGaussianMixture do not fit each other"),
+        ({"kernels.columns": lambda array: array[None]}, "LinearGaussianMixture do not fit each other"),
+        ({"kernels.frequencies": np.ravel}, "LinearGaussianMixture do not fit each other"),
+        ({"kernels.weights": np.negative}, "LinearGaussianMixture do not fit each other"),
+        ({"kernels.linear.weights": np.negative}, "a weight of LinearMixture is negative"),
+        ({"kernels.linear.scores": lambda array: array[1:]}, "LinearMixture do not fit each other"),
+    ],
+)
+def test_arrays_that_no_training_gives_are_refused(tmp_path, linear_gaussian, change, message):
+    header, arrays = linear_gaussian
+    for name, function in change.items():
+        if function is None:
+            arrays = {other: array for other, array in arrays.items() if other != name}
+        else:
+            arrays = arrays | {
+                name: function(arrays.get(name, np.ones(3)) if function is not np.zeros else 3)
+            }
+    write_model(tmp_path / "bad.segkit", header, arrays)
+    with pytest.raises(ModelFileError, match=message) as caught:
+        segkit.load(tmp_path / "bad.segkit")
+    assert str(caught.value).startswith(f"{tmp_path / 'bad.segkit'}: ")
+
+
+@pytest.fixture(scope="module")
+def linear_gaussian(data, tmp_path_factory):
+    images, masks = data
+    path = tmp_path_factory.mktemp("model") / "m.segkit"
+    quick(kernels=LinearGaussianMixture(n_components=48)).fit(images[:2], masks[:2]).save(path)
+    return read_model(path)
+
+
+@pytest.mark.parametrize(
+    "bank",
+    [
+        {"kind": "modules", "modules": [{"n_scales": 16, "n_angles": 64}] * 9},
+        {"kind": "modules", "modules": [{"n_scales": 10**9}]},
+        {"kind": "scattering", "J": 3, "L": 10**9},
+        {"kind": "scattering", "J": 3, "L": 1000},
+        {"kind": "orbit", "n_angles": 10**9},
+        {"kind": "orbit", "n_templates": 10**9},
+        {"kind": "orbit", "patch_sizes": [10**9 + 1]},
+        {"kind": "elongated", "n_angles": 10**9},
+        {"kind": "elongated", "sigmas": [1e9]},
+        {"kind": "multiscale", "sigma_max": 1e300},
+        {"kind": "multiscale", "orbit": 10**9, "orbit_embedding": "mean"},
+        {"kind": "stacked", "banks": [{"kind": "stacked", "banks": [{"kind": "position"}]}]},
+        {"kind": "none"},
+        {"kind": ["modules"]},
+        {"kind": "multiscale", "sigma_min": "a"},
+        {"kind": "multiscale", "another": 1},
+    ],
+)
+def test_banks_of_absurd_size_are_refused_before_they_are_made(tmp_path, linear_gaussian, bank):
+    header, arrays = linear_gaussian
+    write_model(tmp_path / "bad.segkit", header | {"bank": bank}, arrays)
+    with pytest.raises(ModelFileError) as caught:
+        segkit.load(tmp_path / "bad.segkit")
+    assert str(caught.value).startswith(f"{tmp_path / 'bad.segkit'}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_file_starts_no_download_from_anywhere(tmp_path, linear_gaussian, monkeypatch):
+    """Weights that are not in the file may come from torchvision's server only, not from an address in the file."""
+    header, arrays = linear_gaussian
+    monkeypatch.setattr("torch.hub.load_state_dict_from_url", lambda *_, **__: pytest.fail("a download"))
+    bank = {"kind": "convnet", "network": "vgg16", "weights": "https://example.org/vgg-00000000.pth"}
+    for stored in (bank, {"kind": "stacked", "banks": [{"kind": "position"}, bank]}):
+        write_model(tmp_path / "bad.segkit", header | {"bank": stored}, arrays)
+        with pytest.raises(ModelFileError, match="a model file starts no download; download them into"):
+            segkit.load(tmp_path / "bad.segkit")
+
+
+def test_the_digest_of_a_training_set_is_known_before_the_training(data):
+    images, masks = data
+    segmenter = quick()
+    digest = segmenter.digest_training_set(images[:2], masks[:2])
+    assert not hasattr(segmenter, "classes_")
+    assert segmenter.fit(images[:2], masks[:2]).summary_.training_set_sha256 == digest
+    others = [
+        segmenter.digest_training_set(images[:2][::-1], masks[:2][::-1]),
+        segmenter.digest_training_set(images[:2], [masks[0], 1 - masks[1]]),
+        segmenter.digest_training_set(images[:2], masks[:2], instances=masks[:2]),
+        segmenter.digest_training_set(images[:2], masks[:2], instances=[2 * mask for mask in masks[:2]]),
+    ]
+    # Objects are numbered anew, so their numbers do not matter.
+    assert len({digest, *others}) == 4
+
+
+def test_settings_are_kept(data, tmp_path):
+    images, masks = data
+    segmenter = quick().fit(images[:1], masks[:1])
+    assert segmenter.settings_ is None
+    settings = {"config": {"seed": 1}, "only_annotated": True}
+    segmenter.save(tmp_path / "m.segkit", settings=settings)
+    loaded = segkit.load(tmp_path / "m.segkit")
+    assert loaded.settings_ == settings
+    loaded.save(tmp_path / "again.segkit")
+    assert (tmp_path / "again.segkit").read_bytes() == (tmp_path / "m.segkit").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "fault"),
+    [
+        ("svm.coef", 0, "says one class everywhere"),
+        ("kernels.linear.weights", 0, "says one class everywhere"),
+        ("platt.slope", 0, "its probabilities are the same"),
+        ("svm.coef", 1e38, "its decisions are not finite"),
+    ],
+)
+def test_sound_parts_may_be_a_useless_model(tmp_path, data, name, factor, fault):
+    images, masks = data
+    quick(kernels=LinearMixture() if "kernels" in name else None).fit(images[:2], masks[:2]).save(
+        tmp_path / "m.segkit"
+    )
+    header, arrays = read_model(tmp_path / "m.segkit")
+    assert find_faults(segkit.load(tmp_path / "m.segkit")) == []
+    name = name if name in arrays else "kernels.weights"
+    write_model(tmp_path / "bad.segkit", header, arrays | {name: factor * arrays[name]})
+    [found] = find_faults(segkit.load(tmp_path / "bad.segkit"))
+    assert fault in found
 
 
 def test_options_changed_after_the_fit_wait_for_the_next(data, tmp_path):

@@ -1,0 +1,448 @@
+"""Fuzzing of what reads files from strangers: model files, configurations, meanings of mask values.
+
+``python -m benchmarks.fuzz --target model_file --runs 1000000`` is the campaign. It is guided by coverage (atheris, in the
+extra ``fuzz``) and goes on where it stopped, as long as segkit's code is the same. An input may be accepted or refused by
+an error of the SegkitError family. Anything else, more than 5 seconds, or more memory than the limit is a fault: the
+input is kept beside the corpus, and the result counts it.
+
+Mutations know the structure of a model file: they change bytes, JSON or arrays, and mend the digests afterwards, so that
+what lies behind the digests is reached. Without atheris they serve the short form among the tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import hashlib
+import json
+import math
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+GOLDEN = ROOT / "tests" / "segmentation" / "golden"
+CORPUS = ROOT / "tests" / "fuzz" / "corpus"
+# What grows beside the kept corpus: inputs that reached something new, and faults.
+WORK = ROOT / ".fuzz"
+SECONDS, MEGABYTES = 5, 2048
+LONGEST = 40_000
+# Inputs of one process: results are written, and memory is given back, after each.
+INPUTS_AT_ONCE = 50_000
+INPUTS_BETWEEN_WRITES = 1000
+_INTERESTING: tuple[Any, ...] = (
+    0, 1, -1, 2, 3, 255, 256, 2**31, 2**53 + 1, 2**63, 10**12, 10**30, -(2**63), 0.0, -0.0, 0.5, 1e-320, 1e308, -1e308,
+    math.nan, math.inf, -math.inf, "", "a", "0", "each", "\ud800", "x" * 300, "http://127.0.0.1:9/a-00000000.pth", None,
+    True, False, [], {}, [0], [[]], {"a": 0}, [0.5, 0.5], ["", ""],
+)  # fmt: skip
+
+
+# --- Targets: each reads bytes, says what came of it, and lets every other error through -----------
+
+
+def read_model_file(data: bytes) -> str:
+    """Read a model file, restore the segmenter if the header is sound, and tell what inspect would."""
+    from segkit.cli.terminal import describe_model
+    from segkit.errors import SegkitError
+    from segkit.segmentation.explain import find_faults
+    from segkit.segmentation.model_file import parse_model
+    from segkit.segmentation.segmenter import segmenter_of
+
+    try:
+        header, arrays = parse_model(BytesIO(data), len(data), "fuzz.segkit")
+    except SegkitError:
+        return "refused by the reader"
+    try:
+        segmenter = segmenter_of(header, arrays, "fuzz.segkit")
+    except SegkitError:
+        return "refused by the loader"
+    describe_model(header, explain=True)
+    return "useless" if find_faults(segmenter) else "accepted"
+
+
+def read_config(data: bytes) -> str:
+    """Read the lines of a text as a YAML file and as ``--set`` options, and build what they configure."""
+    from segkit.config import Config
+    from segkit.errors import SegkitError
+
+    text = data.decode("utf-8", "replace")
+    lines = [line for line in text.splitlines() if line.strip()]
+    with tempfile.NamedTemporaryFile(dir=_fast_folder(), suffix=".yaml") as file:
+        file.write(data)
+        file.flush()
+        outcomes = set()
+        for path, overrides in ((Path(file.name), []), (None, lines[:8])):
+            try:
+                Config.load(path, overrides).build()
+            except SegkitError:
+                outcomes.add("refused")
+            else:
+                outcomes.add("accepted")
+    return " and ".join(sorted(outcomes))
+
+
+def read_labels(data: bytes) -> str:
+    """Read names of mask values, as ``data.labels`` and as the label map of a model file."""
+    import yaml
+
+    from segkit.config import Config
+    from segkit.errors import SegkitError
+    from segkit.images import LabelMap
+
+    try:
+        given = yaml.safe_load(data)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return "no YAML"
+    try:
+        labels = Config.from_options({"data": {"labels": given}}).data.labels
+        label_map = LabelMap.infer([*(labels or {0: "", 1: ""}), 7][:300], labels=labels, unlabelled=7)
+        label_map.describe()
+        again = LabelMap.from_dict(json.loads(json.dumps(label_map.to_dict())))
+        values = np.array(label_map.values)
+        assert again == label_map
+        assert (again.decode(again.encode(values)) == values).all()
+    except SegkitError:
+        return "refused"
+    return "accepted"
+
+
+# --- Mutations ------------------------------------------------------------------------------------
+
+
+def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
+    """Flip, overwrite, insert, remove or repeat bytes at a few places."""
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 4, 16))):
+        at = rng.randrange(len(changed) + 1)
+        length = rng.choice((1, 1, 2, 8, 64))
+        kind = rng.randrange(6)
+        if kind == 0 and at < len(changed):
+            changed[at] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            changed[at : at + length] = rng.randbytes(length)
+        elif kind == 2:
+            changed[at:at] = rng.randbytes(length)
+        elif kind == 3:
+            del changed[at : at + length]
+        elif kind == 4:
+            changed[at:at] = changed[at : at + length]
+        else:
+            del changed[at:]
+    return bytes(changed)
+
+
+def mutate_json(value: Any, rng: random.Random) -> Any:
+    """Change one entry of nested lists and mappings: another value, none, twice, or one of elsewhere."""
+    value = json.loads(json.dumps(value))
+    nodes = [(None, None), *_nodes(value)]
+    holder, key = rng.choice(nodes)
+    new = _another(value if holder is None else holder[key], rng, nodes)
+    if holder is None:
+        return new
+    kind = rng.randrange(8)
+    if kind == 0:
+        del holder[key]
+    elif kind == 1 and isinstance(holder, list):
+        holder.insert(key, new)
+    elif kind == 1:
+        holder[rng.choice(("", "orbit", "banks", "kind", "x"))] = new
+    elif kind == 2 and isinstance(holder, list):
+        holder *= rng.choice((0, 2, 50))
+    else:
+        holder[key] = new
+    return value
+
+
+def mutate_model(data: bytes, rng: random.Random) -> bytes:
+    """Change a model file: its bytes, its header or its arrays; mostly with digests that fit again."""
+    try:
+        outer, header, arrays = _open(data)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return mutate_bytes(data, rng)
+    kind = rng.randrange(10)
+    if kind == 0:
+        return mutate_bytes(data, rng)
+    if kind == 1:
+        return _close(mutate_json(outer, rng), data)
+    if kind < 7:
+        for _ in range(rng.choice((1, 1, 2))):
+            header = mutate_json(header, rng)
+    else:
+        _mutate_arrays(arrays, rng)
+    return seal(header, arrays, mends=rng.random() < 0.95)
+
+
+def mutate_text(data: bytes, rng: random.Random) -> bytes:
+    """Change a YAML text: its bytes, or its values."""
+    import yaml
+
+    if rng.random() < 0.5:
+        return mutate_bytes(data, rng)
+    try:
+        return yaml.safe_dump(mutate_json(yaml.safe_load(data), rng)).encode("utf-8", "replace")
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError):
+        return mutate_bytes(data, rng)
+
+
+def seal(header: Any, arrays: dict[str, Any], *, mends: bool = True) -> bytes:
+    """Write a model file whose digests fit, however odd its contents."""
+    from segkit.segmentation.model_file import digest_arrays
+    from segkit.segmentation.tensor_file import pack
+
+    if mends and isinstance(header, dict) and header.get("format_version") not in range(1, 9):
+        header = header | {"tensors": {name: digest_arrays({name: array}) for name, array in arrays.items()}}
+    text = json.dumps(header)
+    return pack(arrays, {"segkit": text, "sha256": hashlib.sha256(text.encode()).hexdigest()})
+
+
+def _nodes(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Yield the holder and the key of every entry."""
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield value, key
+            yield from _nodes(value[key])
+
+
+def _another(value: Any, rng: random.Random, nodes: list[tuple[Any, Any]]) -> Any:
+    """Give a value in place of another one: near it, interesting, nested or from elsewhere."""
+    kind = rng.randrange(6)
+    if kind == 0 and isinstance(value, int | float):
+        return rng.choice(
+            (value + 1, value - 1, -value, value * 1000, value / 3 if abs(value) < 1e300 else 0, str(value))
+        )
+    if kind == 1:
+        holder, key = rng.choice(nodes)
+        return None if holder is None else json.loads(json.dumps(holder[key]))
+    if kind == 2:
+        for _ in range(rng.choice((1, 2, 10, 40))):
+            value = [value] if rng.random() < 0.5 else {"banks": value}
+        return value
+    if kind == 3 and isinstance(value, str):
+        return value[: rng.randrange(len(value) + 1)] + rng.choice(("", "0", "é", "\n", value))
+    return rng.choice(_INTERESTING)
+
+
+def _mutate_arrays(arrays: dict[str, Any], rng: random.Random) -> None:
+    """Change one array: its values, shape, dtype or name; or drop it, or copy it under another name."""
+    name = rng.choice(sorted(arrays)) if arrays else "a"
+    array = np.array(arrays.pop(name, np.zeros(3)))
+    kind = rng.randrange(9)
+    if kind == 0:
+        return
+    if kind == 1 and array.size:
+        array.flat[rng.randrange(array.size)] = rng.choice(
+            (0, 1, -1, 1e30, -1e-30) if array.dtype.kind == "f" else (0, 1, -1, 2**31 - 1)
+        )
+    elif kind == 2:
+        array = array * 0
+    elif kind == 3 and array.dtype.kind == "f":
+        array = array * np.array(rng.choice((-1, 1e20, 1e-30)), dtype=array.dtype)
+    elif kind == 4:
+        array = array.astype(rng.choice(("<f4", "<f8", "<i8", "<i4")))
+    elif kind == 5:
+        array = array.T if rng.random() < 0.5 else array.reshape(-1)
+    elif kind == 6:
+        array = array[: rng.randrange(len(array) + 1)] if array.ndim else array[None]
+    elif kind == 7:
+        name = rng.choice(
+            (f"{name}0", f"weights.{name}", f"rim.{name}", "", "kernels.phases", "kernels.landmarks_0")
+        )
+    else:
+        arrays[rng.choice((f"weights.{name}", f"rim.{name}", f"kernels.{name}"))] = array
+    with np.errstate(all="ignore"):
+        arrays[name] = array
+
+
+def _open(data: bytes) -> tuple[Any, Any, dict[str, Any]]:
+    """Take a model file apart, whatever its digests."""
+    from segkit.segmentation.tensor_file import DTYPES
+
+    length = int.from_bytes(data[:8], "little")
+    outer = json.loads(data[8 : 8 + length])
+    arrays = {}
+    for name, entry in outer.items():
+        if name != "__metadata__":
+            start, stop = (8 + length + place for place in entry["data_offsets"])
+            arrays[name] = np.frombuffer(data[start:stop], DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    return outer, json.loads(outer["__metadata__"]["segkit"]), arrays
+
+
+def _close(outer: Any, data: bytes) -> bytes:
+    """Put another outer header before the numbers of a file."""
+    text = json.dumps(outer).encode()
+    return len(text).to_bytes(8, "little") + text + data[8 + int.from_bytes(data[:8], "little") :]
+
+
+def _fast_folder() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+# --- Campaign -------------------------------------------------------------------------------------
+
+TARGETS: dict[str, tuple[Callable[[bytes], str], Callable[[bytes, random.Random], bytes]]] = {
+    "model_file": (read_model_file, mutate_model),
+    "config": (read_config, mutate_text),
+    "labels": (read_labels, mutate_text),
+}
+
+
+def seeds_of(target: str) -> list[bytes]:
+    """Give the inputs that a campaign starts from: the kept corpus, golden models, the configurations of segkit."""
+    files = sorted((CORPUS / target).iterdir()) if (CORPUS / target).is_dir() else []
+    files += sorted(GOLDEN.glob("*.segkit")) if target == "model_file" else []
+    files += sorted((ROOT / "configs").glob("*.yaml")) if target == "config" else []
+    return [file.read_bytes() for file in files]
+
+
+def replay(target: str, n_mutations: int, seed: int = 0) -> Counter[str]:
+    """Read all seeds, then mutations of them: the short form, without atheris; a fault is raised."""
+    read, mutate = TARGETS[target]
+    rng, seeds = random.Random(seed), seeds_of(target)
+    mutated = (mutate(rng.choice(seeds), rng) for _ in range(n_mutations))
+    return Counter(read(data) for group in (seeds, mutated) for data in group)
+
+
+def campaign(target: str, runs: int, path: Path) -> dict[str, Any]:
+    """Read as many inputs as asked for, in one process after another, and write the result after each."""
+    from benchmarks.common import digest_sources, write_result
+
+    code = hashlib.sha256(
+        (digest_sources() + Path(__file__).read_text(encoding="utf-8")).encode()
+    ).hexdigest()[:12]
+    result = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if result.get("code") != code:
+        result = {"target": target, "code": code, "inputs": 0, "outcomes": {}, "faults": [], "seconds": 0.0}
+        result |= {"slowest_seconds": 0.0, "peak_megabytes": 0.0}
+        result |= {"limits": {"seconds": SECONDS, "resident_megabytes": MEGABYTES}}
+    found, faults = WORK / target / "found", WORK / target / "faults"
+    for folder in (found, faults):
+        folder.mkdir(parents=True, exist_ok=True)
+    for data in seeds_of(target):
+        (found / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
+    while result["inputs"] < runs:
+        state = WORK / target / "state.json"
+        state.unlink(missing_ok=True)
+        n_inputs = min(INPUTS_AT_ONCE, runs - result["inputs"])
+        command = [sys.executable, "-m", "benchmarks.fuzz", "--target", target, "--runs", str(n_inputs)]
+        command += ["--worker", str(state), "--seed", str(result["inputs"] + 1)]
+        begun, known = time.monotonic(), {file.name for file in faults.iterdir()}
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
+        told = (
+            json.loads(state.read_text(encoding="utf-8"))
+            if state.is_file()
+            else {"inputs": 0, "outcomes": {}}
+        )
+        result["inputs"] += told["inputs"]
+        result["seconds"] = round(result["seconds"] + time.monotonic() - begun, 1)
+        result["outcomes"] = dict(Counter(result["outcomes"]) + Counter(told["outcomes"]))
+        for name in ("slowest_seconds", "peak_megabytes"):
+            result[name] = max(result[name], told.get(name, 0.0))
+        if run.returncode:
+            new = sorted(file.name for file in faults.iterdir() if file.name not in known)
+            if not new and _current(state).is_file():  # it ended the process before anything could be kept
+                data = _current(state).read_bytes()
+                new = [f"ended-{hashlib.sha256(data).hexdigest()[:16]}"]
+                (faults / new[0]).write_bytes(data)
+            result["faults"].append({"files": new, "status": run.returncode, "end": run.stderr[-3000:]})
+        write_result(path, result)
+        if run.returncode and not told["inputs"]:
+            raise SystemExit(f"the first input ended the process:\n{run.stderr[-3000:]}")
+    return result
+
+
+def work(target: str, n_inputs: int, state: Path, seed: int) -> None:
+    """Read inputs that atheris makes; the process ends with the last one, or with a fault."""
+    import atheris
+
+    # What is read, not what reads images or trains, is worth the time that tracing takes.
+    with atheris.instrument_imports(include=["segkit"]):
+        read, mutate = TARGETS[target]
+        for data in seeds_of(target):  # imports what an input may need
+            read(data)
+    found, faults = WORK / target / "found", WORK / target / "faults"
+    n_known = len(list(found.iterdir())) + 1  # libFuzzer reads these first, and an empty input
+    told: dict[str, Any] = {"inputs": -n_known, "outcomes": Counter(), "slowest_seconds": 0.0}
+
+    def read_one(data: bytes) -> None:
+        _current(state).write_bytes(data)
+        begun = time.perf_counter()
+        # Not libFuzzer's own alarm: a library may put another handler in its place.
+        faulthandler.dump_traceback_later(SECONDS, exit=True)
+        outcome = read(data)
+        faulthandler.cancel_dump_traceback_later()
+        told["slowest_seconds"] = max(told["slowest_seconds"], round(time.perf_counter() - begun, 3))
+        told["inputs"] += 1
+        if told["inputs"] > 0:
+            told["outcomes"][outcome] += 1
+            if told["inputs"] % INPUTS_BETWEEN_WRITES == 0 or told["inputs"] == n_inputs:
+                peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+                state.write_text(json.dumps(told | {"peak_megabytes": round(peak, 1)}), encoding="utf-8")
+
+    seeds = seeds_of(target)
+
+    def mutate_one(data: bytes, longest: int, seed: int) -> bytes:
+        rng = random.Random(seed)
+        if rng.random() < 0.2:
+            return bytes(atheris.Mutate(data, longest))
+        # What coverage kept is often beyond repair: the seeds are sound.
+        changed = mutate(data if rng.random() < 0.6 else rng.choice(seeds), rng)
+        return changed if len(changed) <= longest else data
+
+    options = [
+        f"-runs={n_inputs + n_known}",
+        f"-seed={seed}",
+        "-timeout=0",
+        f"-rss_limit_mb={MEGABYTES}",
+    ]
+    options += [f"-max_len={LONGEST}", "-len_control=0", f"-artifact_prefix={faults}/", str(found)]
+    atheris.Setup([sys.argv[0], *options], read_one, custom_mutator=mutate_one)
+    atheris.Fuzz()
+
+
+def _current(state: Path) -> Path:
+    """Give the place of the input that a process is reading."""
+    return (
+        Path(_fast_folder() or state.parent)
+        / f"{hashlib.sha256(str(state).encode()).hexdigest()[:16]}.current"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", choices=TARGETS, default="model_file")
+    parser.add_argument("--runs", type=int, default=1_000_000, help="inputs in all")
+    parser.add_argument(
+        "--quick", action="store_true", help="a thousand mutations of each target, without atheris"
+    )
+    parser.add_argument("--out", help="result file; by default fuzz-TARGET.json")
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker is not None:
+        work(arguments.target, arguments.runs, arguments.worker, arguments.seed)
+    elif arguments.quick:
+        from benchmarks.common import result_path, write_result
+
+        counts = {target: dict(replay(target, 1000)) for target in TARGETS}
+        write_result(result_path(arguments, "fuzz.json"), counts)
+    else:
+        from benchmarks.common import result_path
+
+        path = result_path(arguments, f"fuzz-{arguments.target}.json")
+        result = campaign(arguments.target, arguments.runs, path)
+        print(json.dumps({name: value for name, value in result.items() if name != "faults"}, indent=1))
+        print(f"{len(result['faults'])} faults")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,337 @@
+"""Read damaged image files by the thousand: nothing but an error of segkit may come of any, in time and memory.
+
+Each input is a small valid file of one of many kinds, changed in one to four places: bits, bytes, numbers, pieces that are
+cut, doubled or taken from another file. Sums that guard a piece (CRC of PNG) are mended in half of them, so that damage
+gets past the first check. Input i is the same on every machine. A worker process reads each as an image, as a mask and as
+a file with a pixel size; the parent watches it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import multiprocessing
+import re
+import resource
+import struct
+import sys
+import tempfile
+import time
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+import tifffile
+from PIL import Image
+
+from benchmarks.common import digest_sources, result_path, write_result
+from segkit.errors import SegkitError
+from segkit.images import check_image, read_mask, read_pages, read_pixel_size
+from segkit.images.read import count_pages, image_from_page
+
+N_INPUTS = 20_000
+SECONDS = 5.0
+MEGABYTES = 1500
+_NUMBERS = (0, 1, 2, 7, 127, 128, 255, 256, 32767, 65535, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
+
+
+def _pillow(kind: str, pixels: Any, mode: str | None = None, **options: Any) -> bytes:
+    picture = Image.fromarray(pixels)
+    stream = io.BytesIO()
+    (picture.convert(mode) if mode else picture).save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def _tiff(pixels: Any, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    tifffile.imwrite(stream, pixels, **options)
+    return stream.getvalue()
+
+
+def make_seeds() -> list[tuple[str, bytes]]:
+    """Make valid files of all kinds: extension and content."""
+    rgb = np.random.default_rng(0).integers(0, 256, (18, 22, 3)).astype(np.uint8)
+    grey = np.ascontiguousarray(rgb[:, :, 0])
+    deep = grey.astype(np.uint16) * 257
+    smooth = (np.indices(grey.shape).sum(axis=0) * 6).astype(np.uint8)
+    rgba = np.dstack([rgb, grey])
+    exif = Image.Exif()
+    exif[274] = 6
+    page = {"photometric": "minisblack"}
+    return [
+        *(
+            (".png", content)
+            for content in (
+                _pillow("PNG", grey),
+                _pillow("PNG", rgb, dpi=(100, 100)),
+                _pillow("PNG", rgba),
+                _pillow("PNG", deep),
+                _pillow("PNG", grey > 99),
+                _pillow("PNG", rgb, "P"),
+                _pillow("PNG", smooth, exif=exif),
+                _pillow("PNG", rgb, save_all=True, append_images=[Image.fromarray(255 - rgb)]),
+            )
+        ),
+        *(
+            (".jpg", content)
+            for content in (
+                _pillow("JPEG", grey),
+                _pillow("JPEG", rgb, exif=exif),
+                _pillow("JPEG", rgb, "CMYK"),
+                _pillow("JPEG", rgb, progressive=True, quality=95),
+                _pillow("JPEG", np.where(grey > 99, 255, 0).astype(np.uint8)),
+            )
+        ),
+        *(
+            (".bmp", content)
+            for content in (
+                _pillow("BMP", grey),
+                _pillow("BMP", rgb),
+                _pillow("BMP", rgb, "P"),
+                _pillow("BMP", grey > 99),
+            )
+        ),
+        *(
+            (".tif", content)
+            for content in (
+                _tiff(grey, resolution=(1000, 1000), resolutionunit="CENTIMETER"),
+                _tiff(rgb, photometric="rgb", compression="zlib"),
+                _tiff(rgba, photometric="rgb", extrasamples=["unassalpha"]),
+                _tiff(deep, compression="lzw", predictor=True),
+                _tiff((grey / 255).astype(np.float32), compression="zlib", predictor=True),
+                _tiff(smooth, tile=(16, 16), compression="zstd"),
+                _tiff(np.stack([rgb] * 3).transpose(0, 3, 1, 2).copy(), imagej=True),
+                _tiff(np.stack([grey, smooth]), ome=True, metadata={"axes": "CYX"}, **page),
+                _tiff(np.stack([deep, deep]), bigtiff=True, byteorder=">", **page),
+                _tiff(np.resize(grey, (48, 64)), rowsperstrip=5, compression="packbits"),
+                _tiff(rgb, photometric="ycbcr", compression="jpeg", subsampling=(1, 1)),
+                _tiff(smooth, photometric="palette", colormap=np.resize(deep, (3, 256))),
+                _pillow("TIFF", rgb, "CMYK"),
+                _pillow("TIFF", grey > 99),
+            )
+        ),
+    ]
+
+
+def make_input(index: int, seeds: list[tuple[str, bytes]]) -> tuple[str, bytes]:
+    """Make an input: extension and damaged content."""
+    rng = np.random.default_rng([20_000, index])
+    extension, content = seeds[rng.integers(len(seeds))]
+    data = bytearray(content)
+    for _ in range(min(rng.geometric(0.6), 4)):
+        change = _CHANGES[rng.integers(len(_CHANGES))]
+        data = change(data or bytearray(b"\0"), rng, seeds)
+    if data.startswith(b"\x89PNG") and rng.random() < 0.5:
+        data = _with_valid_sums(data)
+    return extension, bytes(data)
+
+
+def _place(data: bytearray, rng: np.random.Generator) -> int:
+    """Half of the places are in the header, where sizes are told."""
+    end = min(len(data), 64) if rng.random() < 0.5 else len(data)
+    return int(rng.integers(max(end, 1)))
+
+
+def _flip(data: bytearray, rng: np.random.Generator, _: Any) -> bytearray:
+    data[_place(data, rng)] ^= 1 << rng.integers(8)
+    return data
+
+
+def _set(data: bytearray, rng: np.random.Generator, _: Any) -> bytearray:
+    data[_place(data, rng)] = rng.integers(256)
+    return data
+
+
+def _set_number(data: bytearray, rng: np.random.Generator, _: Any) -> bytearray:
+    number = struct.pack("<>"[rng.integers(2)] + "I", _NUMBERS[rng.integers(len(_NUMBERS))])
+    place, length = _place(data, rng), int(rng.choice([2, 4]))
+    data[place : place + length] = number[:length]
+    return data
+
+
+def _cut(data: bytearray, rng: np.random.Generator, _: Any) -> bytearray:
+    start = _place(data, rng)
+    return data[:start] if rng.random() < 0.5 else data[:start] + data[start + rng.integers(1, 40) :]
+
+
+def _double(data: bytearray, rng: np.random.Generator, _: Any) -> bytearray:
+    start = _place(data, rng)
+    piece = data[start : start + rng.integers(1, 40)]
+    return data[:start] + piece * int(rng.integers(2, 20)) + data[start:]
+
+
+def _splice(data: bytearray, rng: np.random.Generator, seeds: list[tuple[str, bytes]]) -> bytearray:
+    other = seeds[rng.integers(len(seeds))][1]
+    start, length = int(rng.integers(len(other))), int(rng.integers(1, 200))
+    place = _place(data, rng)
+    return data[:place] + other[start : start + length] + data[place + length * (rng.random() < 0.5) :]
+
+
+_CHANGES: tuple[Callable[..., bytearray], ...] = (
+    _flip,
+    _set,
+    _set_number,
+    _set_number,
+    _cut,
+    _double,
+    _splice,
+)
+
+
+def _with_valid_sums(data: bytearray) -> bytearray:
+    """Mend the sums of the pieces of a PNG file."""
+    place = 8
+    while place + 12 <= len(data):
+        length = int.from_bytes(data[place : place + 4], "big")
+        end = place + 8 + length
+        if end + 4 > len(data):
+            break
+        data[end : end + 4] = struct.pack(">I", zlib.crc32(data[place + 4 : end]))
+        place = end + 4
+    return data
+
+
+def read_everything(path: Path) -> str:
+    """Read a file in every way in which segkit does; say whether it was read, or why not."""
+    outcomes = [
+        _try(_read_image, path),
+        *(_try(read, path) for read in (read_mask, read_pixel_size, count_pages)),
+    ]
+    return outcomes[0]
+
+
+def _read_image(path: Path) -> None:
+    for page in read_pages(path):
+        check_image(image_from_page(page, name=str(path)), name=str(path))
+
+
+def _try(read: Callable[[Path], object], path: Path) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            read(path)
+        except SegkitError as refused:
+            message = str(refused)
+            if not message.startswith(str(path)) or "\n" in message:
+                raise AssertionError(
+                    f"message that does not name the file in one line: {message}"
+                ) from refused
+            return re.sub(r"[0-9'\"].*", "...", message.removeprefix(f"{path}: "))[:60].strip()
+    return "read"
+
+
+def _work(connection: Connection, folder: str, limit: int) -> None:
+    """Read inputs by their numbers, as the parent asks for them."""
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    seeds = make_seeds()
+    while (index := connection.recv()) is not None:
+        extension, content = make_input(index, seeds)
+        path = Path(folder) / f"input{extension}"
+        path.write_bytes(content)
+        start = time.perf_counter()
+        try:
+            outcome, fault = read_everything(path), None
+        except BaseException as error:  # whatever else comes of a file is what is looked for
+            outcome, fault = "fault", f"{type(error).__name__}: {error}"[:300]
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+            2**20 if sys.platform == "darwin" else 2**10
+        )
+        connection.send((outcome, fault, time.perf_counter() - start, peak))
+
+
+class _Worker:
+    """A process that reads inputs, and is ended if it takes too long."""
+
+    def __init__(self, folder: str) -> None:
+        # far more than it may use, so that the peak is measured and no other program suffers
+        limit = 8 * MEGABYTES * 2**20
+        self._here, there = multiprocessing.Pipe()
+        self._process = multiprocessing.get_context("spawn").Process(
+            target=_work, args=(there, folder, limit), daemon=True
+        )
+        self._process.start()
+        there.close()
+
+    def read(self, index: int) -> tuple[str, str | None, float, float]:
+        self._here.send(index)
+        try:
+            # the first input waits for the imports of the process
+            if self._here.poll(SECONDS + 60):
+                return self._here.recv()
+        except EOFError:
+            return "fault", "the process died", 0.0, 0.0
+        return "fault", f"not done after {SECONDS + 60:g} s", SECONDS + 60, 0.0
+
+    def is_alive(self) -> bool:
+        return self._process.is_alive()
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+
+def run(n_inputs: int) -> Iterator[tuple[int, str, str | None, float, float]]:
+    """Read so many inputs; yield number, outcome, fault, seconds and the peak memory of the process in MB."""
+    with tempfile.TemporaryDirectory() as folder:
+        worker = _Worker(folder)
+        try:
+            for index in range(n_inputs):
+                outcome, fault, seconds, peak = worker.read(index)
+                if fault is None and seconds > SECONDS:
+                    outcome, fault = "fault", f"took {seconds:.1f} s"
+                if fault is None and peak > MEGABYTES:
+                    outcome, fault = "fault", f"memory of {peak:.0f} MB"
+                yield index, outcome, fault, seconds, peak
+                if fault is not None:  # its memory, and whatever else it has, is not that of a fresh process
+                    worker.end()
+                    worker = _Worker(folder)
+        finally:
+            worker.end()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a hundredth of the inputs")
+    parser.add_argument("--out", help="result file")
+    options = parser.parse_args()
+    n_inputs = N_INPUTS // 100 if options.quick else N_INPUTS
+    outcomes: Counter[str] = Counter()
+    faults: list[dict[str, Any]] = []
+    slowest = peak = 0.0
+    start = time.perf_counter()
+    for index, outcome, fault, seconds, memory in run(n_inputs):
+        outcomes[outcome] += 1
+        slowest, peak = max(slowest, seconds), max(peak, memory)
+        if fault is not None:
+            faults.append({"input": index, "fault": fault})
+            print(f"input {index}: {fault}", flush=True)
+        if index % 1000 == 999:
+            print(f"{index + 1} inputs, {time.perf_counter() - start:.0f} s", flush=True)
+    result = {
+        "n_inputs": n_inputs,
+        "n_seeds": len(make_seeds()),
+        "n_read": outcomes["read"],
+        "n_refused": n_inputs - outcomes["read"] - len(faults),
+        "faults": faults,
+        "seconds_allowed": SECONDS,
+        "slowest_seconds": round(slowest, 3),
+        "megabytes_allowed": MEGABYTES,
+        "peak_megabytes": round(peak),
+        "outcomes": dict(outcomes.most_common(25)),
+        "sources": digest_sources(),
+        "versions": {
+            "numpy": np.__version__, "pillow": PIL.__version__, "tifffile": tifffile.__version__
+        },
+    }  # fmt: skip
+    write_result(result_path(options, "fuzz_images.json"), result)
+    print(f"{n_inputs} inputs: {result['n_read']} read, {result['n_refused']} refused, {len(faults)} faults")
+
+
+if __name__ == "__main__":
+    main()

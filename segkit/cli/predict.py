@@ -1,0 +1,114 @@
+"""The command ``segkit predict``: segment a folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from segkit._common import count
+from segkit.cli.options import ImagesArgument, PixelSizeOption, QuietOption, read_pixel_size
+from segkit.cli.stopping import Stopped
+from segkit.cli.terminal import describe_object_model, progress_bars, teller
+
+if TYPE_CHECKING:
+    from segkit.segmentation.outcome import ImageRow
+
+# So many images that failed, or were skipped, are named on the terminal. The summary has all.
+_N_NAMED = 5
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="Model file written by segkit train.")],
+    images: ImagesArgument,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for the predicted masks and summary.csv.")
+    ],
+    probability: Annotated[
+        bool, typer.Option("--probability", help="Also write probability maps (TIFF).")
+    ] = False,
+    overlay: Annotated[
+        bool, typer.Option("--overlay", help="Also write images with the contours drawn in.")
+    ] = False,
+    objects: Annotated[
+        bool,
+        typer.Option(
+            "--objects",
+            help="Also tell touching objects apart, number and measure them: objects.csv, images.csv.",
+        ),
+    ] = False,
+    pixel_size: PixelSizeOption = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Go on: make only what is missing, damaged, or of another image or model."
+        ),
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first image that fails.")] = False,
+    quiet: QuietOption = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that segkit wrote.")] = False,
+    overwrite_foreign: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite-foreign", help="Replace files that segkit did not write too, such as drawn masks."
+        ),
+    ] = False,
+) -> None:
+    """Segment every image of a folder; masks carry the values of the training masks. Exit status 1 if any image failed."""
+    from segkit.segmentation.folders import segment_folder
+    from segkit.segmentation.outcome import Interrupted
+    from segkit.segmentation.segmenter import load
+
+    segmenter = load(model)
+    start = time.perf_counter()
+    try:
+        with progress_bars(quiet=quiet) as follow:
+            outcome = segment_folder(
+                segmenter,
+                images,
+                output,
+                probability=probability,
+                overlay=overlay,
+                objects=objects,
+                pixel_size=None if pixel_size is None else read_pixel_size(pixel_size),
+                resume=resume,
+                strict=strict,
+                overwrite=overwrite,
+                overwrite_foreign=overwrite_foreign,
+                progress=follow,
+            )
+    except Interrupted as stop:
+        done = f"{stop.n_written} of {count(stop.n_images, 'image')} written"
+        raise Stopped(f"{done}; the same command with --resume goes on") from stop
+    tell = teller(quiet=quiet)
+    made = len(outcome.masks) - outcome.n_kept
+    pace = f" ({(time.perf_counter() - start) / made:.2f} s a file)" if made else ""
+    tell(f"{count(len(outcome.masks), 'mask file')} in {output}{pace}")
+    for name, wanted in (("probability", probability), ("overlay", overlay), ("objects", objects)):
+        if wanted:
+            tell(f"{name} in {output / name}")
+    if objects:
+        tell(describe_object_model(segmenter.objects_))
+        tell(f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
+    _name_some(outcome.skipped, tell)
+    if outcome.failed:
+        _name_some(outcome.failed, _warn)
+        _warn(outcome.tell())
+        raise typer.Exit(1)
+    tell(outcome.tell())
+
+
+def _warn(line: str) -> None:
+    """Say a line on standard error, even if all is to be quiet."""
+    typer.echo(line, err=True)
+
+
+def _name_some(rows: Sequence[ImageRow], say: Callable[[str], None]) -> None:
+    """Say of the first images, each in a line, why they were not written."""
+    for row in rows[:_N_NAMED]:
+        say(f"{row.status}: {row.reason}")
+    if len(rows) > _N_NAMED:
+        say(f"{rows[0].status}: {len(rows) - _N_NAMED} more")

@@ -1,0 +1,139 @@
+"""Trainings repeated from what their model files record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from segkit._common import count
+from segkit.config.read import read_options
+from segkit.config.schema import Config
+from segkit.errors import InputError, ModelFileError
+from segkit.images import Dataset
+from segkit.segmentation.model_file import package_versions, read_model
+from segkit.segmentation.segmenter import Segmenter, segmenter_of
+
+
+@dataclass(frozen=True)
+class RecordedTraining:
+    """What a model file records of its training.
+
+    Parameters
+    ----------
+    path : Path
+        The model file.
+    options : dict
+        The configuration, every option.
+    only_annotated : bool
+        Whether what was not annotated was left out.
+    n_images : int
+        Number of training images.
+    digest : str
+        Digest of the training set, see `Segmenter.digest_training_set`.
+    versions : dict of str to str
+        Versions of segkit and of the packages its numbers depend on.
+    """
+
+    path: Path
+    options: dict[str, Any]
+    only_annotated: bool
+    n_images: int
+    digest: str
+    versions: dict[str, str]
+
+    def configure(self, overrides: Iterable[str] = ()) -> Config:
+        """Give the recorded configuration; overrides, ``key=value``, win over it.
+
+        Raises
+        ------
+        ConfigError
+            If this segkit does not know an option, or an override does not fit.
+        """
+        return Config.from_options(read_options(None, overrides, base=self.options))
+
+    def compare(
+        self, segmenter: Segmenter, dataset: Dataset, images: str, *, other_images: bool = False
+    ) -> list[str]:
+        """Compare training images, and versions, with those of the model.
+
+        Parameters
+        ----------
+        segmenter : Segmenter
+            Not yet fitted.
+        dataset : Dataset
+            What it is to be trained on.
+        images : str
+            Where the images come from, for messages.
+        other_images : bool, default=False
+            Whether the images may differ.
+
+        Returns
+        -------
+        list of str
+            Notes on what differs.
+
+        Raises
+        ------
+        InputError
+            If the images, masks or objects are not those of the model, and may not differ.
+        """
+        digest = segmenter.digest_training_set(
+            dataset.images, dataset.masks, instances=dataset.instances, label_map=dataset.label_map
+        )
+        now = len(dataset.images)
+        differs = "some of them differ" if now == self.n_images else f"now there are {now}"
+        notes = []
+        if digest != self.digest and not other_images:
+            raise InputError(
+                f"{images}: not the images and masks that {self.path} was trained on ({count(self.n_images, 'image')}; "
+                f"{differs}): give those, or add --other-images to train with its settings on these"
+            )
+        if digest != self.digest:
+            notes.append(f"Settings of {self.path}, on other images: {self.n_images} then, {now} now.")
+        versions = package_versions()
+        unlike = [
+            f"{name} {version} then, {versions[name]} now"
+            for name, version in self.versions.items()
+            if versions.get(name, version) != version
+        ]
+        if unlike:
+            notes.append(f"Other versions, so the model may differ a little: {'; '.join(unlike)}.")
+        return notes
+
+
+def read_training(path: Path) -> RecordedTraining:
+    """Read what a model file records of its training.
+
+    Parameters
+    ----------
+    path : Path
+        A model file.
+
+    Returns
+    -------
+    RecordedTraining
+        Settings and training set.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is damaged, or records no settings.
+    """
+    header, arrays = read_model(path)
+    summary = segmenter_of(header, arrays, str(path)).summary_
+    settings = header["settings"]
+    if settings is None:
+        raise ModelFileError(
+            f"{path}: it records no settings of its training, as models by Python, and of formats before 9, do not: give "
+            f"--config and --set in place of --from"
+        )
+    return RecordedTraining(
+        path,
+        settings["config"],
+        settings["only_annotated"],
+        summary.n_images,
+        summary.training_set_sha256,
+        header["versions"],
+    )

@@ -1,0 +1,100 @@
+"""What an image file says of itself before anything is decoded: its format, and the bytes that its pixels need."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from segkit.errors import InputError
+
+# First bytes of formats, by the name of the format.
+_STARTS = (
+    (b"\x89PNG", "PNG"),
+    (b"\xff\xd8\xff", "JPEG"),
+    (b"BM", "BMP"),
+    (b"II*\0", "TIFF"),
+    (b"MM\0*", "TIFF"),
+    (b"II+\0", "TIFF"),
+    (b"MM\0+", "TIFF"),
+    (b"GIF8", "GIF"),
+    (b"\0\0\0\x0cjP  ", "JPEG 2000"),
+    (b"%PDF", "PDF"),
+    (b"PK\x03\x04", "ZIP"),
+)
+_WEBP = (b"RIFF", b"WEBP")
+_EXTENSION_OF = {"TIFF": ".tif", "PNG": ".png", "JPEG": ".jpg", "BMP": ".bmp"}
+
+# Pixels of so few bytes are decoded whatever the file says: no machine is harmed.
+HARMLESS_BYTES = 2**26
+# Most bytes of pixels for each byte of a file. A blank image reaches 1,030 by deflate, 2,700 by LZW, 5,800 by Zstandard in
+# the strips of 256 KiB that tifffile writes, and eight times 1,030 with a bit for each pixel.
+MOST_EXPANSION = 10_000
+
+
+def format_of(path: Path) -> str:
+    """Tell the format of a file from its first bytes, "" if they are none that is known."""
+    with path.open("rb") as file:
+        head = file.read(16)
+    if head[:4] == _WEBP[0] and head[8:12] == _WEBP[1]:
+        return "WebP"
+    return next((name for start, name in _STARTS if head.startswith(start)), "")
+
+
+def check_format(path: Path, expected: tuple[str, ...]) -> str:
+    """Give the format of a file; refuse another one than the extension says.
+
+    Raises
+    ------
+    InputError
+        If it is another one, with the name that fits it.
+    """
+    found = format_of(path)
+    if found in expected:
+        return found
+    *others, last = expected
+    wanted = f"{', '.join(others)} or {last}" if others else last
+    if not found:
+        raise InputError(f"{path}: cannot be decoded (its content is no {wanted}): copy or export it again")
+    cure = (
+        f"name it {path.stem}{_EXTENSION_OF[found]}" if found in _EXTENSION_OF else "save it as PNG or TIFF"
+    )
+    raise InputError(f"{path}: a {found} file, expected {wanted} by its extension: {cure}")
+
+
+def refuse_bomb(path: Path, n_bytes: int, size: str) -> None:
+    """Refuse pixels that cannot be in the file, or do not fit into the memory of the machine.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    n_bytes : int
+        Bytes of all its pixels, as its header says.
+    size : str
+        Size of the image, for the message.
+
+    Raises
+    ------
+    InputError
+        If so many pixels do not fit.
+    """
+    on_disk = path.stat().st_size
+    if n_bytes > max(HARMLESS_BYTES, MOST_EXPANSION * on_disk):
+        raise InputError(
+            f"{path}: declares {size} pixels ({n_bytes / 1e9:,.1f} GB) in a file of {on_disk:,} bytes, which cannot hold "
+            f"them: it is damaged, or made to fill the memory: copy or export it again"
+        )
+    memory = memory_of_machine()
+    if memory is not None and n_bytes > max(HARMLESS_BYTES, memory):
+        raise InputError(
+            f"{path}: {size} pixels need {n_bytes / 1e9:,.1f} GB, this machine has {memory / 1e9:,.1f} GB of memory: cut it "
+            f"into smaller images"
+        )
+
+
+def memory_of_machine() -> int | None:
+    """Give the bytes of memory of this machine, None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows has no such call
+        return None

@@ -1,0 +1,241 @@
+"""What the header of a model file may hold: the type and the range of each entry, in the present format.
+
+Entries that are not named here are ignored, so that a part can be added without another format.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from segkit.errors import ModelFileError
+from segkit.images import UNLABELLED
+
+MOST_IMAGE_CHANNELS = 10_000
+MOST_BANKS = 16
+
+Share = Annotated[float, Field(ge=0, le=1)]
+# Masks are integers of up to 64 bits.
+Value = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Pair = Annotated[list[NonNegativeFloat], Field(min_length=2, max_length=2)]
+Interval = Annotated[list[float], Field(min_length=2, max_length=2)]
+Scores = list[float | None]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+
+class _Labels(_Part):
+    values: Annotated[list[Value], Field(min_length=2, max_length=UNLABELLED)]
+    names: list[str]
+    unlabelled: Value | None
+    others: list[list[Value]] = []
+
+
+class _Kernel(_Part):
+    kind: str
+    name: str
+    gamma: float | None = None
+    weight: float
+    score: float | None = None
+
+
+class _Region(_Part):
+    image: NonNegativeInt | None
+    mean_iou: float | None
+    iou: Scores
+    dice: Scores
+
+
+class _BankScore(_Part):
+    bank: str
+    mean_iou: float
+    chosen: bool
+
+
+class _HeldOut(_Part):
+    regions: Literal["images", "blocks"]
+    n_regions: Count
+    mean_iou: float
+    interval: Interval | None = None
+    by_lambda: dict[str, float] = {}
+    usual: float | None = None
+    scores: list[_Region] = []
+    object_iou: float | None = None
+    object_dice: float | None = None
+    object_iou_interval: Interval | None = None
+    object_dice_interval: Interval | None = None
+    by_bank: list[_BankScore] | None = None
+
+    @model_validator(mode="after")
+    def _chooses_one(self) -> Self:
+        if self.by_bank and sum(bank.chosen for bank in self.by_bank) != 1:
+            raise PydanticCustomError("chosen", "one of by_bank must be chosen")
+        return self
+
+
+class _Summary(_Part):
+    n_images: Count
+    n_channels: Count
+    kept_channels: dict[str, Count]
+    kernels: list[_Kernel]
+    training_iou: list[float]
+    training_mean_iou: float
+    training_set_sha256: str
+    n_training_pixels: Count | None = None
+    criterion: Literal["mmd", "mmd_squared", "alignment", "centered_alignment", "power"] = "mmd"
+    selector: str = ""
+    threshold: float = 0.0
+    threshold_rule: str = "zero"
+    otsu_weight: Share = 0.0
+    least_areas: list[Pair] = []
+    held_out: _HeldOut | None = None
+    peaks: Interval | None = None
+    annotated: float = 1.0
+    n_banks: Count = 1
+    penalty: float | None = Field(None, alias="lambda")
+
+
+class _Parameters(_Part):
+    model_config = ConfigDict(extra="forbid")
+
+    lambdas: list[float] | None
+    normalization: Literal["image", "set"]
+    selection_pixels: Count
+    training_pixels: Count
+    threshold: Literal["quantile+otsu", "quantile", "iou", "zero"]
+    smallest_region: Share
+    probability: Literal["platt", "raw"]
+    unlabelled: Value | None
+    random_state: Count | None
+
+
+class _Splitter(_Part):
+    model_config = ConfigDict(extra="forbid")
+
+    landscape: str
+    smoothing: Annotated[float, Field(ge=0, le=100)]
+    depth: NonNegativeFloat
+    radius: Annotated[float, Field(gt=0, le=1e5)]
+    least_area: NonNegativeFloat
+    fills_holes: bool
+
+
+class _SplitScores(_Part):
+    model_config = ConfigDict(extra="forbid")
+
+    regions: Literal["images", "blocks"]
+    n_regions: Count
+    n_objects: Count
+    ap_50: float
+    mean_ap: float
+    usual: float
+    by_landscape: dict[str, float]
+
+
+class _Rim(_Part):
+    kernels: dict[str, Any]
+    channels: Annotated[list[str], Field(min_length=1)]
+
+
+class _Objects(_Part):
+    splitter: _Splitter
+    source: Literal["instances", "regions", "nothing"]
+    scores: _SplitScores | None
+    rim: _Rim | None
+
+
+class _Alarms(_Part):
+    model_config = ConfigDict(extra="forbid")
+
+    n_only: list[Count]
+    n_images: Count
+    expected: bool
+    known: bool
+
+
+class _Bank(_Part):
+    kind: str
+    banks: Annotated[list[dict[str, Any]], Field(max_length=MOST_BANKS)] = []
+
+
+class _Versions(_Part):
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, str]
+
+    segkit: str
+
+
+class _Settings(_Part):
+    config: dict[str, Any]
+    only_annotated: bool
+
+
+class _Header(_Part):
+    bank: _Bank
+    weights_sha256: str | None
+    channels: Annotated[list[Annotated[list[str], Field(min_length=2, max_length=2)]], Field(min_length=1)]
+    n_image_channels: Annotated[PositiveInt, Field(le=MOST_IMAGE_CHANNELS)]
+    normalization: Literal["image", "set"]
+    label_map: _Labels
+    threshold: float
+    otsu_weight: Share
+    least_areas: list[Pair]
+    kernels: dict[str, Any]
+    objects: _Objects | None
+    alarms: _Alarms | None = None
+    parameters: _Parameters
+    summary: _Summary
+    settings: _Settings | None
+    versions: _Versions
+
+    @model_validator(mode="after")
+    def _fits_classes(self) -> Self:
+        n_classes, held_out = len(self.label_map.values), self.summary.held_out
+        per_class: list[list[Any]] = [self.label_map.names, self.least_areas, self.summary.training_iou]
+        if self.alarms is not None:
+            per_class.append(self.alarms.n_only)
+        for region in [] if held_out is None else held_out.scores:
+            per_class += [region.iou, region.dice]
+        if any(len(entries) != n_classes for entries in per_class):
+            raise PydanticCustomError("classes", "entries of a class are missing, or there are too many")
+        return self
+
+
+def check_header(header: dict[str, Any], path: str) -> None:
+    """Check type and range of each entry of a header of the present format.
+
+    Parameters
+    ----------
+    header : dict
+        Header of a model file, upgraded.
+    path : str
+        Where it comes from, for messages.
+
+    Raises
+    ------
+    ModelFileError
+        If an entry is missing, of another type, or out of range; the message names it.
+    """
+    try:
+        _Header.model_validate(header)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        name, reason = ".".join(map(str, fault["loc"])), fault["msg"]
+        where = f"header entry {name}" if name else "header"
+        raise ModelFileError(
+            f"{path}: {where}: {reason[0].lower()}{reason[1:]}; copy it anew or train again"
+        ) from error

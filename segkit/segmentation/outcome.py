@@ -1,0 +1,107 @@
+"""What came of each image of a folder: written, skipped or failed, and why; the table summary.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from segkit._common import count
+from segkit._files import write_table
+
+SUMMARY_FILE = "summary.csv"
+WRITTEN, SKIPPED, FAILED = "written", "skipped", "failed"
+
+
+@dataclass(frozen=True)
+class ImageRow:
+    """A row of summary.csv; its fields are the columns.
+
+    Parameters
+    ----------
+    image : str
+        Path of the image in its folder.
+    status : {"written", "skipped", "failed"}
+        What came of it. An image is also "written" if an earlier run wrote its results and nothing has changed since.
+    reason : str
+        Why it was skipped, or failed.
+    mask : str
+        Path of its mask in the output folder.
+    height, width, pages : int, optional
+        Size of the first page in pixels, and number of pages.
+    """
+
+    image: str
+    status: str
+    reason: str = ""
+    mask: str = ""
+    height: int | None = None
+    width: int | None = None
+    pages: int | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run.
+
+    Parameters
+    ----------
+    output : Path
+        The output folder.
+    rows : list of ImageRow
+        One for each image, in the order of the listing.
+    n_kept : int
+        How many of the written images were written by an earlier run.
+    """
+
+    output: Path
+    rows: list[ImageRow]
+    n_kept: int = 0
+
+    @property
+    def masks(self) -> list[Path]:
+        """Masks of the written images."""
+        return [self.output / row.mask for row in self.rows if row.status == WRITTEN]
+
+    @property
+    def skipped(self) -> list[ImageRow]:
+        """Rows of the images that were skipped."""
+        return [row for row in self.rows if row.status == SKIPPED]
+
+    @property
+    def failed(self) -> list[ImageRow]:
+        """Rows of the images that failed."""
+        return [row for row in self.rows if row.status == FAILED]
+
+    def tell(self) -> str:
+        """Say in one line how many images were written, skipped and failed."""
+        numbers = f"{len(self.masks)} written, {len(self.skipped)} skipped, {len(self.failed)} failed"
+        kept = f" ({count(self.n_kept, 'image')} up to date)" if self.n_kept else ""
+        return f"{numbers}{kept}: see {self.output / SUMMARY_FILE}"
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in the middle of a run.
+
+    Parameters
+    ----------
+    n_written, n_images : int
+        How many images are written, of how many.
+    """
+
+    def __init__(self, n_written: int, n_images: int) -> None:
+        self.n_written, self.n_images = n_written, n_images
+        super().__init__(f"{n_written} of {count(n_images, 'image')} written; resume=True goes on")
+
+
+def write_summary(path: Path, rows: Sequence[ImageRow]) -> None:
+    """Write the table of all images.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written.
+    """
+    write_table(
+        path, [field.name for field in fields(ImageRow)], [tuple(asdict(row).values()) for row in rows]
+    )

@@ -1,0 +1,272 @@
+"""What is to be written for each image of a folder, once all of them have been looked at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from segkit._common import FloatArray, Progress, count
+from segkit.errors import InputError, SegkitError
+from segkit.images import list_images, read_image
+from segkit.images.channels import Kind, describe_changes, fits, kind_of
+from segkit.images.scales import of_other_scale
+from segkit.segmentation.base import BaseSegmenter
+from segkit.segmentation.record import HIDDEN, key_of
+
+_N_NAMED = 3
+_N_FAULTS = 5
+_LONGEST_NAME = 255  # bytes
+# Folders of results beside the masks, the kind of file in each, and whether each page of a file has its own.
+_KINDS = {
+    "probability": (".tif", False),
+    "overlay": (".png", True),
+    "objects": (".tif", False),
+    "geojson": (".geojson", True),
+    "rois": (".zip", True),
+}
+EXTRAS = {name: extension for name, (extension, _) in _KINDS.items()}
+
+
+@dataclass(frozen=True)
+class Job:
+    """An image file and the places of its results in the output folder.
+
+    Parameters
+    ----------
+    source : Path
+        The file.
+    name : str
+        Its path in the folder of images.
+    shapes : list of tuple of int
+        Height, width and channels of each page.
+    mask : Path
+        Place of the mask.
+    extras : dict of str to tuple of Path
+        Places of further results, by kind.
+    others : tuple of Path
+        Places of results of the kinds that are not written.
+    measured : Path, optional
+        Hidden place of the measurements of its objects, from which the tables are made.
+    """
+
+    source: Path
+    name: str
+    shapes: list[tuple[int, ...]]
+    mask: Path
+    extras: dict[str, tuple[Path, ...]]
+    others: tuple[Path, ...]
+    measured: Path | None
+
+    @property
+    def outputs(self) -> list[Path]:
+        """All places, the mask last: it says that the others are there."""
+        hidden = [] if self.measured is None else [self.measured]
+        return [*hidden, *(path for paths in self.extras.values() for path in paths), self.mask]
+
+    @property
+    def page_names(self) -> list[str]:
+        """Name of each page in tables."""
+        stem = self.name[: -len(self.source.suffix)]
+        return [stem] if len(self.shapes) == 1 else [f"{stem}#{n + 1}" for n in range(len(self.shapes))]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An image that cannot be segmented, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Images in the order of their listing, faults in words, told together, and notes.
+
+    Parameters
+    ----------
+    jobs : list of Job or Fault
+        One for each image.
+    faults : list of str
+        What is wrong with images.
+    notes : list of str
+        What is odd about images.
+    """
+
+    jobs: list[Job | Fault]
+    faults: list[str]
+    notes: list[str]
+
+    @property
+    def fit(self) -> list[Job]:
+        """The images that can be segmented."""
+        return [job for job in self.jobs if isinstance(job, Job)]
+
+
+def make_plan(
+    segmenter: BaseSegmenter, images: Path, output: Path, kinds: Sequence[str], follow: Progress
+) -> Plan:
+    """Look at every image of a folder and plan its results.
+
+    Raises
+    ------
+    InputError
+        If there are no images, results of two would have one name, or results would lie among the images.
+    """
+    root = images if images.is_dir() else images.parent
+    jobs: list[Job | Fault] = []
+    unreadable: list[str] = []
+    other_channels: dict[int, list[Path]] = {}
+    looks: dict[str, Kind] = {}
+    peaks: dict[Path, float] = {}
+    for relative in follow(list_images(images), "Looking at images"):
+        source, name = root / relative, relative.as_posix()
+        try:
+            pages = read_image(source)
+        except Exception as error:  # whatever is raised, the other images are segmented
+            unreadable.append(reason_of(error, source))
+            jobs.append(Fault(name, unreadable[-1]))
+            continue
+        if reason := misfit(source, pages, segmenter.n_image_channels_):
+            jobs.append(Fault(name, reason))
+            n_channels = _other_channels(pages, segmenter.n_image_channels_)
+            if n_channels:
+                other_channels.setdefault(n_channels, []).append(source)
+            else:
+                unreadable.append(reason)
+            continue
+        fits_png = len(pages) == 1 and segmenter.classes_.dtype in ("uint8", "uint16")
+        job = _job(source, relative, [page.shape for page in pages], kinds, fits_png=fits_png)
+        if any(len(os.fsencode(place.name)) > _LONGEST_NAME for place in (*job.outputs, *job.others)):
+            unreadable.append(f"{source}: the names of its results would be too long: choose a shorter one")
+            jobs.append(Fault(name, unreadable[-1]))
+            continue
+        looks[str(relative)] = kind_of(pages[0])
+        peaks[source] = max(float(page.max()) for page in pages)
+        jobs.append(job)
+    plan = Plan(jobs, unreadable + _tell_channels(other_channels, segmenter.n_image_channels_), [])
+    if clashes := _clashes(plan.fit, images, output):
+        raise InputError(join_faults(clashes))
+    plan.notes.extend(describe_changes(looks, segmenter.n_image_channels_, like="the training images"))
+    plan.notes.extend(_tell_scale(peaks, getattr(getattr(segmenter, "summary_", None), "peaks", None)))
+    return plan
+
+
+def misfit(source: Path, pages: Sequence[FloatArray], n_channels: int) -> str | None:
+    """Say why pages that can be read cannot be segmented."""
+    if other := _other_channels(pages, n_channels):
+        return _channels_fault([source], other, n_channels)
+    if len({page.shape for page in pages}) > 1:
+        return f"{source} has pages of different sizes: save them as separate files"
+    return None
+
+
+def reason_of(error: Exception, source: Path) -> str:
+    """Say in one line why an image failed."""
+    text = " ".join(str(error).split())
+    if isinstance(error, SegkitError):
+        return text
+    if isinstance(error, MemoryError):
+        return f"{source}: out of memory: use smaller images, or a smaller bank"
+    if isinstance(error, OSError):
+        return f"{source}: {error.strerror or text}: check the file and its permissions"
+    return f"{source}: cannot be segmented ({text or type(error).__name__}): leave it out"
+
+
+def join_faults(faults: Sequence[str]) -> str:
+    """Tell the first faults, and how many more there are."""
+    more = f"; and {len(faults) - _N_FAULTS} more" if len(faults) > _N_FAULTS else ""
+    return "; ".join(faults[:_N_FAULTS]) + more
+
+
+def _job(
+    source: Path, relative: Path, shapes: list[tuple[int, ...]], kinds: Sequence[str], *, fits_png: bool
+) -> Job:
+    places = {
+        name: _page_paths((name / relative).with_suffix(extension), len(shapes) if each else 1)
+        for name, (extension, each) in _KINDS.items()
+    }
+    name = relative.as_posix()
+    return Job(
+        source,
+        name,
+        shapes,
+        relative.with_suffix(".png" if fits_png else ".tif"),
+        {kind: paths for kind, paths in places.items() if kind in kinds},
+        tuple(path for kind, paths in places.items() if kind not in kinds for path in paths),
+        HIDDEN / "objects" / f"{key_of(name)}.npz" if "objects" in kinds else None,
+    )
+
+
+def _clashes(jobs: Sequence[Job], images: Path, output: Path) -> list[str]:
+    """Name images whose results would lie on those of others, or among the images."""
+    faults = []
+    taken: dict[Path, Path] = {}
+    inside = images.resolve() if images.is_dir() else None
+    for job in jobs:
+        first, *rest = Path(job.name).parts
+        if rest and first in EXTRAS:
+            faults.append(f"{job.source} is in a folder called {first}, as results are: rename that folder")
+        for place in job.outputs:
+            path = output / place
+            if place in taken:
+                faults.append(f"{job.source} and {taken[place]} would both become {path}: rename one")
+            elif inside is not None and inside in path.resolve().parents:
+                faults.append(f"{path} would be among the images: choose an output folder elsewhere")
+            taken[place] = job.source
+    for place, source in taken.items():
+        folder = next((parent for parent in place.parents if parent in taken), None)
+        if folder is not None:
+            faults.append(
+                f"{taken[folder]} would become {output / folder}, a folder for {source}: rename one"
+            )
+    return faults
+
+
+def _other_channels(pages: Sequence[FloatArray], n_channels: int) -> int:
+    """Give the number of channels of pages that do not fit the model; 0 if they do."""
+    kinds = [kind_of(page) for page in pages]
+    fit = all(fits(kind, n_channels) for kind in kinds)
+    return 0 if fit else max(kind.n_channels for kind in kinds)
+
+
+def _tell_channels(sources: Mapping[int, Sequence[Path]], trained_on: int) -> list[str]:
+    return [_channels_fault(paths, n_channels, trained_on) for n_channels, paths in sources.items()]
+
+
+def _channels_fault(sources: Sequence[Path], n_channels: int, trained_on: int) -> str:
+    """Say of files, of which the first are named, that they have other channels than the training images."""
+    if len(sources) == 1:
+        who, them = f"{sources[0]} has", "it"
+    else:
+        names = [str(source) for source in sources[:_N_NAMED]]
+        more = [f"and {len(sources) - _N_NAMED} more"] if len(sources) > _N_NAMED else []
+        who, them = f"{count(len(sources), 'file')} ({', '.join([*names, *more])}) have", "them"
+    return (
+        f"{who} {count(n_channels, 'channel')}, the model was trained on {trained_on}: "
+        f"save {them} as the training images are"
+    )
+
+
+def _tell_scale(peaks: Mapping[Path, float], trained: Sequence[float] | None) -> list[str]:
+    """Tell of images whose values are probably scaled otherwise than those the model was trained on."""
+    if trained is None:
+        return []
+    low, high = trained
+    odd = of_other_scale(peaks, low, high)
+    if not odd:
+        return []
+    trained_at = " to ".join(dict.fromkeys(f"{peak:.1%}" for peak in trained))
+    return [
+        f"{odd[0]}: the brightest pixel is at {peaks[odd[0]]:.1%} of full scale, of the training images at "
+        f"{trained_at} ({count(len(odd), 'such image')}): if values are scaled otherwise (16 bits are read as 0 to "
+        "65535, 8 bits as 0 to 255), save them as the training images are"
+    ]
+
+
+def _page_paths(path: Path, n_pages: int) -> tuple[Path, ...]:
+    """One picture, or one for each page: STEM-001.png, STEM-002.png, ..."""
+    if n_pages == 1:
+        return (path,)
+    return tuple(path.with_stem(f"{path.stem}-{page + 1:03d}") for page in range(n_pages))

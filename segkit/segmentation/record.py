@@ -1,0 +1,223 @@
+"""What segkit wrote into an output folder, by digest, in its hidden folder ``.segkit``.
+
+Results of an image are made aside, recorded, and only then moved to their places. So each file that segkit wrote is known
+by its digest at every moment, and a file that somebody else made or changed is told from it, whenever a run is killed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from segkit._files import alone_in, lock, saving, write_text
+from segkit.errors import InputError
+from segkit.images import read_pages
+
+HIDDEN = Path(lock.HIDDEN)
+
+# First bytes of the files that segkit writes.
+_STARTS = {
+    ".png": (b"\x89PNG",),
+    ".tif": (b"II", b"MM"),
+    ".geojson": (b"{",),
+    ".zip": (b"PK",),
+    ".npz": (b"PK",),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Results that were made together, such as those of an image.
+
+    Parameters
+    ----------
+    name : str
+        What they belong to.
+    source : str
+        Digest of the image file.
+    made_by : str
+        Digest of model and settings.
+    row : dict
+        Row of summary.csv.
+    outputs : dict of str to str
+        Digest of each file, by its path in the output folder.
+    replaced : dict of str to str
+        Digests of segkit's own earlier files that they take the places of.
+    """
+
+    name: str
+    source: str
+    made_by: str
+    row: dict[str, Any]
+    outputs: dict[str, str]
+    replaced: dict[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def record_of(output: Path, planned: Iterable[Path] = ()) -> Iterator[Record]:
+    """Open the record of an output folder, which no other program may write to as long as the block lasts.
+
+    Parameters
+    ----------
+    output : Path
+        The folder; it is made.
+    planned : iterable of Path
+        Places of all results of this run: none of them is removed because an image no longer needs it.
+
+    Raises
+    ------
+    InputError
+        If another program works in the folder.
+    OutputError
+        If the folder cannot be written.
+    """
+    with alone_in(output):
+        workshop = output / HIDDEN / "new"
+        shutil.rmtree(workshop, ignore_errors=True)  # of a killed run
+        try:
+            yield Record(output, workshop, {place.as_posix() for place in planned})
+        finally:
+            shutil.rmtree(workshop, ignore_errors=True)
+
+
+class Record:
+    """The record of an output folder.
+
+    Parameters
+    ----------
+    output : Path
+        The folder.
+    workshop : Path
+        Folder in which results are made before they are moved to their places.
+    planned : set of str
+        Places of all results of this run.
+    """
+
+    def __init__(self, output: Path, workshop: Path, planned: set[str]) -> None:
+        self.output, self.workshop, self._planned = output, workshop, planned
+        self.entries: dict[str, Entry] = {}
+        self._digests: defaultdict[str, set[str]] = defaultdict(set)
+        for path in sorted((output / HIDDEN / "record").glob("*.json")):
+            if (entry := _read(path)) is not None:
+                self.entries[entry.name] = entry
+                for written in (entry.outputs, entry.replaced):
+                    for place, digest in written.items():
+                        self._digests[place].add(digest)
+
+    def is_own(self, place: Path) -> bool:
+        """Tell whether segkit wrote the file at a place of the output folder, or damage to such a file all that is there."""
+        path, known = self.output / place, self._digests.get(place.as_posix())
+        if not known or not path.is_file():
+            return False
+        return digest_file(path) in known or _is_damaged(path)
+
+    def is_done(self, name: str, *, source: str, made_by: str) -> bool:
+        """Tell whether all results of an image are there, made of that file by that model and those settings."""
+        entry = self.entries.get(name)
+        return (
+            entry is not None and (entry.source, entry.made_by) == (source, made_by) and self._is_there(entry)
+        )
+
+    def withdraw(self, place: Path) -> None:
+        """Remove a file that segkit wrote and that is no longer true."""
+        if self.is_own(place):
+            (self.output / place).unlink()
+
+    def put(
+        self,
+        name: str,
+        places: Sequence[Path],
+        *,
+        source: str = "",
+        made_by: str = "",
+        row: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Record results that were made in the workshop, then move them to their places, the last one last.
+
+        Raises
+        ------
+        OutputError
+            If the record or a result cannot be written.
+        """
+        new = {place.as_posix(): digest_file(self.workshop / place) for place in places}
+        entry, old = Entry(name, source, made_by, dict(row or {}), new), self.entries.get(name)
+        if old is not None and replace(old, replaced={}) == entry and self._is_there(entry):
+            return
+        earlier = self._own_files({*new, *([] if old is None else (*old.outputs, *old.replaced))})
+        text = json.dumps(asdict(replace(entry, replaced=earlier)))
+        write_text(self.output / HIDDEN / "record" / f"{key_of(name)}.json", text)
+        # No mask of pages that are gone may stay. The last file says that all are there, so no old one may either.
+        last = places[-1].as_posix() if len(places) > 1 else None
+        for old_place in earlier:
+            if old_place == last or old_place not in self._planned:
+                (self.output / old_place).unlink(missing_ok=True)
+        for place in places:
+            with saving(self.output / place) as temporary:
+                shutil.move(self.workshop / place, temporary)
+
+    def _own_files(self, places: Iterable[str]) -> dict[str, str]:
+        """Give the digests of those files that are there and that segkit wrote."""
+        return {
+            place: digest_file(self.output / place) for place in sorted(places) if self.is_own(Path(place))
+        }
+
+    def _is_there(self, entry: Entry) -> bool:
+        paths = {self.output / place: digest for place, digest in entry.outputs.items()}
+        return all(path.is_file() and digest_file(path) == digest for path, digest in paths.items())
+
+
+def key_of(name: str) -> str:
+    """Give the name of a hidden file for an image, which may have a long or odd name itself."""
+    return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def digest_file(path: Path) -> str:
+    """Hexadecimal sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_values(values: Mapping[str, Any]) -> str:
+    """Hexadecimal sha256 of values that JSON holds."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _read(path: Path) -> Entry | None:
+    """Read an entry; None if it is damaged, or names files elsewhere."""
+    try:
+        entry = Entry(**json.loads(path.read_text(encoding="utf-8")))
+        places = [PurePosixPath(place) for place in (*entry.outputs, *entry.replaced)]
+    except (OSError, ValueError, TypeError):
+        return None
+    is_inside = all(not place.is_absolute() and ".." not in place.parts for place in places)
+    return entry if is_inside else None
+
+
+def _is_damaged(path: Path) -> bool:
+    """Tell whether a file is one of segkit's that can no longer be read, and not one that somebody else made."""
+    suffix = path.suffix.lower()
+    with path.open("rb") as file:
+        start = file.read(16)
+    if not any(start):  # empty, or zeros after a loss of power
+        return True
+    if not start.startswith(_STARTS.get(suffix, ())):
+        return False
+    try:
+        if suffix == ".geojson":
+            json.loads(path.read_text(encoding="utf-8"))
+        elif suffix in (".zip", ".npz"):
+            with zipfile.ZipFile(path) as archive:
+                return archive.testzip() is not None
+        else:
+            read_pages(path)
+    except (InputError, ValueError, zipfile.BadZipFile):
+        return True
+    return False

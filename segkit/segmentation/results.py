@@ -1,0 +1,126 @@
+"""One image file segmented, and its results written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit._common import FloatArray, Progress
+from segkit._files import saving
+from segkit.errors import InputError
+from segkit.images import (
+    PixelSize,
+    read_pages,
+    read_pixel_size,
+    write_geojson,
+    write_labels,
+    write_mask,
+    write_overlay,
+    write_probability,
+    write_rois,
+)
+from segkit.images.channels import with_channels
+from segkit.images.read import image_from_page
+from segkit.objects.measure import measure
+from segkit.objects.pictures import write_object_overlay
+from segkit.objects.tables import ImageObjects
+from segkit.segmentation.base import BaseSegmenter
+from segkit.segmentation.plan import Job, misfit
+
+Pages = Sequence[NDArray[Any]]
+
+
+def make_results(
+    segmenter: BaseSegmenter, job: Job, folder: Path, *, pixel_size: PixelSize | None, follow: Progress
+) -> None:
+    """Segment the pages of a file and write the results into a folder.
+
+    Raises
+    ------
+    InputError
+        If the image cannot be read, or is no longer what it was when the plan was made.
+    OutputError
+        If a result cannot be written.
+    """
+    stored = read_pages(job.source)
+    images = [image_from_page(page, name=str(job.source)) for page in stored]
+    fault = misfit(job.source, images, segmenter.n_image_channels_)
+    if fault or [image.shape for image in images] != job.shapes:
+        raise InputError(fault or f"{job.source}: was replaced by another image meanwhile: --resume takes it")
+    images = [with_channels(image, segmenter.n_image_channels_) for image in images]
+    size = pixel_size or read_pixel_size(job.source)
+    if job.measured is None:
+        found = segmenter.predict(images, return_proba=True, progress=follow)
+        masks, probabilities = [mask for mask, _ in found], [maps for _, maps in found]
+        # without overlays there is nothing to go through
+        for page, mask, path in zip(images, masks, job.extras.get("overlay", ()), strict=False):
+            write_overlay(folder / path, page, segmenter.label_map_.encode(mask))
+    else:
+        masks, probabilities, measured = _make_objects(segmenter, job, folder, stored, images, size, follow)
+        columns: dict[str, Any] = {"pixel_size": np.array(json.dumps(size)), **measured}
+        with saving(folder / job.measured) as temporary:
+            np.savez_compressed(temporary, **columns)
+    if "probability" in job.extras:
+        maps = _stack([_planes(page) for page in probabilities])
+        write_probability(folder / job.extras["probability"][0], maps, pixel_size=size)
+    write_mask(folder / job.mask, _stack(masks), pixel_size=size)
+
+
+def read_measured(path: Path, job: Job) -> Iterator[ImageObjects]:
+    """Read the measurements of the objects of each page of a file."""
+    with np.load(path, allow_pickle=False) as arrays:
+        size = json.loads(str(arrays["pixel_size"]))
+        for number, (name, shape) in enumerate(zip(job.page_names, job.shapes, strict=True)):
+            own = f"{number}/"
+            table = {key.removeprefix(own): arrays[key] for key in arrays.files if key.startswith(own)}
+            yield ImageObjects(name, (shape[0], shape[1]), table, None if size is None else PixelSize(*size))
+
+
+def _make_objects(
+    segmenter: Any,
+    job: Job,
+    folder: Path,
+    stored: Pages,
+    images: Sequence[FloatArray],
+    size: PixelSize | None,
+    follow: Progress,
+) -> tuple[list[NDArray[Any]], list[FloatArray], dict[str, NDArray[Any]]]:
+    """Tell objects apart and write them; give the masks, the probabilities and the measurements of all pages."""
+    found = segmenter.predict_objects(images, return_masks=True, progress=follow)
+    labels, masks, probabilities = map(list, zip(*found, strict=True))
+    write_labels(folder / job.extras["objects"][0], _stack(labels), size)
+    names = np.array(segmenter.label_map_.names)
+    measured: dict[str, NDArray[Any]] = {}
+    for number, (page, picture) in enumerate(zip(images, stored, strict=True)):
+        own = labels[number]
+        table = measure(
+            own,
+            picture,
+            probability=1 - probabilities[number][:, :, 0],
+            classes=segmenter.label_map_.encode(masks[number]),
+            pixel_size=size,
+        )
+        table["class"] = names[table["class"]]
+        class_of = dict(zip(table["label"].tolist(), table["class"].tolist(), strict=True))
+        write_geojson(folder / job.extras["geojson"][number], own, class_of)
+        if "rois" in job.extras:
+            write_rois(folder / job.extras["rois"][number], own)
+        if "overlay" in job.extras:
+            write_object_overlay(folder / job.extras["overlay"][number], page, own)
+        measured |= {f"{number}/{column}": values for column, values in table.items()}
+    return masks, probabilities, measured
+
+
+def _stack(pages: Pages) -> NDArray[Any]:
+    """Pages of a file as one array; a single page as it is."""
+    return pages[0] if len(pages) == 1 else np.stack(pages)
+
+
+def _planes(probabilities: FloatArray) -> FloatArray:
+    """Of two classes the map of the second, (H, W); of more all, (n_classes, H, W)."""
+    return probabilities[:, :, 1] if probabilities.shape[2] == 2 else probabilities.transpose(2, 0, 1)

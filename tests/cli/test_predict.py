@@ -1,0 +1,158 @@
+"""`segkit predict` as it is seen from outside: exit status, lines, signals."""
+
+import csv
+import os
+import platform
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from segkit import ModuleBank, Segmenter
+from segkit.cli import commands
+from segkit.cli.stopping import terminated_as_by_ctrl_c
+from segkit.features import Module
+from segkit.images import write_image
+
+
+def picture(seed):
+    rng = np.random.default_rng(seed)
+    mask = np.zeros((24, 32), dtype=np.uint8)
+    mask[6:18, 8 + seed : 20 + seed] = 255
+    return np.clip(0.3 + 0.4 * (mask > 0) + 0.05 * rng.standard_normal(mask.shape), 0, 1), mask
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "m.segkit"
+    bank = ModuleBank((Module(n_scales=2, n_angles=3),))
+    segmenter = Segmenter(bank, selection_pixels=200, training_pixels=400)
+    segmenter.fit(*zip(*(picture(seed) for seed in range(2)), strict=True)).save(path)
+    return path
+
+
+@pytest.fixture
+def line(model, tmp_path):
+    """Arguments of a run over three images."""
+    for seed in range(3):
+        write_image(tmp_path / "images" / f"{seed}.png", picture(seed)[0])
+    return ["predict", str(model), str(tmp_path / "images"), "-o", str(tmp_path / "out")]
+
+
+@pytest.fixture
+def segkit(monkeypatch, capsys):
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["segkit", *arguments])
+        monkeypatch.setattr("warnings.showwarning", None)
+        with pytest.raises(SystemExit) as stopped:
+            commands.main()
+        return stopped.value.code, *capsys.readouterr()
+
+    return run
+
+
+def statuses(tmp_path):
+    with (tmp_path / "out" / "summary.csv").open(newline="", encoding="utf-8") as file:
+        return [row["status"] for row in csv.DictReader(file)]
+
+
+def test_all_good_is_status_0(line, segkit, tmp_path):
+    code, out, err = segkit(*line)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == f"3 written, 0 skipped, 0 failed: see {tmp_path / 'out' / 'summary.csv'}"
+
+
+def test_some_failed_is_status_1_and_a_line_for_each(line, segkit, tmp_path):
+    for number in range(7):
+        (tmp_path / "images" / f"bad{number}.png").write_bytes(b"no picture")
+    code, _, err = segkit(*line, "--quiet")
+    assert code == 1
+    *failed, more, last = err.splitlines()
+    assert [text.partition(" cannot be decoded")[0] for text in failed] == [
+        f"failed: {tmp_path / 'images' / f'bad{number}.png'}:" for number in range(5)
+    ]
+    assert more == "failed: 2 more"
+    assert last == f"3 written, 0 skipped, 7 failed: see {tmp_path / 'out' / 'summary.csv'}"
+    assert statuses(tmp_path).count("failed") == 7
+
+
+def test_strict_is_status_2_and_writes_nothing(line, segkit, tmp_path):
+    (tmp_path / "images" / "bad.png").write_bytes(b"no picture")
+    code, _, err = segkit(*line, "--strict")
+    assert code == 2
+    assert err.startswith(f"segkit: {tmp_path / 'images' / 'bad.png'}: cannot be decoded")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_resume_goes_on_and_overwrite_needs_a_second_word_for_other_masks(line, segkit, tmp_path):
+    assert segkit(*line)[0] == 0
+    code, _, err = segkit(*line)
+    assert (code, "--resume" in err) == (2, True)
+    code, out, _ = segkit(*line, "--resume")
+    assert code == 0
+    assert "(3 images up to date)" in out
+    write_image(tmp_path / "out" / "0.png", np.zeros((24, 32)))
+    code, _, err = segkit(*line, "--overwrite")
+    assert (code, "--overwrite-foreign" in err) == (2, True)
+    code, out, _ = segkit(*line, "--resume")
+    assert code == 0
+    assert f"skipped: {tmp_path / 'out' / '0.png'} was not written by segkit, or changed since" in out
+    assert statuses(tmp_path) == ["skipped", "written", "written"]
+    assert segkit(*line, "--overwrite-foreign")[0] == 0
+    assert statuses(tmp_path) == ["written"] * 3
+
+
+def test_the_second_of_two_runs_is_refused(line, segkit, tmp_path):
+    lock = tmp_path / "out" / ".segkit" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.write_text(f"{os.getppid()} {platform.node()}\n", encoding="utf-8")
+    code, _, err = segkit(*line)
+    assert code == 2
+    assert "is in use by another program" in err
+    assert err.count("\n") == 1
+    assert [path.name for path in (tmp_path / "out").rglob("*")] == [".segkit", "lock"]
+
+
+PROGRAM = """
+    import os, signal, sys
+    from segkit.segmentation import folders
+
+    number, make = int(sys.argv.pop(1)), folders.make_results
+
+    def stop_at_the_second(segmenter, job, *arguments, **options):
+        if job.name == "1.png":
+            os.kill(os.getpid(), number)
+        make(segmenter, job, *arguments, **options)
+
+    folders.make_results = stop_at_the_second
+    from segkit.cli.commands import main
+    main()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="ends by signal")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_say_what_is_done_and_how_to_go_on(line, segkit, tmp_path, number):
+    arguments = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(int(number)), *line]
+    done = subprocess.run(arguments, check=False, capture_output=True, text=True)
+    assert done.returncode == 130
+    assert done.stderr == (
+        "segkit: interrupted: 1 of 3 images written; the same command with --resume goes on\n"
+    )
+    assert statuses(tmp_path) == ["written", "skipped", "skipped"]
+    assert not list((tmp_path / "out").rglob("*.part*"))
+    code, out, _ = segkit(*line, "--resume")
+    assert code == 0
+    assert "(1 image up to date)" in out
+
+
+@pytest.mark.skipif(os.name == "nt", reason="ends by signal")
+def test_sigterm_means_ctrl_c_for_as_long_as_a_command_runs():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), terminated_as_by_ctrl_c():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before

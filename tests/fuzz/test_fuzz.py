@@ -1,0 +1,34 @@
+"""The short form of the fuzz campaign: kept inputs, and mutations of them that are the same each time."""
+
+import pytest
+
+from benchmarks.fuzz import CORPUS, TARGETS, replay, seeds_of
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of numbers that no model has
+@pytest.mark.parametrize(
+    ("target", "n_mutations", "outcomes"),
+    [
+        ("model_file", 800, {"accepted", "refused by the reader", "refused by the loader", "useless"}),
+        ("config", 150, {"accepted", "refused", "accepted and refused"}),
+        ("labels", 800, {"accepted", "refused", "no YAML"}),
+    ],
+)
+def test_inputs_are_accepted_or_refused_in_words(target, n_mutations, outcomes):
+    assert replay(target, n_mutations).keys() == outcomes
+
+
+def test_an_error_of_another_kind_comes_out(monkeypatch):
+    def fail(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(TARGETS, "labels", (fail, TARGETS["labels"][1]))
+    with pytest.raises(ZeroDivisionError):
+        replay("labels", 1)
+
+
+def test_kept_inputs_are_small():
+    files = [file for file in CORPUS.rglob("*") if file.is_file()]
+    assert {file.parent.name for file in files} == TARGETS.keys()
+    assert all(file.stat().st_size < 10_000 for file in files)
+    assert all(len(seeds_of(target)) >= 2 for target in TARGETS)

@@ -1,0 +1,143 @@
+"""Any bytes called an image, and any array written as one: read as they were, or refused by name."""
+
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from PIL import Image
+
+from benchmarks.fuzz_images import make_input, make_seeds, read_everything
+from segkit.errors import SegkitError
+from segkit.images import (
+    IMAGE_EXTENSIONS,
+    inspect_images,
+    read_image,
+    read_mask,
+    read_pages,
+    to_float,
+    write_labels,
+    write_mask,
+)
+
+SEEDS = make_seeds()
+quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path
+
+
+@pytest.mark.parametrize("seed", range(len(SEEDS)))
+def test_the_files_that_are_damaged_are_whole_before(tmp_path, seed):
+    extension, content = SEEDS[seed]
+    path = tmp_path / f"a{extension}"
+    path.write_bytes(content)
+    assert read_everything(path) == "read"
+
+
+@pytest.mark.parametrize("start", range(0, 400, 50))
+def test_damaged_files_are_read_or_refused(tmp_path, start):
+    """The first inputs of ``python -m benchmarks.fuzz_images``."""
+    outcomes = set()
+    for index in range(start, start + 50):
+        extension, content = make_input(index, SEEDS)
+        path = tmp_path / f"a{extension}"
+        path.write_bytes(content)
+        outcomes.add(read_everything(path))
+    assert "read" in outcomes
+    assert len(outcomes) > 1
+
+
+@pytest.mark.parametrize(
+    ("index", "reason"),
+    [
+        (1754, "declares ..."),  # 238 MB of pixels in 1,295 bytes
+        (2198, "cannot be decoded (its pages follow each other in a circle)"),  # counted without end
+    ],
+)
+def test_damaged_files_that_were_a_fault(tmp_path, index, reason):
+    extension, content = make_input(index, SEEDS)
+    path = tmp_path / f"a{extension}"
+    path.write_bytes(content)
+    assert read_everything(path).startswith(reason)
+
+
+@quick
+@given(
+    content=st.binary(max_size=300), extension=st.sampled_from(IMAGE_EXTENSIONS), start=st.sampled_from(SEEDS)
+)
+@example(content=b"", extension=".tif", start=SEEDS[0])
+def test_any_bytes(folder, content, extension, start):
+    for data in (content, start[1][:8] + content, start[1][: len(start[1]) // 2] + content):
+        path = folder / f"a{extension}"
+        path.write_bytes(data)
+        read_everything(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert inspect_images(folder).describe()
+
+
+DTYPES = st.sampled_from([bool, np.uint8, np.uint16, np.uint32, np.int16, np.int32, np.float32, np.float64])
+SHAPES = st.one_of(
+    st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    st.tuples(st.integers(1, 9), st.integers(1, 9), st.just(3)),
+)
+
+
+@quick
+@given(data=st.data(), dtype=DTYPES, shape=SHAPES)
+def test_any_array_is_read_as_it_was_written(folder, data, dtype, shape):
+    """Values of any type come back; images of types without a range are refused, and so is what is not finite."""
+    array = data.draw(arrays.arrays(dtype, shape))
+    path = folder / "a.tif"
+    # tifffile writes no pages of one bit with colours
+    written = array.astype(np.uint8) if dtype is bool else array
+    tifffile.imwrite(path, written, photometric="rgb" if len(shape) == 3 else "minisblack")
+    [page] = read_pages(path)
+    np.testing.assert_array_equal(page, written)
+    has_range = written.dtype in (np.uint8, np.uint16)
+    is_scaled = written.dtype.kind == "f" and bool(((written >= 0) & (written <= 1)).all())
+    if has_range or is_scaled:
+        [image] = read_image(path)
+        assert image.shape == (*shape, 1)[:3]
+        assert image.min() >= 0
+        assert image.max() <= 1
+        np.testing.assert_array_equal(image.reshape(shape), to_float(written))
+    else:
+        with pytest.raises(SegkitError, match=f"^{re.escape(str(path))}: "):
+            read_image(path)
+
+
+@quick
+@given(
+    mask=arrays.arrays(
+        st.sampled_from([np.uint8, np.uint16, np.int32, np.int64]),
+        st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    ),
+    extension=st.sampled_from([".png", ".tif"]),
+)
+def test_any_mask_is_read_as_it_was_written(folder, mask, extension):
+    path = folder / f"a{extension}"
+    path.unlink(missing_ok=True)
+    for write in (write_mask, write_labels):
+        try:
+            write(path, mask)
+        except SegkitError:
+            continue
+        [read] = read_mask(path)
+        np.testing.assert_array_equal(read, mask)
+
+
+@quick
+@given(pixels=arrays.arrays(np.uint8, st.tuples(st.integers(1, 9), st.integers(1, 9), st.just(3))))
+def test_any_picture_of_pillow_is_read_as_it_was_written(folder, pixels):
+    for extension in (".png", ".bmp", ".tif"):
+        Image.fromarray(pixels).save(Path(folder) / f"a{extension}")
+        np.testing.assert_array_equal(read_pages(Path(folder) / f"a{extension}")[0], pixels)

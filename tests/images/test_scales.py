@@ -1,0 +1,100 @@
+"""Images of one folder whose values are scaled otherwise: refused where it is clear, else noted."""
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from segkit.errors import InputError
+from segkit.images import inspect_images, inspect_pairs, load_pairs
+from segkit.images.scales import Scale, check_scales, of_other_scale
+from segkit.live import Project
+
+PICTURE = np.random.default_rng(0).integers(0, 256, (12, 14)).astype(np.uint8)
+PICTURE[0, :2] = 0, 255
+MASK = np.where(PICTURE > 120, 255, 0).astype(np.uint8)
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Images a and b of 8 bits, and c of 8 bits stored as 16."""
+    for folder in ("images", "masks"):
+        (tmp_path / folder).mkdir()
+    for name in "abc":
+        Image.fromarray(MASK).save(tmp_path / "masks" / f"{name}.png")
+    for name in "ab":
+        Image.fromarray(PICTURE).save(tmp_path / "images" / f"{name}.png")
+    tifffile.imwrite(tmp_path / "images" / "c.tif", PICTURE.astype(np.uint16))
+    return tmp_path / "images", tmp_path / "masks"
+
+
+FAULT = (
+    "c: a file of 16 bits with values up to 255, beside 2 files of 8 bits (a, b), would be read 257 times darker: "
+    "save it with 8 bits too"
+)
+
+
+def test_8_bits_stored_as_16_are_a_fault_beside_8_bits(folders):
+    with pytest.raises(InputError) as refused:
+        load_pairs(*folders)
+    assert str(refused.value) == FAULT
+    assert inspect_pairs(*folders).faults == [FAULT]
+    assert inspect_images(folders[0]).faults == [FAULT]
+
+
+def test_8_bits_stored_as_16_are_no_fault_if_all_are_so(folders):
+    for name in "ab":
+        (folders[0] / f"{name}.png").unlink()
+        tifffile.imwrite(folders[0] / f"{name}.tif", PICTURE.astype(np.uint16))
+    assert load_pairs(*folders).messages == []
+
+
+def test_8_bits_stored_as_16_are_refused_when_drawn_on(folders, tmp_path):
+    with Project(folders[0], tmp_path / "drawn") as project:
+        project.image("a")
+        with pytest.raises(
+            InputError, match="a file of 16 bits with values up to 255, beside 1 file of 8 bits"
+        ):
+            project.image("c")
+        project.image("b")
+
+
+def test_types_that_look_alike_are_noted(folders):
+    tifffile.imwrite(folders[0] / "c.tif", PICTURE.astype(np.uint16) * 257)
+    note = (
+        "images of several types: 2 of uint8 (a, b), 1 of uint16 (c); each is read by the range of its own type: right if "
+        "the pictures look alike"
+    )
+    assert load_pairs(*folders).messages == [note]
+    assert inspect_pairs(*folders).messages == [note]
+    assert note in inspect_images(folders[0]).messages
+
+
+def test_dark_images_are_noted(folders):
+    tifffile.imwrite(folders[0] / "c.tif", PICTURE // 10)
+    note = (
+        "1 image (c) much darker than others: the brightest pixel is at 9.8% of full scale, of others at 100.0%: "
+        "right if the pictures look so, else save all with one scale"
+    )
+    assert load_pairs(*folders).messages == [note]
+    assert note in inspect_images(folders[0]).messages
+
+
+@pytest.mark.parametrize(
+    ("peaks", "told"),
+    [
+        ((1.0, 0.5, 0.126), None),
+        ((1.0, 0.5, 0.124), "1 image (2) much darker"),
+        ((0.1, 0.1, 1.0), "1 image (2) much brighter"),
+        ((0.1, 1.0), "1 image (0) much darker"),
+    ],
+)
+def test_the_fewer_images_are_named(peaks, told):
+    faults, messages = [], []
+    check_scales({str(place): Scale("uint8", peak) for place, peak in enumerate(peaks)}, faults, messages)
+    assert faults == []
+    assert [message.partition(" than")[0] for message in messages] == ([told] if told else [])
+
+
+def test_one_rule_of_scale():
+    assert of_other_scale({"a": 0.01, "b": 0.05, "c": 1.0, "blank": 0.0}, 0.1, 0.12) == ["a", "c"]

@@ -1,0 +1,122 @@
+"""Whatever fails while a folder is segmented, and whenever the program is killed: each result is absent or whole."""
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from segkit.errors import OutputError
+from segkit.segmentation.folders import segment_folder
+
+ALL = {"probability": True, "overlay": True, "objects": True}
+FAULTS = [errno.ENOSPC, errno.EIO, errno.EACCES]
+# A run over the three images syncs a file so many times, and some more.
+MOST_WRITES = 100
+
+
+class Disk:
+    """A disk that fails once, when the number of writes that it was given is reached."""
+
+    def __init__(self, good_writes, code):
+        self.good_writes, self.code = good_writes, code
+
+    def sync(self, _):
+        self.good_writes -= 1
+        if self.good_writes == -1:
+            raise OSError(self.code, os.strerror(self.code))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cell_segmenter, make_cell_images, tmp_path_factory):
+    """Images, a model, and the results of a run over them."""
+    place = tmp_path_factory.mktemp("undisturbed")
+    make_cell_images(place / "images")
+    cell_segmenter.save(place / "m.segkit")
+    segment_folder(cell_segmenter, place / "images", place / "out", **ALL)
+    return place
+
+
+def are_whole(found, expected):
+    """Tell whether each result is that of an undisturbed run; a summary is of what was done by then."""
+    return all(content == expected[name] for name, content in found.items() if name != "summary.csv")
+
+
+def test_a_fault_at_any_write_leaves_each_result_absent_or_whole_and_resume_does_the_rest(
+    undisturbed, cell_segmenter, contents, tmp_path, monkeypatch
+):
+    expected, images = contents(undisturbed / "out"), undisturbed / "images"
+    for good_writes in range(MOST_WRITES):
+        out = tmp_path / str(good_writes)
+        disk = Disk(good_writes, FAULTS[good_writes % len(FAULTS)])
+        monkeypatch.setattr("segkit._files.write.os.fsync", disk.sync)
+        monkeypatch.setattr("segkit._files.write._sync_names", lambda _: None)
+        try:
+            segment_folder(cell_segmenter, images, out, **ALL)
+        except OutputError as error:
+            told = str(error)
+        else:
+            break
+        assert told.startswith(f"{out}{os.sep}")
+        assert ".segkit" not in told
+        assert "--resume goes on" in told
+        assert are_whole(contents(out), expected), good_writes
+        segment_folder(cell_segmenter, images, out, resume=True, **ALL)
+        assert contents(out) == expected, good_writes
+    assert disk.good_writes >= 0, "a fault was not told of, or there are more writes"
+    assert contents(out) == expected
+    assert good_writes > 40
+
+
+def test_a_fault_of_the_disk_is_not_the_image_s(undisturbed, cell_segmenter, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    monkeypatch.setattr("segkit._files.write.os.fsync", Disk(25, errno.ENOSPC).sync)
+    monkeypatch.setattr("segkit._files.write._sync_names", lambda _: None)
+    with pytest.raises(OutputError) as error:
+        segment_folder(cell_segmenter, undisturbed / "images", out, **ALL)
+    assert str(error.value) == (
+        f"{out / 'none.png'}: the disk is full: free some space and run the same command again "
+        "(1 of 3 images written; then --resume goes on)"
+    )
+    rows = (out / "summary.csv").read_text(encoding="utf-8").splitlines()
+    assert [row.split(",")[1] for row in rows[1:]] == ["written", "skipped", "skipped"]
+
+
+PROGRAM = """
+    import os, signal, sys
+    from segkit._files import write
+    left, sync = int(sys.argv.pop(1)), os.fsync
+
+    def count_down(handle):
+        global left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        sync(handle)
+
+    write.os.fsync = count_down
+    from segkit.cli.commands import main
+    main()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="kills by signal")
+def test_kills_leave_each_result_absent_or_whole_and_resume_does_the_rest(undisturbed, contents, tmp_path):
+    """Each run is killed before one of its first forty syncs, and the next goes on."""
+    expected, out, rng = contents(undisturbed / "out"), tmp_path / "out", random.Random(0)
+    line = ["predict", undisturbed / "m.segkit", undisturbed / "images", "-o", out, "--resume", "-q"]
+    line += [f"--{option}" for option in ALL]
+    for _ in range(5):
+        arguments = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(rng.randrange(40)), *map(str, line)]
+        done = subprocess.run(arguments, check=False)
+        assert done.returncode == -signal.SIGKILL
+        assert are_whole(contents(out), expected)
+    arguments[3] = "1000000"
+    assert subprocess.run(arguments, check=False).returncode == 0
+    assert contents(out) == expected
+    assert not list(out.rglob("*.part*"))
+    assert {path.name for path in (out / ".segkit").iterdir()} == {"objects", "record"}

@@ -1,0 +1,120 @@
+import json
+
+import pytest
+
+from segkit.errors import ModelFileError
+from segkit.segmentation.header import check_header
+
+SUMMARY = {
+    "n_images": 1,
+    "n_channels": 9,
+    "kept_channels": {"order 0": 1},
+    "kernels": [{"kind": "linear", "name": "linear order 0", "gamma": None, "weight": 1.0, "score": 1.0}],
+    "training_iou": [1.0, 0.5],
+    "training_mean_iou": 0.75,
+    "training_set_sha256": "0",
+    "lambda": None,
+}
+HEADER = {
+    "bank": {"kind": "modules"},
+    "weights_sha256": None,
+    "channels": [["c0 o0", "order 0"]],
+    "n_image_channels": 1,
+    "normalization": "image",
+    "label_map": {"values": [0, 255], "names": ["a", "b"], "unlabelled": None},
+    "threshold": 0.1,
+    "otsu_weight": 0.5,
+    "least_areas": [[0.0, 0.0], [1.0, 2.0]],
+    "kernels": {"kind": "linear"},
+    "objects": None,
+    "parameters": {
+        "lambdas": [0.1],
+        "normalization": "image",
+        "selection_pixels": 1,
+        "training_pixels": 1,
+        "threshold": "zero",
+        "smallest_region": 0.5,
+        "probability": "raw",
+        "unlabelled": 255,
+        "random_state": 0,
+    },
+    "summary": SUMMARY,
+    "settings": None,
+    "versions": {"segkit": "1", "numpy": "2"},
+}
+
+
+def changed(key, value):
+    header = json.loads(json.dumps(HEADER))
+    *parents, last = key.split(".")
+    inner = header
+    for parent in parents:
+        inner = inner[parent]
+    inner[last] = value
+    return header
+
+
+def test_a_sound_header_passes_and_parts_may_be_added():
+    check_header(HEADER, "m")
+    check_header(HEADER | {"a part of later": {"of": ["any", "kind"]}}, "m")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("n_image_channels", 10**12),
+        ("n_image_channels", 0),
+        ("n_image_channels", True),
+        ("n_image_channels", "1"),
+        ("channels", []),
+        ("channels", [["c0 o0"]]),
+        ("normalization", "neither"),
+        ("threshold", "0.1"),
+        ("threshold", float("inf")),
+        ("otsu_weight", 1.5),
+        ("least_areas", [[0.0, 0.0], [-1.0, 0.0]]),
+        ("label_map.values", [0, 2**64]),
+        ("label_map.values", [0]),
+        ("label_map.names", ["a", 2]),
+        ("kernels", []),
+        ("objects", {}),
+        ("parameters.random_state", -1),
+        ("parameters.another", 1),
+        ("summary.training_mean_iou", None),
+        ("summary.kernels", [{"name": "linear"}]),
+        ("summary.criterion", "none"),
+        ("settings", {"config": []}),
+        ("versions", {"numpy": "2"}),
+        ("versions.numpy", 2),
+        ("bank", {"kind": "stacked", "banks": [{"kind": "position"}] * 17}),
+    ],
+)
+def test_types_and_ranges_of_entries_are_checked(key, value):
+    with pytest.raises(ModelFileError) as caught:
+        check_header(changed(key, value), "m.segkit")
+    message = str(caught.value)
+    assert message.startswith(f"m.segkit: header entry {key.split('.')[0]}")
+    assert message.endswith("copy it anew or train again")
+    assert "\n" not in message
+
+
+def test_each_entry_is_needed():
+    for key in HEADER:
+        with pytest.raises(ModelFileError, match=f"header entry {key}: field required"):
+            check_header({name: value for name, value in HEADER.items() if name != key}, "m")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("summary.training_iou", [1.0]), ("label_map.names", ["a", "b", "c"]), ("least_areas", [[0.0, 0.0]])],
+)
+def test_there_is_an_entry_for_each_class(key, value):
+    with pytest.raises(ModelFileError, match="header: entries of a class are missing"):
+        check_header(changed(key, value), "m")
+
+
+def test_one_bank_of_several_is_the_chosen_one():
+    bank = {"bank": "a", "mean_iou": 0.5, "chosen": False}
+    held_out = {"regions": "images", "n_regions": 2, "mean_iou": 0.5, "by_bank": [bank, bank]}
+    with pytest.raises(ModelFileError, match="one of by_bank must be chosen"):
+        check_header(changed("summary.held_out", held_out), "m")

@@ -1,0 +1,376 @@
+"""A run that goes on makes only what is needed, and leaves what an undisturbed run would."""
+
+import csv
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+
+from segkit import Segmenter, predict_folder
+from segkit._files import alone_in
+from segkit.baselines import PixelForest
+from segkit.errors import InputError, OutputError
+from segkit.images import PixelSize, read_mask, write_image, write_mask
+from segkit.segmentation.folders import segment_folder
+from segkit.segmentation.outcome import Interrupted
+
+ALL = {"probability": True, "overlay": True, "objects": True}
+
+
+def table(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Names of the images that are segmented."""
+    from segkit.segmentation import folders
+
+    names = []
+    make = folders.make_results
+
+    def note(segmenter, job, *arguments, **options):
+        names.append(job.name)
+        return make(segmenter, job, *arguments, **options)
+
+    monkeypatch.setattr(folders, "make_results", note)
+    return names
+
+
+@pytest.fixture
+def run(cell_segmenter, cell_images, tmp_path):
+    """Segment the folder with all results, into out/ unless said otherwise."""
+
+    def segment(output="out", **options):
+        return segment_folder(cell_segmenter, cell_images, tmp_path / output, **(ALL | options))
+
+    return segment
+
+
+@pytest.fixture(scope="module")
+def finished(cell_segmenter, make_cell_images, tmp_path_factory):
+    """Images and the output folder of a run over them."""
+    place = tmp_path_factory.mktemp("finished")
+    make_cell_images(place / "images")
+    segment_folder(cell_segmenter, place / "images", place / "out", **ALL)
+    return place
+
+
+@pytest.fixture
+def out(finished, tmp_path):
+    return Path(shutil.copytree(finished / "out", tmp_path / "out"))
+
+
+def test_what_is_done_is_not_done_again(run, out, made, contents):
+    files = [path for path in out.rglob("*") if path.is_file()]
+    before, times = contents(out), [path.stat().st_mtime_ns for path in files]
+    outcome = run(resume=True)
+    assert made == []
+    assert contents(out) == before
+    assert [path.stat().st_mtime_ns for path in files] == times
+    assert outcome.tell() == (
+        f"3 written, 0 skipped, 0 failed (3 images up to date): see {out / 'summary.csv'}"
+    )
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["a/one.png", "stack.tif", "overlay/stack-002.png", "objects/none.tif", "geojson/a/one.geojson",
+     "rois/a/one.zip", "probability/stack.tif"],
+)  # fmt: skip
+@pytest.mark.parametrize("harm", ["gone", "cut"])
+def test_what_is_missing_or_damaged_is_made_anew(run, out, made, contents, place, harm):
+    before, path = contents(out), out / place
+    if harm == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    run(resume=True)
+    assert [name for name in made if Path(name).stem in place] == made
+    assert len(made) == 1
+    assert contents(out) == before
+
+
+def test_hidden_measurements_are_made_anew(run, out, made, contents):
+    before = contents(out)
+    [*_, lost] = (out / ".segkit" / "objects").iterdir()
+    lost.write_bytes(b"")
+    run(resume=True)
+    assert len(made) == 1
+    assert contents(out) == before
+
+
+@pytest.mark.parametrize("name", ["objects.csv", "images.csv", "summary.csv"])
+def test_a_missing_table_is_made_of_what_is_known(run, out, made, contents, name):
+    before = contents(out)
+    (out / name).unlink()
+    run(resume=True)
+    assert made == []
+    assert contents(out) == before
+
+
+def test_images_that_changed_or_are_new_are_segmented(run, out, made, contents, cells, cell_images):
+    write_image(cell_images / "none.png", cells(1)[0])
+    (cell_images / "none.tif").unlink()
+    write_image(cell_images / "b" / "new.png", cells(7)[0])
+    tifffile.imwrite(cell_images / "stack.tif", np.stack([cells(6)[0]] * 3), photometric="minisblack")
+    with pytest.warns(UserWarning, match=r"^1 image of an earlier run is gone \(none.tif\)"):
+        run(resume=True)
+    assert made == ["b/new.png", "none.png", "stack.tif"]
+    run("other")
+    assert contents(out) == contents(out.parent / "other")
+
+
+def test_results_of_pages_that_are_gone_go_too(run, out, contents, cells, cell_images):
+    """A stack of two pages becomes one picture: neither its mask in TIFF nor overlays of pages stay."""
+    tifffile.imwrite(cell_images / "stack.tif", cells(6)[0])
+    run(resume=True)
+    run("other")
+    assert contents(out) == contents(out.parent / "other")
+
+
+def test_what_an_image_no_longer_needs_may_be_another_s(run, out, contents, cells, cell_images):
+    """The mask none.png was that of none.tif; now it is that of the new image none.png."""
+    write_image(cell_images / "none.png", cells(1)[0])
+    tifffile.imwrite(cell_images / "none.tif", np.stack([cells(6)[0], cells(7)[0]]))
+    options = {"objects": False, "overlay": False, "probability": False}
+    shutil.rmtree(out)
+    write_image(cell_images.parent / "kept" / "none.png", cells(1)[0])
+    for _ in range(3):
+        run(resume=True, **options)
+        tifffile.imwrite(cell_images / "none.tif", cells(6)[0])
+        (cell_images / "none.png").unlink()
+        with pytest.warns(UserWarning, match="1 image of an earlier run is gone"):
+            run(resume=True, **options)
+        tifffile.imwrite(cell_images / "none.tif", np.stack([cells(6)[0], cells(7)[0]]))
+        shutil.copy(cell_images.parent / "kept" / "none.png", cell_images / "none.png")
+    run(resume=True, **options)
+    run("other", **options)
+    assert contents(out) == contents(out.parent / "other")
+
+
+@pytest.mark.parametrize("options", [{"pixel_size": PixelSize(2.0, 1.0)}, {"probability": False}])
+def test_other_settings_make_all_anew(run, out, made, contents, options):
+    if "probability" in options:
+        shutil.rmtree(out / "probability")
+    run(resume=True, **options)
+    assert len(made) == 3
+    run("other", **options)
+    assert contents(out) == contents(out.parent / "other")
+
+
+def test_another_model_makes_all_anew(run, out, made, contents, cells, cell_segmenter, cell_images):
+    images, labels = zip(*(cells(seed) for seed in range(2)), strict=True)
+    other = Segmenter(cell_segmenter.bank, selection_pixels=200, training_pixels=400)
+    other.fit(images, [255 * (one > 0).astype(np.uint8) for one in labels], instances=labels)
+    segment_folder(other, cell_images, out, resume=True, **ALL)
+    assert len(made) == 3
+    segment_folder(other, cell_images, out.parent / "other", **ALL)
+    assert contents(out) == contents(out.parent / "other")
+
+
+def test_a_model_from_its_file_is_the_same_model(run, out, made, cell_segmenter, cell_images, tmp_path):
+    from segkit.segmentation import load
+
+    cell_segmenter.save(tmp_path / "m.segkit")
+    segment_folder(load(tmp_path / "m.segkit"), cell_images, out, resume=True, **ALL)
+    assert made == []
+
+
+def test_segmenters_of_other_kinds_go_on_too(made, cells, cell_images, tmp_path):
+    image, labels = cells(0)
+    forest = PixelForest(n_estimators=3, random_state=0).fit([image], [(labels > 0).astype(np.uint8)])
+    predict_folder(forest, cell_images, tmp_path / "out")
+    (tmp_path / "out" / "none.png").unlink()
+    made.clear()
+    assert len(predict_folder(forest, cell_images, tmp_path / "out", resume=True)) == 3
+    assert made == ["none.tif"]
+
+
+def correct(path):
+    """Correct a mask by hand."""
+    mask = read_mask(path)[0].copy()
+    mask[:5] = mask.max()
+    write_mask(path, mask)
+    return path.read_bytes()
+
+
+def test_a_corrected_mask_is_kept_and_said(run, out, made, cells, cell_images):
+    corrected = correct(out / "a" / "one.png")
+    tifffile.imwrite(cell_images / "a" / "one.tif", cells(1)[0])
+    (out / "none.png").unlink()
+    outcome = run(resume=True)
+    assert (out / "a" / "one.png").read_bytes() == corrected
+    assert made == ["none.tif"]
+    row = table(out / "summary.csv")[0]
+    assert row["status"] == "skipped"
+    assert row["reason"] == (
+        f"{out / 'a' / 'one.png'} was not written by segkit, or changed since: it is kept "
+        "(--overwrite-foreign replaces it)"
+    )
+    assert outcome.tell().startswith("2 written, 1 skipped, 0 failed")
+    # its objects would be of another mask
+    assert {row["image"] for row in table(out / "images.csv")} == {"none", "stack#1", "stack#2"}
+    run(resume=True, overwrite_foreign=True)
+    assert made == ["none.tif", "a/one.tif"]
+    assert (out / "a" / "one.png").read_bytes() != corrected
+
+
+def test_overwrite_replaces_only_what_segkit_wrote(run, out, contents):
+    before = contents(out)
+    run(overwrite=True)
+    assert contents(out) == before
+    corrected = correct(out / "a" / "one.png")
+    with pytest.raises(OutputError, match=r"a/one.png was not written by segkit.*overwrite_foreign=True"):
+        run(overwrite=True)
+    assert (out / "a" / "one.png").read_bytes() == corrected
+    run(overwrite_foreign=True)
+    assert contents(out) == before
+
+
+def test_masks_drawn_by_hand_are_neither_resumed_nor_overwritten(run, cells, tmp_path):
+    out = tmp_path / "out"
+    for name in ("a/one", "none"):
+        write_mask(out / f"{name}.png", (cells(1)[1] > 0).astype(np.uint8))
+    drawn = {path: path.read_bytes() for path in out.rglob("*.png")}
+    with pytest.raises(OutputError, match="would be overwritten"):
+        run()
+    with pytest.raises(OutputError, match=r"one.png and 1 more were not written by segkit"):
+        run(overwrite=True)
+    assert set(out.rglob("*")) == {*drawn, out / "a"}
+    assert [row.status for row in run(resume=True).rows] == ["skipped", "skipped", "written"]
+    assert {path: path.read_bytes() for path in drawn} == drawn
+
+
+@pytest.mark.parametrize("name", ["objects.csv", "summary.csv"])
+def test_a_table_that_somebody_changed_is_not_replaced(run, out, name):
+    (out / name).write_text("my notes", encoding="utf-8")
+    (out / "none.png").unlink()
+    with pytest.raises(OutputError, match=f"{name} was not written by segkit, or changed since: move it"):
+        run(resume=True)
+    with pytest.raises(OutputError, match=f"{name} was not written by segkit, and may be"):
+        run(overwrite=True)
+    assert (out / name).read_text(encoding="utf-8") == "my notes"
+    assert not (out / "none.png").exists()
+    run(resume=True, overwrite_foreign=True)
+    assert (out / name).read_text(encoding="utf-8") != "my notes"
+
+
+@pytest.mark.parametrize("content", [b"II*\0 a picture of another format", b"{}", b"\xff\xd8\xff"])
+def test_a_mask_of_another_format_is_no_damaged_one(run, out, content):
+    """Somebody saved a TIFF under the name of the PNG: it is theirs."""
+    (out / "none.png").write_bytes(content)
+    assert [row.image for row in run(resume=True).skipped] == ["none.tif"]
+    assert (out / "none.png").read_bytes() == content
+
+
+def test_zeros_after_a_loss_of_power_are_damage(run, out, contents):
+    before = contents(out)
+    for name in ("none.png", "objects.csv", "summary.csv", "geojson/none.geojson"):
+        (out / name).write_bytes(bytes(len(before[name])))
+    run(resume=True)
+    assert contents(out) == before
+
+
+def test_an_image_that_fails_now_says_what_became_of_its_mask(run, out, cell_images):
+    before = (out / "none.png").read_bytes()
+    (cell_images / "none.tif").write_bytes(b"no picture")
+    outcome = run(resume=True)
+    [failed] = outcome.failed
+    assert failed.reason.endswith("; its mask of an earlier run, none.png, is left as it was")
+    assert (out / "none.png").read_bytes() == before
+
+
+def test_an_image_that_failed_is_tried_again(run, contents, cells, cell_images, tmp_path):
+    whole = (cell_images / "none.tif").read_bytes()
+    (cell_images / "none.tif").write_bytes(whole[:100])
+    assert [row.status for row in run().rows] == ["written", "failed", "written"]
+    (cell_images / "none.tif").write_bytes(whole)
+    assert [row.status for row in run(resume=True).rows] == ["written"] * 3
+    run("other")
+    assert contents(tmp_path / "out") == contents(tmp_path / "other")
+
+
+def test_ctrl_c_says_what_is_done_and_resume_does_the_rest(run, contents, made, cell_images, tmp_path):
+    def stop_at_the_stack(items, description):
+        for item in items:
+            if description == "Segmenting" and item.name == "stack.tif":
+                raise KeyboardInterrupt
+            yield item
+
+    with pytest.raises(Interrupted, match="2 of 3 images written; resume=True goes on"):
+        run(progress=stop_at_the_stack)
+    out = tmp_path / "out"
+    assert [row["status"] for row in table(out / "summary.csv")] == ["written", "written", "skipped"]
+    assert not (out / "objects.csv").exists()
+    made.clear()
+    run(resume=True)
+    assert made == ["stack.tif"]
+    run("other")
+    assert contents(out) == contents(tmp_path / "other")
+
+
+def test_an_interrupted_run_leaves_no_summary_of_an_earlier_one(run, out, monkeypatch):
+    """A killed program writes no summary: that of an earlier run would be of other masks."""
+
+    class KilledError(BaseException):
+        pass
+
+    def kill(self):
+        raise KilledError
+
+    (out / "none.png").unlink()
+    monkeypatch.setattr("segkit.segmentation.folders._Run._write_tables", kill)
+    monkeypatch.setattr("segkit.segmentation.folders._Run._write_summary", lambda self: None)
+    with pytest.raises(KilledError):
+        run(resume=True)
+    assert not list(out.glob("*.csv"))
+
+
+def test_two_runs_on_one_folder(run, out):
+    with alone_in(out), pytest.raises(InputError, match=r"out is in use by another program"):
+        run(resume=True)
+    run(resume=True)
+
+
+def test_a_damaged_record_claims_nothing(run, out, contents):
+    """What it no longer knows is not segkit's, and places outside of the folder are none of its business."""
+    before = contents(out)
+    outside = out.parent / "outside.png"
+    outside.write_bytes(before["none.png"])
+    for path in (out / ".segkit" / "record").glob("*.json"):
+        entry = json.loads(path.read_text(encoding="utf-8"))
+        if entry["name"] == "none.tif":
+            digest = entry["outputs"]["none.png"]
+            entry["outputs"] = {**entry["outputs"], "../outside.png": digest}
+            path.write_text(json.dumps(entry), encoding="utf-8")
+        elif entry["name"] == "stack.tif":
+            path.write_text("{torn", encoding="utf-8")
+    statuses = {row.image: row.status for row in run(resume=True).rows}
+    assert statuses == {"a/one.tif": "written", "none.tif": "skipped", "stack.tif": "skipped"}
+    assert outside.exists()
+
+
+def test_what_killed_runs_left_is_swept_away(run, out, contents):
+    before = contents(out)
+    (out / "a" / ".one.1-1.part.png").write_bytes(b"half")
+    (out / ".segkit" / "new").mkdir()
+    (out / ".segkit" / "new" / "none.png").write_bytes(b"half")
+    run(resume=True)
+    assert contents(out) == before
+    assert not (out / ".segkit" / "new").exists()
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="needs a folder that may not be written")
+def test_a_read_only_folder_is_said(run, out):
+    out.chmod(0o500)
+    try:
+        with pytest.raises(OutputError, match=r"cannot be written|may not be written"):
+            run(resume=True)
+    finally:
+        out.chmod(0o700)
