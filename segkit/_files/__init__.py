@@ -2,7 +2,15 @@
 
 from segkit._files.lock import FolderLock, alone_in
 from segkit._files.table import write_table
-from segkit._files.write import atomic, is_full, remove_unfinished, remove_unfinished_of, saving, write_text
+from segkit._files.write import (
+    atomic,
+    is_full,
+    remove_unfinished,
+    remove_unfinished_of,
+    saving,
+    without_sync,
+    write_text,
+)
 
 __all__ = [
     "FolderLock",
@@ -12,6 +20,7 @@ __all__ = [
     "remove_unfinished",
     "remove_unfinished_of",
     "saving",
+    "without_sync",
     "write_table",
     "write_text",
 ]

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from segkit._files.processes import is_running
@@ -22,6 +23,8 @@ from segkit.errors import OutputError
 _LONGEST_STEM = 200
 _UNFINISHED = re.compile(r"\..+\.\d+-\d+\.part(\.[^.]*)?", re.DOTALL)
 _numbers = itertools.count()
+# Whether files are put on the disk when they are written; see `without_sync`.
+_syncs: ContextVar[bool] = ContextVar("syncs", default=True)
 
 
 @contextmanager
@@ -127,15 +130,27 @@ def _short(stem: str) -> str:
     return stem if len(os.fsencode(stem)) <= _LONGEST_STEM else hashlib.sha256(os.fsencode(stem)).hexdigest()
 
 
+@contextmanager
+def without_sync() -> Iterator[None]:
+    """Spare the disk files that are made aside and written again, to their places, afterwards."""
+    token = _syncs.set(False)
+    try:
+        yield
+    finally:
+        _syncs.reset(token)
+
+
 def _sync(path: Path) -> None:
     """Write a file to the disk; only then may it take the place of another."""
+    if not _syncs.get():
+        return
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
 
 def _sync_names(folder: Path) -> None:
     """Write the names of a folder to the disk, so that a file that was replaced outlasts a loss of power."""
-    if os.name == "nt":  # where folders cannot be opened
+    if os.name == "nt" or not _syncs.get():  # folders of Windows cannot be opened
         return
     with contextlib.suppress(OSError):  # some network drives refuse
         handle = os.open(folder, os.O_RDONLY)

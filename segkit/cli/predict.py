@@ -93,6 +93,10 @@ def predict(
     if objects:
         tell(describe_object_model(segmenter.objects_))
         tell(f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
+    if expected := outcome.tell_expected():
+        tell(expected)
+    for doubt in outcome.tell_warnings():
+        _warn(f"note: {doubt}")
     _name_some(outcome.skipped, tell)
     if outcome.failed:
         _name_some(outcome.failed, _warn)

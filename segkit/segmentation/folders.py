@@ -9,12 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import joblib
 from sklearn.utils.validation import check_is_fitted
 
 from segkit import __version__
 from segkit._common import Progress, count, first_few, pass_on
+from segkit._files import without_sync
 from segkit._files.write import why
 from segkit.errors import ConfigError, InputError, OutputError
 from segkit.images import PixelSize
@@ -40,6 +42,7 @@ from segkit.segmentation.segmenter import Segmenter
 _OF_OBJECTS = ("objects", "geojson", "rois")
 _TABLES = [Path(OBJECTS_FILE), Path(IMAGES_FILE)]
 _SUMMARY = Path(SUMMARY_FILE)
+_DIGITS = 4
 
 
 def predict_folder(
@@ -68,7 +71,8 @@ def predict_folder(
     output : str or Path
         Folder for the masks, of the same names and sub-folders, as PNG (TIFF, if there are several pages or PNG cannot
         hold the values), with the values of the training masks. Masks and maps carry the pixel size of their image.
-        ``summary.csv`` says of each image whether it was written, skipped or failed, and why.
+        ``summary.csv`` says of each image whether it was written, skipped or failed, and why; which mean IoU to expect
+        of it, and in what it is unlike the training images.
     probability : bool, default=False
         Whether to write probability maps as TIFF into ``output/probability``: of two classes that of the second, of
         more a plane for each.
@@ -113,7 +117,8 @@ def predict_folder(
     Warns
     -----
     UserWarning
-        If images failed or were skipped. If the brightest pixel of an image is eight times darker, or brighter, than
+        If images failed or were skipped. If an image is unlike the training images, or one class is everywhere, see
+        `ImageCheck`. If the brightest pixel of an image is eight times darker, or brighter, than
         those of the training images. If grey images are read as colour, or RGB images of three equal channels as grey,
         as the training images are.
     """
@@ -133,6 +138,8 @@ def predict_folder(
     )
     if not_written := [row.reason for row in outcome.rows if row.status != WRITTEN]:
         warnings.warn(f"{join_faults(not_written)}; {outcome.tell()}", UserWarning, stacklevel=2)
+    if doubts := outcome.tell_warnings():
+        warnings.warn("; ".join(doubts), UserWarning, stacklevel=2)
     return outcome.masks
 
 
@@ -279,15 +286,20 @@ class _Run:
         if self.resume and self.record.is_done(job.name, source=source, made_by=self.made_by):
             self.n_kept += 1
             return ImageRow(**self.record.entries[job.name].row)
-        make_results(
-            self.segmenter,
-            job,
-            self.record.workshop,
-            pixel_size=self.pixel_size,
-            follow=self.follow,
-        )
+        with without_sync():
+            checked = make_results(
+                self.segmenter,
+                job,
+                self.record.workshop,
+                pixel_size=self.pixel_size,
+                follow=self.follow,
+            )
+        columns: dict[str, Any] = {
+            name: round(value, _DIGITS) if isinstance(value, float) else value
+            for name, value in checked.items()
+        }
         height, width, _ = job.shapes[0]
-        row = ImageRow(job.name, WRITTEN, "", job.mask.as_posix(), height, width, len(job.shapes))
+        row = ImageRow(job.name, WRITTEN, "", job.mask.as_posix(), height, width, len(job.shapes), **columns)
         self._withdraw_tables()
         self.record.put(job.name, job.outputs, source=source, made_by=self.made_by, row=asdict(row))
         return row
@@ -321,8 +333,9 @@ class _Run:
     def _write_tables(self) -> None:
         workshop, (objects, images) = self.record.workshop, self.tables
         try:
-            summaries = write_objects(workshop / objects, self._measured())
-            write_images(workshop / images, summaries, classes=self.segmenter.label_map_.names[1:])
+            with without_sync():
+                summaries = write_objects(workshop / objects, self._measured())
+                write_images(workshop / images, summaries, classes=self.segmenter.label_map_.names[1:])
             self.record.put("tables", self.tables)
         except OutputError as error:
             raise self._stopped(self.record.output / objects, error) from error
@@ -335,7 +348,8 @@ class _Run:
 
     def _write_summary(self) -> None:
         try:
-            write_summary(self.record.workshop / _SUMMARY, self.rows)
+            with without_sync():
+                write_summary(self.record.workshop / _SUMMARY, self.rows)
             self.record.put("summary", [_SUMMARY])
         except OutputError as error:
             raise self._stopped(self.record.output / _SUMMARY, error) from error

@@ -11,6 +11,7 @@ from segkit._files import write_table
 
 SUMMARY_FILE = "summary.csv"
 WRITTEN, SKIPPED, FAILED = "written", "skipped", "failed"
+_N_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class ImageRow:
         Path of its mask in the output folder.
     height, width, pages : int, optional
         Size of the first page in pixels, and number of pages.
+    expected_iou, low_80, high_80, low_90, high_90, distance, warning
+        As `segkit.segmentation.alarms.columns_of` gives them.
     """
 
     image: str
@@ -38,6 +41,13 @@ class ImageRow:
     height: int | None = None
     width: int | None = None
     pages: int | None = None
+    expected_iou: float | None = None
+    low_80: float | None = None
+    high_80: float | None = None
+    low_90: float | None = None
+    high_90: float | None = None
+    distance: float | None = None
+    warning: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,27 @@ class Outcome:
     def failed(self) -> list[ImageRow]:
         """Rows of the images that failed."""
         return [row for row in self.rows if row.status == FAILED]
+
+    @property
+    def warned(self) -> list[ImageRow]:
+        """Rows of the images whose prediction is in doubt."""
+        return [row for row in self.rows if row.warning]
+
+    def tell_warnings(self) -> list[str]:
+        """Name the first images whose prediction is in doubt, each with its warning, and say how many more there are."""
+        told = [f"{row.image}: {row.warning}" for row in self.warned[:_N_NAMED]]
+        n_more = len(self.warned) - len(told)
+        more = f"warnings of {count(n_more, 'more image')}: see {self.output / SUMMARY_FILE}"
+        return [*told, *([more] if n_more else [])]
+
+    def tell_expected(self) -> str | None:
+        """Say which mean IoU to expect of the written images; None if nothing is known."""
+        known = {row.image: row.expected_iou for row in self.rows if row.expected_iou is not None}
+        if not known:
+            return None
+        worst = min(known, key=known.__getitem__)
+        lowest = f", lowest {known[worst]:.2f} ({worst})" if len(known) > 1 else ""
+        return f"Mean IoU to expect: {sum(known.values()) / len(known):.2f}{lowest}"
 
     def tell(self) -> str:
         """Say in one line how many images were written, skipped and failed."""

@@ -29,6 +29,7 @@ from segkit.images.read import image_from_page
 from segkit.objects.measure import measure
 from segkit.objects.pictures import write_object_overlay
 from segkit.objects.tables import ImageObjects
+from segkit.segmentation.alarms import columns_of
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.plan import Job, misfit
 
@@ -37,8 +38,8 @@ Pages = Sequence[NDArray[Any]]
 
 def make_results(
     segmenter: BaseSegmenter, job: Job, folder: Path, *, pixel_size: PixelSize | None, follow: Progress
-) -> None:
-    """Segment the pages of a file and write the results into a folder.
+) -> dict[str, float | str | None]:
+    """Segment the pages of a file, write the results into a folder, and give the columns of `columns_of`.
 
     Raises
     ------
@@ -55,13 +56,17 @@ def make_results(
     images = [with_channels(image, segmenter.n_image_channels_) for image in images]
     size = pixel_size or read_pixel_size(job.source)
     if job.measured is None:
-        found = segmenter.predict(images, return_proba=True, progress=follow)
-        masks, probabilities = [mask for mask, _ in found], [maps for _, maps in found]
+        found = segmenter.predict(images, return_proba=True, return_checks=True, progress=follow)
+        masks, probabilities, checks = map(list, zip(*found, strict=True))
         # without overlays there is nothing to go through
         for page, mask, path in zip(images, masks, job.extras.get("overlay", ()), strict=False):
             write_overlay(folder / path, page, segmenter.label_map_.encode(mask))
     else:
-        masks, probabilities, measured = _make_objects(segmenter, job, folder, stored, images, size, follow)
+        found = segmenter.predict_objects(images, return_masks=True, return_checks=True, progress=follow)
+        labels, masks, probabilities, checks = map(list, zip(*found, strict=True))
+        measured = _write_objects(
+            segmenter, job, folder, (stored, images, labels, masks, probabilities), size
+        )
         columns: dict[str, Any] = {"pixel_size": np.array(json.dumps(size)), **measured}
         with saving(folder / job.measured) as temporary:
             np.savez_compressed(temporary, **columns)
@@ -69,6 +74,7 @@ def make_results(
         maps = _stack([_planes(page) for page in probabilities])
         write_probability(folder / job.extras["probability"][0], maps, pixel_size=size)
     write_mask(folder / job.mask, _stack(masks), pixel_size=size)
+    return columns_of(checks)
 
 
 def read_measured(path: Path, job: Job) -> Iterator[ImageObjects]:
@@ -81,18 +87,18 @@ def read_measured(path: Path, job: Job) -> Iterator[ImageObjects]:
             yield ImageObjects(name, (shape[0], shape[1]), table, None if size is None else PixelSize(*size))
 
 
-def _make_objects(
-    segmenter: Any,
+def _write_objects(
+    segmenter: BaseSegmenter,
     job: Job,
     folder: Path,
-    stored: Pages,
-    images: Sequence[FloatArray],
+    pages: tuple[Pages, Pages, Pages, Pages, Sequence[FloatArray]],
     size: PixelSize | None,
-    follow: Progress,
-) -> tuple[list[NDArray[Any]], list[FloatArray], dict[str, NDArray[Any]]]:
-    """Tell objects apart and write them; give the masks, the probabilities and the measurements of all pages."""
-    found = segmenter.predict_objects(images, return_masks=True, progress=follow)
-    labels, masks, probabilities = map(list, zip(*found, strict=True))
+) -> dict[str, NDArray[Any]]:
+    """Write the objects of all pages, and give their measurements.
+
+    The pages are those of the file, the images, the label images, the masks and the probabilities.
+    """
+    stored, images, labels, masks, probabilities = pages
     write_labels(folder / job.extras["objects"][0], _stack(labels), size)
     names = np.array(segmenter.label_map_.names)
     measured: dict[str, NDArray[Any]] = {}
@@ -113,7 +119,7 @@ def _make_objects(
         if "overlay" in job.extras:
             write_object_overlay(folder / job.extras["overlay"][number], page, own)
         measured |= {f"{number}/{column}": values for column, values in table.items()}
-    return masks, probabilities, measured
+    return measured
 
 
 def _stack(pages: Pages) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from segkit._files import atomic, remove_unfinished, remove_unfinished_of, saving, write_text
+from segkit._files import atomic, remove_unfinished, remove_unfinished_of, saving, without_sync, write_text
 from segkit._files.write import why
 from segkit.errors import OutputError
 
@@ -36,6 +36,17 @@ def test_a_file_appears_whole(tmp_path):
         assert temporary.suffix == ".txt"
     assert path.read_text() == "whole"
     assert [entry.name for entry in path.parent.iterdir()] == ["a.txt"]
+
+
+def test_files_made_aside_are_not_put_on_the_disk_and_those_after_are(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    with without_sync():
+        write_text(tmp_path / "aside.txt", "1")
+    assert synced == []
+    write_text(tmp_path / "a.txt", "1")
+    assert synced
+    assert (tmp_path / "aside.txt").read_text() == "1"
 
 
 def test_two_writers_of_one_program_do_not_share_a_temporary_name(tmp_path):

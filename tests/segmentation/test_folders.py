@@ -1,5 +1,6 @@
 import copy
 import csv
+import warnings
 from collections import Counter
 
 import numpy as np
@@ -444,3 +445,25 @@ def test_without_roifile_the_rest_is_written(cell_segmenter, cell_images, tmp_pa
         predict_folder(cell_segmenter, cell_images, tmp_path / "out", objects=True)
     assert not (tmp_path / "out" / "rois").exists()
     assert (tmp_path / "out" / "objects.csv").exists()
+
+
+def test_the_summary_tells_what_to_expect_and_what_is_unlike_the_training_images(tmp_path):
+    """Five images of one kind to learn from; one more of it, and one that is inverted."""
+    images, masks = zip(*(picture(seed) for seed in range(6)), strict=True)
+    segmenter = Segmenter(
+        ModuleBank((Module(n_scales=2, n_angles=3),)), selection_pixels=200, training_pixels=400
+    ).fit(images[:5], masks[:5])
+    write_image(tmp_path / "images" / "alike.png", images[5])
+    write_image(tmp_path / "images" / "dark.png", images[5] / 5)
+    with pytest.warns(UserWarning, match=r"dark\.png: darker than the training images"):
+        predict_folder(segmenter, tmp_path / "images", tmp_path / "out")
+    alike, dark = table(tmp_path / "out" / "summary.csv")
+    assert float(alike["low_80"]) <= float(alike["expected_iou"]) <= float(alike["high_80"])
+    assert alike["low_90"] == ""
+    assert alike["warning"] == ""
+    assert float(alike["distance"]) < float(dark["distance"])
+    assert dark["warning"].startswith("darker than the training images")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        predict_folder(segmenter, tmp_path / "images", tmp_path / "out", resume=True)
+    assert table(tmp_path / "out" / "summary.csv") == [alike, dark]
