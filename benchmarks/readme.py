@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import RESULTS, signed, with_interval
+from benchmarks.promises import alarms, coverage
 from benchmarks.scores import (
     TITLES,
     at_five,
@@ -36,7 +37,14 @@ from segkit.evaluation.statistics import compare_pooled
 
 ROOT = Path(__file__).parents[1]
 PAGES = tuple(
-    ROOT / page for page in ("README.md", "docs/benchmarks.md", "docs/banks.md", "benchmarks/README.md")
+    ROOT / page
+    for page in (
+        "README.md",
+        "docs/benchmarks.md",
+        "docs/banks.md",
+        "docs/tasks/confidence.md",
+        "benchmarks/README.md",
+    )
 )
 CURVES = ROOT / "docs" / "learning_curves.png"
 
@@ -381,6 +389,8 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "orbit_segmentation": ("orbit_segmentation.json", orbit_segmentation),
     "annotate": ("annotate.json", annotate_speed),
     "strokes": ("strokes.json", strokes),
+    "coverage": ("coverage.json", coverage),
+    "alarms": ("coverage.json", alarms),
 }
 
 

@@ -36,6 +36,7 @@ from segkit.cli.options import (
 from segkit.cli.predict import predict
 from segkit.cli.stopping import INTERRUPTED, Stopped, terminated_as_by_ctrl_c
 from segkit.cli.terminal import (
+    describe_alarms,
     describe_benchmark,
     describe_model,
     describe_object_model,
@@ -84,7 +85,7 @@ def main() -> None:
             say("segkit: interrupted", err=True)
         raise
     except Stopped as stop:
-        typer.echo(f"segkit: interrupted: {stop}", err=True)
+        say(f"segkit: interrupted: {stop}", err=True)
         sys.exit(INTERRUPTED)
     except SegkitError as error:
         if debug:
@@ -202,6 +203,8 @@ def train(
     )
     summary, label_map = segmenter.summary_, segmenter.label_map_
     (say if explain else tell)(describe_training(summary, label_map, dataset.stems, explain=explain))
+    if lines := describe_alarms(segmenter.alarms_, explain=explain):
+        (say if explain else tell)(lines)
     if dataset.instances is not None:
         (say if explain else tell)(describe_object_model(segmenter.objects_, explain=explain))
     tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")

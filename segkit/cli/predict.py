@@ -12,7 +12,7 @@ import typer
 from segkit._common import count
 from segkit.cli.options import ImagesArgument, PixelSizeOption, QuietOption, read_pixel_size
 from segkit.cli.stopping import Stopped
-from segkit.cli.terminal import describe_object_model, progress_bars, teller
+from segkit.cli.terminal import describe_object_model, progress_bars, say, teller
 
 if TYPE_CHECKING:
     from segkit.segmentation.outcome import ImageRow
@@ -103,12 +103,12 @@ def predict(
 
 def _warn(line: str) -> None:
     """Say a line on standard error, even if all is to be quiet."""
-    typer.echo(line, err=True)
+    say(line, err=True)
 
 
-def _name_some(rows: Sequence[ImageRow], say: Callable[[str], None]) -> None:
+def _name_some(rows: Sequence[ImageRow], tell: Callable[[str], None]) -> None:
     """Say of the first images, each in a line, why they were not written."""
     for row in rows[:_N_NAMED]:
-        say(f"{row.status}: {row.reason}")
+        tell(f"{row.status}: {row.reason}")
     if len(rows) > _N_NAMED:
-        say(f"{rows[0].status}: {len(rows) - _N_NAMED} more")
+        tell(f"{rows[0].status}: {len(rows) - _N_NAMED} more")

@@ -14,6 +14,7 @@ from segkit._common import count, printable
 if TYPE_CHECKING:
     from segkit.images import LabelMap
     from segkit.objects.tables import ImageSummary
+    from segkit.segmentation.alarms import Alarms
     from segkit.segmentation.objects import ObjectModel
     from segkit.segmentation.summary import TrainingSummary
 
@@ -101,6 +102,13 @@ def describe_object_model(objects: ObjectModel | None, *, explain: bool = False)
     if objects is None:
         return "Objects: the model is of an earlier format, which knew none."
     return "\n".join([objects.tell(), *([objects.describe()] if explain else [])])
+
+
+def describe_alarms(alarms: Alarms | None, *, explain: bool = False) -> str:
+    """Say how far the expected IoU of an image may be off, if that is known; explain why, and when images are unlike."""
+    if alarms is None:
+        return "Expected IoU: the model is of an earlier format, which knew none."
+    return "\n".join([*alarms.tell(), *(alarms.explain() if explain else [])])
 
 
 def describe_scores(result: dict[str, Any]) -> str:

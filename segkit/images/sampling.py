@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from math import ceil, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,34 @@ def draw_pixels(
     widths = np.array([mask.shape[1] for mask in ids])
     row, col = np.divmod(position - starts[image], widths[image])
     return PixelSample(image, row, col, flat[position].astype(np.intp), weights / weights.mean())
+
+
+def spread_pixels(ids: Sequence[NDArray[Any]], most: int) -> PixelSample:
+    """Take pixels on a regular grid of each image.
+
+    Parameters
+    ----------
+    ids : sequence of ndarray of shape (H, W), int
+        Class ids of each image, `UNLABELLED` where not annotated.
+    most : int
+        Pixels of an image, at most.
+
+    Returns
+    -------
+    PixelSample
+        Every step-th row and column, from half a step on, with labels as they are, and weights of 1.
+    """
+    parts = []
+    for index, mask in enumerate(ids):
+        step = max(1, ceil(sqrt(mask.size / most)))
+        # an image thinner than a step has one row or column, however long it is
+        while prod(ceil(length / step) for length in mask.shape) > most:
+            step += 1
+        at = [np.arange(min(step, length) // 2, length, step) for length in mask.shape]
+        row, col = (axis.ravel() for axis in np.meshgrid(*at, indexing="ij"))
+        parts.append((np.full(row.size, index), row, col, mask[row, col].astype(np.intp)))
+    image, row, col, label = (np.concatenate(values) for values in zip(*parts, strict=True))
+    return PixelSample(image, row, col, label, np.ones(label.size))
 
 
 def sparse_images(ids: Sequence[NDArray[Any]]) -> list[int]:

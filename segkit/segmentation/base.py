@@ -17,6 +17,7 @@ from segkit.evaluation.metrics import score_masks
 from segkit.features.base import as_image
 from segkit.images import UNLABELLED, LabelMap
 from segkit.images.read import check_range, check_size
+from segkit.segmentation.alarms import ImageCheck
 
 IdArray = NDArray[np.uint8]
 
@@ -44,6 +45,20 @@ class BaseSegmenter(BaseEstimator, ABC):
     @abstractmethod
     def _probabilities(self, scores: FloatArray) -> FloatArray:
         """Probabilities of the classes, (H, W, n_classes), from the scores."""
+
+    def _scores_and_features(self, image: FloatArray, progress: Progress) -> tuple[FloatArray, Any]:
+        """Scores of `_scores`, and what `_check` needs to know of the image's features."""
+        return self._scores(image, progress), None
+
+    def _check(
+        self,
+        image: FloatArray,  # noqa: ARG002
+        ids: NDArray[np.intp],  # noqa: ARG002
+        probabilities: FloatArray,  # noqa: ARG002
+        features: Any,  # noqa: ARG002
+    ) -> ImageCheck | None:
+        """Check a prediction; None from a model that keeps nothing to check by."""
+        return None
 
     def fit(
         self,
@@ -105,6 +120,7 @@ class BaseSegmenter(BaseEstimator, ABC):
         images: ArrayLike | Sequence[ArrayLike],
         *,
         return_proba: bool = False,
+        return_checks: bool = False,
         progress: Progress | None = None,
     ) -> Any:
         """Classify each pixel.
@@ -115,20 +131,34 @@ class BaseSegmenter(BaseEstimator, ABC):
             As for `predict_proba`.
         return_proba : bool, default=False
             Whether to return the probabilities too, at no further cost.
+        return_checks : bool, default=False
+            Whether to return an `ImageCheck` of each image too: its expected IoU, and in what it is unlike the training
+            images.
         progress : callable, optional
             As for `fit`; it follows the tiles of a large image.
 
         Returns
         -------
         ndarray of shape (H, W), or list of them
-            Mask values of `classes_`; with `return_proba`, pairs of these and of the probabilities of
-            `predict_proba`.
+            Mask values of `classes_`. With `return_proba` or `return_checks`, tuples of these, of the probabilities of
+            `predict_proba`, and of the check, which is None from a model that keeps nothing to check by.
         """
 
         def classify(image: FloatArray) -> Any:
-            scores = self._scores(image, progress or pass_on)
-            labels = self.classes_[self._labels(scores)]
-            return (labels, self._probabilities(scores)) if return_proba else labels
+            if not return_checks:
+                scores, features = self._scores(image, progress or pass_on), None
+            else:
+                scores, features = self._scores_and_features(image, progress or pass_on)
+            ids = self._labels(scores)
+            found: list[Any] = [self.classes_[ids]]
+            if not (return_proba or return_checks):
+                return found[0]
+            probabilities = self._probabilities(scores)
+            if return_proba:
+                found.append(probabilities)
+            if return_checks:
+                found.append(self._check(image, ids, probabilities, features))
+            return tuple(found)
 
         return self._each(images, classify)
 

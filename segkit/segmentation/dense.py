@@ -1,8 +1,9 @@
 """Decisions at all pixels of an image, from maps that keep their own grids.
 
-The first pass over the image sums the linear part of the decisions on the grid of each map, and reads the image means of
-the nonlinear channels. The second pass interpolates the nonlinear channels at each pixel and adds the nonlinear part. A
-small image is one tile, and its maps serve both passes. A large one is computed tile by tile, and no map is kept.
+The first pass over the image sums the linear part of the decisions on the grid of each map, and reads all channels on a
+coarse grid, which gives their image means. The second pass interpolates the nonlinear channels at each pixel and adds the
+nonlinear part. A small image is one tile, and its maps serve both passes. A large one is computed tile by tile, and no map
+is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from segkit._threads import in_threads
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.features import FeatureMaps
 from segkit.features.base import as_slice, sample_maps
-from segkit.features.normalised import NormalisedBank
+from segkit.features.normalised import NormalisedBank, even_grid
 from segkit.features.tiles import is_small, whole
 from segkit.features.views import Grid, Tiling, View, concatenate
 
@@ -53,25 +54,55 @@ def decision_maps(
     ndarray of shape (H, W, n_outputs), float32
         Decisions in units of the margin.
     """
-    grid = bank.grid(image.shape)
+    return decide_and_read(image, bank, classifier, progress)[0]
+
+
+def decide_and_read(
+    image: FloatArray, bank: NormalisedBank, classifier: PixelClassifier, progress: Progress = pass_on
+) -> tuple[FloatArray, FloatArray]:
+    """Decide at every pixel, and read the kept channels on a coarse grid in the same pass.
+
+    Parameters
+    ----------
+    image : ndarray of shape (H, W, C), float32 in [0, 1]
+        The image.
+    bank : NormalisedBank
+        Fitted.
+    classifier : PixelClassifier
+        Fitted on channels of the bank.
+    progress : callable, optional
+        Follows the tiles of a large image.
+
+    Returns
+    -------
+    decisions : ndarray of shape (H, W, n_outputs), float32
+        Decisions in units of the margin.
+    features : ndarray of shape (n_grid, n_kept), float32
+        Normalised features at the pixels of `segkit.features.normalised.even_grid`.
+    """
+    grid = even_grid(image.shape)
+    at_grid = np.empty((grid[0].size, classifier.channels_.size), dtype=np.float32)
+    is_centred = bank.normalization == "image"
     decisions = np.zeros((*image.shape[:2], len(classifier.svm_.coef_)), dtype=np.float32)
     decisions += classifier.svm_.intercept_
     nonlinear = classifier.nonlinear_channels
+    columns = np.searchsorted(classifier.channels_, nonlinear)
     if is_small(image.shape):
-        views = [View(whole(image.shape), bank.bank.maps(image, classifier.channels_))]
-        means = _add_linear(decisions, views, classifier, grid)
+        view = View(whole(image.shape), bank.bank.maps(image, classifier.channels_))
+        means = _add_linear(decisions, [view], classifier, grid, at_grid, is_centred=is_centred)
         if nonlinear.size:
-            decisions += _nonlinear_part(views[0].subset(nonlinear), classifier, means)
-        return decisions
+            decisions += _nonlinear_part(view.subset(nonlinear), classifier, means[columns])
+        return decisions, at_grid - means
     parts = bank.bank.split_by_bank(classifier.channels_, image.shape[2])
     # each bank by itself has the largest tiles that it can have
     first = [Tiling(image, bank.bank, [part]) for part in parts]
-    means = _add_linear(decisions, _follow(first, progress, "Tiles"), classifier, grid)
+    views = _follow(first, progress, "Tiles")
+    means = _add_linear(decisions, views, classifier, grid, at_grid, is_centred=is_centred)
     if nonlinear.size:
         together = Tiling(image, bank.bank, bank.bank.split_by_bank(nonlinear, image.shape[2]))
         for view in _follow([together], progress, "Tiles, second pass"):
-            decisions[view.tile.core] += _nonlinear_part(view, classifier, means)
-    return decisions
+            decisions[view.tile.core] += _nonlinear_part(view, classifier, means[columns])
+    return decisions, at_grid - means
 
 
 def decide_in(view: View, classifier: PixelClassifier, means: FloatArray) -> FloatArray:
@@ -115,32 +146,30 @@ def _follow(tilings: Sequence[Tiling], progress: Progress, description: str) -> 
 
 
 def _add_linear(
-    decisions: FloatArray, views: Iterable[View], classifier: PixelClassifier, grid: Grid
+    decisions: FloatArray,
+    views: Iterable[View],
+    classifier: PixelClassifier,
+    grid: Grid,
+    at_grid: FloatArray,
+    *,
+    is_centred: bool,
 ) -> FloatArray:
-    """Add the linear part of the decisions; return the image means of the nonlinear channels."""
-    channels, nonlinear, slopes = (
-        classifier.channels_,
-        classifier.nonlinear_channels,
-        classifier.linear_coef,
-    )
+    """Add the linear part of the decisions; read the channels on the grid, and return their image means, or zeros."""
+    channels, slopes = classifier.channels_, classifier.linear_coef
     level = np.full(channels.size, np.nan, dtype=np.float32)
     total = np.zeros(len(classifier.svm_.coef_))
-    at_grid = np.empty((grid[0].size, nonlinear.size), dtype=np.float32)
     for view in views:
         if slopes is not None:
             _, at = view.positions(grid)
             for summed in _sums(view.stacks, channels, slopes, level):
                 decisions[view.tile.core] += view.upsample(summed).transpose(1, 2, 0)
                 total += summed.sample(*at).sum(axis=0)
-        if at_grid.size:
-            _read_at_grid(at_grid, view, nonlinear, grid)
+        _read_at_grid(at_grid, view, channels, grid)
     if slopes is not None:
         # the mean of sums is the sum of means, so that no channel is centred by itself
-        mean = total / grid[0].size if grid[0].size else -slopes @ level.astype(np.float64)
+        mean = total / grid[0].size if is_centred else -slopes @ level.astype(np.float64)
         decisions -= (slopes @ classifier.mean_ + mean).astype(np.float32)
-    if not len(at_grid):
-        return np.zeros(nonlinear.size, dtype=np.float32)
-    return np.asarray(at_grid.mean(axis=0))
+    return np.asarray(at_grid.mean(axis=0)) if is_centred else np.zeros(channels.size, dtype=np.float32)
 
 
 def _read_at_grid(at_grid: FloatArray, view: View, channels: IntArray, grid: Grid) -> None:

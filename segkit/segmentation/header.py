@@ -158,6 +158,15 @@ class _Objects(_Part):
     rim: _Rim | None
 
 
+class _Alarms(_Part):
+    model_config = ConfigDict(extra="forbid")
+
+    n_only: list[Count]
+    n_images: Count
+    expected: bool
+    known: bool
+
+
 class _Bank(_Part):
     kind: str
     banks: Annotated[list[dict[str, Any]], Field(max_length=MOST_BANKS)] = []
@@ -187,6 +196,7 @@ class _Header(_Part):
     least_areas: list[Pair]
     kernels: dict[str, Any]
     objects: _Objects | None
+    alarms: _Alarms | None = None
     parameters: _Parameters
     summary: _Summary
     settings: _Settings | None
@@ -196,6 +206,8 @@ class _Header(_Part):
     def _fits_classes(self) -> Self:
         n_classes, held_out = len(self.label_map.values), self.summary.held_out
         per_class: list[list[Any]] = [self.label_map.names, self.least_areas, self.summary.training_iou]
+        if self.alarms is not None:
+            per_class.append(self.alarms.n_only)
         for region in [] if held_out is None else held_out.scores:
             per_class += [region.iou, region.dice]
         if any(len(entries) != n_classes for entries in per_class):

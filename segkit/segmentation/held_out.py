@@ -25,8 +25,10 @@ from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.evaluation.metrics import confusion, dice_of, iou_of, object_mean
 from segkit.features import FilterBank
-from segkit.features.normalised import NormalisedBank
-from segkit.images.sampling import PixelSample, assign_folds, pixel_groups
+from segkit.features.normalised import NormalisedBank, even_grid
+from segkit.images.sampling import PixelSample, assign_folds, pixel_groups, spread_pixels
+from segkit.segmentation.expected import HeldOutImage, compare, presence_of
+from segkit.segmentation.regions import merge_small_regions
 from segkit.segmentation.summary import HeldOutScores
 from segkit.segmentation.threshold import best_threshold, label_pixels, quantile_threshold, weight_of_otsu
 
@@ -35,6 +37,8 @@ IntArray = NDArray[np.intp]
 N_FOLDS = 5
 # Bytes that all channels of all pixels may take.
 MEMORY_LIMIT = 2**28
+# Pixels of a regular grid that an image's expected IoU is compared with the true one on; with fewer it is not.
+MOST_SPREAD, FEWEST_SPREAD = 10_000, 400
 # Penalty for one image; that for n images is smaller by sqrt(n). Images, not their pixels, are independent draws, and a
 # penalty of order 1 / sqrt(n) learns from n of them at the optimal rate where nothing is known of the target but that its
 # norm is finite (A. Caponnetto, E. De Vito, Found. Comput. Math. 7, 2007, theorem 1 with b = c = 1).
@@ -63,6 +67,8 @@ class Choice:
         Fitted on the held-out decisions at that penalty.
     scores : HeldOutScores
         Scores at that penalty.
+    images : sequence of HeldOutImage
+        Expected and true IoU of each image at that penalty; none of blocks, or without pixels spread over the images.
     """
 
     penalty: float
@@ -70,6 +76,32 @@ class Choice:
     otsu_weight: float
     platt: PlattScaling
     scores: HeldOutScores
+    images: Sequence[HeldOutImage] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Pixels of a regular grid of each image, few enough to hold all their channels.
+
+    Parameters
+    ----------
+    sample : PixelSample
+        The pixels, see `segkit.images.sampling.spread_pixels`.
+    values : ndarray of shape (..., n_spread, n_values), float32
+        Their channels, or decisions on them.
+    least : ndarray of shape (n_classes, 2), float64
+        Least areas of regions in pixels of the image, as for `merge_small_regions`.
+    """
+
+    sample: PixelSample
+    values: FloatArray
+    least: NDArray[np.float64]
+
+    def merge(self, ids: IntArray, image: slice) -> IntArray:
+        """Give regions of an image that are too small to the classes around them, as far as the grid shows them."""
+        rows, cols = (np.unique(getattr(self.sample, axis)[image]) for axis in ("row", "col"))
+        step = max(np.diff(at).max(initial=1) for at in (rows, cols))
+        return merge_small_regions(ids.reshape(rows.size, cols.size), self.least / step**2).ravel()
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +122,8 @@ class HeldOut:
         Number of training images, those that could not be judged included.
     sparse : sequence of int, default=()
         Images with few labels: the fraction of their labelled pixels that is foreground says nothing of the image.
+    spread : Spread or None
+        Pixels spread evenly over each image, not balanced over classes, with decisions (n_penalties, n_spread, n_outputs).
     """
 
     penalties: Sequence[float]
@@ -98,6 +132,7 @@ class HeldOut:
     fold: IntArray
     n_images: int
     sparse: Sequence[int] = ()
+    spread: Spread | None = None
 
     @property
     def n_classes(self) -> int:
@@ -138,6 +173,7 @@ class HeldOut:
             otsu_weight=weight_of_otsu(self.n_images) if self._uses_otsu(rule) else 0.0,
             platt=PlattScaling().fit(decisions, sample.label, sample.weight),
             scores=self._summarise(scores, chosen, scored[chosen]),
+            images=self._compare_images(chosen, rule),
         )
 
     @property
@@ -169,6 +205,31 @@ class HeldOut:
                 }
             )
         return scored
+
+    def _compare_images(self, chosen: int, rule: str) -> Sequence[HeldOutImage]:
+        """Compare expected and true IoU of each image, by threshold and probabilities of the other images.
+
+        With few labels the true IoU is unknown, and an image kept back without others has no threshold.
+        """
+        if self.spread is None or self._by_block or self.sparse:
+            return ()
+        spread, decisions = self.spread.sample, self.spread.values[chosen]
+        drawn, of_drawn = self.sample, self.decisions[chosen]
+        otsu_weight = weight_of_otsu(max(1, self.n_images - 1)) if self._uses_otsu(rule) else 0.0
+        images = np.unique(spread.image)
+        holds = np.array([np.isin(np.arange(self.n_classes), drawn.label[drawn.of_image(k)]) for k in images])
+        found = []
+        for place, image in enumerate(images):
+            others, mine = drawn.image != image, spread.of_image(image)
+            if np.unique(drawn.label[others]).size < self.n_classes:
+                continue
+            threshold = self._threshold(of_drawn, drawn.image, rule, others)
+            platt = PlattScaling().fit(of_drawn[others], drawn.label[others], drawn.weight[others])
+            ids = self.spread.merge(label_pixels(decisions[mine], threshold, otsu_weight), mine)
+            probabilities = platt.predict_proba(decisions[mine])
+            presence = presence_of(np.delete(holds, place, axis=0))
+            found.append(compare(ids, probabilities, presence, spread.label[mine]))
+        return found
 
     def _uses_otsu(self, rule: str) -> bool:
         return self.n_classes == 2 and rule == "quantile+otsu"
@@ -233,6 +294,8 @@ class Candidate:
         Kept channels of the training pixels, if they were sampled.
     seconds : dict of str to float
         Duration of each step.
+    at_grid : ndarray of shape (n_grid, n_kept), float32, or None
+        Kept channels on the coarse grid of each image, see `grid_of`, if they were sampled.
     """
 
     bank: FilterBank
@@ -240,6 +303,7 @@ class Candidate:
     choice: Choice | None
     X: FloatArray | None
     seconds: dict[str, float]
+    at_grid: FloatArray | None = None
 
     @property
     def mean_iou(self) -> float:
@@ -258,7 +322,7 @@ class Trial:
     drawn : PixelSample
         Pixels on which channels are selected and settings are judged.
     training : PixelSample
-        Training pixels, sampled in the same pass if memory allows.
+        Training pixels, sampled in the same pass if memory allows, with the coarse grid of each image.
     classifier : PixelClassifier
         Not fitted.
     normalization : {"image", "set"}
@@ -269,6 +333,10 @@ class Trial:
         Rule of the threshold, as for `HeldOut.choose`.
     sparse : sequence of int, default=()
         Images with few labels, as for `HeldOut`.
+    ids : sequence of ndarray of shape (H, W), uint8, default=()
+        Class ids of every pixel; without them no expected IoU is compared with the true one.
+    least : ndarray of shape (n_classes, 2), float64, or None
+        Least areas of regions, as for `merge_small_regions`; needed with `ids`.
     """
 
     images: Sequence[FloatArray]
@@ -279,40 +347,75 @@ class Trial:
     penalties: Sequence[float]
     rule: str
     sparse: Sequence[int] = ()
+    ids: Sequence[NDArray[np.uint8]] = ()
+    least: NDArray[np.float64] | None = None
 
     def run(self, bank: FilterBank, progress: Progress) -> Candidate:
         """Fit a bank, select its channels, and judge them."""
         start = time.perf_counter()
-        drawn, training = self.drawn, self.training
+        drawn, training = self.drawn, [self.training, grid_of(self.images)]
         n_image_channels = self.images[0].shape[2]
         normalised = NormalisedBank(bank.fit(self.images), self.normalization)
         n_channels = bank.n_channels(n_image_channels)
         # one pass over the images instead of two, where all channels of all pixels fit
-        at_once = 4 * n_channels * (drawn.label.size + training.label.size) <= MEMORY_LIMIT
+        at_once = 4 * n_channels * sum(draw.label.size for draw in (drawn, *training)) <= MEMORY_LIMIT
+        draws = [drawn, *training] if at_once else [drawn]
+        spread = self._spread(n_channels, sum(draw.label.size for draw in draws))
         X, *later = normalised.sample_draws(
-            self.images, [drawn, training] if at_once else [drawn], None, progress, "Filter bank"
+            self.images, draws if spread is None else [*draws, spread], None, progress, "Filter bank"
         )
         groups = pixel_groups(drawn, self._shapes)
         classifier = copy(self.classifier).select(X, drawn.label, groups)
         classifier.allow_gaussians(bank.strides(n_image_channels) == 1)
         selected = time.perf_counter()
-        choice = self._judge(X, groups, classifier, progress) if self.penalties else None
+        choice = None
+        if self.penalties:
+            whole = None if spread is None or self.least is None else Spread(spread, later[-1], self.least)
+            choice = self._judge(X, groups, classifier, progress, whole)
         seconds = {"select": selected - start, "calibrate": time.perf_counter() - selected}
-        X_training = later[0].take(classifier.channels_, axis=1) if at_once else None
-        return Candidate(bank, classifier, choice, X_training, seconds)
+        kept = [found.take(classifier.channels_, axis=1) for found in later[:2]] if at_once else [None, None]
+        return Candidate(bank, classifier, choice, kept[0], seconds, kept[1])
+
+    def _spread(self, n_channels: int, n_drawn: int) -> PixelSample | None:
+        """Spread pixels over the images, as many as memory is left for; none where no true IoU is known of them."""
+        if len(self.ids) < 2 or self.sparse or not self.penalties:
+            return None
+        n_left = (MEMORY_LIMIT // (4 * n_channels) - n_drawn) // len(self.ids)
+        return spread_pixels(self.ids, min(n_left, MOST_SPREAD)) if n_left >= FEWEST_SPREAD else None
 
     def _judge(
-        self, X: FloatArray, groups: IntArray, classifier: PixelClassifier, progress: Progress
+        self,
+        X: FloatArray,
+        groups: IntArray,
+        classifier: PixelClassifier,
+        progress: Progress,
+        spread: Spread | None,
     ) -> Choice | None:
         fold = assign_folds(self.drawn, self._shapes, N_FOLDS)
         held_out = hold_out(
-            X, self.drawn, groups, fold, classifier, self.penalties, progress, sparse=self.sparse
+            X,
+            self.drawn,
+            groups,
+            fold,
+            classifier,
+            self.penalties,
+            progress,
+            sparse=self.sparse,
+            spread=spread,
         )
         return held_out.choose(self.rule) if held_out.has_all_classes else None
 
     @property
     def _shapes(self) -> list[tuple[int, int]]:
         return [image.shape[:2] for image in self.images]
+
+
+def grid_of(images: Sequence[FloatArray]) -> PixelSample:
+    """Take the coarse grid of each image, which dense prediction reads too; labels are not looked at."""
+    grids = [even_grid(image.shape) for image in images]
+    row, col = (np.concatenate(at) for at in zip(*grids, strict=True))
+    image = np.repeat(np.arange(len(images)), [grid[0].size for grid in grids])
+    return PixelSample(image, row, col, np.zeros_like(image), np.ones(image.size))
 
 
 def hold_out(
@@ -325,6 +428,7 @@ def hold_out(
     progress: Progress,
     *,
     sparse: Sequence[int] = (),
+    spread: Spread | None = None,
 ) -> HeldOut:
     """Decide on the pixels of each fold by classifiers trained on the other folds.
 
@@ -344,6 +448,8 @@ def hold_out(
         Wraps the folds.
     sparse : sequence of int, default=()
         Images with few labels, as for `HeldOut`.
+    spread : Spread or None
+        Pixels spread evenly over each image, with all their channels; decided on too, where whole images are held out.
 
     Returns
     -------
@@ -354,14 +460,21 @@ def hold_out(
 
     n_classes = sample.label.max() + 1
     n_outputs = 1 if n_classes == 2 else n_classes
-    decisions = np.full((len(penalties), len(X), n_outputs), np.nan, dtype=np.float32)
+    decisions, on_spread = (
+        np.full((len(penalties), n_rows, n_outputs), np.nan, dtype=np.float32)
+        for n_rows in (len(X), 0 if spread is None else len(spread.values))
+    )
 
     def decide(index: int) -> None:
         others, held_out = fold != index, fold == index
-        if np.bincount(sample.label[others], minlength=n_classes).min() >= 2:
-            decisions[:, held_out] = _decide_on(
-                X[held_out], classifier, X[others], sample.subset(others), groups[others], penalties
-            )
+        if np.bincount(sample.label[others], minlength=n_classes).min() < 2:
+            return
+        judges = _train_judges(classifier, X[others], sample.subset(others), groups[others], penalties)
+        unseen = X[held_out].take(judges[0].channels_, axis=1)
+        decisions[:, held_out] = [judge.decision_function(unseen) for judge in judges]
+        if spread is not None:
+            mine = np.isin(spread.sample.image, sample.image[held_out])
+            on_spread[:, mine] = _decide_together(judges, spread.values[mine])
 
     folds = np.unique(fold)
     with closing(in_threads(decide, folds)) as done:
@@ -369,7 +482,13 @@ def hold_out(
             next(done)
     judged = ~np.isnan(decisions[0, :, 0])
     n_images = np.unique(sample.image).size
-    return HeldOut(penalties, decisions[:, judged], sample.subset(judged), fold[judged], n_images, sparse)
+    whole = None
+    if spread is not None:
+        known = ~np.isnan(on_spread[0, :, 0])
+        whole = Spread(spread.sample.subset(known), on_spread[:, known], spread.least)
+    return HeldOut(
+        penalties, decisions[:, judged], sample.subset(judged), fold[judged], n_images, sparse, whole
+    )
 
 
 def count_pixels(sample: PixelSample, guess: IntArray, n_classes: int) -> NDArray[Any]:
@@ -399,22 +518,26 @@ def best_index(candidates: Sequence[Candidate]) -> int:
     return int(np.argmax([candidate.mean_iou for candidate in candidates]))
 
 
-def _decide_on(
-    unseen: FloatArray,
+def _train_judges(
     classifier: PixelClassifier,
     X: FloatArray,
     sample: PixelSample,
     groups: IntArray,
     penalties: Sequence[float],
-) -> FloatArray:
-    """Decide on unseen pixels by a classifier for each penalty; (n_penalties, n_unseen, n_outputs)."""
+) -> list[PixelClassifier]:
+    """Train a classifier for each penalty, which share channels, scales and kernels."""
     judge = copy(classifier).select(X, sample.label, groups)
-    kept = judge.channels_
-    judges = judge.path(
-        X.take(kept, axis=1), sample.label, sample.weight, groups, penalties=penalties, tol=TOL
-    )
-    unseen = unseen.take(kept, axis=1)
-    return np.stack([judge.decision_function(unseen) for judge in judges])
+    kept = X.take(judge.channels_, axis=1)
+    return judge.path(kept, sample.label, sample.weight, groups, penalties=penalties, tol=TOL)
+
+
+def _decide_together(judges: Sequence[PixelClassifier], X: FloatArray) -> FloatArray:
+    """Decide on many pixels by classifiers that share their kernels, whose features are computed once."""
+    first = judges[0]
+    Z = first.standardise(X.take(first.channels_, axis=1))
+    coef = np.concatenate([judge.svm_.coef_ for judge in judges])
+    found = first.kernels_.dot(Z, coef).reshape(len(Z), len(judges), -1).transpose(1, 0, 2)
+    return np.asarray(found + np.stack([judge.svm_.intercept_ for judge in judges])[:, None])
 
 
 def _not_worse(scores: NDArray[np.float64]) -> NDArray[np.bool_]:

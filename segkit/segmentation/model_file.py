@@ -27,6 +27,7 @@ from segkit.features import Channel, FilterBank, bank_to_dict
 from segkit.features.registry import check_size, plain
 from segkit.features.weights import cached_file, is_cached
 from segkit.images import LabelMap
+from segkit.segmentation.alarms import Alarms
 from segkit.segmentation.base import mask_values
 from segkit.segmentation.objects import N_PARTS, ObjectModel
 from segkit.segmentation.summary import TrainingSummary
@@ -205,6 +206,7 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
     objects, of_objects = None, {}
     if segmenter.objects_ is not None:
         objects, of_objects = segmenter.objects_.to_state(bank.channels(segmenter.n_image_channels_))
+    alarms, of_alarms = (None, {}) if segmenter.alarms_ is None else segmenter.alarms_.to_state()
     header = {
         "bank": bank_to_dict(bank),
         "weights_sha256": digest_arrays(weights) if weights else None,
@@ -217,16 +219,21 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
         "least_areas": segmenter.least_areas_.tolist(),
         "kernels": kernels,
         "objects": objects,
+        "alarms": alarms,
         "parameters": {name: plain(getattr(segmenter, name)) for name in _PARAMETERS},
         # Equal trainings give equal files, however long they took.
         "summary": {name: value for name, value in segmenter.summary_.to_dict().items() if name != "seconds"},
         "settings": segmenter.settings_,
         "versions": package_versions(),
     }
-    arrays |= of_objects | {
-        "platt.slope": segmenter.platt_.slope_,
-        "platt.intercept": segmenter.platt_.intercept_,
-    }
+    arrays |= (
+        of_objects
+        | of_alarms
+        | {
+            "platt.slope": segmenter.platt_.slope_,
+            "platt.intercept": segmenter.platt_.intercept_,
+        }
+    )
     if embed_weights or bank.learns_weights:
         arrays |= {f"weights.{name}": array for name, array in weights.items()}
     return header, arrays
@@ -268,6 +275,8 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.least_areas_ = np.array(header["least_areas"], dtype=np.float64)
     objects = header["objects"]
     segmenter.objects_ = None if objects is None else ObjectModel.from_state(objects, arrays, known)
+    alarms, names = header.get("alarms"), segmenter.label_map_.names
+    segmenter.alarms_ = None if alarms is None else Alarms.from_state(alarms, arrays, names)
     used = segmenter.bank_.weights_used(_channels_of_both(segmenter), segmenter.n_image_channels_)
     _check_weights(segmenter, used, header, path)
     segmenter.summary_ = TrainingSummary.from_dict(header["summary"])
@@ -351,7 +360,11 @@ def _misfits(segmenter: Any, used: Arrays, arrays: Arrays) -> list[str]:
     if segmenter.objects_ is not None and segmenter.objects_.rim is not None:
         parts["rim."] = (segmenter.objects_.rim, N_PARTS)
     shapes: dict[str, tuple[int, ...]] = {"platt.slope": (n_outputs,), "platt.intercept": (n_outputs,)}
+    if segmenter.alarms_ is not None:
+        shapes |= segmenter.alarms_.state_shapes(len(segmenter.channels_), segmenter.n_image_channels_)
     known, fits = set(shapes), {}
+    if segmenter.alarms_ is not None and segmenter.alarms_.known is not None:
+        fits["alarms.scales"] = bool((segmenter.alarms_.known.scales > 0).all())
     for prefix, (classifier, n_labels) in parts.items():
         shapes |= {f"{prefix}{name}": shape for name, shape in classifier.state_shapes(n_labels).items()}
         known |= {f"{prefix}{name}" for name in classifier.to_state()[1]}

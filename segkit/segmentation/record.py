@@ -17,8 +17,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import tifffile
+from PIL import Image
+
 from segkit._files import alone_in, lock, saving, write_text
-from segkit.errors import InputError
 from segkit.images import read_pages
 
 HIDDEN = Path(lock.HIDDEN)
@@ -31,6 +33,8 @@ _STARTS = {
     ".zip": (b"PK",),
     ".npz": (b"PK",),
 }
+# TIFF compressions of segkit: deflate. Others may only lack a package that decodes them.
+_COMPRESSIONS = (tifffile.COMPRESSION.NONE, tifffile.COMPRESSION.ADOBE_DEFLATE)
 
 
 @dataclass(frozen=True)
@@ -216,8 +220,17 @@ def _is_damaged(path: Path) -> bool:
         elif suffix in (".zip", ".npz"):
             with zipfile.ZipFile(path) as archive:
                 return archive.testzip() is not None
+        elif suffix == ".png":
+            # what Pillow can load is whole, even if `read_pages` refuses it
+            with Image.open(path) as image:
+                image.load()
         else:
+            with tifffile.TiffFile(path) as file:
+                if any(page.compression not in _COMPRESSIONS for page in file.pages):
+                    return False
             read_pages(path)
-    except (InputError, ValueError, zipfile.BadZipFile):
+    except Image.DecompressionBombError:
+        return False
+    except Exception:  # damage makes a decoder raise anything from OSError to struct.error
         return True
     return False

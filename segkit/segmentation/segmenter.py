@@ -37,15 +37,19 @@ from segkit.images.sampling import PixelSample, draw_pixels, pixel_groups, spars
 from segkit.kernels import KernelMixture, LinearGaussianMixture
 from segkit.objects.hills import LabelArray
 from segkit.objects.split import probability_of_inside
+from segkit.segmentation.alarms import Alarms, ImageCheck, count_single
 from segkit.segmentation.base import BaseSegmenter, IdArray
-from segkit.segmentation.dense import decision_maps
+from segkit.segmentation.dense import decide_and_read, decision_maps
+from segkit.segmentation.expected import ExpectedIoU, presence_of
 from segkit.segmentation.header import check_header
 from segkit.segmentation.held_out import (
     Candidate,
+    Choice,
     Trial,
     best_index,
     can_be_compared,
     count_pixels,
+    grid_of,
     usual_penalty,
 )
 from segkit.segmentation.model_file import describe, digest_arrays, read_model, restore, write_model
@@ -54,6 +58,7 @@ from segkit.segmentation.regions import least_areas, merge_small_regions
 from segkit.segmentation.summary import HeldOutScores, TrainingSummary
 from segkit.segmentation.tensor_file import Arrays
 from segkit.segmentation.threshold import RENAMED_THRESHOLDS, label_pixels
+from segkit.segmentation.unlike import KnownImages
 from segkit.segmentation.upgrades import upgrade
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
@@ -148,6 +153,8 @@ class Segmenter(BaseSegmenter):
         From decisions to probabilities.
     objects_ : ObjectModel or None
         How objects that touch are told apart; None in a model of an earlier format.
+    alarms_ : Alarms or None
+        What training images tell of predictions of new ones; None in a model of an earlier format.
     settings_ : dict or None
         Settings of a training by ``segkit train``, which ``segkit train --from`` repeats; None after `fit`.
     best_index_ : int
@@ -221,6 +228,7 @@ class Segmenter(BaseSegmenter):
             draw_pixels(ids, self.classes_.size, n_pixels, rng)
             for n_pixels in (self.selection_pixels, self.training_pixels)
         )
+        self.least_areas_ = least_areas(ids, self.classes_.size, self.smallest_region)
         judges = len(banks) > 1 or self._calibrates
         trial = Trial(
             images,
@@ -231,6 +239,8 @@ class Segmenter(BaseSegmenter):
             penalties=self._penalties(training.label.size) if judges else [],
             rule=self.threshold,
             sparse=sparse_images(ids),
+            ids=ids,
+            least=self.least_areas_,
         )
         candidates = [
             trial.run(bank, _prefixed(progress, f"Bank {place} of {len(banks)}: " if len(banks) > 1 else ""))
@@ -243,21 +253,24 @@ class Segmenter(BaseSegmenter):
         self._take(candidates, n_images=np.unique(drawn.image).size)
 
         start = time.perf_counter()
-        X = candidates[self.best_index_].X
-        if X is None:
-            [X] = self._normalised_bank.sample_draws(
-                images, [training], self.classifier_.channels_, progress, "Kept channels"
+        best = candidates[self.best_index_]
+        X, at_grid = best.X, best.at_grid
+        if X is None or at_grid is None:
+            X, at_grid = self._normalised_bank.sample_draws(
+                images, [training, grid_of(images)], self.classifier_.channels_, progress, "Kept channels"
             )
         groups = pixel_groups(training, [mask.shape for mask in ids])
         self.classifier_.fit(X, training.label, training.weight, groups, penalty=self.lambda_)
-        iou = self._training_iou(X, training)
-        self.least_areas_ = least_areas(ids, self.classes_.size, self.smallest_region)
+        counts = self._training_counts(X, training)
+        iou = iou_of(counts)
+        self._warn_of_one_class(counts)
         seconds["train"] = time.perf_counter() - start
         start = time.perf_counter()
         self.objects_: ObjectModel | None = self._learn_objects(images, ids, instances, progress)
         seconds["objects"] = time.perf_counter() - start
         digest = _digest_training_set(images, ids, instances)
         self.summary_ = self._summarise(images, ids, training.label.size, iou, seconds, digest)
+        self.alarms_: Alarms | None = self._learn_alarms(images, ids, best.choice, at_grid)
 
     def fit(
         self,
@@ -330,6 +343,7 @@ class Segmenter(BaseSegmenter):
         images: ArrayLike | Sequence[ArrayLike],
         *,
         return_masks: bool = False,
+        return_checks: bool = False,
         progress: Progress | None = None,
     ) -> Any:
         """Find the objects of images, those that touch told apart: all that is not of the first class.
@@ -340,6 +354,8 @@ class Segmenter(BaseSegmenter):
             As for `predict`.
         return_masks : bool, default=False
             Whether to return the mask and the probabilities of `predict` too.
+        return_checks : bool, default=False
+            Whether to return the check of `predict` too.
         progress : callable, optional
             As for `predict`.
 
@@ -347,7 +363,7 @@ class Segmenter(BaseSegmenter):
         -------
         ndarray of shape (H, W), int32, or list of them
             0 for the background, objects 1 to n in reading order. With `return_masks`, triples of these, of the mask
-            values and of the probabilities.
+            values and of the probabilities; with `return_checks`, the check comes last.
 
         Raises
         ------
@@ -364,13 +380,16 @@ class Segmenter(BaseSegmenter):
         follow = progress or pass_on
 
         def find(image: FloatArray) -> Any:
-            decisions = self._scores(image, follow)
+            decisions, features = self._scores_and_features(image, follow)
             ids, probabilities = self._labels(decisions), self._probabilities(decisions)
             inside = None
             if objects.rim is not None:
                 inside = probability_of_inside(self._decide(image, objects.rim, follow))
             labels = objects.splitter.split(ids, probability=1 - probabilities[:, :, 0], inside=inside)
-            return (labels, self.classes_[ids], probabilities) if return_masks else labels
+            found: list[Any] = [labels, *([self.classes_[ids], probabilities] if return_masks else [])]
+            if return_checks:
+                found.append(self._check(image, ids, probabilities, features))
+            return tuple(found) if len(found) > 1 else labels
 
         return self._each(images, find)
 
@@ -459,6 +478,23 @@ class Segmenter(BaseSegmenter):
             self.random_state,
         ).learn(progress)
 
+    def _learn_alarms(
+        self, images: list[FloatArray], ids: list[IdArray], choice: Choice | None, at_grid: FloatArray
+    ) -> Alarms:
+        n_classes = self.classes_.size
+        expected = None
+        if choice is not None and choice.images:
+            holds = np.array([np.isin(np.arange(n_classes), mask) for mask in ids])
+            expected = ExpectedIoU.learn(choice.images, presence_of(holds))
+        features = np.split(self.classifier_.standardise(at_grid), len(images))
+        return Alarms(
+            names=self.label_map_.names,
+            n_only=count_single(ids, n_classes),
+            n_images=len(images),
+            expected=expected,
+            known=KnownImages.learn(images, features, self.random_state),
+        )
+
     def _check_options(self) -> None:
         if isinstance(self.threshold, str) and self.threshold in RENAMED_THRESHOLDS:
             raise ConfigError(
@@ -545,15 +581,26 @@ class Segmenter(BaseSegmenter):
                 stacklevel=3,
             )
 
-    def _training_iou(self, X: FloatArray, sample: PixelSample) -> NDArray[np.float64]:
-        """IoU of each class on the training pixels of each image, weighted; (n_images, n_classes)."""
+    def _training_counts(self, X: FloatArray, sample: PixelSample) -> NDArray[np.float64]:
+        """Weight of the training pixels of each image by class and guess; (n_images, n_classes, n_classes)."""
         decisions = self.classifier_.decision_function(X)
         counts = []
         for image in np.unique(sample.image):
             part = sample.of_image(image)
             guess = label_pixels(decisions[part], self.threshold_, self.otsu_weight_, sample.weight[part])
             counts.append(count_pixels(sample.subset(part), guess, self.classes_.size))
-        return iou_of(np.array(counts))
+        return np.array(counts)
+
+    def _warn_of_one_class(self, counts: NDArray[np.float64]) -> None:
+        """Warn of a model that says the same class of all training pixels."""
+        said = np.flatnonzero(counts.sum(axis=(0, 1)))
+        if len(said) == 1:
+            warnings.warn(
+                f"the model gives {self.label_map_.names[said[0]]} everywhere, on the training images too: it tells "
+                "nothing apart; check that the masks belong to the images, and annotate more",
+                UserWarning,
+                stacklevel=4,
+            )
 
     def _summarise(
         self,
@@ -592,6 +639,17 @@ class Segmenter(BaseSegmenter):
         """Decisions of an image, (H, W) or (H, W, n_classes)."""
         decisions = self._decide(image, self.classifier_, progress)
         return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
+
+    def _scores_and_features(self, image: FloatArray, progress: Progress) -> tuple[FloatArray, FloatArray]:
+        """Decisions of an image, and its standardised kept channels on a coarse grid, (n_grid, n_kept)."""
+        with single_threaded_blas():
+            found, at_grid = decide_and_read(image, self._normalised_bank, self.classifier_, progress)
+        return found[:, :, 0] if found.shape[2] == 1 else found, self.classifier_.standardise(at_grid)
+
+    def _check(
+        self, image: FloatArray, ids: NDArray[np.intp], probabilities: FloatArray, features: Any
+    ) -> ImageCheck | None:
+        return None if self.alarms_ is None else self.alarms_.check(image, ids, probabilities, features)
 
     def _decide(self, image: FloatArray, classifier: PixelClassifier, progress: Progress) -> FloatArray:
         with single_threaded_blas():

@@ -1,9 +1,19 @@
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import segkit.cli.terminal
-from segkit.cli.terminal import describe_benchmark, describe_scores, progress_bars, say, show_warning
+from segkit.cli.terminal import (
+    describe_alarms,
+    describe_benchmark,
+    describe_scores,
+    progress_bars,
+    say,
+    show_warning,
+)
+from segkit.segmentation.alarms import Alarms
+from segkit.segmentation.expected import ExpectedIoU
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +119,30 @@ def test_progress_within_progress(capsys, monkeypatch, logs):
     lines = capsys.readouterr().err.splitlines()
     tiles = ["Tiles: 1 of 2", "Tiles: 2 of 2"]
     assert lines == ([*tiles, "Segmenting: 1 of 2", *tiles, "Segmenting: 2 of 2"] if logs else [])
+
+
+def test_the_margin_is_told_and_explained():
+    expected = ExpectedIoU(0.02, np.array([0.01, 0.02, 0.03, 0.064]), np.ones(2))
+    alarms = Alarms(("background", "cell"), (0, 0), 4, expected, None)
+    told = (
+        "Expected IoU of a new image is within 0.06 of the truth in 80 % of images (from 4 training images)."
+    )
+    assert describe_alarms(alarms) == told
+    first, second = describe_alarms(alarms, explain=True).splitlines()
+    assert first == told
+    assert second == (
+        "Expected IoU: from the probabilities of an image's pixels. On 4 held-out training images they were too high by "
+        "0.020 on average, which is taken off. Margins: 0.064 in 80 % of images and unknown for 90 % of images; they take 4 "
+        "and 9 training images."
+    )
+
+
+def test_nothing_is_said_of_margins_that_are_unknown():
+    for expected in (None, ExpectedIoU(0.0, np.full(3, 0.1), np.ones(2))):
+        alarms = Alarms(("background", "cell"), (0, 0), 3, expected, None)
+        assert describe_alarms(alarms) == ""
+        assert "unknown" in describe_alarms(alarms, explain=True)
+    assert describe_alarms(None) == "Expected IoU: the model is of an earlier format, which knew none."
 
 
 def test_control_characters_of_names_do_not_reach_the_terminal(capsys):

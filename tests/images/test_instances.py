@@ -354,7 +354,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pathlib.Path.write_text", fill_the_disk)
-    assert "cannot be written" in complaint(write_geojson, path, np.zeros((2, 2), int), error=OutputError)
+    assert "the disk is full" in complaint(write_geojson, path, np.zeros((2, 2), int), error=OutputError)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 

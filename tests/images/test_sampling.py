@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from segkit.images.labels import UNLABELLED
-from segkit.images.sampling import assign_folds, draw_pixels, sparse_images
+from segkit.images.sampling import assign_folds, draw_pixels, sparse_images, spread_pixels
 
 
 @pytest.fixture
@@ -101,3 +101,22 @@ def test_an_image_is_sparse_below_half():
     less = mask.copy()
     less.flat[9] = UNLABELLED
     assert sparse_images([mask, less, np.zeros((3, 3), dtype=np.uint8)]) == [1]
+
+
+def test_spread_pixels_are_a_regular_grid_of_each_image(rng):
+    masks = [rng.integers(0, 3, shape).astype(np.uint8) for shape in ((40, 50), (7, 9), (1, 300))]
+    masks[0][0] = UNLABELLED
+    found = spread_pixels(masks, 100)
+    for index, mask in enumerate(masks):
+        part = found.subset(found.of_image(index))
+        rows, cols = np.unique(part.row), np.unique(part.col)
+        assert part.label.size == rows.size * cols.size <= 100
+        np.testing.assert_array_equal(part.label, mask[np.ix_(rows, cols)].ravel())
+        for at in (rows, cols):
+            assert np.unique(np.diff(at)).size <= 1
+    assert (found.weight == 1).all()
+
+
+def test_spread_pixels_are_all_pixels_of_small_images():
+    mask = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    np.testing.assert_array_equal(spread_pixels([mask, mask], 12).label, np.tile(np.arange(12), 2))

@@ -18,7 +18,7 @@ from segkit.features.normalised import NormalisedBank, even_grid
 from segkit.features.tiles import whole
 from segkit.features.views import View
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
-from segkit.segmentation.dense import decide_in, decision_maps
+from segkit.segmentation.dense import decide_and_read, decide_in, decision_maps
 
 SHAPE = (21, 30)
 KEPT = np.array([2, 3, 5, 8, 13, 21, 34, 55])
@@ -184,3 +184,18 @@ def test_decisions_in_a_part_of_an_image_are_those_of_the_image(rng, stacks, ker
     view = View(whole(SHAPE), bank.maps(image, np.array([2, 3, 5, 8, 13, 21, 34, 55])))
     for core in ((slice(0, 21), slice(0, 30)), (slice(4, 9), slice(17, 30))):
         np.testing.assert_allclose(decide_in(view.within(core), classifier, means), expected[core], atol=1e-5)
+
+
+@pytest.mark.parametrize("kernels", [LinearMixture(), MixtureRFF(n_components=60, random_state=0)])
+@pytest.mark.parametrize("normalization", ["image", "set"])
+@pytest.mark.parametrize("limit", [2**20, 50**2])
+def test_the_coarse_grid_is_read_in_the_same_pass(rng, monkeypatch, kernels, normalization, limit):
+    """All kept channels, linear ones too, of an image as a whole and tile by tile."""
+    banks = [MultiscaleBank(sigma_max=1), ScatteringBank(J=2, L=2, tile=32, angles="averaged", pixels=False)]
+    bank, kept = NormalisedBank(StackedBank(banks), normalization), np.arange(9)
+    image = rng.random((93, 80, 1), dtype=np.float32)
+    given, _ = learn(rng, bank, image, kept, kernels, 2)
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", limit)
+    decisions, features = decide_and_read(*given)
+    np.testing.assert_array_equal(decisions, decision_maps(*given))
+    np.testing.assert_allclose(features, bank.sample(image, *even_grid(image.shape), kept), atol=1e-5)

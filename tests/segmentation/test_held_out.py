@@ -5,16 +5,20 @@ import pytest
 from scipy import stats
 
 from segkit.classifier.pixel_classifier import PixelClassifier
+from segkit.classifier.platt import PlattScaling
 from segkit.classifier.svm import LinearSVM
 from segkit.evaluation.metrics import score_masks
 from segkit.features import MultiscaleBank, ScatteringBank, StackedBank
+from segkit.features.normalised import even_grid
 from segkit.images.sampling import PixelSample, draw_pixels
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
+from segkit.segmentation.expected import expected_iou
 from segkit.segmentation.held_out import (
     PENALTY_OF_ONE_IMAGE,
     Candidate,
     Choice,
     HeldOut,
+    Spread,
     Trial,
     best_index,
     can_be_compared,
@@ -464,3 +468,109 @@ def test_images_with_few_labels_have_no_quantile(rng):
     assert threshold(every, [0]) == pytest.approx(threshold(second, []))
     assert threshold(every, []) == pytest.approx((threshold(first, []) + threshold(second, [])) / 2)
     assert abs(threshold(second, []) - threshold(first, [])) > 0.5
+
+
+def spread_over(image, n_side=12, n_channels=3, seed=1):
+    """Pixels of a whole grid of each image, whose classes are halves of it, and channels that tell them."""
+    rng = np.random.default_rng(seed)
+    rows, cols = (axis.ravel() for axis in np.indices((n_side, n_side)))
+    images = np.unique(image)
+    label = np.tile((rows >= n_side // 2).astype(int), images.size)
+    X = rng.standard_normal((label.size, n_channels)).astype(np.float32)
+    X[:, 0] += 2 * label
+    where = [np.tile(axis, images.size) for axis in (rows, cols)]
+    return PixelSample(np.repeat(images, n_side**2), *where, label, np.ones(label.size)), X
+
+
+NO_LEAST = np.zeros((2, 2))
+
+
+@pytest.mark.parametrize("rule", ["zero", "quantile", "quantile+otsu"])
+def test_expected_and_true_iou_of_each_image_are_those_of_the_other_images(rule):
+    """Decisions, threshold, probabilities and presence, step by step by the definitions."""
+    X, drawn = pixels(n_images=4, n=60)
+    grid, on_grid = spread_over(drawn.image)
+    spread = Spread(grid, on_grid, NO_LEAST)
+    found = hold_out(X, drawn, drawn.image, drawn.image, RECIPE, [1e-2], follow, spread=spread)
+    images = found.choose(rule).images
+    assert len(images) == 4
+    for index, image in enumerate(images):
+        others, mine = drawn.image != index, grid.of_image(index)
+        sample = drawn.subset(others)
+        judge = PixelClassifier(MMDSelector(2), LinearMixture(), LinearSVM()).select(
+            X[others], sample.label, sample.image
+        )
+        [judge] = judge.path(
+            X[others][:, judge.channels_],
+            sample.label,
+            sample.weight,
+            sample.image,
+            penalties=[1e-2],
+            tol=1e-3,
+        )
+        decisions = judge.decision_function(on_grid[mine][:, judge.channels_])
+        np.testing.assert_allclose(found.spread.values[0][mine], decisions, atol=1e-5)
+        held_decisions = found.decisions[0][others]
+        own = [
+            quantile_threshold(
+                held_decisions[part, 0], sample.label[part], sample.weight[part], sample.image[part]
+            )
+            for part in (sample.image == k for k in np.unique(sample.image))
+        ]
+        threshold = 0.0 if rule == "zero" else np.mean(own)
+        weight = weight_of_otsu(3) if rule == "quantile+otsu" else 0.0
+        ids = (decisions[:, 0] > image_threshold(decisions[:, 0], threshold, weight)).astype(int)
+        platt = PlattScaling().fit(held_decisions, sample.label, sample.weight)
+        expected = expected_iou(ids, platt.predict_proba(decisions), np.full(2, 4 / 5))
+        assert image.expected == pytest.approx(expected, abs=1e-3)
+        assert image.true == pytest.approx(score_masks([grid.label[mine]], [ids], 2).mean, abs=0.02)
+
+
+def test_small_regions_of_the_grid_are_merged_as_those_of_the_image():
+    """Every third row and column of an image: a region of nine pixels there is one pixel here."""
+    at = np.arange(1, 30, 3)
+    rows, cols = (axis.ravel() for axis in np.meshgrid(at, at, indexing="ij"))
+    zeros = np.zeros_like(rows)
+    sample = PixelSample(zeros, rows, cols, zeros, np.ones(rows.size))
+    ids = np.zeros((10, 10), dtype=int)
+    ids[2, 2], ids[5:7, 5:7] = 1, 1
+    for least, kept in ((8, 5), (10, 4), (37, 0)):
+        spread = Spread(sample, np.zeros((100, 1), dtype=np.float32), np.array([[0.0, 0], [least, least]]))
+        # no region may cover more than a hundredth of an image
+        big = spread.merge(ids.ravel(), slice(0, 100))
+        assert big.sum() == (kept if least / 9 <= 1 else 5)
+
+
+@pytest.mark.parametrize("why", ["strokes", "one image"])
+def test_no_iou_is_compared_where_none_is_known(why):
+    X, drawn = pixels(n_images=1 if why == "one image" else 3)
+    spread = Spread(*spread_over(drawn.image), NO_LEAST)
+    fold = np.arange(drawn.label.size) % 4 if why == "one image" else drawn.image
+    sparse = [0] if why == "strokes" else []
+    found = hold_out(X, drawn, drawn.image, fold, RECIPE, [1e-2], follow, sparse=sparse, spread=spread)
+    assert found.choose("quantile").images == ()
+
+
+def test_grids_hold_fewer_pixels_where_memory_is_short(trial, monkeypatch):
+    ids = [np.zeros((24, 30), dtype=np.uint8) for _ in range(3)]
+    for place, mask in enumerate(ids):
+        mask[4 + place : 14, 5:20] = 1
+    known = replace(trial, ids=ids, least=NO_LEAST)
+    bank = MultiscaleBank(sigma_max=2)
+    assert len(known.run(bank, follow).choice.images) == 3
+    n_drawn = trial.drawn.label.size
+    bytes_of_pixel = 4 * bank.n_channels(1)
+    monkeypatch.setattr("segkit.segmentation.held_out.MEMORY_LIMIT", bytes_of_pixel * (n_drawn + 3 * 399))
+    assert known.run(bank, follow).choice.images == ()  # too few to tell an IoU by
+    monkeypatch.setattr("segkit.segmentation.held_out.MEMORY_LIMIT", bytes_of_pixel * (n_drawn + 3 * 400))
+    assert len(known.run(bank, follow).choice.images) == 3
+    assert trial.run(bank, follow).choice.images == ()
+
+
+def test_the_coarse_grid_is_sampled_with_the_training_pixels(trial):
+    bank = MultiscaleBank(sigma_max=2)
+    found = trial.run(bank, follow)
+    expected = [
+        bank.sample(image, *even_grid(image.shape), found.classifier.channels_) for image in trial.images
+    ]
+    np.testing.assert_array_equal(found.at_grid, np.concatenate(expected))

@@ -4,6 +4,9 @@ import csv
 import json
 import os
 import shutil
+import struct
+import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -267,6 +270,41 @@ def test_a_mask_of_another_format_is_no_damaged_one(run, out, content):
     (out / "none.png").write_bytes(content)
     assert [row.image for row in run(resume=True).skipped] == ["none.tif"]
     assert (out / "none.png").read_bytes() == content
+
+
+def test_a_mask_that_another_program_saved_otherwise_is_no_damaged_one(run, out):
+    """16 bits with alpha, which segkit does not read, and a compression that it may not know."""
+    mask = read_mask(out / "none.png")[0]
+    deep = np.full((*mask.shape, 4), 2**16 - 1, dtype=">u2")
+    (out / "none.png").write_bytes(png_of(deep))
+    tifffile.imwrite(out / "stack.tif", np.stack([mask, mask]), photometric="minisblack")
+    path = out / "stack.tif"
+    content = bytearray(path.read_bytes())
+    with tifffile.TiffFile(path) as file:
+        for page in file.pages:
+            where = page.tags["Compression"].valueoffset
+            content[where : where + 2] = (50001).to_bytes(2, sys.byteorder)  # WebP
+    path.write_bytes(content)
+    kept = {name: (out / name).read_bytes() for name in ("none.png", "stack.tif")}
+    assert [row.image for row in run(resume=True).skipped] == ["none.tif", "stack.tif"]
+    assert {name: (out / name).read_bytes() for name in kept} == kept
+
+
+def png_of(deep):
+    """Give the bytes of a PNG of 16 bits with alpha, which Pillow cannot write."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    height, width, _ = deep.shape
+    header = struct.pack(">IIBBBBB", width, height, 16, 6, 0, 0, 0)
+    rows = b"".join(b"\0" + row.tobytes() for row in deep)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
 
 
 def test_zeros_after_a_loss_of_power_are_damage(run, out, contents):

@@ -537,6 +537,7 @@ def test_the_first_bank_is_taken_where_none_can_be_judged(data):
     assert segmenter.held_out_ is None
 
 
+@pytest.mark.filterwarnings("ignore:the model gives background everywhere")  # position tells nothing here
 @pytest.mark.parametrize(("n_regions", "chosen"), [(1, "position"), (2, "multiscale")])
 def test_it_takes_two_judged_images_to_choose(data, monkeypatch, n_regions, chosen):
     """Of an image with a single pixel of a class nothing can be learnt, but it can be judged."""

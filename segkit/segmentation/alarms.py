@@ -1,0 +1,220 @@
+"""Alarms against silent failure: what a segmenter can tell of a prediction without its true mask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit._common import FloatArray, count
+from segkit.images import UNLABELLED
+from segkit.segmentation.expected import LEVELS, ExpectedIoU
+from segkit.segmentation.unlike import KnownImages
+
+Arrays = dict[str, NDArray[Any]]
+_UNKNOWN = "Expected IoU: unknown. It takes two training images or more, of which most is labelled, each held out in turn."
+IdArray = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class ImageCheck:
+    """What can be told of the prediction of one image.
+
+    Parameters
+    ----------
+    expected_iou : float or None
+        Mean IoU over classes to expect; None if the training could hold out no whole images.
+    margin_80, margin_90 : float or None
+        Largest difference between the expected and the true mean IoU in 80 % and in 90 % of images; None from fewer
+        than 4 and 9 training images.
+    distance : float or None
+        Distance of the image's texture to that of the nearest training image; None from fewer than 3 training images.
+    unlike : tuple of str
+        What is unlike the training images, in plain words.
+    one_class : str or None
+        The class that is everywhere, and what is known of it in the training images.
+    """
+
+    expected_iou: float | None
+    margin_80: float | None
+    margin_90: float | None
+    distance: float | None
+    unlike: tuple[str, ...]
+    one_class: str | None
+
+    @property
+    def interval_80(self) -> tuple[float, float] | None:
+        """Lowest and highest mean IoU to expect in 80 % of images, within 0 and 1."""
+        return self._interval(self.margin_80)
+
+    @property
+    def interval_90(self) -> tuple[float, float] | None:
+        """Lowest and highest mean IoU to expect in 90 % of images, within 0 and 1."""
+        return self._interval(self.margin_90)
+
+    @property
+    def warning(self) -> str:
+        """All alarms in one line; empty without any."""
+        return "; ".join([*self.unlike, *([self.one_class] if self.one_class else [])])
+
+    def _interval(self, margin: float | None) -> tuple[float, float] | None:
+        if self.expected_iou is None or margin is None:
+            return None
+        return max(0.0, self.expected_iou - margin), min(1.0, self.expected_iou + margin)
+
+
+@dataclass(frozen=True, eq=False)
+class Alarms:
+    """What a training keeps to judge predictions of new images by.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Names of the classes.
+    n_only : tuple of int
+        Number of training images whose labelled pixels are all of each class.
+    n_images : int
+        Number of training images.
+    expected : ExpectedIoU or None
+        What held-out training images showed; None if no whole images could be held out.
+    known : KnownImages or None
+        The training images to compare with; None of too few.
+    """
+
+    names: tuple[str, ...]
+    n_only: tuple[int, ...]
+    n_images: int
+    expected: ExpectedIoU | None
+    known: KnownImages | None
+
+    def check(
+        self, image: FloatArray, ids: NDArray[np.integer], probabilities: FloatArray, features: FloatArray
+    ) -> ImageCheck:
+        """Check the prediction of an image.
+
+        Parameters
+        ----------
+        image : ndarray of shape (H, W, C), float32
+            The image.
+        ids : ndarray of shape (H, W), int
+            Predicted class ids.
+        probabilities : ndarray of shape (H, W, n_classes)
+            Probabilities of the classes.
+        features : ndarray of shape (n_grid, n_kept), float32
+            Standardised kept channels at the pixels of `segkit.features.normalised.even_grid`.
+
+        Returns
+        -------
+        ImageCheck
+            What can be told.
+        """
+        expected, known = self.expected, self.known
+        distance = None if known is None else known.distance(features)
+        margin_80, margin_90 = (None if expected is None else expected.margin(level) for level in LEVELS)
+        return ImageCheck(
+            None if expected is None else expected.estimate(ids, probabilities),
+            margin_80,
+            margin_90,
+            distance,
+            () if known is None or distance is None else known.compare(image, distance),
+            self._one_class(ids),
+        )
+
+    def tell(self) -> list[str]:
+        """Say in a sentence how far the expected IoU of an image may be off; nothing where that is unknown."""
+        return [] if self.expected is None else self.expected.tell()
+
+    def explain(self) -> list[str]:
+        """Explain the expected IoU, its margins, and when an image is called unlike the training images."""
+        lines = [_UNKNOWN if self.expected is None else self.expected.explain()]
+        return lines if self.known is None else [*lines, self.known.explain()]
+
+    def to_state(self) -> tuple[dict[str, Any], Arrays]:
+        """Describe for a model file: a JSON-able header, and arrays by name."""
+        arrays = {} if self.expected is None else self.expected.to_arrays()
+        arrays |= {} if self.known is None else self.known.to_arrays()
+        header = {
+            "n_only": list(self.n_only),
+            "n_images": self.n_images,
+            "expected": self.expected is not None,
+            "known": self.known is not None,
+        }
+        return header, {f"alarms.{name}": array for name, array in arrays.items()}
+
+    @classmethod
+    def from_state(cls, header: dict[str, Any], arrays: Arrays, names: Sequence[str]) -> Alarms:
+        """Restore what `to_state` described; other arrays are ignored."""
+        own = {
+            name.removeprefix("alarms."): array
+            for name, array in arrays.items()
+            if name.startswith("alarms.")
+        }
+        return cls(
+            tuple(names),
+            tuple(header["n_only"]),
+            header["n_images"],
+            ExpectedIoU.from_arrays(own) if header["expected"] else None,
+            KnownImages.from_arrays(own) if header["known"] else None,
+        )
+
+    def state_shapes(self, n_kept: int, n_image_channels: int) -> dict[str, tuple[int, ...]]:
+        """Shapes that the arrays must have, by name."""
+        shapes = {} if self.expected is None else self.expected.state_shapes(len(self.names))
+        shapes |= {} if self.known is None else self.known.state_shapes(n_kept, n_image_channels)
+        return {f"alarms.{name}": shape for name, shape in shapes.items()}
+
+    def _one_class(self, ids: NDArray[np.integer]) -> str | None:
+        first = int(ids.flat[0])
+        if (ids != first).any():
+            return None
+        told = f"{self.names[first]} everywhere"
+        n_only = self.n_only[first]
+        if not n_only:
+            return f"{told}, which no training image is"
+        return f"{told}, as {n_only} of {count(self.n_images, 'training image')}"
+
+
+def count_single(ids: Sequence[IdArray], n_classes: int) -> tuple[int, ...]:
+    """Count for each class the images whose labelled pixels are all of it."""
+    found = [np.unique(mask[mask != UNLABELLED]) for mask in ids]
+    only = [int(values[0]) for values in found if values.size == 1]
+    return tuple(only.count(label) for label in range(n_classes))
+
+
+def columns_of(checks: Sequence[ImageCheck | None]) -> dict[str, float | str | None]:
+    """Give the columns of summary.csv that tell of the predictions of a file's pages.
+
+    Parameters
+    ----------
+    checks : sequence of ImageCheck or None
+        The check of each page; None from a model that keeps nothing to check by.
+
+    Returns
+    -------
+    dict
+        ``expected_iou``, ``low_80``, ``high_80``, ``low_90`` and ``high_90`` of the page with the lowest expected IoU,
+        ``distance`` of the page with the largest, and ``warning``, in which pages are numbered from 1 if there are several.
+        None where unknown.
+    """
+    known = [check for check in checks if check is not None]
+    expected = [check for check in known if check.expected_iou is not None]
+    worst = min(expected, key=lambda check: check.expected_iou or 0.0, default=None)
+    low_80, high_80 = (None if worst is None else worst.interval_80) or (None, None)
+    low_90, high_90 = (None if worst is None else worst.interval_90) or (None, None)
+    warnings = [
+        check.warning if len(checks) == 1 else f"page {page}: {check.warning}"
+        for page, check in enumerate(checks, start=1)
+        if check is not None and check.warning
+    ]
+    return {
+        "expected_iou": None if worst is None else worst.expected_iou,
+        "low_80": low_80,
+        "high_80": high_80,
+        "low_90": low_90,
+        "high_90": high_90,
+        "distance": max((check.distance for check in known if check.distance is not None), default=None),
+        "warning": "; ".join(warnings),
+    }

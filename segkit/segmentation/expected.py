@@ -1,0 +1,206 @@
+"""The IoU to expect of an image without a true mask, and how far it may be off.
+
+A probability for each pixel tells how much of a predicted mask is probably right. On training images, each held out in
+turn, it shows by how much such estimates are off. Their mean error is taken off, and what is left gives the margins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit._common import FloatArray
+from segkit.evaluation.conformal import conformal_margin
+from segkit.evaluation.metrics import confusion, iou_of
+
+Arrays = dict[str, NDArray[Any]]
+# Promised probabilities of the margins.
+LEVELS = (0.8, 0.9)
+
+
+def expected_iou(
+    ids: NDArray[np.integer], probabilities: NDArray[np.floating], presence: NDArray[np.float64]
+) -> float:
+    r"""Compute the mean IoU over classes that a predicted mask has if the probabilities are right.
+
+    Parameters
+    ----------
+    ids : ndarray of shape (...), int
+        Predicted class ids of some pixels or of an image.
+    probabilities : ndarray of shape (..., n_classes)
+        Probabilities of the classes there.
+    presence : ndarray of shape (n_classes,)
+        Probability that an image holds each class.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
+
+    Notes
+    -----
+    Of class k with predicted pixels :math:`m_k` the IoU is :math:`\sum m_k p_k / \sum (m_k + p_k - m_k p_k)`, the
+    ratio of what is expected of its two parts. Of many pixels it is close to the expected ratio. A class that is
+    nowhere predicted counts as 0 if the image holds it, and not at all otherwise: its weight in the mean is its
+    `presence`.
+    """
+    n_classes = presence.size
+    flat = np.asarray(ids).reshape(-1)
+    given = np.asarray(probabilities).reshape(-1, n_classes)
+    predicted = np.bincount(flat, minlength=n_classes)
+    hits = np.array([np.bincount(flat, given[:, k], minlength=n_classes)[k] for k in range(n_classes)])
+    union = predicted + given.sum(axis=0, dtype=np.float64) - hits
+    iou = np.divide(hits, union, out=np.zeros(n_classes), where=union > 0)
+    return float(np.average(iou, weights=np.where(predicted > 0, 1.0, presence)))
+
+
+def presence_of(holds: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Give the probability that one more image holds each class, by Laplace's rule, from (n_images, n_classes)."""
+    return np.asarray((holds.sum(axis=0) + 1) / (len(holds) + 2))
+
+
+@dataclass(frozen=True)
+class HeldOutImage:
+    """A training image as a model sees it that was trained without it.
+
+    Parameters
+    ----------
+    expected : float
+        Mean IoU expected from its probabilities.
+    true : float
+        Mean IoU with its mask.
+    """
+
+    expected: float
+    true: float
+
+
+def compare(
+    ids: NDArray[np.integer],
+    probabilities: NDArray[np.floating],
+    presence: NDArray[np.float64],
+    truth: NDArray[np.integer],
+) -> HeldOutImage:
+    """Compare the expected IoU of some pixels of an image with the true one; `truth` may be unlabelled here and there."""
+    iou = iou_of(confusion(truth, ids, presence.size))
+    return HeldOutImage(expected_iou(ids, probabilities, presence), float(np.nanmean(iou)))
+
+
+def shrunken_mean(values: NDArray[np.float64]) -> float:
+    r"""Shrink the mean of a few values towards 0 by as much as it is uncertain.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,)
+        The values.
+
+    Returns
+    -------
+    float
+        Their mean :math:`m`, times :math:`\max(0, 1 - s^2 / (n m^2))` with :math:`s^2` their variance (James and Stein's
+        estimator with positive part, in one dimension); 0 for fewer than two.
+    """
+    if values.size < 2:
+        return 0.0
+    mean, error = float(values.mean()), float(values.var(ddof=1)) / values.size
+    return mean * max(0.0, 1 - error / mean**2) if mean else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedIoU:
+    """What training images, each held out in turn, showed of expected IoUs.
+
+    Parameters
+    ----------
+    bias : float
+        What expected IoUs are too high by, taken off those of new images.
+    errors : ndarray of shape (n,)
+        Absolute error of each training image, its expected IoU corrected by what the others showed.
+    presence : ndarray of shape (n_classes,)
+        Probability that an image holds each class.
+
+    Notes
+    -----
+    The margins are conformal: a new image's error is within the margin of `conformal_margin` with the promised
+    probability if its error and those of the held-out training images are exchangeable. For this, the new image must be
+    of the same kind as the training images, drawn as they were. Images of another microscope, or pages of one
+    stack beside each other among the training images, are not: training images are held out one by one, whatever file
+    they are from.
+
+    Even of exchangeable images the promise is not exact. Models of held-out images were trained on fewer images than the
+    final one, and every training image has its own model; so this is cross-validation, not a split into two parts. Without
+    further assumptions Barber et al. guarantee, for a variant of it (CV+), about 1 - 2 a in place of 1 - a; where a
+    model hardly depends on a single image, it is about 1 - a. `docs/tasks/confidence.md` shows measured coverage.
+
+    The promise is one for an average over images and training sets. It says nothing of hard images alone.
+
+    References
+    ----------
+    R. F. Barber, E. J. Candès, A. Ramdas, R. J. Tibshirani, Predictive inference with the jackknife+, Annals of
+    Statistics 49, 2021, theorems 1 and 4.
+    """
+
+    bias: float
+    errors: FloatArray
+    presence: NDArray[np.float64]
+
+    @classmethod
+    def learn(cls, held_out: Sequence[HeldOutImage], presence: NDArray[np.float64]) -> Self:
+        """Learn the correction and the margins from held-out training images."""
+        excess = np.array([one.expected - one.true for one in held_out], dtype=np.float64)
+        without = [shrunken_mean(np.delete(excess, index)) for index in range(excess.size)]
+        return cls(shrunken_mean(excess), np.abs(excess - without), presence)
+
+    def estimate(self, ids: NDArray[np.integer], probabilities: NDArray[np.floating]) -> float:
+        """Estimate the mean IoU of a predicted mask."""
+        return float(np.clip(expected_iou(ids, probabilities, self.presence) - self.bias, 0, 1))
+
+    def margin(self, level: float) -> float | None:
+        """Give the margin of a promised probability; None with too few training images."""
+        return conformal_margin(self.errors, level)
+
+    def tell(self) -> list[str]:
+        """Say in a sentence how near the truth the expected IoU of an image is; nothing from too few images."""
+        margin = self.margin(LEVELS[0])
+        if margin is None:
+            return []
+        return [
+            f"Expected IoU of a new image is within {margin:.2f} of the truth in {100 * LEVELS[0]:.0f} % of images "
+            f"(from {self.errors.size} training images)."
+        ]
+
+    def explain(self) -> str:
+        """Explain the correction and the margins, and which are unknown."""
+        n_images = self.errors.size
+        corrected = "no correction of them is certain enough to be made"
+        if self.bias:
+            side = "high" if self.bias > 0 else "low"
+            corrected = f"they were too {side} by {abs(self.bias):.3f} on average, which is taken off"
+        margins = [(level, self.margin(level)) for level in LEVELS]
+        told = [
+            f"unknown for {100 * level:.0f} % of images"
+            if margin is None
+            else f"{margin:.3f} in {100 * level:.0f} % of images"
+            for level, margin in margins
+        ]
+        return (
+            f"Expected IoU: from the probabilities of an image's pixels. On {n_images} held-out training images "
+            f"{corrected}. Margins: {' and '.join(told)}; they take 4 and 9 training images."
+        )
+
+    def to_arrays(self) -> Arrays:
+        """Give the arrays by name, for a model file."""
+        return {"bias": np.array([self.bias]), "errors": self.errors, "presence": self.presence}
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> Self:
+        """Restore what `to_arrays` gave; other arrays are ignored."""
+        return cls(float(arrays["bias"][0]), arrays["errors"], arrays["presence"])
+
+    def state_shapes(self, n_classes: int) -> dict[str, tuple[int, ...]]:
+        """Shapes that the arrays must have, by name."""
+        return {"bias": (1,), "errors": (self.errors.size,), "presence": (n_classes,)}

@@ -1,0 +1,225 @@
+"""Whether an image is like the training images: its brightness and contrast, its size, and its texture.
+
+Texture is what the model sees of an image: the kept channels at pixels of a coarse grid. Two images are compared by the mean
+embeddings of these pixels under a Gaussian kernel, and by how much each channel varies, on a logarithmic scale. The kernel
+sees all channels together, and hardly notices that the few of fine detail are gone from a blurred image. How far apart
+images of one kind are is learnt from the training images, each compared with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, sqrt
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.spatial.distance import cdist, pdist
+
+from segkit._common import FloatArray
+
+Arrays = dict[str, NDArray[Any]]
+# Fewer training images do not show how much images of one kind differ.
+FEWEST_IMAGES = 3
+# Probability that an ordinary image is told of for its texture, and for its brightness or contrast, if logarithms are
+# normal. Texture tells more, and is heard more easily.
+ALARM_OF_TEXTURE, ALARM_OF_LIGHT = 0.025, 0.01
+N_FREQUENCIES = 256
+# Pixels that the bandwidth is found from.
+PIXELS_FOR_BANDWIDTH = 1000
+# Brightness and spread are compared by their logarithms; what is darker counts as this.
+DARKEST = 1e-4
+# A standardised channel that varies less counts as varying so much.
+LEAST_SPREAD = 1e-2
+# An image of half the height and width, or less, may have pixels twice as large.
+SMALL = 0.5
+_STORED = ("levels", "spreads", "shapes", "frequencies", "textures", "scales")
+_CHANNELS = {1: ("",), 3: (" in red", " in green", " in blue")}
+
+
+@dataclass(frozen=True, eq=False)
+class KnownImages:
+    """What is kept of the training images to compare others with.
+
+    Parameters
+    ----------
+    levels, spreads : ndarray of shape (n_images, n_image_channels), float64
+        Mean and standard deviation of each channel of each image.
+    shapes : ndarray of shape (n_images, 2), float64
+        Height and width.
+    frequencies : ndarray of shape (n_kept, n_frequencies), float32
+        Random frequencies of a Gaussian kernel, whose bandwidth is the median distance of two pixels.
+    textures : ndarray of shape (n_images, 2 * n_frequencies + n_kept), float32
+        Mean of the kernel's random features over the pixels of each image, and logarithms of the channels' standard
+        deviations over them, divided by the square root of their number.
+    scales : ndarray of shape (2,), float64
+        Geometric mean, of both parts of the textures, of the distance from a training image to the nearest other one.
+
+    References
+    ----------
+    A. Gretton et al., A kernel two-sample test, Journal of Machine Learning Research 13, 2012 (mean embeddings and the
+    median heuristic).
+
+    A. Rahimi, B. Recht, Random features for large-scale kernel machines, NeurIPS 2007.
+    """
+
+    levels: NDArray[np.float64]
+    spreads: NDArray[np.float64]
+    shapes: NDArray[np.float64]
+    frequencies: FloatArray
+    textures: FloatArray
+    scales: NDArray[np.float64]
+
+    @classmethod
+    def learn(
+        cls, images: Sequence[FloatArray], features: Sequence[FloatArray], random_state: int
+    ) -> Self | None:
+        """Learn from images (H, W, C) and their standardised features (n_grid, n_kept); None from too few."""
+        if len(images) < FEWEST_IMAGES:
+            return None
+        rng = np.random.default_rng(random_state)
+        pixels = np.concatenate(features)
+        drawn = pixels[rng.choice(len(pixels), min(PIXELS_FOR_BANDWIDTH, len(pixels)), replace=False)]
+        # pixels that are all alike have no typical distance
+        bandwidth = float(np.median(pdist(drawn))) or 1.0
+        frequencies = (rng.standard_normal((pixels.shape[1], N_FREQUENCIES)) / bandwidth).astype(np.float32)
+        levels, spreads = (np.array(values) for values in zip(*map(_level_and_spread, images), strict=True))
+        shapes = np.array([image.shape[:2] for image in images], dtype=np.float64)
+        textures = np.array([_texture(own, frequencies) for own in features])
+        parts = np.split(textures, [2 * N_FREQUENCIES], axis=1)
+        scales = np.array([np.exp(np.log(_apart(part)).mean()) for part in parts])
+        return cls(levels, spreads, shapes, frequencies, textures, scales)
+
+    @property
+    def distances(self) -> NDArray[np.float64]:
+        """Distance of each training image to the nearest of the others, (n_images,)."""
+        return _apart(self._scaled(self.textures))
+
+    @property
+    def farthest(self) -> float:
+        """Distance that few images of the kind of the training images are beyond."""
+        distances = np.log(self.distances)
+        return exp(distances.mean() + _width(distances, ALARM_OF_TEXTURE))
+
+    def distance(self, features: FloatArray) -> float:
+        r"""Give the distance of an image to the nearest training image.
+
+        Parameters
+        ----------
+        features : ndarray of shape (n_grid, n_kept), float32
+            Standardised features of the image.
+
+        Returns
+        -------
+        float
+            :math:`\sqrt{(d_1^2 / s_1^2 + d_2^2 / s_2^2) / 2}` for distances :math:`d_1, d_2` of both parts of the textures
+            and their `scales`: about 1 between images of one kind.
+        """
+        own = self._scaled(_texture(features, self.frequencies)[None])
+        return float(cdist(own, self._scaled(self.textures)).min())
+
+    def _scaled(self, textures: FloatArray) -> FloatArray:
+        """Divide both parts by their scales, so that they count alike."""
+        n_parts = [2 * self.frequencies.shape[1], self.frequencies.shape[0]]
+        return np.asarray(textures / np.repeat(self.scales * sqrt(2), n_parts))
+
+    def compare(self, image: FloatArray, distance: float) -> tuple[str, ...]:
+        """Say in plain words in what an image (H, W, C) at a distance is unlike the training images."""
+        level, spread = _level_and_spread(image)
+        notes = [
+            _outside(level, self.levels, ("darker", "brighter"), "mean"),
+            _outside(spread, self.spreads, ("lower in contrast", "higher in contrast"), "standard deviation"),
+        ]
+        smallest = self.shapes.min(axis=0)
+        if (np.array(image.shape[:2]) <= SMALL * smallest).all():
+            notes.append(
+                f"smaller than the training images ({image.shape[0]} x {image.shape[1]} pixels, training from "
+                f"{smallest[0]:.0f} x {smallest[1]:.0f}): its pixels may be larger"
+            )
+        if distance > self.farthest:
+            notes.append(
+                f"texture unlike the training images (distance {distance:.2g}, held-out training images up to "
+                f"{self.distances.max():.2g})"
+            )
+        return tuple(note for note in notes if note)
+
+    def explain(self) -> str:
+        """Explain when the texture of an image is called unlike that of the training images."""
+        return (
+            f"Unlike images: a training image is up to {self.distances.max():.2g} from the nearest of the others, by the "
+            f"distance of their textures; a new image beyond {self.farthest:.2g} is told of. So are brightness, "
+            f"contrast and size outside what the {len(self.levels)} training images show."
+        )
+
+    def to_arrays(self) -> Arrays:
+        """Give the arrays by name, for a model file."""
+        return {name: getattr(self, name) for name in _STORED}
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> Self:
+        """Restore what `to_arrays` gave."""
+        return cls(**{name: arrays[name] for name in _STORED})
+
+    def state_shapes(self, n_kept: int, n_image_channels: int) -> dict[str, tuple[int, ...]]:
+        """Shapes that the arrays must have, by name."""
+        n_images, n_frequencies = len(self.levels), self.frequencies.shape[1]
+        return {
+            "levels": (n_images, n_image_channels),
+            "spreads": (n_images, n_image_channels),
+            "shapes": (n_images, 2),
+            "frequencies": (n_kept, n_frequencies),
+            "textures": (n_images, 2 * n_frequencies + n_kept),
+            "scales": (2,),
+        }
+
+
+def _level_and_spread(image: FloatArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Give mean and standard deviation of each channel."""
+    return image.mean(axis=(0, 1), dtype=np.float64), image.std(axis=(0, 1), dtype=np.float64)
+
+
+def _texture(features: FloatArray, frequencies: FloatArray) -> FloatArray:
+    """Average cosines and sines over pixels, and take the logarithms of the channels' spreads over them.
+
+    Squared distances of the averages are those of the kernel's mean embeddings.
+    """
+    phases = features @ frequencies
+    mean = np.concatenate([np.cos(phases).mean(axis=0), np.sin(phases).mean(axis=0)])
+    spread = np.log(features.std(axis=0, dtype=np.float64) + LEAST_SPREAD)
+    parts = mean / sqrt(frequencies.shape[1]), spread / sqrt(features.shape[1])
+    return np.concatenate(parts).astype(np.float32)
+
+
+def _apart(textures: FloatArray) -> NDArray[np.float64]:
+    """Distance of each row to the nearest other row, above 0."""
+    distances = cdist(textures, textures)
+    np.fill_diagonal(distances, np.inf)
+    return np.asarray(np.maximum(distances.min(axis=1), np.finfo(np.float32).eps))
+
+
+def _width(values: NDArray[np.float64], alarm: float) -> Any:
+    """Distance from the mean that one more normal value is beyond, on one side, with the given probability."""
+    n = len(values)
+    return stats.t.ppf(1 - alarm, n - 1) * values.std(axis=0, ddof=1) * sqrt(1 + 1 / n)
+
+
+def _outside(
+    value: NDArray[np.float64], known: NDArray[np.float64], words: tuple[str, str], what: str
+) -> str | None:
+    """Say which channel of an image is farthest outside those of the training images; None if none is outside."""
+    own, others = (np.log(np.maximum(values, DARKEST)) for values in (value, known))
+    # both sides of the mean and of the spread of each channel share the probability of an alarm
+    width = _width(others, ALARM_OF_LIGHT / (4 * value.size))
+    offset = own - others.mean(axis=0)
+    beyond = np.abs(offset) - width
+    if not (beyond > 0).any():
+        return None
+    worst = int(np.argmax(beyond))
+    names = _CHANNELS.get(value.size, tuple(f" in channel {k + 1}" for k in range(value.size)))
+    low, high = known[:, worst].min(), known[:, worst].max()
+    return (
+        f"{words[int(offset[worst] > 0)]}{names[worst]} than the training images ({what} {value[worst]:.2g}, "
+        f"training {low:.2g} to {high:.2g})"
+    )

@@ -1,0 +1,268 @@
+import warnings
+
+import numpy as np
+import pytest
+
+from segkit import Segmenter, load
+from segkit.classifier.svm import LinearSVM
+from segkit.cli.phantom import make_demo_set
+from segkit.errors import ModelFileError
+from segkit.evaluation.metrics import score_masks
+from segkit.features import MultiscaleBank
+from segkit.features.normalised import even_grid
+from segkit.segmentation.alarms import Alarms, ImageCheck, columns_of, count_single
+from segkit.segmentation.expected import expected_iou
+from segkit.segmentation.model_file import read_model, write_model
+
+
+def small(**options):
+    return Segmenter(MultiscaleBank(), **{"selection_pixels": 600, "training_pixels": 1000} | options)
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    return make_demo_set(16, shape=(64, 96))
+
+
+@pytest.fixture(scope="module")
+def trained(pictures):
+    images, masks = pictures
+    return small().fit(images[:10], masks[:10])
+
+
+def check_of(segmenter, image):
+    return segmenter.predict(image, return_checks=True)[1]
+
+
+def test_a_check_tells_expected_iou_margins_and_distance(trained, pictures):
+    image = pictures[0][12]
+    mask, probability, check = trained.predict(image, return_proba=True, return_checks=True)
+    expected = trained.alarms_.expected
+    raw = expected_iou(trained.label_map_.encode(mask), probability, expected.presence)
+    assert check.expected_iou == pytest.approx(raw - expected.bias)
+    assert (check.margin_80, check.margin_90) == (expected.margin(0.8), expected.margin(0.9))
+    assert 0 < check.margin_80 <= check.margin_90
+    np.testing.assert_array_equal(mask, trained.predict(image))
+    np.testing.assert_array_equal(probability, trained.predict_proba(image))
+    low, high = check.interval_80
+    assert (low, high) == (check.expected_iou - check.margin_80, min(1, check.expected_iou + check.margin_80))
+
+
+def test_checks_come_last_and_one_for_each_image(trained, pictures):
+    images = pictures[0][10:12]
+    masks = trained.predict(images)
+    for found, mask in zip(trained.predict(images, return_checks=True), masks, strict=True):
+        np.testing.assert_array_equal(found[0], mask)
+        assert isinstance(found[1], ImageCheck)
+        assert len(found) == 2
+    of_objects = trained.predict_objects(images, return_masks=True, return_checks=True)
+    for found, image in zip(of_objects, images, strict=True):
+        assert len(found) == 4
+        assert found[3] == check_of(trained, image)
+    labels, check = trained.predict_objects(images[0], return_checks=True)
+    np.testing.assert_array_equal(labels, trained.predict_objects(images[0]))
+    assert check == check_of(trained, images[0])
+
+
+@pytest.mark.parametrize("normalization", ["image", "set"])
+@pytest.mark.parametrize("limit", [2**20, 2000])
+def test_features_are_those_of_the_coarse_grid(pictures, normalization, limit, monkeypatch):
+    """Of a small image, and of one computed tile by tile."""
+    images, masks = pictures
+    segmenter = small(normalization=normalization).fit(images[:3], masks[:3])
+    image = images[4]
+    expected = segmenter.pixel_features(image, *even_grid(image.shape))
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", limit)
+    found = segmenter._scores_and_features(image, lambda items, _: items)
+    np.testing.assert_allclose(found[1], expected, atol=2e-3)
+    np.testing.assert_allclose(found[0], segmenter.decision_function(image), atol=1e-5)
+
+
+def test_the_true_iou_of_a_held_out_image_is_nearly_that_of_a_model_without_it(pictures):
+    """With every pixel in the grid and each image a fold of its own, by the definition."""
+    images, masks = pictures
+    segmenter = small(smallest_region=0.5, lambdas=[1e-3]).fit(images[:4], masks[:4])
+    found = []
+    for index in range(4):
+        others = [k for k in range(4) if k != index]
+        model = small(smallest_region=0.5, lambdas=[1e-3]).fit(
+            [images[k] for k in others], [masks[k] for k in others]
+        )
+        mask, probability = model.predict(images[index], return_proba=True)
+        presence = np.array([4 / 5, 4 / 5])
+        true = score_masks([masks[index]], [mask], 2).mean
+        found.append(expected_iou(mask.astype(int), probability, presence) - true)
+    # the others of a fold are drawn anew here, so that the numbers are alike and not equal
+    excess = np.mean(found)
+    assert np.sort(segmenter.alarms_.expected.errors).mean() < 0.3
+    assert abs(segmenter.alarms_.expected.bias) <= abs(excess) + 0.1
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda image: 0.2 * image, "darker in "),
+        (lambda image: image[:, :, ::-1], "than the training images (mean"),
+        (lambda image: np.repeat(np.repeat(image, 5, 0), 5, 1)[:64, :96], "texture unlike the training images"),
+        (lambda image: np.random.default_rng(0).uniform(size=image.shape), "texture unlike the training images"),
+        (lambda image: image[:32, :48], "smaller than the training images (32 x 48 pixels"),
+    ],
+)  # fmt: skip
+def test_spoilt_images_are_told_and_images_of_the_same_kind_are_not(trained, pictures, spoil, words):
+    image = pictures[0][12]
+    assert not check_of(trained, image).unlike
+    check = check_of(trained, np.ascontiguousarray(spoil(image), dtype=np.float32))
+    assert any(words in note for note in check.unlike)
+    assert words in check.warning
+
+
+def test_few_images_have_no_margins(pictures):
+    images, masks = pictures
+    check = check_of(small().fit(images[:3], masks[:3]), images[12])
+    assert check.expected_iou is not None
+    assert (check.margin_80, check.margin_90, check.interval_80, check.interval_90) == (None,) * 4
+    assert check.distance is not None
+    check = check_of(small().fit(images[:5], masks[:5]), images[12])
+    assert check.margin_80 is not None
+    assert check.margin_90 is None
+
+
+def test_a_single_image_tells_nothing(pictures):
+    images, masks = pictures
+    segmenter = small().fit(images[:1], masks[:1])
+    check = check_of(segmenter, images[12])
+    assert (check.expected_iou, check.margin_80, check.distance, check.unlike) == (None, None, None, ())
+    assert segmenter.alarms_.tell() == []
+    [line] = segmenter.alarms_.explain()
+    assert line.startswith("Expected IoU: unknown.")
+
+
+def test_strokes_tell_no_iou_but_unlike_images(pictures):
+    images, masks = pictures
+    strokes = []
+    for mask in masks[:6]:
+        stroke = np.full_like(mask, 255)
+        stroke[::4] = np.where(mask[::4] > 0, 2, 1)
+        strokes.append(stroke)
+    segmenter = small().fit(images[:6], strokes)
+    check = check_of(segmenter, images[12])
+    assert check.expected_iou is None
+    assert check.distance is not None
+    assert segmenter.alarms_.tell() == []
+
+
+def test_one_class_everywhere_is_told(pictures):
+    images, masks = pictures
+    segmenter = small().fit(images[:4], masks[:4])
+    segmenter.threshold_, segmenter.otsu_weight_ = 1e6, 0.0
+    check = check_of(segmenter, images[12])
+    assert check.one_class == "background everywhere, which no training image is"
+    assert check.one_class in check.warning
+    masks = [np.zeros_like(masks[0]), *masks[1:4]]
+    segmenter = small().fit(images[:4], masks)
+    segmenter.threshold_, segmenter.otsu_weight_ = 1e6, 0.0
+    assert check_of(segmenter, images[12]).one_class == "background everywhere, as 1 of 4 training images"
+
+
+def test_images_of_one_class_are_counted():
+    masks = [np.array(rows, dtype=np.uint8) for rows in ([[0, 0]], [[0, 1]], [[255, 0]], [[1, 255]])]
+    assert count_single(masks, 3) == (2, 1, 0)
+
+
+def test_a_model_that_says_one_class_of_all_training_images_warns(rng):
+    """Noise, of which little is foreground: the best is to say background of everything."""
+    images = [rng.uniform(size=(40, 50)) for _ in range(3)]
+    masks = [(rng.uniform(size=(40, 50)) < 0.05).astype(int) for _ in range(3)]
+    with pytest.warns(UserWarning, match="the model gives background everywhere, on the training images too"):
+        small(svm=LinearSVM(), lambdas=[1.0], threshold="zero", smallest_region=0).fit(images, masks)
+
+
+def test_a_saved_model_checks_as_before(trained, pictures, tmp_path):
+    trained.save(tmp_path / "model.segkit")
+    again = load(tmp_path / "model.segkit")
+    for image in (pictures[0][12], (0.3 * pictures[0][13]).astype(np.float32)):
+        assert check_of(again, image) == check_of(trained, image)
+    assert again.alarms_.explain() == trained.alarms_.explain()
+    again.save(tmp_path / "again.segkit")
+    assert (tmp_path / "again.segkit").read_bytes() == (tmp_path / "model.segkit").read_bytes()
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_what_is_unknown_stays_so_in_a_file(pictures, tmp_path, n):
+    images, masks = pictures
+    segmenter = small().fit(images[:n], masks[:n])
+    segmenter.save(tmp_path / "model.segkit")
+    assert check_of(load(tmp_path / "model.segkit"), images[12]) == check_of(segmenter, images[12])
+
+
+def test_a_model_of_an_earlier_format_knows_no_alarms(trained, pictures, tmp_path):
+    trained.save(tmp_path / "model.segkit")
+    header, arrays = read_model(tmp_path / "model.segkit")
+    del header["alarms"], header["format_version"]
+    arrays = {name: array for name, array in arrays.items() if not name.startswith("alarms.")}
+    write_model(tmp_path / "old.segkit", header, arrays)
+    old = load(tmp_path / "old.segkit")
+    assert old.alarms_ is None
+    assert check_of(old, pictures[0][12]) is None
+    old.save(tmp_path / "anew.segkit")
+    assert load(tmp_path / "anew.segkit").alarms_ is None
+
+
+@pytest.mark.parametrize("name", ["errors", "presence", "textures", "levels", "frequencies"])
+def test_arrays_that_do_not_fit_are_refused(trained, tmp_path, name):
+    trained.save(tmp_path / "model.segkit")
+    header, arrays = read_model(tmp_path / "model.segkit")
+    del header["format_version"]
+    arrays[f"alarms.{name}"] = arrays[f"alarms.{name}"][..., None]
+    write_model(tmp_path / "model.segkit", header, arrays)
+    with pytest.raises(ModelFileError, match=f"do not fit the rest: alarms.{name}|incomplete model"):
+        load(tmp_path / "model.segkit")
+
+
+def test_state_needs_no_more_than_its_own_arrays(trained):
+    header, arrays = trained.alarms_.to_state()
+    again = Alarms.from_state(header, arrays | {"other": np.zeros(3)}, trained.label_map_.names)
+    assert again.to_state()[0] == header
+    assert all(np.array_equal(array, again.to_state()[1][name]) for name, array in arrays.items())
+    shapes = again.state_shapes(len(trained.channels_), 3)
+    assert {name: array.shape for name, array in arrays.items()} == shapes
+
+
+def test_checks_do_not_change_a_prediction_of_a_large_image(trained, pictures, monkeypatch):
+    image = pictures[0][12]
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 2000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = trained.predict(image, return_checks=True)[0]
+    np.testing.assert_array_equal(found, trained.predict(image))
+
+
+def test_columns_are_those_of_a_single_page():
+    check = ImageCheck(0.8, 0.1, 0.3, 1.5, ("darker",), "background everywhere")
+    assert columns_of([check]) == {
+        "expected_iou": 0.8,
+        "low_80": pytest.approx(0.7),
+        "high_80": pytest.approx(0.9),
+        "low_90": pytest.approx(0.5),
+        "high_90": 1.0,
+        "distance": 1.5,
+        "warning": "darker; background everywhere",
+    }
+
+
+def test_columns_of_several_pages_are_those_of_the_worst():
+    checks = [
+        ImageCheck(0.8, 0.1, None, 1.5, (), None),
+        None,
+        ImageCheck(0.6, 0.1, None, 0.5, ("darker",), None),
+        ImageCheck(None, None, None, None, ("brighter",), None),
+    ]
+    found = columns_of(checks)
+    assert (found["expected_iou"], found["low_80"], found["high_80"]) == (0.6, 0.5, pytest.approx(0.7))
+    assert (found["low_90"], found["high_90"], found["distance"]) == (None, None, 1.5)
+    assert found["warning"] == "page 3: darker; page 4: brighter"
+
+
+@pytest.mark.parametrize("checks", [[], [None], [ImageCheck(None, None, None, None, (), None)]])
+def test_columns_of_what_is_unknown_are_empty(checks):
+    assert not any(columns_of(checks).values())
