@@ -12,7 +12,6 @@ what lies behind the digests is reached. Without atheris they serve the short fo
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import hashlib
 import json
 import math
@@ -37,6 +36,8 @@ CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 WORK = ROOT / ".fuzz"
 SECONDS, MEGABYTES = 5, 2048
 NEVER = 1_000_000
+# Imports, and mutations, of a busy machine.
+SECONDS_TO_START = 300
 LONGEST = 40_000
 # Inputs of one process: results are written, and memory is given back, after each.
 INPUTS_AT_ONCE = 50_000
@@ -337,7 +338,7 @@ def campaign(target: str, runs: int, path: Path) -> dict[str, Any]:
         command = [sys.executable, "-m", "benchmarks.fuzz", "--target", target, "--runs", str(n_inputs)]
         command += ["--worker", str(state), "--seed", str(result["inputs"] + 1)]
         begun, known = time.monotonic(), {file.name for file in faults.iterdir()}
-        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
+        status, end = _watch(command, state)
         told = (
             json.loads(state.read_text(encoding="utf-8"))
             if state.is_file()
@@ -348,18 +349,18 @@ def campaign(target: str, runs: int, path: Path) -> dict[str, Any]:
         result["outcomes"] = dict(Counter(result["outcomes"]) + Counter(told["outcomes"]))
         for name in ("slowest_seconds", "peak_megabytes"):
             result[name] = max(result[name], told.get(name, 0.0))
-        if run.returncode:
+        if status:
             new = sorted(file.name for file in faults.iterdir() if file.name not in known)
-            if not new and _current(state).is_file():  # it ended the process before anything could be kept
+            if (
+                not new and _current(state).stat().st_size
+            ):  # it ended the process before anything could be kept
                 data = _current(state).read_bytes()
                 new = [f"ended-{hashlib.sha256(data).hexdigest()[:16]}"]
                 (faults / new[0]).write_bytes(data)
-            result["faults"].append(
-                {"files": new, "status": run.returncode, "end": (run.stdout + run.stderr)[-3000:]}
-            )
+            result["faults"].append({"files": new, "status": status, "end": end})
         write_result(path, result)
-        if run.returncode and not told["inputs"]:
-            raise SystemExit(f"the first input ended the process:\n{run.stderr[-3000:]}")
+        if status and not told["inputs"]:
+            raise SystemExit(f"the first input ended the process:\n{end}")
     return result
 
 
@@ -379,10 +380,8 @@ def work(target: str, n_inputs: int, state: Path, seed: int) -> None:
     def read_one(data: bytes) -> None:
         _current(state).write_bytes(data)
         begun = time.perf_counter()
-        # Not the alarm of atheris: it also counts the time of mutations, and a library may take its signal.
-        faulthandler.dump_traceback_later(SECONDS, exit=True)
         outcome = read(data)
-        faulthandler.cancel_dump_traceback_later()
+        _current(state).write_bytes(b"")
         told["slowest_seconds"] = max(told["slowest_seconds"], round(time.perf_counter() - begun, 3))
         told["inputs"] += 1
         if told["inputs"] > 0:
@@ -410,6 +409,23 @@ def work(target: str, n_inputs: int, state: Path, seed: int) -> None:
     options += [f"-max_len={LONGEST}", "-len_control=0", f"-artifact_prefix={faults}/", str(found)]
     atheris.Setup([sys.argv[0], *options], read_one, custom_mutator=mutate_one)
     atheris.Fuzz()
+
+
+def _watch(command: list[str], state: Path) -> tuple[int, str]:
+    """Run a process until its end, or until it reads one input for too long; give its status and its last words.
+
+    Not the alarm of atheris: it also counts the time of mutations, and a library may take its signal.
+    """
+    current, log = _current(state), state.with_suffix(".log")
+    current.write_bytes(b"")
+    with log.open("wb") as words:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=words, stderr=subprocess.STDOUT)
+        while process.poll() is None:
+            time.sleep(0.2)
+            there = current.stat()
+            if time.time() - there.st_mtime > (SECONDS if there.st_size else SECONDS_TO_START):
+                process.kill()
+    return process.wait(), log.read_bytes()[-3000:].decode("utf-8", "replace")
 
 
 def _current(state: Path) -> Path:

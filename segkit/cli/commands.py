@@ -400,6 +400,10 @@ def inspect(
 
     if not path.exists():
         raise InputError(f"{path}: no such file or folder: give a model file, or a folder of images")
+    if output is not None and not upgrade:
+        raise ConfigError(
+            "--output: inspect writes a file with --upgrade only; add it, or leave --output out"
+        )
     if masks is not None or path.is_dir() or path.suffix.lower() in IMAGE_EXTENSIONS:
         if upgrade:
             raise ConfigError(f"--upgrade: it is for a model file, and {path} holds images; leave it out")
@@ -482,9 +486,10 @@ def demo(
 
 def _write_upgraded(header: dict[str, Any], arrays: dict[str, Any], output: Path, *, overwrite: bool) -> None:
     """Write a model in the present format; its numbers stay as they are."""
-    from segkit.images.outputs import refuse_existing, refuse_unwritable
+    from segkit.images.outputs import refuse_existing, refuse_extension, refuse_unwritable
     from segkit.segmentation.model_file import FORMAT_VERSION, write_model
 
+    refuse_extension(output, ".segkit")
     refuse_existing([output], overwrite=overwrite)
     refuse_unwritable(output)
     write_model(output, {name: entry for name, entry in header.items() if name != "format_version"}, arrays)

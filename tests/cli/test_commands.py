@@ -752,6 +752,11 @@ def test_upgrades_take_another_name(folder, model, segkit):
     assert segkit(*arguments, "--overwrite")[0] == 0
     assert read_model(model)[0]["versions"] == read_model(golden)[0]["versions"]
     assert "it is for a model file" in refused(segkit, folder, "inspect", folder / "images", "--upgrade")
+    plain = ("inspect", golden, "-o", folder / "x.segkit")
+    assert "with --upgrade only" in refused(segkit, folder, *plain)
+    assert "ends in .segkit" in refused(
+        segkit, folder, "inspect", golden, "--upgrade", "-o", folder / "x.npz"
+    )
 
 
 @pytest.fixture
