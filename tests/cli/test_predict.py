@@ -126,7 +126,7 @@ PROGRAM = """
     def stop_at_the_second(segmenter, job, *arguments, **options):
         if job.name == "1.png":
             os.kill(os.getpid(), number)
-        make(segmenter, job, *arguments, **options)
+        return make(segmenter, job, *arguments, **options)
 
     folders.make_results = stop_at_the_second
     from segkit.cli.commands import main

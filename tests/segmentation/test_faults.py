@@ -53,7 +53,7 @@ def test_a_fault_at_any_write_leaves_each_result_absent_or_whole_and_resume_does
     for good_writes in range(MOST_WRITES):
         out = tmp_path / str(good_writes)
         disk = Disk(good_writes, FAULTS[good_writes % len(FAULTS)])
-        monkeypatch.setattr("segkit._files.write.os.fsync", disk.sync)
+        monkeypatch.setattr("segkit._files.write._sync", disk.sync)
         monkeypatch.setattr("segkit._files.write._sync_names", lambda _: None)
         try:
             segment_folder(cell_segmenter, images, out, **ALL)
@@ -74,7 +74,7 @@ def test_a_fault_at_any_write_leaves_each_result_absent_or_whole_and_resume_does
 
 def test_a_fault_of_the_disk_is_not_the_image_s(undisturbed, cell_segmenter, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    monkeypatch.setattr("segkit._files.write.os.fsync", Disk(25, errno.ENOSPC).sync)
+    monkeypatch.setattr("segkit._files.write._sync", Disk(25, errno.ENOSPC).sync)
     monkeypatch.setattr("segkit._files.write._sync_names", lambda _: None)
     with pytest.raises(OutputError) as error:
         segment_folder(cell_segmenter, undisturbed / "images", out, **ALL)
@@ -89,16 +89,16 @@ def test_a_fault_of_the_disk_is_not_the_image_s(undisturbed, cell_segmenter, tmp
 PROGRAM = """
     import os, signal, sys
     from segkit._files import write
-    left, sync = int(sys.argv.pop(1)), os.fsync
+    left, sync = int(sys.argv.pop(1)), write._sync
 
-    def count_down(handle):
+    def count_down(path):
         global left
         left -= 1
         if left < 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        sync(handle)
+        sync(path)
 
-    write.os.fsync = count_down
+    write._sync = count_down
     from segkit.cli.commands import main
     main()
 """
@@ -106,12 +106,12 @@ PROGRAM = """
 
 @pytest.mark.skipif(os.name == "nt", reason="kills by signal")
 def test_kills_leave_each_result_absent_or_whole_and_resume_does_the_rest(undisturbed, contents, tmp_path):
-    """Each run is killed before one of its first forty syncs, and the next goes on."""
+    """Each run is killed before one of its first fifteen writes is whole, and the next goes on."""
     expected, out, rng = contents(undisturbed / "out"), tmp_path / "out", random.Random(0)
     line = ["predict", undisturbed / "m.segkit", undisturbed / "images", "-o", out, "--resume", "-q"]
     line += [f"--{option}" for option in ALL]
     for _ in range(5):
-        arguments = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(rng.randrange(40)), *map(str, line)]
+        arguments = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(rng.randrange(15)), *map(str, line)]
         done = subprocess.run(arguments, check=False)
         assert done.returncode == -signal.SIGKILL
         assert are_whole(contents(out), expected)
