@@ -49,6 +49,8 @@ _ONE_METHOD = ["--methods", "forest", "--set", "forest.n_estimators=4", "--set",
 _ONE_METHOD += ["--train-sizes", "1", "--seeds", "2"]
 _TIMES = ("fit_seconds", "predict_seconds", "peak_memory_mib", "written", "machine")
 _LONGEST = 120.0  # seconds
+# An episode goes on to another kill, unless chance stops it.
+_MOST_ATTEMPTS, _STOPS = 12, 0.15
 
 
 @dataclass
@@ -265,7 +267,7 @@ def episode(command: Command, chance: random.Random) -> dict[str, Any]:
     kills: Counter[str] = Counter()
     faults: list[str] = []
     there: set[str] = set()
-    for attempt in range(4):
+    for attempt in range(_MOST_ATTEMPTS):
         arguments = [*command.arguments, *(command.go_on if attempt else [])]
         if chance.random() < 0.5:
             how = "time"
@@ -283,7 +285,7 @@ def episode(command: Command, chance: random.Random) -> dict[str, Any]:
             f"torn: {path.name}: {fault}" for path in visible(command.output) if (fault := fault_of(path))
         ]
         there = now
-        if chance.random() < 0.6:
+        if chance.random() < _STOPS:
             break
     status = run([*command.arguments, *command.go_on])
     faults += [] if status == 0 else [f"exit status {status} at the end"]
