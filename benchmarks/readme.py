@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import RESULTS, signed, with_interval
+from benchmarks.faults import fuzz, fuzz_images, kills, reproducibility, soak
 from benchmarks.promises import alarms, coverage
 from benchmarks.scores import (
     TITLES,
@@ -43,6 +44,7 @@ PAGES = tuple(
         "docs/benchmarks.md",
         "docs/banks.md",
         "docs/tasks/confidence.md",
+        "docs/trust.md",
         "benchmarks/README.md",
     )
 )
@@ -391,6 +393,11 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "strokes": ("strokes.json", strokes),
     "coverage": ("coverage.json", coverage),
     "alarms": ("coverage.json", alarms),
+    "kills": ("kills.json", kills),
+    "fuzz": ("fuzz-*.json", fuzz),
+    "fuzz_images": ("fuzz_images.json", fuzz_images),
+    "soak": ("soak.json", soak),
+    "reproducibility": ("reproducibility.json", reproducibility),
 }
 
 

@@ -35,14 +35,14 @@ def check_family_size(n_scales: int, n_angles: int) -> None:
     n_scales : int
         Number of dyadic scales, 1 to 10.
     n_angles : int
-        Number of directions, 2 to 360.
+        Number of directions, 2 to 64.
 
     Raises
     ------
     ConfigError
         If either number is too small or too large.
     """
-    for name, given, least, most in (("n_scales", n_scales, 1, 10), ("n_angles", n_angles, 2, 360)):
+    for name, given, least, most in (("n_scales", n_scales, 1, 10), ("n_angles", n_angles, 2, 64)):
         if given < least:
             raise ConfigError(f"{name}={given}: expected {least} or more; try n_scales=3, n_angles=8")
         if given > most:  # a run would not end
