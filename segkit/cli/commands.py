@@ -196,6 +196,7 @@ def train(
             label_map=dataset.label_map,
             progress=follow,
         )
+    segmenter.note_files(dataset.dtypes, dataset.pixel_sizes)
     segmenter.save(
         output,
         embed_weights=settings.embeds_weights(segmenter.best_index_),

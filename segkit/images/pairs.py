@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -40,6 +40,7 @@ from segkit.images.numbering import (
     find_instances,
 )
 from segkit.images.outlines import OUTLINE_EXTENSIONS
+from segkit.images.pixel_size import PixelSize, read_pixel_size
 from segkit.images.read import check_image, image_from_page, read_pages
 from segkit.images.scales import check_scales, scale_of
 from segkit.images.stems import (
@@ -88,6 +89,10 @@ class Dataset:
     instances : list of ndarray of shape (H, W), int32, optional
         Objects of each image: 0 for background and pixels without annotation, an id elsewhere. None if the masks hold
         classes and no objects were given.
+    dtypes : list of str
+        Type of the pixels of each image in its file.
+    pixel_sizes : list of PixelSize or None
+        Size of a pixel of each image in micrometres, where its file tells.
     """
 
     stems: list[str]
@@ -97,6 +102,8 @@ class Dataset:
     label_map: LabelMap
     messages: list[str]
     instances: list[NDArray[np.int32]] | None = None
+    dtypes: list[str] = field(default_factory=list)
+    pixel_sizes: list[PixelSize | None] = field(default_factory=list)
 
     def describe(self) -> list[str]:
         """Say line by line how the files were read."""
@@ -114,6 +121,7 @@ class Item(NamedTuple):
     dtype: str
     is_outlined: bool = False
     instances: NDArray[np.int32] | None = None
+    pixel_size: PixelSize | None = None
 
 
 def pair(images: str | Path, masks: str | Path, *, only_annotated: bool = False) -> list[Pair]:
@@ -225,6 +233,8 @@ def load_pairs(
         label_map=meaning.label_map,
         messages=messages,
         instances=None if meaning.instances is None else [meaning.instances[stem] for stem in stems],
+        dtypes=[item.dtype for item in items],
+        pixel_sizes=[item.pixel_size for item in items],
     )
 
 
@@ -628,6 +638,7 @@ def _items(
     is_outlined: bool,
 ) -> Iterator[Item]:
     [file] = page_names(entry, 1)
+    size = _tried(faults, read_pixel_size, entry.image)
     for index, (stem, page) in enumerate(zip(page_names(entry, len(pages)), pages, strict=True)):
         name = f"{entry.image}{stem.removeprefix(file)}"
         try:
@@ -642,7 +653,7 @@ def _items(
         wrong = [(kind, one) for kind, one in own if one is not None and one.shape != image.shape[:2]]
         faults += [size_fault(name, image.shape, one.shape, kind=kind) for kind, one in wrong]
         if not wrong:
-            yield Item(stem, file, image, masks[index], str(page.dtype), is_outlined, numbers[index])
+            yield Item(stem, file, image, masks[index], str(page.dtype), is_outlined, numbers[index], size)
 
 
 def _of_one_class(values_of: Mapping[str, Sequence[int]], label_map: LabelMap) -> list[str]:

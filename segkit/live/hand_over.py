@@ -80,6 +80,7 @@ def hand_over(
     segmenter = settings.build().fit(
         dataset.images, dataset.masks, label_map=dataset.label_map, progress=progress
     )
+    segmenter.note_files(dataset.dtypes, dataset.pixel_sizes)
     written = read.output / MODEL if model is None else Path(model)
     files = HandOver(written, read.masks, read.output / OPTIONS, "")
     write_text(files.options, yaml.safe_dump(options, sort_keys=False, allow_unicode=True))

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray, count
-from segkit.images import UNLABELLED
+from segkit.images import UNLABELLED, PixelSize
 from segkit.segmentation.expected import LEVELS, ExpectedIoU
 from segkit.segmentation.unlike import KnownImages
 
 Arrays = dict[str, NDArray[Any]]
 _UNKNOWN = "Expected IoU: unknown. It takes two training images or more, of which most is labelled, each held out in turn."
 IdArray = NDArray[np.uint8]
+# Pixels so many times larger or smaller than those of the training images are told of.
+_OTHER_PIXELS = 1.1
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,10 @@ class Alarms:
         What held-out training images showed; None if no whole images could be held out.
     known : KnownImages or None
         The training images to compare with; None of too few.
+    dtypes : tuple of str, default=()
+        Types of the pixels in the files of the training images, where they are known.
+    pixel_sizes : tuple of (float, float), default=()
+        Heights and widths of a pixel in micrometres, of the training images whose files tell.
     """
 
     names: tuple[str, ...]
@@ -89,6 +96,27 @@ class Alarms:
     n_images: int
     expected: ExpectedIoU | None
     known: KnownImages | None
+    dtypes: tuple[str, ...] = ()
+    pixel_sizes: tuple[tuple[float, float], ...] = ()
+
+    def of_files(self, dtypes: Iterable[str], pixel_sizes: Iterable[PixelSize | None]) -> Alarms:
+        """Give a copy that knows types and pixel sizes of the training images' files."""
+        sizes = {(float(size[0]), float(size[1])) for size in pixel_sizes if size is not None}
+        return replace(self, dtypes=tuple(sorted(set(dtypes))), pixel_sizes=tuple(sorted(sizes)))
+
+    def compare_file(self, dtype: str, pixel_size: PixelSize | None) -> list[str]:
+        """Say in what a file is unlike the training images': bits of a pixel, and its size in micrometres."""
+        told = []
+        if self.dtypes and dtype not in self.dtypes:
+            told.append(f"pixels of {dtype}, of the training images {' and '.join(self.dtypes)}")
+        if self.pixel_sizes and pixel_size is not None:
+            sides = [sqrt(height * width) for height, width in self.pixel_sizes]
+            side = sqrt(pixel_size[0] * pixel_size[1])
+            if not min(sides) / _OTHER_PIXELS <= side <= max(sides) * _OTHER_PIXELS:
+                low, high = f"{min(sides):.3g}", f"{max(sides):.3g}"
+                known = low if low == high else f"{low} to {high}"
+                told.append(f"pixels of {side:.3g} µm, of the training images {known} µm")
+        return told
 
     def check(
         self, image: FloatArray, ids: NDArray[np.integer], probabilities: FloatArray, features: FloatArray
@@ -141,6 +169,8 @@ class Alarms:
             "n_images": self.n_images,
             "expected": self.expected is not None,
             "known": self.known is not None,
+            "dtypes": list(self.dtypes),
+            "pixel_sizes": [list(size) for size in self.pixel_sizes],
         }
         return header, {f"alarms.{name}": array for name, array in arrays.items()}
 
@@ -158,6 +188,8 @@ class Alarms:
             header["n_images"],
             ExpectedIoU.from_arrays(own) if header["expected"] else None,
             KnownImages.from_arrays(own) if header["known"] else None,
+            tuple(header.get("dtypes", ())),
+            tuple((size[0], size[1]) for size in header.get("pixel_sizes", ())),
         )
 
     def state_shapes(self, n_kept: int, n_image_channels: int) -> dict[str, tuple[int, ...]]:
@@ -184,13 +216,17 @@ def count_single(ids: Sequence[IdArray], n_classes: int) -> tuple[int, ...]:
     return tuple(only.count(label) for label in range(n_classes))
 
 
-def columns_of(checks: Sequence[ImageCheck | None]) -> dict[str, float | str | None]:
+def columns_of(
+    checks: Sequence[ImageCheck | None], of_file: Sequence[str] = ()
+) -> dict[str, float | str | None]:
     """Give the columns of summary.csv that tell of the predictions of a file's pages.
 
     Parameters
     ----------
     checks : sequence of ImageCheck or None
         The check of each page; None from a model that keeps nothing to check by.
+    of_file : sequence of str, default=()
+        In what the file is unlike those of the training images.
 
     Returns
     -------
@@ -216,5 +252,5 @@ def columns_of(checks: Sequence[ImageCheck | None]) -> dict[str, float | str | N
         "low_90": low_90,
         "high_90": high_90,
         "distance": max((check.distance for check in known if check.distance is not None), default=None),
-        "warning": "; ".join(warnings),
+        "warning": "; ".join([*of_file, *warnings]),
     }

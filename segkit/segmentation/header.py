@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     NonNegativeFloat,
     NonNegativeInt,
+    PositiveFloat,
     PositiveInt,
     ValidationError,
     model_validator,
@@ -165,6 +166,8 @@ class _Alarms(_Part):
     n_images: Count
     expected: bool
     known: bool
+    dtypes: list[str] = []
+    pixel_sizes: list[Annotated[list[PositiveFloat], Field(min_length=2, max_length=2)]] = []
 
 
 class _Bank(_Part):

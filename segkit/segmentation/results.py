@@ -29,7 +29,7 @@ from segkit.images.read import image_from_page
 from segkit.objects.measure import measure
 from segkit.objects.pictures import write_object_overlay
 from segkit.objects.tables import ImageObjects
-from segkit.segmentation.alarms import columns_of
+from segkit.segmentation.alarms import Alarms, columns_of
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.plan import Job, misfit
 
@@ -74,7 +74,8 @@ def make_results(
         maps = _stack([_planes(page) for page in probabilities])
         write_probability(folder / job.extras["probability"][0], maps, pixel_size=size)
     write_mask(folder / job.mask, _stack(masks), pixel_size=size)
-    return columns_of(checks)
+    alarms: Alarms | None = getattr(segmenter, "alarms_", None)
+    return columns_of(checks, () if alarms is None else alarms.compare_file(str(stored[0].dtype), size))
 
 
 def read_measured(path: Path, job: Job) -> Iterator[ImageObjects]:

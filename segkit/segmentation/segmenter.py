@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -32,7 +32,7 @@ from segkit.features import (
     bank_from_dict,
 )
 from segkit.features.normalised import NormalisedBank
-from segkit.images import UNLABELLED, LabelMap
+from segkit.images import UNLABELLED, LabelMap, PixelSize
 from segkit.images.sampling import PixelSample, draw_pixels, pixel_groups, sparse_images
 from segkit.kernels import KernelMixture, LinearGaussianMixture
 from segkit.objects.hills import LabelArray
@@ -337,6 +337,20 @@ class Segmenter(BaseSegmenter):
         return _digest_training_set(
             arrays, ids, None if instances is None else check_instances(instances, ids)
         )
+
+    def note_files(self, dtypes: Iterable[str], pixel_sizes: Iterable[PixelSize | None]) -> None:
+        """Note types and pixel sizes of the training images' files, so that `predict_folder` tells of other ones.
+
+        Parameters
+        ----------
+        dtypes : iterable of str
+            Types of the pixels, such as ``dtypes`` of `segkit.images.Dataset`.
+        pixel_sizes : iterable of PixelSize or None
+            Sizes of a pixel in micrometres, such as ``pixel_sizes`` of `segkit.images.Dataset`.
+        """
+        check_is_fitted(self, "classifier_")
+        if self.alarms_ is not None:
+            self.alarms_ = self.alarms_.of_files(dtypes, pixel_sizes)
 
     def predict_objects(
         self,

@@ -1,15 +1,18 @@
+import csv
 import warnings
 
 import numpy as np
 import pytest
+import tifffile
 
-from segkit import Segmenter, load
+from segkit import Segmenter, load, predict_folder
 from segkit.classifier.svm import LinearSVM
 from segkit.cli.phantom import make_demo_set
 from segkit.errors import ModelFileError
 from segkit.evaluation.metrics import score_masks
 from segkit.features import MultiscaleBank
 from segkit.features.normalised import even_grid
+from segkit.images import PixelSize, load_pairs, write_mask
 from segkit.segmentation.alarms import Alarms, ImageCheck, columns_of, count_single
 from segkit.segmentation.expected import expected_iou
 from segkit.segmentation.model_file import read_model, write_model
@@ -266,3 +269,45 @@ def test_columns_of_several_pages_are_those_of_the_worst():
 @pytest.mark.parametrize("checks", [[], [None], [ImageCheck(None, None, None, None, (), None)]])
 def test_columns_of_what_is_unknown_are_empty(checks):
     assert not any(columns_of(checks).values())
+
+
+def test_files_of_other_bits_and_pixel_sizes_are_told_of(trained):
+    alarms = trained.alarms_.of_files(["uint8", "uint8"], [None, PixelSize(0.3, 0.3), PixelSize(0.32, 0.32)])
+    assert alarms.compare_file("uint8", None) == []
+    assert alarms.compare_file("uint8", PixelSize(0.28, 0.28)) == []
+    assert alarms.compare_file("uint16", PixelSize(0.65, 0.65)) == [
+        "pixels of uint16, of the training images uint8",
+        "pixels of 0.65 µm, of the training images 0.3 to 0.32 µm",
+    ]
+    assert trained.alarms_.compare_file("uint16", PixelSize(9, 9)) == []  # nothing is known of its files
+    assert columns_of([], ["a"])["warning"] == "a"
+    state, arrays = alarms.to_state()
+    restored = Alarms.from_state(state, arrays, alarms.names)
+    assert (restored.dtypes, restored.pixel_sizes) == (alarms.dtypes, alarms.pixel_sizes)
+
+
+def test_pixel_sizes_go_from_the_training_files_to_the_summary(pictures, tmp_path):
+    for index, (image, mask) in enumerate(zip(*pictures, strict=True)):
+        folder = tmp_path / ("images" if index < 5 else "new")
+        folder.mkdir(exist_ok=True)
+        side = 1.0 if index == 15 else 0.5
+        tifffile.imwrite(
+            folder / f"{index}.tif",
+            np.rint(255 * image).astype(np.uint8),
+            photometric="rgb",
+            resolution=(1e4 / side, 1e4 / side),
+            resolutionunit="CENTIMETER",
+        )
+        if index < 5:
+            write_mask(tmp_path / "masks" / f"{index}.png", 255 * mask)
+    data = load_pairs(tmp_path / "images", tmp_path / "masks")
+    assert data.dtypes == ["uint8"] * 5
+    assert data.pixel_sizes == [pytest.approx((0.5, 0.5))] * 5
+    segmenter = small().fit(data.images, data.masks, label_map=data.label_map)
+    segmenter.note_files(data.dtypes, data.pixel_sizes)
+    segmenter.save(tmp_path / "m.segkit")
+    with pytest.warns(UserWarning, match=r"15\.tif: pixels of 1 µm, of the training images 0\.5 µm"):
+        predict_folder(load(tmp_path / "m.segkit"), tmp_path / "new", tmp_path / "out")
+    with (tmp_path / "out" / "summary.csv").open(newline="", encoding="utf-8") as file:
+        warned = {row["image"]: row["warning"] for row in csv.DictReader(file)}
+    assert [name for name, text in warned.items() if "pixels of" in text] == ["15.tif"]
