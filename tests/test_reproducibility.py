@@ -11,7 +11,7 @@ from PIL import Image
 import segkit
 from segkit.images import write_image, write_mask
 
-# Decisions of models trained with other numbers of threads, in units of the margin: docs/model-file.md promises it.
+# Decisions of models trained with other numbers of threads, in units of the margin: docs/trust.md promises it.
 TOLERANCE = 1e-4
 TRAIN_AND_PREDICT = """
 import sys

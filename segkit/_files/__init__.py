@@ -1,4 +1,4 @@
-"""How segkit writes: each file whole or not at all, each output folder by one program at a time."""
+"""How segkit writes: each file completely or not at all, one program at a time in an output folder."""
 
 from segkit._files.lock import FolderLock, alone_in
 from segkit._files.table import write_table

@@ -1,4 +1,4 @@
-"""One program at a time on a folder."""
+"""Lock a folder for one program at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LONGEST_WRITE = 5.0  # seconds
 def alone_in(folder: Path) -> Iterator[Path]:
     """Keep other programs from writing to a folder of results as long as the block lasts.
 
-    What killed programs had not finished writing there is removed first.
+    Unfinished files of killed programs are removed first.
 
     Yields
     ------
@@ -52,12 +52,12 @@ def alone_in(folder: Path) -> Iterator[Path]:
 
 
 class FolderLock:
-    """A file that says which program works in a folder, as long as it does.
+    """A file that names the program that works in a folder, for as long as it works there.
 
     Parameters
     ----------
     path : Path
-        The file. It is removed by `release`, or when the program ends. One that a killed program left is taken over.
+        The file. `release` or the end of the program removes it. The lock of a killed program is taken over.
 
     Raises
     ------
@@ -81,7 +81,7 @@ class FolderLock:
 
     @property
     def _folder(self) -> Path:
-        """The folder that is locked, as its user knows it."""
+        """The locked folder, for messages."""
         parent = self.path.parent
         return parent.parent if parent.name == HIDDEN else parent
 
@@ -127,7 +127,7 @@ class FolderLock:
             if age < _LONGEST_WRITE:  # another program has made the file and not yet written to it
                 raise InputError(f"{self._folder} is being opened by another program: try again")
             return
-        # in a container a killed program may have had this very number
+        # in a container, a killed program may have had the process id of this one
         is_own = int(pid) == os.getpid() and self.path.resolve() not in self._held
         if computer == platform.node() and (is_own or not is_running(int(pid))):
             return

@@ -1,4 +1,4 @@
-"""Programs of this computer."""
+"""Processes of this computer."""
 
 from __future__ import annotations
 

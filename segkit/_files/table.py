@@ -12,7 +12,7 @@ from segkit._files.write import saving
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write a CSV file; None is an empty cell, and text that a spreadsheet would execute gets a quote before it.
+    """Write a CSV file. None is an empty cell. Text that a spreadsheet would execute gets a quote before it.
 
     Raises
     ------

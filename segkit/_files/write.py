@@ -1,4 +1,4 @@
-"""The one way a file is written: under a temporary name beside its own, on the disk, then renamed.
+"""Write a file under a temporary name in its folder, put it on the disk, then rename it.
 
 A program that is killed at any moment leaves the old file or the new one, never a part of one.
 """
@@ -23,7 +23,7 @@ from segkit.errors import OutputError
 _LONGEST_STEM = 200
 _UNFINISHED = re.compile(r"\..+\.\d+-\d+\.part(\.[^.]*)?", re.DOTALL)
 _numbers = itertools.count()
-# Whether files are put on the disk when they are written; see `without_sync`.
+# Whether to wait until a written file is on the disk; see `without_sync`.
 _syncs: ContextVar[bool] = ContextVar("syncs", default=True)
 
 
@@ -47,8 +47,8 @@ def saving(path: Path) -> Iterator[Path]:
 def atomic(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path` that takes its place once the block ends without an error.
 
-    A reader sees the old file or the new one, never a part of one; so does whoever looks after a crash or a loss of
-    power. Missing folders are made, and go again if the file cannot be written.
+    A reader sees the old file or the new one, never a part of one, even after a crash or a loss of power. Missing folders
+    are made, and removed again if the file cannot be written.
     """
     missing = [folder for folder in path.parents if not folder.exists()]
     temporary = path.with_name(_temporary_name(path))
@@ -96,7 +96,7 @@ def is_full(error: OSError) -> bool:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what killed programs had not finished writing to a folder and its sub-folders; it must be locked."""
+    """Remove unfinished files of killed programs from a folder and its sub-folders; it must be locked."""
     for root, _, names in os.walk(folder):
         for name in names:
             if _UNFINISHED.fullmatch(name):
@@ -105,7 +105,7 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def remove_unfinished_of(path: Path) -> None:
-    """Remove what killed programs had not finished writing of one file."""
+    """Remove unfinished versions of one file, left by killed programs."""
     for part in path.parent.glob(f".*.part{path.suffix}"):
         stem, _, number = part.name.removesuffix(f".part{path.suffix}").rpartition(".")
         pid = number.partition("-")[0]
@@ -115,7 +115,7 @@ def remove_unfinished_of(path: Path) -> None:
 
 
 def remove_if_empty(*folders: Path) -> None:
-    """Remove those of some folders, inner ones first, that hold nothing."""
+    """Remove the empty ones among folders, given from the inside out."""
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.rmdir()
@@ -132,7 +132,7 @@ def _short(stem: str) -> str:
 
 @contextmanager
 def without_sync() -> Iterator[None]:
-    """Spare the disk files that are made aside and written again, to their places, afterwards."""
+    """Do not wait for the disk: for files made aside, which are written again to their places afterwards."""
     token = _syncs.set(False)
     try:
         yield

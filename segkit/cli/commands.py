@@ -135,15 +135,17 @@ def train(
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write, NAME.segkit.")],
     from_: Annotated[
         Path | None,
-        typer.Option("--from", help="Repeat the training of this model: its settings, on the same images."),
+        typer.Option(
+            "--from", help="Repeat the training of this model, with its options, on the same images."
+        ),
     ] = None,
     other_images: Annotated[
-        bool, typer.Option("--other-images", help="With --from: its settings, on images that may differ.")
+        bool, typer.Option("--other-images", help="With --from: allow other images.")
     ] = False,
     config: ConfigOption = None,
     set_: SetOption = None,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of every draw; the same seed gives the same model.")
+        int | None, typer.Option(help="Seed of random numbers: the same seed gives the same model.")
     ] = None,
     only_annotated: OnlyAnnotatedOption = False,
     explain: Annotated[
@@ -226,7 +228,9 @@ def measure(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for objects.csv and images.csv.")],
     images: Annotated[
         Path | None,
-        typer.Option("--images", help="Folder of the images, to measure intensities; sizes of outlines."),
+        typer.Option(
+            "--images", help="Folder of the images: intensities are measured; they give outlines their size."
+        ),
     ] = None,
     pixel_size: PixelSizeOption = None,
     overlay: Annotated[
@@ -381,17 +385,20 @@ def inspect(
     unlabelled: UnlabelledOption = None,
     only_annotated: OnlyAnnotatedOption = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Of a model, also its options and the choices of its training.")
+        bool,
+        typer.Option(
+            "--explain", help="Also show the options of a model, and explain the choices of its training."
+        ),
     ] = False,
     upgrade: Annotated[
-        bool, typer.Option("--upgrade", help="Write a model of an earlier format anew, in the present one.")
+        bool, typer.Option("--upgrade", help="Write an old model in the newest format.")
     ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
-            help="With --upgrade: file to write; by default beside the model, NAME-v9.segkit.",
+            help="With --upgrade: file to write. [default: NAME-v9.segkit, beside the model]",
         ),
     ] = None,
     overwrite: OverwriteOption = False,

@@ -38,12 +38,14 @@ def evaluate(
         typer.Option(
             "--output",
             "-o",
-            help="Also write a report, index.html, scores.csv and summary.csv, into this folder.",
+            help="Folder for a report: index.html, scores.csv, summary.csv.",
         ),
     ] = None,
     images: Annotated[
         Path | None,
-        typer.Option("--images", help="Folder of the images, to show them in the report; sizes of outlines."),
+        typer.Option(
+            "--images", help="Folder of the images: shown in the report; they give outlines their size."
+        ),
     ] = None,
     title: TitleOption = None,
     set_: LabelsOption = None,
@@ -55,7 +57,7 @@ def evaluate(
     quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Score predicted masks: IoU, Dice, objects if numbered. Exit status 1 if a mask could not be scored."""
+    """Score predicted masks: IoU, Dice, and objects if they are numbered. Exit status 1 if a mask could not be scored."""
     from segkit.evaluation.folders import score_found
     from segkit.evaluation.reading import read_folders
     from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable

@@ -22,7 +22,7 @@ SetOption = Annotated[
         "--set", metavar="KEY=VALUE", help="One option, for example bank.name=vgg16. May be repeated."
     ),
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, nothing but errors.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show errors and notes only, no progress.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
 TitleOption = Annotated[
     str | None, typer.Option("--title", help="Title of the report; by default the name of its folder.")
@@ -31,14 +31,14 @@ UnlabelledOption = Annotated[int | None, typer.Option(help="Mask value of pixels
 LabelsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="An option of data, such as data.labels, as for training."
+        "--set", metavar="KEY=VALUE", help="An option of the masks, such as data.labels, as for training."
     ),
 ]
 PixelSizeOption = Annotated[
     str | None,
     typer.Option(
         "--pixel-size",
-        help="Micrometres a pixel, 0.325, or height and width, 0.5,0.325; by default as the files say.",
+        help="Size of a pixel in micrometres, such as 0.325, or height and width: 0.5,0.325. [default: from the files]",
     ),
 ]
 

@@ -17,7 +17,7 @@ from segkit.cli.terminal import describe_object_model, progress_bars, say, telle
 if TYPE_CHECKING:
     from segkit.segmentation.outcome import ImageRow
 
-# So many images that failed, or were skipped, are named on the terminal. The summary has all.
+# Number of failed or skipped images named on the terminal. The summary has all.
 _N_NAMED = 5
 
 
@@ -25,7 +25,8 @@ def predict(
     model: Annotated[Path, typer.Argument(help="Model file written by segkit train.")],
     images: ImagesArgument,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for the predicted masks and summary.csv.")
+        Path,
+        typer.Option("--output", "-o", help="Folder for masks and summary.csv (expected IoU, warnings)."),
     ],
     probability: Annotated[
         bool, typer.Option("--probability", help="Also write probability maps (TIFF).")
@@ -44,20 +45,22 @@ def predict(
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="Go on: make only what is missing, damaged, or of another image or model."
+            "--resume", help="Go on after a stop, or with new images: make only what is missing or outdated."
         ),
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first image that fails.")] = False,
     quiet: QuietOption = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that segkit wrote.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace results of an earlier run.")
+    ] = False,
     overwrite_foreign: Annotated[
         bool,
         typer.Option(
-            "--overwrite-foreign", help="Replace files that segkit did not write too, such as drawn masks."
+            "--overwrite-foreign", help="Replace other files too, such as masks drawn or corrected by hand."
         ),
     ] = False,
 ) -> None:
-    """Segment every image of a folder; masks carry the values of the training masks. Exit status 1 if any image failed."""
+    """Segment every image of a folder. Masks have the values of the training masks. Exit status 1 if an image failed."""
     from segkit.segmentation.folders import segment_folder
     from segkit.segmentation.outcome import Interrupted
     from segkit.segmentation.segmenter import load
@@ -106,12 +109,12 @@ def predict(
 
 
 def _warn(line: str) -> None:
-    """Say a line on standard error, even if all is to be quiet."""
+    """Say a line on standard error, even with --quiet."""
     say(line, err=True)
 
 
 def _name_some(rows: Sequence[ImageRow], tell: Callable[[str], None]) -> None:
-    """Say of the first images, each in a line, why they were not written."""
+    """Say why the first images were not written, a line each."""
     for row in rows[:_N_NAMED]:
         tell(f"{row.status}: {row.reason}")
     if len(rows) > _N_NAMED:

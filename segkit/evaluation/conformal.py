@@ -1,4 +1,4 @@
-"""Conformal margins: how far an estimate may be off, from what it was off by where the truth is known."""
+"""Conformal margins: how far an estimate may be off, from errors of estimates whose truth is known."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from math import floor
 import numpy as np
 from numpy.typing import ArrayLike
 
-# Digits that (n + 1) * level is trusted to: 10 * 0.9 is 9, whatever the rounding.
+# (n + 1) * level is rounded to so many digits, so that 10 * 0.9 is 9.
 _DIGITS = 9
 
 
 def conformal_margin(errors: ArrayLike, level: float) -> float | None:
-    r"""Give the margin that the error of one more estimate stays within, with a given probability.
+    r"""Give the margin that holds the error of one more estimate, with a given probability.
 
     Parameters
     ----------
@@ -24,16 +24,16 @@ def conformal_margin(errors: ArrayLike, level: float) -> float | None:
     Returns
     -------
     float or None
-        The :math:`(n + 1)`-`level`-th smallest error, between two of them the point in proportion. None where even the
-        largest of so few errors is not enough: 80 % takes 4 of them, 90 % takes 9.
+        The k-th smallest error for k = (n + 1) `level`, interpolated if k is no whole number. None if n errors are too few:
+        80 % takes 4, 90 % takes 9.
 
     Notes
     -----
     If the n errors and the next one are exchangeable, the next one is at most the k-th smallest with probability at
-    least :math:`k / (n + 1)`, whatever their distribution, and with just that where no two are equal (Vovk et al.). A
-    promise between two such steps is met by the point between the two errors, which costs an error of coverage of
-    order :math:`1 / n^2` for a smooth distribution (Beran and Hall). The next larger error would promise too much: of
-    15 errors the one for 90 % covers 93.75 %.
+    least :math:`k / (n + 1)`, whatever their distribution. The probability is exactly that if no two are equal (Vovk et
+    al.). Between two such steps, the margin is interpolated. The coverage is then off by an order of :math:`1 / n^2`,
+    for a smooth distribution (Beran and Hall). The next larger error instead would give too wide a margin: with 15
+    errors, the one for 90 % covers 93.75 %.
 
     References
     ----------

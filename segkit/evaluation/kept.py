@@ -1,4 +1,4 @@
-"""Scores of images that stay in a folder, so that a further evaluation scores only what has changed."""
+"""Scores of images kept in a folder, so that the next evaluation scores only what has changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from segkit.evaluation.folders import TOLERANCE, score_image
 
 
 class KeptScores:
-    """Scores of `score_image` by what they were made of.
+    """Scores of `score_image`, found again by the digest of masks and probabilities.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class KeptScores:
             return scores
 
     def forget_others(self) -> None:
-        """Remove the scores that no image needs any more."""
+        """Remove the scores that this evaluation did not use."""
         if self._folder is not None:
             for path in self._folder.glob("*.json"):
                 if path.name not in self._used:
@@ -73,6 +73,6 @@ def _digest(
 
 @cache
 def _code() -> str:
-    """Name the code that scores: scores of other code are not used."""
+    """Give a digest of the code that scores: scores of other code are not used."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     return f"{__version__} " + hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

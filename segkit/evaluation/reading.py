@@ -1,4 +1,4 @@
-"""Folders of predicted masks beside folders of true ones: which belong together, and what their values mean."""
+"""Read folders of predicted and true masks: match their files, and find the meaning of their values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ReadMasks:
     label_map : LabelMap
         Values and names of the classes.
     notes : list of str
-        Caveats for the reader of the scores.
+        Notes for the reader of the scores.
     true_objects, predicted_objects : list of ndarray of shape (H, W), int, or None
         Label images, if both sides number objects: 0 is background (unlabelled pixels too), other numbers are objects.
         Class ids are then 0 for background and 1 for all objects.
@@ -228,7 +228,7 @@ def _note_on_objects(
     numbered: tuple[bool, bool],
     masks_are: MasksAre | None,
 ) -> str:
-    """Say that masks are read as objects, or as classes since one side only numbers objects."""
+    """Say that masks are read as objects, or as classes because only one side numbers objects."""
     if all(numbered):
         doubt = "" if masks_are else "; if each value is a class: --set data.masks=classes"
         return f"{NUMBERED}: scored as objects, and by pixels as foreground{doubt}"
@@ -258,7 +258,7 @@ def _images_of(masks: Path, images: str | Path | None) -> dict[str, Path]:
 
 
 class _Matched(NamedTuple):
-    """Stem, true file and predicted file of each pair; true masks and predictions that are alone; notes."""
+    """Stem, true file and predicted file of each pair; true masks and predictions without partner; notes."""
 
     files: list[tuple[str, Path, Path]]
     missing: list[str]
@@ -308,7 +308,7 @@ def _refuse_missing(matched: _Matched) -> None:
 
 
 def _note_on_failed(failed: Mapping[str, str], n_files: int) -> list[str]:
-    """Say that scores are of fewer images than there are true masks."""
+    """Say how many true masks are missing from the scores."""
     if not failed:
         return []
     return [
@@ -347,7 +347,7 @@ def _read_both(
     *,
     strict: bool,
 ) -> tuple[list[_Item], dict[str, str]]:
-    """Read every page of true and predicted masks, and say what is wrong with the files that cannot be scored."""
+    """Read every page of true and predicted masks, and name the faults of files that cannot be scored."""
     items: list[_Item] = []
     failed: dict[str, str] = {}
     misshapen: list[str] = []

@@ -1,4 +1,4 @@
-"""Alarms against silent failure: what a segmenter can tell of a prediction without its true mask."""
+"""Checks of a prediction without its true mask: expected IoU, unlike images, one class everywhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from segkit.segmentation.expected import LEVELS, ExpectedIoU
 from segkit.segmentation.unlike import KnownImages
 
 Arrays = dict[str, NDArray[Any]]
-_UNKNOWN = "Expected IoU: unknown. It takes two training images or more, of which most is labelled, each held out in turn."
+_UNKNOWN = "Expected IoU: unknown. It takes two training images or more whose masks label most of the pixels."
 IdArray = NDArray[np.uint8]
 # Pixels so many times larger or smaller than those of the training images are told of.
 _OTHER_PIXELS = 1.1
@@ -24,21 +24,21 @@ _OTHER_PIXELS = 1.1
 
 @dataclass(frozen=True)
 class ImageCheck:
-    """What can be told of the prediction of one image.
+    """Checks of the prediction of one image.
 
     Parameters
     ----------
     expected_iou : float or None
-        Mean IoU over classes to expect; None if the training could hold out no whole images.
+        Expected mean IoU over classes; None if the training held out no whole images.
     margin_80, margin_90 : float or None
-        Largest difference between the expected and the true mean IoU in 80 % and in 90 % of images; None from fewer
+        Largest difference between the expected and the true mean IoU in 80 % and in 90 % of images; None with fewer
         than 4 and 9 training images.
     distance : float or None
-        Distance of the image's texture to that of the nearest training image; None from fewer than 3 training images.
+        Distance of the image's texture to that of the nearest training image; None with fewer than 3 training images.
     unlike : tuple of str
-        What is unlike the training images, in plain words.
+        Differences from the training images, in plain words.
     one_class : str or None
-        The class that is everywhere, and what is known of it in the training images.
+        The class of all pixels, and how many training images are like that; None if there are several classes.
     """
 
     expected_iou: float | None
@@ -50,17 +50,17 @@ class ImageCheck:
 
     @property
     def interval_80(self) -> tuple[float, float] | None:
-        """Lowest and highest mean IoU to expect in 80 % of images, within 0 and 1."""
+        """Lowest and highest expected mean IoU in 80 % of images, within 0 and 1."""
         return self._interval(self.margin_80)
 
     @property
     def interval_90(self) -> tuple[float, float] | None:
-        """Lowest and highest mean IoU to expect in 90 % of images, within 0 and 1."""
+        """Lowest and highest expected mean IoU in 90 % of images, within 0 and 1."""
         return self._interval(self.margin_90)
 
     @property
     def warning(self) -> str:
-        """All alarms in one line; empty without any."""
+        """All warnings in one line; empty if there are none."""
         return "; ".join([*self.unlike, *([self.one_class] if self.one_class else [])])
 
     def _interval(self, margin: float | None) -> tuple[float, float] | None:
@@ -71,20 +71,20 @@ class ImageCheck:
 
 @dataclass(frozen=True, eq=False)
 class Alarms:
-    """What a training keeps to judge predictions of new images by.
+    """Values from the training, by which predictions of new images are checked.
 
     Parameters
     ----------
     names : tuple of str
         Names of the classes.
     n_only : tuple of int
-        Number of training images whose labelled pixels are all of each class.
+        For each class, number of training images whose labelled pixels are all of that class.
     n_images : int
         Number of training images.
     expected : ExpectedIoU or None
-        What held-out training images showed; None if no whole images could be held out.
+        Errors of held-out training images; None if no whole images were held out.
     known : KnownImages or None
-        The training images to compare with; None of too few.
+        Training images to compare with; None if there are too few.
     dtypes : tuple of str, default=()
         Types of the pixels in the files of the training images, where they are known.
     pixel_sizes : tuple of (float, float), default=()
@@ -137,7 +137,7 @@ class Alarms:
         Returns
         -------
         ImageCheck
-            What can be told.
+            Expected IoU and warnings.
         """
         expected, known = self.expected, self.known
         distance = None if known is None else known.distance(features)
@@ -152,11 +152,11 @@ class Alarms:
         )
 
     def tell(self) -> list[str]:
-        """Say in a sentence how far the expected IoU of an image may be off; nothing where that is unknown."""
+        """Say in a sentence how far the expected IoU of an image may be off; say nothing if that is unknown."""
         return [] if self.expected is None else self.expected.tell()
 
     def explain(self) -> list[str]:
-        """Explain the expected IoU, its margins, and when an image is called unlike the training images."""
+        """Explain the expected IoU, its margins, and when an image counts as unlike the training images."""
         lines = [_UNKNOWN if self.expected is None else self.expected.explain()]
         return lines if self.known is None else [*lines, self.known.explain()]
 
@@ -210,7 +210,7 @@ class Alarms:
 
 
 def count_single(ids: Sequence[IdArray], n_classes: int) -> tuple[int, ...]:
-    """Count for each class the images whose labelled pixels are all of it."""
+    """Count for each class the images whose labelled pixels are all of that class."""
     found = [np.unique(mask[mask != UNLABELLED]) for mask in ids]
     only = [int(values[0]) for values in found if values.size == 1]
     return tuple(only.count(label) for label in range(n_classes))
@@ -219,12 +219,12 @@ def count_single(ids: Sequence[IdArray], n_classes: int) -> tuple[int, ...]:
 def columns_of(
     checks: Sequence[ImageCheck | None], of_file: Sequence[str] = ()
 ) -> dict[str, float | str | None]:
-    """Give the columns of summary.csv that tell of the predictions of a file's pages.
+    """Give the columns of summary.csv for the checks of a file's pages.
 
     Parameters
     ----------
     checks : sequence of ImageCheck or None
-        The check of each page; None from a model that keeps nothing to check by.
+        The check of each page; None from a model without `Alarms`.
     of_file : sequence of str, default=()
         In what the file is unlike those of the training images.
 
@@ -232,8 +232,8 @@ def columns_of(
     -------
     dict
         ``expected_iou``, ``low_80``, ``high_80``, ``low_90`` and ``high_90`` of the page with the lowest expected IoU,
-        ``distance`` of the page with the largest, and ``warning``, in which pages are numbered from 1 if there are several.
-        None where unknown.
+        ``distance`` of the page with the largest, and ``warning``, which numbers pages from 1 if there are several.
+        Unknown values are None.
     """
     known = [check for check in checks if check is not None]
     expected = [check for check in known if check.expected_iou is not None]

@@ -1,7 +1,7 @@
-"""The IoU to expect of an image without a true mask, and how far it may be off.
+"""The expected IoU of an image without a true mask, and how far it may be off.
 
-A probability for each pixel tells how much of a predicted mask is probably right. On training images, each held out in
-turn, it shows by how much such estimates are off. Their mean error is taken off, and what is left gives the margins.
+The probabilities of the pixels give an estimate of the IoU. Training images, each held out in turn, show the errors of such
+estimates. Their mean error is subtracted; the remaining errors give the margins.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def expected_iou(
 
     Notes
     -----
-    Of class k with predicted pixels :math:`m_k` the IoU is :math:`\sum m_k p_k / \sum (m_k + p_k - m_k p_k)`, the
-    ratio of what is expected of its two parts. Of many pixels it is close to the expected ratio. A class that is
-    nowhere predicted counts as 0 if the image holds it, and not at all otherwise: its weight in the mean is its
+    The IoU of class k with predicted pixels :math:`m_k` is :math:`\sum m_k p_k / \sum (m_k + p_k - m_k p_k)`, the
+    ratio of the expected intersection to the expected union. With many pixels it is close to the expected ratio. A class
+    that is not predicted has the IoU 0 if the image holds it, and is left out otherwise: its weight in the mean is its
     `presence`.
     """
     n_classes = presence.size
@@ -65,7 +65,7 @@ def presence_of(holds: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class HeldOutImage:
-    """A training image as a model sees it that was trained without it.
+    """Scores of a training image by a model trained without it.
 
     Parameters
     ----------
@@ -85,13 +85,13 @@ def compare(
     presence: NDArray[np.float64],
     truth: NDArray[np.integer],
 ) -> HeldOutImage:
-    """Compare the expected IoU of some pixels of an image with the true one; `truth` may be unlabelled here and there."""
+    """Compare the expected IoU of some pixels of an image with the true one; unlabelled pixels of `truth` are left out."""
     iou = iou_of(confusion(truth, ids, presence.size))
     return HeldOutImage(expected_iou(ids, probabilities, presence), float(np.nanmean(iou)))
 
 
 def shrunken_mean(values: NDArray[np.float64]) -> float:
-    r"""Shrink the mean of a few values towards 0 by as much as it is uncertain.
+    r"""Shrink the mean of a few values towards 0, the more the less certain it is.
 
     Parameters
     ----------
@@ -112,14 +112,14 @@ def shrunken_mean(values: NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ExpectedIoU:
-    """What training images, each held out in turn, showed of expected IoUs.
+    """Errors of expected IoUs, from training images that were held out in turn.
 
     Parameters
     ----------
     bias : float
-        What expected IoUs are too high by, taken off those of new images.
+        Mean error of expected IoUs, subtracted from those of new images.
     errors : ndarray of shape (n,)
-        Absolute error of each training image, its expected IoU corrected by what the others showed.
+        Absolute error of each training image, after correction by the mean error of the others.
     presence : ndarray of shape (n_classes,)
         Probability that an image holds each class.
 
@@ -127,16 +127,15 @@ class ExpectedIoU:
     -----
     The margins are conformal: a new image's error is within the margin of `conformal_margin` with the promised
     probability if its error and those of the held-out training images are exchangeable. For this, the new image must be
-    of the same kind as the training images, drawn as they were. Images of another microscope, or pages of one
-    stack beside each other among the training images, are not: training images are held out one by one, whatever file
-    they are from.
+    from the same source as the training images. Images of another microscope are not exchangeable. Neither are several
+    pages of one stack among the training images: images are held out one by one, whatever file they are from.
 
-    Even of exchangeable images the promise is not exact. Models of held-out images were trained on fewer images than the
-    final one, and every training image has its own model; so this is cross-validation, not a split into two parts. Without
-    further assumptions Barber et al. guarantee, for a variant of it (CV+), about 1 - 2 a in place of 1 - a; where a
-    model hardly depends on a single image, it is about 1 - a. `docs/tasks/confidence.md` shows measured coverage.
+    Even for exchangeable images the promise is not exact. Models of held-out images were trained on fewer images than the
+    final one, and every training image has its own model: this is cross-validation, not a split into two parts. Without
+    further assumptions, Barber et al. guarantee about 1 - 2 a in place of 1 - a for a variant of it (CV+). If a model
+    hardly depends on any single image, it is about 1 - a. `docs/tasks/confidence.md` shows measured coverage.
 
-    The promise is one for an average over images and training sets. It says nothing of hard images alone.
+    The promise is an average over images and training sets. It does not hold for hard images alone.
 
     References
     ----------
@@ -160,11 +159,11 @@ class ExpectedIoU:
         return float(np.clip(expected_iou(ids, probabilities, self.presence) - self.bias, 0, 1))
 
     def margin(self, level: float) -> float | None:
-        """Give the margin of a promised probability; None with too few training images."""
+        """Give the margin of a promised probability; None if there are too few training images."""
         return conformal_margin(self.errors, level)
 
     def tell(self) -> list[str]:
-        """Say in a sentence how near the truth the expected IoU of an image is; nothing from too few images."""
+        """Say in a sentence how far the expected IoU of an image may be off; say nothing if there are too few images."""
         margin = self.margin(LEVELS[0])
         if margin is None:
             return []
@@ -174,7 +173,7 @@ class ExpectedIoU:
         ]
 
     def explain(self) -> str:
-        """Explain the correction and the margins, and which are unknown."""
+        """Explain the correction and the margins; say which are unknown."""
         n_images = self.errors.size
         corrected = "no correction of them is certain enough to be made"
         if self.bias:

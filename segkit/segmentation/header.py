@@ -1,6 +1,6 @@
-"""What the header of a model file may hold: the type and the range of each entry, in the present format.
+"""Type and range of each entry in the header of a model file, in the present format.
 
-Entries that are not named here are ignored, so that a part can be added without another format.
+Unknown entries are ignored, so that an entry can be added without a new format.
 """
 
 from __future__ import annotations
@@ -226,12 +226,12 @@ def check_header(header: dict[str, Any], path: str) -> None:
     header : dict
         Header of a model file, upgraded.
     path : str
-        Where it comes from, for messages.
+        File of the header, for messages.
 
     Raises
     ------
     ModelFileError
-        If an entry is missing, of another type, or out of range; the message names it.
+        If an entry is missing, of a wrong type, or out of range; the message names it.
     """
     try:
         _Header.model_validate(header)

@@ -1,4 +1,4 @@
-"""What came of each image of a folder: written, skipped or failed, and why; the table summary.csv."""
+"""Status of each image of a folder: written, skipped or failed, and why; the table summary.csv."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ImageRow:
     image : str
         Path of the image in its folder.
     status : {"written", "skipped", "failed"}
-        What came of it. An image is also "written" if an earlier run wrote its results and nothing has changed since.
+        Its status. "written" also if an earlier run wrote its results and nothing has changed since.
     reason : str
         Why it was skipped, or failed.
     mask : str
@@ -52,7 +52,7 @@ class ImageRow:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run.
+    """Result of a run.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Outcome:
     rows : list of ImageRow
         One for each image, in the order of the listing.
     n_kept : int
-        How many of the written images were written by an earlier run.
+        Number of written images that an earlier run wrote.
     """
 
     output: Path
@@ -85,24 +85,24 @@ class Outcome:
 
     @property
     def warned(self) -> list[ImageRow]:
-        """Rows of the images whose prediction is in doubt."""
+        """Rows of the images with a warning."""
         return [row for row in self.rows if row.warning]
 
     def tell_warnings(self) -> list[str]:
-        """Name the first images whose prediction is in doubt, each with its warning, and say how many more there are."""
+        """Name the first images with a warning, each with its warning, and say how many more there are."""
         told = [f"{row.image}: {row.warning}" for row in self.warned[:_N_NAMED]]
         n_more = len(self.warned) - len(told)
         more = f"warnings of {count(n_more, 'more image')}: see {self.output / SUMMARY_FILE}"
         return [*told, *([more] if n_more else [])]
 
     def tell_expected(self) -> str | None:
-        """Say which mean IoU to expect of the written images; None if nothing is known."""
+        """Say the mean and the lowest expected IoU of the images; None if none is known."""
         known = {row.image: row.expected_iou for row in self.rows if row.expected_iou is not None}
         if not known:
             return None
         worst = min(known, key=known.__getitem__)
-        lowest = f", lowest {known[worst]:.2f} ({worst})" if len(known) > 1 else ""
-        return f"Mean IoU to expect: {sum(known.values()) / len(known):.2f}{lowest}"
+        lowest = f" on average, lowest {known[worst]:.2f} ({worst})" if len(known) > 1 else ""
+        return f"Expected IoU: {sum(known.values()) / len(known):.2f}{lowest}"
 
     def tell(self) -> str:
         """Say in one line how many images were written, skipped and failed."""
@@ -117,7 +117,7 @@ class Interrupted(KeyboardInterrupt):
     Parameters
     ----------
     n_written, n_images : int
-        How many images are written, of how many.
+        Number of written images, and of all.
     """
 
     def __init__(self, n_written: int, n_images: int) -> None:

@@ -1,4 +1,4 @@
-"""What is to be written for each image of a folder, once all of them have been looked at."""
+"""The results to write for each image of a folder, planned after a look at all images."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Job:
     extras : dict of str to tuple of Path
         Places of further results, by kind.
     others : tuple of Path
-        Places of results of the kinds that are not written.
+        Places of results of the other kinds, which this run does not write.
     measured : Path, optional
         Hidden place of the measurements of its objects, from which the tables are made.
     """
@@ -61,7 +61,7 @@ class Job:
 
     @property
     def outputs(self) -> list[Path]:
-        """All places, the mask last: it says that the others are there."""
+        """All places, the mask last: where it is, the others are there."""
         hidden = [] if self.measured is None else [self.measured]
         return [*hidden, *(path for paths in self.extras.values() for path in paths), self.mask]
 
@@ -82,16 +82,16 @@ class Fault:
 
 @dataclass(frozen=True)
 class Plan:
-    """Images in the order of their listing, faults in words, told together, and notes.
+    """Plan of a run: images in the order of their listing, faults and notes.
 
     Parameters
     ----------
     jobs : list of Job or Fault
         One for each image.
     faults : list of str
-        What is wrong with images.
+        Faults of images, in words.
     notes : list of str
-        What is odd about images.
+        Notes on unusual images.
     """
 
     jobs: list[Job | Fault]

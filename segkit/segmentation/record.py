@@ -1,7 +1,7 @@
-"""What segkit wrote into an output folder, by digest, in its hidden folder ``.segkit``.
+"""Record of the files that segkit wrote into an output folder: their digests, in its hidden folder ``.segkit``.
 
-Results of an image are made aside, recorded, and only then moved to their places. So each file that segkit wrote is known
-by its digest at every moment, and a file that somebody else made or changed is told from it, whenever a run is killed.
+Results of an image are made aside, recorded, and only then moved to their places. So segkit knows its own files by their
+digests, even after it was killed, and tells them from files that somebody else made or changed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STARTS = {
     ".zip": (b"PK",),
     ".npz": (b"PK",),
 }
-# TIFF compressions of segkit: deflate. Others may only lack a package that decodes them.
+# TIFF compressions of segkit. A file of another one is not called damaged: a package to decode it may be missing.
 _COMPRESSIONS = (tifffile.COMPRESSION.NONE, tifffile.COMPRESSION.ADOBE_DEFLATE)
 
 
@@ -44,7 +44,7 @@ class Entry:
     Parameters
     ----------
     name : str
-        What they belong to.
+        Name of the image, or of the table.
     source : str
         Digest of the image file.
     made_by : str
@@ -54,7 +54,7 @@ class Entry:
     outputs : dict of str to str
         Digest of each file, by its path in the output folder.
     replaced : dict of str to str
-        Digests of segkit's own earlier files that they take the places of.
+        Digests of segkit's own earlier files in these places.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Entry:
 
 @contextmanager
 def record_of(output: Path, planned: Iterable[Path] = ()) -> Iterator[Record]:
-    """Open the record of an output folder, which no other program may write to as long as the block lasts.
+    """Open the record of an output folder. No other program may write to the folder as long as the block lasts.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class Record:
                         self._digests[place].add(digest)
 
     def is_own(self, place: Path) -> bool:
-        """Tell whether segkit wrote the file at a place of the output folder, or damage to such a file all that is there."""
+        """Tell whether segkit wrote the file at a place of the output folder, even if it is damaged now."""
         path, known = self.output / place, self._digests.get(place.as_posix())
         if not known or not path.is_file():
             return False
@@ -131,7 +131,7 @@ class Record:
         )
 
     def withdraw(self, place: Path) -> None:
-        """Remove a file that segkit wrote and that is no longer true."""
+        """Remove an outdated file, if segkit wrote it."""
         if self.is_own(place):
             (self.output / place).unlink()
 
@@ -168,7 +168,7 @@ class Record:
                 shutil.move(self.workshop / place, temporary)
 
     def _own_files(self, places: Iterable[str]) -> dict[str, str]:
-        """Give the digests of those files that are there and that segkit wrote."""
+        """Give the digests of the existing files that segkit wrote."""
         return {
             place: digest_file(self.output / place) for place in sorted(places) if self.is_own(Path(place))
         }
@@ -206,7 +206,7 @@ def _read(path: Path) -> Entry | None:
 
 
 def _is_damaged(path: Path) -> bool:
-    """Tell whether a file is one of segkit's that can no longer be read, and not one that somebody else made."""
+    """Tell whether a file, in the place of one of segkit's, is damaged, and not a file that somebody else made."""
     suffix = path.suffix.lower()
     with path.open("rb") as file:
         start = file.read(16)

@@ -58,7 +58,7 @@ def make_results(
     if job.measured is None:
         found = segmenter.predict(images, return_proba=True, return_checks=True, progress=follow)
         masks, probabilities, checks = map(list, zip(*found, strict=True))
-        # without overlays there is nothing to go through
+        # without overlays the loop is empty
         for page, mask, path in zip(images, masks, job.extras.get("overlay", ()), strict=False):
             write_overlay(folder / path, page, segmenter.label_map_.encode(mask))
     else:
@@ -129,5 +129,5 @@ def _stack(pages: Pages) -> NDArray[Any]:
 
 
 def _planes(probabilities: FloatArray) -> FloatArray:
-    """Of two classes the map of the second, (H, W); of more all, (n_classes, H, W)."""
+    """Give the map of the second of two classes, (H, W), or the maps of all classes, (n_classes, H, W)."""
     return probabilities[:, :, 1] if probabilities.shape[2] == 2 else probabilities.transpose(2, 0, 1)

@@ -3,8 +3,8 @@
 Eight bytes give the length of the header, little-endian. The header is JSON: dtype, shape and place of each array, and
 texts by name under ``__metadata__``. The numbers follow, without gaps.
 
-The file is read here and not by the library of that name, which maps it into memory: a file that another program cuts short
-meanwhile would end the process. Written here, equal contents are equal bytes: the library orders texts at random.
+The library of that name is not used. It maps files into memory: if another program cuts the file short meanwhile, the
+process ends. It also writes texts in random order, so that equal contents would not give equal bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Arrays = dict[str, NDArray[Any]]
 # Bytes: a model of 1,000 training images has a header of some 300 kB.
 MOST_HEADER = 2**22
 MOST_DEPTH = 32
-# Beyond any file; NumPy cannot express larger shapes, not even of empty arrays.
+# More than any file holds. NumPy refuses much larger shapes, even of empty arrays.
 MOST_CELLS = 2**48
 DTYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4"}
 _TEXTS = "__metadata__"
@@ -32,7 +32,7 @@ _ALIGNMENT = 8
 
 
 class DamagedFile(ValueError):  # noqa: N818
-    """A file of another layout, or outside the bounds; the message says what is wrong with it."""
+    """A file of another layout, or outside the bounds; the message names the fault."""
 
 
 @dataclass(frozen=True)
@@ -148,12 +148,12 @@ def read_arrays(file: BinaryIO, entries: list[Entry]) -> Arrays:
 
 
 def read_json(text: str | bytes) -> Any:
-    """Read JSON in which each key stands once, all numbers are finite, and nesting is bounded.
+    """Read JSON with unique keys, finite numbers and bounded nesting.
 
     Raises
     ------
     DamagedFile
-        If it is anything else.
+        If the text is not such JSON.
     """
     try:
         value = json.loads(
@@ -171,7 +171,7 @@ def read_json(text: str | bytes) -> Any:
 
 
 def _entry(name: str, described: Any) -> Entry:
-    """Check what the header says of one array."""
+    """Check the entry of one array in the header."""
     if not isinstance(described, dict) or described.keys() != {"dtype", "shape", "data_offsets"}:
         raise DamagedFile(f"array {name}: dtype, shape and data_offsets are needed")
     kind, shape, offsets = described["dtype"], described["shape"], described["data_offsets"]

@@ -1,9 +1,9 @@
-"""Whether an image is like the training images: its brightness and contrast, its size, and its texture.
+"""Differences of an image from the training images: brightness and contrast, size, and texture.
 
-Texture is what the model sees of an image: the kept channels at pixels of a coarse grid. Two images are compared by the mean
-embeddings of these pixels under a Gaussian kernel, and by how much each channel varies, on a logarithmic scale. The kernel
-sees all channels together, and hardly notices that the few of fine detail are gone from a blurred image. How far apart
-images of one kind are is learnt from the training images, each compared with the others.
+Texture is described by the kept channels at the pixels of a coarse grid. The distance of two textures has two parts: between
+the mean embeddings of these pixels under a Gaussian kernel, and between the logarithms of the channels' standard deviations.
+The second part is needed because the kernel sees all channels together: it hardly notices that a blurred image has lost the
+few channels of fine detail. Usual distances are learnt from the training images, each compared with the others.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from scipy.spatial.distance import cdist, pdist
 from segkit._common import FloatArray
 
 Arrays = dict[str, NDArray[Any]]
-# Fewer training images do not show how much images of one kind differ.
+# With fewer training images, the usual differences between images are unknown.
 FEWEST_IMAGES = 3
-# Probability that an ordinary image is told of for its texture, and for its brightness or contrast, if logarithms are
-# normal. Texture tells more, and is heard more easily.
+# Probability of a false alarm by texture, and by brightness or contrast, if logarithms are normal. It is higher for texture,
+# which finds more of the unlike images.
 ALARM_OF_TEXTURE, ALARM_OF_LIGHT = 0.025, 0.01
 N_FREQUENCIES = 256
-# Pixels that the bandwidth is found from.
+# Number of pixels from which the bandwidth is computed.
 PIXELS_FOR_BANDWIDTH = 1000
-# Brightness and spread are compared by their logarithms; what is darker counts as this.
+# Brightness and contrast are compared by their logarithms; lower values are raised to this one.
 DARKEST = 1e-4
-# A standardised channel that varies less counts as varying so much.
+# Added to the standard deviations of channels, so that their logarithms are bounded.
 LEAST_SPREAD = 1e-2
-# An image of half the height and width, or less, may have pixels twice as large.
+# An image of half the height and width may have pixels twice as large.
 SMALL = 0.5
 _STORED = ("levels", "spreads", "shapes", "frequencies", "textures", "scales")
 _CHANNELS = {1: ("",), 3: (" in red", " in green", " in blue")}
@@ -41,7 +41,7 @@ _CHANNELS = {1: ("",), 3: (" in red", " in green", " in blue")}
 
 @dataclass(frozen=True, eq=False)
 class KnownImages:
-    """What is kept of the training images to compare others with.
+    """Brightness, contrast, size and texture of the training images, to compare others with.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class KnownImages:
         rng = np.random.default_rng(random_state)
         pixels = np.concatenate(features)
         drawn = pixels[rng.choice(len(pixels), min(PIXELS_FOR_BANDWIDTH, len(pixels)), replace=False)]
-        # pixels that are all alike have no typical distance
+        # equal pixels have the median distance 0
         bandwidth = float(np.median(pdist(drawn))) or 1.0
         frequencies = (rng.standard_normal((pixels.shape[1], N_FREQUENCIES)) / bandwidth).astype(np.float32)
         levels, spreads = (np.array(values) for values in zip(*map(_level_and_spread, images), strict=True))
@@ -99,7 +99,7 @@ class KnownImages:
 
     @property
     def farthest(self) -> float:
-        """Distance that few images of the kind of the training images are beyond."""
+        """Limit of the distance: few images of the same kind are farther away."""
         distances = np.log(self.distances)
         return exp(distances.mean() + _width(distances, ALARM_OF_TEXTURE))
 
@@ -126,7 +126,7 @@ class KnownImages:
         return np.asarray(textures / np.repeat(self.scales * sqrt(2), n_parts))
 
     def compare(self, image: FloatArray, distance: float) -> tuple[str, ...]:
-        """Say in plain words in what an image (H, W, C) at a distance is unlike the training images."""
+        """Say in plain words in what an image (H, W, C) of this distance is unlike the training images."""
         level, spread = _level_and_spread(image)
         notes = [
             _outside(level, self.levels, ("darker", "brighter"), "mean"),
@@ -146,11 +146,11 @@ class KnownImages:
         return tuple(note for note in notes if note)
 
     def explain(self) -> str:
-        """Explain when the texture of an image is called unlike that of the training images."""
+        """Explain when an image counts as unlike the training images."""
         return (
-            f"Unlike images: a training image is up to {self.distances.max():.2g} from the nearest of the others, by the "
-            f"distance of their textures; a new image beyond {self.farthest:.2g} is told of. So are brightness, "
-            f"contrast and size outside what the {len(self.levels)} training images show."
+            f"Unlike images: the texture of a training image is up to {self.distances.max():.2g} from the nearest of the "
+            f"others. A new image beyond {self.farthest:.2g} gets a warning, and so do brightness, contrast and size that "
+            f"are far from those of the {len(self.levels)} training images."
         )
 
     def to_arrays(self) -> Arrays:
@@ -181,9 +181,9 @@ def _level_and_spread(image: FloatArray) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def _texture(features: FloatArray, frequencies: FloatArray) -> FloatArray:
-    """Average cosines and sines over pixels, and take the logarithms of the channels' spreads over them.
+    """Give the mean cosines and sines over pixels, and the logarithms of the channels' standard deviations.
 
-    Squared distances of the averages are those of the kernel's mean embeddings.
+    Squared distances of the means approximate those of the kernel's mean embeddings.
     """
     phases = features @ frequencies
     mean = np.concatenate([np.cos(phases).mean(axis=0), np.sin(phases).mean(axis=0)])
@@ -200,7 +200,7 @@ def _apart(textures: FloatArray) -> NDArray[np.float64]:
 
 
 def _width(values: NDArray[np.float64], alarm: float) -> Any:
-    """Distance from the mean that one more normal value is beyond, on one side, with the given probability."""
+    """Distance from the mean that one more normal value exceeds, on one side, with the given probability."""
     n = len(values)
     return stats.t.ppf(1 - alarm, n - 1) * values.std(axis=0, ddof=1) * sqrt(1 + 1 / n)
 
@@ -208,9 +208,9 @@ def _width(values: NDArray[np.float64], alarm: float) -> Any:
 def _outside(
     value: NDArray[np.float64], known: NDArray[np.float64], words: tuple[str, str], what: str
 ) -> str | None:
-    """Say which channel of an image is farthest outside those of the training images; None if none is outside."""
+    """Name the channel of an image that is farthest outside the limits; None if none is outside."""
     own, others = (np.log(np.maximum(values, DARKEST)) for values in (value, known))
-    # both sides of the mean and of the spread of each channel share the probability of an alarm
+    # mean and standard deviation, each on two sides, of each channel share the probability of a false alarm
     width = _width(others, ALARM_OF_LIGHT / (4 * value.size))
     offset = own - others.mean(axis=0)
     beyond = np.abs(offset) - width

@@ -1,4 +1,4 @@
-"""Headers of model files of earlier formats, brought step by step to the present one."""
+"""Upgrade headers of model files, format by format, to the present one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from segkit.segmentation.threshold import RENAMED_THRESHOLDS
 
 
 def upgrade(header: dict[str, Any], path: str) -> None:
-    """Give the header of an earlier format the entries of the present one.
+    """Upgrade a header of an earlier format to the present one.
 
     Parameters
     ----------
     header : dict
-        Header of a model file; it is changed.
+        Header of a model file, changed in place.
     path : str
-        Where it comes from, for messages.
+        File of the header, for messages.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def _upgrade_1(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
 
 
 def _upgrade_2(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
-    """Format 3 tells the kind of each kernel apart from its name, which begins with it."""
+    """Format 3 stores the kind of each kernel; before, it was the first word of its name."""
     for kernel in header["summary"].get("kernels", ()):
         kernel.setdefault("kind", kernel["name"].partition(" ")[0].lower())
 
@@ -49,12 +49,12 @@ def _upgrade_3(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
 
 
 def _upgrade_4(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
-    """Format 5 added the part of each image in its threshold."""
+    """Format 5 added the weight of Otsu's threshold of each image."""
     header["otsu_weight"] = 0.0
 
 
 def _upgrade_5(header: dict[str, Any], path: str) -> None:
-    """Format 6 averages over turns otherwise."""
+    """Format 6 computes averages over rotations in another way."""
     if _is_averaged(header["bank"]):
         raise ModelFileError(
             f"{path}: its features are averaged over turns as up to format version 5, no longer known; "
@@ -63,7 +63,7 @@ def _upgrade_5(header: dict[str, Any], path: str) -> None:
 
 
 def _upgrade_6(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
-    """Format 7 renamed rules of the threshold, and keeps the normalisation of the training by itself."""
+    """Format 7 renamed the threshold rules, and stores the normalisation as an entry of its own."""
     for section, key in (("parameters", "threshold"), ("summary", "threshold_rule")):
         if key in header[section]:
             header[section][key] = RENAMED_THRESHOLDS.get(header[section][key], header[section][key])
@@ -76,7 +76,7 @@ def _upgrade_7(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
 
 
 def _upgrade_8(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
-    """Format 9 records the settings of the training, but not how long it took."""
+    """Format 9 records the settings of the training, and no longer its duration."""
     header["settings"] = None
     header["summary"].pop("seconds", None)
 
@@ -86,7 +86,7 @@ def _is_averaged(bank: dict[str, Any]) -> bool:
     return "orbit" in bank or any(map(_is_averaged, bank.get("banks", ())))
 
 
-# Each takes the header of a file up to that format version one step on.
+# Each upgrades headers up to that format version.
 _UPGRADES = (
     (1, _upgrade_1),
     (2, _upgrade_2),
