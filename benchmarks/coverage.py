@@ -9,8 +9,8 @@ first ones (--faulty) also tell how often images of the other sets, and test ima
 training images, and what the spoiling costs in mean IoU.
 
 How textures are compared was chosen on these four sets, on splits 100 and 101. The probability of false alarms of brightness
-and contrast was lowered after pilot splits 0 to 7, which are measured here too. The margins have nothing to choose. Each split
-is kept in coverage.json when it is done, all sets in turn, so that a cut measurement goes on where it stopped.
+and contrast was lowered after pilot splits 0 to 7, which are measured here too. The margins have nothing to choose. Each
+split is kept in coverage.json when it is done, all sets in turn, so that a cut measurement goes on where it stopped.
 """
 
 from __future__ import annotations

@@ -440,6 +440,8 @@ def inspect(
     header, arrays = read_model(path)
     segmenter = segmenter_of(header, arrays, str(path))
     say(describe_model(header, explain=explain))
+    if explain:
+        say(describe_alarms(segmenter.alarms_, explain=True))
     if faults := find_faults(segmenter):
         raise ModelFileError(f"{path}: {' '.join(faults)}")
     if upgrade and header["format_version"] == FORMAT_VERSION:

@@ -50,12 +50,12 @@ class ImageCheck:
 
     @property
     def interval_80(self) -> tuple[float, float] | None:
-        """Lowest and highest expected mean IoU in 80 % of images, within 0 and 1."""
+        """Lowest and highest expected mean IoU in 80 % of images, within 0 and 1; None of images unlike the training's."""
         return self._interval(self.margin_80)
 
     @property
     def interval_90(self) -> tuple[float, float] | None:
-        """Lowest and highest expected mean IoU in 90 % of images, within 0 and 1."""
+        """Lowest and highest expected mean IoU in 90 % of images, within 0 and 1; None of images unlike the training's."""
         return self._interval(self.margin_90)
 
     @property
@@ -64,8 +64,8 @@ class ImageCheck:
         return "; ".join([*self.unlike, *([self.one_class] if self.one_class else [])])
 
     def _interval(self, margin: float | None) -> tuple[float, float] | None:
-        if self.expected_iou is None or margin is None:
-            return None
+        if self.expected_iou is None or margin is None or self.unlike:
+            return None  # nothing is promised for images unlike the training images
         return max(0.0, self.expected_iou - margin), min(1.0, self.expected_iou + margin)
 
 
@@ -238,8 +238,8 @@ def columns_of(
     known = [check for check in checks if check is not None]
     expected = [check for check in known if check.expected_iou is not None]
     worst = min(expected, key=lambda check: check.expected_iou or 0.0, default=None)
-    low_80, high_80 = (None if worst is None else worst.interval_80) or (None, None)
-    low_90, high_90 = (None if worst is None else worst.interval_90) or (None, None)
+    intervals = None if worst is None or of_file else (worst.interval_80, worst.interval_90)
+    (low_80, high_80), (low_90, high_90) = (pair or (None, None) for pair in intervals or (None, None))
     warnings = [
         check.warning if len(checks) == 1 else f"page {page}: {check.warning}"
         for page, check in enumerate(checks, start=1)

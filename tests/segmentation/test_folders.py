@@ -469,6 +469,8 @@ def test_the_summary_tells_what_to_expect_and_what_is_unlike_the_training_images
     assert alike["warning"] == ""
     assert float(alike["distance"]) < float(dark["distance"])
     assert dark["warning"].startswith("darker than the training images")
+    assert (dark["low_80"], dark["high_80"]) == ("", "")
+    assert dark["expected_iou"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         predict_folder(segmenter, tmp_path / "images", tmp_path / "out", resume=True)
