@@ -1,5 +1,5 @@
 """``python -m segkit`` is the command ``segkit``."""
 
-from segkit.cli.commands import main
+from segkit.cli.entry import main
 
 main()

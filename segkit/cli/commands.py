@@ -48,7 +48,7 @@ from segkit.cli.terminal import (
     show_warning,
     teller,
 )
-from segkit.errors import ConfigError, InputError, ModelFileError, SegkitError
+from segkit.errors import ConfigError, InputError, ModelFileError, OutputError, SegkitError
 
 Item = TypeVar("Item")
 
@@ -444,7 +444,9 @@ def inspect(
         say(describe_alarms(segmenter.alarms_, explain=True))
     if faults := find_faults(segmenter):
         raise ModelFileError(f"{path}: {' '.join(faults)}")
-    if upgrade and header["format_version"] == FORMAT_VERSION:
+    if output is not None and output.resolve() == path.resolve():
+        raise OutputError(f"{output}: is the model itself, which is kept: give another name")
+    if upgrade and output is None and header["format_version"] == FORMAT_VERSION:
         say(f"Nothing to upgrade: it is of format {FORMAT_VERSION}, the newest.")
     elif upgrade:
         _write_upgraded(

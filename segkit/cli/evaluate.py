@@ -60,13 +60,17 @@ def evaluate(
     """Score predicted masks: IoU, Dice, and objects if they are numbered. Exit status 1 if a mask could not be scored."""
     from segkit.evaluation.folders import score_found
     from segkit.evaluation.reading import read_folders
-    from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
+    from segkit.images.outputs import refuse_existing, refuse_extension, refuse_nesting, refuse_unwritable
     from segkit.segmentation.plan import EXTRAS
 
     files = [] if output is None else [output / name for name in _FILES]
     for folder in (predictions, masks, images):
         if output is not None and folder is not None:
             refuse_nesting(folder, output)
+        if json_file is not None and folder is not None and folder.is_dir():
+            refuse_nesting(folder, json_file)
+    if json_file is not None:
+        refuse_extension(json_file, ".json")
     for path in files if json_file is None else [json_file, *files]:
         refuse_existing([path], overwrite=overwrite)
         refuse_unwritable(path)

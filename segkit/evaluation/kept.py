@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from functools import cache
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from segkit import __version__
 from segkit._files import write_text
+from segkit.errors import OutputError
 from segkit.evaluation.folders import TOLERANCE, score_image
 
 
@@ -46,7 +48,8 @@ class KeptScores:
             return dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):  # not scored yet, or damaged
             scores = score_image(truth, prediction, probability, n_classes, tolerance=TOLERANCE)
-            write_text(path, json.dumps(scores, allow_nan=False) + "\n")
+            with contextlib.suppress(OutputError):  # nothing is lost; the report is what counts
+                write_text(path, json.dumps(scores, allow_nan=False) + "\n")
             return scores
 
     def forget_others(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,9 @@ from segkit.images.instances import open_objects
 from segkit.images.masks import Drawn, MaskReader, find_masks
 from segkit.images.numbering import NUMBERED, MasksAre, describe_broken, number_objects, without
 from segkit.images.stems import files_by_stem, image_name, match_stems
+
+# Of so many true masks, a value that one of them holds may be a slip.
+_FEWEST_FOR_RARE = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +212,21 @@ def _classes_of(
     id_of = label_map.id_of_value
     true_ids = {id_of.get(value) for value in true_values}
     strange = {value for value in strange if id_of[value] not in true_ids}
-    return label_map, [f"predictions hold {_listed(strange)}, no true mask does"] if strange else []
+    notes = [f"predictions hold {_listed(strange)}, no true mask does"] if strange else []
+    return label_map, notes + _note_on_rare(truths, label_map, unlabelled)
+
+
+def _note_on_rare(truths: Sequence[NDArray[Any]], label_map: LabelMap, unlabelled: int | None) -> list[str]:
+    """Say which values are in one true mask only and count as a class: they may be a slip."""
+    if len(truths) < _FEWEST_FOR_RARE or label_map.n_classes < 3:
+        return []
+    counts = Counter(int(value) for truth in truths for value in np.unique(truth) if value != unlabelled)
+    rare = {value for value, number in counts.items() if number == 1}
+    if not rare:
+        return []
+    return [
+        f"in one of {len(truths)} true masks only, and scored as a class: {_listed(rare)}; mend the mask if it is none"
+    ]
 
 
 def _notes_on_pieces(items: Sequence[_Item], unlabelled: int | None) -> list[str]:
@@ -405,7 +423,7 @@ def _other_than(labels: NDArray[Any], unlabelled: int | None) -> NDArray[Any]:
 
 
 def _listed(values: Collection[int]) -> str:
-    return ", ".join(map(str, sorted(values)))
+    return first_few([str(value) for value in sorted(values)])
 
 
 def _sizes(pages: Sequence[NDArray[Any]]) -> str:

@@ -857,3 +857,16 @@ def test_objects_of_class_masks_are_told_apart_by_shape_and_that_is_said(folder,
     code, out, err = segkit("predict", model, folder / "images", "-o", folder / "out", "--objects")
     assert code == 0, err
     assert "Objects: none are annotated one by one, so those that touch are told apart by their shape" in out
+
+
+def test_an_upgrade_keeps_the_old_file_and_writes_what_was_asked_for(tmp_path, segkit):
+    golden = Path(__file__).parents[1] / "segmentation" / "golden"
+    for version in (7, 9):
+        path = tmp_path / f"{version}.segkit"
+        path.write_bytes((golden / f"version-{version}.segkit").read_bytes())
+        before = path.read_bytes()
+        arguments = ("inspect", path, "--upgrade", "--overwrite", "-o")
+        assert "is the model itself, which is kept" in refused(segkit, tmp_path, *arguments, path)
+        assert path.read_bytes() == before
+        assert segkit(*arguments, tmp_path / "new.segkit")[0] == 0
+        assert read_model(tmp_path / "new.segkit")[0]["format_version"] == 9

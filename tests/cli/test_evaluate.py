@@ -188,3 +188,32 @@ def test_two_runs_into_one_folder(run, folders, tmp_path):
     assert status == 2
     assert f"{tmp_path / 'report'} is in use by another program" in err
     assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["report/index.html", "report/scores.csv", "masks/a.png", "m.segkit", "scores"]
+)
+def test_scores_are_written_into_json_files_only(run, folders, tmp_path, name):
+    (tmp_path / "m.segkit").write_bytes(b"a model")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    status, _, err = run(*folders, "-o", tmp_path / "report", "--json", tmp_path / name, "--overwrite")
+    assert status == 2
+    assert err.count("\n") == 1
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_scores_do_not_lie_among_masks(run, folders):
+    """They would be read as outlines the next time."""
+    status, _, err = run(*folders, "--json", folders[1] / "scores.json")
+    assert status == 2
+    assert "choose a folder elsewhere" in err
+    assert not (folders[1] / "scores.json").exists()
+
+
+def test_a_full_disk_names_a_file_of_the_report(run, folders, tmp_path, monkeypatch):
+    def fail(path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("segkit._files.write._sync", fail)
+    _, _, err = run(*folders, "-o", tmp_path / "report")
+    assert err.startswith(f"segkit: {tmp_path / 'report' / 'index.html'}: the disk is full")

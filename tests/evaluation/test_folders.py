@@ -394,3 +394,28 @@ def test_the_object_of_an_outline_may_have_the_value_of_unlabelled_pixels(tmp_pa
     write_labels(tmp_path / "guess" / "a.png", blobs(12))
     result = compare_folders(tmp_path / "guess", tmp_path / "truth", unlabelled=5)
     assert (result["objects"]["n_true"], result["objects"]["scores"]["ap_50"]["value"]) == (12, 1)
+
+
+def test_a_value_of_one_true_mask_only_is_told(tmp_path):
+    """It counts as a class of its own, and may be a slip."""
+    mask = np.arange(72, dtype=np.uint8).reshape(8, 9) % 2
+    for index in range(4):
+        write_mask(tmp_path / "predictions" / f"{index}.png", mask)
+        write_mask(
+            tmp_path / "masks" / f"{index}.png",
+            np.where(mask == 1, 7, 0).astype(np.uint8) if not index else mask,
+        )
+    notes = compare_folders(tmp_path / "predictions", tmp_path / "masks")["notes"]
+    assert "in one of 4 true masks only, and scored as a class: 7; mend the mask if it is none" in notes
+
+
+def test_a_folder_of_images_in_place_of_masks_is_a_short_message(tmp_path, rng):
+    for index in range(2):
+        write_mask(tmp_path / "masks" / f"{index}.png", 255 * np.eye(30, dtype=np.uint8))
+        write_mask(
+            tmp_path / "images" / f"{index}.png",
+            np.maximum(1, rng.integers(0, 255, (30, 30))).astype(np.uint8),
+        )
+    with pytest.raises(InputError) as error:
+        compare_folders(tmp_path / "images", tmp_path / "masks", masks_are="classes")
+    assert len(str(error.value)) < 300
