@@ -24,7 +24,7 @@ GOLDEN = Path(__file__).parent / "golden"
 N_IMAGES = 9  # the fewest with a margin for 90 % of images
 OPTIONS = {
     "bank": {"name": "modules", "modules": [{"n_scales": 2, "n_angles": 4}], "orbit": "d4"},
-    "selection": {"n_features": 5, "pixels": 300},
+    "selection": {"n_features": 4, "pixels": 300},
     "training": {"pixels": 600},
 }
 

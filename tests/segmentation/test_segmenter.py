@@ -1113,7 +1113,7 @@ def test_the_summary_survives_json(fitted):
 )
 def test_what_is_no_image_is_refused_in_words(cell_segmenter, given, words):
     """Such mistakes were bare errors of Python."""
-    masks = [np.array([[0, 1]])]
+    masks = [np.array([[0, 255]])]
     for use in (
         cell_segmenter.predict,
         cell_segmenter.predict_proba,
