@@ -250,7 +250,7 @@ def _width(values: NDArray[np.float64], alarm: float) -> NDArray[np.float64]:
     """
     n = len(values)
     width = stats.t.ppf(1 - alarm, n - 1) * values.std(axis=0, ddof=1) * sqrt(1 + 1 / n)
-    return np.maximum(width, log(1 + LEAST_CHANGE))
+    return np.asarray(np.maximum(width, log(1 + LEAST_CHANGE)))
 
 
 def _told_apart(own: float, *known: float) -> list[str]:

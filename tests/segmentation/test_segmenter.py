@@ -1107,7 +1107,7 @@ def test_the_summary_survives_json(fitted):
         (Path("a.png"), "images given as .*Path: give an array"),
         ({"a": np.zeros((5, 5))}, "images given as dict: give an array"),
         ([None], "image of shape "),
-        (np.array(None), "image of shape "),
+        (np.array(None), "image of shape |images given as ndarray"),
         ([[[0.1, 0.2], [0.3]]], "image: rows of different lengths, expected an array"),
     ],
 )
