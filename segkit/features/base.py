@@ -330,6 +330,20 @@ def _columns(stacks: list[FeatureMaps], channels: NDArray[np.intp] | None) -> di
     return {int(channel): column for column, channel in enumerate(channels)}
 
 
+def as_array(values: ArrayLike, *, name: str) -> NDArray[Any]:
+    """Give an array of what was given.
+
+    Raises
+    ------
+    InputError
+        If rows differ in length.
+    """
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise InputError(f"{name}: rows of different lengths, expected an array (H, W)") from None
+
+
 def as_image(image: ArrayLike) -> FloatArray:
     """Check an image and return it as (H, W, C) float32.
 
@@ -338,7 +352,7 @@ def as_image(image: ArrayLike) -> FloatArray:
     InputError
         If the array is not (H, W) or (H, W, C), is not floating point, or holds NaN or infinity.
     """
-    array = np.asarray(image)
+    array = as_array(image, name="image")
     if array.ndim == 2:
         array = array[:, :, None]
     if array.ndim != 3 or 0 in array.shape:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from segkit._common import count, first_few, table
 from segkit.errors import InputError
 from segkit.images.channels import Kind, common_channels, describe_changes, describe_fault, kind_of
+from segkit.images.copies import describe_copies, digest_image
 from segkit.images.labels import LabelMap
 from segkit.images.numbering import MasksAre, Objects, summarise_objects
 from segkit.images.pairs import interpret, match, match_instances, read_items, with_labels
@@ -179,6 +179,7 @@ def inspect_pairs(
     outlined: set[str] = set()
     given: dict[str, NDArray[Any]] = {}
     scales: dict[str, Scale] = {}
+    digests: dict[str, str] = {}
     items = read_items(pairs, faults, messages, instances=objects)
     for item in with_labels(items, unlabelled, messages) if only_annotated else items:
         stems.append(item.stem)
@@ -186,6 +187,7 @@ def inspect_pairs(
         shapes[item.image.shape] += 1
         dtypes[item.dtype] += 1
         scales[item.stem] = scale_of(item.image, item.dtype)
+        digests[item.stem] = digest_image(item.image)
         drawn[item.stem] = item.mask
         outlined |= {item.stem} if item.is_outlined else set()
         given |= {} if item.instances is None else {item.stem: item.instances}
@@ -202,6 +204,7 @@ def inspect_pairs(
         unlabelled=unlabelled,
         masks_are=masks_are,
     )
+    messages += describe_copies(digests)
     return Inspection(
         stems,
         dict(shapes),
@@ -250,7 +253,7 @@ def inspect_images(images: str | Path) -> ImageInspection:
     dtypes: Counter[str] = Counter()
     low, high = float("inf"), float("-inf")
     scales: dict[str, Scale] = {}
-    same: dict[str, list[str]] = {}
+    digests: dict[str, str] = {}
     for relative in listed:
         try:
             pages = read_pages(root_of(images) / relative)
@@ -271,8 +274,8 @@ def inspect_images(images: str | Path) -> ImageInspection:
             dtypes[str(page.dtype)] += 1
             low, high = min(low, float(page.min())), max(high, float(page.max()))
             scales[name] = scale_of(image, page.dtype)
-            same.setdefault(_digest(page), []).append(name)
-    messages = _odd(kinds, scales, list(same.values()), faults)
+            digests[name] = digest_image(image)
+    messages = _odd(kinds, scales, digests, faults)
     if masks:
         names = first_few([path.as_posix() for path in masks])
         messages.append(
@@ -284,7 +287,7 @@ def inspect_images(images: str | Path) -> ImageInspection:
 def _odd(
     kinds: Mapping[str, Kind],
     scales: Mapping[str, Scale],
-    same: Sequence[Sequence[str]],
+    digests: Mapping[str, str],
     faults: list[str],
 ) -> list[str]:
     """Say what is odd about images that can be read; channels that do not fit together are a fault."""
@@ -308,10 +311,7 @@ def _odd(
             f"{count(len(dark), 'image')} ({first_few(dark)}) use less than an eighth of the range of their type: "
             f"12 bits stored as 16, for example, are read as dark images; save all images alike"
         )
-    messages += [
-        f"the same picture {len(names)} times: {first_few(names)}" for names in same if len(names) > 1
-    ]
-    return messages
+    return messages + describe_copies(digests)
 
 
 def _about_images(shapes: Mapping[tuple[int, ...], int], dtypes: Mapping[str, int]) -> list[tuple[str, str]]:
@@ -333,7 +333,3 @@ def _counted(numbers: Mapping[str, int]) -> str:
     if len(numbers) == 1:
         return next(iter(numbers))
     return first_few([f"{name} ({number})" for name, number in numbers.items()])
-
-
-def _digest(page: NDArray[Any]) -> str:
-    return hashlib.sha256(f"{page.dtype} {page.shape}".encode() + page.tobytes()).hexdigest()

@@ -26,6 +26,7 @@ from segkit.images.channels import (
     with_channels,
 )
 from segkit.images.coco import Coco
+from segkit.images.copies import describe_copies, digest_image
 from segkit.images.instances import open_objects
 from segkit.images.labels import LabelMap
 from segkit.images.masks import Drawn, MaskReader, part_folder, size_fault
@@ -221,6 +222,7 @@ def load_pairs(
         masks_are=masks_are,
     )
     _raise(faults)
+    messages += describe_copies({item.stem: digest_image(item.image) for item in items})
     assert meaning.label_map is not None  # or there was a fault to raise
     n_channels = common_channels({item.stem: kind_of(item.image) for item in items})
     assert n_channels is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from segkit._common import FloatArray, Progress, count, pass_on
 from segkit.errors import InputError
 from segkit.evaluation.metrics import score_masks
-from segkit.features.base import as_image
+from segkit.features.base import as_array, as_image
 from segkit.images import UNLABELLED, LabelMap
 from segkit.images.read import check_range, check_size
 from segkit.segmentation.alarms import ImageCheck
@@ -176,8 +176,8 @@ class BaseSegmenter(BaseEstimator, ABC):
             Between 0 and 1.
         """
         check_is_fitted(self, "classes_")
-        ids = [self.label_map_.encode(mask) for mask in _as_list(masks)]
-        guesses = [self._labels(self._scores(self._checked(image))) for image in _as_list(images)]
+        ids = [self.label_map_.encode(mask) for mask in as_list(masks, what="masks")]
+        guesses = [self._labels(self._scores(self._checked(image))) for image in as_list(images)]
         return score_masks(ids, guesses, self.classes_.size).mean
 
     def _checked_training(
@@ -188,9 +188,9 @@ class BaseSegmenter(BaseEstimator, ABC):
     ) -> tuple[list[FloatArray], list[IdArray]]:
         """Check images and masks, and learn the classes; give images (H, W, C) and class ids (H, W)."""
         arrays = [
-            _as_scaled_image(image, name=f"image {index}") for index, image in enumerate(_as_list(images))
+            _as_scaled_image(image, name=f"image {index}") for index, image in enumerate(as_list(images))
         ]
-        masks = [_as_mask(mask, index) for index, mask in enumerate(_as_list(masks))]
+        masks = [_as_mask(mask, index) for index, mask in enumerate(as_list(masks, what="masks"))]
         _check_pairs(arrays, masks)
         self.label_map_ = label_map if label_map is not None else _infer_label_map(masks, self.unlabelled)
         self.classes_ = mask_values(self.label_map_)
@@ -203,7 +203,7 @@ class BaseSegmenter(BaseEstimator, ABC):
         check_is_fitted(self, "classes_")
         if isinstance(images, np.ndarray) and images.ndim <= 3:
             return function(self._checked(images))
-        return [function(self._checked(image)) for image in images]
+        return [function(self._checked(image)) for image in as_list(images)]
 
     def _checked(self, image: ArrayLike) -> FloatArray:
         array = _as_scaled_image(image)
@@ -222,15 +222,24 @@ def _as_scaled_image(image: ArrayLike, *, name: str = "image") -> FloatArray:
     return array
 
 
-def _as_list(values: Any) -> list[Any]:
+def as_list(values: Any, *, what: str = "images") -> list[Any]:
     """Several images or masks as a list; a single array counts as one image."""
     if isinstance(values, np.ndarray) and values.ndim <= 3 and values.dtype != object:
         return [values]
-    return list(values)
+    # text is iterable too, letter by letter
+    if not isinstance(values, str | bytes | Mapping):
+        try:
+            return list(values)
+        except TypeError:
+            pass
+    raise InputError(
+        f"{what} given as {type(values).__name__}: give an array (H, W), or a list of arrays; files are read by "
+        f"segkit.images.load_pairs and read_image"
+    )
 
 
 def _as_mask(mask: ArrayLike, index: int) -> NDArray[Any]:
-    array = np.asarray(mask)
+    array = as_array(mask, name=f"mask {index}")
     if array.ndim != 2 or not (np.issubdtype(array.dtype, np.integer) or array.dtype == bool):
         raise InputError(
             f"mask {index} of shape {array.shape} and dtype {array.dtype}: expected (H, W) of integers"

@@ -73,10 +73,13 @@ class HeldOutImage:
         Mean IoU expected from its probabilities.
     true : float
         Mean IoU with its mask.
+    image : int, default=0
+        Its index among the training images.
     """
 
     expected: float
     true: float
+    image: int = 0
 
 
 def compare(

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log10, sqrt
 from typing import Any
 
@@ -228,7 +228,7 @@ class HeldOut:
             ids = self.spread.merge(label_pixels(decisions[mine], threshold, otsu_weight), mine)
             probabilities = platt.predict_proba(decisions[mine])
             presence = presence_of(np.delete(holds, place, axis=0))
-            found.append(compare(ids, probabilities, presence, spread.label[mine]))
+            found.append(replace(compare(ids, probabilities, presence, spread.label[mine]), image=int(image)))
         return found
 
     def _uses_otsu(self, rule: str) -> bool:

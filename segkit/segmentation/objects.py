@@ -19,6 +19,7 @@ from segkit._common import FloatArray, Progress, count
 from segkit._threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.errors import InputError
+from segkit.features.base import as_array
 from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED
 from segkit.images.sampling import PixelSample, assign_folds, block_folds, draw_pixels, pixel_groups
@@ -26,6 +27,7 @@ from segkit.objects.annotated import rim_ids, splitter_of, splitter_of_regions
 from segkit.objects.choose import Example, SplitScores, choose
 from segkit.objects.hills import LabelArray, give_numbers
 from segkit.objects.split import Splitter, probability_of_inside
+from segkit.segmentation.base import as_list
 from segkit.segmentation.dense import decision_maps
 from segkit.segmentation.held_out import N_FOLDS, PENALTY_OF_ONE_IMAGE, TOL
 
@@ -141,8 +143,9 @@ def learn_from_regions(ids: Sequence[NDArray[np.uint8]]) -> ObjectModel:
 
 def check_instances(instances: Any, ids: Sequence[NDArray[np.uint8]]) -> list[LabelArray]:
     """Check that there is a label image (H, W) for each mask, and an object in one of them."""
-    single = isinstance(instances, np.ndarray) and instances.ndim == 2
-    arrays = [np.asarray(one) for one in (instances[np.newaxis] if single else instances)]
+    stacked = isinstance(instances, np.ndarray) and instances.ndim == 3
+    listed = list(instances) if stacked else as_list(instances, what="instances")
+    arrays = [as_array(one, name=f"label image {index}") for index, one in enumerate(listed)]
     if len(arrays) != len(ids):
         raise InputError(
             f"{count(len(arrays), 'label image')} of objects for {count(len(ids), 'mask')}: give one for each"

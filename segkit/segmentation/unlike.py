@@ -3,14 +3,15 @@
 Texture is described by the kept channels at the pixels of a coarse grid. The distance of two textures has two parts: between
 the mean embeddings of these pixels under a Gaussian kernel, and between the logarithms of the channels' standard deviations.
 The second part is needed because the kernel sees all channels together: it hardly notices that a blurred image has lost the
-few channels of fine detail. Usual distances are learnt from the training images, each compared with the others.
+few channels of fine detail. Usual distances are learnt from the training images, each compared with the others. Copies of an
+image count once: the distance between them says nothing of other images.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, sqrt
+from math import exp, log, sqrt
 from typing import Any, Self
 
 import numpy as np
@@ -33,6 +34,12 @@ PIXELS_FOR_BANDWIDTH = 1000
 DARKEST = 1e-4
 # Added to the standard deviations of channels, so that their logarithms are bounded.
 LEAST_SPREAD = 1e-2
+# Smaller relative differences of brightness, contrast and distance are never told of: eyes hardly see them, and rounding to
+# 8 bits moves a value of 0.02 by as much.
+LEAST_CHANGE = 0.1
+# Textures cannot differ by less than this share of the sampling noise. A regular grid has less noise than the independent
+# pixels for which it is computed, hence not all of it.
+SHARE_OF_NOISE = 0.25
 # An image of half the height and width may have pixels twice as large.
 SMALL = 0.5
 _STORED = ("levels", "spreads", "shapes", "frequencies", "textures", "scales")
@@ -41,7 +48,7 @@ _CHANNELS = {1: ("",), 3: (" in red", " in green", " in blue")}
 
 @dataclass(frozen=True, eq=False)
 class KnownImages:
-    """Brightness, contrast, size and texture of the training images, to compare others with.
+    """Brightness, contrast, size and texture of the different training images, to compare others with.
 
     Parameters
     ----------
@@ -76,7 +83,7 @@ class KnownImages:
     def learn(
         cls, images: Sequence[FloatArray], features: Sequence[FloatArray], random_state: int
     ) -> Self | None:
-        """Learn from images (H, W, C) and their standardised features (n_grid, n_kept); None from too few."""
+        """Learn from images (H, W, C) and their standardised features (n_grid, n_kept); None if too few are different."""
         if len(images) < FEWEST_IMAGES:
             return None
         rng = np.random.default_rng(random_state)
@@ -85,11 +92,21 @@ class KnownImages:
         # equal pixels have the median distance 0
         bandwidth = float(np.median(pdist(drawn))) or 1.0
         frequencies = (rng.standard_normal((pixels.shape[1], N_FREQUENCIES)) / bandwidth).astype(np.float32)
+        textures = np.array([_texture(own, frequencies) for own in features])
+        least = _least_distances(textures, len(features[0]))
+        distinct = _distinct(_scaled(textures, least, 2 * N_FREQUENCIES))
+        if len(distinct) < FEWEST_IMAGES:
+            return None
+        images, textures = [images[index] for index in distinct], textures[distinct]
         levels, spreads = (np.array(values) for values in zip(*map(_level_and_spread, images), strict=True))
         shapes = np.array([image.shape[:2] for image in images], dtype=np.float64)
-        textures = np.array([_texture(own, frequencies) for own in features])
         parts = np.split(textures, [2 * N_FREQUENCIES], axis=1)
-        scales = np.array([np.exp(np.log(_apart(part)).mean()) for part in parts])
+        scales = np.array(
+            [
+                np.exp(np.log(np.maximum(_apart(part), noise)).mean())
+                for part, noise in zip(parts, least, strict=True)
+            ]
+        )
         return cls(levels, spreads, shapes, frequencies, textures, scales)
 
     @property
@@ -101,7 +118,7 @@ class KnownImages:
     def farthest(self) -> float:
         """Limit of the distance: few images of the same kind are farther away."""
         distances = np.log(self.distances)
-        return exp(distances.mean() + _width(distances, ALARM_OF_TEXTURE))
+        return exp(distances.mean() + float(_width(distances, ALARM_OF_TEXTURE)))
 
     def distance(self, features: FloatArray) -> float:
         r"""Give the distance of an image to the nearest training image.
@@ -121,9 +138,7 @@ class KnownImages:
         return float(cdist(own, self._scaled(self.textures)).min())
 
     def _scaled(self, textures: FloatArray) -> FloatArray:
-        """Divide both parts by their scales, so that they count alike."""
-        n_parts = [2 * self.frequencies.shape[1], self.frequencies.shape[0]]
-        return np.asarray(textures / np.repeat(self.scales * sqrt(2), n_parts))
+        return _scaled(textures, self.scales, 2 * self.frequencies.shape[1])
 
     def compare(self, image: FloatArray, distance: float) -> tuple[str, ...]:
         """Say in plain words in what an image (H, W, C) of this distance is unlike the training images."""
@@ -139,9 +154,9 @@ class KnownImages:
                 f"{smallest[0]:.0f} x {smallest[1]:.0f}): its pixels may be larger"
             )
         if distance > self.farthest:
+            own, known = _told_apart(distance, self.distances.max())
             notes.append(
-                f"texture unlike the training images (distance {distance:.2g}, held-out training images up to "
-                f"{self.distances.max():.2g})"
+                f"texture unlike the training images (distance {own}, held-out training images up to {known})"
             )
         return tuple(note for note in notes if note)
 
@@ -150,7 +165,7 @@ class KnownImages:
         return (
             f"Unlike images: the texture of a training image is up to {self.distances.max():.2g} from the nearest of the "
             f"others. A new image beyond {self.farthest:.2g} gets a warning, and so do brightness, contrast and size that "
-            f"are far from those of the {len(self.levels)} training images."
+            f"are far from those of the {len(self.levels)} different training images."
         )
 
     def to_arrays(self) -> Arrays:
@@ -192,6 +207,35 @@ def _texture(features: FloatArray, frequencies: FloatArray) -> FloatArray:
     return np.concatenate(parts).astype(np.float32)
 
 
+def _scaled(textures: FloatArray, scales: NDArray[np.float64], n_mean: int) -> FloatArray:
+    """Divide both parts of textures, the first of `n_mean` columns, by their scales, so that they count alike."""
+    return np.asarray(textures / np.repeat(scales * sqrt(2), [n_mean, textures.shape[1] - n_mean]))
+
+
+def _least_distances(textures: FloatArray, n_pixels: int) -> NDArray[np.float64]:
+    r"""Give the least distance of both parts that could be more than sampling noise.
+
+    Notes
+    -----
+    Two means of n independent pixels of one image differ by :math:`\sqrt{2 (1 - |m|^2) / n}`, as the random features of a
+    pixel have length 1. Two logarithms of standard deviations of n normal values differ by :math:`\sqrt{1 / n}`.
+    """
+    length = np.square(textures[:, : 2 * N_FREQUENCIES], dtype=np.float64).sum(axis=1).mean()
+    # equal pixels have no noise, but rounding errors
+    variances = np.array([max(2 * (1 - length), np.finfo(np.float32).eps), 1.0])
+    return SHARE_OF_NOISE * np.sqrt(variances / n_pixels)
+
+
+def _distinct(textures: FloatArray) -> list[int]:
+    """Choose images that are farther apart than 1, the first of several copies."""
+    near = cdist(textures, textures) <= 1
+    chosen: list[int] = []
+    for index, copies in enumerate(near):
+        if not copies[chosen].any():
+            chosen.append(index)
+    return chosen
+
+
 def _apart(textures: FloatArray) -> NDArray[np.float64]:
     """Distance of each row to the nearest other row, above 0."""
     distances = cdist(textures, textures)
@@ -199,10 +243,23 @@ def _apart(textures: FloatArray) -> NDArray[np.float64]:
     return np.asarray(np.maximum(distances.min(axis=1), np.finfo(np.float32).eps))
 
 
-def _width(values: NDArray[np.float64], alarm: float) -> Any:
-    """Distance from the mean that one more normal value exceeds, on one side, with the given probability."""
+def _width(values: NDArray[np.float64], alarm: float) -> NDArray[np.float64]:
+    """Distance from the mean that one more normal logarithm exceeds, on one side, with the given probability.
+
+    Equal values have no spread, but a change of less than `LEAST_CHANGE` means nothing.
+    """
     n = len(values)
-    return stats.t.ppf(1 - alarm, n - 1) * values.std(axis=0, ddof=1) * sqrt(1 + 1 / n)
+    width = stats.t.ppf(1 - alarm, n - 1) * values.std(axis=0, ddof=1) * sqrt(1 + 1 / n)
+    return np.asarray(np.maximum(width, log(1 + LEAST_CHANGE)))
+
+
+def _told_apart(own: float, *known: float) -> list[str]:
+    """Write numbers with two digits, or with as many as the first needs to differ from the others."""
+    for digits in range(2, 17):
+        told = [f"{value:.{digits}g}" for value in (own, *known)]
+        if told[0] not in told[1:]:
+            break
+    return told
 
 
 def _outside(
@@ -218,8 +275,8 @@ def _outside(
         return None
     worst = int(np.argmax(beyond))
     names = _CHANNELS.get(value.size, tuple(f" in channel {k + 1}" for k in range(value.size)))
-    low, high = known[:, worst].min(), known[:, worst].max()
+    own_told, low, high = _told_apart(value[worst], known[:, worst].min(), known[:, worst].max())
     return (
-        f"{words[int(offset[worst] > 0)]}{names[worst]} than the training images ({what} {value[worst]:.2g}, "
-        f"training {low:.2g} to {high:.2g})"
+        f"{words[int(offset[worst] > 0)]}{names[worst]} than the training images ({what} {own_told}, "
+        f"training {low} to {high})"
     )

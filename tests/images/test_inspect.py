@@ -12,6 +12,13 @@ NOISE = np.random.default_rng(0).integers(0, 255, (6, 8, 3)).astype(np.uint8)
 MASK = np.where(NOISE[:, :, 0] > 120, 255, 0).astype(np.uint8)
 
 
+def picture(stem):
+    """Noise, with a pixel that depends on the name: no two images are the same."""
+    image = NOISE.copy()
+    image[0, 0, 2] = sum(stem.encode()) % 256
+    return image
+
+
 def save(path, array):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(array).save(path)
@@ -22,7 +29,7 @@ def save(path, array):
 def complete(tmp_path):
     images, masks = tmp_path / "images", tmp_path / "masks"
     for stem in ("b", "a 1", "süß/ñ"):
-        save(images / f"{stem}.png", NOISE)
+        save(images / f"{stem}.png", picture(stem))
         save(masks / f"{stem}.tif", MASK)
     return images, masks
 
@@ -83,6 +90,8 @@ def test_unlabelled_pixels_are_no_class(complete):
 
 def test_images_without_masks(complete):
     images, _ = complete
+    for stem in ("b", "a 1", "süß/ñ"):
+        save(images / f"{stem}.png", NOISE)
     report = inspect_images(images)
     assert report.stems == ["a 1", "b", "süß/ñ"]
     assert report.describe().splitlines() == [

@@ -14,6 +14,13 @@ NOISE = np.random.default_rng(0).integers(0, 255, (6, 8, 3)).astype(np.uint8)
 MASK = np.where(NOISE[:, :, 0] > 120, 255, 0).astype(np.uint8)
 
 
+def picture(stem):
+    """Noise, with a pixel that depends on the name: no two images are the same."""
+    image = NOISE.copy()
+    image[0, 0, 2] = sum(stem.encode()) % 256
+    return image
+
+
 def save(path, array):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(array).save(path)
@@ -29,7 +36,7 @@ def folders(tmp_path):
 def complete(folders):
     images, masks = folders
     for stem in ("b", "a 1", "süß/ñ"):
-        save(images / f"{stem}.png", NOISE)
+        save(images / f"{stem}.png", picture(stem))
         save(masks / f"{stem}.tif", MASK)
     return folders
 
@@ -126,9 +133,9 @@ def test_loaded_pairs_hold_what_the_files_hold(complete):
     assert dataset.label_map.values == (0, 255)
     assert dataset.messages == []
     assert dataset.label_map.describe() == "masks hold 0 and 255: read as background and foreground"
-    for image, mask in zip(dataset.images, dataset.masks, strict=True):
+    for stem, image, mask in zip(dataset.stems, dataset.images, dataset.masks, strict=True):
         assert image.dtype == np.float32
-        np.testing.assert_allclose(image, NOISE / 255, rtol=1e-6)
+        np.testing.assert_allclose(image, picture(stem) / 255, rtol=1e-6)
         np.testing.assert_array_equal(mask, MASK)
 
 
@@ -167,7 +174,7 @@ def test_a_page_and_a_file_of_one_name_are_refused(folders):
 def test_masks_of_one_class_are_told(folders):
     images, masks = folders
     for stem, mask in (("a", MASK), ("b", 0 * MASK), ("c", 0 * MASK), ("d", np.full_like(MASK, 255))):
-        save(images / f"{stem}.png", NOISE)
+        save(images / f"{stem}.png", picture(stem))
         save(masks / f"{stem}.png", mask)
     for messages in (load_pairs(images, masks).messages, inspect_pairs(images, masks).messages):
         assert [message.split(":")[0] for message in messages if " only " in message] == [
@@ -179,7 +186,7 @@ def test_masks_of_one_class_are_told(folders):
 def save_masks(folders, values_of):
     images, masks = folders
     for stem, values in values_of.items():
-        save(images / f"{stem}.png", NOISE)
+        save(images / f"{stem}.png", picture(stem))
         save(masks / f"{stem}.png", np.resize(np.array(values, dtype=np.uint8), (6, 8)))
     return folders
 
@@ -309,7 +316,7 @@ def test_ten_files_of_one_fault_are_named(folders):
 def test_masks_may_be_named_after_their_images(folders, suffix):
     images, masks = folders
     for stem in ("a", "sub/b_1"):
-        save(images / f"{stem}.png", NOISE)
+        save(images / f"{stem}.png", picture(stem))
         save(masks / f"{stem}{suffix}.png", MASK)
     assert pair(images, masks) == [
         ("a", images / "a.png", masks / f"a{suffix}.png"),
@@ -322,7 +329,7 @@ def test_masks_may_be_named_after_their_images(folders, suffix):
 def test_an_image_may_be_called_mask(folders):
     images, masks = folders
     for stem in ("a", "a_mask"):
-        save(images / f"{stem}.png", NOISE)
+        save(images / f"{stem}.png", picture(stem))
         save(masks / f"{stem}.png", MASK)
     assert [entry.mask.stem for entry in pair(images, masks)] == ["a", "a_mask"]
 
@@ -346,11 +353,20 @@ def test_images_and_masks_in_one_folder(tmp_path):
     assert pair(tmp_path / "a.png", tmp_path) == [("a", tmp_path / "a.png", tmp_path / "a_mask.png")]
 
 
+@pytest.mark.parametrize("read", [load_pairs, inspect_pairs])
+def test_the_same_picture_under_several_names_is_told(complete, read):
+    images, masks = complete
+    for stem in ("c", "d"):
+        save(images / f"{stem}.png", picture("b"))
+        save(masks / f"{stem}.png", MASK)
+    assert read(images, masks).messages == ["the same picture 3 times: b, c, d"]
+
+
 def test_a_folder_of_masks_may_hold_the_images_too(folders):
     images, masks = folders
     for stem in "ab":
-        save(images / f"{stem}.png", NOISE)
-        save(masks / f"{stem}.png", NOISE)
+        save(images / f"{stem}.png", picture(stem))
+        save(masks / f"{stem}.png", picture(stem))
         save(masks / f"{stem}_mask.png", MASK)
     dataset = load_pairs(images, masks)
     assert dataset.stems == ["a", "b"]
@@ -363,7 +379,7 @@ def test_a_folder_of_masks_may_hold_the_images_too(folders):
 def test_a_suffix_that_all_masks_share_is_told(folders):
     images, masks = folders
     for stem in "ab":
-        save(images / f"{stem}.png", NOISE)
+        save(images / f"{stem}.png", picture(stem))
         save(masks / f"{stem}_drawn.png", MASK)
     assert complaint(pair, images, masks).endswith("every mask's name ends in '_drawn': take that off")
     save(masks / "c.png", MASK)
@@ -467,7 +483,7 @@ def test_only_annotated_in_one_folder(tmp_path):
 def test_masks_without_a_labelled_pixel_are_left_out(folders):
     images, masks = folders
     for stem, mask in (("a", SCRIBBLE), ("b", np.full_like(SCRIBBLE, 9)), ("c", SCRIBBLE)):
-        save(images / f"{stem}.png", NOISE)
+        save(images / f"{stem}.png", picture(stem))
         save(masks / f"{stem}.png", mask)
     save(images / "d.png", NOISE)
     notes = [

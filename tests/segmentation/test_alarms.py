@@ -130,6 +130,18 @@ def test_few_images_have_no_margins(pictures):
     assert check.margin_90 is None
 
 
+def test_copies_count_once(pictures):
+    """Margins and known textures are those of different images: a copy is not really held out."""
+    images, masks = pictures
+    alarms = small().fit([*images[:5], *images[:4]], [*masks[:5], *masks[:4]]).alarms_
+    assert alarms.expected.errors.size == len(alarms.known.levels) == 5
+    assert alarms.expected.margin(0.9) is None
+    assert alarms.known.farthest < 10
+    alarms = small().fit(images[:2] * 3, masks[:2] * 3).alarms_
+    assert alarms.known is None
+    assert alarms.expected.errors.size == 2
+
+
 def test_a_single_image_tells_nothing(pictures):
     images, masks = pictures
     segmenter = small().fit(images[:1], masks[:1])

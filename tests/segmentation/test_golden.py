@@ -10,22 +10,37 @@ import numpy as np
 import pytest
 
 import segkit
-from segkit import MMDSelector, ModuleBank, Segmenter
-from segkit.errors import ConfigError
+from segkit.config.recorded import read_training
+from segkit.config.schema import Config
+from segkit.errors import ConfigError, InputError
 from segkit.evaluation.objects import match
-from segkit.features import OrbitAveraged
+from segkit.images import Dataset, PixelSize
 from segkit.segmentation.model_file import FORMAT_VERSION
 from segkit.segmentation.threshold import image_threshold
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def picture():
+N_IMAGES = 9  # the fewest with a margin for 90 % of images
+OPTIONS = {
+    "bank": {"name": "modules", "modules": [{"n_scales": 2, "n_angles": 4}], "orbit": "d4"},
+    "selection": {"n_features": 4, "pixels": 300},
+    "training": {"pixels": 600},
+}
+
+
+def picture(number=0):
     """A disc in deterministic clutter: no random numbers, which may change between versions of NumPy."""
     rows, cols = np.indices((40, 48))
-    mask = (np.hypot(rows - 18, cols - 26) < 9).astype(np.uint8)
-    clutter = 0.05 * np.sin(1.7 * rows + 0.3 * cols) * np.cos(0.9 * cols)
-    return (0.35 + 0.3 * mask + clutter).astype(np.float32), mask
+    mask = (np.hypot(rows - 18 - number % 4, cols - 26 + number) < 9 - number % 3).astype(np.uint8)
+    clutter = 0.05 * np.sin((1.7 + 0.02 * number) * rows + 0.3 * cols) * np.cos(0.9 * cols + number)
+    return ((0.35 + 0.01 * (number % 5)) + 0.3 * mask + clutter).astype(np.float32), mask
+
+
+def lesson():
+    """The training set of the file of the current format version."""
+    images, masks = map(list, zip(*map(picture, range(N_IMAGES)), strict=True))
+    return images, [255 * mask for mask in masks], masks
 
 
 @pytest.mark.parametrize("version", range(1, FORMAT_VERSION + 1))
@@ -41,7 +56,8 @@ def test_old_models_predict_what_they_did(version):
     assert segmenter.classes_.tolist() == [0, 255]
     assert segmenter.smallest_region == (0 if version < 4 else 0.5)
     assert segmenter.least_areas_.any() == (version >= 4)
-    assert segmenter.otsu_weight_ == (0 if version < 5 else 0.5)
+    n_images = 2 if version < 9 else N_IMAGES
+    assert segmenter.otsu_weight_ == (0 if version < 5 else 2 / (n_images + 2))
     assert segmenter.label_map_.names == ("background", "foreground")
     if version < 8:
         with pytest.raises(ConfigError, match="earlier format, which knew no objects: train it anew"):
@@ -61,19 +77,62 @@ def test_old_models_can_be_saved_anew(version, tmp_path):
     assert (again.objects_ is None) == (segmenter.objects_ is None) == (version < 8)
 
 
+@pytest.mark.parametrize("version", range(1, FORMAT_VERSION + 1))
+def test_old_models_check_as_they_did(version):
+    """Expected IoU, margins, distance and warnings, of a usual image and of a dark one with other pixels."""
+    segmenter = segkit.load(GOLDEN / f"version-{version}.segkit")
+    image, _ = picture()
+    _, check = segmenter.predict(image, return_checks=True)
+    if version < 9:
+        assert check is None
+        return
+    stored = np.load(GOLDEN / f"version-{version}.npz")["check"]
+    found = [check.expected_iou, check.margin_80, check.margin_90, check.distance]
+    np.testing.assert_allclose(found, stored, atol=1e-3)
+    assert check.unlike == ()
+    assert any(
+        note.startswith("darker") for note in segmenter.predict(0.1 * image, return_checks=True)[1].unlike
+    )
+    assert segmenter.alarms_.expected.errors.size == len(segmenter.alarms_.known.levels) == N_IMAGES
+    assert segmenter.alarms_.compare_file("uint8", PixelSize(0.5, 0.5)) == []
+    assert segmenter.alarms_.compare_file("uint16", PixelSize(2.0, 2.0)) == [
+        "pixels of uint16, of the training images uint8",
+        "pixels of 2 µm, of the training images 0.5 to 0.52 µm",
+    ]
+
+
+@pytest.mark.parametrize("version", range(9, FORMAT_VERSION + 1))
+def test_trainings_of_old_models_can_be_repeated(version):
+    """The settings are read, and the training set is recognised by its digest."""
+    recorded = read_training(GOLDEN / f"version-{version}.segkit")
+    config = recorded.configure(["seed=3"])
+    assert config.model_copy(update={"seed": 0}) == Config.from_options(OPTIONS)
+    assert config.seed == 3
+    assert not recorded.only_annotated
+    segmenter, (images, masks, instances) = config.build(), lesson()
+    label_map = segkit.load(recorded.path).label_map_
+    stems = [str(number) for number in range(N_IMAGES)]
+    dataset = Dataset(stems, stems, images, masks, label_map, [], instances)
+    assert not [note for note in recorded.compare(segmenter, dataset, "images") if "other images" in note]
+    images[0] = images[0] + np.float32(0.01)
+    with pytest.raises(InputError, match=r"not the images and masks that .* was trained on \(9 images; some"):
+        recorded.compare(segmenter, dataset, "images")
+
+
 if __name__ == "__main__":
-    image, mask = picture()
-    segmenter = Segmenter(
-        OrbitAveraged(ModuleBank(({"n_scales": 2, "n_angles": 4},))),
-        selector=MMDSelector(n_features_to_select=5),
-        selection_pixels=200,
-        training_pixels=600,
-    ).fit([image, image[::-1]], [255 * mask, 255 * mask[::-1]], instances=[mask, mask[::-1]])
-    segmenter.save(GOLDEN / f"version-{FORMAT_VERSION}.segkit")
+    image, _ = picture()
+    images, masks, instances = lesson()
+    config = Config.from_options(OPTIONS)
+    segmenter = config.build().fit(images, masks, instances=instances)
+    sizes = [PixelSize(0.5, 0.5)] * (N_IMAGES - 2) + [PixelSize(0.52, 0.52), None]
+    segmenter.note_files(["uint8"] * N_IMAGES, sizes)
+    segmenter.save(GOLDEN / f"version-{FORMAT_VERSION}.segkit", settings=config.to_settings())
+    check = segmenter.predict(image, return_checks=True)[1]
     np.savez_compressed(
         GOLDEN / f"version-{FORMAT_VERSION}.npz",
         decisions=segmenter.decision_function(image),
         probabilities=segmenter.predict_proba(image),
         labels=segmenter.predict(image),
         objects=segmenter.predict_objects(image),
+        check=[check.expected_iou, check.margin_80, check.margin_90, check.distance],
     )

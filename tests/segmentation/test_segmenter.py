@@ -1,5 +1,6 @@
 import json
 from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -1095,3 +1096,43 @@ def test_the_summary_survives_json(fitted):
     stored = json.loads(json.dumps(fitted.summary_.to_dict()))
     assert stored["lambda"] == fitted.lambda_
     assert TrainingSummary.from_dict(stored) == fitted.summary_
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (None, "images given as NoneType: give an array (H, W), or a list of arrays"),
+        (3, "images given as int: give an array"),
+        ("a.png", "images given as str: give an array"),
+        (Path("a.png"), "images given as .*Path: give an array"),
+        ({"a": np.zeros((5, 5))}, "images given as dict: give an array"),
+        ([None], "image of shape "),
+        (np.array(None), "image of shape |images given as ndarray"),
+        ([[[0.1, 0.2], [0.3]]], "image: rows of different lengths, expected an array"),
+    ],
+)
+def test_what_is_no_image_is_refused_in_words(cell_segmenter, given, words):
+    """Such mistakes were bare errors of Python."""
+    masks = [np.array([[0, 255]])]
+    for use in (
+        cell_segmenter.predict,
+        cell_segmenter.predict_proba,
+        cell_segmenter.predict_objects,
+        cell_segmenter.decision_function,
+        lambda images: cell_segmenter.score(images, masks),
+        lambda images: clone(cell_segmenter).fit(images, masks),
+    ):
+        with pytest.raises(InputError, match=words.replace("(", r"\(").replace(")", r"\)")):
+            use(given)
+
+
+def test_what_is_no_mask_is_refused_in_words(cell_segmenter):
+    image = np.random.default_rng(0).uniform(size=(8, 8))
+    with pytest.raises(InputError, match="masks given as NoneType: give an array"):
+        clone(cell_segmenter).fit([image], None)
+    with pytest.raises(InputError, match="masks given as int: give an array"):
+        cell_segmenter.score([image], 3)
+    with pytest.raises(InputError, match="mask 0: rows of different lengths"):
+        clone(cell_segmenter).fit([image], [[[0, 1], [1]]])
+    with pytest.raises(InputError, match="instances given as int: give an array"):
+        clone(cell_segmenter).fit([image], [image > 0.5], instances=3)

@@ -1,7 +1,17 @@
 import numpy as np
 import pytest
+from scipy.spatial.distance import pdist
 
-from segkit.segmentation.unlike import ALARM_OF_LIGHT, ALARM_OF_TEXTURE, KnownImages
+from segkit.segmentation.unlike import (
+    ALARM_OF_LIGHT,
+    ALARM_OF_TEXTURE,
+    N_FREQUENCIES,
+    SHARE_OF_NOISE,
+    KnownImages,
+    _least_distances,
+    _texture,
+    _told_apart,
+)
 
 
 def pictures(n, seed=0, level=0.5, shape=(40, 50), n_channels=1):
@@ -121,11 +131,76 @@ def test_two_images_are_too_few():
     assert KnownImages.learn(*pictures(2), 0) is None
 
 
-def test_images_that_are_all_the_same_raise_no_errors():
-    images, features = pictures(1)
-    known = KnownImages.learn(images * 4, features * 4, 0)
-    assert known.distance(features[0]) == pytest.approx(0, abs=1e-6)
-    assert not known.compare(images[0], known.distance(features[0]))
+def nearly(array, seed):
+    """Give an array with a hundredth of a percent of noise."""
+    return (array * (1 + 1e-4 * np.random.default_rng(seed).standard_normal(array.shape))).astype(np.float32)
+
+
+@pytest.mark.parametrize("copy", [lambda array: array, lambda array: nearly(array, 1)])
+def test_copies_count_once(copy):
+    """Limits, scales and distances are those of the different images, however often each is there."""
+    images, features = pictures(6)
+    known = KnownImages.learn(images, features, 0)
+    copied = KnownImages.learn([*images, *map(copy, images[:3])], [*features, *map(copy, features[:3])], 0)
+    assert len(copied.levels) == 6
+    np.testing.assert_allclose(copied.levels, known.levels)
+    # the bandwidth is that of pixels drawn anew
+    np.testing.assert_allclose(copied.scales, known.scales, rtol=0.05)
+    assert copied.farthest == pytest.approx(known.farthest, rel=0.05)
+    another = pictures(1, seed=9)[1][0]
+    assert copied.distance(another) == pytest.approx(known.distance(another), rel=0.05)
+    assert copied.distance(0.2 * another) > copied.farthest
+
+
+@pytest.mark.parametrize("n_different", [1, 2])
+def test_copies_of_two_images_are_too_few(n_different):
+    images, features = pictures(n_different)
+    assert KnownImages.learn(images * 4, features * 4, 0) is None
+    several = [nearly(one, seed) for seed in range(4) for one in features]
+    assert KnownImages.learn(images * 4, several, 0) is None
+
+
+def test_of_textures_alike_distances_stay_sane():
+    """Images of equal standard deviations: the unit is not below what could be told apart."""
+    rng = np.random.default_rng(0)
+    image, base = (one[0] for one in pictures(1))
+    features = [rng.permuted(base, axis=0) for _ in range(4)]
+    known = KnownImages.learn([image] * 4, features, 0)
+    assert known.scales[1] == pytest.approx(SHARE_OF_NOISE / np.sqrt(len(base)))
+    assert known.distance(pictures(1, seed=9)[1][0]) < 50
+    assert known.farthest >= 1.1 * np.exp(np.log(known.distances).mean()) * (1 - 1e-6)
+
+
+def test_sampling_noise_is_that_of_independent_pixels():
+    """Both parts of the least distance, against two samples of one texture, over many pairs."""
+    _, features = pictures(1)
+    rng = np.random.default_rng(3)
+    waves = KnownImages.learn(*pictures(4), 0).frequencies
+    textures = np.array(
+        [_texture(rng.standard_normal((400, 6)).astype(np.float32), waves) for _ in range(60)]
+    )
+    parts = np.split(textures, [2 * N_FREQUENCIES], axis=1)
+    found = [np.sqrt(np.mean(pdist(part) ** 2)) for part in parts]
+    expected = _least_distances(textures, len(features[0])) / SHARE_OF_NOISE
+    np.testing.assert_allclose(found, expected, rtol=0.1)
+
+
+@pytest.mark.parametrize("change", [1 / 65535, 0.01, 0.05, -0.05])
+def test_small_changes_of_equally_bright_images_are_not_told(change):
+    images, features = pictures(5)
+    equal = [(0.5 + 0.05 * (image - image.mean()) / image.std()).astype(np.float32) for image in images]
+    known = KnownImages.learn(equal, features, 0)
+    assert known.compare((equal[0] * (1 + change)).astype(np.float32), 0) == ()
+    assert known.compare((0.5 + (equal[0] - 0.5) * (1 + change)).astype(np.float32), 0) == ()
+    [note] = known.compare(equal[0] + np.float32(0.06), 0)
+    assert note == "brighter than the training images (mean 0.56, training 0.5 to 0.5)"
+
+
+def test_numbers_have_the_digits_to_differ():
+    assert _told_apart(0.5, 0.3, 0.7) == ["0.5", "0.3", "0.7"]
+    assert _told_apart(0.4996, 0.49961, 0.7) == ["0.4996", "0.49961", "0.7"]
+    assert _told_apart(1.04, 1.0) == ["1.04", "1"]
+    assert _told_apart(2.0, 2.0) == ["2", "2"]
 
 
 def test_arrays_restore_it(known):
