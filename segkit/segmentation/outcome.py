@@ -30,8 +30,10 @@ class ImageRow:
         Path of its mask in the output folder.
     height, width, pages : int, optional
         Size of the first page in pixels, and number of pages.
-    expected_iou, low_80, high_80, low_90, high_90, distance, warning
+    expected_iou, low_80, high_80, low_90, high_90, distance : float, optional
         As `segkit.segmentation.alarms.columns_of` gives them.
+    warning : str
+        In what the image is unlike the training images, and whether one class is everywhere.
     """
 
     image: str

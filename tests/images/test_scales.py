@@ -12,6 +12,13 @@ from segkit.live import Project
 
 PICTURE = np.random.default_rng(0).integers(0, 256, (12, 14)).astype(np.uint8)
 PICTURE[0, :2] = 0, 255
+
+
+def picture(name):
+    """Give each image a picture of its own: copies are told of."""
+    return np.roll(PICTURE, ord(name))
+
+
 MASK = np.where(PICTURE > 120, 255, 0).astype(np.uint8)
 
 
@@ -23,7 +30,7 @@ def folders(tmp_path):
     for name in "abc":
         Image.fromarray(MASK).save(tmp_path / "masks" / f"{name}.png")
     for name in "ab":
-        Image.fromarray(PICTURE).save(tmp_path / "images" / f"{name}.png")
+        Image.fromarray(picture(name)).save(tmp_path / "images" / f"{name}.png")
     tifffile.imwrite(tmp_path / "images" / "c.tif", PICTURE.astype(np.uint16))
     return tmp_path / "images", tmp_path / "masks"
 
@@ -45,7 +52,7 @@ def test_8_bits_stored_as_16_are_a_fault_beside_8_bits(folders):
 def test_8_bits_stored_as_16_are_no_fault_if_all_are_so(folders):
     for name in "ab":
         (folders[0] / f"{name}.png").unlink()
-        tifffile.imwrite(folders[0] / f"{name}.tif", PICTURE.astype(np.uint16))
+        tifffile.imwrite(folders[0] / f"{name}.tif", picture(name).astype(np.uint16))
     assert load_pairs(*folders).messages == []
 
 

@@ -253,7 +253,7 @@ def test_checks_do_not_change_a_prediction_of_a_large_image(trained, pictures, m
 
 
 def test_columns_are_those_of_a_single_page():
-    check = ImageCheck(0.8, 0.1, 0.3, 1.5, ("darker",), "background everywhere")
+    check = ImageCheck(0.8, 0.1, 0.3, 1.5, (), "background everywhere")
     assert columns_of([check]) == {
         "expected_iou": 0.8,
         "low_80": pytest.approx(0.7),
@@ -261,21 +261,33 @@ def test_columns_are_those_of_a_single_page():
         "low_90": pytest.approx(0.5),
         "high_90": 1.0,
         "distance": 1.5,
-        "warning": "darker; background everywhere",
+        "warning": "background everywhere",
     }
+
+
+def test_no_interval_is_promised_of_an_image_unlike_the_training_images():
+    check = ImageCheck(0.8, 0.1, 0.3, 1.5, ("darker",), "background everywhere")
+    assert (check.interval_80, check.interval_90) == (None, None)
+    for columns in (
+        columns_of([check]),
+        columns_of([ImageCheck(0.8, 0.1, 0.3, 1.5, (), None)], ["pixels of uint16"]),
+    ):
+        assert columns["expected_iou"] == 0.8
+        assert {columns[name] for name in ("low_80", "high_80", "low_90", "high_90")} == {None}
+    assert columns_of([check])["warning"] == "darker; background everywhere"
 
 
 def test_columns_of_several_pages_are_those_of_the_worst():
     checks = [
         ImageCheck(0.8, 0.1, None, 1.5, (), None),
         None,
-        ImageCheck(0.6, 0.1, None, 0.5, ("darker",), None),
+        ImageCheck(0.6, 0.1, None, 0.5, (), "background everywhere"),
         ImageCheck(None, None, None, None, ("brighter",), None),
     ]
     found = columns_of(checks)
     assert (found["expected_iou"], found["low_80"], found["high_80"]) == (0.6, 0.5, pytest.approx(0.7))
     assert (found["low_90"], found["high_90"], found["distance"]) == (None, None, 1.5)
-    assert found["warning"] == "page 3: darker; page 4: brighter"
+    assert found["warning"] == "page 3: background everywhere; page 4: brighter"
 
 
 @pytest.mark.parametrize("checks", [[], [None], [ImageCheck(None, None, None, None, (), None)]])
