@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -35,7 +36,7 @@ from segkit.segmentation.outcome import (
     write_summary,
 )
 from segkit.segmentation.plan import Fault, Job, Plan, join_faults, make_plan, reason_of
-from segkit.segmentation.record import HIDDEN, Record, digest_file, digest_values, record_of
+from segkit.segmentation.record import HIDDEN, ForeignError, Record, digest_file, digest_values, record_of
 from segkit.segmentation.results import make_results, read_measured
 from segkit.segmentation.segmenter import Segmenter
 
@@ -179,14 +180,14 @@ def segment_folder(
     results = [*(place for job in plan.fit for place in job.outputs), *tables, _SUMMARY]
     for place in (*results, HIDDEN / "lock"):
         refuse_unwritable(output / place, within=output)
-    with record_of(output, results) as record:
+    with record_of(output, results, replaces_foreign=overwrite_foreign) as record:
         if not (resume or overwrite or overwrite_foreign):
             _refuse_earlier([output / place for place in results if place.parts[0] != HIDDEN.name])
         left = [place for job in plan.fit for place in job.others] + ([] if objects else _TABLES)
-        _refuse_leftovers([output / place for place in left if (output / place).exists()])
-        if resume and not overwrite_foreign:
+        _refuse_leftovers([output / place for place in left if os.path.lexists(output / place)])
+        if resume:
             _refuse_changed(record, [*tables, _SUMMARY])
-        if not resume:
+        else:
             refuse_foreign(
                 [output / place for place in results],
                 is_own=lambda path: record.is_own(path.relative_to(output)),
@@ -203,7 +204,6 @@ def segment_folder(
             pixel_size=pixel_size,
             resume=resume,
             strict=strict,
-            overwrite_foreign=overwrite_foreign,
             follow=follow,
         )
         return run.go()
@@ -223,13 +223,11 @@ class _Run:
         pixel_size: PixelSize | None,
         resume: bool,
         strict: bool,
-        overwrite_foreign: bool,
         follow: Progress,
     ) -> None:
         self.segmenter, self.plan, self.record, self.tables = segmenter, plan, record, tables
         self.made_by, self.pixel_size = made_by, pixel_size
-        self.resume, self.strict, self.overwrite_foreign = resume, strict, overwrite_foreign
-        self.follow = follow
+        self.resume, self.strict, self.follow = resume, strict, follow
         self.rows: list[ImageRow] = []
         self.n_kept = 0
         self._tables_are_true = True
@@ -267,11 +265,11 @@ class _Run:
         """Segment an image, unless that is done, and say what came of it."""
         if isinstance(job, Fault):
             return self._failed(job.name, job.reason)
-        if foreign := self._foreign(job):
-            reason = f"{self.record.output / foreign} was not written by segkit, or changed since: it is kept"
-            return ImageRow(job.name, SKIPPED, f"{reason} (--overwrite-foreign replaces it)")
         try:
+            self.record.refuse_foreign(job.outputs)
             return self._kept_or_made(job)
+        except ForeignError as error:
+            return ImageRow(job.name, SKIPPED, f"{error}: it is kept (--overwrite-foreign replaces it)")
         except OutputError as error:
             mask = self.record.output / job.mask
             if _is_of_the_disk(error):
@@ -304,13 +302,6 @@ class _Run:
         self.record.put(job.name, job.outputs, source=source, made_by=self.made_by, row=asdict(row))
         return row
 
-    def _foreign(self, job: Job) -> Path | None:
-        """Give a result that somebody else made or changed, if it is not to be replaced."""
-        if self.overwrite_foreign:
-            return None
-        there = (place for place in job.outputs if (self.record.output / place).exists())
-        return next((place for place in there if not self.record.is_own(place)), None)
-
     def _failed(self, name: str, reason: str, error: Exception | None = None) -> ImageRow:
         if self.strict:
             raise InputError(f"{reason} (strict: {self._told})") from error
@@ -337,6 +328,8 @@ class _Run:
                 summaries = write_objects(workshop / objects, self._measured())
                 write_images(workshop / images, summaries, classes=self.segmenter.label_map_.names[1:])
             self.record.put("tables", self.tables)
+        except ForeignError as error:
+            raise _table_of_others(error) from error
         except OutputError as error:
             raise self._stopped(self.record.output / objects, error) from error
 
@@ -351,8 +344,15 @@ class _Run:
             with without_sync():
                 write_summary(self.record.workshop / _SUMMARY, self.rows)
             self.record.put("summary", [_SUMMARY])
+        except ForeignError as error:
+            raise _table_of_others(error) from error
         except OutputError as error:
             raise self._stopped(self.record.output / _SUMMARY, error) from error
+
+
+def _table_of_others(error: ForeignError) -> OutputError:
+    """Say how to go on where somebody has made or changed a table, for example by a spreadsheet."""
+    return OutputError(f"{error}: move it elsewhere, and --resume makes it anew")
 
 
 def _named(path: Path, error: OutputError) -> str:
@@ -406,7 +406,7 @@ def _kinds_of_objects(segmenter: BaseSegmenter) -> list[str]:
 
 def _refuse_earlier(paths: Sequence[Path]) -> None:
     """Refuse to write among results that are there, unless it was said what is to come of them."""
-    existing = [path for path in paths if path.exists()]
+    existing = [path for path in paths if os.path.lexists(path)]
     if existing:
         more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
         raise OutputError(
@@ -416,13 +416,11 @@ def _refuse_earlier(paths: Sequence[Path]) -> None:
 
 
 def _refuse_changed(record: Record, tables: Sequence[Path]) -> None:
-    """Refuse to write over a table that somebody has made or changed, such as one saved by a spreadsheet."""
-    for place in tables:
-        path = record.output / place
-        if path.exists() and not record.is_own(place):
-            raise OutputError(
-                f"{path} was not written by segkit, or changed since: move it elsewhere, and it is made anew"
-            )
+    """Refuse to write over a table of somebody else before the run, not after it."""
+    try:
+        record.refuse_foreign(tables)
+    except ForeignError as error:
+        raise _table_of_others(error) from error
 
 
 def _refuse_leftovers(paths: Sequence[Path]) -> None:
