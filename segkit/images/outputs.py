@@ -9,6 +9,12 @@ from pathlib import Path
 from segkit.errors import OutputError
 
 
+def refuse_empty(output: str | Path) -> None:
+    """Refuse an empty path, such as that of a variable without a value: it would mean the current folder."""
+    if not os.fspath(output):
+        raise OutputError("the path of the output is empty: give a folder, or . for the current one")
+
+
 def refuse_existing(paths: Sequence[Path], *, overwrite: bool) -> None:
     """Refuse to replace files or folders unless asked to."""
     existing = [path for path in paths if os.path.lexists(path)]

@@ -157,8 +157,12 @@ class Record:
         """Tell whether all results of an image are there, made of that file by that model and those settings."""
         entry = self.entries.get(name)
         return (
-            entry is not None and (entry.source, entry.made_by) == (source, made_by) and self._is_there(entry)
+            entry is not None and (entry.source, entry.made_by) == (source, made_by) and self.is_whole(name)
         )
+
+    def is_whole(self, name: str) -> bool:
+        """Tell whether the recorded results of an image are there, as segkit wrote them."""
+        return self._is_there(self.entries[name])
 
     def withdraw(self, place: Path) -> None:
         """Remove an outdated file, if segkit wrote it."""
@@ -201,6 +205,7 @@ class Record:
             self.refuse_foreign([place])
             with saving(self.output / place) as temporary:
                 shutil.move(self.workshop / place, temporary)
+        self.entries[name] = entry
 
     def _own_files(self, places: Iterable[str]) -> dict[str, str]:
         """Give the digests of the existing files that segkit wrote."""

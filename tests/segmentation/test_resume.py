@@ -399,6 +399,57 @@ def test_an_image_that_fails_now_says_what_became_of_its_mask(run, out, cell_ima
     assert (out / "none.png").read_bytes() == before
 
 
+def test_a_mask_of_another_model_that_is_left_is_called_so(run, out, cell_images):
+    (cell_images / "none.tif").write_bytes(b"no picture")
+    [failed] = run(resume=True, pixel_size=PixelSize(2, 1)).failed
+    assert failed.reason.endswith(
+        "; its mask of an earlier run, of another model or other options, none.png, is left as it was"
+    )
+
+
+def test_a_run_over_one_image_keeps_the_rows_of_the_others(
+    run, out, made, contents, cell_segmenter, cell_images
+):
+    before = contents(out)
+    (out / "none.png").unlink()
+    one = cell_images / "none.tif"
+    outcome = segment_folder(cell_segmenter, one, out, resume=True, **ALL)
+    assert made == ["none.tif"]
+    assert outcome.masks == [out / "none.png"]
+    assert contents(out) == before
+    segment_folder(cell_segmenter, one, out, overwrite=True, **ALL)
+    assert contents(out) == before
+
+
+def test_a_run_over_one_image_says_what_is_true_of_the_others(run, out, cell_segmenter, cell_images):
+    (out / "a" / "one.png").unlink()
+    corrected = correct(out / "stack.tif")
+    told = r"^results of 1 other image in \S*out are of another model or other options \(stack.tif\): give the folder"
+    options = ALL | {"pixel_size": 2}
+    with pytest.warns(UserWarning, match=told):
+        segment_folder(cell_segmenter, cell_images / "none.tif", out, resume=True, **options)
+    none, stack = table(out / "summary.csv")
+    assert (none["image"], none["status"]) == ("none.tif", "written")
+    assert (stack["image"], stack["status"]) == ("stack.tif", "skipped")
+    assert stack["reason"].endswith("is not as segkit wrote it")
+    assert [row["image"] for row in table(out / "images.csv")] == ["none"]
+    assert (out / "stack.tif").read_bytes() == corrected
+
+
+def test_an_option_turned_off_is_refused_with_cures_that_work(run, out):
+    off = {"probability": False, "overlay": False, "objects": False}
+    told = (
+        r"write them anew too \(--probability --overlay --objects; in Python probability=True, overlay=True, "
+        r"objects=True\), choose another folder, or remove (.*) yourself$"
+    )
+    with pytest.raises(OutputError, match=told) as error:
+        run(resume=True, **off)
+    named = str(error.value).rpartition("or remove ")[2].removesuffix(" yourself").split(", ")
+    for path in map(Path, named):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert [row.status for row in run(resume=True, **off).rows] == ["written"] * 3
+
+
 def test_an_image_that_failed_is_tried_again(run, contents, cells, cell_images, tmp_path):
     whole = (cell_images / "none.tif").read_bytes()
     (cell_images / "none.tif").write_bytes(whole[:100])
