@@ -21,12 +21,26 @@ if TYPE_CHECKING:
 _N_NAMED = 5
 
 
+def _folder(path: str) -> Path:
+    """Read the path of a folder. An empty one is refused before `Path` takes it for the current folder."""
+    from segkit.images.outputs import refuse_empty
+
+    refuse_empty(path)
+    return Path(path)
+
+
 def predict(
     model: Annotated[Path, typer.Argument(help="Model file written by segkit train.")],
     images: ImagesArgument,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="Folder for masks and summary.csv (expected IoU, warnings)."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder for masks and summary.csv (expected IoU, warnings).",
+            parser=_folder,
+            metavar="PATH",
+        ),
     ],
     probability: Annotated[
         bool, typer.Option("--probability", help="Also write probability maps (TIFF).")
@@ -114,8 +128,9 @@ def _warn(line: str) -> None:
 
 
 def _name_some(rows: Sequence[ImageRow], tell: Callable[[str], None]) -> None:
-    """Say why the first images were not written, a line each."""
-    for row in rows[:_N_NAMED]:
-        tell(f"{row.status}: {row.reason}")
-    if len(rows) > _N_NAMED:
-        tell(f"{rows[0].status}: {len(rows) - _N_NAMED} more")
+    """Say why the first images were not written, a line each; two whose results clash have one line."""
+    lines = list(dict.fromkeys(f"{row.status}: {row.reason}" for row in rows))
+    for line in lines[:_N_NAMED]:
+        tell(line)
+    if len(lines) > _N_NAMED:
+        tell(f"{rows[0].status}: {len(lines) - _N_NAMED} more")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import count, first_few
+from segkit._common import count, first_few, safe_cell
+from segkit._files import lock
 from segkit.errors import InputError
 from segkit.evaluation.instances import which_number_objects
 from segkit.evaluation.statistics import FEW_IMAGES
@@ -24,6 +26,8 @@ from segkit.images.stems import files_by_stem, image_name, match_stems
 
 # Of so many true masks, a value that one of them holds may be a slip.
 _FEWEST_FOR_RARE = 4
+# The table of segkit predict, and what it says of an image whose mask, if there is one, is of an earlier run.
+_SUMMARY, _FAILED = "summary.csv", "failed"
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +125,7 @@ def read_folders(
     notes = matched.notes
     if strict:
         _refuse_missing(matched)
+    notes += _note_on_earlier(Path(predictions), [guess for _, _, guess in matched.files])
     items, failed = _read_both(matched.files, image_of, unlabelled, notes, strict=strict)
     failed |= dict.fromkeys(matched.missing, "no prediction")
     if not items:
@@ -331,6 +336,27 @@ def _note_on_failed(failed: Mapping[str, str], n_files: int) -> list[str]:
         return []
     return [
         f"{len(failed)} of {count(n_files, 'true mask')} missing from these scores ({first_few(sorted(failed), most=3)})"
+    ]
+
+
+def _note_on_earlier(folder: Path, predictions: Sequence[Path]) -> list[str]:
+    """Say which masks in an output folder of segkit are not of its last run, which failed on their images."""
+    summary = folder / _SUMMARY
+    if not (folder / lock.HIDDEN / "record").is_dir():
+        return []
+    try:
+        with summary.open(newline="", encoding="utf-8") as file:
+            rows = [(row["image"], row["status"]) for row in csv.DictReader(file)]
+    except (OSError, ValueError, KeyError, csv.Error):  # gone or damaged: it tells nothing
+        return []
+    status_of = {str(Path(image).with_suffix("")): status for image, status in rows if Path(image).name}
+    stems = [str(path.relative_to(folder).with_suffix("")) for path in predictions]
+    earlier = [stem for stem in stems if status_of.get(safe_cell(stem), _FAILED) == _FAILED]
+    if not earlier or not status_of:
+        return []
+    noun = "prediction is" if len(earlier) == 1 else "predictions are"
+    return [
+        f"{len(earlier)} {noun} not of the last run of segkit predict ({first_few(sorted(earlier), most=3)}): see {summary}"
     ]
 
 

@@ -9,9 +9,15 @@ from pathlib import Path
 from segkit.errors import OutputError
 
 
+def refuse_empty(output: str | Path) -> None:
+    """Refuse an empty path, such as that of a variable without a value: it would mean the current folder."""
+    if not os.fspath(output):
+        raise OutputError("the path of the output is empty: give a folder, or . for the current one")
+
+
 def refuse_existing(paths: Sequence[Path], *, overwrite: bool) -> None:
     """Refuse to replace files or folders unless asked to."""
-    existing = [path for path in paths if path.exists()]
+    existing = [path for path in paths if os.path.lexists(path)]
     if existing and not overwrite:
         more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
         raise OutputError(
@@ -67,7 +73,7 @@ def refuse_foreign(paths: Iterable[Path], *, is_own: Callable[[Path], bool], all
     OutputError
         If a file that exists is not segkit's own.
     """
-    foreign = [] if allowed else [path for path in paths if path.exists() and not is_own(path)]
+    foreign = [] if allowed else [path for path in paths if os.path.lexists(path) and not is_own(path)]
     if foreign:
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
         was = "were" if more else "was"

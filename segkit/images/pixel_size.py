@@ -104,7 +104,12 @@ def read_pixel_size(path: str | Path) -> PixelSize | None:
 
 def check_pixel_size(pixel_size: float | tuple[float, float]) -> PixelSize:
     """Give height and width of a pixel in micrometres; refuse what cannot be a size."""
-    sizes = np.asarray(pixel_size, dtype=np.float64).ravel()
+    try:
+        sizes = np.asarray(pixel_size, dtype=np.float64).ravel()
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"pixel size {pixel_size!r} is no number: give micrometres, such as 0.325"
+        ) from error
     if sizes.size not in (1, 2) or not ((sizes >= _LEAST) & (sizes <= _MOST)).all():
         shown = ", ".join(f"{size:g}" for size in sizes.tolist())
         raise InputError(

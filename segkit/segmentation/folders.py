@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from segkit._files import without_sync
 from segkit._files.write import why
 from segkit.errors import ConfigError, InputError, OutputError
 from segkit.images import PixelSize
-from segkit.images.outputs import refuse_foreign, refuse_nesting, refuse_unwritable
+from segkit.images.outputs import refuse_empty, refuse_foreign, refuse_nesting, refuse_unwritable
+from segkit.images.pixel_size import check_pixel_size
 from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE, ImageObjects, write_images, write_objects
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.model_file import describe, digest_arrays
@@ -34,8 +36,8 @@ from segkit.segmentation.outcome import (
     Outcome,
     write_summary,
 )
-from segkit.segmentation.plan import Fault, Job, Plan, join_faults, make_plan, reason_of
-from segkit.segmentation.record import HIDDEN, Record, digest_file, digest_values, record_of
+from segkit.segmentation.plan import Fault, Job, Plan, join_faults, make_plan, measured_place, reason_of
+from segkit.segmentation.record import HIDDEN, ForeignError, Record, digest_file, digest_values, record_of
 from segkit.segmentation.results import make_results, read_measured
 from segkit.segmentation.segmenter import Segmenter
 
@@ -53,7 +55,7 @@ def predict_folder(
     probability: bool = False,
     overlay: bool = False,
     objects: bool = False,
-    pixel_size: PixelSize | None = None,
+    pixel_size: float | tuple[float, float] | None = None,
     resume: bool = False,
     strict: bool = False,
     overwrite: bool = False,
@@ -83,8 +85,8 @@ def predict_folder(
         Whether to tell objects that touch apart, and to write label images (TIFF, ``output/objects``), outlines for
         QuPath (``output/geojson``) and for ImageJ (``output/rois``, if roifile is installed), a table of the objects
         (``objects.csv``) and one of the images (``images.csv``). The segmenter is a `Segmenter`.
-    pixel_size : PixelSize, optional
-        Height and width of a pixel in micrometres, in place of those that the files tell.
+    pixel_size : float or tuple of float, optional
+        Size of a square pixel in micrometres, or its height and width, in place of those that the files tell.
     resume : bool, default=False
         Whether to go on with what the folder holds: only what is missing or damaged, or whose image, model or settings
         have changed, is made anew. Results that somebody else has changed are kept, and their images skipped.
@@ -136,7 +138,8 @@ def predict_folder(
         overwrite_foreign=overwrite_foreign,
         progress=progress,
     )
-    if not_written := [row.reason for row in outcome.rows if row.status != WRITTEN]:
+    # two images whose results clash have one reason
+    if not_written := list(dict.fromkeys(row.reason for row in outcome.rows if row.status != WRITTEN)):
         warnings.warn(f"{join_faults(not_written)}; {outcome.tell()}", UserWarning, stacklevel=2)
     if doubts := outcome.tell_warnings():
         warnings.warn("; ".join(doubts), UserWarning, stacklevel=2)
@@ -151,7 +154,7 @@ def segment_folder(
     probability: bool = False,
     overlay: bool = False,
     objects: bool = False,
-    pixel_size: PixelSize | None = None,
+    pixel_size: float | tuple[float, float] | None = None,
     resume: bool = False,
     strict: bool = False,
     overwrite: bool = False,
@@ -166,8 +169,10 @@ def segment_folder(
         After Ctrl-C, once the summary is written.
     """
     check_is_fitted(segmenter, "classes_")
+    refuse_empty(output)
     images, output = Path(images), Path(output)
     refuse_nesting(images, output)
+    given = None if pixel_size is None else check_pixel_size(pixel_size)
     kinds = [name for name, is_wanted in (("probability", probability), ("overlay", overlay)) if is_wanted]
     if objects:
         kinds += _kinds_of_objects(segmenter)
@@ -179,31 +184,34 @@ def segment_folder(
     results = [*(place for job in plan.fit for place in job.outputs), *tables, _SUMMARY]
     for place in (*results, HIDDEN / "lock"):
         refuse_unwritable(output / place, within=output)
-    with record_of(output, results) as record:
+    with record_of(output, results, replaces_foreign=overwrite_foreign) as record:
         if not (resume or overwrite or overwrite_foreign):
             _refuse_earlier([output / place for place in results if place.parts[0] != HIDDEN.name])
         left = [place for job in plan.fit for place in job.others] + ([] if objects else _TABLES)
-        _refuse_leftovers([output / place for place in left if (output / place).exists()])
-        if resume and not overwrite_foreign:
+        _refuse_leftovers(output, [place for place in left if os.path.lexists(output / place)])
+        if resume:
             _refuse_changed(record, [*tables, _SUMMARY])
-        if not resume:
+        else:
             refuse_foreign(
                 [output / place for place in results],
                 is_own=lambda path: record.is_own(path.relative_to(output)),
                 allowed=overwrite_foreign,
             )
-        for note in [*plan.notes, *_tell_gone(record, plan)]:
+        others = _rows_of_others(record, plan) if images.is_file() else []
+        made_by = _digest_run(segmenter, kinds, given)
+        about_others = _tell_others(record, others, made_by) if others else _tell_gone(record, plan)
+        for note in [*plan.notes, *about_others]:
             warnings.warn(note, UserWarning, stacklevel=3)
         run = _Run(
             segmenter,
             plan,
             record,
             tables,
-            made_by=_digest_run(segmenter, kinds, pixel_size),
-            pixel_size=pixel_size,
+            others,
+            made_by=made_by,
+            pixel_size=given,
             resume=resume,
             strict=strict,
-            overwrite_foreign=overwrite_foreign,
             follow=follow,
         )
         return run.go()
@@ -218,18 +226,17 @@ class _Run:
         plan: Plan,
         record: Record,
         tables: Sequence[Path],
+        others: Sequence[ImageRow],
         *,
         made_by: str,
         pixel_size: PixelSize | None,
         resume: bool,
         strict: bool,
-        overwrite_foreign: bool,
         follow: Progress,
     ) -> None:
         self.segmenter, self.plan, self.record, self.tables = segmenter, plan, record, tables
-        self.made_by, self.pixel_size = made_by, pixel_size
-        self.resume, self.strict, self.overwrite_foreign = resume, strict, overwrite_foreign
-        self.follow = follow
+        self.others, self.made_by, self.pixel_size = others, made_by, pixel_size
+        self.resume, self.strict, self.follow = resume, strict, follow
         self.rows: list[ImageRow] = []
         self.n_kept = 0
         self._tables_are_true = True
@@ -260,6 +267,11 @@ class _Run:
         return sum(row.status == WRITTEN for row in self.rows)
 
     @property
+    def _all_rows(self) -> list[ImageRow]:
+        """Rows of the tables, in the order of a listing of the folder."""
+        return sorted([*self.rows, *self.others], key=lambda row: Path(row.image))
+
+    @property
     def _told(self) -> str:
         return f"{self._n_written} of {count(len(self.plan.jobs), 'image')} written"
 
@@ -267,11 +279,11 @@ class _Run:
         """Segment an image, unless that is done, and say what came of it."""
         if isinstance(job, Fault):
             return self._failed(job.name, job.reason)
-        if foreign := self._foreign(job):
-            reason = f"{self.record.output / foreign} was not written by segkit, or changed since: it is kept"
-            return ImageRow(job.name, SKIPPED, f"{reason} (--overwrite-foreign replaces it)")
         try:
+            self.record.refuse_foreign(job.outputs)
             return self._kept_or_made(job)
+        except ForeignError as error:
+            return ImageRow(job.name, SKIPPED, f"{error}: it is kept (--overwrite-foreign replaces it)")
         except OutputError as error:
             mask = self.record.output / job.mask
             if _is_of_the_disk(error):
@@ -304,19 +316,13 @@ class _Run:
         self.record.put(job.name, job.outputs, source=source, made_by=self.made_by, row=asdict(row))
         return row
 
-    def _foreign(self, job: Job) -> Path | None:
-        """Give a result that somebody else made or changed, if it is not to be replaced."""
-        if self.overwrite_foreign:
-            return None
-        there = (place for place in job.outputs if (self.record.output / place).exists())
-        return next((place for place in there if not self.record.is_own(place)), None)
-
     def _failed(self, name: str, reason: str, error: Exception | None = None) -> ImageRow:
         if self.strict:
             raise InputError(f"{reason} (strict: {self._told})") from error
         entry = self.record.entries.get(name)
         if entry is not None and (mask := entry.row.get("mask")) and (self.record.output / mask).exists():
-            reason += f"; its mask of an earlier run, {mask}, is left as it was"
+            other = "" if entry.made_by == self.made_by else ", of another model or other options"
+            reason += f"; its mask of an earlier run{other}, {mask}, is left as it was"
         return ImageRow(name, FAILED, reason)
 
     def _stopped(self, path: Path, error: OutputError) -> OutputError:
@@ -337,22 +343,32 @@ class _Run:
                 summaries = write_objects(workshop / objects, self._measured())
                 write_images(workshop / images, summaries, classes=self.segmenter.label_map_.names[1:])
             self.record.put("tables", self.tables)
+        except ForeignError as error:
+            raise _table_of_others(error) from error
         except OutputError as error:
             raise self._stopped(self.record.output / objects, error) from error
 
     def _measured(self) -> Iterator[ImageObjects]:
         """Give the measurements of the written images, one after the other."""
-        for job, row in zip(self.plan.jobs, self.rows, strict=True):
-            if row.status == WRITTEN and isinstance(job, Job) and job.measured is not None:
-                yield from read_measured(self.record.output / job.measured, job)
+        for row in self._all_rows:
+            place = measured_place(row.image)
+            if row.status == WRITTEN and place.as_posix() in self.record.entries[row.image].outputs:
+                yield from read_measured(self.record.output / place, row)
 
     def _write_summary(self) -> None:
         try:
             with without_sync():
-                write_summary(self.record.workshop / _SUMMARY, self.rows)
+                write_summary(self.record.workshop / _SUMMARY, self._all_rows)
             self.record.put("summary", [_SUMMARY])
+        except ForeignError as error:
+            raise _table_of_others(error) from error
         except OutputError as error:
             raise self._stopped(self.record.output / _SUMMARY, error) from error
+
+
+def _table_of_others(error: ForeignError) -> OutputError:
+    """Say how to go on where somebody has made or changed a table, for example by a spreadsheet."""
+    return OutputError(f"{error}: move it elsewhere, and --resume makes it anew")
 
 
 def _named(path: Path, error: OutputError) -> str:
@@ -406,7 +422,7 @@ def _kinds_of_objects(segmenter: BaseSegmenter) -> list[str]:
 
 def _refuse_earlier(paths: Sequence[Path]) -> None:
     """Refuse to write among results that are there, unless it was said what is to come of them."""
-    existing = [path for path in paths if path.exists()]
+    existing = [path for path in paths if os.path.lexists(path)]
     if existing:
         more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
         raise OutputError(
@@ -416,23 +432,53 @@ def _refuse_earlier(paths: Sequence[Path]) -> None:
 
 
 def _refuse_changed(record: Record, tables: Sequence[Path]) -> None:
-    """Refuse to write over a table that somebody has made or changed, such as one saved by a spreadsheet."""
-    for place in tables:
-        path = record.output / place
-        if path.exists() and not record.is_own(place):
-            raise OutputError(
-                f"{path} was not written by segkit, or changed since: move it elsewhere, and it is made anew"
-            )
+    """Refuse to write over a table of somebody else before the run, not after it."""
+    try:
+        record.refuse_foreign(tables)
+    except ForeignError as error:
+        raise _table_of_others(error) from error
 
 
-def _refuse_leftovers(paths: Sequence[Path]) -> None:
+def _refuse_leftovers(output: Path, places: Sequence[Path]) -> None:
     """Refuse to leave results of an earlier run beside new masks."""
-    if paths:
-        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    if places:
+        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        tops = list(dict.fromkeys(place.parts[0] for place in places))
+        options = list(dict.fromkeys(top if top in ("probability", "overlay") else "objects" for top in tops))
         raise OutputError(
-            f"{paths[0]}{more} of an earlier run would stay beside the new masks: write them anew too (--probability, "
-            "--overlay, --objects; in Python probability=True, overlay=True, objects=True), or choose another folder"
+            f"{output / places[0]}{more} of an earlier run would stay beside the new masks: write them anew too "
+            f"({' '.join(f'--{option}' for option in options)}; in Python "
+            f"{', '.join(f'{option}=True' for option in options)}), choose another folder, or remove "
+            f"{', '.join(str(output / top) for top in tops)} yourself"
         )
+
+
+def _rows_of_others(record: Record, plan: Plan) -> list[ImageRow]:
+    """Give the rows of earlier images that a run over one image file does not see, and whose masks are there."""
+    seen = {job.name for job in plan.jobs}
+    columns = {field.name for field in fields(ImageRow)}
+    rows = []
+    for name, entry in record.entries.items():
+        if name in seen or not (mask := entry.row.get("mask")) or not (record.output / mask).exists():
+            continue
+        if record.is_whole(name):
+            # another version of segkit may have recorded other columns
+            rows.append(ImageRow(**{key: value for key, value in entry.row.items() if key in columns}))
+        else:
+            reason = f"{record.output / mask} or another of its results is not as segkit wrote it"
+            rows.append(ImageRow(name, SKIPPED, reason))
+    return rows
+
+
+def _tell_others(record: Record, others: Sequence[ImageRow], made_by: str) -> list[str]:
+    """Tell of earlier images whose rows stay in the tables although another model or other options made them."""
+    odd = [row.image for row in others if record.entries[row.image].made_by != made_by]
+    if not odd:
+        return []
+    return [
+        f"results of {count(len(odd), 'other image')} in {record.output} are of another model or other options "
+        f"({first_few(odd, most=3)}): give the folder of the images to make all anew"
+    ]
 
 
 def _tell_gone(record: Record, plan: Plan) -> list[str]:

@@ -65,12 +65,6 @@ class Job:
         hidden = [] if self.measured is None else [self.measured]
         return [*hidden, *(path for paths in self.extras.values() for path in paths), self.mask]
 
-    @property
-    def page_names(self) -> list[str]:
-        """Name of each page in tables."""
-        stem = self.name[: -len(self.source.suffix)]
-        return [stem] if len(self.shapes) == 1 else [f"{stem}#{n + 1}" for n in range(len(self.shapes))]
-
 
 @dataclass(frozen=True)
 class Fault:
@@ -112,7 +106,7 @@ def make_plan(
     Raises
     ------
     InputError
-        If there are no images, results of two would have one name, or results would lie among the images.
+        If there are no images, or results would lie among the images.
     """
     root = images if images.is_dir() else images.parent
     jobs: list[Job | Fault] = []
@@ -146,8 +140,10 @@ def make_plan(
         peaks[source] = max(float(page.max()) for page in pages)
         jobs.append(job)
     plan = Plan(jobs, unreadable + _tell_channels(other_channels, segmenter.n_image_channels_), [])
-    if clashes := _clashes(plan.fit, images, output):
-        raise InputError(join_faults(clashes))
+    _refuse_among_images(plan.fit, images, output)
+    clashes = _clashes(plan.fit, root, output)
+    plan.jobs[:] = [Fault(job.name, clashes[job.name]) if job.name in clashes else job for job in jobs]
+    plan.faults.extend(dict.fromkeys(clashes.values()))
     plan.notes.extend(describe_changes(looks, segmenter.n_image_channels_, like="the training images"))
     plan.notes.extend(_tell_scale(peaks, getattr(getattr(segmenter, "summary_", None), "peaks", None)))
     return plan
@@ -174,6 +170,17 @@ def reason_of(error: Exception, source: Path) -> str:
     return f"{source}: cannot be segmented ({text or type(error).__name__}): leave it out"
 
 
+def measured_place(name: str) -> Path:
+    """Give the hidden place of the measurements of the objects of an image."""
+    return HIDDEN / "objects" / f"{key_of(name)}.npz"
+
+
+def page_names(name: str, n_pages: int) -> list[str]:
+    """Name each page of an image in tables."""
+    stem = name.removesuffix(Path(name).suffix)
+    return [stem] if n_pages == 1 else [f"{stem}#{number + 1}" for number in range(n_pages)]
+
+
 def join_faults(faults: Sequence[str]) -> str:
     """Tell the first faults, and how many more there are."""
     more = f"; and {len(faults) - _N_FAULTS} more" if len(faults) > _N_FAULTS else ""
@@ -195,33 +202,49 @@ def _job(
         relative.with_suffix(".png" if fits_png else ".tif"),
         {kind: paths for kind, paths in places.items() if kind in kinds},
         tuple(path for kind, paths in places.items() if kind not in kinds for path in paths),
-        HIDDEN / "objects" / f"{key_of(name)}.npz" if "objects" in kinds else None,
+        measured_place(name) if "objects" in kinds else None,
     )
 
 
-def _clashes(jobs: Sequence[Job], images: Path, output: Path) -> list[str]:
-    """Name images whose results would lie on those of others, or among the images."""
-    faults = []
-    taken: dict[Path, Path] = {}
-    inside = images.resolve() if images.is_dir() else None
+def _refuse_among_images(jobs: Sequence[Job], images: Path, output: Path) -> None:
+    """Refuse an output folder from which a result would reach the folder of images: the next run would segment it."""
+    if not images.is_dir():
+        return
+    inside = images.resolve()
+    places = [output / place for job in jobs for place in job.outputs]
+    faults = [
+        f"{path} would be among the images: choose an output folder elsewhere"
+        for path in places
+        if inside in path.resolve().parents
+    ]
+    if faults:
+        raise InputError(join_faults(faults))
+
+
+def _clashes(jobs: Sequence[Job], root: Path, output: Path) -> dict[str, str]:
+    """Give the images whose results would lie on those of others, and why they fail; two that clash fail both."""
+    reasons: dict[str, str] = {}
+    taken: dict[Path, Job] = {}
     for job in jobs:
         first, *rest = Path(job.name).parts
         if rest and first in EXTRAS:
-            faults.append(f"{job.source} is in a folder called {first}, as results are: rename that folder")
-        for place in job.outputs:
-            path = output / place
-            if place in taken:
-                faults.append(f"{job.source} and {taken[place]} would both become {path}: rename one")
-            elif inside is not None and inside in path.resolve().parents:
-                faults.append(f"{path} would be among the images: choose an output folder elsewhere")
-            taken[place] = job.source
-    for place, source in taken.items():
-        folder = next((parent for parent in place.parents if parent in taken), None)
-        if folder is not None:
-            faults.append(
-                f"{taken[folder]} would become {output / folder}, a folder for {source}: rename one"
+            reasons[job.name] = (
+                f"{root / first} is a folder called {first}, as results are: rename that folder"
             )
-    return faults
+            continue
+        for place in job.outputs:
+            other = taken.setdefault(place, job)
+            if other is not job:
+                reason = f"{job.source} and {other.source} would both become {output / place}: rename one"
+                reasons.setdefault(job.name, reason)
+                reasons.setdefault(other.name, reason)
+    for place, job in taken.items():
+        for folder in set(place.parents) & taken.keys():
+            reasons.setdefault(
+                taken[folder].name,
+                f"{taken[folder].source} would become {output / folder}, a folder for {job.source}: rename one",
+            )
+    return reasons
 
 
 def _other_channels(pages: Sequence[FloatArray], n_channels: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import zipfile
 from collections import defaultdict
@@ -21,6 +22,7 @@ import tifffile
 from PIL import Image
 
 from segkit._files import alone_in, lock, saving, write_text
+from segkit.errors import OutputError
 from segkit.images import read_pages
 
 HIDDEN = Path(lock.HIDDEN)
@@ -65,8 +67,14 @@ class Entry:
     replaced: dict[str, str] = field(default_factory=dict)
 
 
+class ForeignError(OutputError):
+    """In the place of a result is a file that somebody else made or changed."""
+
+
 @contextmanager
-def record_of(output: Path, planned: Iterable[Path] = ()) -> Iterator[Record]:
+def record_of(
+    output: Path, planned: Iterable[Path] = (), *, replaces_foreign: bool = False
+) -> Iterator[Record]:
     """Open the record of an output folder. No other program may write to the folder as long as the block lasts.
 
     Parameters
@@ -75,6 +83,8 @@ def record_of(output: Path, planned: Iterable[Path] = ()) -> Iterator[Record]:
         The folder; it is made.
     planned : iterable of Path
         Places of all results of this run: none of them is removed because an image no longer needs it.
+    replaces_foreign : bool, default=False
+        Whether files that segkit did not write are replaced too.
 
     Raises
     ------
@@ -87,7 +97,9 @@ def record_of(output: Path, planned: Iterable[Path] = ()) -> Iterator[Record]:
         workshop = output / HIDDEN / "new"
         shutil.rmtree(workshop, ignore_errors=True)  # of a killed run
         try:
-            yield Record(output, workshop, {place.as_posix() for place in planned})
+            yield Record(
+                output, workshop, {place.as_posix() for place in planned}, replaces_foreign=replaces_foreign
+            )
         finally:
             shutil.rmtree(workshop, ignore_errors=True)
 
@@ -103,10 +115,13 @@ class Record:
         Folder in which results are made before they are moved to their places.
     planned : set of str
         Places of all results of this run.
+    replaces_foreign : bool
+        Whether files that segkit did not write are replaced too.
     """
 
-    def __init__(self, output: Path, workshop: Path, planned: set[str]) -> None:
+    def __init__(self, output: Path, workshop: Path, planned: set[str], *, replaces_foreign: bool) -> None:
         self.output, self.workshop, self._planned = output, workshop, planned
+        self._replaces_foreign = replaces_foreign
         self.entries: dict[str, Entry] = {}
         self._digests: defaultdict[str, set[str]] = defaultdict(set)
         for path in sorted((output / HIDDEN / "record").glob("*.json")):
@@ -123,12 +138,31 @@ class Record:
             return False
         return digest_file(path) in known or _is_damaged(path)
 
+    def refuse_foreign(self, places: Iterable[Path]) -> None:
+        """Refuse to replace a file that somebody else made or changed, unless all are to be replaced.
+
+        Raises
+        ------
+        ForeignError
+            If there is one.
+        """
+        if self._replaces_foreign:
+            return
+        for place in places:
+            # a link that leads nowhere is somebody's too
+            if os.path.lexists(self.output / place) and not self.is_own(place):
+                raise ForeignError(f"{self.output / place} was not written by segkit, or changed since")
+
     def is_done(self, name: str, *, source: str, made_by: str) -> bool:
         """Tell whether all results of an image are there, made of that file by that model and those settings."""
         entry = self.entries.get(name)
         return (
-            entry is not None and (entry.source, entry.made_by) == (source, made_by) and self._is_there(entry)
+            entry is not None and (entry.source, entry.made_by) == (source, made_by) and self.is_whole(name)
         )
+
+    def is_whole(self, name: str) -> bool:
+        """Tell whether the recorded results of an image are there, as segkit wrote them."""
+        return self._is_there(self.entries[name])
 
     def withdraw(self, place: Path) -> None:
         """Remove an outdated file, if segkit wrote it."""
@@ -148,6 +182,8 @@ class Record:
 
         Raises
         ------
+        ForeignError
+            If somebody has put a file in one of the places, or changed one, while the results were made.
         OutputError
             If the record or a result cannot be written.
         """
@@ -155,6 +191,7 @@ class Record:
         entry, old = Entry(name, source, made_by, dict(row or {}), new), self.entries.get(name)
         if old is not None and replace(old, replaced={}) == entry and self._is_there(entry):
             return
+        self.refuse_foreign(places)
         earlier = self._own_files({*new, *([] if old is None else (*old.outputs, *old.replaced))})
         text = json.dumps(asdict(replace(entry, replaced=earlier)))
         write_text(self.output / HIDDEN / "record" / f"{key_of(name)}.json", text)
@@ -164,8 +201,11 @@ class Record:
             if old_place == last or old_place not in self._planned:
                 (self.output / old_place).unlink(missing_ok=True)
         for place in places:
+            # asked again: the files before this one took a while
+            self.refuse_foreign([place])
             with saving(self.output / place) as temporary:
                 shutil.move(self.workshop / place, temporary)
+        self.entries[name] = entry
 
     def _own_files(self, places: Iterable[str]) -> dict[str, str]:
         """Give the digests of the existing files that segkit wrote."""

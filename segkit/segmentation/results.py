@@ -31,7 +31,8 @@ from segkit.objects.pictures import write_object_overlay
 from segkit.objects.tables import ImageObjects
 from segkit.segmentation.alarms import Alarms, columns_of
 from segkit.segmentation.base import BaseSegmenter
-from segkit.segmentation.plan import Job, misfit
+from segkit.segmentation.outcome import ImageRow
+from segkit.segmentation.plan import Job, misfit, page_names
 
 Pages = Sequence[NDArray[Any]]
 
@@ -78,14 +79,15 @@ def make_results(
     return columns_of(checks, () if alarms is None else alarms.compare_file(str(stored[0].dtype), size))
 
 
-def read_measured(path: Path, job: Job) -> Iterator[ImageObjects]:
-    """Read the measurements of the objects of each page of a file."""
+def read_measured(path: Path, row: ImageRow) -> Iterator[ImageObjects]:
+    """Read the measurements of the objects of each page of a written image."""
+    height, width, n_pages = row.height or 0, row.width or 0, row.pages or 0
     with np.load(path, allow_pickle=False) as arrays:
         size = json.loads(str(arrays["pixel_size"]))
-        for number, (name, shape) in enumerate(zip(job.page_names, job.shapes, strict=True)):
+        for number, name in enumerate(page_names(row.image, n_pages)):
             own = f"{number}/"
             table = {key.removeprefix(own): arrays[key] for key in arrays.files if key.startswith(own)}
-            yield ImageObjects(name, (shape[0], shape[1]), table, None if size is None else PixelSize(*size))
+            yield ImageObjects(name, (height, width), table, None if size is None else PixelSize(*size))
 
 
 def _write_objects(

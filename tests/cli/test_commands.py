@@ -619,10 +619,10 @@ def test_public_names_are_all_there():
     assert (Path(package.__file__).parent / "py.typed").exists()
 
 
-def test_folders_named_like_results_are_refused(folder, model, segkit):
-    write_image(folder / "images" / "overlay" / "x.png", picture(5)[0])
-    err = refused(segkit, folder, "predict", model, folder / "images", "-o", folder / "out", "--overlay")
-    assert "is in a folder called overlay" in err
+def test_an_output_without_a_name_is_refused(folder, model, segkit):
+    """As where the variable of a script has no value."""
+    err = refused(segkit, folder, "predict", model, folder / "images", "-o", "")
+    assert "the path of the output is empty: give a folder" in err
 
 
 def test_masks_without_annotation_and_classes_without_pixels(folder, segkit):

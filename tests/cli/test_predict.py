@@ -156,3 +156,14 @@ def test_sigterm_means_ctrl_c_for_as_long_as_a_command_runs():
     with pytest.raises(KeyboardInterrupt), terminated_as_by_ctrl_c():
         os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_images_that_clash_are_named_once(line, segkit, tmp_path):
+    write_image(tmp_path / "images" / "1.bmp", picture(4)[0])
+    write_image(tmp_path / "images" / "overlay" / "x.png", picture(5)[0])
+    write_image(tmp_path / "images" / "overlay" / "y.png", picture(6)[0])
+    status, _, err = segkit(*line)
+    assert status == 1
+    assert statuses(tmp_path) == ["written", "failed", "failed", "written", "failed", "failed"]
+    assert err.count("would both become") == 1
+    assert err.count("is a folder called overlay, as results are") == 1

@@ -38,6 +38,29 @@ def test_folders_are_compared_by_stem(folders):
     ]
 
 
+@pytest.fixture
+def of_segkit(folders):
+    """Predictions as in an output folder of segkit predict; the image 1 failed, and 2 is not in the table."""
+    predictions, _ = folders
+    (predictions / ".segkit" / "record").mkdir(parents=True)
+    summary = predictions / "summary.csv"
+    summary.write_text("image,status,reason\na/0.png,written,\na/1.png,failed,gone\n", encoding="utf-8")
+    return summary
+
+
+def test_masks_that_the_last_run_did_not_write_are_noted(folders, of_segkit):
+    note = f"2 predictions are not of the last run of segkit predict (a/1, a/2): see {of_segkit}"
+    assert note in compare_folders(*folders)["notes"]
+
+
+@pytest.mark.parametrize(
+    "text", ["image,status\na/0.png,written\na/1.tif,skipped\na/2.png,written\n", "a,b\n1,2\n", "\0"]
+)
+def test_nothing_is_noted_where_the_summary_names_all_or_is_damaged(folders, of_segkit, text):
+    of_segkit.write_text(text, encoding="utf-8")
+    assert compare_folders(*folders)["notes"] == ["no firm estimate from 3 images: score 10 or more"]
+
+
 def test_every_true_mask_needs_a_prediction_of_its_size(folders):
     predictions, masks = folders
     (predictions / "a" / "1.tif").unlink()

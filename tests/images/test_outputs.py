@@ -24,6 +24,14 @@ def test_existing_files_are_counted(tmp_path):
     refuse_existing(paths, overwrite=True)
 
 
+def test_a_link_that_leads_nowhere_is_there(tmp_path):
+    (tmp_path / "a").symlink_to("gone")
+    with pytest.raises(OutputError, match="would be overwritten"):
+        refuse_existing([tmp_path / "a"], overwrite=False)
+    with pytest.raises(OutputError, match="was not written by segkit"):
+        refuse_foreign([tmp_path / "a"], is_own=lambda path: False, allowed=False)
+
+
 def test_files_that_cannot_be_written(tmp_path):
     refuse_unwritable(tmp_path / "a.json")
     (tmp_path / "file").touch()

@@ -228,12 +228,16 @@ def test_names_too_long_for_their_results_fail_alone(segmenter, images, tmp_path
         assert len(predict_folder(segmenter, images, tmp_path / "out", overlay=True)) == 2
 
 
-def test_a_mask_in_the_place_of_a_folder_is_refused(segmenter, images, tmp_path):
+def test_a_mask_in_the_place_of_a_folder_fails_alone(segmenter, images, tmp_path):
     write_image(images / "b.png" / "x.png", picture(3)[0])
     write_image(images / "b.bmp", picture(3)[0])
-    with pytest.raises(InputError, match=r"b.bmp would become .*b.png, a folder for .*x.png: rename one"):
-        predict_folder(segmenter, images, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    with pytest.warns(UserWarning, match=r"b.bmp would become .*b.png, a folder for .*x.png: rename one"):
+        masks = predict_folder(segmenter, images, tmp_path / "out")
+    assert [mask.relative_to(tmp_path / "out").as_posix() for mask in masks] == [
+        "a/one.png",
+        "b.png/x.png",
+        "stack.tif",
+    ]
 
 
 def test_formulas_of_a_spreadsheet_are_text_in_the_summary(segmenter, images, tmp_path):
@@ -256,10 +260,54 @@ def test_images_of_other_channels_are_told_of_together(segmenter, images, tmp_pa
     )
 
 
-def test_two_images_of_one_name_are_refused(segmenter, images, tmp_path):
+def test_two_images_of_one_name_fail_and_the_others_do_not(segmenter, images, tmp_path):
     write_image(images / "a" / "one.bmp", picture(2)[0])
-    with pytest.raises(InputError, match=r"would both become .*one.png: rename one"):
-        predict_folder(segmenter, images, tmp_path / "out")
+    with pytest.warns(UserWarning, match="would both become .*one.png: rename one; 1 written") as told:
+        masks = predict_folder(segmenter, images, tmp_path / "out")
+    assert masks == [tmp_path / "out" / "stack.tif"]
+    assert [str(warning.message).count("would both become") for warning in told] == [1]
+    rows = table(tmp_path / "out" / "summary.csv")
+    assert [row["status"] for row in rows] == ["failed", "failed", "written"]
+    assert rows[0]["reason"] == rows[1]["reason"]
+    with pytest.raises(InputError, match="would both become"):
+        predict_folder(segmenter, images, tmp_path / "strict", strict=True)
+    (images / "stack.tif").unlink()
+    with pytest.raises(InputError, match=r"^[^;]*would both become [^;]*$"):
+        predict_folder(segmenter, images, tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_images_in_a_folder_called_as_results_are_fail_alone(segmenter, images, tmp_path):
+    for name in ("x", "y"):
+        write_image(images / "overlay" / f"{name}.png", picture(5)[0])
+    reason = f"{images / 'overlay'} is a folder called overlay, as results are: rename that folder"
+    with pytest.warns(UserWarning, match="is a folder called overlay") as told:
+        predict_folder(segmenter, images, tmp_path / "out", overlay=True)
+    assert [str(warning.message).count("called overlay") for warning in told] == [1]
+    rows = {row["image"]: row for row in table(tmp_path / "out" / "summary.csv")}
+    assert [row["status"] for row in rows.values()] == ["written", "failed", "failed", "written"]
+    assert {rows[f"overlay/{name}.png"]["reason"] for name in ("x", "y")} == {reason}
+
+
+@pytest.mark.parametrize("size", ["half", {}, 0, -1, float("nan"), (1, 2, 3), [[1], [1, 2]]])
+def test_a_pixel_size_that_is_none_is_refused_first(segmenter, images, tmp_path, size):
+    with pytest.raises(InputError, match=r"^pixel size .*: give "):
+        predict_folder(segmenter, images, tmp_path / "out", pixel_size=size)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("size", [0.5, (0.5, 0.5)])
+def test_a_pixel_size_may_be_a_number(segmenter, images, tmp_path, size):
+    masks = predict_folder(segmenter, images, tmp_path / "out", pixel_size=size)
+    assert [read_pixel_size(mask) for mask in masks] == [pytest.approx((0.5, 0.5))] * 2
+
+
+def test_an_empty_output_path_is_refused(segmenter, images, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(OutputError, match="path of the output is empty"):
+        predict_folder(segmenter, images, "")
+    assert not list((tmp_path / "here").iterdir())
 
 
 def test_what_is_there_is_kept(segmenter, images, tmp_path):
@@ -275,9 +323,11 @@ def test_what_is_there_is_kept(segmenter, images, tmp_path):
 def test_no_result_of_another_run_stays_beside_new_masks(segmenter, images, tmp_path, written, again):
     predict_folder(segmenter, images, tmp_path / "out", **{written: True})
     before = (tmp_path / "out" / "stack.tif").read_bytes()
-    with pytest.raises(
-        OutputError, match=rf"out/{written}/.* and \d more of an earlier run would stay .*--{written}"
-    ):
+    told = (
+        rf"out/{written}/.* and \d more of an earlier run would stay beside the new masks: write them anew too "
+        rf"\(--{written}; in Python {written}=True\), choose another folder, or remove \S*/out/{written} yourself$"
+    )
+    with pytest.raises(OutputError, match=told):
         predict_folder(fit([1 - picture(0)[1]]), images, tmp_path / "out", overwrite=True, **{again: True})
     assert (tmp_path / "out" / "stack.tif").read_bytes() == before
     predict_folder(segmenter, images, tmp_path / "out", overwrite=True, probability=True, overlay=True)
@@ -287,12 +337,13 @@ def test_results_of_two_images_never_share_a_file(segmenter, images, tmp_path):
     """A picture and a stack of one name have masks of different formats, but one probability map."""
     write_image(images / "stack.png", picture(2)[0])
     assert len(predict_folder(segmenter, images, tmp_path / "masks")) == 3
-    with pytest.raises(InputError, match=r"would both become .*probability/stack.tif"):
-        predict_folder(segmenter, images, tmp_path / "out", probability=True)
+    with pytest.warns(UserWarning, match=r"would both become .*probability/stack.tif"):
+        masks = predict_folder(segmenter, images, tmp_path / "out", probability=True)
+    assert masks == [tmp_path / "out" / "a" / "one.png"]
     (images / "stack.png").rename(images / "stack-001.png")
-    with pytest.raises(InputError, match=r"would both become .*overlay/stack-001.png"):
-        predict_folder(segmenter, images, tmp_path / "out", overlay=True)
-    assert not (tmp_path / "out").exists()
+    with pytest.warns(UserWarning, match=r"would both become .*overlay/stack-001.png"):
+        masks = predict_folder(segmenter, images, tmp_path / "other", overlay=True)
+    assert masks == [tmp_path / "other" / "a" / "one.png"]
 
 
 @pytest.mark.parametrize("name", ["overlay", "images/images"])

@@ -224,6 +224,81 @@ def test_a_corrected_mask_is_kept_and_said(run, out, made, cells, cell_images):
     assert (out / "a" / "one.png").read_bytes() != corrected
 
 
+@pytest.fixture
+def meanwhile(monkeypatch):
+    """Do something once the results of none.tif are made, before they are moved to their places."""
+    from segkit.segmentation import folders
+
+    make = folders.make_results
+
+    def then(act):
+        def make_and_act(segmenter, job, *arguments, **options):
+            columns = make(segmenter, job, *arguments, **options)
+            if job.name == "none.tif":
+                act()
+            return columns
+
+        monkeypatch.setattr(folders, "make_results", make_and_act)
+
+    return then
+
+
+@pytest.mark.parametrize("options", [{"resume": True, "pixel_size": PixelSize(2, 1)}, {"overwrite": True}])
+def test_a_mask_that_is_corrected_during_the_run_is_kept(run, out, meanwhile, options):
+    corrected = np.full((48, 64), 255, dtype=np.uint8)
+    meanwhile(lambda: write_mask(out / "none.png", corrected))
+    assert [row.status for row in run(**options).rows] == ["written", "skipped", "written"]
+    np.testing.assert_array_equal(read_mask(out / "none.png")[0], corrected)
+    row = table(out / "summary.csv")[1]
+    assert row["reason"] == (
+        f"{out / 'none.png'} was not written by segkit, or changed since: it is kept "
+        "(--overwrite-foreign replaces it)"
+    )
+
+
+def test_a_mask_that_is_drawn_during_the_run_is_kept(run, meanwhile, cells, tmp_path):
+    mask = (cells(1)[1] > 0).astype(np.uint8)
+    meanwhile(lambda: write_mask(tmp_path / "out" / "none.png", mask))
+    assert [row.status for row in run().rows] == ["written", "skipped", "written"]
+    np.testing.assert_array_equal(read_mask(tmp_path / "out" / "none.png")[0], mask)
+
+
+def test_a_mask_that_is_drawn_while_the_other_results_are_moved_is_kept(run, out, monkeypatch):
+    from segkit.segmentation import record
+
+    move, drawn = shutil.move, b"drawn meanwhile"
+
+    def move_and_draw(source, target):
+        move(source, target)
+        if Path(source).name == "none.zip":
+            (out / "none.png").write_bytes(drawn)
+
+    monkeypatch.setattr(record.shutil, "move", move_and_draw)
+    outcome = run(resume=True, pixel_size=PixelSize(2, 1))
+    assert [row.image for row in outcome.skipped] == ["none.tif"]
+    assert (out / "none.png").read_bytes() == drawn
+
+
+def test_a_table_that_is_changed_during_the_run_is_kept(run, out, meanwhile):
+    (out / "none.png").unlink()
+    meanwhile(lambda: (out / "summary.csv").write_text("my notes", encoding="utf-8"))
+    with pytest.raises(OutputError, match=r"summary.csv was not written by segkit.*: move it elsewhere"):
+        run(resume=True)
+    assert (out / "summary.csv").read_text(encoding="utf-8") == "my notes"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a right of their own there")
+def test_a_link_that_leads_nowhere_is_somebody_s(run, out):
+    (out / "none.png").unlink()
+    (out / "none.png").symlink_to("gone.png")
+    with pytest.raises(OutputError, match=r"none.png was not written by segkit"):
+        run(overwrite=True)
+    assert [row.image for row in run(resume=True).skipped] == ["none.tif"]
+    assert (out / "none.png").is_symlink()
+    run(overwrite_foreign=True)
+    assert not (out / "none.png").is_symlink()
+
+
 def test_overwrite_replaces_only_what_segkit_wrote(run, out, contents):
     before = contents(out)
     run(overwrite=True)
@@ -322,6 +397,57 @@ def test_an_image_that_fails_now_says_what_became_of_its_mask(run, out, cell_ima
     [failed] = outcome.failed
     assert failed.reason.endswith("; its mask of an earlier run, none.png, is left as it was")
     assert (out / "none.png").read_bytes() == before
+
+
+def test_a_mask_of_another_model_that_is_left_is_called_so(run, out, cell_images):
+    (cell_images / "none.tif").write_bytes(b"no picture")
+    [failed] = run(resume=True, pixel_size=PixelSize(2, 1)).failed
+    assert failed.reason.endswith(
+        "; its mask of an earlier run, of another model or other options, none.png, is left as it was"
+    )
+
+
+def test_a_run_over_one_image_keeps_the_rows_of_the_others(
+    run, out, made, contents, cell_segmenter, cell_images
+):
+    before = contents(out)
+    (out / "none.png").unlink()
+    one = cell_images / "none.tif"
+    outcome = segment_folder(cell_segmenter, one, out, resume=True, **ALL)
+    assert made == ["none.tif"]
+    assert outcome.masks == [out / "none.png"]
+    assert contents(out) == before
+    segment_folder(cell_segmenter, one, out, overwrite=True, **ALL)
+    assert contents(out) == before
+
+
+def test_a_run_over_one_image_says_what_is_true_of_the_others(run, out, cell_segmenter, cell_images):
+    (out / "a" / "one.png").unlink()
+    corrected = correct(out / "stack.tif")
+    told = r"^results of 1 other image in \S*out are of another model or other options \(stack.tif\): give the folder"
+    options = ALL | {"pixel_size": 2}
+    with pytest.warns(UserWarning, match=told):
+        segment_folder(cell_segmenter, cell_images / "none.tif", out, resume=True, **options)
+    none, stack = table(out / "summary.csv")
+    assert (none["image"], none["status"]) == ("none.tif", "written")
+    assert (stack["image"], stack["status"]) == ("stack.tif", "skipped")
+    assert stack["reason"].endswith("is not as segkit wrote it")
+    assert [row["image"] for row in table(out / "images.csv")] == ["none"]
+    assert (out / "stack.tif").read_bytes() == corrected
+
+
+def test_an_option_turned_off_is_refused_with_cures_that_work(run, out):
+    off = {"probability": False, "overlay": False, "objects": False}
+    told = (
+        r"write them anew too \(--probability --overlay --objects; in Python probability=True, overlay=True, "
+        r"objects=True\), choose another folder, or remove (.*) yourself$"
+    )
+    with pytest.raises(OutputError, match=told) as error:
+        run(resume=True, **off)
+    named = str(error.value).rpartition("or remove ")[2].removesuffix(" yourself").split(", ")
+    for path in map(Path, named):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert [row.status for row in run(resume=True, **off).rows] == ["written"] * 3
 
 
 def test_an_image_that_failed_is_tried_again(run, contents, cells, cell_images, tmp_path):
