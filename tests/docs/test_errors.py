@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import sys
+import warnings
 import zlib
 from pathlib import Path
 
@@ -247,7 +248,9 @@ def leftovers():
 def earlier_results():
     from segkit.segmentation import load, predict_folder
 
-    predict_folder(load("model.segkit"), "new_images", "out")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of images unlike the training images
+        predict_folder(load("model.segkit"), "new_images", "out")
     return PREDICT
 
 
@@ -271,7 +274,7 @@ def at_the_second_image(monkeypatch, act):
     def make_results(segmenter, job, *arguments, **options):
         if job.name == "7.png":
             act()
-        make(segmenter, job, *arguments, **options)
+        return make(segmenter, job, *arguments, **options)
 
     monkeypatch.setattr(folders, "make_results", make_results)
 
@@ -581,4 +584,6 @@ def test_the_page_of_annotate_shows_what_the_page_quotes(case, says, request):
 def test_the_program_says_what_the_page_quotes(case, segkit, says, request):
     code, _, err = segkit(call(CASES[case], request))
     assert code == STATUS.get(case, 2)
+    # the small model of these tests finds nothing in some images
+    err = "".join(line for line in err.splitlines(keepends=True) if "everywhere" not in line)
     assert says(err, QUOTED.get(case, "")), err

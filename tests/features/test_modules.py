@@ -304,6 +304,6 @@ def test_paths_are_counted_without_being_listed(sizes, decreasing):
 
 def test_more_paths_than_can_be_computed_are_refused():
     """At once: a list of these would be longer than memory."""
-    for modules in ((Module(n_scales=16, n_angles=64),) * 9, (Module(n_scales=3, n_angles=64),) * 3):
+    for modules in ((Module(n_scales=10, n_angles=64),) * 9, (Module(n_scales=3, n_angles=64),) * 3):
         with pytest.raises(ConfigError, match="paths: at most 20,000 can be computed"):
             ModuleBank(modules).channels(1)

@@ -28,7 +28,7 @@ def folder(tmp_path):
         for name, mask in masks.items():
             write_mask(tmp_path / "masks" / f"{name}.png", mask)
             if images:
-                picture = np.repeat(mask[:, :, np.newaxis] / 25.5, 3, axis=2)
+                picture = np.repeat(np.minimum(mask[:, :, np.newaxis] / 25.5, 1), 3, axis=2)
                 write_image(tmp_path / "images" / f"{name.removesuffix('_mask')}.png", picture)
         return tmp_path
 
