@@ -640,7 +640,9 @@ def test_outputs_that_cannot_be_written_are_found_out_first(folder, model, segki
     arguments = train_arguments(folder)
     arguments[4] = folder / output
     assert "cannot be written" in refused(segkit, folder, *arguments, "--overwrite")
-    arguments = ["evaluate", folder / "masks", folder / "masks", "--json", folder / output, "--overwrite"]
+    (folder / "folder.json").mkdir()
+    json_file = (folder / output).with_suffix(".json")
+    arguments = ["evaluate", folder / "masks", folder / "masks", "--json", json_file, "--overwrite"]
     assert "cannot be written" in refused(segkit, folder, *arguments)
 
 

@@ -134,11 +134,18 @@ PROGRAM = """
 """
 
 
+def restore_default_signals():
+    """Let Ctrl-C count: a shell that runs tests in the background lets its programs ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="ends by signal")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_sigterm_say_what_is_done_and_how_to_go_on(line, segkit, tmp_path, number):
     arguments = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(int(number)), *line]
-    done = subprocess.run(arguments, check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        arguments, check=False, capture_output=True, text=True, preexec_fn=restore_default_signals
+    )
     assert done.returncode == 130
     assert done.stderr == (
         "segkit: interrupted: 1 of 3 images written; the same command with --resume goes on\n"
