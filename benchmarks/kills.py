@@ -304,13 +304,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="some twenty kills")
+    parser.add_argument("--quick", action="store_true", help="a dozen kills")
     parser.add_argument("--kills", type=int, help="number of kills [1000]")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=sorted(SHARES), help="one command only")
     parser.add_argument("--out", help="result file")
     arguments = parser.parse_args()
-    n_kills = arguments.kills or (20 if arguments.quick else 1000)
+    n_kills = arguments.kills or (12 if arguments.quick else 1000)
     path = result_path(arguments, "kills.json")
     import torch
 

@@ -247,7 +247,8 @@ def test_checks_do_not_change_a_prediction_of_a_large_image(trained, pictures, m
     image = pictures[0][12]
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 2000)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", RuntimeWarning)
+        warnings.simplefilter("error", UserWarning)
         found = trained.predict(image, return_checks=True)[0]
     np.testing.assert_array_equal(found, trained.predict(image))
 
