@@ -356,7 +356,8 @@ def test_pages_in_a_circle_are_not_counted_for_ever(tmp_path):
 def test_what_tifffile_logs_is_a_note_that_names_the_file(tmp_path, capfd, monkeypatch):
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, GREY)
-    original = tifffile.TiffFile.series.func
+    attribute = tifffile.TiffFile.series  # cached in some versions, a property in others
+    original = attribute.fget if isinstance(attribute, property) else attribute.func
 
     def series(self):
         tifffile.logger().warning("an odd\ntag")
