@@ -71,8 +71,9 @@ def evaluate(
             refuse_nesting(folder, json_file)
     if json_file is not None:
         refuse_extension(json_file, ".json")
-    for path in files if json_file is None else [json_file, *files]:
-        refuse_existing([path], overwrite=overwrite)
+    written = files if json_file is None else [json_file, *files]
+    refuse_existing(written, overwrite=overwrite)
+    for path in written:
         refuse_unwritable(path)
     with nullcontext() if output is None else alone_in(output) as hidden:
         meanings = read_meanings(set_, unlabelled)

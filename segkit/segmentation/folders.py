@@ -108,8 +108,7 @@ def predict_folder(
     Raises
     ------
     InputError
-        If no image can be segmented, the results of two would have one name, another program works in the output folder,
-        or with `strict` an image failed.
+        If no image can be segmented, another program works in the output folder, or with `strict` an image failed.
     ConfigError
         If objects are asked of a model that does not know them.
     OutputError
@@ -119,10 +118,10 @@ def predict_folder(
     Warns
     -----
     UserWarning
-        If images failed or were skipped. If an image is unlike the training images, or one class is everywhere, see
-        `ImageCheck`. If the brightest pixel of an image is eight times darker, or brighter, than
-        those of the training images. If grey images are read as colour, or RGB images of three equal channels as grey,
-        as the training images are.
+        If images failed or were skipped. If an image is unlike the training images, or one class is everywhere; see
+        `ImageCheck`. If the brightest pixel of an image is eight times darker, or brighter, than those of the training
+        images. If grey images are read as colour, or RGB images of three equal channels as grey, as the training images
+        are.
     """
     outcome = segment_folder(
         segmenter,
