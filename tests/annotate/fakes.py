@@ -1,5 +1,6 @@
 """A project and a session with the interface of `segkit.live`, which learn nothing but the mean colour of each class."""
 
+import contextlib
 import queue
 import threading
 from pathlib import Path
@@ -221,7 +222,8 @@ class FakeSession:
     def _run(self):
         while (job := self._work.get()) is not None:
             try:
-                self._do(*job)
+                with contextlib.suppress(InputError):  # a session goes on, whatever happens to a file
+                    self._do(*job)
             finally:
                 self._work.task_done()
         self._work.task_done()
