@@ -240,8 +240,9 @@ def test_evaluation_writes_a_report(folder, tmp_path, monkeypatch, capsys):
     ]
     assert run(monkeypatch, *arguments) == 0
     told = capsys.readouterr().out
-    assert f"Report: {tmp_path / 'report' / 'index.html'}" in told
-    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    page_file = tmp_path / "report" / "index.html"
+    assert f"Report: {page_file}" in told
+    page = page_file.read_text(encoding="utf-8")
     mean = told.split("Mean IoU over classes ")[1][:5]
     assert mean in page
     assert page.count("data:image/") >= 3
@@ -253,14 +254,15 @@ def test_evaluation_writes_a_report(folder, tmp_path, monkeypatch, capsys):
     assert all(row["object_iou"] == row["iou foreground"] for row in rows)
     assert '<a href="scores.csv">' in page
     assert f"<h1>{tmp_path.name}/report</h1>" in page
-    for left in (tmp_path / "report" / "index.html", table):
-        other = table if left.suffix == ".html" else tmp_path / "report" / "index.html"
-        content = other.read_bytes()
-        other.unlink()
+    files = {path: path.read_bytes() for path in (page_file, table, page_file.with_name("summary.csv"))}
+    for left in files:
+        for other in files.keys() - {left}:
+            other.unlink()
         assert run(monkeypatch, *arguments) == 2
         assert f"{left} would be overwritten" in capsys.readouterr().err
-        assert not other.exists()
-        other.write_bytes(content)
+        for other in files.keys() - {left}:
+            assert not other.exists()
+            other.write_bytes(files[other])
     assert run(monkeypatch, *arguments, "--overwrite", "--title", "Demo of today") == 0
     assert "<h1>Demo of today</h1>" in page_of(tmp_path / "report")
 
