@@ -167,6 +167,8 @@ def mutate_json(value: Any, rng: random.Random) -> Any:
 
 def mutate_model(data: bytes, rng: random.Random) -> bytes:
     """Change a model file: its bytes, its header or its arrays; mostly with digests that fit again."""
+    from segkit.segmentation.tensor_file import DamagedFile
+
     try:
         outer, header, arrays = _open(data)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
@@ -181,7 +183,10 @@ def mutate_model(data: bytes, rng: random.Random) -> bytes:
             header = mutate_json(header, rng)
     else:
         _mutate_arrays(arrays, rng)
-    return seal(header, arrays, mends=rng.random() < 0.95)
+    try:
+        return seal(header, arrays, mends=rng.random() < 0.95)
+    except DamagedFile:  # a header too large to be written
+        return mutate_bytes(data, rng)
 
 
 def mutate_text(data: bytes, rng: random.Random) -> bytes:
