@@ -69,8 +69,8 @@ class Choice:
     scores : HeldOutScores
         Scores at that penalty.
     images : sequence of HeldOutImage
-        Expected and true IoU of each image at that penalty, of more than `N_FOLDS` by a model of all others; none of blocks, or
-        without pixels spread over the images.
+        Expected and true IoU of each image at that penalty, of more than `N_FOLDS` by a model of all others; none of
+        blocks, or without pixels spread over the images.
     """
 
     penalty: float
