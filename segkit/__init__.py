@@ -24,6 +24,7 @@ _PUBLIC = {
     "Segmenter": "segkit.segmentation.segmenter",
     "StackedBank": "segkit.features",
     "load": "segkit.segmentation.segmenter",
+    "memory_limit": "segkit._memory",
     "predict_folder": "segkit.segmentation.folders",
 }
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from segkit.cli.options import ConfigOption, ImagesArgument, SetOption
+from segkit.cli.options import ConfigOption, ImagesArgument, MemoryLimitOption, SetOption
 from segkit.cli.terminal import say
 from segkit.errors import ConfigError
 
@@ -45,6 +45,7 @@ def annotate(
         int, typer.Option(min=0, max=65535, help="Port of the page on this machine; 0 for any free one.")
     ] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+    memory_limit: MemoryLimitOption = None,  # noqa: ARG001
 ) -> None:
     """Annotate images in the browser; the prediction follows each stroke. Ctrl-C ends, all is saved."""
     if missing := [name for name in _NEEDED if find_spec(name) is None]:

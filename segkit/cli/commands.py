@@ -23,6 +23,7 @@ from segkit.cli.options import (
     ConfigOption,
     ImagesArgument,
     LabelsOption,
+    MemoryLimitOption,
     OverwriteOption,
     PixelSizeOption,
     QuietOption,
@@ -152,6 +153,7 @@ def train(
         bool,
         typer.Option("--explain", help="Also explain the choices: channels, kernels, penalty, threshold."),
     ] = False,
+    memory_limit: MemoryLimitOption = None,  # noqa: ARG001
     quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -320,6 +322,7 @@ def benchmark(
         bool, typer.Option("--resume", help="Go on with what the folder holds, or add to it.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Remove the results of the folder.")] = False,
+    memory_limit: MemoryLimitOption = None,  # noqa: ARG001
     quiet: QuietOption = False,
 ) -> None:
     """Compare methods on few-shot splits of a folder, and write a report. Exit status 1 if any run failed."""

@@ -27,6 +27,25 @@ OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace file
 TitleOption = Annotated[
     str | None, typer.Option("--title", help="Title of the report; by default the name of its folder.")
 ]
+
+
+def _set_limit(context: typer.Context, limit: str | None) -> str | None:
+    """Set the limit for as long as the command runs."""
+    from segkit._memory import memory_limit
+
+    context.with_resource(memory_limit(limit))
+    return limit
+
+
+MemoryLimitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-limit",
+        metavar="SIZE",
+        help="Memory of the whole program, such as 2GiB or 500MB. [default: half of what is free]",
+        callback=_set_limit,
+    ),
+]
 UnlabelledOption = Annotated[int | None, typer.Option(help="Mask value of pixels nobody annotated.")]
 LabelsOption = Annotated[
     list[str] | None,

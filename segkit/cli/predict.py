@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segkit._common import count
-from segkit.cli.options import ImagesArgument, PixelSizeOption, QuietOption, read_pixel_size
+from segkit.cli.options import (
+    ImagesArgument,
+    MemoryLimitOption,
+    PixelSizeOption,
+    QuietOption,
+    read_pixel_size,
+)
 from segkit.cli.stopping import Stopped
 from segkit.cli.terminal import describe_object_model, progress_bars, say, teller
 
@@ -62,7 +68,14 @@ def predict(
             "--resume", help="Go on after a stop, or with new images: make only what is missing or outdated."
         ),
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Tell tiles, memory and minutes that it would take, and write nothing."
+        ),
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first image that fails.")] = False,
+    memory_limit: MemoryLimitOption = None,  # noqa: ARG001
     quiet: QuietOption = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace results of an earlier run.")
@@ -80,6 +93,16 @@ def predict(
     from segkit.segmentation.segmenter import load
 
     segmenter = load(model)
+    if dry_run:
+        from segkit.segmentation.estimate import estimate_folder
+
+        with progress_bars(quiet=quiet) as follow:
+            kinds = ["probability"] * probability + ["overlay"] * overlay
+            estimate = estimate_folder(segmenter, images, output, kinds, follow)
+        for fault in estimate.faults:
+            _warn(f"would fail: {fault}")
+        say(estimate.tell())
+        return
     start = time.perf_counter()
     try:
         with progress_bars(quiet=quiet) as follow:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,7 +13,7 @@ from scipy import ndimage
 from sklearn.base import clone
 
 from segkit._common import FloatArray
-from segkit._threads import in_threads
+from segkit._threads import count_threads, in_threads
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, refuse_former
 from segkit.features.tiles import Tile, whole
@@ -20,6 +21,7 @@ from segkit.invariance.groups import Group, Matrix
 from segkit.invariance.plane import Similarity, similarities
 from segkit.invariance.spatial import Dihedral
 
+Sides = tuple[slice, slice]
 EMBEDDINGS = ("mean", "moments")
 # Deviations below this fraction of a channel's largest mean count as rounding.
 ROUNDING = 1e-6
@@ -107,31 +109,32 @@ class OrbitAveraged(FilterBank):
 
     @property
     def halo(self) -> int:
-        """Halo of the bank, as far as the corners of its square reach when they are turned, and a cell between grids.
-
-        Pixels farther away do not matter to a pixel. Yet a tile with this halo has the features of
-        the whole image only if the group moves pixels onto pixels and the bank has an alignment of 1.
-        """
+        """Halo of the bank, as far as the corners of its square reach when they are turned, and a cell between grids."""
         self._check()
         halo = self._bank.halo if self._is_exact else math.ceil(math.sqrt(2) * (self._bank.halo + 1))
         return halo + (self.alignment if self.alignment > 1 else 0)
 
     @property
     def alignment(self) -> int:
-        """Alignment of the bank.
-
-        It does not make tiles see the same grid as the image: the frame of a turned image depends on
-        the image's size, and the grid of the bank and the pixels of the frame with it.
-        """
+        """Alignment of the bank, in the frame of each turned image."""
         return self._bank.alignment
+
+    @property
+    def is_local(self) -> bool:
+        """Whether tiles are enough for the bank."""
+        return self._bank.is_local
+
+    def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
+        """Need of the bank for a turned tile with its margin, and sums over the group in double precision."""
+        n_moments = 1 if self.embedding == "mean" else 2
+        turned = 1 if self._is_exact else 2  # a square that is turned fits into one of twice the area
+        side_by_side = min(count_threads(), len(self._moves()))
+        sums = (2 + 2 * n_moments) * self._bank.bytes_of_maps(n_image_channels)
+        return side_by_side * turned * self._bank.bytes_per_pixel(n_image_channels) + 2 * sums
 
     def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
         """Strides of the bank's channels, repeated for the standard deviations."""
         return np.tile(self._bank.strides(n_image_channels), 1 if self.embedding == "mean" else 2)
-
-    def tiles(self, shape: tuple[int, ...]) -> list[Tile]:
-        """Leave the image whole, about whose centre it is turned."""
-        return [whole(shape)]
 
     def fit(self, images: Sequence[ArrayLike]) -> Self:
         """Let a copy of the bank, `bank_`, learn from the images."""
@@ -142,17 +145,30 @@ class OrbitAveraged(FilterBank):
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
         """Compute the maps of the wanted channels; see `FilterBank.maps`."""
         image = as_image(image)
+        return self.tile_maps(image, whole(image.shape), channels)
+
+    def tile_maps(
+        self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
+    ) -> list[FeatureMaps]:
+        """Compute the maps of a tile from the parts of the turned images that it depends on; see `FilterBank.tile_maps`."""
         channels = self._wanted(channels, image.shape[2])
         n_channels = self._bank.n_channels(image.shape[2])
         wanted = np.unique(channels % n_channels)
         n_moments = 1 + bool((channels >= n_channels).any())
+        margin = self.alignment * (math.ceil(self._bank.halo / self.alignment) + 1)
+        reach = math.ceil(max(self._bank.strides(image.shape[2])[wanted], default=1))
 
         def look(turn: Matrix) -> list[FeatureMaps]:
             """Compute maps of the turned image, read at cells centred on the image."""
-            view = _Symmetry(image, turn) if self._is_exact else _Turned(image, turn)
-            return [_read(view, stack, image.shape) for stack in self._bank.maps(view.image, wanted)]
+            frame = _Symmetry(image, turn) if self._is_exact else _Turned(image, turn)
+            seen = _seen(frame, tile.core, reach, margin, self.alignment)
+            corner = np.array([side.start for side in seen])
+            return [
+                _read(frame, replace(stack, offset=tuple(stack.offset + corner)), image.shape, tile)
+                for stack in self._bank.tile_maps(cast(FloatArray, frame), Tile(seen, seen), wanted)
+            ]
 
-        side_by_side = image.shape[0] * image.shape[1] <= PIXELS_SIDE_BY_SIDE
+        side_by_side = tile.shape[0] * tile.shape[1] <= PIXELS_SIDE_BY_SIDE
         turns = [move.turn for move in self._moves()]
         moments: list[_Moments] = []
         for stacks in (in_threads if side_by_side else map)(look, turns):
@@ -238,29 +254,71 @@ class _Moments:
             yield FeatureMaps(deviations.astype(np.float32), indices + n_channels, *grid)
 
 
-def _read(view: _Symmetry | _Turned, stack: FeatureMaps, shape: tuple[int, ...]) -> FeatureMaps:
-    """Read maps of a turned image at cells of the same stride, centred on the image."""
-    rows, cols = (_cells(length, stack.stride) for length in shape[:2])
-    offset = float(rows[0]), float(cols[0])
-    return FeatureMaps(view.read(stack, rows, cols), stack.indices, stack.stride, offset)
+def _seen(frame: _Symmetry | _Turned, core: Sides, reach: int, margin: int, alignment: int) -> Sides:
+    """Rows and columns of a turned image that the bank must see for the cells around a core.
+
+    They start where cells of the whole turned image do, and reach as far as the bank and a cell between two grids.
+    """
+    corners = [(side.start - reach, side.stop + reach) for side in core]
+    rows, cols = frame.place(
+        np.array([(row, col) for row in corners[0] for col in corners[1]], dtype=np.float64)
+    )
+    sides = []
+    for at, length in zip((rows, cols), frame.shape[:2], strict=True):
+        first, last = math.floor(at.min()) - margin, math.ceil(at.max()) + margin
+        sides.append(slice(max(0, alignment * (first // alignment)), min(length, last + 1)))
+    return sides[0], sides[1]
 
 
-def _cells(length: int, stride: float) -> NDArray[np.float64]:
-    """Positions of one stride, centred on a row of so many pixels."""
+def _read(frame: _Symmetry | _Turned, stack: FeatureMaps, shape: tuple[int, ...], tile: Tile) -> FeatureMaps:
+    """Read maps of a turned image at cells of the same stride, centred on the image, as far as a tile's core needs them."""
+    rows, cols = (
+        _cells(length, stack.stride, core) for length, core in zip(shape[:2], tile.core, strict=True)
+    )
+    offset = float(rows[0]) - tile.seen[0].start, float(cols[0]) - tile.seen[1].start
+    return FeatureMaps(frame.read(stack, rows, cols), stack.indices, stack.stride, offset)
+
+
+def _cells(length: int, stride: float, core: slice) -> NDArray[np.float64]:
+    """Positions of one stride, centred on a row of so many pixels: those that positions in a core lie between."""
     n = int((length - 1) / stride) + 1
     first = (length - 1 - stride * (n - 1)) / 2
-    return np.asarray(first + stride * np.arange(n), dtype=np.float64)
+    ends = (np.array([core.start, core.stop]) - first) / stride
+    low, high = np.clip([math.floor(ends[0]), math.ceil(ends[1])], 0, n - 1).tolist()
+    return np.asarray(first + stride * np.arange(low, high + 1), dtype=np.float64)
 
 
 class _Symmetry:
-    """An image moved by a symmetry of the square, pixel onto pixel."""
+    """An image moved by a symmetry of the square, pixel onto pixel; parts of it are moved when they are read."""
 
     def __init__(self, image: FloatArray, turn: Matrix) -> None:
+        self.image = image
         self.swaps = turn[0, 0] == 0
         # steps of -1 reverse the rows or columns of the moved image
         self.steps = [int(np.sign(sums)) for sums in turn.sum(axis=1)]
-        swapped = image.transpose(1, 0, 2) if self.swaps else image
-        self.image = np.ascontiguousarray(swapped[:: self.steps[0], :: self.steps[1]])
+        height, width, n_channels = image.shape
+        self.shape = (width, height, n_channels) if self.swaps else (height, width, n_channels)
+
+    def place(self, positions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Move positions of the image (n, 2) into the frame; (2, n)."""
+        moved = positions[:, ::-1] if self.swaps else positions
+        return np.stack(
+            [
+                at if step > 0 else length - 1 - at
+                for at, step, length in zip(moved.T, self.steps, self.shape, strict=False)
+            ]
+        )
+
+    def __getitem__(self, seen: Sides) -> FloatArray:
+        """Read a part of the moved image."""
+        sources = [
+            side if step > 0 else slice(length - side.stop, length - side.start)
+            for side, step, length in zip(seen, self.steps, self.shape, strict=False)
+        ]
+        rows, cols = sources[::-1] if self.swaps else sources
+        part = self.image[rows, cols]
+        swapped = part.transpose(1, 0, 2) if self.swaps else part
+        return np.ascontiguousarray(swapped[:: self.steps[0], :: self.steps[1]])
 
     def read(self, stack: FeatureMaps, rows: NDArray[Any], cols: NDArray[Any]) -> FloatArray:
         """Read maps of the moved image where rows cross columns of the image; (n_channels, n_rows, n_cols)."""
@@ -270,7 +328,7 @@ class _Symmetry:
             for offset, step, length, n in zip(
                 np.broadcast_to(stack.offset, 2),
                 self.steps,
-                self.image.shape[:2],
+                self.shape[:2],
                 stack.values.shape[1:],
                 strict=True,
             )
@@ -282,25 +340,45 @@ class _Symmetry:
 
 
 class _Turned:
-    """An image turned about its centre by bilinear interpolation, mirrored at its edges, in a frame that holds it."""
+    """An image turned about its centre by bilinear interpolation, mirrored at its edges, in a frame that holds it.
+
+    Parts of it are turned when they are read.
+    """
 
     def __init__(self, image: FloatArray, turn: Matrix) -> None:
-        self.turn = turn
+        self.image, self.matrix = image, turn
         self.centre = (np.array(image.shape[:2]) - 1) / 2
-        shape = [int(length) + 1 for length in np.ceil((2 * np.abs(turn) @ self.centre).round(9))]
-        self.turned_centre = (np.array(shape) - 1) / 2
-        grid = np.indices(shape).reshape(2, -1).T
-        sources = _move(grid, turn.T, self.turned_centre, self.centre)
+        height, width = np.ceil((2 * np.abs(turn) @ self.centre).round(9)).astype(int).tolist()
+        self.shape = (height + 1, width + 1, image.shape[2])
+        self.turned_centre = np.array([height, width]) / 2
+
+    def place(self, positions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Move positions of the image (n, 2) into the frame; (2, n)."""
+        return _move(positions, self.matrix, self.centre, self.turned_centre)
+
+    def __getitem__(self, seen: Sides) -> FloatArray:
+        """Read a part of the turned image."""
+        rows, cols = (np.arange(side.start, side.stop) for side in seen)
+        grid = np.stack(np.meshgrid(rows, cols, indexing="ij"), axis=-1).reshape(-1, 2)
+        sources = _move(grid, self.matrix.T, self.turned_centre, self.centre)
+        read, first = [], []
+        for at, length in zip(sources, self.image.shape[:2], strict=True):
+            _mirror(at, length)
+            start = math.floor(at.min())
+            read.append(slice(start, min(length, math.floor(at.max()) + 2)))
+            first.append(start)
+        sources -= np.array(first)[:, None]
+        part = self.image[read[0], read[1]]
         planes = [
-            ndimage.map_coordinates(plane, sources, order=1, mode="mirror").reshape(shape)
-            for plane in image.transpose(2, 0, 1)
+            ndimage.map_coordinates(plane, sources, order=1, mode="mirror").reshape(rows.size, cols.size)
+            for plane in part.transpose(2, 0, 1)
         ]
-        self.image = np.stack(planes, axis=2)
+        return np.stack(planes, axis=2)
 
     def read(self, stack: FeatureMaps, rows: NDArray[Any], cols: NDArray[Any]) -> FloatArray:
         """Read maps of the turned image where rows cross columns of the image; (n_channels, n_rows, n_cols)."""
         positions = np.stack(np.meshgrid(rows, cols, indexing="ij"), axis=-1).reshape(-1, 2)
-        at = _move(positions, self.turn, self.centre, self.turned_centre)
+        at = self.place(positions)
         out = np.empty((len(stack.values), rows.size, cols.size), dtype=np.float32)
         n_block = max(1, BLOCK_SIZE // len(positions))
         for start in range(0, len(out), n_block):
@@ -308,6 +386,14 @@ class _Turned:
             maps = FeatureMaps(stack.values[block], stack.indices[block], stack.stride, stack.offset)
             out[block] = maps.sample(*at).T.reshape(-1, rows.size, cols.size)
         return out
+
+
+def _mirror(positions: NDArray[np.float64], length: int) -> None:
+    """Mirror positions beyond the first and last of so many pixels, in place."""
+    period = max(2 * (length - 1), 1)
+    np.mod(positions, period, out=positions)
+    np.minimum(positions, period - positions, out=positions)
+    np.clip(positions, 0, length - 1, out=positions)
 
 
 def _move(

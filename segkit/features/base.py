@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator
 
 from segkit._common import FloatArray, Progress, pass_on
 from segkit.errors import ConfigError, InputError
-from segkit.features.tiles import Tile, cut
+from segkit.features.tiles import Tile, cut, whole
 
 # More are a mistake: a VGG-16 has 4,224, and each takes a map of the image.
 MOST_CHANNELS = 200_000
@@ -143,7 +143,8 @@ class FilterBank(BaseEstimator, ABC):
     (the scikit-learn convention), so `get_params` is the bank's whole configuration. A bank whose
     filters are weights rather than formulas also overrides `weights_used` and `use_weights`; one that
     learns them from the training images overrides `fit` and `learns_weights`. Large images are looked at tile by
-    tile: a bank whose features depend on more than what lies within `halo` overrides `tiles`.
+    tile: a bank whose features depend on more than what lies within `halo` overrides `is_local`, and one whose features
+    depend on the place of a tile in its image overrides `tile_maps`.
     """
 
     @abstractmethod
@@ -157,6 +158,25 @@ class FilterBank(BaseEstimator, ABC):
     def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
         """Stride in pixels of each channel's map, in channel order; 1 unless a bank overrides it."""
         return np.ones(self.n_channels(n_image_channels))
+
+    def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
+        """Memory that `maps` takes for each pixel, at most; measured by ``benchmarks/memory.py``.
+
+        Parameters
+        ----------
+        n_image_channels : int, default=3
+            Channels of the image.
+
+        Returns
+        -------
+        float
+            Bytes: twice the maps, and room for the filters' own work, unless a bank knows better.
+        """
+        return 2 * self.bytes_of_maps(n_image_channels) + 150
+
+    def bytes_of_maps(self, n_image_channels: int = 3) -> float:
+        """Bytes of all maps for each pixel of an image."""
+        return float(4 * (1 / self.strides(n_image_channels) ** 2).sum())
 
     @property
     def label(self) -> str:
@@ -173,6 +193,11 @@ class FilterBank(BaseEstimator, ABC):
         """Tiles must start at multiples of this many pixels to see the same grid as the image."""
         return 1
 
+    @property
+    def is_local(self) -> bool:
+        """Whether features depend on no more than what lies within `halo`, so that tiles are enough."""
+        return True
+
     def tiles(self, shape: tuple[int, ...]) -> list[Tile]:
         """Cut an image into tiles whose maps are, in their cores, those of the image.
 
@@ -186,7 +211,10 @@ class FilterBank(BaseEstimator, ABC):
         list of Tile
             The tiles; one, the whole image, if it is small, or if the features depend on all of it.
         """
-        return cut(shape, self.halo, self.alignment)
+        if not self.is_local:
+            return [whole(shape)]
+        n_image_channels = shape[2] if len(shape) > 2 else 1
+        return cut(shape, self.halo, self.alignment, self.bytes_per_pixel(n_image_channels))
 
     def split_by_bank(
         self,
@@ -217,6 +245,27 @@ class FilterBank(BaseEstimator, ABC):
         InputError
             If the image does not fit, or the bank lacks a wanted channel or is asked for one twice.
         """
+
+    def tile_maps(
+        self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
+    ) -> list[FeatureMaps]:
+        """Compute the maps of a tile of an image, exact in its core.
+
+        Parameters
+        ----------
+        image : ndarray of shape (H, W, C), float32
+            The image, or an object of this shape that reads the slices it is asked for.
+        tile : Tile
+            One of `tiles`.
+        channels : ndarray of int, optional
+            Wanted channels; all by default.
+
+        Returns
+        -------
+        list of FeatureMaps
+            As `maps` gives, counted from the first row and column that the tile sees.
+        """
+        return self.maps(image[tile.seen], channels)
 
     def sample(
         self,
@@ -257,7 +306,7 @@ class FilterBank(BaseEstimator, ABC):
             mine = tile.holds(*inside)
             if mine.any():
                 top, left = (seen.start for seen in tile.seen)
-                stacks = self.maps(image[tile.seen], channels)
+                stacks = self.tile_maps(image, tile, channels)
                 out[mine] = sample_maps(stacks, rows[mine] - top, cols[mine] - left, channels)
         return out
 

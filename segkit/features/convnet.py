@@ -27,6 +27,8 @@ PREPROCESSING = {
     "caffe": ((123.68 / 255, 116.779 / 255, 103.939 / 255), (1 / 255, 1 / 255, 1 / 255)),
 }
 _CHANNEL_MODES = ("rgb", "each", "mean")
+# Bytes for each pixel of an image while the first layers work: two maps of 64 channels, and the image in its own order.
+_BYTES_ON_THE_WAY = 640
 # Network, weights and seed of random weights: the parameters that determine the weights.
 _Source = tuple[str, str, int | None]
 
@@ -146,6 +148,10 @@ class ConvNetBank(FilterBank):
                 for scale in self.pyramid
             )
         )
+
+    def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
+        """Count the maps of the layers, and those of the widest layers at full resolution on the way to them."""
+        return self.bytes_of_maps(n_image_channels) + _BYTES_ON_THE_WAY
 
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
         """Compute the maps of the wanted channels; see `FilterBank.maps`."""

@@ -14,7 +14,6 @@ from segkit._common import FloatArray, is_whole
 from segkit._threads import in_threads
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
-from segkit.features.tiles import Tile, whole
 
 _MEASURES = ("bright line", "dark line", "edge", "line spread")
 # Standard deviations beyond which a Gaussian is negligible.
@@ -105,10 +104,11 @@ class ElongatedBank(FilterBank):
         self._check()
         return math.ceil(_REACH * self.elongation * max(self.sigmas))
 
-    def tiles(self, shape: tuple[int, ...]) -> list[Tile]:
-        """Cut an image into tiles, unless a filter is too fine and rings; see `FilterBank.tiles`."""
+    @property
+    def is_local(self) -> bool:
+        """Whether no filter is so fine that it rings far beyond the halo."""
         self._check()
-        return [whole(shape)] if min(self.sigmas) < 1 else super().tiles(shape)
+        return min(self.sigmas) >= 1
 
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
         """Compute the maps of the wanted channels; see `FilterBank.maps`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from segkit._common import FloatArray
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 from segkit.features.tiles import Tile, whole
 
@@ -42,20 +43,25 @@ class PositionBank(FilterBank):
 
     @property
     def halo(self) -> int:
-        """Zero: pixel values do not matter. Yet `tiles` keeps the image whole, for its size matters."""
+        """Zero: pixel values do not matter. Yet `maps` of a part are not those of the image, whose size matters."""
         return 0
-
-    def tiles(self, shape: tuple[int, ...]) -> list[Tile]:
-        """Leave the image whole: a tile does not know the image's centre."""
-        return [whole(shape)]
 
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
         """Compute the map, if it is wanted; see `FilterBank.maps`."""
         image = as_image(image)
+        return self.tile_maps(image, whole(image.shape), channels)
+
+    def tile_maps(
+        self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
+    ) -> list[FeatureMaps]:
+        """Compute the map of a tile, whose place in the image is all that it depends on; see `FilterBank.tile_maps`."""
         wanted = self._wanted(channels, image.shape[2])
         if not wanted.size:
             return []
         # The centres of pixels, from -1 to 1 across the image; the outermost are half a pixel inside.
-        rows, cols = ((2 * np.arange(length) + 1) / length - 1 for length in image.shape[:2])
+        rows, cols = (
+            (2 * np.arange(seen.start, seen.stop) + 1) / length - 1
+            for seen, length in zip(tile.seen, image.shape[:2], strict=True)
+        )
         distance = np.hypot(rows[:, None], cols)
         return [FeatureMaps(distance[None].astype(np.float32), wanted)]

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from segkit._common import FloatArray, Progress, pass_on
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, as_slice
-from segkit.features.tiles import Tile, whole
+from segkit.features.tiles import Tile
 
 
 class StackedBank(FilterBank):
@@ -77,17 +77,35 @@ class StackedBank(FilterBank):
         """Least common multiple of the banks' alignments."""
         return math.lcm(*(bank.alignment for bank in self._used))
 
-    def tiles(self, shape: tuple[int, ...]) -> list[Tile]:
-        """Cut an image into tiles that suit all banks; see `FilterBank.tiles`."""
-        if any(len(bank.tiles(shape)) == 1 for bank in self._used):
-            return [whole(shape)]
-        return super().tiles(shape)
+    @property
+    def is_local(self) -> bool:
+        """Whether tiles are enough for all banks."""
+        return all(bank.is_local for bank in self._used)
 
     def split_by_bank(
         self, channels: NDArray[np.intp], n_image_channels: int = 3
     ) -> list[tuple[FilterBank, NDArray[np.intp]]]:
         """Banks that channels come from, each with those that are its own, numbered as here."""
         return [(bank, channels[mine]) for _, bank, _, mine in self._split(channels, n_image_channels)]
+
+    def tile_maps(
+        self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
+    ) -> list[FeatureMaps]:
+        """Compute the maps of a tile of an image; see `FilterBank.tile_maps`."""
+        wanted = self._wanted(channels, image.shape[2])
+        return [
+            FeatureMaps(stack.values, stack.indices + start, stack.stride, stack.offset)
+            for _, bank, start, mine in self._split(wanted, image.shape[2])
+            for stack in bank.tile_maps(image, tile, wanted[mine] - start)
+        ]
+
+    def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
+        """Count the maps of all banks, and the largest need of one of them while it works."""
+        banks = self._used
+        work = [
+            bank.bytes_per_pixel(n_image_channels) - bank.bytes_of_maps(n_image_channels) for bank in banks
+        ]
+        return self.bytes_of_maps(n_image_channels) + max(work)
 
     def fit(self, images: Sequence[ArrayLike]) -> Self:
         """Let a copy of each bank learn from the images."""

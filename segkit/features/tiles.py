@@ -10,8 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Larger images are processed tile by tile: the maps of a network for this many pixels fill some gigabytes.
+from segkit._memory import bytes_left
+
+# Larger images are processed tile by tile, however much memory there is: results do not depend on the machine then.
 PIXELS_AT_ONCE = 2**20
+# Images of so few pixels stay whole, and cores have at least this side: smaller ones save no memory worth the time.
+_PIXELS_ANYHOW = 2**14
+_LEAST_CORE = 2**6
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,8 @@ class Tile:
         return np.asarray(inside[0] & inside[1])
 
 
-def cut(shape: tuple[int, ...], halo: int, alignment: int) -> list[Tile]:
-    """Cut an image into tiles; an image of at most `PIXELS_AT_ONCE` pixels stays whole.
+def cut(shape: tuple[int, ...], halo: int, alignment: int, bytes_per_pixel: float = 0.0) -> list[Tile]:
+    """Cut an image into tiles; an image of at most `PIXELS_AT_ONCE` pixels stays whole, if memory allows.
 
     Parameters
     ----------
@@ -63,17 +68,22 @@ def cut(shape: tuple[int, ...], halo: int, alignment: int) -> list[Tile]:
     halo, alignment : int
         Halo and alignment of the filter bank. With a large halo the tiles are larger too, so that margins do not
         dominate.
+    bytes_per_pixel : float, default=0.0
+        Memory that the filter bank needs for each pixel of a tile.
 
     Returns
     -------
     list of Tile
         The tiles, row by row.
     """
-    if is_small(shape):
+    if is_small(shape, bytes_per_pixel):
         return [whole(shape)]
     # One cell more than the halo: features are interpolated between the centres of neighbouring cells.
     margin = alignment * (math.ceil(halo / alignment) + 1)
     longest = max(math.isqrt(PIXELS_AT_ONCE) - 2 * margin, 4 * margin)
+    if bytes_per_pixel:
+        affordable = math.isqrt(max(0, int(bytes_left() / bytes_per_pixel))) - 2 * margin
+        longest = min(longest, max(affordable, _least_core(margin)))
     sides = [_stretches(length, longest, margin, alignment) for length in shape[:2]]
     return [
         Tile((row_core, col_core), (row_seen, col_seen))
@@ -81,15 +91,31 @@ def cut(shape: tuple[int, ...], halo: int, alignment: int) -> list[Tile]:
     ]
 
 
-def is_small(shape: tuple[int, ...]) -> bool:
-    """Tell whether an image is processed as a whole."""
-    return shape[0] * shape[1] <= PIXELS_AT_ONCE
+def least_tile(shape: tuple[int, ...], halo: int, alignment: int) -> int:
+    """Count the pixels of the smallest tile that `cut` makes of an image."""
+    margin = alignment * (math.ceil(halo / alignment) + 1)
+    height, width = (min(length, _least_core(margin) + 2 * margin) for length in shape[:2])
+    return height * width
+
+
+def is_small(shape: tuple[int, ...], bytes_per_pixel: float = 0.0) -> bool:
+    """Tell whether an image is processed as a whole, with so much memory for each pixel."""
+    n_pixels = shape[0] * shape[1]
+    # the memory left is asked for only where it matters: the answer takes a while
+    return n_pixels <= PIXELS_AT_ONCE and (
+        n_pixels <= _PIXELS_ANYHOW or n_pixels * bytes_per_pixel <= bytes_left()
+    )
 
 
 def whole(shape: tuple[int, ...]) -> Tile:
     """Take the whole image as one tile."""
     rows, cols = (slice(0, length) for length in shape[:2])
     return Tile((rows, cols), (rows, cols))
+
+
+def _least_core(margin: int) -> int:
+    """Give the side of the smallest core: of a smaller one's tile most would be margin."""
+    return max(margin, _LEAST_CORE)
 
 
 def _stretches(length: int, longest: int, margin: int, alignment: int) -> list[tuple[slice, slice]]:

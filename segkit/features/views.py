@@ -84,10 +84,9 @@ class Tiling:
         self, image: FloatArray, bank: FilterBank, parts: Sequence[tuple[FilterBank, IntArray]]
     ) -> None:
         self._image, self._bank = image, bank
-        cut = [len(part.tiles(image.shape)) > 1 for part, _ in parts]
-        self.whole_parts = [own for (_, own), is_cut in zip(parts, cut, strict=True) if not is_cut]
-        self.local_parts = [own for (_, own), is_cut in zip(parts, cut, strict=True) if is_cut]
-        local = [part for (part, _), is_cut in zip(parts, cut, strict=True) if is_cut]
+        self.whole_parts = [own for part, own in parts if not part.is_local]
+        self.local_parts = [own for part, own in parts if part.is_local]
+        local = [part for part, _ in parts if part.is_local]
         self.tiles = StackedBank(local).tiles(image.shape) if local else [whole(image.shape)]
 
     def views(self) -> Iterator[View]:
@@ -98,14 +97,14 @@ class Tiling:
 
     def whole_maps(self) -> list[FeatureMaps]:
         """Compute the maps of banks that need the whole image."""
-        return self._maps(self._image, self.whole_parts)
+        return self._maps(whole(self._image.shape), self.whole_parts)
 
     def local_maps(self, tile: Tile) -> list[FeatureMaps]:
         """Compute the maps of the other banks for a tile."""
-        return self._maps(self._image[tile.seen], self.local_parts)
+        return self._maps(tile, self.local_parts)
 
-    def _maps(self, image: FloatArray, parts: Sequence[IntArray]) -> list[FeatureMaps]:
-        return self._bank.maps(image, concatenate(parts)) if parts else []
+    def _maps(self, tile: Tile, parts: Sequence[IntArray]) -> list[FeatureMaps]:
+        return self._bank.tile_maps(self._image, tile, concatenate(parts)) if parts else []
 
 
 def _cropped(stack: FeatureMaps, sides: Sequence[tuple[int, int]]) -> FeatureMaps:

@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray
+from segkit._memory import bytes_left
 from segkit.errors import ConfigError
 from segkit.features import FeatureMaps, FilterBank
 from segkit.features.base import sample_maps
 from segkit.features.normalised import NormalisedBank
+from segkit.features.tiles import whole
 from segkit.features.views import Tiling, View, moved_to
 from segkit.live.cache import FeatureCache, content_key
 
@@ -172,15 +174,18 @@ class ImageFeatures:
     def _compute(self, place: int) -> Iterator[float]:
         """Compute maps that are neither in memory nor in the cache; yields how much is done."""
         tiling, bank = self._tiling, self._bank.bank
-        seen = self._image[tiling.tiles[place].seen]
-        jobs = [("whole", self._image, tiling.whole_parts), (f"tile{place}", seen, tiling.local_parts)]
+        every = whole(self._image.shape)
+        jobs = [
+            ("whole", every, tiling.whole_parts),
+            (f"tile{place}", tiling.tiles[place], tiling.local_parts),
+        ]
         jobs = [job for job in jobs if self._find(job[0]) is None]
         n_parts = sum(len(parts) for *_, parts in jobs)
         n_done = 0
-        for name, image, parts in jobs:
+        for name, tile, parts in jobs:
             maps: list[FeatureMaps] = []
             for channels in parts:
-                maps += bank.maps(image, channels)
+                maps += bank.tile_maps(self._image, tile, channels)
                 n_done += 1
                 yield n_done / n_parts
             self._keep(f"{self._key}-{name}", maps)
@@ -200,11 +205,15 @@ class ImageFeatures:
         assert maps is not None
         return maps
 
+    @property
+    def _kept_bytes(self) -> int:
+        return sum(map(_bytes_in_memory, self._kept.values()))
+
     def _keep(self, key: str, maps: list[FeatureMaps]) -> None:
         """Keep new maps. Those of the first tile stay in memory at first, so that painting need not wait for the disk."""
         is_only = len(self._tiling.tiles) == 1
         self._kept[key] = maps if is_only else self._cache.put(key, maps)
-        while sum(map(_bytes_in_memory, self._kept.values())) > MEMORY_LIMIT and len(self._kept) > 2:
+        while len(self._kept) > 2 and self._kept_bytes > min(MEMORY_LIMIT, self._kept_bytes + bytes_left()):
             oldest = next(other for other in self._kept if other != key and not other.endswith("-whole"))
             del self._kept[oldest]
 

@@ -54,13 +54,17 @@ def decision_maps(
     ndarray of shape (H, W, n_outputs), float32
         Decisions in units of the margin.
     """
-    return decide_and_read(image, bank, classifier, progress)[0]
+    [decisions], _ = decide_and_read(image, bank, [classifier], progress)
+    return decisions
 
 
 def decide_and_read(
-    image: FloatArray, bank: NormalisedBank, classifier: PixelClassifier, progress: Progress = pass_on
-) -> tuple[FloatArray, FloatArray]:
-    """Decide at every pixel, and read the kept channels on a coarse grid in the same pass.
+    image: FloatArray,
+    bank: NormalisedBank,
+    classifiers: Sequence[PixelClassifier],
+    progress: Progress = pass_on,
+) -> tuple[list[FloatArray], FloatArray]:
+    """Decide at every pixel by one classifier or several, and read kept channels on a coarse grid, in the same pass.
 
     Parameters
     ----------
@@ -68,41 +72,42 @@ def decide_and_read(
         The image.
     bank : NormalisedBank
         Fitted.
-    classifier : PixelClassifier
-        Fitted on channels of the bank.
+    classifiers : sequence of PixelClassifier
+        Fitted on channels of the bank. Maps that several of them need are computed once.
     progress : callable, optional
         Follows the tiles of a large image.
 
     Returns
     -------
-    decisions : ndarray of shape (H, W, n_outputs), float32
-        Decisions in units of the margin.
+    decisions : list of ndarray of shape (H, W, n_outputs), float32
+        Decisions of each classifier, in units of the margin.
     features : ndarray of shape (n_grid, n_kept), float32
-        Normalised features at the pixels of `segkit.features.normalised.even_grid`.
+        Normalised features of the first classifier at the pixels of `segkit.features.normalised.even_grid`.
     """
-    grid = even_grid(image.shape)
-    at_grid = np.empty((grid[0].size, classifier.channels_.size), dtype=np.float32)
+    judges = [_Judge(image.shape, classifier) for classifier in classifiers]
+    channels = np.unique(concatenate([judge.channels for judge in judges]))
+    nonlinear = np.unique(concatenate([judge.nonlinear for judge in judges]))
     is_centred = bank.normalization == "image"
-    decisions = np.zeros((*image.shape[:2], len(classifier.svm_.coef_)), dtype=np.float32)
-    decisions += classifier.svm_.intercept_
-    nonlinear = classifier.nonlinear_channels
-    columns = np.searchsorted(classifier.channels_, nonlinear)
-    if is_small(image.shape):
-        view = View(whole(image.shape), bank.bank.maps(image, classifier.channels_))
-        means = _add_linear(decisions, [view], classifier, grid, at_grid, is_centred=is_centred)
-        if nonlinear.size:
-            decisions += _nonlinear_part(view.subset(nonlinear), classifier, means[columns])
-        return decisions, at_grid - means
-    parts = bank.bank.split_by_bank(classifier.channels_, image.shape[2])
-    # each bank by itself has the largest tiles that it can have
-    first = [Tiling(image, bank.bank, [part]) for part in parts]
-    views = _follow(first, progress, "Tiles")
-    means = _add_linear(decisions, views, classifier, grid, at_grid, is_centred=is_centred)
-    if nonlinear.size:
+    if is_small(image.shape, bank.bank.bytes_per_pixel(image.shape[2])):
+        views: Iterable[View] = [View(whole(image.shape), bank.bank.maps(image, channels))]
+        second = views
+    else:
+        # each bank by itself has the largest tiles that it can have
+        first = [
+            Tiling(image, bank.bank, [part]) for part in bank.bank.split_by_bank(channels, image.shape[2])
+        ]
+        views = _follow(first, progress, "Tiles")
         together = Tiling(image, bank.bank, bank.bank.split_by_bank(nonlinear, image.shape[2]))
-        for view in _follow([together], progress, "Tiles, second pass"):
-            decisions[view.tile.core] += _nonlinear_part(view, classifier, means[columns])
-    return decisions, at_grid - means
+        second = _follow([together], progress, "Tiles, second pass") if nonlinear.size else []
+    for view in views:
+        for judge in judges:
+            judge.add_linear(view)
+    for judge in judges:
+        judge.end_linear(is_centred=is_centred)
+    for view in second if nonlinear.size else ():
+        for judge in judges:
+            judge.add_nonlinear(view)
+    return [judge.decisions for judge in judges], judges[0].at_grid - judges[0].means
 
 
 def decide_in(view: View, classifier: PixelClassifier, means: FloatArray) -> FloatArray:
@@ -145,31 +150,55 @@ def _follow(tilings: Sequence[Tiling], progress: Progress, description: str) -> 
         yield view
 
 
-def _add_linear(
-    decisions: FloatArray,
-    views: Iterable[View],
-    classifier: PixelClassifier,
-    grid: Grid,
-    at_grid: FloatArray,
-    *,
-    is_centred: bool,
-) -> FloatArray:
-    """Add the linear part of the decisions; read the channels on the grid, and return their image means, or zeros."""
-    channels, slopes = classifier.channels_, classifier.linear_coef
-    level = np.full(channels.size, np.nan, dtype=np.float32)
-    total = np.zeros(len(classifier.svm_.coef_))
-    for view in views:
+class _Judge:
+    """The decisions of a classifier on an image, which grow view by view.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of the image.
+    classifier : PixelClassifier
+        Fitted.
+    """
+
+    def __init__(self, shape: tuple[int, ...], classifier: PixelClassifier) -> None:
+        self.classifier, self.channels = classifier, classifier.channels_
+        self.nonlinear = classifier.nonlinear_channels
+        self.grid = even_grid(shape)
+        self.at_grid = np.empty((self.grid[0].size, self.channels.size), dtype=np.float32)
+        self.means = np.zeros(self.channels.size, dtype=np.float32)
+        self.decisions = np.zeros((*shape[:2], len(classifier.svm_.coef_)), dtype=np.float32)
+        self.decisions += classifier.svm_.intercept_
+        self._level = np.full(self.channels.size, np.nan, dtype=np.float32)
+        self._total = np.zeros(len(classifier.svm_.coef_))
+
+    def add_linear(self, view: View) -> None:
+        """Add the linear part in a view's core, and read the channels on the grid there."""
+        slopes = self.classifier.linear_coef
+        shown = view.subset(self.channels)
         if slopes is not None:
-            _, at = view.positions(grid)
-            for summed in _sums(view.stacks, channels, slopes, level):
-                decisions[view.tile.core] += view.upsample(summed).transpose(1, 2, 0)
-                total += summed.sample(*at).sum(axis=0)
-        _read_at_grid(at_grid, view, channels, grid)
-    if slopes is not None:
-        # the mean of sums is the sum of means, so that no channel is centred by itself
-        mean = total / grid[0].size if is_centred else -slopes @ level.astype(np.float64)
-        decisions -= (slopes @ classifier.mean_ + mean).astype(np.float32)
-    return np.asarray(at_grid.mean(axis=0)) if is_centred else np.zeros(channels.size, dtype=np.float32)
+            _, at = view.positions(self.grid)
+            for summed in _sums(shown.stacks, self.channels, slopes, self._level):
+                self.decisions[view.tile.core] += view.upsample(summed).transpose(1, 2, 0)
+                self._total += summed.sample(*at).sum(axis=0)
+        _read_at_grid(self.at_grid, shown, self.channels, self.grid)
+
+    def end_linear(self, *, is_centred: bool) -> None:
+        """Subtract the means of all views: those of the image if channels are centred, and those of the training."""
+        slopes = self.classifier.linear_coef
+        if slopes is not None:
+            # the mean of sums is the sum of means, so that no channel is centred by itself
+            mean = self._total / self.grid[0].size if is_centred else -slopes @ self._level.astype(np.float64)
+            self.decisions -= (slopes @ self.classifier.mean_ + mean).astype(np.float32)
+        if is_centred:
+            self.means = np.asarray(self.at_grid.mean(axis=0))
+
+    def add_nonlinear(self, view: View) -> None:
+        """Add the nonlinear part in a view's core."""
+        if self.nonlinear.size:
+            means = self.means[np.searchsorted(self.channels, self.nonlinear)]
+            own = view.subset(self.nonlinear)
+            self.decisions[view.tile.core] += _nonlinear_part(own, self.classifier, means)
 
 
 def _read_at_grid(at_grid: FloatArray, view: View, channels: IntArray, grid: Grid) -> None:

@@ -28,7 +28,7 @@ from segkit.objects.choose import Example, SplitScores, choose
 from segkit.objects.hills import LabelArray, give_numbers
 from segkit.objects.split import Splitter, probability_of_inside
 from segkit.segmentation.base import as_list
-from segkit.segmentation.dense import decision_maps
+from segkit.segmentation.dense import decide_and_read
 from segkit.segmentation.held_out import N_FOLDS, PENALTY_OF_ONE_IMAGE, TOL
 
 # Background, inside and rim.
@@ -232,7 +232,7 @@ class Lesson:
             if not judges and len(self.images) == 1:  # its block has no classifiers but some that saw it
                 return
             for image in np.unique(drawn.image[fold == index]) if judges else ():
-                maps = [self._decide(image, judge) for judge in judges]
+                maps = self._decide(image, judges)
                 found[image] = self._join(found.get(image), maps, index)
         for image, (decisions, parts) in sorted(found.items()):
             ids, probability = self.read(decisions)
@@ -272,9 +272,9 @@ class Lesson:
         own = block_folds(rows, cols, self._shapes[0])[:, :, None] == index
         return [np.where(own, new, old) for new, old in zip(maps, before, strict=True)]
 
-    def _decide(self, image: int, judge: PixelClassifier) -> FloatArray:
+    def _decide(self, image: int, judges: Sequence[PixelClassifier]) -> _Maps:
         with single_threaded_blas():
-            return decision_maps(self.images[image], self.bank, judge)
+            return decide_and_read(self.images[image], self.bank, judges)[0]
 
     @property
     def _n_classes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections import Counter
@@ -41,6 +42,7 @@ from segkit.objects.split import probability_of_inside
 from segkit.segmentation.alarms import Alarms, ImageCheck, count_single
 from segkit.segmentation.base import BaseSegmenter, IdArray
 from segkit.segmentation.dense import decide_and_read, decision_maps
+from segkit.segmentation.estimate import require_memory
 from segkit.segmentation.expected import ExpectedIoU, presence_of
 from segkit.segmentation.header import check_header
 from segkit.segmentation.held_out import (
@@ -224,6 +226,8 @@ class Segmenter(BaseSegmenter):
         banks = self._checked_banks()
         if len(images) == 1:
             banks = banks[:1]
+        for bank in banks:
+            require_memory(bank, max((image.shape for image in images), key=math.prod), self.classes_.size)
         rng = np.random.default_rng(self.random_state)
         drawn, training = (
             draw_pixels(ids, self.classes_.size, n_pixels, rng)
@@ -395,11 +399,14 @@ class Segmenter(BaseSegmenter):
         follow = progress or pass_on
 
         def find(image: FloatArray) -> Any:
-            decisions, features = self._scores_and_features(image, follow)
+            judges = [self.classifier_, *([] if objects.rim is None else [objects.rim])]
+            with single_threaded_blas():
+                [found_classes, *of_rim], at_grid = decide_and_read(
+                    image, self._normalised_bank, judges, follow
+                )
+            decisions, features = _squeezed(found_classes), self.classifier_.standardise(at_grid)
             ids, probabilities = self._labels(decisions), self._probabilities(decisions)
-            inside = None
-            if objects.rim is not None:
-                inside = probability_of_inside(self._decide(image, objects.rim, follow))
+            inside = probability_of_inside(of_rim[0]) if of_rim else None
             labels = objects.splitter.split(ids, probability=1 - probabilities[:, :, 0], inside=inside)
             found: list[Any] = [labels, *([self.classes_[ids], probabilities] if return_masks else [])]
             if return_checks:
@@ -555,6 +562,11 @@ class Segmenter(BaseSegmenter):
     def _normalised_bank(self) -> NormalisedBank:
         return NormalisedBank(self.bank_, self.normalization_)
 
+    def _checked(self, image: ArrayLike) -> FloatArray:
+        array = super()._checked(image)
+        require_memory(self.bank_, array.shape, self.classes_.size)
+        return array
+
     def _checked_banks(self) -> list[FilterBank]:
         """Copy the banks, and find faults in any of them before the first one runs."""
         given = self.bank if isinstance(self.bank, list | tuple) else [self.bank]
@@ -655,23 +667,19 @@ class Segmenter(BaseSegmenter):
 
     def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:
         """Decisions of an image, (H, W) or (H, W, n_classes)."""
-        decisions = self._decide(image, self.classifier_, progress)
-        return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
+        with single_threaded_blas():
+            return _squeezed(decision_maps(image, self._normalised_bank, self.classifier_, progress))
 
     def _scores_and_features(self, image: FloatArray, progress: Progress) -> tuple[FloatArray, FloatArray]:
         """Decisions of an image, and its standardised kept channels on a coarse grid, (n_grid, n_kept)."""
         with single_threaded_blas():
-            found, at_grid = decide_and_read(image, self._normalised_bank, self.classifier_, progress)
-        return found[:, :, 0] if found.shape[2] == 1 else found, self.classifier_.standardise(at_grid)
+            [found], at_grid = decide_and_read(image, self._normalised_bank, [self.classifier_], progress)
+        return _squeezed(found), self.classifier_.standardise(at_grid)
 
     def _check(
         self, image: FloatArray, ids: NDArray[np.intp], probabilities: FloatArray, features: Any
     ) -> ImageCheck | None:
         return None if self.alarms_ is None else self.alarms_.check(image, ids, probabilities, features)
-
-    def _decide(self, image: FloatArray, classifier: PixelClassifier, progress: Progress) -> FloatArray:
-        with single_threaded_blas():
-            return decision_maps(image, self._normalised_bank, classifier, progress)
 
     def _labels(self, decisions: FloatArray) -> NDArray[np.intp]:
         """Class ids of an image's decisions: by the threshold for two classes, else the largest decision."""
@@ -683,6 +691,11 @@ class Segmenter(BaseSegmenter):
         flat = decisions.reshape(-1) if decisions.ndim == 2 else decisions.reshape(-1, decisions.shape[2])
         probabilities = self.platt_.predict_proba(flat).astype(np.float32)
         return probabilities.reshape(*decisions.shape[:2], -1)
+
+
+def _squeezed(decisions: FloatArray) -> FloatArray:
+    """Give decisions of two classes without their only plane."""
+    return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
 
 
 def _prefixed(progress: Progress, prefix: str) -> Progress:

@@ -34,13 +34,13 @@ def prepared(image, cache, normalization="image"):
 def counted(monkeypatch):
     """Count how often maps are computed."""
     calls = []
-    compute = StackedBank.maps
+    compute = StackedBank.tile_maps
 
-    def maps(self, image, channels=None):
-        calls.append(np.shape(image))
-        return compute(self, image, channels)
+    def tile_maps(self, image, tile, channels=None):
+        calls.append(tile.shape)
+        return compute(self, image, tile, channels)
 
-    monkeypatch.setattr(StackedBank, "maps", maps)
+    monkeypatch.setattr(StackedBank, "tile_maps", tile_maps)
     return calls
 
 

@@ -111,7 +111,7 @@ def test_tiles_do_not_show(rng, monkeypatch, seen, normalization):
     image = rng.random((93, 80, 1), dtype=np.float32)
     given, expected = learn(rng, bank, image, kept, kernels, 2)
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 50**2)
-    assert [len(part.tiles(image.shape)) for part, _ in bank.bank.split_by_bank(kept, 1)] == [4, 9, 1, 1]
+    assert [len(part.tiles(image.shape)) for part, _ in bank.bank.split_by_bank(kept, 1)] == [4, 9, 4, 2]
     shapes = []
     for part in banks[:2]:
 
@@ -121,7 +121,8 @@ def test_tiles_do_not_show(rng, monkeypatch, seen, normalization):
 
         monkeypatch.setattr(part, "maps", maps)
     np.testing.assert_allclose(decision_maps(*given), expected, atol=1e-4)
-    assert max(height * width for height, width, _ in shapes) < 93 * 80 / 1.5
+    # the average over symmetries sees farther than such a small image has room for
+    assert 12 in seen or max(height * width for height, width, _ in shapes) < 93 * 80 / 1.5
 
 
 @pytest.mark.parametrize(("normalization", "n_columns"), [("image", 0), ("image", 3), ("set", 0), ("set", 3)])
@@ -196,6 +197,7 @@ def test_the_coarse_grid_is_read_in_the_same_pass(rng, monkeypatch, kernels, nor
     image = rng.random((93, 80, 1), dtype=np.float32)
     given, _ = learn(rng, bank, image, kept, kernels, 2)
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", limit)
-    decisions, features = decide_and_read(*given)
+    *where, classifier = given
+    [decisions], features = decide_and_read(*where, [classifier])
     np.testing.assert_array_equal(decisions, decision_maps(*given))
     np.testing.assert_allclose(features, bank.sample(image, *even_grid(image.shape), kept), atol=1e-5)

@@ -375,3 +375,16 @@ def test_scores_are_described():
         "Objects: 1 annotated object; each connected region is one object (typical radius 10 pixels). On held-out "
         "blocks of the image: AP at IoU 0.5 0.50, mean AP 0.25."
     )
+
+
+def test_objects_with_a_learnt_rim_read_features_once(data, monkeypatch):
+    images, masks, objects = data
+    segmenter = quick().fit(images[:2], masks[:2], instances=objects[:2])
+    assert segmenter.objects_.rim is not None
+    calls = []
+    original = type(segmenter.bank_).maps
+    monkeypatch.setattr(
+        type(segmenter.bank_), "maps", lambda *given, **named: calls.append(1) or original(*given, **named)
+    )
+    segmenter.predict_objects(images[0])
+    assert len(calls) == 1

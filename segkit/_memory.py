@@ -1,0 +1,159 @@
+"""How much memory may be used: a limit that a caller sets, or half of what is free."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from segkit.errors import ConfigError, InputError
+
+# Without any report of the system, as much as a small laptop has free.
+_UNKNOWN = 2**31
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?\s*", re.IGNORECASE)
+# Fewer bytes do not hold Python and the libraries.
+_LEAST = 2**26
+_PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+# A limit of a control group beyond this means that there is none.
+_NO_LIMIT = 2**60
+
+# The limits that are set, the innermost last. They hold for all threads of the process, for these share its memory.
+_limits: list[int] = []
+
+
+@contextmanager
+def memory_limit(limit: int | str | None) -> Iterator[None]:
+    """Keep the memory of this process below a limit, for as long as the block of ``with`` lasts.
+
+    Tiles of large images are made so small that features, decisions and labels fit. The limit holds for all threads.
+
+    Parameters
+    ----------
+    limit : int, str or None
+        Bytes, or text such as "2GiB" or "500MB", of the whole process: Python, libraries and images count too. None
+        sets no limit of one's own: half of the memory that is free is used.
+
+    Yields
+    ------
+    None
+        Nothing.
+
+    Raises
+    ------
+    ConfigError
+        If the limit is no size, or below 64 MiB.
+
+    Examples
+    --------
+    >>> from segkit import memory_limit
+    >>> with memory_limit("2GiB"):
+    ...     pass
+    """
+    if limit is None:
+        yield
+        return
+    _limits.append(read_size(limit))
+    try:
+        yield
+    finally:
+        _limits.pop()
+
+
+def read_size(size: int | str) -> int:
+    """Read a number of bytes, such as 2GiB, 500MB or 1.5g."""
+    found = _SIZE.fullmatch(str(size))
+    n_bytes = 0
+    if found is not None:
+        unit = found[2].lower()
+        n_bytes = int(float(found[1]) * (_UNITS | _BINARY).get(unit, 0))
+    if n_bytes < _LEAST:
+        raise ConfigError(
+            f"memory limit {size!r}: give a size of {describe(_LEAST)} or more, such as 2GiB or 500MB"
+        )
+    return n_bytes
+
+
+def describe(n_bytes: float) -> str:
+    """Say a number of bytes in MiB or GiB."""
+    return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.0f} MiB"
+
+
+def bytes_left() -> int:
+    """Count the bytes that this process may still take; below 0 if it has more than its limit already."""
+    return _limits[-1] - bytes_used() if _limits else bytes_free() // 2
+
+
+def require_bytes(n_bytes: int, *, what: str) -> None:
+    """Refuse work that does not fit under the limit.
+
+    Raises
+    ------
+    InputError
+        If fewer than so many further bytes are left.
+    """
+    left = bytes_left()
+    if n_bytes > left:
+        given = _limits[-1] if _limits else left + bytes_used()
+        whose = "the memory limit is" if _limits else "half of the free memory and what is used already are"
+        raise InputError(
+            f"{what}: needs {describe(n_bytes + bytes_used())} of memory, {whose} {describe(given)}: "
+            "raise --memory-limit (Python: segkit.memory_limit), or cut the image into parts"
+        )
+
+
+def bytes_used() -> int:
+    """Count the bytes of memory that this process has; 0 if the system does not tell."""
+    try:
+        pages = int((_PROC / "self" / "statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError, IndexError):
+        return 0
+
+
+def bytes_free() -> int:
+    """Count the bytes of memory that are free: of the machine, or of the control group if that has less."""
+    of_machine = _field(_PROC / "meminfo", "MemAvailable:")
+    free = [_physical() if of_machine is None else 1024 * of_machine]
+    free += [limit - used for limit, used in _control_groups()]
+    return max(0, min(free))
+
+
+def _physical() -> int:
+    """Count the bytes of the machine, where the free ones are not known."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
+        return _UNKNOWN
+
+
+def _control_groups() -> Iterator[tuple[int, int]]:
+    """Give limit and use of the control group, as containers and batch systems set them."""
+    for limit_file, used_file, cache in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        limit, used = _number(_CGROUPS / limit_file), _number(_CGROUPS / used_file)
+        if limit is not None and used is not None and limit < _NO_LIMIT:
+            # pages of files that were read count as used, and are given back when others need them
+            statistics = (_CGROUPS / limit_file).parent / "memory.stat"
+            yield limit, max(0, used - (_field(statistics, cache) or 0))
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # the word "max" is no limit
+        return None
+
+
+def _field(path: Path, name: str) -> int | None:
+    """Read the number after a name, of a file with one a line."""
+    try:
+        lines = path.read_text().splitlines()
+        return next(int(words[1]) for words in map(str.split, lines) if words[:1] == [name])
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None

@@ -1,0 +1,123 @@
+"""Memory and time of a prediction, before it is made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from segkit._common import Progress, count, pass_on
+from segkit._memory import bytes_used, describe, require_bytes
+from segkit.errors import InputError
+from segkit.features import FilterBank
+from segkit.features.tiles import Tile, least_tile
+from segkit.images import read_image
+from segkit.images.channels import with_channels
+from segkit.segmentation.plan import join_faults, make_plan
+
+if TYPE_CHECKING:
+    from segkit.segmentation.segmenter import Segmenter
+
+# Bytes for each pixel of an image of two classes while it is predicted: decisions, labels, regions, probabilities.
+_BYTES_OF_RESULTS = 64
+# For each further class: a decision and a probability, in single and in double precision.
+_BYTES_OF_CLASS = 24
+# Side of the part of an image that the time is measured on.
+_SIDE = 384
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Tiles, memory and time of the prediction of a folder.
+
+    Parameters
+    ----------
+    n_images : int
+        Pages of all images that can be segmented.
+    n_tiles : int
+        Tiles of all pages.
+    peak : int
+        Bytes of memory of the whole process, at most.
+    seconds : float
+        Time, by the pace at a part of the first image.
+    faults : list of str
+        Why other images cannot be segmented.
+    """
+
+    n_images: int
+    n_tiles: int
+    peak: int
+    seconds: float
+    faults: list[str]
+
+    def tell(self) -> str:
+        """Say all in one line."""
+        return (
+            f"{count(self.n_images, 'image')}, {count(self.n_tiles, 'tile')}, at most {describe(self.peak)} of memory, "
+            f"about {self.seconds / 60:.1f} minutes; nothing was written"
+        )
+
+
+def estimate_folder(
+    segmenter: Segmenter, images: Path, output: Path, kinds: Sequence[str], progress: Progress = pass_on
+) -> Estimate:
+    """Estimate memory and time of the prediction of a folder, and write nothing.
+
+    Raises
+    ------
+    InputError
+        If no image can be segmented.
+    """
+    plan = make_plan(segmenter, images, output, kinds, progress)
+    if not plan.fit:
+        raise InputError(join_faults(plan.faults))
+    shapes = [shape for job in plan.fit for shape in job.shapes]
+    tiles = [segmenter.bank_.tiles(shape) for shape in shapes]
+    peak = max(
+        bytes_of_results(shape, segmenter.classes_.size) + _bytes_of_tiles(segmenter.bank_, shape, cut)
+        for shape, cut in zip(shapes, tiles, strict=True)
+    )
+    # the images of a file are read together, as stored and as floats
+    of_file = max(sum(map(prod, job.shapes)) * 8 for job in plan.fit)
+    n_seen = sum(prod(tile.shape) for cut in tiles for tile in cut)
+    seconds = n_seen * _pace(segmenter, plan.fit[0].source)
+    n_tiles = sum(map(len, tiles))
+    return Estimate(len(shapes), n_tiles, bytes_used() + of_file + peak, seconds, plan.faults)
+
+
+def require_memory(bank: FilterBank, shape: tuple[int, ...], n_classes: int) -> None:
+    """Refuse an image whose results and smallest tile do not fit under the memory limit.
+
+    Raises
+    ------
+    InputError
+        If they do not fit.
+    """
+    n_pixels = least_tile(shape, bank.halo, bank.alignment) if bank.is_local else shape[0] * shape[1]
+    needed = bytes_of_results(shape, n_classes) + int(n_pixels * bank.bytes_per_pixel(shape[2]))
+    require_bytes(needed, what=f"image of {shape[0]} x {shape[1]} pixels")
+
+
+def bytes_of_results(shape: tuple[int, ...], n_classes: int) -> int:
+    """Count the bytes of decisions, labels and probabilities of an image."""
+    return shape[0] * shape[1] * (_BYTES_OF_RESULTS + _BYTES_OF_CLASS * (n_classes - 2))
+
+
+def _bytes_of_tiles(bank: FilterBank, shape: tuple[int, ...], tiles: Sequence[Tile]) -> int:
+    """Count the bytes of the maps of the largest tile."""
+    return int(max(prod(tile.shape) for tile in tiles) * bank.bytes_per_pixel(shape[2]))
+
+
+def _pace(segmenter: Segmenter, source: Path) -> float:
+    """Measure the seconds for each pixel at a part of an image; the first time filters are made, which does not count."""
+    image = with_channels(read_image(source)[0], segmenter.n_image_channels_)
+    top, left = (max(0, (length - _SIDE) // 2) for length in image.shape[:2])
+    part = image[top : top + _SIDE, left : left + _SIDE]
+    segmenter.predict(part)
+    start = time.perf_counter()
+    segmenter.predict(part, return_checks=True)
+    n_pixels: int = part.shape[0] * part.shape[1]
+    return (time.perf_counter() - start) / n_pixels

@@ -1,0 +1,60 @@
+"""Memory and time told before a prediction is made."""
+
+import numpy as np
+import pytest
+
+import segkit
+from segkit import Segmenter
+from segkit.errors import InputError
+from segkit.features import MultiscaleBank
+from segkit.images import write_image
+from segkit.segmentation.estimate import estimate_folder
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    rng = np.random.default_rng(0)
+    mask = np.zeros((60, 70), dtype=np.uint8)
+    mask[20:40, 20:50] = 1
+    image = np.clip(0.3 + 0.3 * mask + 0.05 * rng.standard_normal(mask.shape), 0, 1).astype(np.float32)
+    return Segmenter(MultiscaleBank(sigma_max=2), training_pixels=400, selection_pixels=200).fit(
+        [image], [mask]
+    )
+
+
+def test_it_tells_and_writes_nothing(fitted, tmp_path, monkeypatch):
+    rng = np.random.default_rng(1)
+    for name, shape in (("one", (50, 60)), ("two", (150, 200))):
+        write_image(tmp_path / "images" / f"{name}.png", rng.random(shape))
+    (tmp_path / "images" / "odd.png").write_text("no image")
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 100**2)
+    found = estimate_folder(fitted, tmp_path / "images", tmp_path / "out", [])
+    assert (found.n_images, found.n_tiles) == (2, 1 + len(fitted.bank_.tiles((150, 200, 1))))
+    assert found.n_tiles > 3
+    assert found.seconds > 0
+    assert found.peak > 150 * 200 * 64
+    assert len(found.faults) == 1
+    assert found.tell().startswith(f"2 images, {found.n_tiles} tiles, at most ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_does_not_fit_is_refused_before_it_is_begun(fitted):
+    image = np.zeros((400, 500), dtype=np.float32)
+    with segkit.memory_limit("64MiB"), pytest.raises(InputError) as caught:
+        fitted.predict(image)
+    message = str(caught.value)
+    assert message.startswith("image of 400 x 500 pixels: needs ")
+    assert "the memory limit is 64 MiB: raise --memory-limit" in message
+
+
+def test_training_is_refused_too(fitted):
+    with segkit.memory_limit("64MiB"), pytest.raises(InputError, match="the memory limit is 64 MiB"):
+        Segmenter(MultiscaleBank(sigma_max=2)).fit([np.eye(200)], [np.eye(200, dtype=int)])
+
+
+def test_labels_do_not_depend_on_the_limit(fitted, monkeypatch):
+    image = np.random.default_rng(2).random((300, 280)).astype(np.float32)
+    expected = fitted.decision_function(image)
+    monkeypatch.setattr("segkit.features.tiles.bytes_left", lambda: 10**6)
+    assert len(fitted.bank_.tiles((*image.shape, 1))) > 4
+    np.testing.assert_allclose(fitted.decision_function(image), expected, atol=1e-4)
