@@ -124,15 +124,15 @@ def _measure(
     first = max(0, rows.start - 2)
     near = plane[first : rows.stop + 2]
     inner = (slice(rows.start - first, rows.stop - first), slice(out.shape[2]))
-    found = {}
+    half, found = np.float32(0.5), {}
     if 0 in measures:
         found[0] = near + level
     if measures.max() > 0:
         down, across = (_difference(near, axis) for axis in (0, 1))
     if 1 in measures:
-        found[1] = np.hypot(_sobel(down, 0), _sobel(across, 1)) * np.float32(math.sqrt(0.5))
+        # numpy.hypot is ten times slower, and there is nothing to overflow.
+        found[1] = np.sqrt((np.square(_sobel(down, 0)) + np.square(_sobel(across, 1))) * half)
     if measures.max() > 1:
-        half = np.float32(0.5)
         twice_down, twice_across = _difference(down, 0), _difference(across, 1)
         mean, spread = (twice_down + twice_across) * half, (twice_down - twice_across) * half
         root = np.sqrt(np.square(_difference(down, 1)) + np.square(spread))
@@ -153,13 +153,12 @@ def _difference(values: FloatArray, axis: int) -> FloatArray:
 
 def _sobel(difference: FloatArray, axis: int) -> FloatArray:
     """Sobel filter of an image, mirrored at its edges, from its halved differences along an axis."""
-    result = difference * np.float32(2)
+    result = np.empty_like(difference)
     along, source = np.moveaxis(result, 1 - axis, 0), np.moveaxis(difference, 1 - axis, 0)
-    along[1:] += source[:-1]
-    along[0] += source[0]
-    along[:-1] += source[1:]
-    along[-1] += source[-1]
+    np.add(source[2:], source[:-2], out=along[1:-1])
+    along[0], along[-1] = source[0] + source[1], source[-1] + source[-2]
     result *= np.float32(0.5)
+    result += difference
     ends = np.moveaxis(result, axis, 0)
     # There the one-sided difference counts twice.
     ends[0] *= np.float32(0.5)
