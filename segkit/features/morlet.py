@@ -53,13 +53,21 @@ class Scattering:
     """
 
     def __init__(
-        self, scale: int, shape: tuple[int, int], L: int, max_order: int, outputs: NDArray[np.intp], margin: int
+        self,
+        scale: int,
+        shape: tuple[int, int],
+        L: int,
+        max_order: int,
+        outputs: NDArray[np.intp],
+        margin: int,
     ) -> None:
         self.scale, self.shape, self.L = scale, shape, L
         paths = list(_paths(scale, L, max_order))
         self._output = dict(zip(paths, outputs.tolist(), strict=True))
         self._n_paths = np.bincount(outputs)
-        self._windows = [[_window(scale, level, length, margin) for length in shape] for level in range(scale)]
+        self._windows = [
+            [_window(scale, level, length, margin) for length in shape] for level in range(scale)
+        ]
         wavelets = {(j, angle): _wavelet(j, angle, L, shape) for j in range(scale) for angle in range(L)}
         self._blocks = {
             (wavelet, level): _blocks(_cropped(transfer, level), 2 ** (wavelet[0] - level))
@@ -190,7 +198,10 @@ def _blocks(transfer: NDArray[np.float64], step: int) -> Blocks:
     for row, col in np.ndindex(step, step):
         part = transfer[row * height : (row + 1) * height, col * width : (col + 1) * width]
         if np.abs(part).max() > _NEGLIGIBLE * np.abs(transfer).max():
-            rows, cols = slice(row * height, (row + 1) * height), slice(2 * col * width, 2 * (col + 1) * width)
+            rows, cols = (
+                slice(row * height, (row + 1) * height),
+                slice(2 * col * width, 2 * (col + 1) * width),
+            )
             doubled = np.repeat(part / step**2, 2, axis=1).astype(np.float32)
             blocks.append((rows, cols, torch.from_numpy(doubled)))
     return blocks

@@ -250,7 +250,12 @@ def _cut(image: FloatArray, cores: Sequence[int], margin: int) -> FloatArray:
 
 @lru_cache(maxsize=8)
 def _scattering(
-    scale: int, shape: tuple[int, int], L: int, max_order: int, averaged: bool, frontend: str  # noqa: FBT001
+    scale: int,
+    shape: tuple[int, int],
+    L: int,
+    max_order: int,
+    averaged: bool,
+    frontend: str,  # noqa: FBT001
 ) -> Callable[[FloatArray, NDArray[np.intp]], FloatArray]:
     """Build the transform of a tile, for some of its paths or orbits: (height, width) -> (n, cells, cells)."""
     names, weights = _averages(scale, L, max_order)
