@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -57,7 +56,6 @@ RECIPES = ("default", "fast", "networks")
 FOREST = "forest"
 SIZES = [256, 512, 1024, 2048]
 N_TRAIN = 5
-# Side of the largest image whose parts are profiled by default.
 QUICK = ["bank={name: scattering, J: 2, L: 3, tile: 32}", "selection.pixels=400", "training.pixels=1000"]
 
 
@@ -76,8 +74,8 @@ def with_channels(image: Image, n_channels: int) -> Image:
     return np.ascontiguousarray(np.concatenate(copies, axis=2)[:, :, :n_channels])
 
 
-def overrides_of(recipe: str, arguments: argparse.Namespace) -> tuple[Path | None, list[str]]:
-    """Configuration file and options of a recipe."""
+def options_of(recipe: str, arguments: argparse.Namespace) -> tuple[Path | None, list[str]]:
+    """Give configuration file and options of a recipe."""
     if arguments.quick:
         return None, QUICK
     if recipe == "networks":
@@ -86,7 +84,7 @@ def overrides_of(recipe: str, arguments: argparse.Namespace) -> tuple[Path | Non
 
 
 class Clock:
-    """Seconds that functions take by themselves, without those of other watched functions."""
+    """Processor seconds of the calling thread that functions take, without those of other watched functions."""
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()
@@ -96,12 +94,12 @@ class Clock:
         """Wrap a function, whose time counts for a part."""
 
         def watched(*arguments: Any, **options: Any) -> Any:
-            start = time.perf_counter()
+            start = time.thread_time()
             self._inner.append(0.0)
             try:
                 return function(*arguments, **options)
             finally:
-                spent = time.perf_counter() - start
+                spent = time.thread_time() - start
                 self.seconds[part] += spent - self._inner.pop()
                 self._inner[-1] += spent
 
@@ -119,7 +117,7 @@ def one_thread() -> Iterator[None]:
 
 
 def profile(model: Segmenter, image: Image) -> dict[str, float]:
-    """Seconds of each part of a prediction on one thread."""
+    """Processor seconds of each part of a prediction on one thread."""
     clock, kernels = Clock(), model.classifier_.kernels_
     watched = [
         *((bank, "maps", f"maps: {bank.label}") for bank in banks_of(model)),
@@ -223,15 +221,15 @@ def banks_of(model: Segmenter) -> list[FilterBank]:
     return list(getattr(model.bank_, "banks_", [model.bank_]))
 
 
-def take_turns(models: dict[str, Any], images: list[Image]) -> dict[str, list[float]]:
-    """Seconds of each model on each image."""
-    seconds: dict[str, list[float]] = {name: [] for name in models}
+def take_turns(models: dict[str, Any], images: list[Image]) -> dict[str, NDArray[np.float64]]:
+    """Seconds on the clock and processor seconds of each model on each image, (n_images, 2)."""
+    seconds: dict[str, list[Any]] = {name: [] for name in models}
     for image in images:
         for name, model in models.items():
-            start = time.perf_counter()
+            start = np.array([time.perf_counter(), time.process_time()])
             model.predict(image)
-            seconds[name].append(time.perf_counter() - start)
-    return seconds
+            seconds[name].append(np.array([time.perf_counter(), time.process_time()]) - start)
+    return {name: np.array(found) for name, found in seconds.items()}
 
 
 def read(name: str, arguments: argparse.Namespace) -> tuple[Any, Any]:
@@ -251,7 +249,7 @@ def train(pairs: Any, n_channels: int, arguments: argparse.Namespace) -> tuple[d
     """Train every recipe and the forest; give the seconds too."""
     images, masks = [with_channels(image, n_channels) for image in pairs[0]], pairs[1]
     models: dict[str, Any] = {
-        recipe: Config.load(*overrides_of(recipe, arguments)).build() for recipe in arguments.recipes
+        recipe: Config.load(*options_of(recipe, arguments)).build() for recipe in arguments.recipes
     }
     models[FOREST] = PixelForest(training_pixels=1000 if arguments.quick else 30_000)
     seconds: Counter[str] = Counter()
@@ -275,7 +273,7 @@ def measure(name: str, n_channels: int | None, arguments: argparse.Namespace) ->
             take_turns(models, images[:1])
         seconds = take_turns(models, images)
         for recipe in arguments.recipes:
-            ratios = [own / rival for own, rival in zip(seconds[recipe], seconds[FOREST], strict=True)]
+            own, rival = seconds[recipe], seconds[FOREST]
             yield {
                 "code": digest_sources(),
                 "recipe": recipe,
@@ -283,19 +281,18 @@ def measure(name: str, n_channels: int | None, arguments: argparse.Namespace) ->
                 "n_channels": n_channels,
                 "side": side,
                 "fit_seconds": fit_seconds[recipe],
-                "seconds": statistics.median(seconds[recipe]),
-                "forest_seconds": statistics.median(seconds[FOREST]),
-                "ratio": statistics.median(ratios),
-                "ratios": ratios,
+                "forest_fit_seconds": fit_seconds[FOREST],
+                **{
+                    kind: {
+                        "seconds": float(np.median(own[:, column])),
+                        "forest_seconds": float(np.median(rival[:, column])),
+                        "ratio": float(np.median(own[:, column] / rival[:, column])),
+                    }
+                    for column, kind in enumerate(("wall", "processor"))
+                },
                 "parts": profile(models[recipe], images[0]) if side <= arguments.profile_up_to else None,
                 "limits": limits(models[recipe], images[0]) if side <= arguments.profile_up_to else None,
             }
-
-
-def growth(records: list[dict[str, Any]]) -> float:
-    """Exponent of the growth of seconds with the number of pixels, a line through the logarithms."""
-    sides, seconds = ([record[key] for record in records] for key in ("side", "seconds"))
-    return float(np.polyfit(2 * np.log(sides), np.log(seconds), 1)[0])
 
 
 KEY = ("code", "recipe", "set", "n_channels", "side")
@@ -345,7 +342,8 @@ def main() -> None:
             write_result(path, {"records": known, "machine": machine()})
             print(
                 f"{record['recipe']}, {name}, {record['n_channels']} channels, {record['side']} x {record['side']}: "
-                f"{record['seconds']:.2f} s, {record['ratio']:.2f} x the forest's time",
+                f"{record['wall']['seconds']:.2f} s, {record['wall']['ratio']:.2f} x the forest's time, "
+                f"{record['processor']['ratio']:.2f} x its processor time",
                 flush=True,
             )
 

@@ -91,17 +91,15 @@ class Scattering:
         ndarray of shape (n, H / 2**J - 2 margin, W / 2**J - 2 margin), float32
             Means of the wanted outputs' paths.
         """
-        row = {output: index for index, output in enumerate(wanted.tolist())}
-        used = [path for path, output in self._output.items() if output in row]
-        sums: list[FloatArray | None] = [None] * len(row)
-        level_of = np.zeros(len(row), dtype=int)
+        used = [path for path, output in self._output.items() if output in set(wanted.tolist())]
+        sums: dict[int, FloatArray] = {}
+        level_of: dict[int, int] = {}
         for path, moduli in self._moduli(plane, used):
-            index = row[self._output[path]]
-            total = sums[index]
-            sums[index] = moduli if total is None else np.add(total, moduli, out=total)
-            level_of[index] = path[-1][0] if path else 0
-        means = [self._average(total, level) for total, level in zip(sums, level_of, strict=True)]
-        return np.stack(means) / self._n_paths[wanted, None, None].astype(np.float32)
+            output = self._output[path]
+            sums[output] = np.add(sums[output], moduli, out=moduli) if output in sums else moduli
+            level_of[output] = path[-1][0] if path else 0
+        means = [self._average(sums[output], level_of[output]) for output in wanted.tolist()]
+        return np.asarray(np.stack(means) / self._n_paths[wanted, None, None].astype(np.float32))
 
     def _moduli(self, plane: FloatArray, used: list[_Path]) -> Iterator[tuple[_Path, FloatArray]]:
         """Compute the used paths before they are averaged over windows; each is its receiver's to change."""
@@ -134,7 +132,7 @@ class Scattering:
         response = torch.fft.ifft2(torch.view_as_complex(folded.unflatten(1, (-1, 2))))
         return np.asarray(np.abs(response.numpy()))
 
-    def _average(self, moduli: FloatArray | None, level: int) -> FloatArray:
+    def _average(self, moduli: FloatArray, level: int) -> FloatArray:
         """Average over windows, at the cells of the output."""
         rows, cols = self._windows[level]
         return np.asarray(rows @ moduli @ cols.T)

@@ -62,8 +62,8 @@ class ScatteringBank(FilterBank):
         Side of the tiles in pixels, without overlap. None chooses for each image between tiles of 256 and of
         192 pixels with overlap, doubled for each J above 4: the ones with the fewest pixels in all.
     frontend : {"numpy", "torch"}, default="numpy"
-        Kymatio's implementation. Both give the same maps; numpy is faster
-        (``benchmarks/results/scattering_frontend.json``).
+        "numpy": segkit's own transform. "torch": kymatio's. Both give the same maps, to rounding; kymatio takes several
+        times as long, and seconds to build its filters.
 
     References
     ----------
@@ -258,7 +258,7 @@ def _scattering(
     frontend: str,  # noqa: FBT001
 ) -> Callable[[FloatArray, NDArray[np.intp]], FloatArray]:
     """Build the transform of a tile, for some of its paths or orbits: (height, width) -> (n, cells, cells)."""
-    names, weights = _averages(scale, L, max_order)
+    weights = _averages(scale, L, max_order)[1]
     n_paths = weights.shape[1]
     outputs = weights.argmax(axis=0) if averaged else np.arange(n_paths)
     if frontend == "numpy":

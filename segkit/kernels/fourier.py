@@ -19,10 +19,8 @@ from segkit.kernels.base import FloatArray, Gaussian, ShiftInvariantKernel, vali
 if TYPE_CHECKING:
     import torch
 
-# Number of random features that stay in the processor's cache.
-_VALUES_AT_ONCE = 2**18
-# Coefficients of x^9, ..., x^3, x of an odd polynomial that is sin(2 pi x) to single precision where |x| <= 1/4.
-_SINE_OF_TURNS = (39.5367019, -76.5497818, 81.6010041, -41.341655, 6.28318516)
+# Number of rows whose random features stay in the processor's cache.
+_ROWS_AT_ONCE = 2048
 
 
 def fourier_map(
@@ -138,52 +136,23 @@ def fourier_dot(
     Features are computed for one block of rows at a time, and the amplitudes are multiplied into `coef`. A single
     function of pairs needs only one cosine per draw: ``c cos t + s sin t = hypot(c, s) cos(t + atan2(-s, c))``.
     """
-    import torch
-
     n_draws = frequencies.shape[1]
     # A pair has one amplitude for its cosine and its sine.
-    scaled = coef * (amplitudes if phases is not None else np.tile(amplitudes, 2))
+    factors = amplitudes if phases is not None else np.tile(amplitudes, 2)
+    scaled = coef * factors
     if phases is None and len(coef) == 1:
         cosine, sine = scaled[0, :n_draws], scaled[0, n_draws:]
         phases, scaled = np.arctan2(-sine, cosine), np.hypot(cosine, sine)[None]
-    starts = np.zeros(n_draws) if phases is None else phases
-    # A draw for each row, so that maps, which hold a channel in each row, need not be turned. Angles are in turns.
-    projection = _tensor((frequencies.T.astype(np.float64) / (2 * math.pi)).astype(X.dtype))
-    first = _tensor((starts[:, None] / (2 * math.pi)).astype(X.dtype))
-    weights = _tensor(scaled.astype(X.dtype))
-    # Buffers for all blocks, so that they stay in the cache.
-    n_at_once = max(1, min(len(X), _VALUES_AT_ONCE // scaled.shape[1]))
-    buffers = torch.empty(3, scaled.shape[1] * n_at_once, dtype=first.dtype)
+    scaled = np.ascontiguousarray(scaled.T.astype(X.dtype))
+    # One buffer for all blocks, so that it stays in the cache.
+    buffer = np.empty((min(_ROWS_AT_ONCE, len(X)), len(scaled)), dtype=X.dtype)
     out = np.empty((len(X), len(coef)), dtype=X.dtype)
-    for start in range(0, len(X), n_at_once):
-        rows = X[start : start + n_at_once]
-        angles, *others = buffers[:, : scaled.shape[1] * len(rows)].view(3, -1, len(rows))
-        torch.mm(projection, _tensor(rows.T), out=angles[:n_draws])
-        angles[:n_draws] += first
-        if phases is None:
-            # A sine is a cosine a quarter of a turn later.
-            torch.sub(angles[:n_draws], 0.25, out=angles[n_draws:])
-        out[start : start + len(rows)] = (weights @ _cosine_of_turns(angles, *others)).T
+    for start in range(0, len(X), _ROWS_AT_ONCE):
+        rows = X[start : start + _ROWS_AT_ONCE]
+        features = buffer[: len(rows)]
+        fourier_map(rows, frequencies, phases, scale=False, out=features)
+        out[start : start + len(rows)] = _tensor(features) @ _tensor(scaled)
     return out
-
-
-def _cosine_of_turns(turns: torch.Tensor, rest: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
-    """Compute cos(2 pi t) in place of t; in single precision by a polynomial, to rounding.
-
-    Torch's own cosine takes twice as long as the product that gives its angles.
-    """
-    import torch
-
-    if turns.dtype != torch.float32:
-        return turns.mul_(2 * math.pi).cos_()
-    torch.round(turns, out=rest)
-    # Distance from the zero of the cosine, at most a quarter of a turn: cos(2 pi t) = sin(2 pi (1/4 - |t|)).
-    torch.sub(0.25, turns.sub_(rest).abs_(), out=rest)
-    torch.mul(rest, rest, out=square)
-    result = turns.fill_(_SINE_OF_TURNS[0])
-    for coefficient in _SINE_OF_TURNS[1:]:
-        torch.addcmul(torch.tensor(coefficient), result, square, out=result)
-    return result.mul_(rest)
 
 
 def _tensor(array: NDArray[Any]) -> torch.Tensor:

@@ -78,9 +78,9 @@ def test_no_draws_give_no_columns(data):
 
 @pytest.mark.parametrize("with_phases", [False, True])
 @pytest.mark.parametrize("n_functions", [1, 3])
-@pytest.mark.parametrize("values_at_once", [5, 100])
-def test_dot_is_the_product(data, rng, with_phases, n_functions, values_at_once, monkeypatch):
-    monkeypatch.setattr("segkit.kernels.fourier._VALUES_AT_ONCE", values_at_once)
+@pytest.mark.parametrize("rows_at_once", [5, 100])
+def test_dot_is_the_product(data, rng, with_phases, n_functions, rows_at_once, monkeypatch):
+    monkeypatch.setattr("segkit.kernels.fourier._ROWS_AT_ONCE", rows_at_once)
     X, frequencies, phases = data
     phases, amplitudes = phases if with_phases else None, rng.uniform(size=7)
     features = fourier_map(X, frequencies, phases, amplitudes=amplitudes)

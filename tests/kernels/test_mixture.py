@@ -309,7 +309,7 @@ def test_dot_is_the_product_with_the_features(options, dtype, n_functions, rng, 
     mixture = MixtureRFF(n_components=60, random_state=0, **options).fit(X, X[:, 0] > 0)
     Z = mixture.transform(X)
     coef = rng.normal(size=(n_functions, Z.shape[1])).astype(dtype)
-    monkeypatch.setattr("segkit.kernels.fourier._VALUES_AT_ONCE", 1000)
+    monkeypatch.setattr("segkit.kernels.fourier._ROWS_AT_ONCE", 32)
     values = mixture.dot(X, coef)
     assert values.dtype == dtype
     np.testing.assert_allclose(values, Z @ coef.T, atol=1e-4 if dtype == np.float32 else 1e-10)
