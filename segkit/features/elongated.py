@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -136,17 +136,23 @@ class ElongatedBank(FilterBank):
         found: dict[str, FloatArray] = {}
 
         def keep_largest(name: str, response: FloatArray) -> None:
-            found[name] = np.maximum(found[name], response) if name in found else response
+            found[name] = np.maximum(found[name], response, out=found[name]) if name in found else response
 
         lines = any(name != "edge" for name in measures)
         # Running maxima and sums over directions: the maps of all directions would need too much memory.
         total, squares = np.zeros((2, *spectrum.shape), dtype=np.float32)
         for across, along in spectrum.frequencies(self.n_angles):
-            gaussian = np.exp(-0.5 * sigma**2 * (across**2 + (self.elongation * along) ** 2))
+            along *= self.elongation
+            along *= along
+            along += np.square(across)
+            along *= np.float32(-0.5 * sigma**2)
+            gaussian = np.exp(along, out=along)
+            gaussian *= np.float32(sigma) * across
             if "edge" in measures:
-                keep_largest("edge", np.abs(spectrum.respond(1j * sigma * across * gaussian)))
+                keep_largest("edge", np.abs(spectrum.respond(gaussian, turned=True)))
             if lines:
-                line = spectrum.respond(-((sigma * across) ** 2) * gaussian)
+                gaussian *= np.float32(-sigma) * across
+                line = spectrum.respond(gaussian)
                 keep_largest("bright line", -line)
                 keep_largest("dark line", line)
                 total += line
@@ -186,6 +192,7 @@ class _Spectrum:
         for axis, length in enumerate(self.size):
             if length % 2 == 0:
                 np.moveaxis(self.values, axis, 0)[length // 2] = 0
+        self.turned = np.complex64(1j) * self.values
 
     def frequencies(self, n_angles: int) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Yield the frequencies across and along each direction, in radians per pixel."""
@@ -195,11 +202,10 @@ class _Spectrum:
             cosine, sine = np.float32(math.cos(angle)), np.float32(math.sin(angle))
             yield cosine * cols - sine * rows, sine * cols + cosine * rows
 
-    def respond(self, transfer: NDArray[Any]) -> FloatArray:
-        """Filter the image channel by a transfer function; returns (H, W)."""
-        response: FloatArray = fft.irfft2(
-            self.values * transfer.astype(np.result_type(transfer, np.float32)), self.size
-        )[self.inside]
+    def respond(self, transfer: FloatArray, *, turned: bool = False) -> FloatArray:
+        """Filter the image channel by a real transfer function, or by one that is turned by the factor i; returns (H, W)."""
+        spectrum = self.turned if turned else self.values
+        response: FloatArray = fft.irfft2(spectrum * transfer, self.size, overwrite_x=True)[self.inside]
         return response
 
 

@@ -1,24 +1,24 @@
-"""Scattering networks as filter banks, computed by kymatio (paper, section 7.2.2).
+"""Scattering networks as filter banks (paper, section 7.2.2).
 
-Kymatio builds its filters for one image size, and building takes longer than filtering. Images are
-therefore cut into equal overlapping tiles of one of two sizes. Filters are built at most twice,
-images may have any size, and memory is bounded.
+Filters are built for one shape of plane. Images are therefore cut into equal overlapping tiles. Tiles of one shape share
+their filters, images may have any size, and memory is bounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache, partial
-from math import ceil, prod
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.fft import next_fast_len
 
 from segkit._common import FloatArray, is_whole
 from segkit._threads import in_threads
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
+from segkit.features.morlet import Scattering
 
 _FRONTENDS = ("numpy", "torch")
 _ANGLES = ("each", "averaged")
@@ -26,10 +26,9 @@ _TILES_AT_ONCE = 16
 # Overlap of tiles in cells of 2**J pixels. The averaging window has a standard deviation of 0.8 cells, and
 # the wavelets reach about as far. With 2 cells, single values were wrong by half a standard deviation.
 _CELLS = 3
-# Sides of tiles in pixels, with overlap, for fast Fourier transforms at every scale. There are only two, and small
-# ones: building the filters of one size takes as long as transforming dozens of images.
-_SIDES = (256, 192)
-# The largest J for tiles of these sides; with each larger J the sides double, or overlap would fill the tiles.
+# Longest side of tiles in pixels, with overlap. Spectra of larger tiles do not fit in the processor's cache.
+_LONGEST = 400
+# The largest J for tiles of this side; with each larger J the side doubles, or overlap would fill the tiles.
 _WIDEST = 4
 # The largest J: filters of the next one would take minutes and gigabytes.
 _LARGEST = 6
@@ -63,8 +62,8 @@ class ScatteringBank(FilterBank):
         Side of the tiles in pixels, without overlap. None chooses for each image between tiles of 256 and of
         192 pixels with overlap, doubled for each J above 4: the ones with the fewest pixels in all.
     frontend : {"numpy", "torch"}, default="numpy"
-        Kymatio's implementation. Both give the same maps; numpy is faster
-        (``benchmarks/results/scattering_frontend.json``).
+        "numpy": segkit's own transform. "torch": kymatio's. Both give the same maps, to rounding; kymatio takes several
+        times as long, and seconds to build its filters.
 
     References
     ----------
@@ -198,29 +197,24 @@ class ScatteringBank(FilterBank):
         """Compute coefficients `path[i]` of image channel `view[i]`; returns (n, ceil(H/2^J), ceil(W/2^J))."""
         height, width = image.shape[:2]
         used, which = np.unique(view, return_inverse=True)
-        tile = self.tile or _least_tile((height, width), scale)
-        tiles = _cut(image[:, :, used], tile, _margin(scale))
-        transform = _scattering(scale, tiles.shape[-1], self.L, self.max_order, self.frontend)
-        if self.angles == "averaged":
-            transform = partial(_average, transform, _averages(scale, self.L, self.max_order)[1])
-        side = tile >> scale
-        inner = slice(_CELLS - 1, _CELLS - 1 + side)
+        cores = [self.tile or _least_tile(length, scale) for length in (height, width)]
+        tiles = _cut(image[:, :, used], cores, _margin(scale))
+        transform = _scattering(
+            scale, tiles.shape[-2:], self.L, self.max_order, self.angles == "averaged", self.frontend
+        )
         rows, cols = tiles.shape[:2]
-        out = np.empty((view.size, rows, side, cols, side), dtype=np.float32)
-        # A thread for each tile; if there is only one tile, a thread for each image channel.
-        n_apart = used.size if rows * cols == 1 else 1
-        places = [
-            (row, col, apart)
-            for row, col in np.ndindex(rows, cols)
-            for apart in np.array_split(np.arange(used.size), n_apart)
-        ]
+        cells = [core >> scale for core in cores]
+        out = np.empty((view.size, rows, cells[0], cols, cells[1]), dtype=np.float32)
+        places = list(np.ndindex(tiles.shape[:3]))
+
+        def scatter(place: tuple[int, ...]) -> FloatArray:
+            return transform(tiles[place].copy(), path[which == place[2]])
+
         for start in range(0, len(places), _TILES_AT_ONCE):
             batch = places[start : start + _TILES_AT_ONCE]
-            found = in_threads(transform, [tiles[row, col, apart] for row, col, apart in batch])
-            for (row, col, apart), coefficients in zip(batch, found, strict=True):
-                mine = np.isin(which, apart)
-                out[mine, row, :, col] = coefficients[which[mine] - apart[0], path[mine], inner, inner]
-        whole = out.reshape(view.size, rows * side, cols * side)
+            for (row, col, channel), found in zip(batch, in_threads(scatter, batch), strict=True):
+                out[which == channel, row, :, col] = found
+        whole = out.reshape(view.size, rows * cells[0], cols * cells[1])
         return np.ascontiguousarray(whole[:, : -(-height >> scale), : -(-width >> scale)])
 
 
@@ -229,45 +223,66 @@ def _margin(scale: int) -> int:
     return int(_CELLS * 2**scale)
 
 
-def _least_tile(shape: tuple[int, int], scale: int) -> int:
-    """Choose the side of tiles, without overlap, for the fewest transformed pixels."""
+def _least_tile(length: int, scale: int) -> int:
+    """Choose the length of tiles, without overlap, for the fewest transformed pixels along a side of the image."""
     overlap = 2 * _margin(scale)
-    sides = [side << max(0, scale - _WIDEST) for side in _SIDES]
-    return min(
-        (side - overlap for side in sides),
-        key=lambda tile: prod(ceil(size / tile) for size in shape) * (tile + overlap) ** 2,
-    )
+    longest = _LONGEST << max(0, scale - _WIDEST)
+    counts = range(1, 2 + -(-length // (longest - overlap)))
+    sides = {n: _fast_side(-(-length // n) + overlap, scale) for n in counts}
+    n_tiles = min((n for n in counts if sides[n] <= longest), key=lambda n: n * sides[n])
+    return sides[n_tiles] - overlap
 
 
-def _cut(image: FloatArray, tile: int, margin: int) -> FloatArray:
-    """Cut an image, mirrored at its edges, into overlapping tiles (rows, cols, C, side, side)."""
-    height, width = image.shape[:2]
-    pads = [(margin, margin + -size % tile) for size in (height, width)]
+def _fast_side(length: int, scale: int) -> int:
+    """Find a multiple of the cell, and of an eighth of the next power of two, that transforms fast at each level."""
+    step = max(1 << scale, 1 << max(0, length.bit_length() - 4))
+    return step * int(next_fast_len(-(-length // step), real=False))
+
+
+def _cut(image: FloatArray, cores: Sequence[int], margin: int) -> FloatArray:
+    """Cut an image, mirrored at its edges, into overlapping tiles (rows, cols, C, height, width)."""
+    pads = [(margin, margin + -size % core) for size, core in zip(image.shape[:2], cores, strict=True)]
     padded = np.pad(image, (*pads, (0, 0)), mode="symmetric")
-    side = tile + 2 * margin
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (side, side), axis=(0, 1))
-    return windows[::tile, ::tile]
+    window = (cores[0] + 2 * margin, cores[1] + 2 * margin)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, window, axis=(0, 1))
+    return windows[:: cores[0], :: cores[1]]
 
 
-@lru_cache(maxsize=12)
-def _scattering(scale: int, side: int, L: int, max_order: int, frontend: str) -> Any:
-    """Build kymatio's transform of tiles: (C, side, side) -> (C, n_paths, side/2^J - 2, side/2^J - 2)."""
+@lru_cache(maxsize=8)
+def _scattering(
+    scale: int,
+    shape: tuple[int, int],
+    L: int,
+    max_order: int,
+    averaged: bool,
+    frontend: str,  # noqa: FBT001
+) -> Callable[[FloatArray, NDArray[np.intp]], FloatArray]:
+    """Build the transform of a tile, for some of its paths or orbits: (height, width) -> (n, cells, cells)."""
+    weights = _averages(scale, L, max_order)[1]
+    n_paths = weights.shape[1]
+    outputs = weights.argmax(axis=0) if averaged else np.arange(n_paths)
+    if frontend == "numpy":
+        return Scattering(scale, shape, L, max_order, outputs, _CELLS)
+    return _of_kymatio(scale, shape, L, max_order, weights if averaged else np.eye(n_paths, dtype=np.float32))
+
+
+def _of_kymatio(
+    scale: int, shape: tuple[int, int], L: int, max_order: int, weights: FloatArray
+) -> Callable[[FloatArray, NDArray[np.intp]], FloatArray]:
+    import torch
     from kymatio import Scattering2D
 
     # The tiles overlap already. With pre_pad, kymatio adds no margin and drops one cell at each edge.
-    unpadded = side - 2 * 2**scale
+    unpadded = (shape[0] - 2 * 2**scale, shape[1] - 2 * 2**scale)
     scattering = Scattering2D(
-        J=scale, shape=(unpadded, unpadded), L=L, max_order=max_order, frontend=frontend, pre_pad=True
+        J=scale, shape=unpadded, L=L, max_order=max_order, frontend="torch", pre_pad=True
     )
-    if frontend == "numpy":
-        return scattering
 
-    import torch
-
-    def transform(tiles: FloatArray) -> FloatArray:
+    def transform(plane: FloatArray, wanted: NDArray[np.intp]) -> FloatArray:
         with torch.inference_mode():
-            coefficients: FloatArray = scattering(torch.from_numpy(np.ascontiguousarray(tiles))).numpy()
-        return coefficients
+            coefficients = scattering(torch.from_numpy(plane)).numpy()
+        inner = slice(_CELLS - 1, 1 - _CELLS)
+        return np.tensordot(weights[wanted], coefficients[:, inner, inner], axes=1)
 
     return transform
 
@@ -301,8 +316,3 @@ def _averages(scale: int, L: int, max_order: int) -> tuple[tuple[tuple[int, str]
     names = tuple(dict.fromkeys(classes))
     members = np.array([[name == of_path for of_path in classes] for name in names], dtype=np.float32)
     return names, members / members.sum(axis=1, keepdims=True)
-
-
-def _average(transform: Any, weights: FloatArray, tiles: FloatArray) -> FloatArray:
-    """Average the coefficients of a transform over orbits: (C, n_paths, h, w) -> (C, n_orbits, h, w)."""
-    return np.tensordot(weights, transform(tiles), axes=(1, 1)).swapaxes(0, 1)

@@ -583,8 +583,29 @@ def test_demo_makes_pictures_and_a_score(tmp_path, segkit, monkeypatch):
     assert code == 0
 
 
+HEAVY = {"torch", "torchvision", "kymatio", "sklearn", "scipy", "skimage", "matplotlib", "pydantic", "PIL"}
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    program = f"import sys, segkit; print(*({HEAVY} | {{'numpy'}}) & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("command", ["train", "predict"])
+def test_help_of_a_command_loads_nothing_heavy(command):
+    program = (
+        f"import sys; sys.argv = ['segkit', '{command}', '--help']\n"
+        "from segkit.cli.commands import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        f"assert not {HEAVY} & set(sys.modules), {HEAVY} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+
 def test_help_and_version_load_nothing_heavy():
-    heavy = {"torch", "torchvision", "kymatio", "sklearn", "scipy", "skimage", "matplotlib", "pydantic"}
+    heavy = HEAVY
     program = (
         "import sys; sys.argv = ['segkit', '--help']\n"
         "from segkit.cli.commands import main\n"

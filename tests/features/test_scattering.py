@@ -54,27 +54,26 @@ def test_tiles_agree_with_the_whole_image(image, tile):
 
 
 @pytest.mark.parametrize(
-    ("shape", "J", "side"),
+    ("shape", "J", "sides"),
     [
-        ((60, 80), 3, 192),  # 1 x 1 tiles of 144 pixels without overlap
-        ((256, 256), 3, 192),  # 2 x 2, as of 208
-        ((512, 512), 3, 256),  # 3 x 3 of 208 have as many as 4 x 4 of 144, and the fewer tiles are taken
-        ((584, 565), 3, 256),  # 3 x 3, not 5 x 4
-        ((100, 300), 4, 256),  # 1 x 2 of 160, not 2 x 4 of 96
-        ((10, 10), 5, 384),
+        ((60, 80), 3, (112, 128)),  # one tile, as large as the image and its margins
+        ((256, 256), 3, (320, 320)),
+        ((512, 512), 3, (320, 320)),  # 2 x 2
+        ((512, 100), 3, (320, 160)),
+        ((10, 10), 5, (224, 224)),
     ],
 )
-def test_tiles_are_those_that_transform_the_fewest_pixels(monkeypatch, shape, J, side):
+def test_tiles_are_those_that_transform_the_fewest_pixels(monkeypatch, shape, J, sides):
     used = []
 
-    def transform(scale, side, *options):
-        used.append(side)
-        n_cells = (side >> scale) - 2
-        return lambda tiles: np.zeros((len(tiles), 1, n_cells, n_cells), dtype=np.float32)
+    def transform(scale, shape, *options):
+        used.append(shape)
+        cells = [(side >> scale) - 6 for side in shape]
+        return lambda plane, wanted: np.zeros((wanted.size, *cells), dtype=np.float32)
 
     monkeypatch.setattr("segkit.features.scattering._scattering", transform)
     maps = ScatteringBank(J=J, pixels=False).maps(np.zeros(shape), np.array([0]))[0]
-    assert used == [side]
+    assert used == [sides]
     assert maps.values.shape == (1, -(-shape[0] >> J), -(-shape[1] >> J))
 
 
@@ -103,8 +102,8 @@ def test_the_image_itself_is_among_the_channels(small, image):
 
 
 def test_front_ends_agree(small, image):
-    torch = ScatteringBank(J=(1, 2), L=3, tile=32, frontend="torch")
-    np.testing.assert_allclose(torch.dense(image), small.dense(image), atol=1e-5)
+    kymatio = ScatteringBank(J=(1, 2), L=3, tile=32, frontend="torch")
+    np.testing.assert_allclose(kymatio.dense(image), small.dense(image), atol=1e-6)
 
 
 @pytest.mark.parametrize(
