@@ -73,12 +73,22 @@ def predict(
             "--overwrite-foreign", help="Replace other files too, such as masks drawn or corrected by hand."
         ),
     ] = False,
+    part: Annotated[
+        str | None,
+        typer.Option(
+            "--part",
+            metavar="I/N",
+            help="Segment every N-th image from the I-th on: N jobs of a batch system share a folder.",
+        ),
+    ] = None,
 ) -> None:
     """Segment every image of a folder. Masks have the values of the training masks. Exit status 1 if an image failed."""
     from segkit.segmentation.folders import segment_folder
     from segkit.segmentation.outcome import Interrupted
+    from segkit.segmentation.part import Part
     from segkit.segmentation.segmenter import load
 
+    own = None if part is None else Part.read(part)
     segmenter = load(model)
     start = time.perf_counter()
     try:
@@ -95,6 +105,7 @@ def predict(
                 strict=strict,
                 overwrite=overwrite,
                 overwrite_foreign=overwrite_foreign,
+                part=own,
                 progress=follow,
             )
     except Interrupted as stop:
@@ -107,7 +118,7 @@ def predict(
     for name, wanted in (("probability", probability), ("overlay", overlay), ("objects", objects)):
         if wanted:
             tell(f"{name} in {output / name}")
-    if objects:
+    if objects and own is None:
         tell(describe_object_model(segmenter.objects_))
         tell(f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
     if expected := outcome.tell_expected():
