@@ -26,12 +26,15 @@ from segkit.cli.options import (
     OverwriteOption,
     PixelSizeOption,
     QuietOption,
+    SchedulerOption,
     SetOption,
     TitleOption,
     UnlabelledOption,
+    WorkersOption,
     read_data,
     read_meanings,
     read_pixel_size,
+    spread_over,
 )
 from segkit.cli.predict import predict
 from segkit.cli.stopping import INTERRUPTED, Stopped, terminated_as_by_ctrl_c
@@ -320,6 +323,8 @@ def benchmark(
         bool, typer.Option("--resume", help="Go on with what the folder holds, or add to it.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Remove the results of the folder.")] = False,
+    scheduler: SchedulerOption = None,
+    n_workers: WorkersOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Compare methods on few-shot splits of a folder, and write a report. Exit status 1 if any run failed."""
@@ -359,8 +364,8 @@ def benchmark(
         ]:
             tell(message)
         try:
-            with progress_bars(quiet=quiet) as follow:
-                result = run.run(progress=follow, tell=lambda line: say(line, err=True))
+            with spread_over(scheduler, n_workers) as workers, progress_bars(quiet=quiet) as follow:
+                result = run.run(progress=follow, tell=lambda line: say(line, err=True), workers=workers)
         except KeyboardInterrupt:
             say(
                 f"{run.n_done} of {count(len(run.units), 'run')} kept: the same command with --resume goes on",

@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segkit._common import count
-from segkit.cli.options import ImagesArgument, PixelSizeOption, QuietOption, read_pixel_size
+from segkit.cli.options import (
+    ImagesArgument,
+    PixelSizeOption,
+    QuietOption,
+    SchedulerOption,
+    WorkersOption,
+    read_pixel_size,
+    spread_over,
+)
 from segkit.cli.stopping import Stopped
 from segkit.cli.terminal import describe_object_model, progress_bars, say, teller
+from segkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from segkit.segmentation.outcome import ImageRow
@@ -81,6 +90,8 @@ def predict(
             help="Segment every N-th image from the I-th on: N jobs of a batch system share a folder.",
         ),
     ] = None,
+    scheduler: SchedulerOption = None,
+    n_workers: WorkersOption = None,
 ) -> None:
     """Segment every image of a folder. Masks have the values of the training masks. Exit status 1 if an image failed."""
     from segkit.segmentation.folders import segment_folder
@@ -89,10 +100,14 @@ def predict(
     from segkit.segmentation.segmenter import load
 
     own = None if part is None else Part.read(part)
+    if own is not None and (scheduler is not None or n_workers is not None):
+        raise ConfigError(
+            f"--part {part} beside --scheduler or --workers: a part is the share of one program; leave one of them out"
+        )
     segmenter = load(model)
     start = time.perf_counter()
     try:
-        with progress_bars(quiet=quiet) as follow:
+        with spread_over(scheduler, n_workers) as workers, progress_bars(quiet=quiet) as follow:
             outcome = segment_folder(
                 segmenter,
                 images,
@@ -106,6 +121,7 @@ def predict(
                 overwrite=overwrite,
                 overwrite_foreign=overwrite_foreign,
                 part=own,
+                workers=workers,
                 progress=follow,
             )
     except Interrupted as stop:

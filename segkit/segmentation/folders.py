@@ -254,8 +254,8 @@ class _Maker:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        # another process has no terminal, and paths of its own
-        return self.__dict__ | {"workshop": self.workshop.resolve(), "follow": pass_on}
+        # another process has no terminal
+        return self.__dict__ | {"follow": pass_on}
 
 
 class _Run:
