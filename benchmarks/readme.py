@@ -45,6 +45,7 @@ PAGES = tuple(
         "docs/banks.md",
         "docs/tasks/confidence.md",
         "docs/trust.md",
+        "docs/scale.md",
         "benchmarks/README.md",
     )
 )
@@ -86,6 +87,72 @@ def large_images(result: dict[str, Any]) -> str:
             f"{side:,} x {side:,} pixels.",
         ]
     )
+
+
+GIGAPIXELS, N_SLIDES, TILE_SIDE = 10, 10_000, 1024
+
+
+def scale(result: dict[str, Any]) -> str:
+    speed, killed, at_once, spread = (
+        result["speed"],
+        result["killed"],
+        *(result["scheduler"][name] for name in ("at_once", "spread")),
+    )
+    loads = speed["load_before"]
+    equal = "equal, byte for byte" if speed["equal"] else "NOT equal"
+    return "\n".join(
+        [
+            "| measured | value |",
+            "|---|---|",
+            f"| two workers of one thread against one, {result['images']} images of {result['side']} x {result['side']} "
+            f"| {speed['ratio']:.2f} times as fast ({min(speed['ratios']):.2f} to {max(speed['ratios']):.2f}) |",
+            f"| {speed['files']} files of workers, and those of one process | {equal} |",
+            f"| a worker killed in the middle of an image | {killed['equal']} of {killed['kills']} folders equal |",
+            f"| one worker of one thread | {_rate(result) / 1e6:.2f} million pixels a second |",
+            f"| the record of an image, by the program that you started | {1000 * speed['put_seconds']:.0f} ms |",
+            f"| {at_once['tasks']:,} tiny tasks given at once | {at_once['tasks_per_second']:,.0f} a second, "
+            f"{at_once['bytes_per_task'] / 1000:.1f} kB each in the scheduler |",
+            f"| {spread['tasks']:,} tiny tasks given as segkit does, a few at a time "
+            f"| {spread['tasks_per_second']:,.0f} a second, {spread['memory_mib_most'] - spread['memory_mib_before']:.0f} "
+            "MiB more in the scheduler |",
+            "",
+            f"Default recipe. {len(speed['ratios'])} pairs of runs in turn; the machine of 2 cores had other work (load "
+            f"{min(loads):.1f} to {max(loads):.1f} before each pair).",
+        ]
+    )
+
+
+def scale_plan(result: dict[str, Any]) -> str:
+    hours = 1e9 / _rate(result) / 3600
+    tile_seconds = TILE_SIDE**2 / _rate(result)
+    n_tiles = GIGAPIXELS * 1e9 / TILE_SIDE**2
+    at_once, spread = (result["scheduler"][name] for name in ("at_once", "spread"))
+    per_second, puts = spread["tasks_per_second"], 1 / result["speed"]["put_seconds"]
+    of_slide, of_all = GIGAPIXELS * hours, GIGAPIXELS * hours * N_SLIDES
+    gigabytes = n_tiles * at_once["bytes_per_task"] / 1e9
+    return "\n".join(
+        [
+            f"| | a slide of {GIGAPIXELS} gigapixels | {N_SLIDES:,} such slides |",
+            "|---|---|---|",
+            f"| core hours ({hours:.1f} for a gigapixel) | {of_slide:,.0f} | {of_all:,.0f} |",
+            *(
+                f"| on {n:,} workers | {of_slide / n:.1f} hours | {of_all / n / 24:,.0f} days |"
+                for n in (16, 128, 1024)
+            ),
+            f"| tiles of {TILE_SIDE:,} x {TILE_SIDE:,} | {n_tiles:,.0f} | {n_tiles * N_SLIDES:,.0f} |",
+            f"| scheduler's memory, all tiles given at once | {gigabytes:.2f} GB | {gigabytes * N_SLIDES:,.0f} GB |",
+            f"| the same, a few at a time | {spread['memory_mib_most']:.0f} MiB | {spread['memory_mib_most']:.0f} MiB |",
+            "",
+            f"A tile takes a worker {tile_seconds:.1f} s. One program gives out and takes back at most {per_second:,.0f} "
+            f"tasks a second, enough for {per_second * tile_seconds:,.0f} workers. It records {puts:,.0f} images a second, "
+            f"enough for {puts * tile_seconds:,.0f} workers if an image is as large as a tile.",
+        ]
+    )
+
+
+def _rate(result: dict[str, Any]) -> float:
+    """Pixels a second of one worker, the median of its runs."""
+    return float(result["images"] * result["side"] ** 2 / np.median(result["speed"]["seconds"]["1"]))
 
 
 def bandwidths(result: dict[str, Any]) -> str:
@@ -379,6 +446,8 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "objects_differences": ("objects-*.json", objects_differences),
     "cost": ("segmentation-*.json", cost),
     "predict_speed": ("predict_speed.json", predict_speed),
+    "scale": ("scale.json", scale),
+    "scale_plan": ("scale.json", scale_plan),
     "large_images": ("large_images.json", large_images),
     "bandwidths": ("bandwidths.json", bandwidths),
     "asu": ("asu.json", asu),

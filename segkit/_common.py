@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from numbers import Integral
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float32]
 Item = TypeVar("Item")
+Value = TypeVar("Value")
 Progress = Callable[[Iterable[Any], str], Iterable[Any]]
+
+
+class Spread(Protocol):
+    """What applies a function to items, here or elsewhere.
+
+    It gives each item, in any order, with what returns the function's value or raises its error. Items are taken as they
+    are needed. The function is sent elsewhere once, an item each time: both can be pickled.
+    """
+
+    def __call__(
+        self, function: Callable[[Item], Value], items: Iterable[Item], /
+    ) -> Generator[tuple[Item, Callable[[], Value]], None, None]: ...
+
 
 # Control characters but for tab and newline, marks that turn the order of writing, and halves of characters.
 _UNPRINTABLE = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -76,3 +91,11 @@ def is_whole(value: Any, *, least: int = 1) -> bool:
 def pass_on(items: Iterable[Item], description: str) -> Iterator[Item]:  # noqa: ARG001
     """Pass items on and show nothing: the `Progress` of a caller that wants none."""
     yield from items
+
+
+def one_by_one(
+    function: Callable[[Item], Value], items: Iterable[Item]
+) -> Generator[tuple[Item, Callable[[], Value]], None, None]:
+    """Apply a function to items here, one after the other: the `Spread` of a caller who wants no other."""
+    for item in items:
+        yield item, partial(function, item)

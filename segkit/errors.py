@@ -38,3 +38,7 @@ class ModelFileError(SegkitError):
 
 class OutputError(SegkitError):
     """An output path that would overwrite something or cannot be written."""
+
+
+class ClusterError(SegkitError):
+    """Workers, or their scheduler, that do not answer or are lost."""

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit import __version__
-from segkit._common import Progress, count, pass_on
+from segkit._common import Progress, Spread, count, one_by_one, pass_on
 from segkit._files import write_text
 from segkit.benchmark.digests import digest_files, digest_weights
 from segkit.benchmark.machine import machine
@@ -29,7 +30,7 @@ from segkit.benchmark.objects import read_annotated
 from segkit.benchmark.protocol import Split, few_shot_split, read_groups, read_stem_list
 from segkit.benchmark.reading import read_stems
 from segkit.benchmark.results import FORMAT_VERSION, read_json, write_csv, write_json
-from segkit.errors import InputError, OutputError
+from segkit.errors import ClusterError, InputError, OutputError
 from segkit.evaluation.folders import TOLERANCE
 from segkit.evaluation.objects import THRESHOLDS
 from segkit.images import LabelMap, load_pairs
@@ -148,7 +149,11 @@ class Benchmark:
         return sum(self._done(unit) is not None for unit in self.units)
 
     def run(
-        self, *, progress: Progress = pass_on, tell: Callable[[str], object] = _logger.warning
+        self,
+        *,
+        progress: Progress = pass_on,
+        tell: Callable[[str], object] = _logger.warning,
+        workers: Spread = one_by_one,
     ) -> dict[str, Any]:
         """Run the unfinished units, then write ``results.json``, ``results.csv`` and ``manifest.json``.
 
@@ -158,6 +163,9 @@ class Benchmark:
             As for `Segmenter.fit`.
         tell : callable, optional
             Receives a message for each failed unit; by default the log.
+        workers : callable, optional
+            What spreads the units over processes and machines, such as `segkit.scale.Cluster.spread`; by default they run
+            here, one after the other.
 
         Returns
         -------
@@ -165,9 +173,10 @@ class Benchmark:
             The content of ``results.json``.
         """
         # A failed unit does not end the benchmark: the others are of use without it.
-        for unit in progress(self.units, "Benchmark"):
-            if error := self.outcome(unit).get("error"):
-                tell(f"{unit.name} failed: {error}")
+        with closing(workers(self.outcome, progress(self.units, "Benchmark"))) as finished:
+            for unit, outcome in finished:
+                if error := self._result(unit, outcome).get("error"):
+                    tell(f"{unit.name} failed: {error}")
         result = self.collect()
         write_json(self.output / "results.json", result)
         write_json(self.output / "manifest.json", {"format_version": FORMAT_VERSION} | result["manifest"])
@@ -188,6 +197,13 @@ class Benchmark:
             ``unit`` and ``records`` of `run_unit`, or ``error``.
         """
         return self._done(unit) or self._run(unit)
+
+    def _result(self, unit: Unit, outcome: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Give the result of a unit; one whose workers died has failed, as one whose process died has."""
+        try:
+            return outcome()
+        except ClusterError as error:
+            return self._fail(unit, str(error))
 
     def collect(self) -> dict[str, Any]:
         """Collect the results of all units."""
@@ -446,12 +462,14 @@ class Benchmark:
             killed = process.returncode < 0
             how = "was killed, probably because memory was full" if killed else "ended without a result"
             last = f": {errors.splitlines()[-1].strip()}" if errors else ""
-            error = f"the process {how} (exit status {process.returncode}){last}"
-            write_json(
-                path,
-                {"format_version": FORMAT_VERSION, "fingerprint": job["fingerprint"], "error": error},
-            )
+            return self._fail(unit, f"the process {how} (exit status {process.returncode}){last}")
         return self._read(unit)
+
+    def _fail(self, unit: Unit, error: str) -> dict[str, Any]:
+        """Write why a unit has no result."""
+        result = {"format_version": FORMAT_VERSION, "fingerprint": self._fingerprint(unit), "error": error}
+        write_json(self._path(unit), result)
+        return result
 
     def _predictions(self, unit_name: str) -> Path:
         return self.output / "predictions" / unit_name

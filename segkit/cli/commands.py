@@ -27,12 +27,15 @@ from segkit.cli.options import (
     OverwriteOption,
     PixelSizeOption,
     QuietOption,
+    SchedulerOption,
     SetOption,
     TitleOption,
     UnlabelledOption,
+    WorkersOption,
     read_data,
     read_meanings,
     read_pixel_size,
+    spread_over,
 )
 from segkit.cli.predict import predict
 from segkit.cli.stopping import INTERRUPTED, Stopped, terminated_as_by_ctrl_c
@@ -323,6 +326,8 @@ def benchmark(
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Remove the results of the folder.")] = False,
     memory_limit: MemoryLimitOption = None,  # noqa: ARG001
+    scheduler: SchedulerOption = None,
+    n_workers: WorkersOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Compare methods on few-shot splits of a folder, and write a report. Exit status 1 if any run failed."""
@@ -362,8 +367,8 @@ def benchmark(
         ]:
             tell(message)
         try:
-            with progress_bars(quiet=quiet) as follow:
-                result = run.run(progress=follow, tell=lambda line: say(line, err=True))
+            with spread_over(scheduler, n_workers) as workers, progress_bars(quiet=quiet) as follow:
+                result = run.run(progress=follow, tell=lambda line: say(line, err=True), workers=workers)
         except KeyboardInterrupt:
             say(
                 f"{run.n_done} of {count(len(run.units), 'run')} kept: the same command with --resume goes on",

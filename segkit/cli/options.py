@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from segkit._common import Spread, one_by_one
 from segkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -60,6 +63,34 @@ PixelSizeOption = Annotated[
         help="Size of a pixel in micrometres, such as 0.325, or height and width: 0.5,0.325. [default: from the files]",
     ),
 ]
+
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="local|ADDRESS",
+        help="Spread the work over workers of Dask: local ones, or those of the scheduler at an address.",
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        help="Number of workers: local ones, of one thread each [default: one for each core], or to wait for.",
+    ),
+]
+
+
+@contextmanager
+def spread_over(scheduler: str | None, n_workers: int | None) -> Iterator[Spread]:
+    """Give what spreads work over the workers that were asked for; without any, this process does it all."""
+    if scheduler is None and n_workers is None:
+        yield one_by_one
+        return
+    from segkit.scale import Cluster
+
+    with Cluster("local" if scheduler is None else scheduler, n_workers=n_workers) as cluster:
+        yield cluster.spread
 
 
 def read_meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, Any]:

@@ -15,10 +15,14 @@ from segkit.cli.options import (
     MemoryLimitOption,
     PixelSizeOption,
     QuietOption,
+    SchedulerOption,
+    WorkersOption,
     read_pixel_size,
+    spread_over,
 )
 from segkit.cli.stopping import Stopped
 from segkit.cli.terminal import describe_object_model, progress_bars, say, teller
+from segkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from segkit.segmentation.outcome import ImageRow
@@ -86,12 +90,28 @@ def predict(
             "--overwrite-foreign", help="Replace other files too, such as masks drawn or corrected by hand."
         ),
     ] = False,
+    part: Annotated[
+        str | None,
+        typer.Option(
+            "--part",
+            metavar="I/N",
+            help="Segment every N-th image from the I-th on: N jobs of a batch system share a folder.",
+        ),
+    ] = None,
+    scheduler: SchedulerOption = None,
+    n_workers: WorkersOption = None,
 ) -> None:
     """Segment every image of a folder. Masks have the values of the training masks. Exit status 1 if an image failed."""
     from segkit.segmentation.folders import segment_folder
     from segkit.segmentation.outcome import Interrupted
+    from segkit.segmentation.part import Part
     from segkit.segmentation.segmenter import load
 
+    own = None if part is None else Part.read(part)
+    if own is not None and (scheduler is not None or n_workers is not None):
+        raise ConfigError(
+            f"--part {part} beside --scheduler or --workers: a part is the share of one program; leave one of them out"
+        )
     segmenter = load(model)
     if dry_run:
         from segkit.segmentation.estimate import estimate_folder
@@ -105,7 +125,7 @@ def predict(
         return
     start = time.perf_counter()
     try:
-        with progress_bars(quiet=quiet) as follow:
+        with spread_over(scheduler, n_workers) as workers, progress_bars(quiet=quiet) as follow:
             outcome = segment_folder(
                 segmenter,
                 images,
@@ -118,6 +138,8 @@ def predict(
                 strict=strict,
                 overwrite=overwrite,
                 overwrite_foreign=overwrite_foreign,
+                part=own,
+                workers=workers,
                 progress=follow,
             )
     except Interrupted as stop:
@@ -130,7 +152,7 @@ def predict(
     for name, wanted in (("probability", probability), ("overlay", overlay), ("objects", objects)):
         if wanted:
             tell(f"{name} in {output / name}")
-    if objects:
+    if objects and own is None:
         tell(describe_object_model(segmenter.objects_))
         tell(f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
     if expected := outcome.tell_expected():

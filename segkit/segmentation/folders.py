@@ -6,8 +6,10 @@ import contextlib
 import errno
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, fields
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import joblib
 from sklearn.utils.validation import check_is_fitted
 
 from segkit import __version__
-from segkit._common import Progress, count, first_few, pass_on
+from segkit._common import Progress, Spread, count, first_few, one_by_one, pass_on
 from segkit._files import without_sync
 from segkit._files.write import why
 from segkit.errors import ConfigError, InputError, OutputError
@@ -36,9 +38,10 @@ from segkit.segmentation.outcome import (
     Outcome,
     write_summary,
 )
+from segkit.segmentation.part import Part
 from segkit.segmentation.plan import Fault, Job, Plan, join_faults, make_plan, measured_place, reason_of
 from segkit.segmentation.record import HIDDEN, ForeignError, Record, digest_file, digest_values, record_of
-from segkit.segmentation.results import make_results, read_measured
+from segkit.segmentation.results import Columns, make_results, read_measured
 from segkit.segmentation.segmenter import Segmenter
 
 _OF_OBJECTS = ("objects", "geojson", "rois")
@@ -60,6 +63,8 @@ def predict_folder(
     strict: bool = False,
     overwrite: bool = False,
     overwrite_foreign: bool = False,
+    part: tuple[int, int] | None = None,
+    workers: Spread = one_by_one,
     progress: Progress | None = None,
 ) -> list[Path]:
     """Segment every image of a folder.
@@ -97,6 +102,13 @@ def predict_folder(
         refused even so: beside the new masks they would be of another model.
     overwrite_foreign : bool, default=False
         Whether to replace files that segkit did not write too, such as masks drawn by hand.
+    part : tuple of int, optional
+        Number of a part and of all parts, (1, 4) to (4, 4): only every fourth image is segmented, from the first, second
+        ... on. Programs of all parts may run at the same time, on any machine that sees the folders. Tables are written
+        by a run without `part` and with `resume`, once the parts are done.
+    workers : callable, optional
+        What spreads the images over processes and machines, such as `segkit.scale.Cluster.spread`; by default they are
+        segmented here, one after the other. Results are the same.
     progress : callable, optional
         As for `Segmenter.fit`.
 
@@ -135,6 +147,8 @@ def predict_folder(
         strict=strict,
         overwrite=overwrite,
         overwrite_foreign=overwrite_foreign,
+        part=None if part is None else Part(*part),
+        workers=workers,
         progress=progress,
     )
     # two images whose results clash have one reason
@@ -158,6 +172,8 @@ def segment_folder(
     strict: bool = False,
     overwrite: bool = False,
     overwrite_foreign: bool = False,
+    part: Part | None = None,
+    workers: Spread = one_by_one,
     progress: Progress | None = None,
 ) -> Outcome:
     """Segment every image of a folder as `predict_folder` does, and give what came of each.
@@ -176,14 +192,16 @@ def segment_folder(
     if objects:
         kinds += _kinds_of_objects(segmenter)
     follow = progress or pass_on
-    plan = make_plan(segmenter, images, output, kinds, follow)
-    if plan.faults and (strict or not plan.fit):
+    plan = make_plan(segmenter, images, output, kinds, follow, part)
+    if plan.faults and (strict or not (plan.fit or part)):
         raise InputError(join_faults(plan.faults))
-    tables = _TABLES if objects else []
-    results = [*(place for job in plan.fit for place in job.outputs), *tables, _SUMMARY]
+    # the run over all images, which follows those over its parts, writes the tables
+    tables = _TABLES if objects and part is None else []
+    results = [*(place for job in plan.fit for place in job.outputs), *tables]
+    results += [_SUMMARY] if part is None else []
     for place in (*results, HIDDEN / "lock"):
         refuse_unwritable(output / place, within=output)
-    with record_of(output, results, replaces_foreign=overwrite_foreign) as record:
+    with record_of(output, results, replaces_foreign=overwrite_foreign, part=part) as record:
         if not (resume or overwrite or overwrite_foreign):
             _refuse_earlier([output / place for place in results if place.parts[0] != HIDDEN.name])
         left = [place for job in plan.fit for place in job.others] + ([] if objects else _TABLES)
@@ -198,7 +216,10 @@ def segment_folder(
             )
         others = _rows_of_others(record, plan) if images.is_file() else []
         made_by = _digest_run(segmenter, kinds, given)
-        about_others = _tell_others(record, others, made_by) if others else _tell_gone(record, plan)
+        if part is not None:
+            about_others = []  # images of the other parts are not gone
+        else:
+            about_others = _tell_others(record, others, made_by) if others else _tell_gone(record, plan)
         for note in [*plan.notes, *about_others]:
             warnings.warn(note, UserWarning, stacklevel=3)
         run = _Run(
@@ -211,9 +232,30 @@ def segment_folder(
             pixel_size=given,
             resume=resume,
             strict=strict,
+            part=part,
+            workers=workers,
             follow=follow,
         )
         return run.go()
+
+
+class _Maker:
+    """Makes the results of an image in the workshop, here or in another process."""
+
+    def __init__(
+        self, segmenter: BaseSegmenter, workshop: Path, pixel_size: PixelSize | None, follow: Progress
+    ) -> None:
+        self.segmenter, self.workshop, self.pixel_size, self.follow = segmenter, workshop, pixel_size, follow
+
+    def __call__(self, job: Job) -> Columns:
+        with without_sync():
+            return make_results(
+                self.segmenter, job, self.workshop, pixel_size=self.pixel_size, follow=self.follow
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # another process has no terminal
+        return self.__dict__ | {"follow": pass_on}
 
 
 class _Run:
@@ -231,35 +273,43 @@ class _Run:
         pixel_size: PixelSize | None,
         resume: bool,
         strict: bool,
+        part: Part | None,
+        workers: Spread,
         follow: Progress,
     ) -> None:
         self.segmenter, self.plan, self.record, self.tables = segmenter, plan, record, tables
-        self.others, self.made_by, self.pixel_size = others, made_by, pixel_size
-        self.resume, self.strict, self.follow = resume, strict, follow
-        self.rows: list[ImageRow] = []
+        self.others, self.made_by, self.part = others, made_by, part
+        self.resume, self.strict, self.workers, self.follow = resume, strict, workers, follow
+        self.make = _Maker(segmenter, record.workshop, pixel_size, follow)
         self.n_kept = 0
+        self._row_of: dict[str, ImageRow] = {}
+        self._source_of: dict[str, str] = {}
         self._tables_are_true = True
 
     def go(self) -> Outcome:
         """Segment the images, and write tables and summary, which is written too if the run stops early."""
         try:
-            for job in self.follow(self.plan.jobs, "Segmenting"):
-                self.rows.append(self._row_of(job))
+            with closing(self.workers(self.make, self._to_make())) as made:
+                for job, result in made:
+                    self._note(job, partial(self._put, job, result))
             if self.tables:
                 self._write_tables()
         except BaseException as stop:
-            reached = len(self.rows)
-            self.rows += [
-                ImageRow(job.name, SKIPPED, "not reached: the run was stopped")
-                for job in self.plan.jobs[reached:]
-            ]
+            for left in self.plan.jobs:
+                not_reached = ImageRow(left.name, SKIPPED, "not reached: the run was stopped")
+                self._row_of.setdefault(left.name, not_reached)
             with contextlib.suppress(OutputError):  # the first error counts
                 self._write_summary()
             if isinstance(stop, KeyboardInterrupt):
                 raise Interrupted(self._n_written, len(self.rows)) from stop
             raise
         self._write_summary()
-        return Outcome(self.record.output, self.rows, self.n_kept)
+        return Outcome(self.record.output, self.rows, self.n_kept, self.part)
+
+    @property
+    def rows(self) -> list[ImageRow]:
+        """Rows of the images whose status is known, in the order of the plan."""
+        return [self._row_of[job.name] for job in self.plan.jobs if job.name in self._row_of]
 
     @property
     def _n_written(self) -> int:
@@ -271,53 +321,61 @@ class _Run:
         return sorted([*self.rows, *self.others], key=lambda row: Path(row.image))
 
     @property
-    def _told(self) -> str:
+    def _done(self) -> str:
         return f"{self._n_written} of {count(len(self.plan.jobs), 'image')} written"
 
-    def _row_of(self, job: Job | Fault) -> ImageRow:
-        """Segment an image, unless that is done, and say what came of it."""
-        if isinstance(job, Fault):
-            return self._failed(job.name, job.reason)
+    def _to_make(self) -> Iterator[Job]:
+        """Give the images that are to be segmented, and note of the others what came of them."""
+        for job in self.follow(self.plan.jobs, "Segmenting"):
+            if isinstance(job, Fault):
+                self._row_of[job.name] = self._failed(job.name, job.reason)
+            elif not self._note(job, partial(self._look, job)):
+                yield job
+
+    def _note(self, job: Job, act: Callable[[], ImageRow | None]) -> bool:
+        """Do something about an image, and tell whether its row is known then; a fault of the disk ends the run."""
         try:
-            self.record.refuse_foreign(job.outputs)
-            return self._kept_or_made(job)
+            row = act()
         except ForeignError as error:
-            return ImageRow(job.name, SKIPPED, f"{error}: it is kept (--overwrite-foreign replaces it)")
+            row = ImageRow(job.name, SKIPPED, f"{error}: it is kept (--overwrite-foreign replaces it)")
         except OutputError as error:
             mask = self.record.output / job.mask
             if _is_of_the_disk(error):
                 raise self._stopped(mask, error) from error
-            return self._failed(job.name, _named(mask, error), error)
+            row = self._failed(job.name, _named(mask, error), error)
         except Exception as error:  # whatever a library raises for an odd image, the others are segmented
-            return self._failed(job.name, reason_of(error, job.source), error)
+            row = self._failed(job.name, reason_of(error, job.source), error)
+        if row is None:
+            return False
+        self._row_of[job.name] = row
+        return True
 
-    def _kept_or_made(self, job: Job) -> ImageRow:
+    def _look(self, job: Job) -> ImageRow | None:
+        """Give the row of an image that is done; None if it is to be segmented."""
+        self.record.refuse_foreign(job.outputs)
         # before the image is read: if it is replaced meanwhile, the next run takes it for changed
-        source = digest_file(job.source)
-        if self.resume and self.record.is_done(job.name, source=source, made_by=self.made_by):
-            self.n_kept += 1
-            return ImageRow(**self.record.entries[job.name].row)
-        with without_sync():
-            checked = make_results(
-                self.segmenter,
-                job,
-                self.record.workshop,
-                pixel_size=self.pixel_size,
-                follow=self.follow,
-            )
+        source = self._source_of[job.name] = digest_file(job.source)
+        if not (self.resume and self.record.is_done(job.name, source=source, made_by=self.made_by)):
+            return None
+        self.n_kept += 1
+        return ImageRow(**self.record.entries[job.name].row)
+
+    def _put(self, job: Job, result: Callable[[], Columns]) -> ImageRow:
+        """Put the results of an image into their places, once they are made."""
         columns: dict[str, Any] = {
             name: round(value, _DIGITS) if isinstance(value, float) else value
-            for name, value in checked.items()
+            for name, value in result().items()
         }
         height, width, _ = job.shapes[0]
         row = ImageRow(job.name, WRITTEN, "", job.mask.as_posix(), height, width, len(job.shapes), **columns)
         self._withdraw_tables()
+        source = self._source_of[job.name]
         self.record.put(job.name, job.outputs, source=source, made_by=self.made_by, row=asdict(row))
         return row
 
     def _failed(self, name: str, reason: str, error: Exception | None = None) -> ImageRow:
         if self.strict:
-            raise InputError(f"{reason} (strict: {self._told})") from error
+            raise InputError(f"{reason} (strict: {self._done})") from error
         entry = self.record.entries.get(name)
         if entry is not None and (mask := entry.row.get("mask")) and (self.record.output / mask).exists():
             other = "" if entry.made_by == self.made_by else ", of another model or other options"
@@ -326,12 +384,12 @@ class _Run:
 
     def _stopped(self, path: Path, error: OutputError) -> OutputError:
         """Say that the run stops here and how it goes on: the fault is no image's."""
-        return OutputError(f"{_named(path, error)} ({self._told}; then --resume goes on)")
+        return OutputError(f"{_named(path, error)} ({self._done}; then --resume goes on)")
 
     def _withdraw_tables(self) -> None:
         """Remove the tables of an earlier run, which would be of other masks if this one were interrupted."""
         if self._tables_are_true:
-            for table in (*self.tables, _SUMMARY):
+            for table in (*_TABLES, _SUMMARY):
                 self.record.withdraw(table)
             self._tables_are_true = False
 
@@ -355,6 +413,8 @@ class _Run:
                 yield from read_measured(self.record.output / place, row)
 
     def _write_summary(self) -> None:
+        if self.part is not None:
+            return
         try:
             with without_sync():
                 write_summary(self.record.workshop / _SUMMARY, self._all_rows)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from segkit._common import count
 from segkit._files import write_table
+from segkit.segmentation.part import Part
 
 SUMMARY_FILE = "summary.csv"
 WRITTEN, SKIPPED, FAILED = "written", "skipped", "failed"
@@ -64,11 +65,14 @@ class Outcome:
         One for each image, in the order of the listing.
     n_kept : int
         Number of written images that an earlier run wrote.
+    part : Part, optional
+        The part of the images that the run was over; it has written no table.
     """
 
     output: Path
     rows: list[ImageRow]
     n_kept: int = 0
+    part: Part | None = None
 
     @property
     def masks(self) -> list[Path]:
@@ -94,7 +98,7 @@ class Outcome:
         """Name the first images with a warning, each with its warning, and say how many more there are."""
         told = [f"{row.image}: {row.warning}" for row in self.warned[:_N_NAMED]]
         n_more = len(self.warned) - len(told)
-        more = f"warnings of {count(n_more, 'more image')}: see {self.output / SUMMARY_FILE}"
+        more = f"warnings of {count(n_more, 'more image')}: {self._table}"
         return [*told, *([more] if n_more else [])]
 
     def tell_expected(self) -> str | None:
@@ -110,7 +114,17 @@ class Outcome:
         """Say in one line how many images were written, skipped and failed."""
         numbers = f"{len(self.masks)} written, {len(self.skipped)} skipped, {len(self.failed)} failed"
         kept = f" ({count(self.n_kept, 'image')} up to date)" if self.n_kept else ""
-        return f"{numbers}{kept}: see {self.output / SUMMARY_FILE}"
+        return f"{numbers}{kept}: {self._table}"
+
+    @property
+    def _table(self) -> str:
+        """Say where the table of all images is, or how it is made."""
+        if self.part is None:
+            return f"see {self.output / SUMMARY_FILE}"
+        return (
+            f"after part {self.part} and the others, --resume without --part (in Python resume=True without part) writes "
+            f"{self.output / SUMMARY_FILE}"
+        )
 
 
 class Interrupted(KeyboardInterrupt):

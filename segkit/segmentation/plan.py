@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from segkit._common import FloatArray, Progress, count
-from segkit.errors import InputError, SegkitError
+from segkit.errors import ClusterError, InputError, SegkitError
 from segkit.images import list_images, read_image
 from segkit.images.channels import Kind, describe_changes, fits, kind_of
 from segkit.images.scales import of_other_scale
 from segkit.segmentation.base import BaseSegmenter
+from segkit.segmentation.part import Part
 from segkit.segmentation.record import HIDDEN, key_of
 
 _N_NAMED = 3
@@ -99,9 +100,14 @@ class Plan:
 
 
 def make_plan(
-    segmenter: BaseSegmenter, images: Path, output: Path, kinds: Sequence[str], follow: Progress
+    segmenter: BaseSegmenter,
+    images: Path,
+    output: Path,
+    kinds: Sequence[str],
+    follow: Progress,
+    part: Part | None = None,
 ) -> Plan:
-    """Look at every image of a folder and plan its results.
+    """Look at every image of a folder, or of a part of it, and plan its results.
 
     Raises
     ------
@@ -114,7 +120,8 @@ def make_plan(
     other_channels: dict[int, list[Path]] = {}
     looks: dict[str, Kind] = {}
     peaks: dict[Path, float] = {}
-    for relative in follow(list_images(images), "Looking at images"):
+    listed = list_images(images)
+    for relative in follow(listed if part is None else part.of(listed), "Looking at images"):
         source, name = root / relative, relative.as_posix()
         try:
             pages = read_image(source)
@@ -161,6 +168,8 @@ def misfit(source: Path, pages: Sequence[FloatArray], n_channels: int) -> str | 
 def reason_of(error: Exception, source: Path) -> str:
     """Say in one line why an image failed."""
     text = " ".join(str(error).split())
+    if isinstance(error, ClusterError):
+        return f"{source}: {text}"
     if isinstance(error, SegkitError):
         return text
     if isinstance(error, MemoryError):

@@ -21,9 +21,10 @@ from typing import Any
 import tifffile
 from PIL import Image
 
-from segkit._files import alone_in, lock, saving, write_text
+from segkit._files import alone_in, beside_others_in, lock, saving, write_text
 from segkit.errors import OutputError
 from segkit.images import read_pages
+from segkit.segmentation.part import Part
 
 HIDDEN = Path(lock.HIDDEN)
 
@@ -73,9 +74,11 @@ class ForeignError(OutputError):
 
 @contextmanager
 def record_of(
-    output: Path, planned: Iterable[Path] = (), *, replaces_foreign: bool = False
+    output: Path, planned: Iterable[Path] = (), *, replaces_foreign: bool = False, part: Part | None = None
 ) -> Iterator[Record]:
     """Open the record of an output folder. No other program may write to the folder as long as the block lasts.
+
+    With a part, programs of other parts may: each image has a file of the record of its own.
 
     Parameters
     ----------
@@ -85,16 +88,21 @@ def record_of(
         Places of all results of this run: none of them is removed because an image no longer needs it.
     replaces_foreign : bool, default=False
         Whether files that segkit did not write are replaced too.
+    part : Part, optional
+        The part of the images that the run is over.
 
     Raises
     ------
     InputError
-        If another program works in the folder.
+        If another program works in the folder, or on the part.
     OutputError
         If the folder cannot be written.
     """
-    with alone_in(output):
+    alone = alone_in(output) if part is None else beside_others_in(output, str(part.number), str(part.total))
+    with alone:
         workshop = output / HIDDEN / "new"
+        if part is not None:
+            workshop /= f"{part.number}-of-{part.total}"
         shutil.rmtree(workshop, ignore_errors=True)  # of a killed run
         try:
             yield Record(
@@ -167,7 +175,8 @@ class Record:
     def withdraw(self, place: Path) -> None:
         """Remove an outdated file, if segkit wrote it."""
         if self.is_own(place):
-            (self.output / place).unlink()
+            # the program of another part may have been faster
+            (self.output / place).unlink(missing_ok=True)
 
     def put(
         self,

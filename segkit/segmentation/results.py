@@ -35,11 +35,13 @@ from segkit.segmentation.outcome import ImageRow
 from segkit.segmentation.plan import Job, misfit, page_names
 
 Pages = Sequence[NDArray[Any]]
+# Columns of summary.csv that the segmentation of an image gives.
+Columns = dict[str, float | str | None]
 
 
 def make_results(
     segmenter: BaseSegmenter, job: Job, folder: Path, *, pixel_size: PixelSize | None, follow: Progress
-) -> dict[str, float | str | None]:
+) -> Columns:
     """Segment the pages of a file, write the results into a folder, and give the columns of `columns_of`.
 
     Raises

@@ -3,10 +3,12 @@
 import csv
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import numpy as np
 import pytest
@@ -174,3 +176,61 @@ def test_images_that_clash_are_named_once(line, segkit, tmp_path):
     assert statuses(tmp_path) == ["written", "failed", "failed", "written", "failed", "failed"]
     assert err.count("would both become") == 1
     assert err.count("is a folder called overlay, as results are") == 1
+
+
+def test_parts_in_turn_and_the_run_that_ends_them(line, segkit, tmp_path):
+    for part in ("1/2", "2/2"):
+        code, out, _ = segkit(*line, "--part", part)
+        assert code == 0
+        assert out.splitlines()[-1].endswith(
+            f"0 failed: after part {part} and the others, --resume without --part (in Python resume=True without part) "
+            f"writes {tmp_path / 'out' / 'summary.csv'}"
+        )
+    assert segkit(*line, "--resume")[0] == 0
+    assert statuses(tmp_path) == ["written"] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--part", "5/4"), "part 5/4: expected a part from 1 on"),
+        (("--part", "0/4"), "part 0/4: expected a part from 1 on"),
+        (("--part", "1/0"), "part 1/0: expected a part from 1 on"),
+        (("--part", "half"), "part half: expected a part and the number of parts, such as 2/4"),
+        (("--part", "1/2", "--workers", "2"), "--part 1/2 beside --scheduler or --workers: "),
+        (("--part", "1/2", "--scheduler", "local"), "--part 1/2 beside --scheduler or --workers: "),
+        (("--workers", "0"), "0 workers: expected a whole number from 1 on"),
+        (("--scheduler", "tcp://127.0.0.1:1"), "--scheduler tcp://127.0.0.1:1: no scheduler answers there"),
+    ],
+)
+def test_parts_and_workers_that_make_no_sense_are_one_line(line, segkit, tmp_path, options, message):
+    code, _, err = segkit(*line, *options)
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith(f"segkit: {message}")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="ends by signal")
+def test_ctrl_c_of_a_terminal_reaches_all_workers_and_is_one_line(line, segkit, tmp_path):
+    pytest.importorskip("distributed")
+    for seed in range(3, 40):
+        write_image(tmp_path / "images" / f"{seed}.png", picture(seed % 3)[0])
+    with subprocess.Popen(
+        [sys.executable, "-m", "segkit", *line, "--workers", "2"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=restore_default_signals,
+    ) as program:
+        while not list((tmp_path / "out").glob("*.png")):
+            assert program.poll() is None
+            time.sleep(0.01)
+        os.killpg(program.pid, signal.SIGINT)
+        assert re.fullmatch(
+            r"segkit: interrupted: \d+ of 40 images written; the same command with --resume goes on\n",
+            program.stderr.read(),
+        )
+    assert program.returncode == 130
+    assert segkit(*line, "--resume")[0] == 0
+    assert statuses(tmp_path) == ["written"] * 40

@@ -259,6 +259,15 @@ def foreign():
     return f"{PREDICT} --overwrite"
 
 
+def no_such_part():
+    return f"{PREDICT} --part 5/4"
+
+
+def no_scheduler():
+    pytest.importorskip("distributed")
+    return f"{PREDICT} --scheduler tcp://127.0.0.1:1"
+
+
 def in_use():
     Path("out/.segkit").mkdir(parents=True)
     Path("out/.segkit/lock").write_text(f"{os.getppid()} {platform.node()}\n", encoding="utf-8")
@@ -546,7 +555,7 @@ CASES = {
         no_mask, other_size, numbered_objects, not_numbered, outlines_as_classes, no_roifile, three_values,
         one_odd_mask, coloured_mask, jpeg_mask, one_class,
         float_range, int32, blank, damaged, pages, other_files, no_folder, overwrite, output_inside, leftovers,
-        earlier_results, foreign, in_use, predict_full, some_failed, strict, interrupted,
+        earlier_results, foreign, in_use, no_such_part, no_scheduler, predict_full, some_failed, strict, interrupted,
         other_channels, darker, no_model, not_a_model, damaged_model, from_other_images, no_settings, no_objects,
         unknown_key, no_configuration, no_weights, no_download,
         out_of_memory, not_predicted, too_few, pages_of_one_file, finished,

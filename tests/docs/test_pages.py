@@ -36,6 +36,7 @@ NOT_RUN = {
     "docs/tasks/napari.md": 4,
     "docs/tasks/networks.md": 4,
     "docs/tasks/compare.md": 1,
+    "docs/scale.md": 4,
 }
 _BLOCK = re.compile(
     r"(?:<!-- (?P<mark>[^>]*) -->\n)?```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)```",

@@ -1,0 +1,259 @@
+"""Workers of Dask, started here or found at the address of a scheduler, as what spreads a function over items."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import CancelledError
+from contextlib import ExitStack, suppress
+from functools import partial
+from itertools import islice
+from typing import Any, Self, TypeVar
+from uuid import uuid4
+
+from joblib import cpu_count
+
+from segkit._common import count, is_whole
+from segkit.errors import ClusterError, ConfigError
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+
+_MOST_WORKERS = 100_000
+# Items that wait at each worker, so that it need not wait for the next one.
+_WAITING = 2
+_SECONDS = 1.0
+_DIED = "each worker that worked on it died, probably because memory was full: use smaller images, or fewer workers"
+
+
+class Cluster:
+    """Workers of Dask, for as long as a block lasts.
+
+    Parameters
+    ----------
+    scheduler : str, default="local"
+        "local" starts workers on this machine, each a process of one thread. Otherwise the address of a scheduler, such as
+        ``tcp://node17:8786``; its workers have segkit installed, and see the folders under the same paths.
+    n_workers : int, optional
+        Number of local workers, by default one for each core; at an address, number of workers to wait for, by default 1.
+    timeout : float, default=30
+        Seconds to wait for the scheduler and its workers.
+
+    Raises
+    ------
+    ConfigError
+        If Dask is not installed, the number is no positive integer, or the address is none.
+    ClusterError
+        On entering, if no scheduler answers there, or too few workers.
+
+    Notes
+    -----
+    A worker that dies loses nothing: what it was at is done again by another one. An item that four workers died of fails.
+    Local workers are processes: a Python script that makes a `Cluster` does so below ``if __name__ == "__main__":``.
+
+    Examples
+    --------
+    >>> from segkit.scale import Cluster
+    >>> with Cluster(n_workers=2) as cluster:  # doctest: +SKIP
+    ...     segkit.predict_folder(model, "images", "out", workers=cluster.spread)
+    """
+
+    def __init__(
+        self, scheduler: str = "local", *, n_workers: int | None = None, timeout: float = 30.0
+    ) -> None:
+        if n_workers is not None and not (is_whole(n_workers) and n_workers <= _MOST_WORKERS):
+            raise ConfigError(f"{n_workers} workers: expected a whole number from 1 on")
+        self.scheduler, self.n_workers, self.timeout = scheduler, n_workers, timeout
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        distributed = _import_distributed()
+        with ExitStack() as opened:
+            opened.enter_context(_quiet())
+            # how long a client tries to reach a lost scheduler
+            opened.enter_context(_dask_options(self.timeout))
+            address = self.scheduler
+            if address == "local":
+                address = opened.enter_context(_start_workers(self.n_workers or cpu_count()))
+            self._client = opened.enter_context(self._connect(distributed, address))
+            self._wait_for_workers(1 if self.n_workers is None else self.n_workers)
+            self._open = opened.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def spread(
+        self, function: Callable[[Item], Value], items: Iterable[Item]
+    ) -> Generator[tuple[Item, Callable[[], Value]], None, None]:
+        """Apply a function to items on the workers.
+
+        Parameters
+        ----------
+        function : callable
+            Takes an item. It can be pickled, with all that it holds, such as a model: each worker gets it once.
+        items : iterable
+            Each can be pickled. They are taken as workers need them.
+
+        Yields
+        ------
+        tuple of object and callable
+            An item, in the order in which they are done, and what returns its value or raises its error.
+
+        Raises
+        ------
+        ClusterError
+            If the scheduler is lost. Items that were given before are done.
+        """
+        waiting: dict[Any, Item] = {}
+        items = iter(items)
+        key = uuid4().hex
+        try:
+            self._register(key, function)
+            most, counted = 0, float("-inf")
+            while True:
+                if time.monotonic() - counted >= _SECONDS:  # workers come and go
+                    most, counted = max(1, _WAITING * self._count_workers()), time.monotonic()
+                for item in islice(items, max(0, most - len(waiting))):
+                    waiting[self._submit(key, item)] = item
+                if not waiting:
+                    return
+                for future in self._wait(list(waiting)):
+                    yield waiting.pop(future), self._fetch(future)
+        finally:
+            if self._is_there:
+                with suppress(Exception):  # the first error counts, and the scheduler may just have gone
+                    self._client.cancel(list(waiting), force=True)
+                    self._client.unregister_worker_plugin(key)
+
+    @property
+    def _is_there(self) -> bool:
+        return bool(self._client.status == "running")
+
+    def _register(self, key: str, function: Callable[[Any], Any]) -> None:
+        from segkit.scale.worker import Deployed
+
+        try:
+            self._client.register_plugin(Deployed(function, key), name=key)
+        except (OSError, TimeoutError, CancelledError) as error:
+            raise self._lost() from error
+
+    def _count_workers(self) -> int:
+        try:
+            return sum(self._client.nthreads().values())
+        except (OSError, TimeoutError, CancelledError, ValueError) as error:
+            raise self._lost() from error
+
+    def _submit(self, key: str, item: Any) -> Any:
+        from segkit.scale.worker import answer
+
+        try:
+            return self._client.submit(answer, key, item, pure=False)
+        except Exception as error:  # a closed client raises anything from OSError to a plain Exception
+            if self._is_there:
+                raise
+            raise self._lost() from error
+
+    def _wait(self, futures: list[Any]) -> list[Any]:
+        """Wait until some are done, and give those."""
+        from distributed import wait
+
+        while True:
+            with suppress(TimeoutError), self._client.as_current():
+                done = wait(futures, timeout=_SECONDS, return_when="FIRST_COMPLETED").done  # type: ignore[no-untyped-call]
+                if any(future.status == "cancelled" for future in done):
+                    raise self._lost()
+                return list(done)
+            if not self._is_there:
+                raise self._lost()
+
+    def _fetch(self, future: Any) -> Callable[[], Any]:
+        """Fetch what came of an item; what was warned of there is warned of here."""
+        from distributed import KilledWorker
+
+        try:
+            found = future.result(timeout=self.timeout)
+        except KilledWorker:
+            return partial(_raise, ClusterError(_DIED))
+        except (CancelledError, OSError, TimeoutError) as error:
+            raise self._lost() from error
+        for message in found.warnings:
+            warnings.warn(message, UserWarning, stacklevel=3)
+        value: Callable[[], Any] = found.value
+        return value
+
+    def _lost(self) -> ClusterError:
+        return ClusterError(
+            f"the scheduler {self.scheduler} is lost: start it again, and give the same command with --resume (in Python "
+            "resume=True)"
+        )
+
+    def _connect(self, distributed: Any, address: str) -> Any:
+        try:
+            return distributed.Client(address, timeout=self.timeout, set_as_default=False)
+        except (OSError, TimeoutError) as error:
+            raise ClusterError(
+                f"--scheduler {self.scheduler}: no scheduler answers there: start one (dask scheduler), or give local"
+            ) from error
+        except (ValueError, TypeError) as error:
+            raise ConfigError(
+                f"--scheduler {self.scheduler}: expected local, or an address such as tcp://node17:8786"
+            ) from error
+
+    def _wait_for_workers(self, n_workers: int) -> None:
+        try:
+            self._client.wait_for_workers(n_workers, timeout=self.timeout)
+        except TimeoutError as error:
+            raise ClusterError(
+                f"--scheduler {self.scheduler}: {count(len(self._client.nthreads()), 'worker')} after {self.timeout:g} s, "
+                f"expected {n_workers}: start more (dask worker {self.scheduler} --nthreads 1), or ask for fewer"
+            ) from error
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _import_distributed() -> Any:
+    """Import what takes half a second, and may be missing."""
+    try:
+        import distributed
+    except ImportError as error:
+        raise ConfigError('workers need the packages of Dask: pip install "segkit-bio[scale]"') from error
+    return distributed
+
+
+def _start_workers(n_workers: int) -> Any:
+    """Start a scheduler and worker processes; Dask starts a worker that dies again."""
+    from distributed import LocalCluster
+
+    return LocalCluster(  # type: ignore[no-untyped-call]
+        n_workers=n_workers,
+        threads_per_worker=1,
+        processes=True,
+        memory_limit=None,  # as for one process: a limit would kill workers of large images
+        dashboard_address="127.0.0.1:0",  # any free port: several runs go side by side
+        silence_logs=logging.CRITICAL,
+        # a terminal sends Ctrl-C to all processes, but the client alone answers it
+        preload=["import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"],
+    )
+
+
+def _dask_options(timeout: float) -> Any:
+    import dask
+
+    return dask.config.set({"distributed.comm.timeouts.connect": timeout})
+
+
+class _quiet:  # noqa: N801
+    """Keep Dask's log off the terminal: what it has to say is said in one line."""
+
+    def __enter__(self) -> None:
+        self._logger = logging.getLogger("distributed")
+        self._level = self._logger.level
+        self._logger.setLevel(logging.CRITICAL + 1)
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.setLevel(self._level)

@@ -1,0 +1,223 @@
+"""Workers of Dask: what they give is what one process gives, whatever dies."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import pytest
+
+from segkit._common import one_by_one
+from segkit.errors import ClusterError, ConfigError, InputError, OutputError
+from segkit.scale import Cluster
+
+pytest.importorskip("distributed")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with Cluster(n_workers=2) as opened:
+        yield opened
+
+
+class Odd:
+    """Squares numbers; some do other things."""
+
+    def __init__(self, folder=None):
+        self.folder = folder
+
+    def __call__(self, number):
+        if number == 3:
+            warnings.warn("three is odd", UserWarning, stacklevel=1)
+        if number == 5:
+            raise InputError("five: is refused")
+        if number == 7:
+            raise OutputError("seven: cannot be written") from OSError(28, "No space left on device")
+        if number == 9:
+            raise UnsendableError(1, 2)
+        if number == 11 and not self.mark(number).exists():
+            self.mark(number).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number == 13:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number == 15:
+            self.mark(os.getpid()).touch()
+            time.sleep(60)
+        return number**2
+
+    def mark(self, name):
+        return self.folder / str(name)
+
+
+class UnsendableError(Exception):
+    def __init__(self, one, two):
+        super().__init__("odd")
+
+
+def values(spread, function, items):
+    return {item: value() for item, value in spread(function, items)}
+
+
+def test_values_are_those_of_one_process(cluster):
+    items = [number for number in range(40) if number % 2 == 0]
+    assert values(cluster.spread, Odd(), items) == values(one_by_one, Odd(), items)
+
+
+def test_nothing_to_do(cluster):
+    assert values(cluster.spread, Odd(), []) == {}
+
+
+def test_items_are_taken_as_workers_need_them(cluster):
+    taken = []
+
+    def items():
+        for number in range(0, 40, 2):
+            taken.append(number)
+            yield number
+
+    spread = cluster.spread(Odd(), items())
+    next(spread)
+    assert len(taken) <= 4
+    spread.close()
+
+
+def test_errors_come_with_their_causes_when_their_item_is_asked_for(cluster):
+    found = dict(cluster.spread(Odd(), [5, 7, 9, 2]))
+    assert found[2]() == 4
+    with pytest.raises(InputError, match="five: is refused"):
+        found[5]()
+    with pytest.raises(OutputError) as caught:
+        found[7]()
+    assert caught.value.__cause__.errno == 28
+    with pytest.raises(InputError, match="UnsendableError: odd"):
+        found[9]()
+
+
+def test_warnings_of_workers_are_given_here(cluster):
+    with pytest.warns(UserWarning, match="three is odd"):
+        assert values(cluster.spread, Odd(), [3]) == {3: 9}
+
+
+def test_the_function_goes_to_each_worker_once(cluster, tmp_path):
+    found = values(cluster.spread, Counted(tmp_path), range(20))
+    assert set(found.values()) <= {1}
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+class Counted:
+    """Counts how often it arrives in a process."""
+
+    n_here = 0
+
+    def __init__(self, folder):
+        self.folder, self.home = folder, os.getpid()
+
+    def __setstate__(self, state):
+        self.__dict__ = state
+        if os.getpid() != self.home:
+            Counted.n_here += 1
+            (self.folder / str(os.getpid())).touch()
+
+    def __call__(self, _):
+        return Counted.n_here
+
+
+def test_workers_have_one_thread(cluster):
+    assert set(values(cluster.spread, count_threads_there, range(4)).values()) == {(1, 1)}
+
+
+def count_threads_there(_):
+    import torch
+
+    from segkit._threads import count_threads
+
+    return count_threads(), torch.get_num_threads()
+
+
+def test_an_item_whose_worker_dies_is_done_by_another(tmp_path):
+    with Cluster(n_workers=2) as own:
+        found = values(own.spread, Odd(tmp_path), [2, 4, 11, 6, 8])
+    assert found == {2: 4, 4: 16, 11: 121, 6: 36, 8: 64}
+    assert (tmp_path / "11").exists()
+
+
+def test_an_item_that_kills_every_worker_fails_and_the_others_do_not(tmp_path):
+    with Cluster(n_workers=2) as own:
+        found = dict(own.spread(Odd(tmp_path), [2, 13, 4]))
+    assert (found[2](), found[4]()) == (4, 16)
+    with pytest.raises(ClusterError, match="each worker that worked on it died"):
+        found[13]()
+
+
+@pytest.fixture
+def scheduler(tmp_path):
+    """A scheduler and a worker, as a user starts them; gives its address and process."""
+    file = tmp_path / "scheduler.json"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    run = [sys.executable, "-m", "dask"]
+    options = ["--no-dashboard", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file)]
+    scheduler = subprocess.Popen([*run, "scheduler", *options], **quiet)
+    worker = subprocess.Popen(
+        [*run, "worker", "--scheduler-file", str(file), "--nthreads", "1", "--no-dashboard"], **quiet
+    )
+    while not file.exists():
+        assert scheduler.poll() is None
+        time.sleep(0.05)
+    yield json.loads(file.read_text())["address"], scheduler
+    for process in (worker, scheduler):
+        process.kill()
+        process.wait()
+
+
+def test_a_scheduler_elsewhere_and_its_loss(scheduler, tmp_path):
+    address, process = scheduler
+    with Cluster(address, timeout=20) as own:
+        own.timeout = 1
+        assert values(own.spread, Odd(), [2, 4]) == {2: 4, 4: 16}
+        spread = own.spread(Odd(tmp_path), [6, 15])
+        assert next(spread)[1]() == 36
+        while not list(tmp_path.glob("[0-9]*")):
+            time.sleep(0.05)
+        process.kill()
+        with pytest.raises(ClusterError, match=f"the scheduler {address} is lost: start it again"):
+            next(spread)
+
+
+def test_no_scheduler_at_the_address():
+    with pytest.raises(ClusterError, match=r"--scheduler tcp://127\.0\.0\.1:1: no scheduler answers there"):
+        Cluster("tcp://127.0.0.1:1", timeout=0.3).__enter__()
+
+
+@pytest.mark.parametrize("address", ["", "nowhere", "ftp://a:1", "tcp://", "tcp://a:b"])
+def test_what_is_no_address_is_refused(address):
+    with pytest.raises((ConfigError, ClusterError), match=f"--scheduler {address}: "):
+        Cluster(address, timeout=0.3).__enter__()
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, True])
+def test_numbers_of_workers_that_make_no_sense(number):
+    with pytest.raises(ConfigError, match=f"{number} workers: expected a whole number from 1 on"):
+        Cluster(n_workers=number)
+
+
+def test_too_few_workers(scheduler):
+    address, _ = scheduler
+    with pytest.raises(ClusterError, match=r"after 2 s, expected 9: start more"):
+        Cluster(address, n_workers=9, timeout=2).__enter__()
+
+
+def test_without_dask_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ConfigError, match=r'pip install "segkit-bio\[scale\]"'):
+        Cluster().__enter__()
+
+
+def test_the_log_of_dask_is_as_before(cluster):
+    before = logging.getLogger("distributed").level
+    with pytest.raises(ClusterError):
+        Cluster("tcp://127.0.0.1:1", timeout=0.3).__enter__()
+    assert logging.getLogger("distributed").level == before
