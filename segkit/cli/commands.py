@@ -182,6 +182,7 @@ def train(
         masks_are=data.masks,
         instances=data.instances,
         only_annotated=only_annotated,
+        reading=data.reading,
     )
     tell = teller(quiet=quiet)
     for message in dataset.describe():
@@ -198,7 +199,7 @@ def train(
             label_map=dataset.label_map,
             progress=follow,
         )
-    segmenter.note_files(dataset.dtypes, dataset.pixel_sizes)
+    segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)
     segmenter.save(
         output,
         embed_weights=settings.embeds_weights(segmenter.best_index_),
@@ -297,7 +298,7 @@ def benchmark(
         typer.Option(
             "--set",
             metavar="METHOD.KEY=VALUE",
-            help="One option of a method, or data.labels, data.unlabelled, data.masks. May be repeated.",
+            help="One option of a method, or of data: labels, unlabelled, masks, axes, range, context. May be repeated.",
         ),
     ] = None,
     objects: Annotated[
@@ -347,6 +348,7 @@ def benchmark(
         unlabelled=data.unlabelled,
         masks_are=data.masks,
         objects=objects,
+        reading=data.reading,
     )
     refuse_unwritable(output / "results.json")
     tell = teller(quiet=quiet)
@@ -417,7 +419,7 @@ def inspect(
             raise ConfigError(f"--upgrade: it is for a model file, and {path} holds images; leave it out")
         data = read_data(set_, unlabelled)
         report = (
-            inspect_images(path)
+            inspect_images(path, reading=data.reading)
             if masks is None
             else inspect_pairs(
                 path,
@@ -427,6 +429,7 @@ def inspect(
                 masks_are=data.masks,
                 instances=data.instances,
                 only_annotated=only_annotated,
+                reading=data.reading,
             )
         )
         say(report.describe())

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segkit._common import count
-from segkit.cli.options import ImagesArgument, PixelSizeOption, QuietOption, read_pixel_size
+from segkit.cli.options import ImagesArgument, PixelSizeOption, QuietOption, read_data, read_pixel_size
 from segkit.cli.stopping import Stopped
 from segkit.cli.terminal import describe_object_model, progress_bars, say, teller
+from segkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from segkit.segmentation.outcome import ImageRow
@@ -56,6 +57,12 @@ def predict(
         ),
     ] = False,
     pixel_size: PixelSizeOption = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="data.axes=AXES", help="Axes of stacks, such as ZYX, in place of the model's."
+        ),
+    ] = None,
     resume: Annotated[
         bool,
         typer.Option(
@@ -91,6 +98,7 @@ def predict(
                 overlay=overlay,
                 objects=objects,
                 pixel_size=None if pixel_size is None else read_pixel_size(pixel_size),
+                axes=_read_axes(set_),
                 resume=resume,
                 strict=strict,
                 overwrite=overwrite,
@@ -120,6 +128,16 @@ def predict(
         _warn(outcome.tell())
         raise typer.Exit(1)
     tell(outcome.tell())
+
+
+def _read_axes(overrides: list[str] | None) -> str | None:
+    """Read the axes; how else images are read is known from the model."""
+    data = read_data(overrides, None)
+    if others := sorted(data.model_fields_set - {"axes"}):
+        raise ConfigError(
+            f"--set data.{others[0]}: only data.axes is known here, the model has the others: leave it out"
+        )
+    return data.axes
 
 
 def _warn(line: str) -> None:

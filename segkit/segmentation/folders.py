@@ -7,7 +7,7 @@ import errno
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from segkit._common import Progress, count, first_few, pass_on
 from segkit._files import without_sync
 from segkit._files.write import why
 from segkit.errors import ConfigError, InputError, OutputError
-from segkit.images import PixelSize
+from segkit.images import PixelSize, Reading
 from segkit.images.outputs import refuse_empty, refuse_foreign, refuse_nesting, refuse_unwritable
 from segkit.images.pixel_size import check_pixel_size
 from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE, ImageObjects, write_images, write_objects
@@ -56,6 +56,7 @@ def predict_folder(
     overlay: bool = False,
     objects: bool = False,
     pixel_size: float | tuple[float, float] | None = None,
+    axes: str | None = None,
     resume: bool = False,
     strict: bool = False,
     overwrite: bool = False,
@@ -87,6 +88,9 @@ def predict_folder(
         (``objects.csv``) and one of the images (``images.csv``). The segmenter is a `Segmenter`.
     pixel_size : float or tuple of float, optional
         Size of a square pixel in micrometres, or its height and width, in place of those that the files tell.
+    axes : str, optional
+        Names of the axes of stacks, as in `segkit.images.Reading`, in place of those of the training. A stack comes back as
+        a stack: its mask has the same axes without channels, and is an OME-TIFF if its name ends in ``.ome.tif``.
     resume : bool, default=False
         Whether to go on with what the folder holds: only what is missing or damaged, or whose image, model or settings
         have changed, is made anew. Results that somebody else has changed are kept, and their images skipped.
@@ -131,6 +135,7 @@ def predict_folder(
         overlay=overlay,
         objects=objects,
         pixel_size=pixel_size,
+        axes=axes,
         resume=resume,
         strict=strict,
         overwrite=overwrite,
@@ -154,6 +159,7 @@ def segment_folder(
     overlay: bool = False,
     objects: bool = False,
     pixel_size: float | tuple[float, float] | None = None,
+    axes: str | None = None,
     resume: bool = False,
     strict: bool = False,
     overwrite: bool = False,
@@ -176,7 +182,8 @@ def segment_folder(
     if objects:
         kinds += _kinds_of_objects(segmenter)
     follow = progress or pass_on
-    plan = make_plan(segmenter, images, output, kinds, follow)
+    reading = reading_of(segmenter) if axes is None else replace(reading_of(segmenter), axes=axes)
+    plan = make_plan(segmenter, images, output, kinds, follow, reading)
     if plan.faults and (strict or not plan.fit):
         raise InputError(join_faults(plan.faults))
     tables = _TABLES if objects else []
@@ -197,7 +204,7 @@ def segment_folder(
                 allowed=overwrite_foreign,
             )
         others = _rows_of_others(record, plan) if images.is_file() else []
-        made_by = _digest_run(segmenter, kinds, given)
+        made_by = _digest_run(segmenter, kinds, given, axes)
         about_others = _tell_others(record, others, made_by) if others else _tell_gone(record, plan)
         for note in [*plan.notes, *about_others]:
             warnings.warn(note, UserWarning, stacklevel=3)
@@ -209,6 +216,7 @@ def segment_folder(
             others,
             made_by=made_by,
             pixel_size=given,
+            reading=reading,
             resume=resume,
             strict=strict,
             follow=follow,
@@ -229,12 +237,14 @@ class _Run:
         *,
         made_by: str,
         pixel_size: PixelSize | None,
+        reading: Reading,
         resume: bool,
         strict: bool,
         follow: Progress,
     ) -> None:
         self.segmenter, self.plan, self.record, self.tables = segmenter, plan, record, tables
         self.others, self.made_by, self.pixel_size = others, made_by, pixel_size
+        self.reading = reading
         self.resume, self.strict, self.follow = resume, strict, follow
         self.rows: list[ImageRow] = []
         self.n_kept = 0
@@ -303,6 +313,7 @@ class _Run:
                 job,
                 self.record.workshop,
                 pixel_size=self.pixel_size,
+                reading=self.reading,
                 follow=self.follow,
             )
         columns: dict[str, Any] = {
@@ -381,14 +392,23 @@ def _is_of_the_disk(error: OutputError) -> bool:
     return isinstance(cause, OSError) and cause.errno != errno.ENAMETOOLONG
 
 
-def _digest_run(segmenter: BaseSegmenter, kinds: Sequence[str], pixel_size: PixelSize | None) -> str:
+def reading_of(segmenter: BaseSegmenter) -> Reading:
+    """Tell how the training images of a segmenter were read."""
+    return getattr(segmenter, "reading_", None) or Reading()
+
+
+def _digest_run(
+    segmenter: BaseSegmenter, kinds: Sequence[str], pixel_size: PixelSize | None, axes: str | None
+) -> str:
     """Give a digest of all that the results of an image depend on, but for the image."""
+    named = {} if axes is None else {"axes": axes}
     return digest_values(
         {
             "segkit": __version__,
             "model": _digest_model(segmenter),
             "kinds": sorted(kinds),
             "pixel_size": pixel_size,
+            **named,
         }
     )
 
