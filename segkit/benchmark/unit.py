@@ -62,7 +62,9 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
     masks = {item.stem: item.mask for item in items}
     instances = {item.stem: item.instances for item in items if item.instances is not None}
     lesson = [instances[stem] for stem in job["train"] if instances]
-    segmenter = Method.from_dict(job["name"], job["method"]).build(job["seed"], job["checkpoint"])
+    segmenter = Method.from_dict(job["name"], job["method"]).build(
+        job["seed"], job["checkpoint"], context=job.get("reading", {}).get("context", 0)
+    )
     learns_objects = bool(lesson) and isinstance(segmenter, Segmenter)
     further: dict[str, Any] = {"instances": lesson} if learns_objects else {}
     # Warnings become notes in the results, for nobody reads the output of this process.

@@ -187,7 +187,7 @@ def train(
     tell = teller(quiet=quiet)
     for message in dataset.describe():
         tell(message)
-    segmenter = settings.build()
+    segmenter = settings.build(z_spacing=dataset.z_spacing)
     if recorded is not None:
         for message in recorded.compare(segmenter, dataset, str(images), other_images=other_images):
             tell(message)

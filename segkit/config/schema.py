@@ -25,7 +25,15 @@ from pydantic import ValidationError as SchemaError
 from pydantic_core import PydanticCustomError
 
 from segkit.classifier.svm import LinearSVM
-from segkit.config.banks import BANK_SCHEMAS, BanksConfig, StackedConfig, Whole, bank_kind, single_kind
+from segkit.config.banks import (
+    BANK_SCHEMAS,
+    BanksConfig,
+    StackedConfig,
+    Volume,
+    Whole,
+    bank_kind,
+    single_kind,
+)
 from segkit.config.faults import Section, deepest, explain_value, locate, shown
 from segkit.config.read import read_options
 from segkit.errors import ConfigError, InputError
@@ -280,11 +288,30 @@ class Config(Section):
         bank = self.bank[index] if isinstance(self.bank, tuple) else self.bank
         return bool(getattr(bank, "embed_weights", True))
 
-    def build(self) -> Segmenter:
-        """Make the segmenter that these options describe."""
-        bank = self.bank
+    def build(self, *, z_spacing: float | None = None) -> Segmenter:
+        """Make the segmenter that these options describe.
+
+        Parameters
+        ----------
+        z_spacing : float, optional
+            Distance of the planes of stacks divided by the width of a pixel, as ``z_spacing`` of `segkit.images.Dataset`;
+            the option of a bank wins.
+
+        Returns
+        -------
+        Segmenter
+            Not fitted.
+
+        Raises
+        ------
+        ConfigError
+            If a bank of three dimensions lacks planes, or their distance.
+        """
+        bank, volume = self.bank, Volume(self.data.reading.n_planes, z_spacing)
         return Segmenter(
-            [one.build(self.seed) for one in bank] if isinstance(bank, tuple) else bank.build(self.seed),
+            [one.build(self.seed, volume) for one in bank]
+            if isinstance(bank, tuple)
+            else bank.build(self.seed, volume),
             selector=self.selection.build(),
             kernels=self.kernel.build(),
             svm=self.svm.build(),

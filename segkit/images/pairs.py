@@ -59,6 +59,8 @@ from segkit.images.stems import (
 Result = TypeVar("Result")
 
 _N_ODD_NAMED = 3
+# Distances of planes that differ by less are rounded alike.
+_SAME_SPACING = 1.01
 _LEAVE_OUT = ", or train without such images (segkit train --only-annotated, in Python only_annotated=True)"
 
 
@@ -112,6 +114,18 @@ class Dataset:
     pixel_sizes: list[PixelSize | None] = field(default_factory=list)
     reading: Reading = field(default_factory=Reading)
     z_steps: list[float | None] = field(default_factory=list)
+
+    @property
+    def z_spacing(self) -> float | None:
+        """Distance of planes divided by the width of a pixel; None where files do not tell it, or differ."""
+        if not self.z_steps or None in self.z_steps or None in self.pixel_sizes:
+            return None
+        found = [
+            step / size.x
+            for step, size in zip(self.z_steps, self.pixel_sizes, strict=True)
+            if step is not None and size is not None
+        ]
+        return found[0] if max(found) <= min(found) * _SAME_SPACING else None
 
     def describe(self) -> list[str]:
         """Say line by line how the files were read."""

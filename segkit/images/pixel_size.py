@@ -13,6 +13,7 @@ from PIL.PngImagePlugin import PngImageFile
 
 from segkit.errors import InputError
 from segkit.images.headers import check_format
+from segkit.images.microscopy import check_reader, is_microscopy, read_lengths
 from segkit.images.read import TIFF_EXTENSIONS, check_path, decoding
 
 _MICROMETRES = {
@@ -91,6 +92,11 @@ def read_pixel_size(path: str | Path) -> PixelSize | None:
     path = Path(path)
     check_path(path)
     suffix = path.suffix.lower()
+    if is_microscopy(path):
+        check_reader(path)
+        with decoding(path):
+            lengths = read_lengths(path)
+            return _valid(lengths["Y"] or 0, lengths["X"] or 0)
     kind = check_format(path, ("TIFF",) if suffix in TIFF_EXTENSIONS else ("PNG", "JPEG", "BMP"))
     if kind == "TIFF":
         with decoding(path), tifffile.TiffFile(path) as file:
@@ -105,6 +111,10 @@ def read_pixel_size(path: str | Path) -> PixelSize | None:
 def read_z_step(path: str | Path) -> float | None:
     """Read the distance between the planes of a stack in micrometres; None if the file does not tell."""
     path = Path(path)
+    if is_microscopy(path):
+        check_reader(path)
+        with decoding(path):
+            return read_lengths(path)["Z"]
     if path.suffix.lower() not in TIFF_EXTENSIONS:
         return None
     with decoding(path), tifffile.TiffFile(path) as file:

@@ -23,10 +23,12 @@ from segkit._common import first_few
 from segkit.errors import InputError
 from segkit.images.axes import Layout, Stack, is_page, name_axes, plane_axes
 from segkit.images.headers import check_format, refuse_bomb
+from segkit.images.microscopy import READERS, check_reader, is_microscopy, read_array
 
 TIFF_EXTENSIONS = (".tif", ".tiff")
 JPEG_EXTENSIONS = (".jpg", ".jpeg")
-IMAGE_EXTENSIONS = (".bmp", *JPEG_EXTENSIONS, ".png", *TIFF_EXTENSIONS)
+MICROSCOPY_EXTENSIONS = tuple(READERS)
+IMAGE_EXTENSIONS = (".bmp", *JPEG_EXTENSIONS, ".png", *TIFF_EXTENSIONS, *MICROSCOPY_EXTENSIONS)
 # Height and width of the smallest image to learn from. Of 3 x 3 pixels only one has all its neighbours inside.
 SMALLEST_SIDE = 4
 
@@ -109,6 +111,8 @@ def read_stack(
     if path.suffix.lower() in TIFF_EXTENSIONS:
         naming = _Naming(path, axes, n_masks, unnamed)
         stack = _read_tiff(path, palette, notes, naming)
+    elif is_microscopy(path):
+        stack = _read_microscopy(path, axes)
     else:
         stack = Stack([_read_pillow(path, palette, notes)], Layout())
     if not all(page.size for page in stack.pages) or not stack.pages:
@@ -277,6 +281,8 @@ def count_pages(path: str | Path, *, axes: str | None = None) -> int:
     """
     path = Path(path)
     check_path(path)
+    if is_microscopy(path):
+        return len(_read_microscopy(path, axes).pages)
     if path.suffix.lower() not in TIFF_EXTENSIONS:
         return 1
     with decoding(path), tifffile.TiffFile(path) as file:
@@ -494,6 +500,14 @@ def _of_transparency(alpha: NDArray[Any]) -> list[str]:
         if share
         else []
     )
+
+
+def _read_microscopy(path: Path, given: str | None) -> Stack:
+    check_reader(path)
+    with decoding(path):
+        array, own, layout = read_array(path)
+        stack = unroll(array, name_axes(path, own, array.shape, given=given))
+    return Stack(stack.pages, stack.layout._replace(channels=layout.channels))
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def hand_over(
         reading=settings.data.reading,
         **meanings,
     )
-    segmenter = settings.build().fit(
+    segmenter = settings.build(z_spacing=dataset.z_spacing).fit(
         dataset.images, dataset.masks, label_map=dataset.label_map, progress=progress
     )
     segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)

@@ -33,9 +33,7 @@ def test_it_is_the_gaussian_of_the_whole_volume(rng):
         along = ndimage.gaussian_filter(volume, sigma, order=(1, 0, 0), mode="nearest", truncate=8)
         in_plane = np.gradient(smoothed, axis=(1, 2))
         expected = np.sqrt(sum(part[inside] ** 2 for part in (along, *in_plane)))
-        np.testing.assert_allclose(
-            found[f"sigma={sigma} 3-D edges"][9:-9, 9:-9], expected, atol=3e-3 / sigma
-        )
+        np.testing.assert_allclose(found[f"sigma={sigma} 3-D edges"][9:-9, 9:-9], expected, atol=3e-3 / sigma)
 
 
 @pytest.mark.parametrize("spacing", [0.5, 1.0, 6.0])
@@ -102,5 +100,7 @@ def test_odd_options_are_refused(options, reason):
 
 
 def test_images_of_other_planes_are_refused(rng):
-    with pytest.raises(InputError, match="images of 4 channels, expected those of 3 planes: .* data.context=1"):
+    with pytest.raises(
+        InputError, match=r"images of 4 channels, expected those of 3 planes: .* data\.context=1"
+    ):
         VolumeBank(n_planes=3).dense(rng.random((8, 8, 4)))
