@@ -108,7 +108,7 @@ def make_seeds() -> list[tuple[str, bytes]]:
                 _tiff(smooth, tile=(16, 16), compression="zstd"),
                 _tiff(np.stack([rgb] * 3).transpose(0, 3, 1, 2).copy(), imagej=True),
                 _tiff(np.stack([grey, smooth]), ome=True, metadata={"axes": "CYX"}, **page),
-                _tiff(np.stack([deep, deep]), bigtiff=True, byteorder=">", **page),
+                _tiff(np.stack([deep, deep]), bigtiff=True, byteorder=">", metadata={"axes": "ZYX"}, **page),
                 _tiff(np.resize(grey, (48, 64)), rowsperstrip=5, compression="packbits"),
                 _tiff(rgb, photometric="ycbcr", compression="jpeg", subsampling=(1, 1)),
                 _tiff(smooth, photometric="palette", colormap=np.resize(deep, (3, 256))),

@@ -153,10 +153,14 @@ class Method:
     kind: str
     options: Any
 
-    def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:
-        """Make the estimator with a seed; networks write a checkpoint, and continue from it."""
+    def build(self, seed: int, checkpoint: str | None = None, *, context: int = 0) -> BaseSegmenter:
+        """Make the estimator with a seed; networks write a checkpoint, and continue from it.
+
+        `context` is the number of planes on either side whose channels the images hold.
+        """
         if isinstance(self.options, Config):
-            return self.options.model_copy(update={"seed": seed}).build()
+            data = self.options.data.model_copy(update={"context": context})
+            return self.options.model_copy(update={"seed": seed, "data": data}).build()
         segmenter: BaseSegmenter = self.options.build(seed, checkpoint)
         return segmenter
 

@@ -13,9 +13,10 @@ from scipy import ndimage
 from segkit.benchmark.reading import pairs_of, refuse_missing
 from segkit.errors import InputError
 from segkit.evaluation.objects import THRESHOLDS, match
-from segkit.images.channels import with_channels
+from segkit.images import Reading
 from segkit.images.numbering import classes_of, without
 from segkit.images.pairs import read_items
+from segkit.images.reading import joined
 from segkit.objects.annotated import splitter_of
 from segkit.objects.watershed import connected_components, fixed_watershed
 from segkit.segmentation.base import BaseSegmenter
@@ -43,6 +44,7 @@ def read_annotated(
     *,
     n_channels: int | None = None,
     unlabelled: int | None = None,
+    reading: Reading | None = None,
 ) -> list[Annotated]:
     """Read images of a folder with masks that number objects, by name; pages are named "stem#1", ...
 
@@ -53,9 +55,11 @@ def read_annotated(
     stems : sequence of str
         Images to read.
     n_channels : int, optional
-        Number of channels to read the images with; by default their own.
+        Number of channels to read the planes of the images with; by default their own.
     unlabelled : int, optional
         The mask value of pixels nobody annotated.
+    reading : Reading, optional
+        How the images are read.
 
     Returns
     -------
@@ -68,7 +72,7 @@ def read_annotated(
         If a file is missing or cannot be read.
     """
     faults: list[str] = []
-    items = list(read_items(pairs_of(images, masks, stems), faults, []))
+    items = list(read_items(pairs_of(images, masks, stems), faults, [], reading=reading))
     if faults:
         raise InputError("; ".join(faults[:10]))
     wanted = set(stems)
@@ -76,7 +80,7 @@ def read_annotated(
     for item in (item for item in items if item.stem in wanted):
         blank = None if item.is_outlined else unlabelled
         objects = without(item.mask, blank).astype(np.int32)
-        image = with_channels(item.image, n_channels or item.image.shape[2])
+        image = joined(item.around, n_channels or item.image.shape[2])
         found.append(Annotated(item.stem, image, classes_of(objects, item.mask, blank), objects))
     refuse_missing(stems, [stem for stem, *_ in found], images)
     return found

@@ -10,20 +10,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit.errors import InputError
-from segkit.images import Pair, pair, read_image, read_mask
-from segkit.images.channels import with_channels
+from segkit.images import Pair, Reading, pair, read_mask
 from segkit.images.pairs import page_names
 
 
 def read_stems(
-    images: str | Path, masks: str | Path, stems: Sequence[str], *, n_channels: int | None = None
+    images: str | Path,
+    masks: str | Path,
+    stems: Sequence[str],
+    *,
+    n_channels: int | None = None,
+    reading: Reading | None = None,
 ) -> list[tuple[str, NDArray[np.float32], NDArray[Any]]]:
-    """Read images of a folder with their masks, by name; pages are named "stem#1", ..."""
+    """Read images of a folder with their masks, by name; pages are named "stem#1", ...
+
+    `n_channels` are those of a plane, without context.
+    """
+    reading = reading or Reading()
     wanted = set(stems)
     found = []
     for entry in pairs_of(images, masks, stems):
-        pages = [with_channels(page, n_channels or page.shape[2]) for page in read_image(entry.image)]
-        named = zip(page_names(entry, len(pages)), pages, read_mask(entry.mask), strict=True)
+        name, pages_of_mask = str(entry.image), read_mask(entry.mask)
+        stack = reading.read(entry.image, n_masks=len(pages_of_mask))
+        planes = [reading.scale(page, name=name) for page in stack.pages]
+        pages = reading.in_context(planes, stack.layout, n_channels or planes[0].shape[2], name=name)
+        named = zip(page_names(entry, len(pages)), pages, pages_of_mask, strict=True)
         found += [item for item in named if item[0] in wanted]
     refuse_missing(stems, [stem for stem, _, _ in found], images)
     return found

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from segkit.benchmark.results import FORMAT_VERSION, read_json, write_csv, write
 from segkit.errors import ClusterError, InputError, OutputError
 from segkit.evaluation.folders import TOLERANCE
 from segkit.evaluation.objects import THRESHOLDS
-from segkit.images import LabelMap, load_pairs
+from segkit.images import LabelMap, Reading, load_pairs
 from segkit.images.numbering import MasksAre
 
 # Number of training images of the pictures in a report, if it is among the sizes.
@@ -88,6 +88,8 @@ class Benchmark:
         classes.
     objects : bool, default=False
         Whether masks number objects, and predicted objects are scored beside pixels.
+    reading : Reading, optional
+        How the images are read, as in `segkit.images.load_pairs`. Percentiles are those of all images of the folder.
     """
 
     images: Path
@@ -102,6 +104,7 @@ class Benchmark:
     unlabelled: int | None = None
     masks_are: MasksAre | None = None
     objects: bool = False
+    reading: Reading | None = None
     stems: list[str] = field(init=False)
     label_map: LabelMap = field(init=False)
     messages: list[str] = field(init=False)
@@ -113,7 +116,9 @@ class Benchmark:
             labels=self.labels,
             unlabelled=self.unlabelled,
             masks_are=self.masks_are if self.objects else "classes",
+            reading=self.reading,
         )
+        self.reading = dataset.reading
         if self.objects and dataset.instances is None:
             raise InputError(
                 f"masks {self.masks} hold classes, and --objects scores objects one by one: give masks that number "
@@ -121,7 +126,7 @@ class Benchmark:
                 f"do, or leave --objects out"
             )
         self.stems, self.label_map, self.messages = dataset.stems, dataset.label_map, dataset.messages
-        self._n_channels = dataset.images[0].shape[2]
+        self._n_channels = dataset.images[0].shape[2] // self.reading.n_planes
         self._group_of = self._group(dataset.files)
         self._tested = None if self.test is None else read_stem_list(self.test, self.stems)
         self.left_out: list[dict[str, Any]] = []
@@ -286,11 +291,14 @@ class Benchmark:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def read_truth(self, stem: str) -> tuple[NDArray[np.float32], NDArray[Any]]:
-        """Read an image and its mask of classes."""
+        """Read an image, without context, and its mask of classes."""
+        reading = replace(self.reading or Reading(), context=0)
         if self.objects:
-            [item] = read_annotated(self.images, self.masks, [stem], unlabelled=self.unlabelled)
+            [item] = read_annotated(
+                self.images, self.masks, [stem], unlabelled=self.unlabelled, reading=reading
+            )
             return item.image, item.mask
-        [(_, image, mask)] = read_stems(self.images, self.masks, [stem])
+        [(_, image, mask)] = read_stems(self.images, self.masks, [stem], reading=reading)
         return image, mask
 
     def picture_files(self, method: str, stem: str) -> tuple[Path, Path]:
@@ -397,6 +405,7 @@ class Benchmark:
             else {stem: self._group_of[stem] for stem in unit.split.test},
             "tolerance": TOLERANCE,
             **({"objects": {"unlabelled": self.unlabelled}} if self.objects else {}),
+            **({} if self.reading in (None, Reading()) else {"reading": asdict(self.reading)}),
         }
 
     def _fingerprint(self, unit: Unit) -> str:

@@ -32,7 +32,7 @@ from segkit.benchmark.reading import read_stems
 from segkit.benchmark.results import FORMAT_VERSION, read_json, write_json
 from segkit.errors import SegkitError
 from segkit.evaluation.folders import score_image
-from segkit.images import UNLABELLED, LabelMap, write_mask, write_probability
+from segkit.images import UNLABELLED, LabelMap, Reading, write_mask, write_probability
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.segmenter import Segmenter
 
@@ -62,7 +62,9 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
     masks = {item.stem: item.mask for item in items}
     instances = {item.stem: item.instances for item in items if item.instances is not None}
     lesson = [instances[stem] for stem in job["train"] if instances]
-    segmenter = Method.from_dict(job["name"], job["method"]).build(job["seed"], job["checkpoint"])
+    segmenter = Method.from_dict(job["name"], job["method"]).build(
+        job["seed"], job["checkpoint"], context=job.get("reading", {}).get("context", 0)
+    )
     learns_objects = bool(lesson) and isinstance(segmenter, Segmenter)
     further: dict[str, Any] = {"instances": lesson} if learns_objects else {}
     # Warnings become notes in the results, for nobody reads the output of this process.
@@ -126,9 +128,12 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
 def _read(job: dict[str, Any], stems: Sequence[str]) -> list[Annotated]:
     """Read the images of a job, with their objects if masks number them."""
     places, n_channels = (job["images"], job["masks"], stems), job.get("n_channels")
+    reading = Reading.from_dict(job["reading"]) if "reading" in job else None
     if (objects := job.get("objects")) is not None:
-        return read_annotated(*places, n_channels=n_channels, unlabelled=objects["unlabelled"])
-    return [Annotated(*item) for item in read_stems(*places, n_channels=n_channels)]
+        return read_annotated(
+            *places, n_channels=n_channels, unlabelled=objects["unlabelled"], reading=reading
+        )
+    return [Annotated(*item) for item in read_stems(*places, n_channels=n_channels, reading=reading)]
 
 
 def _budget_limited(segmenter: BaseSegmenter) -> bool | None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from segkit.cli.options import ConfigOption, ImagesArgument, MemoryLimitOption, SetOption
 from segkit.cli.terminal import say
 from segkit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from segkit.images import Reading
 
 _NEEDED = ("starlette", "uvicorn", "websockets")
 
@@ -64,12 +68,15 @@ def annotate(
     names = _read_names(classes, class_)
     named = None if names is None else classes_of(dict(enumerate(names)))
     trained = None if model is None else load(model)
+    reading = _reading(settings.data.reading, None if trained is None else trained.reading_)
+    read_alike = settings.data.model_copy(update={"axes": reading.axes, "range": reading.range})
+    settings = settings.model_copy(update={"data": read_alike})
     path = images.resolve()
     output = output or Path(f"{path.stem if path.is_file() else path.name}-annotations")
     refuse_unwritable(output / "project.json")
     if trained is not None and named is None and masks is None and not (output / "project.json").exists():
         named = classes_of_map(trained.label_map_)
-    with Project(images, output, classes=named, masks=masks) as project:
+    with Project(images, output, classes=named, masks=masks, reading=reading) as project:
         for message in project.messages:
             say(message)
         serve(
@@ -80,6 +87,27 @@ def annotate(
             open_browser=not no_browser,
         )
     say(f"segkit annotate: ended; labels are in {output / 'masks'}")
+
+
+def _reading(given: Reading, trained: Reading | None) -> Reading:
+    """Tell how images are read: as the options say, else as the training images of the model were."""
+    for one in filter(None, (given, trained)):
+        if one.context:
+            raise ConfigError(
+                f"data.context={one.context}: planes are annotated one by one here: leave it out, give it to segkit train"
+            )
+    if given.range is not None and given.limits is None:
+        raise ConfigError(
+            f"data.range={given.range}: percentiles are those of training images: give LOW..HIGH here, such as 0..4095"
+        )
+    if trained is None:
+        return given
+    return replace(
+        trained,
+        axes=given.axes or trained.axes,
+        range=given.range or trained.range,
+        is_learnt=not given.range,
+    )
 
 
 def _read_names(listed: str | None, repeated: list[str] | None) -> list[str] | None:

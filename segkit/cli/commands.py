@@ -187,11 +187,12 @@ def train(
         masks_are=data.masks,
         instances=data.instances,
         only_annotated=only_annotated,
+        reading=data.reading,
     )
     tell = teller(quiet=quiet)
     for message in dataset.describe():
         tell(message)
-    segmenter = settings.build()
+    segmenter = settings.build(z_spacing=dataset.z_spacing)
     if recorded is not None:
         for message in recorded.compare(segmenter, dataset, str(images), other_images=other_images):
             tell(message)
@@ -203,7 +204,7 @@ def train(
             label_map=dataset.label_map,
             progress=follow,
         )
-    segmenter.note_files(dataset.dtypes, dataset.pixel_sizes)
+    segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)
     segmenter.save(
         output,
         embed_weights=settings.embeds_weights(segmenter.best_index_),
@@ -302,7 +303,7 @@ def benchmark(
         typer.Option(
             "--set",
             metavar="METHOD.KEY=VALUE",
-            help="One option of a method, or data.labels, data.unlabelled, data.masks. May be repeated.",
+            help="One option of a method, or of data: labels, unlabelled, masks, axes, range, context. May be repeated.",
         ),
     ] = None,
     objects: Annotated[
@@ -355,6 +356,7 @@ def benchmark(
         unlabelled=data.unlabelled,
         masks_are=data.masks,
         objects=objects,
+        reading=data.reading,
     )
     refuse_unwritable(output / "results.json")
     tell = teller(quiet=quiet)
@@ -425,7 +427,7 @@ def inspect(
             raise ConfigError(f"--upgrade: it is for a model file, and {path} holds images; leave it out")
         data = read_data(set_, unlabelled)
         report = (
-            inspect_images(path)
+            inspect_images(path, reading=data.reading)
             if masks is None
             else inspect_pairs(
                 path,
@@ -435,6 +437,7 @@ def inspect(
                 masks_are=data.masks,
                 instances=data.instances,
                 only_annotated=only_annotated,
+                reading=data.reading,
             )
         )
         say(report.describe())

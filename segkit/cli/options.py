@@ -53,7 +53,9 @@ UnlabelledOption = Annotated[int | None, typer.Option(help="Mask value of pixels
 LabelsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="An option of the masks, such as data.labels, as for training."
+        "--set",
+        metavar="KEY=VALUE",
+        help="An option of images or masks, such as data.axes or data.labels, as for training.",
     ),
 ]
 PixelSizeOption = Annotated[
@@ -100,17 +102,21 @@ def read_meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[s
         raise ConfigError(
             "data.instances gives objects beside masks of classes, for training: give the objects as masks, and leave it out"
         )
+    if data.reading != type(data.reading)():
+        raise ConfigError(
+            "data.axes, data.range and data.context say how images are read, and masks are read here: leave them out"
+        )
     return {"labels": data.labels, "unlabelled": data.unlabelled, "masks_are": data.masks}
 
 
 def read_data(overrides: list[str] | None, unlabelled: int | None) -> DataConfig:
     """Read the section data; the value of unlabelled pixels has an option of its own too."""
-    from segkit.config.schema import Config
+    from segkit.config.schema import Config, DataConfig
 
     for override in overrides or []:
         if not override.strip().startswith("data."):
             raise ConfigError(
-                f"--set {override}: only options of data (labels, unlabelled, masks, instances) are known here: leave it out"
+                f"--set {override}: only options of data are known here ({', '.join(DataConfig.model_fields)}): leave it out"
             )
     data = Config.load(None, overrides or []).data
     return data if unlabelled is None else data.model_copy(update={"unlabelled": unlabelled})

@@ -17,6 +17,7 @@ from segkit.cli.options import (
     QuietOption,
     SchedulerOption,
     WorkersOption,
+    read_data,
     read_pixel_size,
     spread_over,
 )
@@ -66,6 +67,12 @@ def predict(
         ),
     ] = False,
     pixel_size: PixelSizeOption = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="data.axes=AXES", help="Axes of stacks, such as ZYX, in place of the model's."
+        ),
+    ] = None,
     resume: Annotated[
         bool,
         typer.Option(
@@ -112,13 +119,13 @@ def predict(
         raise ConfigError(
             f"--part {part} beside --scheduler or --workers: a part is the share of one program; leave one of them out"
         )
-    segmenter = load(model)
+    segmenter, axes = load(model), _read_axes(set_)
     if dry_run:
         from segkit.segmentation.estimate import estimate_folder
 
         with progress_bars(quiet=quiet) as follow:
             kinds = ["probability"] * probability + ["overlay"] * overlay
-            estimate = estimate_folder(segmenter, images, output, kinds, follow)
+            estimate = estimate_folder(segmenter, images, output, kinds, follow, axes)
         for fault in estimate.faults:
             _warn(f"would fail: {fault}")
         say(estimate.tell())
@@ -134,6 +141,7 @@ def predict(
                 overlay=overlay,
                 objects=objects,
                 pixel_size=None if pixel_size is None else read_pixel_size(pixel_size),
+                axes=axes,
                 resume=resume,
                 strict=strict,
                 overwrite=overwrite,
@@ -165,6 +173,16 @@ def predict(
         _warn(outcome.tell())
         raise typer.Exit(1)
     tell(outcome.tell())
+
+
+def _read_axes(overrides: list[str] | None) -> str | None:
+    """Read the axes; how else images are read is known from the model."""
+    data = read_data(overrides, None)
+    if others := sorted(data.model_fields_set - {"axes"}):
+        raise ConfigError(
+            f"--set data.{others[0]}: only data.axes is known here, the model has the others: leave it out"
+        )
+    return data.axes
 
 
 def _warn(line: str) -> None:

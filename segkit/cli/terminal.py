@@ -221,6 +221,7 @@ def describe_model(header: dict[str, Any], *, explain: bool = False) -> str:
     rows = [
         ("Classes", label_map.describe()),
         ("Images", kind),
+        *_reading_rows(header.get("reading")),
         ("Learnt from", count(summary.n_images, "image")),
         ("Scores", expected_scores(summary)),
         ("Features", _name_bank(header["bank"])),
@@ -233,6 +234,18 @@ def describe_model(header: dict[str, Any], *, explain: bool = False) -> str:
         rows += [("", line) for line in explain_training(summary, label_map)]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {_printable(text)}" for name, text in rows)
+
+
+def _reading_rows(reading: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Tell how a model reads images, as far as it does not leave that to their files."""
+    known = reading or {}
+    told = {
+        "Axes": known.get("axes") or known.get("unnamed"),
+        "Values": known.get("range"),
+        "Context": known.get("context") and f"{count(known['context'], 'plane')} on either side",
+        "Channels": ", ".join(known.get("channels", ())),
+    }
+    return [(name, str(text)) for name, text in told.items() if text]
 
 
 def _printable(text: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from segkit._common import is_whole
 from segkit.config.faults import Section
+from segkit.errors import ConfigError
 from segkit.features import (
     ConvNetBank,
     ElongatedBank,
@@ -22,6 +23,7 @@ from segkit.features import (
     PositionBank,
     ScatteringBank,
     StackedBank,
+    VolumeBank,
     bank_from_dict,
 )
 from segkit.features.registry import group_of
@@ -32,6 +34,16 @@ Whole = Annotated[int, Field(gt=0, le=100_000)]
 Scales = Annotated[int, Field(gt=0, le=10)]
 Angles = Annotated[int, Field(gt=0, le=_MOST_ANGLES)]
 Pixels = Annotated[float, Field(gt=0, le=256)]
+
+
+class Volume(NamedTuple):
+    """Planes whose channels an image holds, and pixels between them, if that is known."""
+
+    n_planes: int = 1
+    z_spacing: float | None = None
+
+
+FLAT = Volume()
 
 
 def _known_orbit(orbit: Any) -> Any:
@@ -91,7 +103,7 @@ class ConvNetConfig(_AveragedSection):
     orbit: Orbit = None
     orbit_embedding: OrbitEmbedding = "mean"
 
-    def build(self, seed: int) -> FilterBank:
+    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
         """Make the bank; random weights are drawn from the seed."""
         options = self.model_dump(exclude={"name", "embed_weights", "orbit", "orbit_embedding"})
         return _averaged(ConvNetBank(self.name, **options, random_state=seed), self)
@@ -111,7 +123,7 @@ class ScatteringConfig(_AveragedSection):
     orbit: Orbit = None
     orbit_embedding: OrbitEmbedding = "mean"
 
-    def build(self, seed: int) -> FilterBank:  # noqa: ARG002
+    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
         """Make the bank; it has nothing random."""
         options = self.model_dump(exclude={"name", "orbit", "orbit_embedding"})
         return _averaged(ScatteringBank(**options), self)
@@ -134,25 +146,46 @@ class ModulesConfig(_AveragedSection):
             )
         return self
 
-    def build(self, seed: int) -> FilterBank:  # noqa: ARG002
+    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
         """Make the bank; it has nothing random."""
         options = self.model_dump(exclude={"name", "orbit", "orbit_embedding"}, exclude_none=True)
         return _averaged(ModuleBank(**options), self)
 
 
 class MultiscaleConfig(_AveragedSection):
-    """Intensity, edges and texture at several blurs (`MultiscaleBank`)."""
+    """Intensity, edges and texture at several blurs (`MultiscaleBank`); in three dimensions, `VolumeBank`."""
 
     name: Literal["multiscale"]
     sigma_min: Annotated[float, Field(ge=0.1, le=256)] = 1.0
     sigma_max: Pixels = 16.0
+    dimension: Literal[2, 3] = 2
+    z_spacing: Annotated[float, Field(gt=0, le=1000)] | None = None
     orbit: Orbit = None
     orbit_embedding: OrbitEmbedding = "mean"
 
-    def build(self, seed: int) -> FilterBank:  # noqa: ARG002
+    @model_validator(mode="after")
+    def _fits_dimension(self) -> Self:
+        if self.dimension == 2:
+            self.refuse_idle(["z_spacing"], under="{at}dimension=2", cure="{at}dimension=3")
+        return self
+
+    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
         """Make the bank; it has nothing random."""
-        options = self.model_dump(exclude={"name", "orbit", "orbit_embedding"})
-        return _averaged(MultiscaleBank(**options), self)
+        options = self.model_dump(include={"sigma_min", "sigma_max"})
+        if self.dimension == 2:
+            return _averaged(MultiscaleBank(**options), self)
+        if volume.n_planes == 1:
+            raise ConfigError(
+                "dimension=3 of the multiscale bank needs the planes around each: add data.context=k, 3 sigma_max planes "
+                "for exact filters, or leave dimension out"
+            )
+        z_spacing = self.z_spacing or volume.z_spacing
+        if z_spacing is None:
+            raise ConfigError(
+                "dimension=3 of the multiscale bank: the images do not tell how far planes are apart, or differ: give "
+                "z_spacing of that bank, the distance of planes divided by the width of a pixel"
+            )
+        return _averaged(VolumeBank(n_planes=volume.n_planes, z_spacing=z_spacing, **options), self)
 
 
 class ElongatedConfig(_AveragedSection):
@@ -166,7 +199,7 @@ class ElongatedConfig(_AveragedSection):
     orbit: Orbit = None
     orbit_embedding: OrbitEmbedding = "mean"
 
-    def build(self, seed: int) -> FilterBank:  # noqa: ARG002
+    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
         """Make the bank; it has nothing random."""
         options = self.model_dump(exclude={"name", "orbit", "orbit_embedding"})
         return _averaged(ElongatedBank(**options), self)
@@ -177,7 +210,7 @@ class PositionConfig(Section):
 
     name: Literal["position"]
 
-    def build(self, seed: int) -> FilterBank:  # noqa: ARG002
+    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
         """Make the bank; it has nothing random."""
         return PositionBank()
 
@@ -208,7 +241,7 @@ class OrbitConfig(Section):
             self.refuse_idle(["thresholds"], under=under, cure="{at}nonlinearity=step")
         return self
 
-    def build(self, seed: int) -> FilterBank:
+    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
         """Make the bank; its templates are drawn from the seed."""
         return bank_from_dict({"kind": "orbit", **self.model_dump(exclude={"name"}), "random_state": seed})
 
@@ -285,9 +318,9 @@ class StackedConfig(_AveragedSection):
         """Whether the model file holds the weights of the networks: only if every bank says so."""
         return all(getattr(bank, "embed_weights", True) for bank in self.banks)
 
-    def build(self, seed: int) -> FilterBank:
+    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:
         """Make the banks, and stack them."""
-        return _averaged(StackedBank([bank.build(seed) for bank in self.banks]), self)
+        return _averaged(StackedBank([bank.build(seed, volume) for bank in self.banks]), self)
 
 
 BankConfig = Annotated[

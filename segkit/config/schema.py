@@ -7,19 +7,38 @@ Every key of a configuration file is a field below, or in `segkit.config.banks`,
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 from pydantic import ValidationError as SchemaError
 from pydantic_core import PydanticCustomError
 
 from segkit.classifier.svm import LinearSVM
-from segkit.config.banks import BANK_SCHEMAS, BanksConfig, StackedConfig, Whole, bank_kind, single_kind
+from segkit.config.banks import (
+    BANK_SCHEMAS,
+    BanksConfig,
+    StackedConfig,
+    Volume,
+    Whole,
+    bank_kind,
+    single_kind,
+)
 from segkit.config.faults import Section, deepest, explain_value, locate, shown
 from segkit.config.read import read_options
-from segkit.errors import ConfigError
+from segkit.errors import ConfigError, InputError
+from segkit.images import Reading
+from segkit.images.reading import MOST_CONTEXT
 from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.segmentation.segmenter import LAMBDAS, SELECTION_TOL, Segmenter
 from segkit.segmentation.threshold import RENAMED_THRESHOLDS
@@ -132,13 +151,40 @@ class TrainingConfig(Section):
     probability: Literal["platt", "raw"] = "platt"
 
 
+def _known_axes(axes: str) -> str:
+    return str(_reading_option("axes", axes))
+
+
+def _known_range(given: Any) -> Any:
+    if isinstance(given, dict) and given.keys() == {"percentiles"}:  # percentiles: 1..99 is a mapping in YAML
+        given = f"percentiles: {given['percentiles']}"
+    return _reading_option("range", str(given)) if given is not None else None
+
+
+def _reading_option(name: str, value: str) -> Any:
+    """Check an option as `Reading` does, and tell its fault as the other options' are told."""
+    try:
+        return getattr(replace(Reading(), **{name: value}), name)  # type: ignore[arg-type]
+    except InputError as error:
+        raise PydanticCustomError("reading", "{reason}", {"reason": str(error)}) from error
+
+
 class DataConfig(Section):
-    """Meaning of masks: names of the classes, the value of unlabelled pixels, and objects."""
+    """Reading of images, and meaning of masks: names of the classes, the value of unlabelled pixels, and objects."""
+
+    axes: Annotated[str, AfterValidator(_known_axes)] | None = None
+    range: Annotated[str | None, BeforeValidator(_known_range)] = None
+    context: Annotated[int, Field(ge=0, le=MOST_CONTEXT)] = 0
 
     labels: dict[NonNegativeInt, str] | None = None
     unlabelled: Annotated[int, Field(ge=0, lt=2**32)] | None = None
     masks: Literal["instances", "classes"] | None = None
     instances: Path | None = None
+
+    @property
+    def reading(self) -> Reading:
+        """How images are read."""
+        return Reading(self.axes, self.range, self.context)
 
     def refuse_objects(self) -> None:
         """Refuse objects where classes are compared.
@@ -242,11 +288,30 @@ class Config(Section):
         bank = self.bank[index] if isinstance(self.bank, tuple) else self.bank
         return bool(getattr(bank, "embed_weights", True))
 
-    def build(self) -> Segmenter:
-        """Make the segmenter that these options describe."""
-        bank = self.bank
+    def build(self, *, z_spacing: float | None = None) -> Segmenter:
+        """Make the segmenter that these options describe.
+
+        Parameters
+        ----------
+        z_spacing : float, optional
+            Distance of the planes of stacks divided by the width of a pixel, as ``z_spacing`` of `segkit.images.Dataset`;
+            the option of a bank wins.
+
+        Returns
+        -------
+        Segmenter
+            Not fitted.
+
+        Raises
+        ------
+        ConfigError
+            If a bank of three dimensions lacks planes, or their distance.
+        """
+        bank, volume = self.bank, Volume(self.data.reading.n_planes, z_spacing)
         return Segmenter(
-            [one.build(self.seed) for one in bank] if isinstance(bank, tuple) else bank.build(self.seed),
+            [one.build(self.seed, volume) for one in bank]
+            if isinstance(bank, tuple)
+            else bank.build(self.seed, volume),
             selector=self.selection.build(),
             kernels=self.kernel.build(),
             svm=self.svm.build(),

@@ -17,11 +17,12 @@ from segkit._files import lock
 from segkit.errors import InputError
 from segkit.evaluation.instances import which_number_objects
 from segkit.evaluation.statistics import FEW_IMAGES
-from segkit.images import UNLABELLED, LabelMap, read_pages
+from segkit.images import UNLABELLED, LabelMap
 from segkit.images.coco import Coco
 from segkit.images.instances import open_objects
 from segkit.images.masks import Drawn, MaskReader, find_masks
 from segkit.images.numbering import NUMBERED, MasksAre, describe_broken, number_objects, without
+from segkit.images.read import read_stack
 from segkit.images.stems import files_by_stem, image_name, match_stems
 
 # Of so many true masks, a value that one of them holds may be a slip.
@@ -440,7 +441,7 @@ def _sizes_of(drawn: Sequence[Drawn], image: Path | None) -> list[tuple[int, ...
     for one in drawn:
         if isinstance(one, list):
             return [page.shape for page in one]
-    return None if image is None else [page.shape[:2] for page in read_pages(image)]
+    return None if image is None else [page.shape[:2] for page in read_stack(image, unnamed="any").pages]
 
 
 def _other_than(labels: NDArray[Any], unlabelled: int | None) -> NDArray[Any]:

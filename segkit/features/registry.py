@@ -21,6 +21,7 @@ from segkit.features.orbit import OrbitBank
 from segkit.features.position import PositionBank
 from segkit.features.scattering import ScatteringBank
 from segkit.features.stacked import StackedBank
+from segkit.features.volume import VolumeBank
 from segkit.invariance.embeddings import Embedding, FourierEmbedding, NystroemEmbedding, StepEmbedding
 from segkit.invariance.groups import Composition, Group, Identity
 from segkit.invariance.spatial import Dihedral, Reflection, Rotation, Scaling
@@ -34,6 +35,7 @@ BANKS: dict[str, type[FilterBank]] = {
     "orbit": OrbitBank,
     "position": PositionBank,
     "scattering": ScatteringBank,
+    "volume": VolumeBank,
 }
 
 _NONLINEARITIES: dict[type[Embedding], str] = {

@@ -254,8 +254,8 @@ def _scattering(
     shape: tuple[int, int],
     L: int,
     max_order: int,
-    averaged: bool,
-    frontend: str,  # noqa: FBT001
+    averaged: bool,  # noqa: FBT001
+    frontend: str,
 ) -> Callable[[FloatArray, NDArray[np.intp]], FloatArray]:
     """Build the transform of a tile, for some of its paths or orbits: (height, width) -> (n, cells, cells)."""
     weights = _averages(scale, L, max_order)[1]

@@ -7,6 +7,7 @@ from segkit.images.labels import UNLABELLED, LabelMap
 from segkit.images.pairs import Dataset, Pair, load_pairs, pair
 from segkit.images.pixel_size import PixelSize, read_pixel_size
 from segkit.images.read import IMAGE_EXTENSIONS, check_image, read_image, read_mask, read_pages, to_float
+from segkit.images.reading import Reading
 from segkit.images.rois import write_rois
 from segkit.images.stems import list_images
 from segkit.images.write import (
@@ -27,6 +28,7 @@ __all__ = [
     "LabelMap",
     "Pair",
     "PixelSize",
+    "Reading",
     "check_image",
     "inspect_images",
     "inspect_pairs",

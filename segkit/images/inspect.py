@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from segkit._common import count, first_few, table
 from segkit.errors import InputError
+from segkit.images.axes import Layout
 from segkit.images.channels import Kind, common_channels, describe_changes, describe_fault, kind_of
 from segkit.images.copies import describe_copies, digest_image
 from segkit.images.labels import LabelMap
 from segkit.images.numbering import MasksAre, Objects, summarise_objects
 from segkit.images.pairs import interpret, match, match_instances, read_items, with_labels
-from segkit.images.read import check_image, image_from_page, read_pages
+from segkit.images.read import check_image
+from segkit.images.reading import Reading, neighbours
 from segkit.images.scales import Scale, check_scales, scale_of
 from segkit.images.stems import by_stem, list_without_masks, root_of, stem_of
 
@@ -52,6 +54,8 @@ class Inspection:
         Number of objects, their median area and how many touch the border, if objects are told apart.
     is_numbered : bool
         Whether the masks number objects.
+    layouts : dict of Layout to int
+        How many images have each layout of planes and names of channels.
     """
 
     stems: list[str]
@@ -63,6 +67,7 @@ class Inspection:
     faults: list[str]
     objects: Objects | None = None
     is_numbered: bool = False
+    layouts: dict[Layout, int] = field(default_factory=dict)
 
     @property
     def class_counts(self) -> dict[str, int]:
@@ -80,7 +85,7 @@ class Inspection:
         if self.stems:
             n_pixels = sum(self.value_counts.values())
             values = [f"{value} ({number / n_pixels:.2%})" for value, number in self.value_counts.items()]
-            rows = _about_images(self.shapes, self.dtypes)
+            rows = _about_images(self.shapes, self.dtypes, self.layouts)
             rows += [] if self.is_numbered else [("mask values", first_few(values))]
             if (label_map := self.label_map) is not None:
                 known = {name: number for name, number in self.class_counts.items() if number}
@@ -114,6 +119,8 @@ class ImageInspection:
         Anything odd, and how it is read.
     faults : list of str
         What must be mended.
+    layouts : dict of Layout to int
+        How many images have each layout of planes and names of channels.
     """
 
     stems: list[str]
@@ -122,6 +129,7 @@ class ImageInspection:
     value_range: tuple[float, float]
     messages: list[str]
     faults: list[str]
+    layouts: dict[Layout, int] = field(default_factory=dict)
 
     def describe(self) -> str:
         """Tell all of it in a few lines: sizes, channels, bits, values, anything odd, faults."""
@@ -129,7 +137,10 @@ class ImageInspection:
         if self.stems:
             low, high = self.value_range
             lines += table(
-                [*_about_images(self.shapes, self.dtypes), ("pixel values", f"{low:g} to {high:g}")]
+                [
+                    *_about_images(self.shapes, self.dtypes, self.layouts),
+                    ("pixel values", f"{low:g} to {high:g}"),
+                ]
             )
         notes = [f"note: {message}" for message in self.messages]
         return "\n".join([*lines, *notes, *(f"fault: {fault}" for fault in self.faults)])
@@ -144,6 +155,7 @@ def inspect_pairs(
     masks_are: MasksAre | None = None,
     instances: str | Path | None = None,
     only_annotated: bool = False,
+    reading: Reading | None = None,
 ) -> Inspection:
     """Read images and masks one by one and tell what they hold; faults are listed, not raised.
 
@@ -161,6 +173,8 @@ def inspect_pairs(
         Objects of the same images, as in `load_pairs`.
     only_annotated : bool, default=False
         Leave out images without a mask, and masks without a labelled pixel, as in `load_pairs`.
+    reading : Reading, optional
+        Axes, range and context, as in `load_pairs`.
 
     Returns
     -------
@@ -180,8 +194,12 @@ def inspect_pairs(
     given: dict[str, NDArray[Any]] = {}
     scales: dict[str, Scale] = {}
     digests: dict[str, str] = {}
-    items = read_items(pairs, faults, messages, instances=objects)
-    for item in with_labels(items, unlabelled, messages) if only_annotated else items:
+    layouts: Counter[Layout] = Counter()
+    reading = _learnt(reading, [entry.image for entry in pairs], faults)
+    items = read_items(pairs, faults, messages, instances=objects, reading=reading)
+    is_sparse = only_annotated or reading.context > 0
+    for item in with_labels(items, unlabelled, messages) if is_sparse else items:
+        layouts[item.layout] += 1
         stems.append(item.stem)
         kinds[item.stem] = kind_of(item.image)
         shapes[item.image.shape] += 1
@@ -191,7 +209,8 @@ def inspect_pairs(
         drawn[item.stem] = item.mask
         outlined |= {item.stem} if item.is_outlined else set()
         given |= {} if item.instances is None else {item.stem: item.instances}
-    check_scales(scales, faults, messages)
+    if reading.range is None:
+        check_scales(scales, faults, messages)
     meaning = interpret(
         stems,
         drawn,
@@ -215,7 +234,18 @@ def inspect_pairs(
         faults,
         None if meaning.instances is None else summarise_objects(list(meaning.instances.values())),
         meaning.instances is not None and instances is None,
+        dict(layouts),
     )
+
+
+def _learnt(reading: Reading | None, paths: Sequence[Path], faults: list[str]) -> Reading:
+    """Replace percentiles by values; if that cannot be done, a fault is added."""
+    reading = reading or Reading()
+    try:
+        return reading.learn(paths)
+    except InputError as fault:
+        faults.append(str(fault))
+        return replace(reading, range="0..1", is_learnt=True)
 
 
 def _count_values(masks: Iterable[NDArray[Any]]) -> dict[int, int]:
@@ -226,13 +256,15 @@ def _count_values(masks: Iterable[NDArray[Any]]) -> dict[int, int]:
     return dict(sorted(counted.items()))
 
 
-def inspect_images(images: str | Path) -> ImageInspection:
+def inspect_images(images: str | Path, *, reading: Reading | None = None) -> ImageInspection:
     """Read images one by one and tell what they hold; faults are listed, not raised.
 
     Parameters
     ----------
     images : str or Path
         Folder of images (sub-folders too), or one image. Masks beside images, NAME_mask beside NAME, are left out.
+    reading : Reading, optional
+        Axes, range and context, as in `load_pairs`.
 
     Returns
     -------
@@ -254,34 +286,41 @@ def inspect_images(images: str | Path) -> ImageInspection:
     low, high = float("inf"), float("-inf")
     scales: dict[str, Scale] = {}
     digests: dict[str, str] = {}
+    layouts: Counter[Layout] = Counter()
+    reading = _learnt(reading, [root_of(images) / relative for relative in listed], faults)
     for relative in listed:
+        path = root_of(images) / relative
         try:
-            pages = read_pages(root_of(images) / relative)
+            stack = reading.read(path)
+            neighbours(stack.layout, 0, reading.context, name=str(path))
         except InputError as fault:
             faults.append(str(fault))
             continue
-        stem = stem_of(relative)
+        stem, pages = stem_of(relative), stack.pages
         for number, page in enumerate(pages, start=1):
             name = stem if len(pages) == 1 else f"{stem}#{number}"
             try:
-                image = image_from_page(page, name=name)
+                image = reading.scale(page, name=name)
                 check_image(image, name=name)
             except InputError as fault:
                 faults.append(str(fault))
                 continue
+            layouts[stack.layout] += 1
             kinds[name] = kind_of(image)
             shapes[image.shape] += 1
             dtypes[str(page.dtype)] += 1
             low, high = min(low, float(page.min())), max(high, float(page.max()))
             scales[name] = scale_of(image, page.dtype)
             digests[name] = digest_image(image)
-    messages = _odd(kinds, scales, digests, faults)
+    messages = _odd(kinds, {} if reading.range else scales, digests, faults)
     if masks:
         names = first_few([path.as_posix() for path in masks])
         messages.append(
             f"{count(len(masks), 'mask')} beside the images left out ({names}): to look at them too, give the folder twice"
         )
-    return ImageInspection(list(kinds), dict(shapes), dict(dtypes), (low, high), messages, faults)
+    return ImageInspection(
+        list(kinds), dict(shapes), dict(dtypes), (low, high), messages, faults, dict(layouts)
+    )
 
 
 def _odd(
@@ -314,18 +353,27 @@ def _odd(
     return messages + describe_copies(digests)
 
 
-def _about_images(shapes: Mapping[tuple[int, ...], int], dtypes: Mapping[str, int]) -> list[tuple[str, str]]:
+def _about_images(
+    shapes: Mapping[tuple[int, ...], int], dtypes: Mapping[str, int], layouts: Mapping[Layout, int]
+) -> list[tuple[str, str]]:
     sizes: Counter[str] = Counter()
     channels: Counter[str] = Counter()
+    planes: Counter[str] = Counter()
+    names: Counter[str] = Counter()
     for (height, width, n_channels), number in shapes.items():
         sizes[f"{height} x {width}"] += number
         channels[_CHANNELS.get(n_channels, f"{n_channels} channels")] += number
+    for layout, number in layouts.items():
+        lengths = [f"{letter} {length}" for letter, length in zip(layout.axes, layout.shape, strict=True)]
+        planes[", ".join(lengths) or "single"] += number
+        names[", ".join(layout.channels) or "without names"] += number
     bits = {_BITS.get(dtype, dtype): number for dtype, number in dtypes.items()}
-    return [
-        ("height x width", _counted(sizes)),
-        ("channels", _counted(channels)),
-        ("bit depth", _counted(bits)),
-    ]
+    rows = [("height x width", _counted(sizes)), ("channels", _counted(channels))]
+    if set(names) - {"without names"}:
+        rows.append(("channel names", _counted(names)))
+    if set(planes) - {"single"}:
+        rows.append(("planes", _counted(planes)))
+    return [*rows, ("bit depth", _counted(bits))]
 
 
 def _counted(numbers: Mapping[str, int]) -> str:

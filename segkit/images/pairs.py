@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from segkit._common import count, first_few, folded
 from segkit.errors import InputError
+from segkit.images.axes import Layout, Stack
 from segkit.images.channels import (
     Kind,
     common_channels,
     describe_changes,
     describe_fault,
     kind_of,
-    with_channels,
 )
 from segkit.images.coco import Coco
 from segkit.images.copies import describe_copies, digest_image
@@ -41,8 +41,9 @@ from segkit.images.numbering import (
     find_instances,
 )
 from segkit.images.outlines import OUTLINE_EXTENSIONS
-from segkit.images.pixel_size import PixelSize, read_pixel_size
-from segkit.images.read import check_image, image_from_page, read_pages
+from segkit.images.pixel_size import PixelSize, read_pixel_size, read_z_step
+from segkit.images.read import check_image
+from segkit.images.reading import Reading, joined, neighbours
 from segkit.images.scales import check_scales, scale_of
 from segkit.images.stems import (
     by_stem,
@@ -58,6 +59,8 @@ from segkit.images.stems import (
 Result = TypeVar("Result")
 
 _N_ODD_NAMED = 3
+# Distances of planes that differ by less are rounded alike.
+_SAME_SPACING = 1.01
 _LEAVE_OUT = ", or train without such images (segkit train --only-annotated, in Python only_annotated=True)"
 
 
@@ -94,6 +97,10 @@ class Dataset:
         Type of the pixels of each image in its file.
     pixel_sizes : list of PixelSize or None
         Size of a pixel of each image in micrometres, where its file tells.
+    reading : Reading
+        How the files were read, percentiles replaced by the values they are: `Segmenter.note_files` records it.
+    z_steps : list of float or None
+        Micrometres from plane to plane of the stack of each image, where its file tells.
     """
 
     stems: list[str]
@@ -105,6 +112,20 @@ class Dataset:
     instances: list[NDArray[np.int32]] | None = None
     dtypes: list[str] = field(default_factory=list)
     pixel_sizes: list[PixelSize | None] = field(default_factory=list)
+    reading: Reading = field(default_factory=Reading)
+    z_steps: list[float | None] = field(default_factory=list)
+
+    @property
+    def z_spacing(self) -> float | None:
+        """Distance of planes divided by the width of a pixel; None where files do not tell it, or differ."""
+        if not self.z_steps or None in self.z_steps or None in self.pixel_sizes:
+            return None
+        found = [
+            step / size.x
+            for step, size in zip(self.z_steps, self.pixel_sizes, strict=True)
+            if step is not None and size is not None
+        ]
+        return found[0] if max(found) <= min(found) * _SAME_SPACING else None
 
     def describe(self) -> list[str]:
         """Say line by line how the files were read."""
@@ -113,7 +134,10 @@ class Dataset:
 
 
 class Item(NamedTuple):
-    """One page of a pair, the mask in the file's own values, or as numbers of outlines; objects of a further file."""
+    """One page of a pair, the mask in the file's own values, or as numbers of outlines; objects of a further file.
+
+    `around` are the images of the planes around it and its own, in order of depth; it alone where there is no context.
+    """
 
     stem: str
     file: str
@@ -123,6 +147,9 @@ class Item(NamedTuple):
     is_outlined: bool = False
     instances: NDArray[np.int32] | None = None
     pixel_size: PixelSize | None = None
+    layout: Layout = Layout()
+    around: Sequence[NDArray[np.float32]] = ()
+    z_step: float | None = None
 
 
 def pair(images: str | Path, masks: str | Path, *, only_annotated: bool = False) -> list[Pair]:
@@ -171,6 +198,7 @@ def load_pairs(
     masks_are: MasksAre | None = None,
     instances: str | Path | None = None,
     only_annotated: bool = False,
+    reading: Reading | None = None,
 ) -> Dataset:
     """Read every image with its mask, ready for training.
 
@@ -190,6 +218,9 @@ def load_pairs(
     only_annotated : bool, default=False
         Leave out images of a folder without a mask, and masks without a labelled pixel, instead of refusing them. Notes
         tell how many.
+    reading : Reading, optional
+        Axes of the files, range of their values, and context of planes. Of a stack with context, planes without a
+        labelled pixel are left out of the images, and serve as context.
 
     Returns
     -------
@@ -206,9 +237,13 @@ def load_pairs(
     messages: list[str] = []
     pairs = match(images, masks, faults, messages, only_annotated=only_annotated)
     objects = match_instances(images, instances, faults, pairs=pairs if only_annotated else None)
-    read = read_items(pairs, faults, messages, instances=objects)
-    items = list(with_labels(read, unlabelled, messages) if only_annotated else read)
-    check_scales({item.stem: scale_of(item.image, item.dtype) for item in items}, faults, messages)
+    reading = (reading or Reading()).learn([entry.image for entry in pairs])
+    read = read_items(pairs, faults, messages, instances=objects, reading=reading)
+    is_sparse = only_annotated or reading.context > 0
+    items = list(with_labels(read, unlabelled, messages) if is_sparse else read)
+    if reading.range is None:  # else all are scaled alike
+        check_scales({item.stem: scale_of(item.image, item.dtype) for item in items}, faults, messages)
+    reading = reading.note([item.layout for item in items])
     meaning = interpret(
         [item.stem for item in items],
         {item.stem: item.mask for item in items},
@@ -230,13 +265,15 @@ def load_pairs(
     return Dataset(
         stems=stems,
         files=[item.file for item in items],
-        images=[with_channels(item.image, n_channels) for item in items],
+        images=[joined(item.around, n_channels) for item in items],
         masks=[meaning.masks[stem] for stem in stems],
         label_map=meaning.label_map,
         messages=messages,
         instances=None if meaning.instances is None else [meaning.instances[stem] for stem in stems],
         dtypes=[item.dtype for item in items],
         pixel_sizes=[item.pixel_size for item in items],
+        reading=reading,
+        z_steps=[item.z_step for item in items],
     )
 
 
@@ -578,6 +615,7 @@ def read_items(
     messages: list[str],
     *,
     instances: Mapping[str, Path] | None = None,
+    reading: Reading | None = None,
 ) -> Iterator[Item]:
     """Read pair after pair; faults and notes are added to the lists, and the next pair is read.
 
@@ -589,13 +627,15 @@ def read_items(
         Faults and notes are added to them.
     instances : mapping of str to Path, optional
         Further files of objects, by the stem of the image.
+    reading : Reading, optional
+        How the images are read; percentiles are known.
 
     Yields
     ------
     Item
         A page of a pair.
     """
-    reader = MaskReader(messages)
+    reader, reading = MaskReader(messages), reading or Reading()
     for entry in pairs:
         drawn = _tried(faults, reader.open, entry.mask)
         objects: Drawn | None = None
@@ -603,20 +643,19 @@ def read_items(
         path = None if instances is None else instances.get(entry.stem)
         if path is not None:
             objects = _tried(faults, reader.open, path)
-        try:
-            pages = read_pages(entry.image)
-        except InputError as fault:
-            faults.append(str(fault))
+        n_masks = len(drawn) if isinstance(drawn, list) else None
+        stack = _tried(faults, partial(reading.read, n_masks=n_masks), entry.image)
+        if stack is None:
             continue
-        sizes = [page.shape[:2] for page in pages]
+        sizes = [page.shape[:2] for page in stack.pages]
         [stem] = page_names(entry, 1)
         read = partial(reader.pages, stem=stem, sizes=sizes, image=entry.image)
         masks = None if drawn is None else _tried(faults, read, drawn, entry.mask)
-        numbers: Sequence[NDArray[Any] | None] | None = [None] * len(pages)
+        numbers: Sequence[NDArray[Any] | None] | None = [None] * len(stack.pages)
         if instances is not None:
             numbers = None if objects is None or path is None else _tried(faults, read, objects, path)
         yield from _items(
-            entry, pages, masks or [], numbers or [], faults, is_outlined=not isinstance(drawn, list)
+            entry, stack, masks or [], numbers or [], faults, reading, is_outlined=not isinstance(drawn, list)
         )
     messages += reader.notes()
 
@@ -632,30 +671,62 @@ def _tried(faults: list[str], read: Callable[..., Result], *arguments: Any) -> R
 
 def _items(
     entry: Pair,
-    pages: Sequence[NDArray[Any]],
+    stack: Stack,
     masks: Sequence[NDArray[Any]],
     numbers: Sequence[NDArray[Any] | None],
     faults: list[str],
+    reading: Reading,
     *,
     is_outlined: bool,
 ) -> Iterator[Item]:
     [file] = page_names(entry, 1)
-    size = _tried(faults, read_pixel_size, entry.image)
-    for index, (stem, page) in enumerate(zip(page_names(entry, len(pages)), pages, strict=True)):
+    size, z_step = _tried(faults, read_pixel_size, entry.image), _tried(faults, read_z_step, entry.image)
+    names = page_names(entry, len(stack.pages))
+    images = [
+        _scaled(page, f"{entry.image}{stem.removeprefix(file)}", reading, faults)
+        for stem, page in zip(names, stack.pages, strict=True)
+    ]
+    for index, stem in enumerate(names):
+        image = images[index]
+        if image is None or not masks or not numbers:
+            continue
         name = f"{entry.image}{stem.removeprefix(file)}"
-        try:
-            image = image_from_page(page, name=name)
-            check_image(image, name=name)
-        except InputError as fault:
-            faults.append(str(fault))
-            continue
-        if not masks or not numbers:
-            continue
         own = [("mask", masks[index]), ("label image", numbers[index])]
         wrong = [(kind, one) for kind, one in own if one is not None and one.shape != image.shape[:2]]
         faults += [size_fault(name, image.shape, one.shape, kind=kind) for kind, one in wrong]
-        if not wrong:
-            yield Item(stem, file, image, masks[index], str(page.dtype), is_outlined, numbers[index], size)
+        around = _tried(
+            faults, partial(neighbours, name=str(entry.image)), stack.layout, index, reading.context
+        )
+        if around is None:
+            return
+        planes = [plane for plane in (images[place] for place in around) if plane is not None]
+        if not wrong and len(planes) == len(around):
+            yield Item(
+                stem,
+                file,
+                image,
+                masks[index],
+                str(stack.pages[index].dtype),
+                is_outlined,
+                numbers[index],
+                size,
+                stack.layout,
+                planes,
+                z_step,
+            )
+
+
+def _scaled(page: NDArray[Any], name: str, reading: Reading, faults: list[str]) -> NDArray[np.float32] | None:
+    """Scale a page; None if nothing can be learnt from it, and the fault is added to the list."""
+    try:
+        image = reading.scale(page, name=name)
+        # planes that are blank may lie at the end of a stack
+        if not (reading.context and image.min() == image.max()):
+            check_image(image, name=name)
+    except InputError as fault:
+        faults.append(str(fault))
+        return None
+    return image
 
 
 def _of_one_class(values_of: Mapping[str, Sequence[int]], label_map: LabelMap) -> list[str]:

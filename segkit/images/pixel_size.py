@@ -13,6 +13,7 @@ from PIL.PngImagePlugin import PngImageFile
 
 from segkit.errors import InputError
 from segkit.images.headers import check_format
+from segkit.images.microscopy import check_reader, is_microscopy, read_lengths
 from segkit.images.read import TIFF_EXTENSIONS, check_path, decoding
 
 _MICROMETRES = {
@@ -91,6 +92,11 @@ def read_pixel_size(path: str | Path) -> PixelSize | None:
     path = Path(path)
     check_path(path)
     suffix = path.suffix.lower()
+    if is_microscopy(path):
+        check_reader(path)
+        with decoding(path):
+            lengths = read_lengths(path)
+            return _valid(lengths["Y"] or 0, lengths["X"] or 0)
     kind = check_format(path, ("TIFF",) if suffix in TIFF_EXTENSIONS else ("PNG", "JPEG", "BMP"))
     if kind == "TIFF":
         with decoding(path), tifffile.TiffFile(path) as file:
@@ -100,6 +106,26 @@ def read_pixel_size(path: str | Path) -> PixelSize | None:
             x, y = image.info.get("dpi", (0, 0))
             return _of_print(float(x), float(y), _INCH)
     return None
+
+
+def read_z_step(path: str | Path) -> float | None:
+    """Read the distance between the planes of a stack in micrometres; None if the file does not tell."""
+    path = Path(path)
+    if is_microscopy(path):
+        check_reader(path)
+        with decoding(path):
+            return read_lengths(path)["Z"]
+    if path.suffix.lower() not in TIFF_EXTENSIONS:
+        return None
+    with decoding(path), tifffile.TiffFile(path) as file:
+        if file.is_ome:
+            return _length_in_ome(_pixels_of(file.ome_metadata), "Z")
+        metadata = (file.imagej_metadata or {}) if file.is_imagej else {}
+        factor = _micrometres(metadata.get("zunit", metadata.get("unit")))
+        step = metadata.get("spacing")
+        if factor is None or not isinstance(step, int | float):
+            return None
+        return abs(step) * factor or None  # ImageJ writes negative steps where a stack was taken downwards
 
 
 def check_pixel_size(pixel_size: float | tuple[float, float]) -> PixelSize:
@@ -119,15 +145,80 @@ def check_pixel_size(pixel_size: float | tuple[float, float]) -> PixelSize:
     return PixelSize(float(sizes[0]), float(sizes[-1]))
 
 
-def tiff_options(pixel_size: PixelSize | None, pages: NDArray[Any]) -> dict[str, Any]:
-    """Give the options of `tifffile.imwrite` that store a pixel size, as ImageJ does if it knows the dtype."""
-    if pixel_size is None:
-        return {}
-    y, x = check_pixel_size(pixel_size)
-    if pages.dtype.name in _IMAGEJ_DTYPES and pages.ndim <= 4:
-        axes = "TZYX"[-pages.ndim :] if pages.ndim != 3 else "TYX"
-        return {"imagej": True, "resolution": (1 / x, 1 / y), "metadata": {"unit": "um", "axes": axes}}
-    return {"resolution": (_CENTIMETRE / x, _CENTIMETRE / y), "resolutionunit": "CENTIMETER"}
+class Physical(NamedTuple):
+    """What a written stack tells of its image: axes of its pages, their lengths, size of a pixel, and step in depth.
+
+    Parameters
+    ----------
+    axes : str
+        Letters of the axes of pages, as in `segkit.images.axes.Layout`.
+    shape : tuple of int
+        Their lengths.
+    pixel_size : PixelSize or None
+        Micrometres per pixel.
+    z_step : float or None
+        Micrometres from plane to plane.
+    """
+
+    axes: str = ""
+    shape: tuple[int, ...] = ()
+    pixel_size: PixelSize | None = None
+    z_step: float | None = None
+
+
+def tiff_options(
+    path: Path, pages: NDArray[Any], physical: Physical, *, has_classes: bool = False
+) -> tuple[NDArray[Any], dict[str, Any]]:
+    """Give the array and the options of `tifffile.imwrite` for pages (n, H, W), one page (H, W), or maps of classes.
+
+    A name that ends in ``.ome.tif`` makes OME-TIFF. Else ImageJ's metadata are written, if it knows the dtype.
+    """
+    size = None if physical.pixel_size is None else check_pixel_size(physical.pixel_size)
+    letters, array = _named(pages, physical, has_classes=has_classes)
+    if path.name.lower().endswith((".ome.tif", ".ome.tiff")):
+        metadata: dict[str, Any] = {"axes": letters}
+        lengths = {"Y": size and size.y, "X": size and size.x, "Z": "Z" in letters and physical.z_step}
+        for axis, length in lengths.items():
+            if length:
+                metadata |= {f"PhysicalSize{axis}": length, f"PhysicalSize{axis}Unit": "\u00b5m"}
+        return _of_32_bits(array), {"ome": True, "metadata": metadata}
+    if (size is not None or physical.axes) and array.dtype.name in _IMAGEJ_DTYPES:
+        order = sorted(range(array.ndim), key=lambda axis: "TZCYX".index(letters[axis]))
+        metadata = {"axes": "".join(letters[axis] for axis in order)}
+        options: dict[str, Any] = {"imagej": True, "metadata": metadata}
+        if size is not None:
+            metadata["unit"] = "um"
+            options["resolution"] = (1 / size.x, 1 / size.y)
+            if physical.z_step and "Z" in letters:
+                metadata["spacing"] = physical.z_step
+        return array.transpose(order), options
+    options = {"metadata": {"axes": letters}} if array.ndim > 2 else {}
+    if size is not None:
+        resolution = (_CENTIMETRE / size.x, _CENTIMETRE / size.y)
+        options |= {"resolution": resolution, "resolutionunit": "CENTIMETER"}
+    return array, options
+
+
+def _named(pages: NDArray[Any], physical: Physical, *, has_classes: bool) -> tuple[str, NDArray[Any]]:
+    """Name the axes of pages, which are those of the image; other axes than time and depth become time."""
+    letters = physical.axes
+    if not letters:
+        return "TZ"[: pages.ndim - 2] + "YX", pages
+    n_inner = 2 + has_classes
+    inner = "CYX"[-n_inner:]
+    if letters.count("P") == 1 and "T" not in letters:
+        letters = letters.replace("P", "T")
+    if not set(letters) <= set("TZ"):
+        return f"T{inner}", pages.reshape(-1, *pages.shape[-n_inner:])
+    return letters + inner, pages.reshape(*physical.shape, *pages.shape[-n_inner:])
+
+
+def _of_32_bits(array: NDArray[Any]) -> NDArray[Any]:
+    """Give integers of 64 bits as 32, which OME knows, if they fit."""
+    if array.dtype.kind not in "iu" or array.dtype.itemsize < 8:
+        return array
+    fits = not array.size or np.iinfo(np.int32).min <= array.min() <= array.max() <= np.iinfo(np.int32).max
+    return array.astype(np.int32) if fits else array
 
 
 def png_options(pixel_size: PixelSize | None) -> dict[str, Any]:
@@ -155,21 +246,28 @@ def _of_tiff(file: tifffile.TiffFile) -> PixelSize | None:
 
 
 def _of_ome(text: str | None) -> PixelSize | None:
+    pixels = _pixels_of(text)
+    y, x = (_length_in_ome(pixels, axis) for axis in "YX")
+    return None if y is None or x is None else _valid(y, x)
+
+
+def _pixels_of(text: str | None) -> ElementTree.Element | None:
+    """Find the element of the XML of OME that tells the size of pixels."""
     try:
         root = ElementTree.fromstring(text or "")
     except ElementTree.ParseError:
         return None
-    pixels = next((node for node in root.iter() if node.tag.rpartition("}")[2] == "Pixels"), None)
+    return next((node for node in root.iter() if node.tag.rpartition("}")[2] == "Pixels"), None)
+
+
+def _length_in_ome(pixels: ElementTree.Element | None, axis: str) -> float | None:
     if pixels is None:
         return None
-    sizes = []
-    for axis in "YX":
-        factor = _micrometres(pixels.get(f"PhysicalSize{axis}Unit", "um"))
-        try:
-            sizes.append(float(pixels.get(f"PhysicalSize{axis}", "0")) * (factor or 0))
-        except ValueError:
-            return None
-    return _valid(*sizes)
+    factor = _micrometres(pixels.get(f"PhysicalSize{axis}Unit", "um"))
+    try:
+        return float(pixels.get(f"PhysicalSize{axis}", "0")) * (factor or 0) or None
+    except ValueError:
+        return None
 
 
 def _of_print(x: float, y: float, unit: float) -> PixelSize | None:

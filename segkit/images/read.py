@@ -7,8 +7,10 @@ import math
 import struct
 import threading
 import warnings
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,11 +21,14 @@ from PIL import BmpImagePlugin, ImageFile, JpegImagePlugin, PngImagePlugin
 
 from segkit._common import first_few
 from segkit.errors import InputError
+from segkit.images.axes import Layout, Stack, is_page, name_axes, plane_axes
 from segkit.images.headers import check_format, refuse_bomb
+from segkit.images.microscopy import READERS, check_reader, is_microscopy, read_array
 
 TIFF_EXTENSIONS = (".tif", ".tiff")
 JPEG_EXTENSIONS = (".jpg", ".jpeg")
-IMAGE_EXTENSIONS = (".bmp", *JPEG_EXTENSIONS, ".png", *TIFF_EXTENSIONS)
+MICROSCOPY_EXTENSIONS = tuple(READERS)
+IMAGE_EXTENSIONS = (".bmp", *JPEG_EXTENSIONS, ".png", *TIFF_EXTENSIONS, *MICROSCOPY_EXTENSIONS)
 # Height and width of the smallest image to learn from. Of 3 x 3 pixels only one has all its neighbours inside.
 SMALLEST_SIDE = 4
 
@@ -40,7 +45,13 @@ _JPEG_ENDS = (63, 192)  # a binary mask stays in the outer quarters of 0..255 wh
 _JPEG_SHARE = 0.95
 
 
-def read_pages(path: str | Path, *, palette: Literal["colours", "indices"] = "colours") -> list[NDArray[Any]]:
+def read_pages(
+    path: str | Path,
+    *,
+    palette: Literal["colours", "indices"] = "colours",
+    axes: str | None = None,
+    n_masks: int | None = None,
+) -> list[NDArray[Any]]:
     """Read every page of an image file as it is stored.
 
     Parameters
@@ -49,6 +60,10 @@ def read_pages(path: str | Path, *, palette: Literal["colours", "indices"] = "co
         A PNG, JPEG, BMP or TIFF file.
     palette : {"colours", "indices"}, default="colours"
         What a palette image gives: the colours it shows, or its indices into the palette.
+    axes : str, optional
+        Names of the axes of a TIFF, as in `Reading`.
+    n_masks : int, optional
+        Number of pages of its mask: as many pages without names are planes.
 
     Returns
     -------
@@ -59,7 +74,8 @@ def read_pages(path: str | Path, *, palette: Literal["colours", "indices"] = "co
     ------
     InputError
         If the file is missing, damaged, empty, of another format, or cannot be read without loss. If it declares more
-        pixels than it can hold, or than the machine has memory for: nothing is decoded then.
+        pixels than it can hold, or than the machine has memory for: nothing is decoded then. If it has several pages and
+        does not say whether they are planes or channels.
 
     Warns
     -----
@@ -70,29 +86,55 @@ def read_pages(path: str | Path, *, palette: Literal["colours", "indices"] = "co
     -----
     The axes of a TIFF come from its own metadata (OME, ImageJ or plain tags), never from sizes: Y and
     X span the image, S (samples) and C (channels) become its last axis, and every other axis (T, Z,
-    plain page order, ...) is unrolled into pages, the first axis slowest. Other formats hold one page.
+    ...) is unrolled into pages, the first axis slowest. Other formats hold one page.
     TIFF values are not inverted where 0 is to be shown white. Pixels are read as they are stored, whatever orientation
     the metadata (EXIF) tell viewers to show them in.
+    """
+    return read_stack(path, palette=palette, axes=axes, n_masks=n_masks).pages
+
+
+def read_stack(
+    path: str | Path,
+    *,
+    palette: Literal["colours", "indices"] = "colours",
+    axes: str | None = None,
+    n_masks: int | None = None,
+    unnamed: str | None = None,
+) -> Stack:
+    """Read the pages of a file as `read_pages` does, and what they are.
+
+    `unnamed` are the axes of a file that names none: letters, or "any", for which its pages are planes.
     """
     path = Path(path)
     check_path(path)
     notes: list[str] = []
-    is_tiff = path.suffix.lower() in TIFF_EXTENSIONS
-    pages = _read_tiff(path, palette, notes) if is_tiff else [_read_pillow(path, palette, notes)]
-    if not all(page.size for page in pages) or not pages:
+    if path.suffix.lower() in TIFF_EXTENSIONS:
+        naming = _Naming(path, axes, n_masks, unnamed)
+        stack = _read_tiff(path, palette, notes, naming)
+    elif is_microscopy(path):
+        stack = _read_microscopy(path, axes)
+    else:
+        stack = Stack([_read_pillow(path, palette, notes)], Layout())
+    if not all(page.size for page in stack.pages) or not stack.pages:
         raise InputError(f"{path}: holds no pixels: export it again")
     for note in notes:
-        warnings.warn(f"{path}: {note}", stacklevel=2)
-    return pages
+        warnings.warn(f"{path}: {note}", stacklevel=3)
+    return stack
 
 
-def read_image(path: str | Path) -> list[NDArray[np.float32]]:
+def read_image(
+    path: str | Path, *, axes: str | None = None, n_masks: int | None = None
+) -> list[NDArray[np.float32]]:
     """Read every page of an image file as floats in [0, 1].
 
     Parameters
     ----------
     path : str or Path
         A PNG, JPEG, BMP or TIFF file; `read_pages` tells how pages and channels are found.
+    axes : str, optional
+        Names of the axes of a TIFF, as in `read_pages`.
+    n_masks : int, optional
+        Number of pages of its mask, as in `read_pages`.
 
     Returns
     -------
@@ -104,7 +146,7 @@ def read_image(path: str | Path) -> list[NDArray[np.float32]]:
     InputError
         As `read_pages` and `to_float`.
     """
-    return [image_from_page(page, name=str(path)) for page in read_pages(path)]
+    return [image_from_page(page, name=str(path)) for page in read_pages(path, axes=axes, n_masks=n_masks)]
 
 
 def image_from_page(page: NDArray[Any], *, name: str = "image") -> NDArray[np.float32]:
@@ -147,13 +189,14 @@ def to_float(array: ArrayLike, *, name: str = "image") -> NDArray[np.float32]:
     if not np.issubdtype(array.dtype, np.floating):
         raise InputError(
             f"{name}: pixels are {array.dtype}, expected bool, uint8, uint16 or floats in [0, 1]: "
-            f"convert it to one of these"
+            f"convert it to one of these, or state the range of its values (--set data.range=0..4095)"
         )
     _check_finite(array, name)
     if array.size and (array.min() < 0 or array.max() > 1):
         raise InputError(
             f"{name}: float pixels range from {array.min():g} to {array.max():g}, expected [0, 1]: "
-            f"divide by the largest value the instrument can give, the same for every image"
+            f"divide by the largest value the instrument can give, the same for every image, or state it "
+            f"(--set data.range=0..4095)"
         )
     return array.astype(np.float32)
 
@@ -216,13 +259,15 @@ def check_image(image: ArrayLike, *, name: str = "image") -> None:
         raise InputError(f"{name}: every pixel is {image.flat[0]:g}: leave out this blank image")
 
 
-def count_pages(path: str | Path) -> int:
+def count_pages(path: str | Path, *, axes: str | None = None) -> int:
     """Count the pages of an image file, from its header.
 
     Parameters
     ----------
     path : str or Path
         A PNG, JPEG, BMP or TIFF file; `read_pages` tells how pages are found.
+    axes : str, optional
+        Names of the axes of a TIFF, as in `read_pages`.
 
     Returns
     -------
@@ -232,17 +277,20 @@ def count_pages(path: str | Path) -> int:
     Raises
     ------
     InputError
-        If the file is missing, of another format, or has a damaged header.
+        If the file is missing, of another format, or has a damaged header. If what its pages are is not known.
     """
     path = Path(path)
     check_path(path)
+    if is_microscopy(path):
+        return len(_read_microscopy(path, axes).pages)
     if path.suffix.lower() not in TIFF_EXTENSIONS:
         return 1
     with decoding(path), tifffile.TiffFile(path) as file:
         _check_all_pages_there(file)
+        naming = _Naming(path, axes)
         return sum(
             math.prod(
-                length for length, axis in zip(series.shape, series.axes, strict=True) if axis not in "CSYX"
+                length for length, axis in zip(series.shape, naming.of(series), strict=True) if is_page(axis)
             )
             for series in file.series
         )
@@ -280,7 +328,9 @@ def read_mask(path: str | Path) -> list[NDArray[Any]]:
 
 def read_mask_with_notes(path: str | Path) -> tuple[list[NDArray[Any]], list[str]]:
     """Read a mask as `read_mask` does, with the warnings as a list for the caller to show at leisure."""
-    masks = [_one_value_per_pixel(page, str(path)) for page in read_pages(path, palette="indices")]
+    # a mask has one value per pixel: its pages cannot be channels
+    pages = read_stack(path, palette="indices", unnamed="any").pages
+    masks = [_one_value_per_pixel(page, str(path)) for page in pages]
     if Path(path).suffix.lower() not in JPEG_EXTENSIONS:
         return masks, []
     sharp = [_undo_jpeg(mask, str(path)) for mask in masks]
@@ -452,7 +502,49 @@ def _of_transparency(alpha: NDArray[Any]) -> list[str]:
     )
 
 
-def _read_tiff(path: Path, palette: str, notes: list[str]) -> list[NDArray[Any]]:
+def _read_microscopy(path: Path, given: str | None) -> Stack:
+    check_reader(path)
+    with decoding(path):
+        array, own, layout = read_array(path)
+        stack = unroll(array, name_axes(path, own, array.shape, given=given))
+    return Stack(stack.pages, stack.layout._replace(channels=layout.channels))
+
+
+@dataclass(frozen=True)
+class _Naming:
+    """What tells the axes of a file, beside the file itself; see `name_axes`."""
+
+    path: Path
+    given: str | None = None
+    n_masks: int | None = None
+    unnamed: str | None = None
+
+    def of(self, series: Any) -> str:
+        """Name the axes of a series."""
+        if self.unnamed == "any":
+            return plane_axes(series.axes)
+        given, full = self.given, series.get_shape(squeeze=False)
+        if given is not None and len(given) == len(full) > len(
+            series.shape
+        ):  # axes of length 1 are not there any more
+            kept = zip(given, full, series.get_axes(squeeze=False), strict=True)
+            given = "".join(name for name, length, own in kept if length > 1 or own in "YX")
+        return name_axes(
+            self.path, series.axes, series.shape, given=given, unnamed=self.unnamed, n_masks=self.n_masks
+        )
+
+    def is_told_by_mask(self, series: Any) -> bool:
+        """Whether nothing but the number of pages of the mask tells the axes of a series."""
+        if self.n_masks is None:
+            return False
+        try:
+            replace(self, n_masks=None).of(series)
+        except InputError:
+            return True
+        return False
+
+
+def _read_tiff(path: Path, palette: str, notes: list[str], naming: _Naming) -> Stack:
     check_format(path, ("TIFF",))
     with decoding(path, notes), tifffile.TiffFile(path) as file:
         _check_all_pages_there(file)
@@ -463,7 +555,37 @@ def _read_tiff(path: Path, palette: str, notes: list[str]) -> list[NDArray[Any]]
             _check_segments(series)
         tags = file.pages.first.tags
         notes += _of_turning(tags.valueof(_ORIENTATION, 1), size)
-        return [page for series in file.series for page in _pages_of(series, palette, notes)]
+        named = [naming.of(series) for series in file.series]
+        read = [_pages_of(*pair, palette, notes) for pair in zip(file.series, named, strict=True)]
+        if len(read) == 1:
+            told = named[0] if naming.is_told_by_mask(file.series[0]) else None
+            return Stack(read[0].pages, read[0].layout._replace(channels=channel_names(file), told=told))
+        pages = [page for stack in read for page in stack.pages]
+        return Stack(pages, Layout("P", (len(pages),)))
+
+
+def channel_names(file: tifffile.TiffFile) -> tuple[str, ...]:
+    """Read the names of channels from the metadata of OME or ImageJ; empty where they do not tell."""
+    if file.is_ome:
+        return names_in_ome(file.ome_metadata)
+    labels = (file.imagej_metadata or {}).get("Labels") if file.is_imagej else None
+    n_channels = int((file.imagej_metadata or {}).get("channels", 0)) if file.is_imagej else 0
+    if not isinstance(labels, list) or not 1 < n_channels <= len(labels):
+        return ()
+    # ImageJ labels each plane, "c:1/2 z:1/9 - DAPI": the first planes are those of the channels
+    return tuple(str(label).rpartition(" - ")[2].strip() for label in labels[:n_channels])
+
+
+def names_in_ome(text: str | None) -> tuple[str, ...]:
+    """Read the names of channels from the XML of OME; empty unless each has one."""
+    try:
+        root = ElementTree.fromstring(text or "")
+    except ElementTree.ParseError:
+        return ()
+    pixels = next((node for node in root.iter() if node.tag.rpartition("}")[2] == "Pixels"), None)
+    nodes = [] if pixels is None else [node for node in pixels if node.tag.rpartition("}")[2] == "Channel"]
+    names = tuple(node.get("Name", "") for node in nodes)
+    return names if all(names) else ()
 
 
 def _check_all_pages_there(file: tifffile.TiffFile) -> None:
@@ -497,21 +619,28 @@ def _check_segments(series: Any) -> None:
             raise EOFError(f"{len(page.dataoffsets)} of {wanted} strips or tiles are there")
 
 
-def _pages_of(series: Any, palette: str, notes: list[str]) -> list[NDArray[Any]]:
-    axes, array, first = series.axes, series.asarray(), series.keyframe
+def _pages_of(series: Any, axes: str, palette: str, notes: list[str]) -> Stack:
+    array, first, tags = series.asarray(), series.keyframe, series.axes
     if not {"Y", "X"} <= set(axes):
         raise ValueError(f"axes {axes} without Y and X")
-    if "S" in axes:
+    if "S" in tags:
         alpha = [sample in _ALPHA for sample in first.extrasamples]
-        n_colours = array.shape[axes.index("S")] - len(alpha)
+        place = tags.index("S")
+        n_colours = array.shape[place] - len(alpha)
         if any(alpha):
-            notes += _of_transparency(array.take(n_colours + alpha.index(True), axis=axes.index("S")))
+            notes += _of_transparency(array.take(n_colours + alpha.index(True), axis=place))
         kept = np.flatnonzero([True] * n_colours + [not dropped for dropped in alpha])
-        array = array.take(kept, axis=axes.index("S"))
+        array = array.take(kept, axis=place)
     if first.colormap is not None and palette == "colours":
         array, axes = np.moveaxis(first.colormap[:, array], 0, -1), axes + "S"
+    return unroll(array, axes)
+
+
+def unroll(array: NDArray[Any], axes: str) -> Stack:
+    """Unroll the axes of an array into pages, the first axis slowest, and make C and S the channels of each."""
     channels = [axis for axis, letter in enumerate(axes) if letter in "CS"]
-    pages = [axis for axis, letter in enumerate(axes) if letter not in "CSYX"]
+    pages = [axis for axis, letter in enumerate(axes) if is_page(letter)]
+    layout = Layout("".join(axes[axis] for axis in pages), tuple(array.shape[axis] for axis in pages))
     array = array.transpose(*pages, axes.index("Y"), axes.index("X"), *channels)
     height, width, *rest = array.shape[len(pages) :]
-    return list(array.reshape(-1, height, width, *([math.prod(rest)] if channels else [])))
+    return Stack(list(array.reshape(-1, height, width, *([math.prod(rest)] if channels else []))), layout)

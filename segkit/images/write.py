@@ -14,9 +14,10 @@ from scipy import ndimage
 
 from segkit._files import saving
 from segkit.errors import InputError, OutputError
+from segkit.images.axes import Layout
 from segkit.images.labels import UNLABELLED
 from segkit.images.outlines import check_label_image
-from segkit.images.pixel_size import PixelSize, png_options, tiff_options
+from segkit.images.pixel_size import Physical, PixelSize, png_options, tiff_options
 from segkit.images.read import TIFF_EXTENSIONS, check_range
 
 # Okabe and Ito's colours, which colour-blind eyes tell apart; those that leap out of tissue come first
@@ -36,7 +37,14 @@ RIM = (16, 16, 16)
 _PIXELS_PER_LINE_WIDTH = 800
 
 
-def write_mask(path: str | Path, mask: ArrayLike, *, pixel_size: PixelSize | None = None) -> None:
+def write_mask(
+    path: str | Path,
+    mask: ArrayLike,
+    *,
+    pixel_size: PixelSize | None = None,
+    layout: Layout | None = None,
+    z_step: float | None = None,
+) -> None:
     """Write a mask, the values as they are.
 
     Parameters
@@ -47,6 +55,11 @@ def write_mask(path: str | Path, mask: ArrayLike, *, pixel_size: PixelSize | Non
         Values of the mask; PNG holds one page of uint8 or uint16, TIFF any.
     pixel_size : PixelSize, optional
         Micrometres per pixel, for the file to tell.
+    layout : Layout, optional
+        What the pages are, as `read_stack` found it in the image: the TIFF has the same axes without channels. A name
+        that ends in ``.ome.tif`` makes an OME-TIFF.
+    z_step : float, optional
+        Micrometres from plane to plane.
 
     Raises
     ------
@@ -63,8 +76,8 @@ def write_mask(path: str | Path, mask: ArrayLike, *, pixel_size: PixelSize | Non
         )
     suffix = path.suffix.lower()
     if suffix in TIFF_EXTENSIONS:
-        options = tiff_options(pixel_size, mask)
-        _write(path, lambda temporary: _save_tiff(temporary, mask, options))
+        array, options = tiff_options(path, mask, _physical(layout, pixel_size, z_step))
+        _write(path, lambda temporary: _save_tiff(temporary, array, options))
     elif suffix == ".png" and mask.ndim == 2 and mask.dtype in (np.uint8, np.uint16):
         options = png_options(pixel_size)
         _write(path, lambda temporary: Image.fromarray(mask).save(temporary, **options))
@@ -75,7 +88,14 @@ def write_mask(path: str | Path, mask: ArrayLike, *, pixel_size: PixelSize | Non
         )
 
 
-def write_labels(path: str | Path, labels: ArrayLike, pixel_size: PixelSize | None = None) -> None:
+def write_labels(
+    path: str | Path,
+    labels: ArrayLike,
+    pixel_size: PixelSize | None = None,
+    *,
+    layout: Layout | None = None,
+    z_step: float | None = None,
+) -> None:
     """Write a label image: 0 for background, the id of an object elsewhere.
 
     Parameters
@@ -87,6 +107,11 @@ def write_labels(path: str | Path, labels: ArrayLike, pixel_size: PixelSize | No
         only TIFF holds.
     pixel_size : PixelSize, optional
         Micrometres per pixel, for the file to tell.
+    layout : Layout, optional
+        What the pages are, as `read_stack` found it in the image: the TIFF has the same axes without channels. A name
+        that ends in ``.ome.tif`` makes an OME-TIFF.
+    z_step : float, optional
+        Micrometres from plane to plane.
 
     Raises
     ------
@@ -104,7 +129,8 @@ def write_labels(path: str | Path, labels: ArrayLike, pixel_size: PixelSize | No
         raise OutputError(
             f"{path}: ids up to {labels.max()}, PNG holds ids up to 65535: name it {path.stem}.tif"
         )
-    write_mask(path, labels.astype(np.uint32 if is_long else np.uint16), pixel_size=pixel_size)
+    values = labels.astype(np.uint32 if is_long else np.uint16)
+    write_mask(path, values, pixel_size=pixel_size, layout=layout, z_step=z_step)
 
 
 def write_image(path: str | Path, image: ArrayLike) -> None:
@@ -131,7 +157,12 @@ def write_image(path: str | Path, image: ArrayLike) -> None:
 
 
 def write_probability(
-    path: str | Path, probability: ArrayLike, *, pixel_size: PixelSize | None = None
+    path: str | Path,
+    probability: ArrayLike,
+    *,
+    pixel_size: PixelSize | None = None,
+    layout: Layout | None = None,
+    z_step: float | None = None,
 ) -> None:
     """Write a probability map as float32 TIFF.
 
@@ -143,6 +174,11 @@ def write_probability(
         Values in [0, 1].
     pixel_size : PixelSize, optional
         Micrometres per pixel, for the file to tell.
+    layout : Layout, optional
+        What the pages are, as `read_stack` found it in the image: the TIFF has the same axes without channels. A name
+        that ends in ``.ome.tif`` makes an OME-TIFF.
+    z_step : float, optional
+        Micrometres from plane to plane.
 
     Raises
     ------
@@ -155,8 +191,9 @@ def write_probability(
     if path.suffix.lower() not in TIFF_EXTENSIONS:
         raise OutputError(f"{path}: only TIFF holds float32 probabilities: name it {path.stem}.tif")
     pages = np.asarray(probability, dtype=np.float32)
-    options = tiff_options(pixel_size, pages)
-    _write(path, lambda temporary: _save_tiff(temporary, pages, options))
+    physical = _physical(layout, pixel_size, z_step)
+    array, options = tiff_options(path, pages, physical, has_classes=pages.ndim == 4)
+    _write(path, lambda temporary: _save_tiff(temporary, array, options))
 
 
 def write_overlay(path: str | Path, image: ArrayLike, ids: ArrayLike) -> None:
@@ -243,6 +280,12 @@ def to_rgb(image: NDArray[np.float64]) -> NDArray[np.float64]:
     low, high = np.percentile(grey, (0.5, 99.5))
     stretched = (grey - low) / max(high - low, np.finfo(np.float64).tiny)
     return np.repeat(stretched.clip(0, 1)[:, :, None], 3, axis=2)
+
+
+def _physical(layout: Layout | None, pixel_size: PixelSize | None, z_step: float | None) -> Physical:
+    layout = layout or Layout()
+    is_stack = layout.n_pages > 1
+    return Physical(layout.axes if is_stack else "", layout.shape if is_stack else (), pixel_size, z_step)
 
 
 def _save_tiff(path: Path, pages: NDArray[Any], options: dict[str, Any]) -> None:

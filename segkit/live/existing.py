@@ -14,6 +14,7 @@ from segkit.errors import InputError
 from segkit.images.labels import UNLABELLED, LabelMap
 from segkit.images.numbering import find_instances
 from segkit.images.pairs import match, read_items
+from segkit.images.reading import Reading
 from segkit.live.classes import MOST_CLASSES, LabelClass, classes_of_map
 
 
@@ -35,7 +36,9 @@ class Existing(NamedTuple):
     messages: list[str]
 
 
-def read_existing(images: Path, masks: Path, classes: Sequence[LabelClass] | None) -> Existing:
+def read_existing(
+    images: Path, masks: Path, classes: Sequence[LabelClass] | None, reading: Reading | None = None
+) -> Existing:
     """Read masks of classes as label images.
 
     Parameters
@@ -44,6 +47,8 @@ def read_existing(images: Path, masks: Path, classes: Sequence[LabelClass] | Non
         Folders or files, as `segkit.images.pair` matches them; images may lack a mask.
     classes : sequence of LabelClass or None
         The classes; None to take them from the masks.
+    reading : Reading, optional
+        How the images are read.
 
     Returns
     -------
@@ -61,7 +66,7 @@ def read_existing(images: Path, masks: Path, classes: Sequence[LabelClass] | Non
     pairs = match(images, masks, faults, messages, only_annotated=True)
     found: dict[str, NDArray[Any]] = {}
     outlined: list[str] = []
-    for item in read_items(pairs, faults, messages):
+    for item in read_items(pairs, faults, messages, reading=reading):
         found[item.stem] = item.mask
         if item.is_outlined:
             outlined.append(item.stem)

@@ -73,14 +73,23 @@ def hand_over(
         raise InputError("nothing is labelled yet: draw strokes of two classes or more, then export")
     meanings = project.training_options()
     options = config.model_dump(mode="json", exclude_defaults=True)
-    options["data"] = {"labels": meanings["labels"], "unlabelled": meanings["unlabelled"], "masks": "classes"}
+    of_images = {key: value for key, value in options.get("data", {}).items() if key in ("axes", "range")}
+    of_masks = {"labels": meanings["labels"], "unlabelled": meanings["unlabelled"], "masks": "classes"}
+    options["data"] = of_images | of_masks
     settings = Config.from_options(options)
     read = project.training_files()
-    dataset = load_pairs(read.images, read.masks, only_annotated=True, masks_are="classes", **meanings)
-    segmenter = settings.build().fit(
+    dataset = load_pairs(
+        read.images,
+        read.masks,
+        only_annotated=True,
+        masks_are="classes",
+        reading=settings.data.reading,
+        **meanings,
+    )
+    segmenter = settings.build(z_spacing=dataset.z_spacing).fit(
         dataset.images, dataset.masks, label_map=dataset.label_map, progress=progress
     )
-    segmenter.note_files(dataset.dtypes, dataset.pixel_sizes)
+    segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)
     written = read.output / MODEL if model is None else Path(model)
     files = HandOver(written, read.masks, read.output / OPTIONS, "")
     write_text(files.options, yaml.safe_dump(options, sort_keys=False, allow_unicode=True))

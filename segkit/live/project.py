@@ -24,10 +24,9 @@ from segkit.images.outputs import refuse_nesting
 from segkit.images.read import (
     check_image,
     count_pages,
-    image_from_page,
     read_mask,
-    read_pages,
 )
+from segkit.images.reading import Reading
 from segkit.images.scales import Scale, check_scales, scale_of
 from segkit.images.stems import list_images, list_without_masks, root_of, stem_of
 from segkit.live.classes import LabelClass, check_classes, default_classes
@@ -77,6 +76,8 @@ class Project:
         The classes; by default those of the earlier run, else those of `masks`, else background (0) and foreground (1).
     masks : str or Path, optional
         Masks of classes, as `segkit.images.pair` matches them, taken over as labels of images that have none yet.
+    reading : Reading, optional
+        Axes of the images and range of their values.
 
     Attributes
     ----------
@@ -124,9 +125,11 @@ class Project:
         *,
         classes: Sequence[LabelClass] | None = None,
         masks: str | Path | None = None,
+        reading: Reading | None = None,
     ) -> None:
         self.source, self.output = Path(images), Path(output)
-        self.images = _entries(self.source)
+        self.reading = reading or Reading()
+        self.images = _entries(self.source, self.reading.axes)
         self.classes: list[LabelClass] = default_classes()
         self.messages: list[str] = []
         refuse_nesting(self.source, self.output)
@@ -184,19 +187,20 @@ class Project:
         entry = self._entry(key)
         if not entry.path.is_file():
             raise InputError(f"{entry.path}: the image is gone: put it back; its labels are kept")
-        pages = read_pages(entry.path)
+        pages = self.reading.read(entry.path).pages
         name = str(entry.path) if entry.n_pages == 1 else f"{entry.path}#{entry.page + 1}"
         if len(pages) != entry.n_pages:
             raise InputError(
                 f"{entry.path}: {count(len(pages), 'page')}, expected {entry.n_pages} as when the folder was opened: "
                 f"put the former file back, or open the folder again; labels are kept"
             )
-        image = image_from_page(pages[entry.page], name=name)
+        image = self.reading.scale(pages[entry.page], name=name)
         check_image(image, name=name)
         digest = digest_of(entry.path, image)
         with self._guard:
             self._check_same(entry, digest)
-            self._check_scale(name, scale_of(image, pages[entry.page].dtype))
+            if self.reading.range is None:
+                self._check_scale(name, scale_of(image, pages[entry.page].dtype))
             self._seen[key] = digest
             self._shapes[entry.stem] = [(page.shape[0], page.shape[1]) for page in pages]
         return image
@@ -406,7 +410,7 @@ class Project:
         taken: dict[str, NDArray[np.uint8]] = {}
         if masks is not None and not _same_folder(Path(masks), self.masks):
             known = classes if classes is not None or stored is None else self.classes
-            existing = read_existing(self.source, Path(masks), known)
+            existing = read_existing(self.source, Path(masks), known, self.reading)
             self.messages, taken = existing.messages, existing.labels
             classes = check_classes(existing.classes)
         if stored is None:
@@ -589,14 +593,14 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_size
 
 
-def _entries(source: Path) -> list[ImageEntry]:
+def _entries(source: Path, axes: str | None) -> list[ImageEntry]:
     """List the images of a folder; pages of a file one by one."""
     listed = list_images(source) if source.is_file() else list_without_masks(source)[0]
     entries = []
     for relative in listed:
         path, stem = root_of(source) / relative, stem_of(relative)
         try:
-            n_pages = count_pages(path)
+            n_pages = count_pages(path, axes=axes)
         except InputError:  # told when it is opened: others can be annotated meanwhile
             n_pages = 1
         keys = [stem] if n_pages == 1 else [f"{stem}#{page + 1}" for page in range(n_pages)]

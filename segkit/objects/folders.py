@@ -242,8 +242,7 @@ def _plan(
     reader = MaskReader(messages)
     for stem, mask, image in matched:
         try:
-            pictures = None if image is None else read_pages(image)
-            pages, is_outlined = _read(reader, mask, stem, image, pictures)
+            pictures, pages, is_outlined = _read(reader, mask, stem, image)
             if image is not None and pictures is not None:
                 _check_image(mask, pages, image, pictures, overlay=overlay)
         except InputError as fault:
@@ -270,12 +269,14 @@ def _plan(
 
 
 def _read(
-    reader: MaskReader, mask: Path, stem: str, image: Path | None, pages: Sequence[NDArray[Any]] | None
-) -> tuple[list[NDArray[Any]], bool]:
-    """Give the mask of each page, and whether they were outlines."""
+    reader: MaskReader, mask: Path, stem: str, image: Path | None
+) -> tuple[list[NDArray[Any]] | None, list[NDArray[Any]], bool]:
+    """Give the pages of the image, if there is one, the mask of each page, and whether they were outlines."""
     drawn = reader.open(mask)
+    n_masks = len(drawn) if isinstance(drawn, list) else None
+    pages = None if image is None else read_pages(image, n_masks=n_masks)
     sizes = None if pages is None else [page.shape[:2] for page in pages]
-    return reader.pages(drawn, mask, stem, sizes, image=image), not isinstance(drawn, list)
+    return pages, reader.pages(drawn, mask, stem, sizes, image=image), not isinstance(drawn, list)
 
 
 def _check_image(
@@ -360,8 +361,7 @@ def _measure_file(
     overlay: bool,
 ) -> Iterator[ImageObjects]:
     """Measure each page of a file, and draw it."""
-    of_image = None if job.image is None else read_pages(job.image)
-    pages, is_outlined = _read(reader, job.mask, job.stem, job.image, of_image)
+    of_image, pages, is_outlined = _read(reader, job.mask, job.stem, job.image)
     pictures = [None] * len(pages) if of_image is None else of_image
     pixel_size = given or _pixel_size_of(job.image or job.mask)
     for number, (name, page, picture) in enumerate(zip(job.names, pages, pictures, strict=True)):

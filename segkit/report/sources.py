@@ -18,7 +18,8 @@ from segkit.errors import InputError
 from segkit.evaluation.folders import TOLERANCE, objects_to_dict, score_read_objects
 from segkit.evaluation.kept import KeptScores
 from segkit.evaluation.reading import ReadMasks
-from segkit.images import LabelMap, pair, read_image, read_pages
+from segkit.images import LabelMap, pair, read_mask
+from segkit.images.read import image_from_page, read_stack
 from segkit.images.stems import files_by_stem
 from segkit.report.pictures import Picture, Pictures
 
@@ -45,7 +46,7 @@ def pictures_of_benchmark(benchmark: Benchmark) -> Pictures:
         if benchmark.pictures != {"n_train": n_train, "seed": seed} or not mask_file.exists():
             return None
         image, truth = benchmark.read_truth(stem)
-        [mask] = read_pages(mask_file)
+        [mask] = read_mask(mask_file)
         encode = benchmark.label_map.encode
         [maps] = _read_probabilities(probability_file, [mask], benchmark.label_map)
         return Picture(image, encode(truth), encode(mask), maps)
@@ -163,7 +164,8 @@ def _name(masks: Path) -> str:
 
 
 def _read_page(file: Path, page: int, size: tuple[int, ...]) -> NDArray[np.float32]:
-    images = read_image(file)
+    pages = read_stack(file, unnamed="any").pages
+    images = [image_from_page(stored, name=str(file)) for stored in pages]
     if page >= len(images) or images[page].shape[:2] != size:
         raise InputError(
             f"{file}: no image of {size[0]} x {size[1]} on page {page + 1}, as its mask is: "
@@ -190,7 +192,7 @@ def _read_probabilities(
     file: Path, masks: Sequence[NDArray[Any]], label_map: LabelMap
 ) -> list[NDArray[np.float32]]:
     """Read the probability of each class, (H, W, n_classes), for each page; a single map is the foreground's."""
-    pages = read_pages(file)
+    pages = [plane for page in read_stack(file, unnamed="any").pages for plane in _planes(page)]
     n_classes = label_map.n_classes
     n_maps, rest = divmod(len(pages), len(masks))
     if rest or not (n_maps == n_classes or n_maps == 1 == n_classes - 1):
@@ -220,3 +222,8 @@ def _check_probability(file: Path, values: NDArray[Any], size: tuple[int, ...]) 
             f"{file}: map of {values.dtype} from {values.min():g} to {values.max():g}, expected floats in [0, 1]: "
             f"write probabilities as they are"
         )
+
+
+def _planes(page: NDArray[Any]) -> list[NDArray[Any]]:
+    """Part a page (H, W, n_classes) of the maps of a stack; other files have a page for each map."""
+    return [page] if page.ndim == 2 else list(np.moveaxis(page, 2, 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +14,8 @@ from segkit._memory import bytes_used, describe, require_bytes
 from segkit.errors import InputError
 from segkit.features import FilterBank
 from segkit.features.tiles import Tile, least_tile
-from segkit.images import read_image
-from segkit.images.channels import with_channels
-from segkit.segmentation.plan import join_faults, make_plan
+from segkit.images import Reading
+from segkit.segmentation.plan import join_faults, make_plan, n_channels_of, reading_of
 
 if TYPE_CHECKING:
     from segkit.segmentation.segmenter import Segmenter
@@ -62,19 +61,25 @@ class Estimate:
 
 
 def estimate_folder(
-    segmenter: Segmenter, images: Path, output: Path, kinds: Sequence[str], progress: Progress = pass_on
+    segmenter: Segmenter,
+    images: Path,
+    output: Path,
+    kinds: Sequence[str],
+    progress: Progress = pass_on,
+    axes: str | None = None,
 ) -> Estimate:
-    """Estimate memory and time of the prediction of a folder, and write nothing.
+    """Estimate memory and time of the prediction of a folder, and write nothing. `axes` are as for `predict_folder`.
 
     Raises
     ------
     InputError
         If no image can be segmented.
     """
-    plan = make_plan(segmenter, images, output, kinds, progress)
+    reading = reading_of(segmenter) if axes is None else replace(reading_of(segmenter), axes=axes)
+    plan = make_plan(segmenter, images, output, kinds, progress, reading)
     if not plan.fit:
         raise InputError(join_faults(plan.faults))
-    shapes = [shape for job in plan.fit for shape in job.shapes]
+    shapes = [(*shape[:2], segmenter.n_image_channels_) for job in plan.fit for shape in job.shapes]
     tiles = [segmenter.bank_.tiles(shape) for shape in shapes]
     peak = max(
         bytes_of_results(shape, segmenter.classes_.size) + _bytes_of_tiles(segmenter.bank_, shape, cut)
@@ -83,7 +88,7 @@ def estimate_folder(
     # the images of a file are read together, as stored and as floats
     of_file = max(sum(map(prod, job.shapes)) * 8 for job in plan.fit)
     n_seen = sum(prod(tile.shape) for cut in tiles for tile in cut)
-    seconds = n_seen * _pace(segmenter, plan.fit[0].source)
+    seconds = n_seen * _pace(segmenter, plan.fit[0].source, reading)
     n_tiles = sum(map(len, tiles))
     return Estimate(len(shapes), n_tiles, bytes_used() + of_file + peak, seconds, plan.faults)
 
@@ -111,9 +116,12 @@ def _bytes_of_tiles(bank: FilterBank, shape: tuple[int, ...], tiles: Sequence[Ti
     return int(max(prod(tile.shape) for tile in tiles) * bank.bytes_per_pixel(shape[2]))
 
 
-def _pace(segmenter: Segmenter, source: Path) -> float:
+def _pace(segmenter: Segmenter, source: Path, reading: Reading) -> float:
     """Measure the seconds for each pixel at a part of an image; the first time filters are made, which does not count."""
-    image = with_channels(read_image(source)[0], segmenter.n_image_channels_)
+    stack = reading.read(source)
+    planes = [reading.scale(page, name=str(source)) for page in stack.pages]
+    n_channels = n_channels_of(segmenter, reading)
+    image = reading.in_context(planes, stack.layout, n_channels, name=str(source))[0]
     top, left = (max(0, (length - _SIDE) // 2) for length in image.shape[:2])
     part = image[top : top + _SIDE, left : left + _SIDE]
     segmenter.predict(part)

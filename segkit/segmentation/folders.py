@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +22,7 @@ from segkit._common import Progress, Spread, count, first_few, one_by_one, pass_
 from segkit._files import without_sync
 from segkit._files.write import why
 from segkit.errors import ConfigError, InputError, OutputError
-from segkit.images import PixelSize
+from segkit.images import PixelSize, Reading
 from segkit.images.outputs import refuse_empty, refuse_foreign, refuse_nesting, refuse_unwritable
 from segkit.images.pixel_size import check_pixel_size
 from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE, ImageObjects, write_images, write_objects
@@ -39,7 +39,16 @@ from segkit.segmentation.outcome import (
     write_summary,
 )
 from segkit.segmentation.part import Part
-from segkit.segmentation.plan import Fault, Job, Plan, join_faults, make_plan, measured_place, reason_of
+from segkit.segmentation.plan import (
+    Fault,
+    Job,
+    Plan,
+    join_faults,
+    make_plan,
+    measured_place,
+    reading_of,
+    reason_of,
+)
 from segkit.segmentation.record import HIDDEN, ForeignError, Record, digest_file, digest_values, record_of
 from segkit.segmentation.results import Columns, make_results, read_measured
 from segkit.segmentation.segmenter import Segmenter
@@ -59,6 +68,7 @@ def predict_folder(
     overlay: bool = False,
     objects: bool = False,
     pixel_size: float | tuple[float, float] | None = None,
+    axes: str | None = None,
     resume: bool = False,
     strict: bool = False,
     overwrite: bool = False,
@@ -92,6 +102,9 @@ def predict_folder(
         (``objects.csv``) and one of the images (``images.csv``). The segmenter is a `Segmenter`.
     pixel_size : float or tuple of float, optional
         Size of a square pixel in micrometres, or its height and width, in place of those that the files tell.
+    axes : str, optional
+        Names of the axes of stacks, as in `segkit.images.Reading`, in place of those of the training. A stack comes back as
+        a stack: its mask has the same axes without channels, and is an OME-TIFF if its name ends in ``.ome.tif``.
     resume : bool, default=False
         Whether to go on with what the folder holds: only what is missing or damaged, or whose image, model or settings
         have changed, is made anew. Results that somebody else has changed are kept, and their images skipped.
@@ -143,6 +156,7 @@ def predict_folder(
         overlay=overlay,
         objects=objects,
         pixel_size=pixel_size,
+        axes=axes,
         resume=resume,
         strict=strict,
         overwrite=overwrite,
@@ -168,6 +182,7 @@ def segment_folder(
     overlay: bool = False,
     objects: bool = False,
     pixel_size: float | tuple[float, float] | None = None,
+    axes: str | None = None,
     resume: bool = False,
     strict: bool = False,
     overwrite: bool = False,
@@ -192,7 +207,8 @@ def segment_folder(
     if objects:
         kinds += _kinds_of_objects(segmenter)
     follow = progress or pass_on
-    plan = make_plan(segmenter, images, output, kinds, follow, part)
+    reading = reading_of(segmenter) if axes is None else replace(reading_of(segmenter), axes=axes)
+    plan = make_plan(segmenter, images, output, kinds, follow, reading, part)
     if plan.faults and (strict or not (plan.fit or part)):
         raise InputError(join_faults(plan.faults))
     # the run over all images, which follows those over its parts, writes the tables
@@ -215,7 +231,7 @@ def segment_folder(
                 allowed=overwrite_foreign,
             )
         others = _rows_of_others(record, plan) if images.is_file() else []
-        made_by = _digest_run(segmenter, kinds, given)
+        made_by = _digest_run(segmenter, kinds, given, axes)
         if part is not None:
             about_others = []  # images of the other parts are not gone
         else:
@@ -230,6 +246,7 @@ def segment_folder(
             others,
             made_by=made_by,
             pixel_size=given,
+            reading=reading,
             resume=resume,
             strict=strict,
             part=part,
@@ -243,14 +260,25 @@ class _Maker:
     """Makes the results of an image in the workshop, here or in another process."""
 
     def __init__(
-        self, segmenter: BaseSegmenter, workshop: Path, pixel_size: PixelSize | None, follow: Progress
+        self,
+        segmenter: BaseSegmenter,
+        workshop: Path,
+        pixel_size: PixelSize | None,
+        reading: Reading,
+        follow: Progress,
     ) -> None:
-        self.segmenter, self.workshop, self.pixel_size, self.follow = segmenter, workshop, pixel_size, follow
+        self.segmenter, self.workshop, self.follow = segmenter, workshop, follow
+        self.pixel_size, self.reading = pixel_size, reading
 
     def __call__(self, job: Job) -> Columns:
         with without_sync():
             return make_results(
-                self.segmenter, job, self.workshop, pixel_size=self.pixel_size, follow=self.follow
+                self.segmenter,
+                job,
+                self.workshop,
+                pixel_size=self.pixel_size,
+                reading=self.reading,
+                follow=self.follow,
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -271,6 +299,7 @@ class _Run:
         *,
         made_by: str,
         pixel_size: PixelSize | None,
+        reading: Reading,
         resume: bool,
         strict: bool,
         part: Part | None,
@@ -280,7 +309,7 @@ class _Run:
         self.segmenter, self.plan, self.record, self.tables = segmenter, plan, record, tables
         self.others, self.made_by, self.part = others, made_by, part
         self.resume, self.strict, self.workers, self.follow = resume, strict, workers, follow
-        self.make = _Maker(segmenter, record.workshop, pixel_size, follow)
+        self.make = _Maker(segmenter, record.workshop, pixel_size, reading, follow)
         self.n_kept = 0
         self._row_of: dict[str, ImageRow] = {}
         self._source_of: dict[str, str] = {}
@@ -441,14 +470,18 @@ def _is_of_the_disk(error: OutputError) -> bool:
     return isinstance(cause, OSError) and cause.errno != errno.ENAMETOOLONG
 
 
-def _digest_run(segmenter: BaseSegmenter, kinds: Sequence[str], pixel_size: PixelSize | None) -> str:
+def _digest_run(
+    segmenter: BaseSegmenter, kinds: Sequence[str], pixel_size: PixelSize | None, axes: str | None
+) -> str:
     """Give a digest of all that the results of an image depend on, but for the image."""
+    named = {} if axes is None else {"axes": axes}
     return digest_values(
         {
             "segkit": __version__,
             "model": _digest_model(segmenter),
             "kinds": sorted(kinds),
             "pixel_size": pixel_size,
+            **named,
         }
     )
 

@@ -170,6 +170,17 @@ class _Alarms(_Part):
     pixel_sizes: list[Annotated[list[PositiveFloat], Field(min_length=2, max_length=2)]] = []
 
 
+class _Reading(_Part):
+    model_config = ConfigDict(extra="forbid")
+
+    axes: str | None
+    range: str | None
+    context: NonNegativeInt
+    unnamed: str | None
+    is_learnt: bool
+    channels: list[str]
+
+
 class _Bank(_Part):
     kind: str
     banks: Annotated[list[dict[str, Any]], Field(max_length=MOST_BANKS)] = []
@@ -200,6 +211,7 @@ class _Header(_Part):
     kernels: dict[str, Any]
     objects: _Objects | None
     alarms: _Alarms | None = None
+    reading: _Reading | None = None
     parameters: _Parameters
     summary: _Summary
     settings: _Settings | None

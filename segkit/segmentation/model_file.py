@@ -26,7 +26,7 @@ from segkit.errors import InputError, ModelFileError, OutputError
 from segkit.features import Channel, FilterBank, bank_to_dict
 from segkit.features.registry import check_size, plain
 from segkit.features.weights import cached_file, is_cached
-from segkit.images import LabelMap
+from segkit.images import LabelMap, Reading
 from segkit.segmentation.alarms import Alarms
 from segkit.segmentation.base import mask_values
 from segkit.segmentation.objects import N_PARTS, ObjectModel
@@ -220,6 +220,7 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
         "kernels": kernels,
         "objects": objects,
         "alarms": alarms,
+        "reading": plain(segmenter.reading_),
         "parameters": {name: plain(getattr(segmenter, name)) for name in _PARAMETERS},
         # Equal trainings give equal files, however long they took.
         "summary": {name: value for name, value in segmenter.summary_.to_dict().items() if name != "seconds"},
@@ -282,10 +283,23 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.summary_ = TrainingSummary.from_dict(header["summary"])
     segmenter.lambda_, segmenter.held_out_ = segmenter.summary_.penalty, segmenter.summary_.held_out
     segmenter.settings_ = header["settings"]
+    segmenter.reading_ = _restore_reading(header.get("reading"), segmenter.n_image_channels_, path)
     if faults := _misfits(segmenter, used, arrays):
         raise ModelFileError(
             f"{path}: these do not fit the rest: {', '.join(faults)}; copy it anew or train again"
         )
+
+
+def _restore_reading(reading: dict[str, Any] | None, n_image_channels: int, path: str) -> Reading:
+    """Restore how images are read; models that do not tell read them by their own metadata and type."""
+    if reading is None:
+        return Reading()
+    restored = Reading.from_dict(reading)
+    if n_image_channels % restored.n_planes:
+        raise ModelFileError(
+            f"{path}: {n_image_channels} channels of {restored.n_planes} planes; copy it anew or train again"
+        )
+    return restored
 
 
 def _restore_bank(bank: FilterBank, arrays: Arrays, path: str) -> FilterBank:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from segkit._common import FloatArray, Progress, count
 from segkit.errors import ClusterError, InputError, SegkitError
-from segkit.images import list_images, read_image
+from segkit.images import Reading, list_images
+from segkit.images.axes import Layout
 from segkit.images.channels import Kind, describe_changes, fits, kind_of
+from segkit.images.reading import neighbours
 from segkit.images.scales import of_other_scale
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.part import Part
@@ -50,6 +52,8 @@ class Job:
         Places of results of the other kinds, which this run does not write.
     measured : Path, optional
         Hidden place of the measurements of its objects, from which the tables are made.
+    layout : Layout
+        What its pages are.
     """
 
     source: Path
@@ -59,6 +63,7 @@ class Job:
     extras: dict[str, tuple[Path, ...]]
     others: tuple[Path, ...]
     measured: Path | None
+    layout: Layout
 
     @property
     def outputs(self) -> list[Path]:
@@ -105,6 +110,7 @@ def make_plan(
     output: Path,
     kinds: Sequence[str],
     follow: Progress,
+    reading: Reading,
     part: Part | None = None,
 ) -> Plan:
     """Look at every image of a folder, or of a part of it, and plan its results.
@@ -120,40 +126,57 @@ def make_plan(
     other_channels: dict[int, list[Path]] = {}
     looks: dict[str, Kind] = {}
     peaks: dict[Path, float] = {}
+    unlike: dict[str, tuple[str, ...]] = {}
+    n_wanted = n_channels_of(segmenter, reading)
     listed = list_images(images)
     for relative in follow(listed if part is None else part.of(listed), "Looking at images"):
         source, name = root / relative, relative.as_posix()
         try:
-            pages = read_image(source)
+            stack = reading.read(source)
+            pages = [reading.scale(page, name=str(source)) for page in stack.pages]
+            neighbours(stack.layout, 0, reading.context, name=str(source))
         except Exception as error:  # whatever is raised, the other images are segmented
             unreadable.append(reason_of(error, source))
             jobs.append(Fault(name, unreadable[-1]))
             continue
-        if reason := misfit(source, pages, segmenter.n_image_channels_):
+        if reason := misfit(source, pages, n_wanted):
             jobs.append(Fault(name, reason))
-            n_channels = _other_channels(pages, segmenter.n_image_channels_)
+            n_channels = _other_channels(pages, n_wanted)
             if n_channels:
                 other_channels.setdefault(n_channels, []).append(source)
             else:
                 unreadable.append(reason)
             continue
         fits_png = len(pages) == 1 and segmenter.classes_.dtype in ("uint8", "uint16")
-        job = _job(source, relative, [page.shape for page in pages], kinds, fits_png=fits_png)
+        job = _job(source, relative, [page.shape for page in pages], kinds, stack.layout, fits_png=fits_png)
         if any(len(os.fsencode(place.name)) > _LONGEST_NAME for place in (*job.outputs, *job.others)):
             unreadable.append(f"{source}: the names of its results would be too long: choose a shorter one")
             jobs.append(Fault(name, unreadable[-1]))
             continue
         looks[str(relative)] = kind_of(pages[0])
         peaks[source] = max(float(page.max()) for page in pages)
+        if stack.layout.channels and stack.layout.channels != reading.channels:
+            unlike[str(source)] = stack.layout.channels
         jobs.append(job)
-    plan = Plan(jobs, unreadable + _tell_channels(other_channels, segmenter.n_image_channels_), [])
+    plan = Plan(jobs, unreadable + _tell_channels(other_channels, n_wanted), [])
     _refuse_among_images(plan.fit, images, output)
     clashes = _clashes(plan.fit, root, output)
     plan.jobs[:] = [Fault(job.name, clashes[job.name]) if job.name in clashes else job for job in jobs]
     plan.faults.extend(dict.fromkeys(clashes.values()))
-    plan.notes.extend(describe_changes(looks, segmenter.n_image_channels_, like="the training images"))
+    plan.notes.extend(describe_changes(looks, n_wanted, like="the training images"))
+    plan.notes.extend(_tell_names(unlike, reading.channels))
     plan.notes.extend(_tell_scale(peaks, getattr(getattr(segmenter, "summary_", None), "peaks", None)))
     return plan
+
+
+def reading_of(segmenter: BaseSegmenter) -> Reading:
+    """Tell how the training images of a segmenter were read."""
+    return getattr(segmenter, "reading_", None) or Reading()
+
+
+def n_channels_of(segmenter: BaseSegmenter, reading: Reading) -> int:
+    """Count the channels of a plane of the images that a segmenter was trained on."""
+    return int(segmenter.n_image_channels_) // reading.n_planes
 
 
 def misfit(source: Path, pages: Sequence[FloatArray], n_channels: int) -> str | None:
@@ -197,7 +220,13 @@ def join_faults(faults: Sequence[str]) -> str:
 
 
 def _job(
-    source: Path, relative: Path, shapes: list[tuple[int, ...]], kinds: Sequence[str], *, fits_png: bool
+    source: Path,
+    relative: Path,
+    shapes: list[tuple[int, ...]],
+    kinds: Sequence[str],
+    layout: Layout,
+    *,
+    fits_png: bool,
 ) -> Job:
     places = {
         name: _page_paths((name / relative).with_suffix(extension), len(shapes) if each else 1)
@@ -212,6 +241,7 @@ def _job(
         {kind: paths for kind, paths in places.items() if kind in kinds},
         tuple(path for kind, paths in places.items() if kind not in kinds for path in paths),
         measured_place(name) if "objects" in kinds else None,
+        layout,
     )
 
 
@@ -279,6 +309,17 @@ def _channels_fault(sources: Sequence[Path], n_channels: int, trained_on: int) -
         f"{who} {count(n_channels, 'channel')}, the model was trained on {trained_on}: "
         f"save {them} as the training images are"
     )
+
+
+def _tell_names(unlike: Mapping[str, tuple[str, ...]], trained: tuple[str, ...]) -> list[str]:
+    """Tell of images whose channels have other names than those of the training images."""
+    if not unlike or not trained:
+        return []
+    first, names = next(iter(unlike.items()))
+    return [
+        f"{first}: channels {', '.join(names)}, of the training images {', '.join(trained)} "
+        f"({count(len(unlike), 'such image')}): the first is read as the first, and so on: right if only the names differ"
+    ]
 
 
 def _tell_scale(peaks: Mapping[Path, float], trained: Sequence[float] | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from segkit._files import saving
 from segkit.errors import InputError
 from segkit.images import (
     PixelSize,
-    read_pages,
+    Reading,
     read_pixel_size,
     write_geojson,
     write_labels,
@@ -24,23 +24,38 @@ from segkit.images import (
     write_probability,
     write_rois,
 )
+from segkit.images.axes import Layout
 from segkit.images.channels import with_channels
-from segkit.images.read import image_from_page
+from segkit.images.pixel_size import read_z_step
 from segkit.objects.measure import measure
 from segkit.objects.pictures import write_object_overlay
 from segkit.objects.tables import ImageObjects
 from segkit.segmentation.alarms import Alarms, columns_of
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.outcome import ImageRow
-from segkit.segmentation.plan import Job, misfit, page_names
+from segkit.segmentation.plan import Job, misfit, n_channels_of, page_names
 
 Pages = Sequence[NDArray[Any]]
 # Columns of summary.csv that the segmentation of an image gives.
 Columns = dict[str, float | str | None]
 
 
+class _Written(NamedTuple):
+    """What written stacks tell, as their image does."""
+
+    layout: Layout
+    pixel_size: PixelSize | None
+    z_step: float | None
+
+
 def make_results(
-    segmenter: BaseSegmenter, job: Job, folder: Path, *, pixel_size: PixelSize | None, follow: Progress
+    segmenter: BaseSegmenter,
+    job: Job,
+    folder: Path,
+    *,
+    pixel_size: PixelSize | None,
+    reading: Reading,
+    follow: Progress,
 ) -> Columns:
     """Segment the pages of a file, write the results into a folder, and give the columns of `columns_of`.
 
@@ -51,32 +66,35 @@ def make_results(
     OutputError
         If a result cannot be written.
     """
-    stored = read_pages(job.source)
-    images = [image_from_page(page, name=str(job.source)) for page in stored]
-    fault = misfit(job.source, images, segmenter.n_image_channels_)
-    if fault or [image.shape for image in images] != job.shapes:
+    stack, n_channels = reading.read(job.source), n_channels_of(segmenter, reading)
+    stored = stack.pages
+    planes = [reading.scale(page, name=str(job.source)) for page in stored]
+    fault = misfit(job.source, planes, n_channels)
+    if fault or [plane.shape for plane in planes] != job.shapes or stack.layout != job.layout:
         raise InputError(fault or f"{job.source}: was replaced by another image meanwhile: --resume takes it")
-    images = [with_channels(image, segmenter.n_image_channels_) for image in images]
+    images = reading.in_context(planes, stack.layout, n_channels, name=str(job.source))
+    planes = [with_channels(plane, n_channels) for plane in planes]
     size = pixel_size or read_pixel_size(job.source)
+    written = _Written(stack.layout, size, read_z_step(job.source))
     if job.measured is None:
         found = segmenter.predict(images, return_proba=True, return_checks=True, progress=follow)
         masks, probabilities, checks = map(list, zip(*found, strict=True))
         # without overlays the loop is empty
-        for page, mask, path in zip(images, masks, job.extras.get("overlay", ()), strict=False):
+        for page, mask, path in zip(planes, masks, job.extras.get("overlay", ()), strict=False):
             write_overlay(folder / path, page, segmenter.label_map_.encode(mask))
     else:
         found = segmenter.predict_objects(images, return_masks=True, return_checks=True, progress=follow)
         labels, masks, probabilities, checks = map(list, zip(*found, strict=True))
         measured = _write_objects(
-            segmenter, job, folder, (stored, images, labels, masks, probabilities), size
+            segmenter, job, folder, (stored, planes, labels, masks, probabilities), written
         )
         columns: dict[str, Any] = {"pixel_size": np.array(json.dumps(size)), **measured}
         with saving(folder / job.measured) as temporary:
             np.savez_compressed(temporary, **columns)
     if "probability" in job.extras:
         maps = _stack([_planes(page) for page in probabilities])
-        write_probability(folder / job.extras["probability"][0], maps, pixel_size=size)
-    write_mask(folder / job.mask, _stack(masks), pixel_size=size)
+        write_probability(folder / job.extras["probability"][0], maps, **written._asdict())
+    write_mask(folder / job.mask, _stack(masks), **written._asdict())
     alarms: Alarms | None = getattr(segmenter, "alarms_", None)
     return columns_of(checks, () if alarms is None else alarms.compare_file(str(stored[0].dtype), size))
 
@@ -97,14 +115,15 @@ def _write_objects(
     job: Job,
     folder: Path,
     pages: tuple[Pages, Pages, Pages, Pages, Sequence[FloatArray]],
-    size: PixelSize | None,
+    written: _Written,
 ) -> dict[str, NDArray[Any]]:
     """Write the objects of all pages, and give their measurements.
 
     The pages are those of the file, the images, the label images, the masks and the probabilities.
     """
     stored, images, labels, masks, probabilities = pages
-    write_labels(folder / job.extras["objects"][0], _stack(labels), size)
+    size = written.pixel_size
+    write_labels(folder / job.extras["objects"][0], _stack(labels), **written._asdict())
     names = np.array(segmenter.label_map_.names)
     measured: dict[str, NDArray[Any]] = {}
     for number, (page, picture) in enumerate(zip(images, stored, strict=True)):

@@ -33,7 +33,7 @@ from segkit.features import (
     bank_from_dict,
 )
 from segkit.features.normalised import NormalisedBank
-from segkit.images import UNLABELLED, LabelMap, PixelSize
+from segkit.images import UNLABELLED, LabelMap, PixelSize, Reading
 from segkit.images.copies import digest_image
 from segkit.images.sampling import PixelSample, draw_pixels, pixel_groups, sparse_images
 from segkit.kernels import KernelMixture, LinearGaussianMixture
@@ -158,6 +158,8 @@ class Segmenter(BaseSegmenter):
         How objects that touch are told apart; None in a model of an earlier format.
     alarms_ : Alarms or None
         What training images tell of predictions of new ones; None in a model of an earlier format.
+    reading_ : Reading
+        How the files of the training images were read, which `note_files` notes; `predict_folder` reads alike.
     settings_ : dict or None
         Settings of a training by ``segkit train``, which ``segkit train --from`` repeats; None after `fit`.
     best_index_ : int
@@ -222,6 +224,7 @@ class Segmenter(BaseSegmenter):
         instances: list[LabelArray] | None = None,
     ) -> None:
         self.settings_: dict[str, Any] | None = None
+        self.reading_ = Reading()
         self._check_options()
         banks = self._checked_banks()
         if len(images) == 1:
@@ -343,7 +346,12 @@ class Segmenter(BaseSegmenter):
             arrays, ids, None if instances is None else check_instances(instances, ids)
         )
 
-    def note_files(self, dtypes: Iterable[str], pixel_sizes: Iterable[PixelSize | None]) -> None:
+    def note_files(
+        self,
+        dtypes: Iterable[str],
+        pixel_sizes: Iterable[PixelSize | None],
+        reading: Reading | None = None,
+    ) -> None:
         """Note types and pixel sizes of the training images' files, so that `predict_folder` tells of other ones.
 
         Parameters
@@ -352,7 +360,11 @@ class Segmenter(BaseSegmenter):
             Types of the pixels, such as ``dtypes`` of `segkit.images.Dataset`.
         pixel_sizes : iterable of PixelSize or None
             Sizes of a pixel in micrometres, such as ``pixel_sizes`` of `segkit.images.Dataset`.
+        reading : Reading, optional
+            How the files were read, ``reading`` of `segkit.images.Dataset`: `predict_folder` reads alike.
         """
+        if reading is not None:
+            self.reading_ = reading
         check_is_fitted(self, "classifier_")
         if self.alarms_ is not None:
             self.alarms_ = self.alarms_.of_files(dtypes, pixel_sizes)

@@ -215,14 +215,52 @@ def unlabelled():
     return "segkit train images/ class_masks/ -o new.segkit --set data.unlabelled=300"
 
 
+def unnamed():
+    return "segkit predict model.segkit new_stacks/ -o out/"
+
+
+def odd_axes():
+    return f"{TRAIN} --set data.axes=ZZYX"
+
+
+def number_of_axes():
+    return "segkit predict model.segkit new_stacks/ -o out/ --set data.axes=TZYX"
+
+
+def outside_range():
+    values = np.linspace(0, 4095, 64 * 64, dtype=np.float32)
+    tifffile.imwrite("images/1.tif", values.reshape(64, 64))
+    Path("images/1.png").unlink()
+    return f"{TRAIN} --set data.range=0..255"
+
+
+def odd_range():
+    return f"{TRAIN} --set data.range=9..1"
+
+
+def context():
+    return f"{TRAIN} --set data.context=1"
+
+
+def reader(monkeypatch):
+    Path("scans").mkdir()
+    Path("scans/1.nd2").write_bytes(b"anything")
+    monkeypatch.setattr(
+        "segkit.images.microscopy.find_spec", lambda name: None if name == "bioio_nd2" else True
+    )
+    return "segkit predict model.segkit scans/ -o out/"
+
+
 def pages():
+    stack = tifffile.imread("stacks/a.tif")
+    tifffile.imwrite("stacks/a.tif", stack, photometric="minisblack", metadata={"axes": "ZYX"})
     tifffile.imwrite("stack_masks/a.tif", tifffile.imread("stack_masks/a.tif")[:2], photometric="minisblack")
     return "segkit train stacks/ stack_masks/ -o new.segkit"
 
 
 def other_files():
     Path("scans").mkdir()
-    Path("scans/1.czi").write_bytes(b"")
+    Path("scans/1.psd").write_bytes(b"")
     return "segkit train scans/ masks/ -o new.segkit"
 
 
@@ -562,6 +600,7 @@ CASES = {
         annotate_packages, annotate_other_images, annotate_in_use, annotate_masks, annotate_numbered, annotate_model,
         annotate_port, annotate_gone,
         other_scale, too_small, bomb, other_format, dangling, turned, no_parent, extension, bound, key_twice, unlabelled,
+        unnamed, odd_axes, number_of_axes, outside_range, odd_range, context, reader,
     )
 }  # fmt: skip
 

@@ -111,14 +111,17 @@ def test_what_is_odd_about_images_is_told(tmp_path):
     save(tmp_path / "colour_mask.png", MASK)
     save(tmp_path / "blank.png", np.full((6, 8), 3, dtype=np.uint8))
     (tmp_path / "broken.png").write_bytes(b"no picture")
-    tifffile.imwrite(tmp_path / "stack.tif", rng.integers(0, 4096, (2, 9, 8)).astype(np.uint16))
+    tifffile.imwrite(
+        tmp_path / "stack.tif", rng.integers(0, 4096, (2, 9, 8)).astype(np.uint16), metadata={"axes": "ZYX"}
+    )
     report = inspect_images(tmp_path)
     assert report.stems == ["colour", "grey", "stack#1", "stack#2"]
     assert report.shapes == {(6, 8, 3): 1, (6, 8, 1): 1, (9, 8, 1): 2}
     told = report.describe().splitlines()
-    assert told[1:4] == [
+    assert told[1:5] == [
         "  height x width  6 x 8 (2), 9 x 8 (2)",
         "  channels        colour (3 channels) (1), grey (1 channel) (3)",
+        "  planes          single (2), Z 2 (2)",
         "  bit depth       8 bits (2), 16 bits (2)",
     ]
     assert [line for line in told if line.startswith("note")] == [

@@ -205,7 +205,9 @@ def test_pages_are_numbered_apart(folders):
     images, masks = folders
     images.mkdir()
     masks.mkdir()
-    tifffile.imwrite(images / "s.tif", np.stack([NOISE, NOISE[::-1]]), photometric="minisblack")
+    tifffile.imwrite(
+        images / "s.tif", np.stack([NOISE, NOISE[::-1]]), photometric="minisblack", metadata={"axes": "ZYX"}
+    )
     tifffile.imwrite(masks / "s.tif", np.stack([squares(12), squares(9)]), photometric="minisblack")
     dataset = load_pairs(images, masks)
     assert dataset.stems == ["s#1", "s#2"]

@@ -144,7 +144,7 @@ def test_pages_are_items(folders, rng):
     images.mkdir()
     masks.mkdir()
     stack = rng.integers(0, 255, (3, 6, 8)).astype(np.uint8)
-    tifffile.imwrite(images / "s.tif", stack, photometric="minisblack")
+    tifffile.imwrite(images / "s.tif", stack, photometric="minisblack", metadata={"axes": "ZYX"})
     tifffile.imwrite(masks / "s.tif", stack // 128, photometric="minisblack")
     dataset = load_pairs(images, masks)
     assert dataset.stems == ["s#1", "s#2", "s#3"]

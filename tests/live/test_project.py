@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,8 @@ import tifffile
 from PIL import Image
 
 from segkit.errors import InputError, OutputError
-from segkit.images import load_pairs, read_mask, write_mask
+from segkit.images import Reading, load_pairs, read_mask, write_mask
 from segkit.live import ImageEntry, LabelClass, Project
-from segkit.live import project as project_module
 
 NOISE = np.random.default_rng(0).integers(0, 255, (3, 10, 12)).astype(np.uint8)
 DOT = np.ones((2, 3), dtype=bool)
@@ -44,7 +44,7 @@ def images(tmp_path):
 @pytest.fixture
 def stack(tmp_path):
     (tmp_path / "images").mkdir()
-    tifffile.imwrite(tmp_path / "images" / "s.tif", NOISE, photometric="minisblack")
+    tifffile.imwrite(tmp_path / "images" / "s.tif", NOISE, photometric="minisblack", metadata={"axes": "ZYX"})
     return tmp_path / "images"
 
 
@@ -299,8 +299,13 @@ def test_a_jpeg_that_another_decoder_reads_is_the_same_image(images, output, mon
     path = save(images / "j.jpg", NOISE[0])
     with Project(images, output) as project:
         paint(project, "j")
-    read = project_module.read_pages
-    monkeypatch.setattr(project_module, "read_pages", lambda path: [page ^ 1 for page in read(path)])
+    read = Reading.read
+
+    def read_otherwise(reading, path):
+        stack = read(reading, path)
+        return replace(stack, pages=[page ^ 1 for page in stack.pages])
+
+    monkeypatch.setattr(Reading, "read", read_otherwise)
     with Project(images, output) as project:
         assert project.labels("j").labels[0, 0] == 1
         save(path, NOISE[1])
@@ -316,7 +321,7 @@ def test_label_images_without_their_image(images, output):
         f"1 label image in {output / 'masks'} without image in {images} (a.png): put the image back, or move the label "
         f"image elsewhere"
     )
-    tifffile.imwrite(images / "a.tif", NOISE, photometric="minisblack")
+    tifffile.imwrite(images / "a.tif", NOISE, photometric="minisblack", metadata={"axes": "ZYX"})
     assert complaint(InputError, Project, images, output) == (
         f"{output / 'masks' / 'a.png'}: label image of an image with another number of pages: put the former image back, "
         f"or move the label image elsewhere"

@@ -42,7 +42,9 @@ def make_cell_images():
         (folder / "a").mkdir(parents=True)
         options = {"imagej": True, "resolution": (2, 2), "metadata": {"unit": "um"}}
         tifffile.imwrite(folder / "a" / "one.tif", make_cells(3)[0], **options)
-        tifffile.imwrite(folder / "stack.tif", np.stack([make_cells(4)[0], make_cells(5)[0]]))
+        tifffile.imwrite(
+            folder / "stack.tif", np.stack([make_cells(4)[0], make_cells(5)[0]]), metadata={"axes": "ZYX"}
+        )
         blank = np.random.default_rng(0).normal(0.3, 0.01, (48, 64)).astype(np.float32)
         tifffile.imwrite(folder / "none.tif", blank)
         return folder

@@ -44,7 +44,9 @@ def segmenter():
 def images(tmp_path):
     folder = tmp_path / "images"
     write_image(folder / "a" / "one.png", picture(2)[0])
-    tifffile.imwrite(folder / "stack.tif", np.stack([picture(seed)[0] for seed in (3, 4)]))
+    tifffile.imwrite(
+        folder / "stack.tif", np.stack([picture(seed)[0] for seed in (3, 4)]), metadata={"axes": "ZYX"}
+    )
     return folder
 
 
@@ -95,7 +97,9 @@ def test_results_carry_the_pixel_size_of_their_image(segmenter, tmp_path):
         assert read_pixel_size(tmp_path / "out" / name) == pytest.approx(size)
         assert read_pixel_size(maps) == pytest.approx(size)
     assert read_pixel_size(tmp_path / "out" / "plain.png") is None
-    tifffile.imwrite(tmp_path / "bare.tif", np.stack(pages), photometric="minisblack")
+    tifffile.imwrite(
+        tmp_path / "bare.tif", np.stack(pages), photometric="minisblack", metadata={"axes": "ZYX"}
+    )
     predict_folder(segmenter, tmp_path / "bare.tif", tmp_path / "other")
     np.testing.assert_array_equal(
         read_mask(tmp_path / "out" / "stack.tif"), read_mask(tmp_path / "other" / "bare.tif")
@@ -223,7 +227,9 @@ def test_whatever_an_image_raises_the_others_are_segmented(
 
 def test_names_too_long_for_their_results_fail_alone(segmenter, images, tmp_path):
     name = "x" * 245
-    tifffile.imwrite(images / f"{name}.tif", np.stack([picture(3)[0], picture(4)[0]]))
+    tifffile.imwrite(
+        images / f"{name}.tif", np.stack([picture(3)[0], picture(4)[0]]), metadata={"axes": "ZYX"}
+    )
     with pytest.warns(UserWarning, match="the names of its results would be too long.*1 failed"):
         assert len(predict_folder(segmenter, images, tmp_path / "out", overlay=True)) == 2
 
@@ -477,7 +483,7 @@ def test_an_interrupted_run_leaves_no_tables_of_an_earlier_one(
     out = tmp_path / "out"
     predict_folder(cell_segmenter, cell_images, out, objects=True)
 
-    def interrupt(path, *_):
+    def interrupt(path, *_, **__):
         if path.stem == "stack":
             raise KeyboardInterrupt
 

@@ -121,7 +121,12 @@ def test_images_that_changed_or_are_new_are_segmented(run, out, made, contents, 
     write_image(cell_images / "none.png", cells(1)[0])
     (cell_images / "none.tif").unlink()
     write_image(cell_images / "b" / "new.png", cells(7)[0])
-    tifffile.imwrite(cell_images / "stack.tif", np.stack([cells(6)[0]] * 3), photometric="minisblack")
+    tifffile.imwrite(
+        cell_images / "stack.tif",
+        np.stack([cells(6)[0]] * 3),
+        photometric="minisblack",
+        metadata={"axes": "ZYX"},
+    )
     with pytest.warns(UserWarning, match=r"^1 image of an earlier run is gone \(none.tif\)"):
         run(resume=True)
     assert made == ["b/new.png", "none.png", "stack.tif"]
@@ -140,7 +145,7 @@ def test_results_of_pages_that_are_gone_go_too(run, out, contents, cells, cell_i
 def test_what_an_image_no_longer_needs_may_be_another_s(run, out, contents, cells, cell_images):
     """The mask none.png was that of none.tif; now it is that of the new image none.png."""
     write_image(cell_images / "none.png", cells(1)[0])
-    tifffile.imwrite(cell_images / "none.tif", np.stack([cells(6)[0], cells(7)[0]]))
+    tifffile.imwrite(cell_images / "none.tif", np.stack([cells(6)[0], cells(7)[0]]), metadata={"axes": "ZYX"})
     options = {"objects": False, "overlay": False, "probability": False}
     shutil.rmtree(out)
     write_image(cell_images.parent / "kept" / "none.png", cells(1)[0])
@@ -150,7 +155,9 @@ def test_what_an_image_no_longer_needs_may_be_another_s(run, out, contents, cell
         (cell_images / "none.png").unlink()
         with pytest.warns(UserWarning, match="1 image of an earlier run is gone"):
             run(resume=True, **options)
-        tifffile.imwrite(cell_images / "none.tif", np.stack([cells(6)[0], cells(7)[0]]))
+        tifffile.imwrite(
+            cell_images / "none.tif", np.stack([cells(6)[0], cells(7)[0]]), metadata={"axes": "ZYX"}
+        )
         shutil.copy(cell_images.parent / "kept" / "none.png", cell_images / "none.png")
     run(resume=True, **options)
     run("other", **options)

@@ -1,0 +1,167 @@
+"""Filters of a volume, at one of its planes: intensity, edges, blobs and curvature in three dimensions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import ndimage
+
+from segkit._common import FloatArray, is_whole
+from segkit._threads import in_threads
+from segkit.errors import ConfigError, InputError
+from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
+
+_MEASURES = ("intensity", "edges", "blobs", "curvature 1", "curvature 2", "curvature 3")
+
+
+class VolumeBank(FilterBank):
+    """Intensity, gradient, Laplacian and Hessian eigenvalues at several blurs, all of them in three dimensions.
+
+    An image holds the channels of a plane and of those around it, as `segkit.images.Reading` with context gives them. Each
+    channel of the volume is filtered separately. The blurs are ``sigma_min`` and its doublings up to ``sigma_max``.
+
+    Parameters
+    ----------
+    n_planes : int, default=1
+        Number of planes whose channels an image holds, odd: those below, the plane itself, those above.
+    z_spacing : float, default=1.0
+        Distance between planes in units of the width of a pixel, > 0.
+    sigma_min : float, default=1.0
+        Standard deviation of the smallest blur in pixels, the same in all three directions, > 0.
+    sigma_max : float, default=8.0
+        Upper bound of the largest blur, in pixels.
+
+    Notes
+    -----
+    The Gaussian and its derivatives are products over directions. So the planes are summed with the weights of depth, and
+    the sum is filtered within the plane. Weights of depth are those of the Gaussian at the planes that are there, scaled so
+    that constant, linear and quadratic courses have their true derivatives. With ``3 sigma_max / z_spacing`` planes or
+    more on either side they are those of the whole Gaussian; with fewer, large blurs see less depth.
+
+    Examples
+    --------
+    >>> from segkit.features import VolumeBank
+    >>> bank = VolumeBank(n_planes=5, sigma_max=2)
+    >>> [channel.name for channel in bank.channels(5)][:3]
+    ['sigma=1 3-D intensity', 'sigma=1 3-D edges', 'sigma=1 3-D blobs']
+    """
+
+    def __init__(
+        self, *, n_planes: int = 1, z_spacing: float = 1.0, sigma_min: float = 1.0, sigma_max: float = 8.0
+    ) -> None:
+        self.n_planes = n_planes
+        self.z_spacing = z_spacing
+        self.sigma_min = sigma_min
+        self.sigma_max = sigma_max
+
+    def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
+        """List the channels by channel of the volume, blur and measure, in that order."""
+        n_channels, rest = divmod(n_image_channels, self._checked_planes())
+        if rest:
+            raise InputError(
+                f"images of {n_image_channels} channels, expected those of {self.n_planes} planes: read stacks with "
+                f"data.context={self.n_planes // 2}"
+            )
+        prefixes = [f"c{index} " if n_channels > 1 else "" for index in range(n_channels)]
+        return tuple(
+            Channel(f"{prefix}sigma={sigma:g} 3-D {measure}", f"sigma={sigma:g} 3-D")
+            for prefix in prefixes
+            for sigma in self._sigmas()
+            for measure in _MEASURES
+        )
+
+    def n_channels(self, n_image_channels: int = 3) -> int:
+        """Count the channels, without naming them."""
+        n_channels = math.ceil(n_image_channels / self._checked_planes())
+        return n_channels * len(self._sigmas()) * len(_MEASURES)
+
+    @property
+    def halo(self) -> int:
+        """Radius of the largest blur within the plane, and two pixels for the differences."""
+        return math.ceil(4 * self._sigmas()[-1] + 0.5) + 2
+
+    def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
+        """Compute the maps of the wanted channels; see `FilterBank.maps`."""
+        image = as_image(image)
+        self.channels(image.shape[2])  # for its check of the planes
+        wanted = self._wanted(channels, image.shape[2])
+        sigmas = self._sigmas()
+        height, width = image.shape[:2]
+        # Differences need two pixels: repeat the only row or column of a line image.
+        padded = np.pad(image, ((0, max(0, 2 - height)), (0, max(0, 2 - width)), (0, 0)), mode="edge")
+        volume = padded.reshape(*padded.shape[:2], self.n_planes, -1)
+
+        def measure(blurred: int) -> FeatureMaps:
+            """Compute the wanted measures of one channel at one blur."""
+            view, scale = divmod(blurred, len(sigmas))
+            kept = wanted[wanted // len(_MEASURES) == blurred]
+            found = self._measure(volume[:, :, :, view], sigmas[scale], (kept % len(_MEASURES)).tolist())
+            return FeatureMaps(np.ascontiguousarray(found[:, :height, :width]), kept)
+
+        return list(in_threads(measure, np.unique(wanted // len(_MEASURES))))
+
+    def _measure(self, volume: FloatArray, sigma: float, measures: list[int]) -> FloatArray:
+        """Compute measures of a volume (H, W, n_planes) at its middle plane; (n_measures, H, W)."""
+        smoothed, first, second = (
+            ndimage.gaussian_filter(volume @ weights, sigma, mode="nearest")
+            for weights in depth_weights(self.n_planes, self.z_spacing, sigma)
+        )
+        found: dict[int, FloatArray] = {0: smoothed}
+        if any(measures):
+            along_y, along_x = np.gradient(smoothed)
+            found[1] = np.sqrt(along_y**2 + along_x**2 + first**2)
+            (yy, yx), (_, xx) = np.gradient(along_y), np.gradient(along_x)
+            found[2] = yy + xx + second
+        if any(measure > 2 for measure in measures):
+            zy, zx = np.gradient(first)
+            hessian = np.stack([[yy, yx, zy], [yx, xx, zx], [zy, zx, second]])
+            rising = np.linalg.eigvalsh(np.moveaxis(hessian, (0, 1), (-2, -1)))
+            found |= {3 + order: rising[:, :, 2 - order] for order in range(3)}
+        return np.stack([found[measure] for measure in measures]).astype(np.float32, copy=False)
+
+    def _checked_planes(self) -> int:
+        if not is_whole(self.n_planes) or self.n_planes < 1 or not self.n_planes % 2:
+            raise ConfigError(f"n_planes={self.n_planes!r}: give an odd number of planes, 1 or more")
+        return int(self.n_planes)
+
+    def _sigmas(self) -> tuple[float, ...]:
+        if not 0 < self.sigma_min <= self.sigma_max < math.inf:
+            raise ConfigError(
+                f"sigma_min={self.sigma_min}, sigma_max={self.sigma_max}: give 0 < sigma_min <= sigma_max"
+            )
+        if not 0 < self.z_spacing < math.inf:
+            raise ConfigError(f"z_spacing={self.z_spacing}: give the distance of planes in pixels, above 0")
+        doublings = int(math.log2(self.sigma_max / self.sigma_min) + 1e-9)
+        return tuple(self.sigma_min * 2.0**k for k in range(doublings + 1))
+
+
+def depth_weights(n_planes: int, spacing: float, sigma: float) -> list[FloatArray]:
+    """Weights of planes by which a sum over depth is smoothed, and its first and second derivative in pixels.
+
+    Parameters
+    ----------
+    n_planes : int
+        Number of planes, odd.
+    spacing : float
+        Pixels between planes.
+    sigma : float
+        Standard deviation in pixels.
+
+    Returns
+    -------
+    list of ndarray of shape (n_planes,), float32
+        Of order 0, 1 and 2. Derivatives that the planes do not show are 0.
+    """
+    depth = spacing * (np.arange(n_planes) - n_planes // 2)
+    smooth = np.exp(-0.5 * (depth / sigma) ** 2)
+    smooth /= smooth.sum()
+    variance = (smooth * depth**2).sum()
+    slope, curve = smooth * depth, smooth * (depth**2 - variance)
+    scales = (slope * depth).sum(), (curve * depth**2).sum() / 2
+    first, second = (
+        part / scale if scale > np.finfo(np.float64).tiny else np.zeros(n_planes)
+        for part, scale in zip((slope, curve), scales, strict=True)
+    )
+    return [weights.astype(np.float32) for weights in (smooth, first, second)]

@@ -1,0 +1,182 @@
+"""The axes of image files: which are read as planes and which as channels, by their names and never by their sizes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from segkit.errors import InputError
+
+# Time, depth, channels, height, width, samples (the colours of RGB), and further places that were looked at.
+LETTERS = "TZCYXSP"
+_CHANNELS = "CS"
+_MOST_LETTERS = 6
+# What tifffile calls axes that the file does not name.
+_UNNAMED = "QI"
+UNKNOWN = "?"
+
+
+class Layout(NamedTuple):
+    """What the pages of a file are.
+
+    Parameters
+    ----------
+    axes : str
+        Letters of the axes that its pages are unrolled from, the first slowest; empty for a single page.
+    shape : tuple of int
+        Their lengths.
+    channels : tuple of str
+        Names of the channels, where the file tells.
+    told : str, optional
+        All axes of the file, if only its mask told what they are.
+    """
+
+    axes: str = ""
+    shape: tuple[int, ...] = ()
+    channels: tuple[str, ...] = ()
+    told: str | None = None
+
+    @property
+    def n_pages(self) -> int:
+        """Number of pages."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """The pages of a file as they are stored, each (H, W) or (H, W, C), and what they are."""
+
+    pages: list[NDArray[Any]]
+    layout: Layout
+
+
+def check_axes(axes: str) -> str:
+    """Give names of axes in capitals; refuse what names none.
+
+    Raises
+    ------
+    InputError
+        If a letter is unknown or comes twice, or X or Y is missing.
+    """
+    letters = str(axes).strip().upper()
+    cure = "give a letter for each axis, in the order of the file, such as ZYX, CYX or TCZYX"
+    if odd := [letter for letter in letters if letter not in LETTERS]:
+        raise InputError(
+            f"axes {axes}: unknown letter {odd[0]}, known are T (time), Z (depth), C (channels), Y, X, S (colours) and "
+            f"P (positions): {cure}"
+        )
+    if twice := [letter for letter, number in Counter(letters).items() if number > 1]:
+        raise InputError(f"axes {axes}: {twice[0]} comes twice: {cure}")
+    if missing := [letter for letter in "YX" if letter not in letters]:
+        raise InputError(f"axes {axes}: {missing[0]} is missing: {cure}")
+    return letters
+
+
+def is_page(letter: str) -> bool:
+    """Tell whether an axis is unrolled into pages."""
+    return letter not in "YX" and letter not in _CHANNELS
+
+
+def name_axes(
+    path: Path,
+    own: str,
+    shape: Sequence[int],
+    *,
+    given: str | None = None,
+    unnamed: str | None = None,
+    n_masks: int | None = None,
+) -> str:
+    """Name each axis of a file.
+
+    Parameters
+    ----------
+    path : Path
+        The file, for messages.
+    own : str
+        Letters as tifffile gives them.
+    shape : sequence of int
+        Length of each axis.
+    given : str, optional
+        Axes that the user named: those of every file of so many axes.
+    unnamed : str, optional
+        Axes of a file that names none, if there are so many.
+    n_masks : int, optional
+        Number of pages of its mask: as many pages of the image are planes, for a mask has no channels.
+
+    Returns
+    -------
+    str
+        A letter of `LETTERS` for each axis.
+
+    Raises
+    ------
+    InputError
+        If the axes are not known: which of planes and channels its pages are is asked, and never guessed.
+    """
+    letters = "".join(_known(letter) for letter in own)
+    if given is not None and _fits(given, letters):
+        return given
+    if any(letter in _CHANNELS for letter in letters):  # what has channels already has planes besides
+        letters = _as_planes(letters)
+    if UNKNOWN not in letters:
+        return letters
+    n_pages = math.prod(length for length, letter in zip(shape, letters, strict=True) if letter == UNKNOWN)
+    if n_pages == 1:
+        return _as_planes(letters)
+    sizes = " x ".join(map(str, shape))
+    if given is not None:
+        raise InputError(
+            f"{path}: {len(shape)} axes ({sizes}) without names, data.axes={given} names {len(given)}: give a letter for "
+            f"each axis, such as {_example(len(shape))}"
+        )
+    if unnamed is not None and _fits(unnamed, letters):
+        return unnamed
+    if n_pages == n_masks:
+        return _as_planes(letters)
+    raise InputError(
+        f"{path}: {sizes} pixels, and the file does not say what its {n_pages} pages are: give "
+        f"--set data.axes={_as_planes(letters)} (planes) or {_as_channels(letters)} (channels), in Python axes"
+    )
+
+
+def plane_axes(letters: str) -> str:
+    """Name the unnamed axes of a file planes."""
+    return _as_planes("".join(_known(letter) for letter in letters))
+
+
+def _known(letter: str) -> str:
+    if letter in _UNNAMED:
+        return UNKNOWN
+    return letter if letter in LETTERS else "P"
+
+
+def _fits(given: str, letters: str) -> bool:
+    """Tell whether named axes can be those of a file: colours (S) are in its tags, and cannot be anything else."""
+    return len(given) == len(letters) and all(
+        name in _CHANNELS for name, letter in zip(given, letters, strict=True) if letter == "S"
+    )
+
+
+def _as_planes(letters: str) -> str:
+    """Name the unknown axes Z, then T, then P, from the last."""
+    for name in ("Z", "T"):
+        place = letters.rfind(UNKNOWN)
+        if place >= 0 and name not in letters:
+            letters = letters[:place] + name + letters[place + 1 :]
+    return letters.replace(UNKNOWN, "P")
+
+
+def _as_channels(letters: str) -> str:
+    """Name the last unknown axis C, and the others planes."""
+    place = letters.rfind(UNKNOWN)
+    return _as_planes(letters[:place] + "C" + letters[place + 1 :])
+
+
+def _example(n_axes: int) -> str:
+    return "PTZCYX"[-n_axes:] if n_axes != 3 else "ZYX or CYX"

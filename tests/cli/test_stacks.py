@@ -1,0 +1,120 @@
+"""Axes, ranges, context and 3-D banks on the command line."""
+
+import sys
+
+import numpy as np
+import pytest
+import tifffile
+
+from segkit import load
+from segkit.cli import commands as cli
+from segkit.config.schema import Config
+from segkit.errors import ConfigError
+
+FAST = [
+    *("--set", "training.pixels=400", "--set", "selection.pixels=200", "--set", "bank.name=multiscale"),
+    *("--set", "bank.sigma_max=2"),
+]
+
+
+@pytest.fixture
+def segkit(monkeypatch, capsys):
+    """Run the command line in this process; returns exit status, standard output and error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["segkit", *map(str, arguments)])
+        monkeypatch.setattr("warnings.showwarning", None)
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        captured = capsys.readouterr()
+        return stopped.value.code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def stacks(tmp_path, rng):
+    """A stack of int32 with two planes annotated, in micrometres, and another one."""
+    mask = np.zeros((4, 24, 28), dtype=np.uint8)
+    mask[:, 6:16, 8:20] = 1
+    for folder in ("images", "masks", "new"):
+        (tmp_path / folder).mkdir()
+    sizes = {"PhysicalSizeX": 0.5, "PhysicalSizeY": 0.5, "PhysicalSizeZ": 2.0}
+    for place in ("images/v.ome.tif", "new/w.ome.tif"):
+        volume = rng.integers(0, 1000, mask.shape).astype(np.int32) + 2000 * mask.astype(np.int32)
+        tifffile.imwrite(tmp_path / place, volume, ome=True, metadata={"axes": "ZYX", **sizes})
+    drawn = mask.copy()
+    drawn[[0, 3]] = 9
+    tifffile.imwrite(tmp_path / "masks" / "v.ome.tif", drawn, ome=True, metadata={"axes": "ZYX"})
+    return tmp_path
+
+
+def test_a_volume_of_a_few_planes(stacks, segkit):
+    options = ("data.context=2", "data.range=0..4095", "data.unlabelled=9", "bank.dimension=3")
+    words = [word for option in options for word in ("--set", option)]
+    model, out = stacks / "m.segkit", stacks / "out"
+    code, told, err = segkit("train", stacks / "images", stacks / "masks", "-o", model, *FAST, *words)
+    assert code == 0, err
+    assert "2 masks without a labelled pixel left out (v.ome#1, v.ome#4)" in told
+    bank = load(model).bank_
+    assert (bank.n_planes, bank.z_spacing) == (5, 4.0)
+    assert segkit("predict", model, stacks / "new", "-o", out)[0] == 0
+    with tifffile.TiffFile(out / "w.ome.tif") as file:
+        assert (file.series[0].axes, file.series[0].shape) == ("ZYX", (4, 24, 28))
+        assert 'PhysicalSizeZ="2.0"' in file.ome_metadata
+    told = segkit("inspect", model)[1]
+    assert "Values       0..4095" in told
+    assert "Context      2 planes on either side" in told
+    # the options are recorded: a second training repeats the first
+    again = segkit(
+        "train", stacks / "images", stacks / "masks", "--from", model, "-o", stacks / "again.segkit"
+    )
+    assert again[0] == 0, again[2]
+    assert load(stacks / "again.segkit").reading_ == load(model).reading_
+
+
+def test_what_predict_and_annotate_know(stacks, segkit):
+    words = ["--set", "data.context=1", "--set", "data.range=0..4095", "--set", "data.unlabelled=9"]
+    model = stacks / "m.segkit"
+    assert segkit("train", stacks / "images", stacks / "masks", "-o", model, *FAST, *words)[0] == 0
+    code, _, err = segkit("predict", model, stacks / "new", "-o", stacks / "o", "--set", "data.range=0..9")
+    assert code == 2
+    assert "--set data.range: only data.axes is known here" in err
+    code, _, err = segkit("predict", model, stacks / "new", "-o", stacks / "o", "--set", "data.axes=ZZYX")
+    assert code == 2
+    assert "axes ZZYX: Z comes twice" in err
+    for options in (["--model", model], ["--set", "data.context=1"]):
+        code, _, err = segkit("annotate", stacks / "images", "-o", stacks / "drawn", *options)
+        assert code == 2
+        assert "data.context=1: planes are annotated one by one here" in err
+    code, _, err = segkit("annotate", stacks / "images", "--set", "data.range=percentiles 1..99")
+    assert code == 2
+    assert "percentiles are those of training images" in err
+    code, _, err = segkit("evaluate", stacks / "masks", stacks / "masks", "--set", "data.axes=ZYX")
+    assert code == 2
+    assert "say how images are read" in err
+
+
+def test_inspect_asks_and_is_told(tmp_path, segkit, rng):
+    (tmp_path / "images").mkdir()
+    pages = rng.integers(0, 255, (5, 24, 28)).astype(np.uint8)
+    tifffile.imwrite(tmp_path / "images" / "a.tif", pages, photometric="minisblack")
+    code, out, _ = segkit("inspect", tmp_path / "images")
+    assert code == 2
+    assert "the file does not say what its 5 pages are: give --set data.axes=ZYX (planes) or CYX" in out
+    code, out, _ = segkit("inspect", tmp_path / "images", "--set", "data.axes=CYX")
+    assert code == 0
+    assert "5 channels" in out
+
+
+def test_a_3d_bank_needs_planes_and_their_distance():
+    options = ["bank.name=multiscale", "bank.dimension=3"]
+    with pytest.raises(ConfigError, match=r"needs the planes around each: add data\.context=k"):
+        Config.load(None, options).build()
+    with pytest.raises(ConfigError, match="do not tell how far planes are apart"):
+        Config.load(None, [*options, "data.context=1"]).build()
+    assert Config.load(None, [*options, "data.context=1"]).build(z_spacing=3).bank.z_spacing == 3
+    given = Config.load(None, [*options, "data.context=1", "bank.z_spacing=2"])
+    assert given.build(z_spacing=3).bank.get_params()["z_spacing"] == 2
+    with pytest.raises(ConfigError, match=r"bank.z_spacing=2.0 does nothing under bank.dimension=2"):
+        Config.load(None, ["bank.name=multiscale", "bank.z_spacing=2"])

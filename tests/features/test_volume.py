@@ -1,0 +1,106 @@
+"""The 3-D bank at the middle plane of a volume: against filters of the whole volume, and against polynomials."""
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from segkit.errors import ConfigError, InputError
+from segkit.features import VolumeBank, bank_from_dict, bank_to_dict
+from segkit.features.volume import depth_weights
+
+
+def as_channels(volume):
+    """Make the image of a volume (n_planes, H, W, C): the channels of each plane, in order of depth."""
+    return np.concatenate(list(volume.astype(np.float32)), axis=2)
+
+
+def of_plane(bank, volume):
+    maps = bank.dense(as_channels(volume))
+    names = [channel.name for channel in bank.channels(volume.shape[0] * volume.shape[3])]
+    return dict(zip(names, maps, strict=True))
+
+
+def test_it_is_the_gaussian_of_the_whole_volume(rng):
+    volume = rng.random((17, 20, 22))
+    bank = VolumeBank(n_planes=17, z_spacing=1.0, sigma_max=2)
+    found = of_plane(bank, volume[..., None])
+    for sigma in (1, 2):
+        smoothed = ndimage.gaussian_filter(volume, sigma, mode="nearest", truncate=8)
+        inside = np.s_[8, 9:-9, 9:-9]
+        np.testing.assert_allclose(
+            found[f"sigma={sigma} 3-D intensity"][9:-9, 9:-9], smoothed[inside], atol=2e-4
+        )
+        along = ndimage.gaussian_filter(volume, sigma, order=(1, 0, 0), mode="nearest", truncate=8)
+        in_plane = np.gradient(smoothed, axis=(1, 2))
+        expected = np.sqrt(sum(part[inside] ** 2 for part in (along, *in_plane)))
+        np.testing.assert_allclose(found[f"sigma={sigma} 3-D edges"][9:-9, 9:-9], expected, atol=3e-3 / sigma)
+
+
+@pytest.mark.parametrize("spacing", [0.5, 1.0, 6.0])
+@pytest.mark.parametrize("n_planes", [3, 5, 9])
+def test_quadratic_volumes_have_their_true_derivatives(spacing, n_planes):
+    """f = 1 + 2z + 3z^2 + x z at x = y = z = 0, distances in pixels, whatever the distance of planes."""
+    z = spacing * (np.arange(n_planes) - n_planes // 2)[:, None, None]
+    y, x = np.mgrid[-20:21, -20:21]
+    volume = (2 * z + 3 * z**2 + x * z + 0 * y) / 100
+    found = of_plane(VolumeBank(n_planes=n_planes, z_spacing=spacing, sigma_max=1), volume[..., None])
+    centre = {name.rpartition("3-D ")[2]: value[20, 20] for name, value in found.items()}
+    assert centre["edges"] == pytest.approx(0.02, rel=1e-3)
+    assert centre["blobs"] == pytest.approx(0.06, rel=1e-3)
+    expected = np.linalg.eigvalsh([[6, 0, 1], [0, 0, 0], [1, 0, 0]])[::-1] / 100
+    np.testing.assert_allclose([centre[f"curvature {order}"] for order in (1, 2, 3)], expected, atol=1e-5)
+
+
+def test_turns_within_the_plane_turn_the_maps(rng):
+    volume = rng.random((5, 16, 16, 2))
+    bank = VolumeBank(n_planes=5, z_spacing=3, sigma_max=2)
+    turned = bank.dense(as_channels(np.rot90(volume, axes=(1, 2))))
+    expected = np.rot90(bank.dense(as_channels(volume)), axes=(1, 2))
+    np.testing.assert_allclose(turned, expected, atol=1e-5)
+
+
+def test_a_single_plane_has_no_depth():
+    smooth, first, second = depth_weights(1, 2.0, 1.0)
+    assert (smooth, first, second) == ([1], [0], [0])
+
+
+def test_planes_too_far_apart_show_no_slope():
+    _, first, second = depth_weights(3, 1e4, 1.0)
+    assert not first.any()
+    assert not second.any()
+
+
+def test_wanted_channels_are_those_of_all(rng):
+    image = as_channels(rng.random((3, 9, 8, 2)))
+    bank = VolumeBank(n_planes=3, sigma_max=2)
+    wanted = np.array([1, 4, 23, 6])
+    np.testing.assert_allclose(bank.dense(image, wanted), bank.dense(image)[wanted], atol=1e-6)
+    assert bank.n_channels(6) == len(bank.channels(6)) == 24
+
+
+def test_it_is_stored():
+    bank = VolumeBank(n_planes=5, z_spacing=6.25)
+    assert bank_from_dict(bank_to_dict(bank)).get_params() == bank.get_params()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"n_planes": 2}, "odd number of planes"),
+        ({"n_planes": 0}, "odd number of planes"),
+        ({"n_planes": 1.5}, "odd number of planes"),
+        ({"z_spacing": 0}, "distance of planes"),
+        ({"z_spacing": np.nan}, "distance of planes"),
+        ({"sigma_max": 0.5}, "0 < sigma_min <= sigma_max"),
+    ],
+)
+def test_odd_options_are_refused(options, reason):
+    with pytest.raises(ConfigError, match=reason):
+        VolumeBank(**options).channels(1)
+
+
+def test_images_of_other_planes_are_refused(rng):
+    with pytest.raises(
+        InputError, match=r"images of 4 channels, expected those of 3 planes: .* data\.context=1"
+    ):
+        VolumeBank(n_planes=3).dense(rng.random((8, 8, 4)))

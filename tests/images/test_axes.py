@@ -1,0 +1,125 @@
+"""Axes of stacks: read from metadata, given, told by masks, or asked for."""
+
+import numpy as np
+import pytest
+import tifffile
+
+from segkit.errors import InputError
+from segkit.images import read_image, read_mask, read_pages
+from segkit.images.axes import check_axes
+from segkit.images.read import count_pages, read_stack
+
+
+@pytest.fixture
+def unnamed(tmp_path, rng):
+    """Five pages that nobody named."""
+    path = tmp_path / "five.tif"
+    array = rng.integers(0, 255, (5, 6, 7)).astype(np.uint8)
+    tifffile.imwrite(path, array, photometric="minisblack")
+    return path, array
+
+
+def test_pages_without_names_are_asked_for(unnamed):
+    path, array = unnamed
+    told = (
+        f"{path}: 5 x 6 x 7 pixels, and the file does not say what its 5 pages are: give --set data.axes=ZYX (planes) "
+        f"or CYX (channels), in Python axes"
+    )
+    for read in (read_pages, read_image, count_pages):
+        with pytest.raises(InputError) as caught:
+            read(path)
+        assert str(caught.value) == told
+    np.testing.assert_array_equal(np.stack(read_mask(path)), array)  # a mask has no channels
+
+
+@pytest.mark.parametrize("metadata", [None, {}])
+def test_given_axes_name_them(tmp_path, metadata, rng):
+    array = rng.integers(0, 255, (5, 6, 7)).astype(np.uint8)
+    tifffile.imwrite(tmp_path / "a.tif", array, photometric="minisblack", metadata=metadata)
+    [page] = read_pages(tmp_path / "a.tif", axes="CYX")
+    np.testing.assert_array_equal(page, np.moveaxis(array, 0, 2))
+    np.testing.assert_array_equal(read_pages(tmp_path / "a.tif", axes="ZYX"), array)
+    np.testing.assert_array_equal(read_pages(tmp_path / "a.tif", n_masks=5), array)
+    with pytest.raises(InputError, match="does not say"):  # one mask: channels, or one annotated plane
+        read_pages(tmp_path / "a.tif", n_masks=1)
+    assert count_pages(tmp_path / "a.tif", axes="CYX") == 1
+
+
+def test_channels_may_come_last(tmp_path, rng):
+    array = rng.integers(0, 255, (4, 6, 7, 5)).astype(np.uint8)
+    tifffile.imwrite(tmp_path / "a.tif", array, photometric="minisblack")
+    stack = read_stack(tmp_path / "a.tif", axes="ZYXC")
+    assert (stack.layout.axes, stack.layout.shape) == ("Z", (4,))
+    np.testing.assert_array_equal(np.stack(stack.pages), array)
+
+
+def test_axes_of_length_one_may_be_named(tmp_path, rng):
+    array = rng.integers(0, 255, (1, 4, 6, 7)).astype(np.uint8)
+    tifffile.imwrite(tmp_path / "a.tif", array, photometric="minisblack")
+    assert read_stack(tmp_path / "a.tif", axes="TZYX").layout.shape == (1, 4)
+    tifffile.imwrite(tmp_path / "b.ome.tif", array, ome=True, metadata={"axes": "TZYX"})
+    assert read_stack(tmp_path / "b.ome.tif", axes="CZYX").layout.axes == "Z"
+    tifffile.imwrite(tmp_path / "c.tif", array[:, 0], photometric="minisblack")
+    assert read_stack(tmp_path / "c.tif").layout.n_pages == 1  # nothing to ask about
+
+
+def test_given_axes_win_over_metadata(tmp_path, rng):
+    array = rng.integers(0, 255, (3, 6, 7)).astype(np.uint8)
+    tifffile.imwrite(tmp_path / "a.tif", array, imagej=True, metadata={"axes": "TYX"})
+    assert read_stack(tmp_path / "a.tif").layout.axes == "T"
+    assert read_stack(tmp_path / "a.tif", axes="ZYX").layout.axes == "Z"
+    [page] = read_pages(tmp_path / "a.tif", axes="CYX")
+    assert page.shape == (6, 7, 3)
+
+
+def test_given_axes_leave_single_planes_and_colours_alone(tmp_path, rng):
+    colours = rng.integers(0, 255, (6, 7, 3)).astype(np.uint8)
+    tifffile.imwrite(tmp_path / "rgb.tif", colours, photometric="rgb")
+    tifffile.imwrite(tmp_path / "grey.tif", colours[:, :, 0])
+    np.testing.assert_array_equal(read_pages(tmp_path / "rgb.tif", axes="ZYX")[0], colours)
+    assert read_pages(tmp_path / "grey.tif", axes="ZYX")[0].shape == (6, 7)
+
+
+def test_pages_of_colours_are_planes(tmp_path, rng):
+    colours = rng.integers(0, 255, (4, 6, 7, 3)).astype(np.uint8)
+    tifffile.imwrite(tmp_path / "a.tif", colours, photometric="rgb")
+    np.testing.assert_array_equal(np.stack(read_pages(tmp_path / "a.tif")), colours)
+
+
+def test_a_wrong_number_of_axes_is_refused(tmp_path, rng):
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, rng.integers(0, 255, (2, 3, 6, 7)).astype(np.uint8), photometric="minisblack")
+    with pytest.raises(InputError) as caught:
+        read_pages(path, axes="CYX")
+    assert str(caught.value) == (
+        f"{path}: 4 axes (2 x 3 x 6 x 7) without names, data.axes=CYX names 3: give a letter for each axis, such as ZCYX"
+    )
+
+
+@pytest.mark.parametrize(
+    ("axes", "reason"),
+    [
+        ("QYX", "unknown letter Q"),
+        ("ZZYX", "Z comes twice"),
+        ("ZX", "Y is missing"),
+        ("ZY", "X is missing"),
+        ("", "Y is missing"),
+        ("Z,Y,X", "unknown letter ,"),
+    ],
+)
+def test_odd_axes_are_refused(axes, reason):
+    with pytest.raises(InputError, match=f"^axes {axes}: {reason}.*: give a letter for each axis"):
+        check_axes(axes)
+
+
+def test_names_of_channels_are_kept(tmp_path, rng):
+    array = rng.integers(0, 255, (2, 3, 6, 7)).astype(np.uint8)
+    names = ["DAPI", "GFP", "actin"]
+    metadata = {"axes": "ZCYX", "Channel": {"Name": names}}
+    tifffile.imwrite(tmp_path / "a.ome.tif", array, ome=True, metadata=metadata)
+    assert read_stack(tmp_path / "a.ome.tif").layout.channels == tuple(names)
+    labels = [f"c:{c + 1}/3 z:{z + 1}/2 - {names[c]}" for z in range(2) for c in range(3)]
+    tifffile.imwrite(tmp_path / "b.tif", array, imagej=True, metadata={"axes": "ZCYX", "Labels": labels})
+    assert read_stack(tmp_path / "b.tif").layout.channels == tuple(names)
+    tifffile.imwrite(tmp_path / "c.tif", array, imagej=True, metadata={"axes": "ZCYX"})
+    assert read_stack(tmp_path / "c.tif").layout.channels == ()

@@ -1,0 +1,130 @@
+"""Ranges of values, and the planes around a plane."""
+
+import numpy as np
+import pytest
+import tifffile
+
+from segkit.errors import InputError
+from segkit.images import Reading, inspect_images, inspect_pairs, load_pairs
+from segkit.images.axes import Layout
+from segkit.images.reading import neighbours
+
+
+def write(path, array, axes):
+    path.parent.mkdir(exist_ok=True)
+    tifffile.imwrite(path, array, photometric="minisblack", metadata={"axes": axes})
+
+
+@pytest.fixture
+def deep(tmp_path, rng):
+    """Two images of int32 with values up to 4095, and their masks."""
+    for name in "ab":
+        write(tmp_path / "images" / f"{name}.tif", rng.integers(0, 4096, (9, 8)).astype(np.int32), "YX")
+        write(tmp_path / "masks" / f"{name}.tif", np.eye(9, 8, dtype=np.uint8), "YX")
+    return tmp_path / "images", tmp_path / "masks"
+
+
+def test_a_stated_range(deep):
+    with pytest.raises(InputError, match="pixels are int32"):
+        load_pairs(*deep)
+    dataset = load_pairs(*deep, reading=Reading(range="0..4095"))
+    stored = tifffile.imread(deep[0] / "a.tif")
+    np.testing.assert_allclose(dataset.images[0][:, :, 0], stored / 4095, rtol=1e-6)
+    assert dataset.reading.limits == (0, 4095)
+
+
+def test_a_range_far_from_the_values_is_refused(deep):
+    with pytest.raises(InputError) as caught:
+        load_pairs(deep[0] / "a.tif", deep[1] / "a.tif", reading=Reading(range="0..255"))
+    told = str(caught.value)
+    assert told.startswith(f"{deep[0] / 'a.tif'}: 89%")
+    assert "of its values lie outside of data.range=0..255 (they go from " in told
+    assert told.endswith("give the range of the instrument, or percentiles: 1..99")
+
+
+def test_percentiles_are_those_of_all_images(deep):
+    dataset = load_pairs(*deep, reading=Reading(range="percentiles: 5..95"))
+    stored = [tifffile.imread(deep[0] / f"{name}.tif") for name in "ab"]
+    low, high = np.percentile(stored, (5, 95))
+    assert dataset.reading.limits == (low, high)
+    assert dataset.reading.is_learnt
+    for image, values in zip(dataset.images, stored, strict=True):
+        expected = ((values - low) / (high - low)).clip(0, 1)
+        np.testing.assert_allclose(image[:, :, 0], expected, atol=1e-6)
+
+
+def test_percentiles_of_equal_values_are_refused(tmp_path):
+    page = np.zeros((9, 8), dtype=np.int32)
+    page[0, 0] = 7
+    write(tmp_path / "images" / "a.tif", page, "YX")
+    write(tmp_path / "masks" / "a.tif", np.eye(9, 8, dtype=np.uint8), "YX")
+    reading = Reading(range="percentiles: 10..90")
+    with pytest.raises(InputError, match="are both 0"):
+        load_pairs(tmp_path / "images", tmp_path / "masks", reading=reading)
+    [fault] = inspect_pairs(tmp_path / "images", tmp_path / "masks", reading=reading).faults[:1]
+    assert "are both 0" in fault
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "0..", "a..b", "5..5", "9..1", "0..inf", "percentiles: 1", "percentiles: 9..101", "nan..1"]
+)
+def test_odd_ranges_are_refused(text):
+    with pytest.raises(InputError, match=r"give LOW\.\.HIGH, such as 0\.\.4095, or percentiles: LOW\.\.HIGH"):
+        Reading(range=text)
+
+
+def test_context_repeats_the_edges():
+    layout = Layout("TZ", (2, 3))
+    assert neighbours(layout, 0, 1, name="a") == [0, 0, 1]
+    assert neighbours(layout, 2, 2, name="a") == [0, 1, 2, 2, 2]
+    assert neighbours(layout, 3, 1, name="a") == [3, 3, 4]  # never across time
+    assert neighbours(Layout(), 0, 0, name="a") == [0]
+
+
+@pytest.mark.parametrize(("axes", "has"), [("YX", "it is a single plane"), ("TYX", "its axes are TYX")])
+def test_context_needs_planes(tmp_path, axes, has, rng):
+    write(tmp_path / "a.tif", rng.integers(0, 9, (3, 9, 8)[3 - len(axes) :]).astype(np.uint8), axes)
+    [fault] = inspect_images(tmp_path, reading=Reading(context=1)).faults
+    assert fault.startswith(
+        f"{tmp_path / 'a.tif'}: data.context=1 needs the planes of a stack (axis Z), {has}: "
+    )
+
+
+@pytest.mark.parametrize("context", [-1, 1000, 1.5, "1"])
+def test_odd_contexts_are_refused(context):
+    with pytest.raises(InputError, match="give a number of planes"):
+        Reading(context=context)
+
+
+def test_planes_around_are_further_channels(tmp_path, rng):
+    volume = rng.integers(0, 255, (4, 2, 9, 8)).astype(np.uint8)
+    masks = np.tile(np.eye(9, 8, dtype=np.uint8), (4, 1, 1))
+    masks[[1, 3]] = 9
+    write(tmp_path / "images" / "v.tif", volume, "ZCYX")
+    write(tmp_path / "masks" / "v.tif", masks, "ZYX")
+    dataset = load_pairs(tmp_path / "images", tmp_path / "masks", unlabelled=9, reading=Reading(context=1))
+    assert dataset.stems == ["v#1", "v#3"]  # the others serve as context
+    assert any("2 masks without a labelled pixel left out (v#2, v#4)" in line for line in dataset.messages)
+    for image, planes in zip(dataset.images, ([0, 0, 1], [1, 2, 3]), strict=True):
+        expected = np.moveaxis(volume[planes].reshape(6, 9, 8), 0, 2) / np.float32(255)
+        np.testing.assert_allclose(image, expected, rtol=1e-6)
+
+
+def test_masks_tell_planes_and_others_are_read_alike(tmp_path, rng):
+    volume = rng.integers(0, 255, (3, 9, 8)).astype(np.uint8)
+    for folder, array in (("images", volume), ("masks", volume // 128)):
+        (tmp_path / folder).mkdir()
+        tifffile.imwrite(tmp_path / folder / "v.tif", array, photometric="minisblack")
+    reading = load_pairs(tmp_path / "images", tmp_path / "masks").reading
+    assert reading.unnamed == "ZYX"
+    assert len(reading.read(tmp_path / "images" / "v.tif").pages) == 3
+
+
+def test_inspect_tells_planes_and_names(tmp_path, rng):
+    volume = rng.integers(0, 255, (4, 2, 9, 8)).astype(np.uint8)
+    metadata = {"axes": "ZCYX", "Channel": {"Name": ["DAPI", "GFP"]}}
+    tifffile.imwrite(tmp_path / "v.ome.tif", volume, ome=True, metadata=metadata)
+    told = inspect_images(tmp_path).describe().splitlines()
+    assert "  channel names   DAPI, GFP" in told
+    assert "  planes          Z 4" in told
+    assert "  channels        2 channels" in told
