@@ -22,6 +22,7 @@ from segkit.cli.terminal import describe_object_model, progress_bars, say, telle
 
 if TYPE_CHECKING:
     from segkit.segmentation.outcome import ImageRow
+    from segkit.segmentation.segmenter import Segmenter
 
 # Number of failed or skipped images named on the terminal. The summary has all.
 _N_NAMED = 5
@@ -74,6 +75,13 @@ def predict(
             "--dry-run", help="Tell tiles, memory and minutes that it would take, and write nothing."
         ),
     ] = False,
+    level: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Level of a pyramid, for an image that is read by region. [default: 0; other images are read whole]",
+        ),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first image that fails.")] = False,
     memory_limit: MemoryLimitOption = None,  # noqa: ARG001
     quiet: QuietOption = False,
@@ -88,6 +96,7 @@ def predict(
     ] = False,
 ) -> None:
     """Segment every image of a folder. Masks have the values of the training masks. Exit status 1 if an image failed."""
+    from segkit.segmentation.estimate import is_large
     from segkit.segmentation.folders import segment_folder
     from segkit.segmentation.outcome import Interrupted
     from segkit.segmentation.segmenter import load
@@ -102,6 +111,24 @@ def predict(
         for fault in estimate.faults:
             _warn(f"would fail: {fault}")
         say(estimate.tell())
+        return
+    if level is not None or is_large(images, segmenter):
+        refused = {
+            "--probability": probability,
+            "--overlay": overlay,
+            "--objects": objects,
+            "--strict": strict,
+        }
+        _predict_large(
+            segmenter,
+            images,
+            output,
+            level=level or 0,
+            resume=resume,
+            overwrite=overwrite,
+            quiet=quiet,
+            refused=[option for option, is_given in refused.items() if is_given],
+        )
         return
     start = time.perf_counter()
     try:
@@ -143,6 +170,42 @@ def predict(
         _warn(outcome.tell())
         raise typer.Exit(1)
     tell(outcome.tell())
+
+
+def _predict_large(
+    segmenter: Segmenter,
+    image: Path,
+    output: Path,
+    *,
+    level: int,
+    resume: bool,
+    overwrite: bool,
+    quiet: bool,
+    refused: Sequence[str],
+) -> None:
+    """Segment one image by region."""
+    from segkit.errors import ConfigError
+    from segkit.segmentation.large import segment_large
+
+    if refused:
+        raise ConfigError(
+            f"{', '.join(refused)}: {image} is read by region, which gives labels only: leave it out"
+        )
+    try:
+        with progress_bars(quiet=quiet) as follow:
+            outcome = segment_large(
+                segmenter, image, output, level=level, resume=resume, overwrite=overwrite, progress=follow
+            )
+    except KeyboardInterrupt as stop:
+        raise Stopped("the same command with --resume goes on") from stop
+    teller(quiet=quiet)(f"{count(outcome.n_tiles, 'tile')}, labels in {outcome.labels}")
+    for fault in outcome.faults[:_N_NAMED]:
+        _warn(fault)
+    if outcome.faults:
+        _warn(
+            f"{count(len(outcome.faults), 'fault')}: the same command with --resume does the failed part again"
+        )
+        raise typer.Exit(1)
 
 
 def _warn(line: str) -> None:
