@@ -12,6 +12,7 @@ import typer
 from segkit._common import count
 from segkit.cli.options import (
     ImagesArgument,
+    LevelOption,
     MemoryLimitOption,
     PixelSizeOption,
     QuietOption,
@@ -75,13 +76,7 @@ def predict(
             "--dry-run", help="Tell tiles, memory and minutes that it would take, and write nothing."
         ),
     ] = False,
-    level: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Level of a pyramid, for an image that is read by region. [default: 0; other images are read whole]",
-        ),
-    ] = None,
+    level: LevelOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first image that fails.")] = False,
     memory_limit: MemoryLimitOption = None,  # noqa: ARG001
     quiet: QuietOption = False,
