@@ -23,6 +23,7 @@ from segkit.cli.options import (
     ConfigOption,
     ImagesArgument,
     LabelsOption,
+    LevelOption,
     MemoryLimitOption,
     OverwriteOption,
     PixelSizeOption,
@@ -135,7 +136,12 @@ def _common(
 @app.command()
 def train(
     images: ImagesArgument,
-    masks: Annotated[Path, typer.Argument(help="Folder of masks with the images' names.")],
+    masks: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of masks with the images' names; or, for a slide, GeoJSON of annotated regions."
+        ),
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write, NAME.segkit.")],
     from_: Annotated[
         Path | None,
@@ -152,6 +158,7 @@ def train(
         int | None, typer.Option(help="Seed of random numbers: the same seed gives the same model.")
     ] = None,
     only_annotated: OnlyAnnotatedOption = False,
+    level: LevelOption = None,
     explain: Annotated[
         bool,
         typer.Option("--explain", help="Also explain the choices: channels, kernels, penalty, threshold."),
@@ -164,7 +171,9 @@ def train(
     from segkit.config.recorded import read_training
     from segkit.config.schema import Config
     from segkit.images import load_pairs
+    from segkit.images.annotated_regions import read_annotated_regions
     from segkit.images.outputs import refuse_existing, refuse_extension, refuse_unwritable
+    from segkit.images.regions import is_by_region, open_large
 
     overrides = [*(set_ or []), *([] if seed is None else [f"seed={seed}"])]
     refuse_extension(output, ".segkit")
@@ -179,16 +188,20 @@ def train(
     only_annotated = only_annotated or (recorded is not None and recorded.only_annotated)
     remove_unfinished_of(output)
     data = settings.data
-    dataset = load_pairs(
-        images,
-        masks,
-        labels=data.labels,
-        unlabelled=data.unlabelled,
-        masks_are=data.masks,
-        instances=data.instances,
-        only_annotated=only_annotated,
-        reading=data.reading,
-    )
+    if level is not None or is_by_region(images):
+        with open_large(images, level or 0) as slide:
+            dataset = read_annotated_regions(slide, masks)
+    else:
+        dataset = load_pairs(
+            images,
+            masks,
+            labels=data.labels,
+            unlabelled=data.unlabelled,
+            masks_are=data.masks,
+            instances=data.instances,
+            only_annotated=only_annotated,
+            reading=data.reading,
+        )
     tell = teller(quiet=quiet)
     for message in dataset.describe():
         tell(message)

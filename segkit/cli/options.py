@@ -49,6 +49,13 @@ MemoryLimitOption = Annotated[
         callback=_set_limit,
     ),
 ]
+LevelOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Level of a pyramid, for an image that is read by region. [default: 0; other images are read whole]",
+    ),
+]
 UnlabelledOption = Annotated[int | None, typer.Option(help="Mask value of pixels nobody annotated.")]
 LabelsOption = Annotated[
     list[str] | None,

@@ -12,6 +12,7 @@ import typer
 from segkit._common import count
 from segkit.cli.options import (
     ImagesArgument,
+    LevelOption,
     MemoryLimitOption,
     PixelSizeOption,
     QuietOption,
@@ -27,6 +28,7 @@ from segkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from segkit.segmentation.outcome import ImageRow
+    from segkit.segmentation.segmenter import Segmenter
 
 # Number of failed or skipped images named on the terminal. The summary has all.
 _N_NAMED = 5
@@ -85,6 +87,7 @@ def predict(
             "--dry-run", help="Tell tiles, memory and minutes that it would take, and write nothing."
         ),
     ] = False,
+    level: LevelOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first image that fails.")] = False,
     memory_limit: MemoryLimitOption = None,  # noqa: ARG001
     quiet: QuietOption = False,
@@ -109,6 +112,7 @@ def predict(
     n_workers: WorkersOption = None,
 ) -> None:
     """Segment every image of a folder. Masks have the values of the training masks. Exit status 1 if an image failed."""
+    from segkit.segmentation.estimate import is_large
     from segkit.segmentation.folders import segment_folder
     from segkit.segmentation.outcome import Interrupted
     from segkit.segmentation.part import Part
@@ -129,6 +133,28 @@ def predict(
         for fault in estimate.faults:
             _warn(f"would fail: {fault}")
         say(estimate.tell())
+        return
+    if level is not None or is_large(images, segmenter):
+        refused = {
+            "--probability": probability,
+            "--overlay": overlay,
+            "--objects": objects,
+            "--strict": strict,
+            "--part": part is not None,
+            "--scheduler": scheduler is not None,
+            "--workers": n_workers is not None,
+            "--set": axes is not None,
+        }
+        _predict_large(
+            segmenter,
+            images,
+            output,
+            level=level or 0,
+            resume=resume,
+            overwrite=overwrite,
+            quiet=quiet,
+            refused=[option for option, is_given in refused.items() if is_given],
+        )
         return
     start = time.perf_counter()
     try:
@@ -183,6 +209,41 @@ def _read_axes(overrides: list[str] | None) -> str | None:
             f"--set data.{others[0]}: only data.axes is known here, the model has the others: leave it out"
         )
     return data.axes
+
+
+def _predict_large(
+    segmenter: Segmenter,
+    image: Path,
+    output: Path,
+    *,
+    level: int,
+    resume: bool,
+    overwrite: bool,
+    quiet: bool,
+    refused: Sequence[str],
+) -> None:
+    """Segment one image by region."""
+    from segkit.segmentation.large import segment_large
+
+    if refused:
+        raise ConfigError(
+            f"{', '.join(refused)}: {image} is read by region, which gives labels only: leave it out"
+        )
+    try:
+        with progress_bars(quiet=quiet) as follow:
+            outcome = segment_large(
+                segmenter, image, output, level=level, resume=resume, overwrite=overwrite, progress=follow
+            )
+    except KeyboardInterrupt as stop:
+        raise Stopped("the same command with --resume goes on") from stop
+    teller(quiet=quiet)(f"{count(outcome.n_tiles, 'tile')}, labels in {outcome.labels}")
+    for fault in outcome.faults[:_N_NAMED]:
+        _warn(fault)
+    if outcome.faults:
+        _warn(
+            f"{count(len(outcome.faults), 'fault')}: the same command with --resume does the failed part again"
+        )
+        raise typer.Exit(1)
 
 
 def _warn(line: str) -> None:

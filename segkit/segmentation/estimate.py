@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from segkit._common import Progress, count, pass_on
-from segkit._memory import bytes_used, describe, require_bytes
+from segkit._memory import bytes_left, bytes_used, describe, require_bytes
 from segkit.errors import InputError
 from segkit.features import FilterBank
 from segkit.features.tiles import Tile, least_tile
 from segkit.images import Reading
+from segkit.images.read import TIFF_EXTENSIONS
+from segkit.images.regions import is_by_region, shape_of_tiled
 from segkit.segmentation.plan import join_faults, make_plan, n_channels_of, reading_of
 
 if TYPE_CHECKING:
@@ -91,6 +94,19 @@ def estimate_folder(
     seconds = n_seen * _pace(segmenter, plan.fit[0].source, reading)
     n_tiles = sum(map(len, tiles))
     return Estimate(len(shapes), n_tiles, bytes_used() + of_file + peak, seconds, plan.faults)
+
+
+def is_large(images: Path, segmenter: Segmenter) -> bool:
+    """Tell whether an image is read by region: by its kind, or by its header and the memory that is left."""
+    if is_by_region(images):
+        return True
+    if not images.is_file() or images.suffix.lower() not in TIFF_EXTENSIONS or not segmenter.bank_.is_local:
+        return False
+    shape = shape_of_tiled(images)
+    if shape is None:
+        return False
+    # as stored, as floats, and the results
+    return math.prod(shape) * 8 + bytes_of_results(shape, segmenter.classes_.size) > bytes_left()
 
 
 def require_memory(bank: FilterBank, shape: tuple[int, ...], n_classes: int) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import distance_transform_edt
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
 from skimage.measure import label
 
 from segkit.images import UNLABELLED
@@ -75,6 +77,109 @@ def merge_small_regions(ids: NDArray[np.intp], least: NDArray[np.float64]) -> ND
     merged = ids.copy()
     merged[small] = large[np.argmin(distances, axis=0)]
     return merged
+
+
+def merge_small_regions_by_strips(
+    ids: NDArray[np.uint8], out: NDArray[np.uint8], least: NDArray[np.float64], n_rows: int
+) -> None:
+    """Do what `merge_small_regions` does, holding a few strips of the image at a time.
+
+    Parameters
+    ----------
+    ids : ndarray of shape (H, W), uint8
+        Class ids; an array on disk will do. `segkit.images.UNLABELLED` is a class of its own, of any size.
+    out : ndarray of shape (H, W), uint8
+        Where the result is written.
+    least : ndarray of shape (n_classes, 2), float64
+        Least areas, as for `merge_small_regions`.
+    n_rows : int
+        Rows of a strip.
+    """
+    strips = [slice(start, min(start + n_rows, len(ids))) for start in range(0, len(ids), n_rows)]
+    small_regions = _small_regions(ids, strips, least)
+    # where every region is small, all stay
+    keeps_all = all(small.all() for small in small_regions)
+    for number, strip in enumerate(strips):
+        part = np.array(ids[strip])
+        small = small_regions[number][_labelled(part)]
+        if small.any() and not keeps_all:
+            part[small] = _around(ids, strips, small_regions, number)[small]
+        out[strip] = part
+
+
+def _labelled(part: NDArray[np.uint8]) -> NDArray[np.integer]:
+    return np.asarray(label(part, background=-1, connectivity=1) - 1)  # type: ignore[no-untyped-call]
+
+
+def _small_regions(
+    ids: NDArray[np.uint8], strips: Sequence[slice], least: NDArray[np.float64]
+) -> list[NDArray[np.bool_]]:
+    """Tell of the pieces of regions in each strip whether their whole region is too small."""
+    areas, classes, at_border, starts, joints = [], [], [], [0], []
+    above: NDArray[np.integer] | None = None
+    for strip in strips:
+        part = np.array(ids[strip])
+        labelled = _labelled(part) + starts[-1]
+        n = int(labelled.max()) + 1 - starts[-1]
+        areas.append(np.bincount((labelled - starts[-1]).ravel(), minlength=n))
+        of_piece = np.empty(n, dtype=np.intp)
+        of_piece[labelled - starts[-1]] = part
+        classes.append(of_piece)
+        edge = np.zeros(part.shape, dtype=bool)
+        edge[:, [0, -1]] = True
+        edge[0] |= strip.start == 0
+        edge[-1] |= strip.stop == len(ids)
+        touched = np.zeros(n, dtype=bool)
+        touched[labelled[edge] - starts[-1]] = True
+        at_border.append(touched)
+        if above is not None:
+            same = np.array(ids[strip.start - 1]) == part[0]
+            joints.append(np.stack([above[same], labelled[0][same]]))
+        above = labelled[-1]
+        starts.append(starts[-1] + n)
+    pairs = np.concatenate(joints, axis=1) if joints else np.empty((2, 0), dtype=np.intp)
+    graph = coo_matrix((np.ones(pairs.shape[1], dtype=bool), (pairs[0], pairs[1])), shape=(starts[-1],) * 2)
+    n_regions, region = connected_components(graph, directed=False)
+    area = np.bincount(region, weights=np.concatenate(areas), minlength=n_regions)[region]
+    border = np.bincount(region, weights=np.concatenate(at_border), minlength=n_regions)[region] > 0
+    kind = np.concatenate(classes)
+    known = kind < len(least)
+    limit = np.minimum(least, MOST_OF_IMAGE * ids.size)[np.where(known, kind, 0), border.astype(np.intp)]
+    return np.split(known & (area < limit), starts[1:-1])
+
+
+def _around(
+    ids: NDArray[np.uint8],
+    strips: Sequence[slice],
+    small_regions: Sequence[NDArray[np.bool_]],
+    number: int,
+) -> NDArray[np.uint8]:
+    """Give each pixel of a strip the class of the nearest pixel of a large region, reading strips beside it as needed."""
+    for reach in range(1, len(strips) + 1):
+        near = range(max(0, number - reach), min(len(strips), number + reach + 1))
+        parts = [np.array(ids[strips[at]]) for at in near]
+        small = np.concatenate(
+            [small_regions[at][_labelled(part)] for at, part in zip(near, parts, strict=True)]
+        )
+        window = np.concatenate(parts)
+        own = slice(strips[number].start - strips[near[0]].start, strips[number].stop - strips[near[0]].start)
+        large = np.unique(window[~small])
+        large = large[large != UNLABELLED]
+        if not large.size:
+            continue
+        nearest = np.full(window[own].shape, np.inf)
+        found = np.zeros(window[own].shape, dtype=np.uint8)
+        for k in large:
+            distance = distance_transform_edt(small | (window != k))[own]
+            closer = distance < nearest
+            nearest[closer], found[closer] = distance[closer], k
+        beyond = min(
+            own.start if near[0] else len(ids),
+            len(window) - own.stop if near[-1] + 1 < len(strips) else len(ids),
+        )
+        if nearest[small[own]].max() <= beyond:
+            break
+    return found
 
 
 def _smallest_areas(ids: NDArray[np.uint8], n_classes: int) -> NDArray[np.float64]:

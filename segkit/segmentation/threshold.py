@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -119,19 +120,50 @@ def image_threshold(
     N. Otsu, A threshold selection method from gray-level histograms, IEEE Trans. Systems, Man, and
     Cybernetics 9, 1979.
     """
+    weights = None if weight is None else [weight]
+    return threshold_of_parts(lambda: [decision], threshold, otsu_weight, weights)
+
+
+def threshold_of_parts(
+    parts: Callable[[], Iterable[NDArray[Any]]],
+    threshold: float,
+    otsu_weight: float,
+    weights: Sequence[NDArray[Any]] | None = None,
+) -> float:
+    """Do what `image_threshold` does for an image whose decisions come in parts, any number of times.
+
+    Parameters
+    ----------
+    parts : callable
+        Gives the decisions, part by part.
+    threshold, otsu_weight : float
+        As for `image_threshold`.
+    weights : sequence of ndarray, optional
+        Weights of each part.
+
+    Returns
+    -------
+    float
+        The threshold, whatever the parts are.
+    """
     if not otsu_weight:
         return threshold
-    within = np.clip(np.asarray(decision, dtype=np.float64), -1, 1)
-    low, high = float(within.min()), float(within.max())
+    ends = [(float(part.min()), float(part.max())) for part in parts()]
+    low, high = np.clip([min(first for first, _ in ends), max(last for _, last in ends)], -1, 1).tolist()
     own = (low + high) / 2
     if high - low > SAME:
-        counts, edges = np.histogram(within, bins=256, range=(low, high), weights=weight)
+        counts: NDArray[Any] = np.zeros(256)
+        for index, part in enumerate(parts()):
+            within = np.clip(np.asarray(part, dtype=np.float64), -1, 1)
+            weight = None if weights is None else weights[index]
+            found, edges = np.histogram(within, bins=256, range=(low, high), weights=weight)
+            counts += found
         centres = (edges[:-1] + edges[1:]) / 2
         # between two separate heaps every threshold is as good: take the middle of the first and the last
         first = threshold_otsu(hist=(counts, centres))  # type: ignore[no-untyped-call]
         last = -threshold_otsu(hist=(counts[::-1], -centres[::-1]))  # type: ignore[no-untyped-call]
         own = float(first + last) / 2
-    return (1 - otsu_weight) * threshold + otsu_weight * own
+    return float((1 - otsu_weight) * threshold + otsu_weight * own)
 
 
 def label_pixels(

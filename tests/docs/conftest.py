@@ -1,5 +1,6 @@
 """The made-up folders that the pages of the documentation speak of, and the command line in this process."""
 
+import json
 import re
 import shlex
 import sys
@@ -7,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import tifffile
+import zarr
 from scipy import ndimage
 
 from segkit.cli import commands
@@ -56,7 +58,27 @@ def folders(tmp_path_factory):
     ):
         (root / folder).mkdir()
         tifffile.imwrite(root / folder / "a.tif", np.stack(stack), photometric="minisblack")
+    write_slide(root / "slide.zarr", root / "regions.geojson")
     return root
+
+
+def write_slide(path, regions):
+    """Write a small OME-Zarr, and outlines of two lesions and of two regions without one."""
+    [image], [mask] = make_demo_set(1, shape=(SIDE, SIDE))
+    image, mask = np.tile(image, (4, 4, 1)), np.tile(mask, (4, 4))
+    group = zarr.open_group(str(path), mode="w", zarr_format=3)
+    array = group.create_array("0", shape=(3, *mask.shape), chunks=(3, 64, 64), dtype="uint8")
+    array[:] = np.round(255 * image).astype(np.uint8).transpose(2, 0, 1)
+    axes = [{"name": name} for name in "cyx"]
+    group.attrs["ome"] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": [{"path": "0"}]}]}
+    features = []
+    for name, places in (("lesion", np.argwhere(mask == 1)), ("background", np.argwhere(mask == 0))):
+        for row, col in places[[len(places) // 5, len(places) // 2]].tolist():
+            ring = [[col, row], [col + 9, row], [col + 9, row + 9], [col, row + 9], [col, row]]
+            geometry = {"type": "Polygon", "coordinates": [ring]}
+            properties = {"objectType": "annotation", "classification": {"name": name}}
+            features.append({"type": "Feature", "geometry": geometry, "properties": properties})
+    regions.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
 
 
 @pytest.fixture

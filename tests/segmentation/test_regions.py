@@ -3,8 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy import ndimage
 
-from segkit.segmentation.regions import least_areas, merge_small_regions
+from segkit.images import UNLABELLED
+from segkit.segmentation.regions import least_areas, merge_small_regions, merge_small_regions_by_strips
 
 
 def mask(*squares, size=60):
@@ -165,3 +167,33 @@ def test_a_second_pass_finds_nothing(masks):
     least = np.full((3, 2), 4.0)
     result = merge_small_regions(masks[0], least)
     np.testing.assert_array_equal(merge_small_regions(result, least), result)
+
+
+@pytest.mark.parametrize("n_rows", [1, 7, 23, 100])
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_by_strips_the_result_is_the_same(n_rows, n_classes):
+    rng = np.random.default_rng(n_rows)
+    for grain in (1, 2, 4):
+        noise = ndimage.gaussian_filter(rng.standard_normal((n_classes, 61, 53)), (0, grain, grain))
+        ids = noise.argmax(axis=0).astype(np.uint8)
+        least = rng.uniform(2, 30, (n_classes, 2))
+        out = np.empty_like(ids)
+        merge_small_regions_by_strips(ids, out, least, n_rows)
+        np.testing.assert_array_equal(out, merge_small_regions(ids.astype(np.intp), least))
+
+
+def test_regions_that_are_all_small_stay_in_strips():
+    ids = (np.indices((40, 40)).sum(axis=0) % 2).astype(np.uint8)
+    out = np.empty_like(ids)
+    merge_small_regions_by_strips(ids, out, np.full((2, 2), 5.0), 9)
+    np.testing.assert_array_equal(out, ids)
+
+
+def test_parts_that_failed_are_no_class_and_stay():
+    ids = np.zeros((60, 40), dtype=np.uint8)
+    ids[10:12, 10:12] = 1
+    ids[20:22, 20:22] = UNLABELLED
+    out = np.empty_like(ids)
+    merge_small_regions_by_strips(ids, out, np.full((2, 2), 10.0), 8)
+    assert (out[10:12, 10:12] == 0).all()
+    assert (out[20:22, 20:22] == UNLABELLED).all()

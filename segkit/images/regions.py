@@ -1,0 +1,291 @@
+"""Large images read region by region: OME-Zarr, tiled and pyramidal TIFF, SVS and NDPI."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import tifffile
+from numpy.typing import NDArray
+
+from segkit._common import FloatArray, count
+from segkit.errors import ConfigError, InputError
+from segkit.images.read import TIFF_EXTENSIONS, to_float
+
+SLIDE_EXTENSIONS = (".svs", ".ndpi", ".scn", ".mrxs", ".bif")
+ZARR_EXTENSIONS = (".zarr",)
+Region = tuple[slice, slice]
+
+
+@dataclass(frozen=True, eq=False)
+class LargeImage:
+    """An image of which regions are read when they are asked for.
+
+    ``image[rows, columns]``, two slices, gives the region as (h, w, C) float32 in [0, 1].
+
+    Parameters
+    ----------
+    path : Path
+        The file, or the folder of an OME-Zarr.
+    shape : tuple of int
+        Height, width and channels at the level.
+    stored : dtype
+        Type of the pixels in the file.
+    downsample : float
+        Pixels of level 0 for each pixel of this level, along a side.
+    read : callable
+        Reads a region as it is stored, (h, w, C).
+    closing : ExitStack
+        Closes the file at the end of a block of ``with``.
+    """
+
+    path: Path
+    shape: tuple[int, int, int]
+    stored: np.dtype[Any]
+    downsample: float
+    read: Callable[[Region], NDArray[Any]] = field(repr=False)
+    closing: ExitStack = field(repr=False)
+
+    dtype = np.dtype(np.float32)
+    ndim = 3
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.closing.close()
+
+    def __getitem__(self, region: Region) -> FloatArray:
+        """Read a region.
+
+        Raises
+        ------
+        InputError
+            If it cannot be read; the message names the file and the place.
+        """
+        rows, cols = (
+            slice(*side.indices(length)[:2]) for side, length in zip(region, self.shape, strict=False)
+        )
+        try:
+            found = self.read((rows, cols))
+        except InputError:
+            raise
+        except Exception as error:  # damage makes a decoder raise anything
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(
+                f"{self._place(rows, cols)}: cannot be read ({reason}): copy the file anew, then --resume"
+            ) from error
+        return to_float(np.ascontiguousarray(found), name=self._place(rows, cols))
+
+    def _place(self, rows: slice, cols: slice) -> str:
+        return f"{self.path} at row {rows.start}, column {cols.start}"
+
+
+def is_by_region(path: Path) -> bool:
+    """Tell whether an image is of a kind that is always read by region, by its name."""
+    return path.suffix.lower() in (*SLIDE_EXTENSIONS, *ZARR_EXTENSIONS)
+
+
+def shape_of_tiled(path: Path) -> tuple[int, int, int] | None:
+    """Read height, width and channels from the header of a TIFF file of one plane that can be read by region; else None."""
+    try:
+        with tifffile.TiffFile(path) as file:
+            series = file.series[0]
+            sides = dict(zip(series.axes.lower().replace("s", "c"), series.shape, strict=True))
+            if not file.pages.first.is_tiled or not {"y", "x"} <= sides.keys() <= set("yxc"):
+                return None
+            return sides["y"], sides["x"], sides.get("c", 1)
+    except Exception:  # the reader of whole images says what is wrong with it
+        return None
+
+
+def open_large(path: str | Path, level: int = 0) -> LargeImage:
+    """Open an image to read regions of it.
+
+    Parameters
+    ----------
+    path : str or Path
+        Folder of an OME-Zarr (0.4 or 0.5), a TIFF file, or a slide (SVS, NDPI and others).
+    level : int, default=0
+        Level of the pyramid; 0 has all pixels.
+
+    Returns
+    -------
+    LargeImage
+        The image; nothing but its header is read.
+
+    Raises
+    ------
+    InputError
+        If it is absent, damaged, or no image of one plane.
+    ConfigError
+        If there is no such level, or the reader is not installed.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder: give an OME-Zarr, a TIFF file or a slide")
+    suffix = path.suffix.lower()
+    opened = (
+        _open_zarr if suffix in ZARR_EXTENSIONS else _open_slide if suffix in SLIDE_EXTENSIONS else _open_tiff
+    )
+    try:
+        return opened(path, level)
+    except (InputError, ConfigError):
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path}: cannot be opened ({reason}): copy or export it again") from error
+
+
+def _module(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise ConfigError(
+            f'large images need {name}, not installed here: pip install "segkit-bio[large]"'
+        ) from None
+
+
+def _check_level(path: Path, level: int, n_levels: int) -> None:
+    if not 0 <= level < n_levels:
+        raise ConfigError(
+            f"{path}: level {level}: it has {count(n_levels, 'level')}, give 0 to {n_levels - 1}"
+        )
+
+
+def _open_zarr(path: Path, level: int) -> LargeImage:
+    """Open the first multiscale image of an OME-Zarr."""
+    zarr = _module("zarr")
+    group = zarr.open_group(str(path), mode="r")
+    attributes = group.attrs.asdict()
+    multiscales = attributes.get("ome", attributes).get("multiscales")
+    if not multiscales:
+        raise InputError(
+            f"{path}: a zarr without multiscales, expected OME-Zarr 0.4 or 0.5: export it as that"
+        )
+    axes = [str(axis["name"] if isinstance(axis, dict) else axis).lower() for axis in multiscales[0]["axes"]]
+    datasets = multiscales[0]["datasets"]
+    _check_level(path, level, len(datasets))
+    array, full = (group[datasets[index]["path"]] for index in (level, 0))
+    _check_plane(path, axes, array.shape)
+    return _of_array(path, array, axes, full.shape[axes.index("y")], missing=_missing_chunk(path, array))
+
+
+def _open_tiff(path: Path, level: int) -> LargeImage:
+    """Open the first series of a TIFF file."""
+    zarr = _module("zarr")
+    if path.suffix.lower() not in TIFF_EXTENSIONS:
+        raise InputError(f"{path}: cannot be read by region: save it as OME-Zarr or tiled TIFF")
+    with ExitStack() as closing:
+        file = closing.enter_context(tifffile.TiffFile(path))
+        series = file.series[0]
+        _check_level(path, level, len(series.levels))
+        axes = list(series.axes.lower().replace("s", "c"))
+        _check_plane(path, axes, series.shape)
+        _check_whole(path, series.levels[level])
+        array = zarr.open_array(series.levels[level].aszarr(multiscales=False), mode="r")
+        return _of_array(path, array, axes, series.shape[axes.index("y")], closing=closing.pop_all())
+
+
+def _check_whole(path: Path, level: Any) -> None:
+    """Refuse a file that ends before its pixels do."""
+    size = path.stat().st_size
+    page = level.keyframe
+    ends = [
+        (place + n, index)
+        for index, (place, n) in enumerate(zip(page.dataoffsets, page.databytecounts, strict=False))
+    ]
+    if not ends or max(ends)[0] <= size:
+        return
+    first = min(index for end, index in ends if end > size)
+    width = math.ceil(page.imagewidth / page.tilewidth) if page.is_tiled else 1
+    height, step = (page.tilelength, page.tilewidth) if page.is_tiled else (page.rowsperstrip, 0)
+    row, col = first // width * height, first % width * step
+    raise InputError(
+        f"{path} at row {row}, column {col}: the file ends before its pixels do: copy or export it again"
+    )
+
+
+def _check_plane(path: Path, axes: Sequence[str], shape: tuple[int, ...]) -> None:
+    """Refuse several planes."""
+    other = [name for name, length in zip(axes, shape, strict=True) if name not in "yxc" and length > 1]
+    if other or not {"y", "x"} <= set(axes):
+        raise InputError(
+            f"{path}: axes {''.join(axes)} of {shape}, expected one plane with y, x and perhaps c: save a plane of it"
+        )
+
+
+def _of_array(
+    path: Path,
+    array: Any,
+    axes: list[str],
+    full_height: int,
+    missing: Callable[[Any], tuple[int, ...] | None] = lambda _: None,
+    closing: ExitStack | None = None,
+) -> LargeImage:
+    """Read regions of an array whose axes are named."""
+    height, width = array.shape[axes.index("y")], array.shape[axes.index("x")]
+    n_channels = array.shape[axes.index("c")] if "c" in axes else 1
+    kept = [name for name in axes if name in "yxc"]
+
+    def read(region: Region) -> NDArray[Any]:
+        where = {"y": region[0], "x": region[1], "c": slice(0, n_channels)}
+        index = tuple(where.get(name, 0) for name in axes)
+        if (at := missing(index)) is not None:
+            row, col = at[axes.index("y")], at[axes.index("x")]
+            raise InputError(
+                f"{path} at row {row}, column {col}: a chunk is missing: copy the image anew, then --resume"
+            )
+        values = np.asarray(array[index])
+        if "c" not in kept:
+            return values[:, :, None]
+        return values.transpose([kept.index(name) for name in "yxc"])
+
+    return LargeImage(
+        path, (height, width, n_channels), array.dtype, full_height / height, read, closing or ExitStack()
+    )
+
+
+def _missing_chunk(path: Path, array: Any) -> Callable[[Any], tuple[int, ...] | None]:
+    """Give a function that finds the first pixel of a missing chunk among those that a region needs."""
+    folder = path / array.path
+    sizes = getattr(array, "shards", None) or array.chunks
+
+    def find(index: Any) -> tuple[int, ...] | None:
+        sides = [range(at, at + 1) if isinstance(at, int) else range(at.start, at.stop) for at in index]
+        spans = [
+            range(side[0] // size, side[-1] // size + 1) for side, size in zip(sides, sizes, strict=True)
+        ]
+        for at in np.ndindex(*map(len, spans)):
+            chunk = tuple(span[place] for span, place in zip(spans, at, strict=True))
+            if not (folder / array.metadata.encode_chunk_key(chunk)).exists():
+                return tuple(place * size for place, size in zip(chunk, sizes, strict=True))
+        return None
+
+    return find
+
+
+def _open_slide(path: Path, level: int) -> LargeImage:
+    """Open a slide of a microscope's own format, in colours."""
+    closing = ExitStack()
+    slide = closing.enter_context(_module("tiffslide").TiffSlide(path))
+    with closing:
+        _check_level(path, level, slide.level_count)
+        closing = closing.pop_all()
+    width, height = slide.level_dimensions[level]
+    factor = slide.level_downsamples[level]
+
+    def read(region: Region) -> NDArray[Any]:
+        rows, cols = region
+        # places of a slide are counted in pixels of level 0
+        corner = round(cols.start * factor), round(rows.start * factor)
+        size = cols.stop - cols.start, rows.stop - rows.start
+        return np.asarray(slide.read_region(corner, level, size, as_array=True))[:, :, :3]
+
+    return LargeImage(path, (height, width, 3), np.dtype(np.uint8), float(factor), read, closing)
