@@ -19,7 +19,6 @@ from benchmarks.common import RESULTS, signed, with_interval
 from benchmarks.faults import fuzz, fuzz_images, kills, reproducibility, soak
 from benchmarks.promises import alarms, coverage
 from benchmarks.scores import (
-    TITLES,
     at_five,
     banks,
     block,
@@ -53,15 +52,93 @@ PAGES = tuple(
 CURVES = ROOT / "docs" / "learning_curves.png"
 
 
-def predict_speed(result: dict[str, Any]) -> str:
-    low, high = result["ratio_range"]
-    return (
-        f"With the recipe of the paper, segmenting one 256 x 256 image with VGG19 to conv3_4 "
-        f"({result['kept_channels']} channels kept, "
-        f"{result['n_components']:,} random features) takes **{result['ratio_to_arithmetic']:.1f} times** "
-        f"({low:.1f} to {high:.1f}) what its {sum(result['gflops'].values()):.0f} GFLOP would take at the rate of a "
-        f"float32 matrix product in the same run."
-    )
+def speed(result: dict[str, Any]) -> str:
+    """Time beside the forest, of the first code of the file and of the last one."""
+    records = result["records"]
+    first, *_, last = dict.fromkeys(record["code"] for record in records)
+    sides = sorted({record["side"] for record in records})
+    lines = [
+        "| recipe | set | channels | " + " | ".join(f"{side:,} x {side:,}" for side in sides) + " | growth |",
+        "|---|---|---|" + "---|" * (len(sides) + 1),
+    ]
+    for recipe, name, n_channels in dict.fromkeys(
+        (record["recipe"], record["set"], record["n_channels"]) for record in records
+    ):
+        found = {
+            (record["code"], record["side"]): record["processor"]
+            for record in records
+            if (record["recipe"], record["set"], record["n_channels"]) == (recipe, name, n_channels)
+        }
+        ratios = [
+            " to ".join(
+                f"{found[code, side]['ratio']:.2f}" for code in (first, last) if (code, side) in found
+            )
+            for side in sides
+        ]
+        exponents = [
+            f"{exponent:.2f}"
+            for code in (first, last)
+            if (exponent := growth({side: own["seconds"] for (of, side), own in found.items() if of == code}))
+        ]
+        lines.append(
+            f"| {recipe} | {name} | {n_channels} | {' | '.join(ratios)} | {' to '.join(exponents)} |"
+        )
+    return "\n".join(lines)
+
+
+def growth(seconds: dict[int, float]) -> float | None:
+    """Exponent of the growth of seconds with the number of pixels: the slope of a line through the logarithms."""
+    if len(seconds) < 2:
+        return None
+    return float(np.polyfit(2 * np.log(list(seconds)), np.log(list(seconds.values())), 1)[0])
+
+
+def speed_parts(result: dict[str, Any]) -> str:
+    """Parts of the default recipe on images of 512 x 512, of the first code of the file and of the last one."""
+    records = [
+        record
+        for record in result["records"]
+        if record["recipe"] == "default" and record["side"] == 512 and record["parts"]
+    ]
+    first, *_, last = dict.fromkeys(record["code"] for record in records)
+    kinds = dict.fromkeys((record["set"], record["n_channels"]) for record in records)
+    lines = [
+        "| part | " + " | ".join(f"{name}, channels: {n}" for name, n in kinds) + " |",
+        "|---|" + "---|" * len(kinds),
+    ]
+    found = {(record["code"], record["set"], record["n_channels"]): record for record in records}
+    parts = dict.fromkeys(part for record in records for part in record["parts"])
+    for part in sorted(parts, key=lambda part: -records[-1]["parts"].get(part, 0)):
+        cells = []
+        for kind in kinds:
+            of = [found[code, *kind] for code in (first, last) if (code, *kind) in found]
+            times = " to ".join(f"{1e3 * record['parts'].get(part, 0):.0f}" for record in of)
+            cells.append(f"{times} ({1e3 * of[-1]['limits'].get(part, 0):.1f})")
+        lines.append(f"| {part} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def fast(result: dict[str, Any]) -> str:
+    """Price of `segkit train --fast`."""
+    lines = [
+        "| set | mean IoU, default | mean IoU, `--fast` | difference, by seed | processor time, times the default |",
+        "|---|---|---|---|---|",
+    ]
+    for name in dict.fromkeys(record["set"] for record in result["records"]):
+        own = [record for record in result["records"] if record["set"] == name]
+        means = {
+            recipe: [float(np.mean(record[recipe]["mean_iou"])) for record in own]
+            for recipe in ("default", "fast")
+        }
+        ratios = np.concatenate(
+            [np.divide(record["fast"]["seconds"], record["default"]["seconds"]) for record in own]
+        )
+        differences = ", ".join(f"{b - a:+.3f}" for a, b in zip(*means.values(), strict=True))
+        lines.append(
+            f"| {name} | {np.mean(means['default']):.3f} | {np.mean(means['fast']):.3f} | {differences} "
+            f"| {np.median(ratios):.2f} |"
+        )
+    return "\n".join(lines)
 
 
 def large_images(result: dict[str, Any]) -> str:
@@ -189,29 +266,6 @@ def asu(result: dict[str, Any]) -> str:
             gaps = " | ".join(signed(gap["value"], gap["interval"]) for gap in row["gap_to_cv"].values())
             lines.append(
                 f"| {row['set']} | {row['n_splits']} | {accuracies} | {gaps} | {row['time_ratio']:.0f} |"
-            )
-    return "\n".join(lines)
-
-
-def recipe_speed(result: dict[str, Any]) -> str:
-    lines = [
-        "| method | set (pixels) | training, wall | training, processor | segmenting one image, wall, times the forest "
-        "| the same, processor |",
-        "|---|---|---|---|---|---|",
-    ]
-    for record in result["records"]:
-        shape = " x ".join(map(str, record["shape"]))
-        for method, seconds in record["fit"].items():
-            found = record["predict_ratio"].get(method, {})
-            times = [
-                f"{np.median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
-                if (ratios := found.get(kind))
-                else "1"
-                for kind in ("wall", "processor")
-            ]
-            lines.append(
-                f"| {TITLES[method]} | {record['set']} ({shape}) | {seconds['wall']:.0f} s "
-                f"| {seconds['processor']:.0f} s | {' | '.join(times)} |"
             )
     return "\n".join(lines)
 
@@ -482,13 +536,14 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "objects": ("objects-*.json", objects),
     "objects_differences": ("objects-*.json", objects_differences),
     "cost": ("segmentation-*.json", cost),
-    "predict_speed": ("predict_speed.json", predict_speed),
     "scale": ("scale.json", scale),
     "scale_plan": ("scale.json", scale_plan),
+    "speed": ("speed.json", speed),
+    "speed_parts": ("speed.json", speed_parts),
+    "fast": ("fast.json", fast),
     "large_images": ("large_images.json", large_images),
     "bandwidths": ("bandwidths.json", bandwidths),
     "asu": ("asu.json", asu),
-    "recipe_speed": ("recipe_speed.json", recipe_speed),
     "postprocessing": ("postprocessing.json", postprocessing),
     "advice": ("advice.json", advice),
     "advice_scores": ("advice.json", advice_scores),

@@ -84,7 +84,7 @@ def options_of(recipe: str, arguments: argparse.Namespace) -> tuple[Path | None,
 
 
 class Clock:
-    """Processor seconds of the calling thread that functions take, without those of other watched functions."""
+    """Processor seconds that functions take, without those of other watched functions; only one may run at a time."""
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()
@@ -94,12 +94,12 @@ class Clock:
         """Wrap a function, whose time counts for a part."""
 
         def watched(*arguments: Any, **options: Any) -> Any:
-            start = time.thread_time()
+            start = time.process_time()
             self._inner.append(0.0)
             try:
                 return function(*arguments, **options)
             finally:
-                spent = time.thread_time() - start
+                spent = time.process_time() - start
                 self.seconds[part] += spent - self._inner.pop()
                 self._inner[-1] += spent
 

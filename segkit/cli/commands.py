@@ -153,6 +153,12 @@ def train(
         bool, typer.Option("--other-images", help="With --from: allow other images.")
     ] = False,
     config: ConfigOption = None,
+    fast: Annotated[
+        bool,
+        typer.Option(
+            "--fast", help="A model that predicts in less time, somewhat less accurate: as --config fast."
+        ),
+    ] = False,
     set_: SetOption = None,
     seed: Annotated[
         int | None, typer.Option(help="Seed of random numbers: the same seed gives the same model.")
@@ -168,6 +174,7 @@ def train(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Learn a model from annotated images."""
+    from segkit.config.read import shipped
     from segkit.config.recorded import read_training
     from segkit.config.schema import Config
     from segkit.images import load_pairs
@@ -183,6 +190,12 @@ def train(
         raise ConfigError("--other-images: it is for --from, whose model has images of its own; leave it out")
     if config is not None and from_ is not None:
         raise ConfigError(f"--config beside --from: {from_} has a configuration already; change it by --set")
+    if fast and (config is not None or from_ is not None):
+        other = "--config" if from_ is None else "--from"
+        raise ConfigError(
+            f"--fast beside {other}: --fast is a configuration of its own, configs/fast.yaml; leave one out"
+        )
+    config = shipped("fast") if fast else config
     recorded = None if from_ is None else read_training(from_)
     settings = Config.load(config, overrides) if recorded is None else recorded.configure(overrides)
     only_annotated = only_annotated or (recorded is not None and recorded.only_annotated)

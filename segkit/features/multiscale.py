@@ -14,7 +14,7 @@ from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 
 _MEASURES = ("intensity", "edges", "texture 1", "texture 2")
 # Rows whose derivatives stay in the processor's cache.
-_ROWS_AT_ONCE = 32
+_ROWS_AT_ONCE = 128
 # Rows that a narrow filter computes in one product.
 _LEAST_BLOCK = 32
 

@@ -199,9 +199,7 @@ class ScatteringBank(FilterBank):
         used, which = np.unique(view, return_inverse=True)
         cores = [self.tile or _least_tile(length, scale) for length in (height, width)]
         tiles = _cut(image[:, :, used], cores, _margin(scale))
-        transform = _scattering(
-            scale, tiles.shape[-2:], self.L, self.max_order, self.angles == "averaged", self.frontend
-        )
+        transform = _scattering(scale, tiles.shape[-2:], self.L, self.max_order, self.angles, self.frontend)
         rows, cols = tiles.shape[:2]
         cells = [core >> scale for core in cores]
         out = np.empty((view.size, rows, cells[0], cols, cells[1]), dtype=np.float32)
@@ -254,16 +252,18 @@ def _scattering(
     shape: tuple[int, int],
     L: int,
     max_order: int,
-    averaged: bool,  # noqa: FBT001
+    angles: str,
     frontend: str,
 ) -> Callable[[FloatArray, NDArray[np.intp]], FloatArray]:
     """Build the transform of a tile, for some of its paths or orbits: (height, width) -> (n, cells, cells)."""
     weights = _averages(scale, L, max_order)[1]
     n_paths = weights.shape[1]
-    outputs = weights.argmax(axis=0) if averaged else np.arange(n_paths)
+    outputs = weights.argmax(axis=0) if angles == "averaged" else np.arange(n_paths)
     if frontend == "numpy":
         return Scattering(scale, shape, L, max_order, outputs, _CELLS)
-    return _of_kymatio(scale, shape, L, max_order, weights if averaged else np.eye(n_paths, dtype=np.float32))
+    return _of_kymatio(
+        scale, shape, L, max_order, weights if angles == "averaged" else np.eye(n_paths, dtype=np.float32)
+    )
 
 
 def _of_kymatio(

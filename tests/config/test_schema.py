@@ -34,6 +34,7 @@ def test_shipped_configurations_build(path):
         "modules-shearlet": ModuleBank,
         "orbit": OrbitBank,
         "scattering": ScatteringBank,
+        "fast": StackedBank,
         "two-networks": list,
     }
     assert type(segmenter.bank) is kinds.get(path.stem, ConvNetBank)
