@@ -167,7 +167,7 @@ def large_images(result: dict[str, Any]) -> str:
     )
 
 
-GIGAPIXELS, N_SLIDES, TILE_SIDE = 10, 10_000, 1024
+GIGAPIXELS, N_SLIDES = 10, 10_000
 
 
 def scale(result: dict[str, Any]) -> str:
@@ -186,7 +186,8 @@ def scale(result: dict[str, Any]) -> str:
             f"| {speed['ratio']:.2f} times as fast ({min(speed['ratios']):.2f} to {max(speed['ratios']):.2f}) |",
             f"| {speed['files']} files of workers, and those of one process | {equal} |",
             f"| a worker killed in the middle of an image | {killed['equal']} of {killed['kills']} folders equal |",
-            f"| one worker of one thread | {_rate(result) / 1e6:.2f} million pixels a second |",
+            f"| one thread, on {result['tile']['side']:,} x {result['tile']['side']:,} pixels "
+            f"| {_rate(result) / 1e6:.2f} million pixels a second of processor time |",
             f"| the record of an image, by the program that you started | {1000 * speed['put_seconds']:.0f} ms |",
             f"| {at_once['tasks']:,} tiny tasks given at once | {at_once['tasks_per_second']:,.0f} a second, "
             f"{at_once['bytes_per_task'] / 1000:.1f} kB each in the scheduler |",
@@ -202,8 +203,8 @@ def scale(result: dict[str, Any]) -> str:
 
 def scale_plan(result: dict[str, Any]) -> str:
     hours = 1e9 / _rate(result) / 3600
-    tile_seconds = TILE_SIDE**2 / _rate(result)
-    n_tiles = GIGAPIXELS * 1e9 / TILE_SIDE**2
+    side, tile_seconds = result["tile"]["side"], result["tile"]["processor_seconds"]
+    n_tiles = GIGAPIXELS * 1e9 / side**2
     at_once, spread = (result["scheduler"][name] for name in ("at_once", "spread"))
     per_second, puts = spread["tasks_per_second"], 1 / result["speed"]["put_seconds"]
     of_slide, of_all = GIGAPIXELS * hours, GIGAPIXELS * hours * N_SLIDES
@@ -217,7 +218,7 @@ def scale_plan(result: dict[str, Any]) -> str:
                 f"| on {n:,} workers | {of_slide / n:.1f} hours | {of_all / n / 24:,.0f} days |"
                 for n in (16, 128, 1024)
             ),
-            f"| tiles of {TILE_SIDE:,} x {TILE_SIDE:,} | {n_tiles:,.0f} | {n_tiles * N_SLIDES:,.0f} |",
+            f"| tiles of {side:,} x {side:,} | {n_tiles:,.0f} | {n_tiles * N_SLIDES:,.0f} |",
             f"| scheduler's memory, all tiles given at once | {gigabytes:.2f} GB | {gigabytes * N_SLIDES:,.0f} GB |",
             f"| the same, a few at a time | {spread['memory_mib_most']:.0f} MiB | {spread['memory_mib_most']:.0f} MiB |",
             "",
@@ -229,8 +230,8 @@ def scale_plan(result: dict[str, Any]) -> str:
 
 
 def _rate(result: dict[str, Any]) -> float:
-    """Pixels a second of one worker, the median of its runs."""
-    return float(result["images"] * result["side"] ** 2 / np.median(result["speed"]["seconds"]["1"]))
+    """Pixels of a tile a second of processor time, on one thread."""
+    return float(result["tile"]["side"] ** 2 / result["tile"]["processor_seconds"])
 
 
 def bandwidths(result: dict[str, Any]) -> str:

@@ -120,6 +120,19 @@ def measure_speed(
     }
 
 
+def measure_tile(segmenter: Segmenter, side: int) -> dict[str, Any]:
+    """Processor time of a tile on one thread, which other programs of the machine disturb less than wall time."""
+    [tile], _ = make_demo_set(1, shape=(side, side))
+    seconds = []
+    with threadpool_limits(1):
+        segmenter.predict(tile[:256, :256])
+        for _ in range(2):
+            start = time.process_time()
+            segmenter.predict(tile)
+            seconds.append(time.process_time() - start)
+    return {"side": side, "processor_seconds": min(seconds)}
+
+
 def kill_workers(segmenter: Segmenter, images: Path, n_kills: int, folder: Path) -> dict[str, Any]:
     """Kill a worker in the middle of its first image, again and again; compare the results with those of `plain`."""
     expected = contents(folder / "plain")
@@ -258,6 +271,7 @@ def main() -> None:
             "side": arguments.side,
             "speed": measure_speed(segmenter, folder / "images", pictures[0], arguments.repeats, folder),
             "killed": kill_workers(segmenter, folder / "images", arguments.kills, folder),
+            "tile": measure_tile(segmenter, 128 if arguments.quick else 1024),
             "scheduler": load_scheduler(arguments.tasks, 2),
             "sources": digest_sources(),
             "machine": machine(),

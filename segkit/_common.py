@@ -99,3 +99,47 @@ def one_by_one(
     """Apply a function to items here, one after the other: the `Spread` of a caller who wants no other."""
     for item in items:
         yield item, partial(function, item)
+
+
+def add_up(function: Callable[[Item], Value], blocks: Iterable[Item], spread: Spread = one_by_one) -> Value:
+    """Sum a function over blocks of rows, each where `spread` applies it: only sums come here, never rows.
+
+    Sums are added in the order of the blocks, whichever is done first, so that the total does not depend on it.
+
+    Parameters
+    ----------
+    function : callable
+        Takes a block, for example the name of a file of rows, and gives what can be added by ``+``.
+    blocks : iterable
+        One or more.
+    spread : Spread
+        What applies the function.
+
+    Returns
+    -------
+    object
+        The total.
+    """
+    early: dict[int, Value] = {}
+    total: Value | None = None
+    place = 0
+    numbered = spread(_Numbered(function), enumerate(blocks))
+    for (number, _), result in numbered:
+        early[number] = result()
+        while place in early:
+            own = early.pop(place)
+            total = own if total is None else total + own  # type: ignore[operator]
+            place += 1
+    if total is None:
+        raise ValueError("no block is given: give one or more")
+    return total
+
+
+class _Numbered:
+    """Applies a function to the second of a number and a block."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, numbered: tuple[int, Any]) -> Any:
+        return self.function(numbered[1])

@@ -170,6 +170,8 @@ def train(
         typer.Option("--explain", help="Also explain the choices: channels, kernels, penalty, threshold."),
     ] = False,
     memory_limit: MemoryLimitOption = None,  # noqa: ARG001
+    scheduler: SchedulerOption = None,
+    n_workers: WorkersOption = None,
     quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -222,12 +224,13 @@ def train(
     if recorded is not None:
         for message in recorded.compare(segmenter, dataset, str(images), other_images=other_images):
             tell(message)
-    with progress_bars(quiet=quiet) as follow:
+    with spread_over(scheduler, n_workers) as workers, progress_bars(quiet=quiet) as follow:
         segmenter.fit(
             dataset.images,
             dataset.masks,
             instances=dataset.instances,
             label_map=dataset.label_map,
+            workers=workers,
             progress=follow,
         )
     segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)

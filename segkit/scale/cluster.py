@@ -161,13 +161,14 @@ class Cluster:
         from distributed import wait
 
         while True:
-            with suppress(TimeoutError), self._client.as_current():
-                done = wait(futures, timeout=_SECONDS, return_when="FIRST_COMPLETED").done  # type: ignore[no-untyped-call]
-                if any(future.status == "cancelled" for future in done):
-                    raise self._lost()
-                return list(done)
-            if not self._is_there:
-                raise self._lost()
+            try:
+                with self._client.as_current():
+                    return list(wait(futures, timeout=_SECONDS, return_when="FIRST_COMPLETED").done)  # type: ignore[no-untyped-call]
+            except TimeoutError:
+                if not self._is_there:
+                    raise self._lost() from None
+            except CancelledError as error:
+                raise self._lost() from error
 
     def _fetch(self, future: Any) -> Callable[[], Any]:
         """Fetch what came of an item; what was warned of there is warned of here."""
@@ -251,9 +252,11 @@ class _quiet:  # noqa: N801
     """Keep Dask's log off the terminal: what it has to say is said in one line."""
 
     def __enter__(self) -> None:
-        self._logger = logging.getLogger("distributed")
-        self._level = self._logger.level
-        self._logger.setLevel(logging.CRITICAL + 1)
+        # its loggers have levels of their own, but share these handlers
+        self._levels = [(handler, handler.level) for handler in logging.getLogger("distributed").handlers]
+        for handler, _ in self._levels:
+            handler.setLevel(logging.CRITICAL + 1)
 
     def __exit__(self, *_: object) -> None:
-        self._logger.setLevel(self._level)
+        for handler, level in self._levels:
+            handler.setLevel(level)

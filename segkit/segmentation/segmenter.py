@@ -7,6 +7,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from segkit._common import FloatArray, Progress, pass_on
+from segkit._common import FloatArray, Progress, Spread, one_by_one, pass_on
 from segkit._threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
@@ -222,6 +223,7 @@ class Segmenter(BaseSegmenter):
         ids: list[IdArray],
         progress: Progress,
         instances: list[LabelArray] | None = None,
+        workers: Spread = one_by_one,
     ) -> None:
         self.settings_: dict[str, Any] | None = None
         self.reading_ = Reading()
@@ -250,10 +252,7 @@ class Segmenter(BaseSegmenter):
             ids=ids,
             least=self.least_areas_,
         )
-        candidates = [
-            trial.run(bank, _prefixed(progress, f"Bank {place} of {len(banks)}: " if len(banks) > 1 else ""))
-            for place, bank in enumerate(banks, start=1)
-        ]
+        candidates = _try(trial, banks, progress, workers)
         self.best_index_ = best_index(candidates)
         seconds = {
             name: sum(candidate.seconds[name] for candidate in candidates) for name in ("select", "calibrate")
@@ -287,6 +286,7 @@ class Segmenter(BaseSegmenter):
         *,
         instances: ArrayLike | Sequence[ArrayLike] | None = None,
         label_map: LabelMap | None = None,
+        workers: Spread = one_by_one,
         progress: Progress | None = None,
     ) -> Self:
         """Learn from annotated images.
@@ -302,6 +302,9 @@ class Segmenter(BaseSegmenter):
             to tell objects that touch apart; without them, from the sizes and shapes of the annotated regions.
         label_map : LabelMap, optional
             Meaning of the mask values, in place of `unlabelled` and the values that occur.
+        workers : callable, optional
+            What spreads the banks, if there are several, over processes and machines, such as
+            `segkit.scale.Cluster.spread`; by default they are judged here, one after the other.
         progress : callable, optional
             ``progress(iterable, description)`` yields the items and shows the progress.
 
@@ -318,7 +321,7 @@ class Segmenter(BaseSegmenter):
         """
         arrays, ids = self._checked_training(images, masks, label_map)
         objects = None if instances is None else check_instances(instances, ids)
-        self._fit(arrays, ids, progress or pass_on, objects)
+        self._fit(arrays, ids, progress or pass_on, objects, workers)
         return self
 
     def digest_training_set(
@@ -708,6 +711,30 @@ class Segmenter(BaseSegmenter):
 def _squeezed(decisions: FloatArray) -> FloatArray:
     """Give decisions of two classes without their only plane."""
     return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
+
+
+def _try(trial: Trial, banks: Sequence[FilterBank], progress: Progress, workers: Spread) -> list[Candidate]:
+    """Judge each bank on held-out images; a single one here, where its folds have all threads."""
+    spread = workers if len(banks) > 1 else one_by_one
+    with closing(spread(_Judge(trial, len(banks), progress), enumerate(banks, start=1))) as judged:
+        found = {place: candidate() for (place, _), candidate in judged}
+    return [found[place] for place in sorted(found)]
+
+
+class _Judge:
+    """Fits and judges a bank, here or in another process."""
+
+    def __init__(self, trial: Trial, n_banks: int, progress: Progress) -> None:
+        self.trial, self.n_banks, self.progress = trial, n_banks, progress
+
+    def __call__(self, numbered: tuple[int, FilterBank]) -> Candidate:
+        place, bank = numbered
+        prefix = f"Bank {place} of {self.n_banks}: " if self.n_banks > 1 else ""
+        return self.trial.run(bank, _prefixed(self.progress, prefix))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # another process has no terminal
+        return self.__dict__ | {"progress": pass_on}
 
 
 def _prefixed(progress: Progress, prefix: str) -> Progress:

@@ -216,8 +216,12 @@ def test_without_dask_one_line_says_what_to_install(monkeypatch):
         Cluster().__enter__()
 
 
-def test_the_log_of_dask_is_as_before(cluster):
-    before = logging.getLogger("distributed").level
+def test_the_log_of_dask_is_silent_and_then_as_before(cluster):
+    def levels():
+        return [handler.level for handler in logging.getLogger("distributed").handlers]
+
+    before = levels()
     with pytest.raises(ClusterError):
         Cluster("tcp://127.0.0.1:1", timeout=0.3).__enter__()
-    assert logging.getLogger("distributed").level == before
+    assert levels() == before
+    assert min(before) >= logging.CRITICAL  # of the open cluster
