@@ -494,6 +494,7 @@ def planes(result: dict[str, Any]) -> str:
         f"| volume | annotated planes | {' | '.join(ways)} | {' | '.join(f'{way}, less 2-D' for way in ways[1:])} |",
         f"| {' | '.join(['---'] * (1 + 2 * len(ways)))} |",
     ]
+    drawn: list[int] = []
     for name, n_annotated in dict.fromkeys(key[:2] for key in found):
         by_way = [found.get((name, n_annotated, way), {}) for way in ways]
         seeds = sorted(set.intersection(*(set(runs) for runs in by_way)))
@@ -502,7 +503,8 @@ def planes(result: dict[str, Any]) -> str:
         iou = [np.array([np.mean(runs[seed]["iou"]) for seed in seeds]) for runs in by_way]
         cells = [f"{scores.mean():.3f}" for scores in iou] + [_spread(scores - iou[0]) for scores in iou[1:]]
         lines.append(f"| {name} | {n_annotated} | {' | '.join(cells)} |")
-    n_seeds = len({run["seed"] for run in result["runs"]})
+        drawn.append(len(seeds))
+    n_draws = " to ".join(map(str, dict.fromkeys((min(drawn), max(drawn)))))
     n_tested = max(len(run["tested"]) for run in result["runs"])
     seconds = ", ".join(
         f"{way} {np.median([run['predict_seconds'] for run in result['runs'] if run['way'] == way]):.2f} s"
@@ -512,7 +514,7 @@ def planes(result: dict[str, Any]) -> str:
         [
             *lines,
             "",
-            f"IoU of the object on {n_tested} planes that are not annotated, mean of {n_seeds} draws of annotated planes; "
+            f"IoU of the object on {n_tested} planes that are not annotated, mean of {n_draws} draws of annotated planes; "
             f"in brackets the least and the greatest difference of a draw. Planes are halved to 256 x 256, and all ways "
             f"have the blurs of 1 to 16 pixels of the multiscale bank. 3-D filters see 4 planes on either side. Median "
             f"seconds to segment a plane, by one thread of a busy machine: {seconds}.",

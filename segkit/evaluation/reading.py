@@ -58,6 +58,8 @@ class ReadMasks:
         Files that cannot be scored, and why, by stem.
     skipped : list of str
         Predictions without a true mask.
+    n_pages : dict of str to int
+        Number of pages of each file, those without a labelled pixel too.
     """
 
     stems: list[str]
@@ -72,6 +74,7 @@ class ReadMasks:
     predicted_objects: list[NDArray[Any]] | None = None
     failed: dict[str, str] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
+    n_pages: dict[str, int] = field(default_factory=dict)
 
 
 def read_folders(
@@ -127,7 +130,7 @@ def read_folders(
     if strict:
         _refuse_missing(matched)
     notes += _note_on_earlier(Path(predictions), [guess for _, _, guess in matched.files])
-    items, failed = _read_both(matched.files, image_of, unlabelled, notes, strict=strict)
+    items, failed, n_pages = _read_both(matched.files, image_of, unlabelled, notes, strict=strict)
     failed |= dict.fromkeys(matched.missing, "no prediction")
     if not items:
         raise InputError(
@@ -184,6 +187,7 @@ def read_folders(
         predicted_objects=guesses if all(numbered) else None,
         failed=failed,
         skipped=matched.skipped,
+        n_pages=n_pages,
     )
 
 
@@ -391,11 +395,16 @@ def _read_both(
     notes: list[str],
     *,
     strict: bool,
-) -> tuple[list[_Item], dict[str, str]]:
-    """Read every page of true and predicted masks, and name the faults of files that cannot be scored."""
+) -> tuple[list[_Item], dict[str, str], dict[str, int]]:
+    """Read every page of true and predicted masks, name the faults of files that cannot be scored, and count pages.
+
+    Planes of a stack that nobody annotated are left out.
+    """
     items: list[_Item] = []
     failed: dict[str, str] = {}
     misshapen: list[str] = []
+    blank: list[str] = []
+    n_pages: dict[str, int] = {}
     readers = MaskReader(notes), MaskReader(notes)
     for file, *paths in files:
         try:
@@ -410,8 +419,12 @@ def _read_both(
             failed[file] = f"sizes differ: {sizes}"
             misshapen.append(f"{file}: {sizes}")
             continue
+        n_pages[file] = len(truths)
         for page, (truth, guess) in enumerate(zip(truths, guesses, strict=True)):
             stem = file if len(truths) == 1 else f"{file}#{page + 1}"
+            if len(truths) > 1 and unlabelled is not None and (truth == unlabelled).all():
+                blank.append(stem)
+                continue
             own = _other_than(truth, unlabelled) if is_outlined[0] else truth
             items.append(_Item(stem, file, page, paths[0], own, guess, is_outlined))
     if misshapen and strict:
@@ -420,7 +433,11 @@ def _read_both(
         )
     for reader in readers:
         notes += reader.notes()
-    return items, failed
+    if blank:
+        notes.append(
+            f"{count(len(blank), 'plane')} of true masks without a labelled pixel not scored ({first_few(blank)})"
+        )
+    return items, failed, n_pages
 
 
 def _open_both(

@@ -138,7 +138,7 @@ class VolumeBank(FilterBank):
 
 
 def depth_weights(n_planes: int, spacing: float, sigma: float) -> list[FloatArray]:
-    """Weights of planes by which a sum over depth is smoothed, and its first and second derivative in pixels.
+    """Give the weights by which planes are smoothed over depth, and those of the first and second derivative.
 
     Parameters
     ----------

@@ -59,6 +59,8 @@ from segkit.images.stems import (
 Result = TypeVar("Result")
 
 _N_ODD_NAMED = 3
+_NO_PIXEL = "every pixel counts as annotated"
+_BLANK = "without a labelled pixel left out"
 # Distances of planes that differ by less are rounded alike.
 _SAME_SPACING = 1.01
 _LEAVE_OUT = ", or train without such images (segkit train --only-annotated, in Python only_annotated=True)"
@@ -409,7 +411,7 @@ def with_labels(items: Iterable[Item], unlabelled: int | None, messages: list[st
         else:
             yield item
     if blank:
-        messages.append(f"{count(len(blank), 'mask')} without a labelled pixel left out ({first_few(blank)})")
+        messages.append(f"{count(len(blank), 'mask')} {_BLANK} ({first_few(blank)})")
 
 
 def check_together(
@@ -461,6 +463,8 @@ def check_together(
     label_map = _infer(values_of, labels, unlabelled, faults, is_shown=shown in (None, unlabelled))
     if label_map is not None:
         messages += [*_of_one_class(values_of, label_map), *_scribbles(values_of, unlabelled, shown)]
+        if any(_BLANK in message for message in messages):  # these hold the value of unlabelled pixels
+            messages[:] = [message for message in messages if _NO_PIXEL not in message]
     return label_map
 
 
@@ -753,8 +757,7 @@ def _scribbles(
     whole = [stem for stem in values_of if stem not in partial]
     if not partial:
         return [
-            f"no mask holds {unlabelled if shown is None else shown}, the value of unlabelled pixels: "
-            f"every pixel counts as annotated"
+            f"no mask holds {unlabelled if shown is None else shown}, the value of unlabelled pixels: {_NO_PIXEL}"
         ]
     if not whole:
         return []

@@ -178,14 +178,19 @@ def _kept_probabilities(predictions: Path, found: ReadMasks) -> list[NDArray[np.
     """Read the probability maps of each item; None for items without a file in ``probability/``."""
     folder = predictions / "probability"
     file_of = files_by_stem(folder) if folder.is_dir() else {}
-    masks_of: dict[str, list[NDArray[np.uint8]]] = {}
-    for file, mask in zip(found.files, found.predictions, strict=True):
-        masks_of.setdefault(file, []).append(mask)
-    maps: list[NDArray[np.float32] | None] = []
-    for file, pages in masks_of.items():
-        known = file in file_of
-        maps += _read_probabilities(file_of[file], pages, found.label_map) if known else [None] * len(pages)
-    return maps
+    masks_of: dict[str, dict[int, NDArray[np.uint8]]] = {}
+    for file, page, mask in zip(found.files, found.pages, found.predictions, strict=True):
+        masks_of.setdefault(file, {})[page] = mask
+    maps: dict[str, list[NDArray[np.float32]]] = {}
+    for file in masks_of.keys() & file_of.keys():
+        # planes that are not scored have the size of the others
+        known = masks_of[file]
+        masks = [known.get(page, next(iter(known.values()))) for page in range(found.n_pages[file])]
+        maps[file] = _read_probabilities(file_of[file], masks, found.label_map)
+    return [
+        maps[file][page] if file in maps else None
+        for file, page in zip(found.files, found.pages, strict=True)
+    ]
 
 
 def _read_probabilities(

@@ -73,6 +73,20 @@ def test_a_volume_of_a_few_planes(stacks, segkit):
     assert load(stacks / "again.segkit").reading_ == load(model).reading_
 
 
+def test_planes_that_nobody_annotated_are_not_scored(stacks, segkit):
+    words = ["--set", "data.context=1", "--set", "data.range=0..4095", "--set", "data.unlabelled=9"]
+    model, out = stacks / "m.segkit", stacks / "out"
+    code, told, err = segkit("train", stacks / "images", stacks / "masks", "-o", model, *FAST, *words)
+    assert code == 0, err
+    assert "every pixel counts as annotated" not in told
+    assert segkit("predict", model, stacks / "images", "-o", out, "--probability")[0] == 0
+    score = ("evaluate", out, stacks / "masks", "--unlabelled", "9", "-o", stacks / "report")
+    code, told, err = segkit(*score)
+    assert code == 0, err
+    assert "Scored on 2 images" in told
+    assert "2 planes of true masks without a labelled pixel not scored (v.ome#1, v.ome#4)" in told
+
+
 def test_what_predict_and_annotate_know(stacks, segkit):
     words = ["--set", "data.context=1", "--set", "data.range=0..4095", "--set", "data.unlabelled=9"]
     model = stacks / "m.segkit"
