@@ -4,7 +4,7 @@
 
 Each worker has one thread. Wall times of a folder are taken in turn, one worker, two, one, two ..., so that other programs
 of the machine disturb both alike; the first image that each worker gets, which imports libraries there, is not counted.
-A scheduler of 100,000 tiny tasks stands for that of a slide of as many tiles.
+A scheduler of many tiny tasks (100,000 unless --tasks says otherwise) stands for that of a slide of as many tiles.
 """
 
 from __future__ import annotations
