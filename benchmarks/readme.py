@@ -215,7 +215,7 @@ def scale_plan(result: dict[str, Any]) -> str:
             "|---|---|---|",
             f"| core hours ({hours:.1f} for a gigapixel) | {of_slide:,.0f} | {of_all:,.0f} |",
             *(
-                f"| on {n:,} workers | {of_slide / n:.1f} hours | {of_all / n / 24:,.0f} days |"
+                f"| on {n:,} workers | {60 * of_slide / n:,.0f} minutes | {of_all / n / 24:,.0f} days |"
                 for n in (16, 128, 1024)
             ),
             f"| tiles of {side:,} x {side:,} | {n_tiles:,.0f} | {n_tiles * N_SLIDES:,.0f} |",
