@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 Progress = Callable[[Iterable[Any], str], Iterable[Any]]
 
 
-class Spread(Protocol):
+class Workers(Protocol):
     """What applies a function to items, here or elsewhere.
 
     It gives each item, in any order, with what returns the function's value or raises its error. Items are taken as they
@@ -96,12 +96,12 @@ def pass_on(items: Iterable[Item], description: str) -> Iterator[Item]:  # noqa:
 def one_by_one(
     function: Callable[[Item], Value], items: Iterable[Item]
 ) -> Generator[tuple[Item, Callable[[], Value]], None, None]:
-    """Apply a function to items here, one after the other: the `Spread` of a caller who wants no other."""
+    """Apply a function to items here, one after the other: the `Workers` of a caller who wants no other."""
     for item in items:
         yield item, partial(function, item)
 
 
-def add_up(function: Callable[[Item], Value], blocks: Iterable[Item], spread: Spread = one_by_one) -> Value:
+def add_up(function: Callable[[Item], Value], blocks: Iterable[Item], spread: Workers = one_by_one) -> Value:
     """Sum a function over blocks of rows, each where `spread` applies it: only sums come here, never rows.
 
     Sums are added in the order of the blocks, whichever is done first, so that the total does not depend on it.
@@ -112,7 +112,7 @@ def add_up(function: Callable[[Item], Value], blocks: Iterable[Item], spread: Sp
         Takes a block, for example the name of a file of rows, and gives what can be added by ``+``.
     blocks : iterable
         One or more.
-    spread : Spread
+    spread : Workers
         What applies the function.
 
     Returns

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from threading import local
 from typing import TypeVar
 
@@ -82,6 +83,20 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Gen
 
         with ThreadPoolExecutor(n_threads, initializer=work_alone) as executor:
             yield from executor.map(function, items)
+
+
+def threaded(
+    function: Callable[[Item], Result], items: Iterable[Item]
+) -> Generator[tuple[Item, Callable[[], Result]], None, None]:
+    """Apply a function to items, each on one thread: the `segkit._common.Workers` of this process."""
+    items = list(items)
+    with closing(in_threads(function, items)) as results:
+        for item, result in zip(items, results, strict=True):
+            yield item, partial(_give, result)
+
+
+def _give(result: Result) -> Result:
+    return result
 
 
 def _blas_threads(controller: ThreadpoolController) -> int:

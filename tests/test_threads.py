@@ -9,7 +9,7 @@ import pytest
 import scipy.linalg  # noqa: F401
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from segkit._threads import count_threads, in_threads, single_threaded_blas
+from segkit._threads import count_threads, in_threads, single_threaded_blas, threaded
 
 
 def blas_threads():
@@ -123,6 +123,12 @@ def test_linear_algebra_gets_its_threads_back_if_the_results_are_left(n_threads)
         assert next(found) == 0
     assert blas_threads() == {n_threads}
     assert count_threads() == n_threads
+
+
+def test_items_come_with_their_results(n_threads):
+    found = [(item, result()) for item, result in threaded(lambda item: item**2, iter(range(9)))]
+    assert found == [(item, item**2) for item in range(9)]
+    assert blas_threads() == {n_threads}
 
 
 def test_a_library_may_be_imported_by_the_first_worker(tmp_path):

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit import __version__
-from segkit._common import Progress, Spread, count, one_by_one, pass_on
+from segkit._common import Progress, Workers, count, one_by_one, pass_on
 from segkit._files import write_text
 from segkit.benchmark.digests import digest_files, digest_weights
 from segkit.benchmark.machine import machine
@@ -158,7 +158,7 @@ class Benchmark:
         *,
         progress: Progress = pass_on,
         tell: Callable[[str], object] = _logger.warning,
-        workers: Spread = one_by_one,
+        workers: Workers | None = None,
     ) -> dict[str, Any]:
         """Run the unfinished units, then write ``results.json``, ``results.csv`` and ``manifest.json``.
 
@@ -178,7 +178,7 @@ class Benchmark:
             The content of ``results.json``.
         """
         # A failed unit does not end the benchmark: the others are of use without it.
-        with closing(workers(self.outcome, progress(self.units, "Benchmark"))) as finished:
+        with closing((workers or one_by_one)(self.outcome, progress(self.units, "Benchmark"))) as finished:
             for unit, outcome in finished:
                 if error := self._result(unit, outcome).get("error"):
                     tell(f"{unit.name} failed: {error}")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve
 from sklearn.exceptions import ConvergenceWarning
 
-from segkit._common import Spread, add_up, one_by_one
+from segkit._common import Workers, add_up, one_by_one
 from segkit.classifier.svm import LinearSVM
 from segkit.errors import InputError
 
@@ -89,7 +89,7 @@ def fit_blocks(
     C: float = 1.0,
     tol: float = 1e-8,
     max_iter: int = 100,
-    spread: Spread = one_by_one,
+    spread: Workers = one_by_one,
 ) -> LinearSVM:
     """Fit the plane of two classes that `LinearSVM` of squared hinge fits to the rows of all blocks together.
 
@@ -108,7 +108,7 @@ def fit_blocks(
         Stop when half the squared gradient is at most `tol` times the objective.
     max_iter : int, default=100
         Newton steps at most.
-    spread : Spread
+    spread : Workers
         What applies a function to the blocks, such as `segkit.scale.Cluster.spread`.
 
     Returns

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from segkit._common import Spread, one_by_one
+from segkit._common import Workers
 from segkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -91,10 +91,10 @@ WorkersOption = Annotated[
 
 
 @contextmanager
-def spread_over(scheduler: str | None, n_workers: int | None) -> Iterator[Spread]:
-    """Give what spreads work over the workers that were asked for; without any, this process does it all."""
+def spread_over(scheduler: str | None, n_workers: int | None) -> Iterator[Workers | None]:
+    """Give what spreads work over the workers that were asked for; None without any: this process does it all."""
     if scheduler is None and n_workers is None:
-        yield one_by_one
+        yield None
         return
     from segkit.scale import Cluster
 

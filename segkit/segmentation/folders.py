@@ -18,7 +18,7 @@ import joblib
 from sklearn.utils.validation import check_is_fitted
 
 from segkit import __version__
-from segkit._common import Progress, Spread, count, first_few, one_by_one, pass_on
+from segkit._common import Progress, Workers, count, first_few, one_by_one, pass_on
 from segkit._files import without_sync
 from segkit._files.write import why
 from segkit.errors import ConfigError, InputError, OutputError
@@ -74,7 +74,7 @@ def predict_folder(
     overwrite: bool = False,
     overwrite_foreign: bool = False,
     part: tuple[int, int] | None = None,
-    workers: Spread = one_by_one,
+    workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> list[Path]:
     """Segment every image of a folder.
@@ -188,7 +188,7 @@ def segment_folder(
     overwrite: bool = False,
     overwrite_foreign: bool = False,
     part: Part | None = None,
-    workers: Spread = one_by_one,
+    workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
     """Segment every image of a folder as `predict_folder` does, and give what came of each.
@@ -250,7 +250,7 @@ def segment_folder(
             resume=resume,
             strict=strict,
             part=part,
-            workers=workers,
+            workers=workers or one_by_one,
             follow=follow,
         )
         return run.go()
@@ -303,7 +303,7 @@ class _Run:
         resume: bool,
         strict: bool,
         part: Part | None,
-        workers: Spread,
+        workers: Workers,
         follow: Progress,
     ) -> None:
         self.segmenter, self.plan, self.record, self.tables = segmenter, plan, record, tables

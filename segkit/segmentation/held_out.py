@@ -13,14 +13,14 @@ from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, replace
 from math import log10, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from segkit._common import FloatArray, Progress
-from segkit._threads import in_threads
+from segkit._common import FloatArray, Progress, Workers
+from segkit._threads import threaded
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.evaluation.metrics import confusion, dice_of, iou_of, object_mean
@@ -352,8 +352,8 @@ class Trial:
     ids: Sequence[NDArray[np.uint8]] = ()
     least: NDArray[np.float64] | None = None
 
-    def run(self, bank: FilterBank, progress: Progress) -> Candidate:
-        """Fit a bank, select its channels, and judge them."""
+    def run(self, bank: FilterBank, progress: Progress, workers: Workers = threaded) -> Candidate:
+        """Fit a bank, select its channels, and judge them; workers take the folds."""
         start = time.perf_counter()
         drawn, training = self.drawn, [self.training, grid_of(self.images)]
         n_image_channels = self.images[0].shape[2]
@@ -373,7 +373,7 @@ class Trial:
         choice = None
         if self.penalties:
             whole = None if spread is None or self.least is None else Spread(spread, later[-1], self.least)
-            choice = self._judge(X, groups, classifier, progress, whole)
+            choice = self._judge(X, groups, classifier, progress, workers, whole)
         seconds = {"select": selected - start, "calibrate": time.perf_counter() - selected}
         kept = [found.take(classifier.channels_, axis=1) for found in later[:2]] if at_once else [None, None]
         return Candidate(bank, classifier, choice, kept[0], seconds, kept[1])
@@ -391,6 +391,7 @@ class Trial:
         groups: IntArray,
         classifier: PixelClassifier,
         progress: Progress,
+        workers: Workers,
         spread: Spread | None,
     ) -> Choice | None:
         n_images = len(self.images)
@@ -406,6 +407,7 @@ class Trial:
                 progress,
                 sparse=self.sparse,
                 spread=whole,
+                workers=workers,
             )
 
         fold = assign_folds(self.drawn, self._shapes, N_FOLDS)
@@ -416,8 +418,8 @@ class Trial:
         if spread is None or n_images <= N_FOLDS:
             return choice
         # models that lack a fifth of the images are worse than the final one, and margins from them too wide
-        one_by_one = hold_out_by(self._distinct[self.drawn.image], [choice.penalty], spread)
-        return replace(choice, images=one_by_one.compare_images(0, self.rule))
+        each_alone = hold_out_by(self._distinct[self.drawn.image], [choice.penalty], spread)
+        return replace(choice, images=each_alone.compare_images(0, self.rule))
 
     @property
     def _distinct(self) -> IntArray:
@@ -448,6 +450,7 @@ def hold_out(
     *,
     sparse: Sequence[int] = (),
     spread: Spread | None = None,
+    workers: Workers = threaded,
 ) -> HeldOut:
     """Decide on the pixels of each fold by classifiers trained on the other folds.
 
@@ -469,6 +472,8 @@ def hold_out(
         Images with few labels, as for `HeldOut`.
     spread : Spread or None
         Pixels spread evenly over each image, with all their channels; decided on too, where whole images are held out.
+    workers : callable, optional
+        What spreads the folds; by default the threads of this process.
 
     Returns
     -------
@@ -483,22 +488,14 @@ def hold_out(
         np.full((len(penalties), n_rows, n_outputs), np.nan, dtype=np.float32)
         for n_rows in (len(X), 0 if spread is None else len(spread.values))
     )
-
-    def decide(index: int) -> None:
-        others, held_out = fold != index, fold == index
-        if np.bincount(sample.label[others], minlength=n_classes).min() < 2:
-            return
-        judges = _train_judges(classifier, X[others], sample.subset(others), groups[others], penalties)
-        unseen = X[held_out].take(judges[0].channels_, axis=1)
-        decisions[:, held_out] = [judge.decision_function(unseen) for judge in judges]
-        if spread is not None:
-            mine = np.isin(spread.sample.image, sample.image[held_out])
-            on_spread[:, mine] = _decide_together(judges, spread.values[mine])
-
     folds = np.unique(fold)
-    with closing(in_threads(decide, folds)) as done:
+    judge = _FoldJudge(X, sample, groups, fold, classifier, penalties, spread)
+    with closing(workers(judge, folds)) as judged_folds:
         for _ in progress(folds, "Held-out images"):
-            next(done)
+            index, found = next(judged_folds)
+            if (decided := found()) is not None:
+                decisions[:, fold == index] = decided.drawn
+                on_spread[:, judge.spread_over(index)] = decided.on_spread
     judged = ~np.isnan(decisions[0, :, 0])
     n_images = np.unique(sample.image).size
     whole = None
@@ -508,6 +505,47 @@ def hold_out(
     return HeldOut(
         penalties, decisions[:, judged], sample.subset(judged), fold[judged], n_images, sparse, whole
     )
+
+
+class _Decided(NamedTuple):
+    """Decisions on the pixels of a fold, (n_penalties, n, n_outputs): on those drawn, and on those spread evenly."""
+
+    drawn: FloatArray
+    on_spread: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class _FoldJudge:
+    """Decides on a fold by classifiers trained on the others, here or in another process."""
+
+    X: FloatArray
+    sample: PixelSample
+    groups: IntArray
+    fold: IntArray
+    classifier: PixelClassifier
+    penalties: Sequence[float]
+    spread: Spread | None
+
+    def __call__(self, index: int) -> _Decided | None:
+        """Decide; None if the other folds lack a class."""
+        others, held_out = self.fold != index, self.fold == index
+        n_classes = self.sample.label.max() + 1
+        if np.bincount(self.sample.label[others], minlength=n_classes).min() < 2:
+            return None
+        judges = _train_judges(
+            self.classifier, self.X[others], self.sample.subset(others), self.groups[others], self.penalties
+        )
+        unseen = self.X[held_out].take(judges[0].channels_, axis=1)
+        drawn = np.stack([judge.decision_function(unseen) for judge in judges])
+        if self.spread is None:
+            return _Decided(drawn, np.empty((*drawn.shape[:1], 0, *drawn.shape[2:]), dtype=np.float32))
+        return _Decided(drawn, _decide_together(judges, self.spread.values[self.spread_over(index)]))
+
+    def spread_over(self, index: int) -> NDArray[np.bool_]:
+        """Tell which of the evenly spread pixels lie in the images of a fold."""
+        if self.spread is None:
+            return np.zeros(0, dtype=bool)
+        return np.isin(self.spread.sample.image, self.sample.image[self.fold == index])
 
 
 def count_pixels(sample: PixelSample, guess: IntArray, n_classes: int) -> NDArray[Any]:

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from segkit._common import FloatArray, Progress, Spread, one_by_one, pass_on
-from segkit._threads import single_threaded_blas
+from segkit._common import FloatArray, Progress, Workers, one_by_one, pass_on
+from segkit._threads import single_threaded_blas, threaded
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.classifier.svm import LinearSVM
@@ -223,7 +223,7 @@ class Segmenter(BaseSegmenter):
         ids: list[IdArray],
         progress: Progress,
         instances: list[LabelArray] | None = None,
-        workers: Spread = one_by_one,
+        workers: Workers | None = None,
     ) -> None:
         self.settings_: dict[str, Any] | None = None
         self.reading_ = Reading()
@@ -286,7 +286,7 @@ class Segmenter(BaseSegmenter):
         *,
         instances: ArrayLike | Sequence[ArrayLike] | None = None,
         label_map: LabelMap | None = None,
-        workers: Spread = one_by_one,
+        workers: Workers | None = None,
         progress: Progress | None = None,
     ) -> Self:
         """Learn from annotated images.
@@ -303,8 +303,8 @@ class Segmenter(BaseSegmenter):
         label_map : LabelMap, optional
             Meaning of the mask values, in place of `unlabelled` and the values that occur.
         workers : callable, optional
-            What spreads the banks, if there are several, over processes and machines, such as
-            `segkit.scale.Cluster.spread`; by default they are judged here, one after the other.
+            What spreads the banks, or the held-out images of a single one, over processes and machines, such as
+            `segkit.scale.Cluster.spread`; by default they are judged here.
         progress : callable, optional
             ``progress(iterable, description)`` yields the items and shows the progress.
 
@@ -713,10 +713,15 @@ def _squeezed(decisions: FloatArray) -> FloatArray:
     return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
 
 
-def _try(trial: Trial, banks: Sequence[FilterBank], progress: Progress, workers: Spread) -> list[Candidate]:
-    """Judge each bank on held-out images; a single one here, where its folds have all threads."""
-    spread = workers if len(banks) > 1 else one_by_one
-    with closing(spread(_Judge(trial, len(banks), progress), enumerate(banks, start=1))) as judged:
+def _try(
+    trial: Trial, banks: Sequence[FilterBank], progress: Progress, workers: Workers | None
+) -> list[Candidate]:
+    """Judge each bank on held-out images: workers take the banks, or the folds of a single one."""
+    if len(banks) == 1:
+        return [trial.run(banks[0], progress, threaded if workers is None else workers)]
+    with closing(
+        (workers or one_by_one)(_Judge(trial, len(banks), progress), enumerate(banks, start=1))
+    ) as judged:
         found = {place: candidate() for (place, _), candidate in judged}
     return [found[place] for place in sorted(found)]
 
@@ -729,8 +734,7 @@ class _Judge:
 
     def __call__(self, numbered: tuple[int, FilterBank]) -> Candidate:
         place, bank = numbered
-        prefix = f"Bank {place} of {self.n_banks}: " if self.n_banks > 1 else ""
-        return self.trial.run(bank, _prefixed(self.progress, prefix))
+        return self.trial.run(bank, _prefixed(self.progress, f"Bank {place} of {self.n_banks}: "))
 
     def __getstate__(self) -> dict[str, Any]:
         # another process has no terminal
