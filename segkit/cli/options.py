@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -104,7 +104,7 @@ def spread_over(scheduler: str | None, n_workers: int | None) -> Iterator[Worker
 
 def read_meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, Any]:
     """Meaning of masks that are measured or scored: names of values, unlabelled pixels, classes or objects."""
-    data = read_data(overrides, unlabelled)
+    data = read_data(overrides, unlabelled, known=("labels", "unlabelled", "masks"))
     if data.instances is not None:
         raise ConfigError(
             "data.instances gives objects beside masks of classes, for training: give the objects as masks, and leave it out"
@@ -116,14 +116,17 @@ def read_meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[s
     return {"labels": data.labels, "unlabelled": data.unlabelled, "masks_are": data.masks}
 
 
-def read_data(overrides: list[str] | None, unlabelled: int | None) -> DataConfig:
-    """Read the section data; the value of unlabelled pixels has an option of its own too."""
+def read_data(
+    overrides: list[str] | None, unlabelled: int | None, *, known: Sequence[str] | None = None
+) -> DataConfig:
+    """Read the section data; the value of unlabelled pixels has an option of its own too. Faults name known options."""
     from segkit.config.schema import Config, DataConfig
 
     for override in overrides or []:
         if not override.strip().startswith("data."):
+            names = ", ".join(known or DataConfig.model_fields)
             raise ConfigError(
-                f"--set {override}: only options of data are known here ({', '.join(DataConfig.model_fields)}): leave it out"
+                f"--set {override}: only options of data are known here ({names}): leave it out"
             )
     data = Config.load(None, overrides or []).data
     return data if unlabelled is None else data.model_copy(update={"unlabelled": unlabelled})

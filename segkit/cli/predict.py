@@ -141,8 +141,6 @@ def predict(
             "--objects": objects,
             "--strict": strict,
             "--part": part is not None,
-            "--scheduler": scheduler is not None,
-            "--workers": n_workers is not None,
             "--set": axes is not None,
         }
         _predict_large(
@@ -152,6 +150,8 @@ def predict(
             level=level or 0,
             resume=resume,
             overwrite=overwrite,
+            scheduler=scheduler,
+            n_workers=n_workers,
             quiet=quiet,
             refused=[option for option, is_given in refused.items() if is_given],
         )
@@ -203,7 +203,7 @@ def predict(
 
 def _read_axes(overrides: list[str] | None) -> str | None:
     """Read the axes; how else images are read is known from the model."""
-    data = read_data(overrides, None)
+    data = read_data(overrides, None, known=["axes"])
     if others := sorted(data.model_fields_set - {"axes"}):
         raise ConfigError(
             f"--set data.{others[0]}: only data.axes is known here, the model has the others: leave it out"
@@ -219,6 +219,8 @@ def _predict_large(
     level: int,
     resume: bool,
     overwrite: bool,
+    scheduler: str | None,
+    n_workers: int | None,
     quiet: bool,
     refused: Sequence[str],
 ) -> None:
@@ -230,9 +232,16 @@ def _predict_large(
             f"{', '.join(refused)}: {image} is read by region, which gives labels only: leave it out"
         )
     try:
-        with progress_bars(quiet=quiet) as follow:
+        with spread_over(scheduler, n_workers) as workers, progress_bars(quiet=quiet) as follow:
             outcome = segment_large(
-                segmenter, image, output, level=level, resume=resume, overwrite=overwrite, progress=follow
+                segmenter,
+                image,
+                output,
+                level=level,
+                resume=resume,
+                overwrite=overwrite,
+                workers=workers,
+                progress=follow,
             )
     except KeyboardInterrupt as stop:
         raise Stopped("the same command with --resume goes on") from stop

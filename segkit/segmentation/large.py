@@ -10,6 +10,7 @@ import json
 import math
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,17 +19,19 @@ import numpy as np
 import tifffile
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, Progress, pass_on
+from segkit._common import FloatArray, Progress, Workers, one_by_one, pass_on
 from segkit._files import alone_in
 from segkit._files.write import saving, write_text
 from segkit._memory import bytes_left
 from segkit._threads import single_threaded_blas
-from segkit.errors import InputError, OutputError
+from segkit.classifier.pixel_classifier import PixelClassifier
+from segkit.errors import ClusterError, InputError, OutputError
+from segkit.features import FeatureMaps
 from segkit.features.base import sample_maps
 from segkit.features.normalised import even_grid
 from segkit.features.stacked import StackedBank
 from segkit.features.tiles import Tile
-from segkit.features.views import View, concatenate
+from segkit.features.views import View
 from segkit.images import UNLABELLED
 from segkit.images.regions import LargeImage, open_large
 from segkit.segmentation.dense import decide_in
@@ -83,6 +86,7 @@ def segment_large(
     level: int = 0,
     resume: bool = False,
     overwrite: bool = False,
+    workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> LargeOutcome:
     """Segment an image that is read by region.
@@ -102,6 +106,9 @@ def segment_large(
         Whether tiles that an earlier run decided are kept.
     overwrite : bool, default=False
         Whether labels of an earlier run are replaced.
+    workers : callable, optional
+        What spreads the tiles over processes and machines, such as `segkit.scale.Cluster.spread`; by default they are
+        decided here, one after the other. Workers see image and output folder under the same paths.
     progress : callable, optional
         As for `Segmenter.fit`.
 
@@ -120,7 +127,14 @@ def segment_large(
     path, output = Path(path), Path(output)
     with open_large(path, level) as image:
         return _segment(
-            segmenter, image, level, output, progress or pass_on, resume=resume, overwrite=overwrite
+            segmenter,
+            image,
+            level,
+            output,
+            workers or one_by_one,
+            progress or pass_on,
+            resume=resume,
+            overwrite=overwrite,
         )
 
 
@@ -129,6 +143,7 @@ def _segment(
     image: LargeImage,
     level: int,
     output: Path,
+    workers: Workers,
     progress: Progress,
     *,
     resume: bool,
@@ -150,7 +165,7 @@ def _segment(
     with alone_in(output), single_threaded_blas():
         run = _Run(segmenter, image, level, output / HIDDEN / "large" / key_of(path.name), progress)
         run.prepare(keep=resume)
-        run.decide()
+        run.decide(workers)
         run.write(place)
         return LargeOutcome(place, len(run.tiles), run.n_kept, run.faults)
 
@@ -163,7 +178,7 @@ class _Run:
     ) -> None:
         self.segmenter, self.image, self.folder, self.progress = segmenter, image, folder, progress
         self.classifier = segmenter.classifier_
-        self.parts = segmenter.bank_.split_by_bank(self.classifier.channels_, image.shape[2])
+        self.maps = _TileMaps(segmenter, image, level)
         status = image.path.stat()
         made_of = {
             "image": [
@@ -194,32 +209,28 @@ class _Run:
             }
         self.tiles = [_to_tile(numbers) for numbers in known["tiles"]]
         if known["means"] is None:
+            shutil.rmtree(self.folder / "tiles", ignore_errors=True)  # decided by means of fewer points
             known["means"] = self._image_means()
-            complete = not self.faults
-            if not complete:  # the next run reads them anew, and decides all tiles by those
-                write_text(plan, json.dumps({**known, "means": None}))
-                shutil.rmtree(self.folder / "tiles", ignore_errors=True)
-            else:
-                write_text(plan, json.dumps(known))
+            # if points are missing, the next run reads them anew, and decides all tiles by those
+            write_text(plan, json.dumps({**known, "means": None} if self.faults else known))
         self.means = np.array(known["means"], dtype=np.float32)
 
-    def decide(self) -> None:
+    def decide(self, workers: Workers) -> None:
         """Decide all tiles that are not decided yet."""
-        for number, tile in enumerate(self.progress(self.tiles, "Tiles")):
-            place = self._place(number)
-            if place.exists():
-                self.n_kept += 1
-                continue
-            try:
-                decisions = decide_in(View(tile, self._maps(tile)), self.classifier, self.means)
-            except (InputError, MemoryError) as error:
-                rows, cols = tile.core
-                text = str(error) or "out of memory"
-                told = text if text.startswith(str(self.image.path)) else f"{self.image.path}: {text}"
-                self.faults.append(f"tile at row {rows.start}, column {cols.start}: {told}")
-                continue
-            with saving(place) as temporary, temporary.open("wb") as file:
-                np.save(file, decisions)
+        left = [(number, tile) for number, tile in enumerate(self.tiles) if not self._place(number).exists()]
+        self.n_kept = len(self.tiles) - len(left)
+        decider = _Decider(self.maps, self.classifier, self.means, self.folder)
+        with closing(workers(decider, left)) as decided:
+            for _ in self.progress(left, "Tiles"):
+                (_, tile), fault = next(decided)
+                try:
+                    text = fault()
+                except ClusterError as error:  # no worker outlives this tile
+                    text = str(error)
+                if text is not None:
+                    rows, cols = tile.core
+                    told = text if text.startswith(str(self.image.path)) else f"{self.image.path}: {text}"
+                    self.faults.append(f"tile at row {rows.start}, column {cols.start}: {told}")
         self.faults = list(dict.fromkeys(self.faults))
         if not any(self._place(number).exists() for number in range(len(self.tiles))):
             raise InputError(self.faults[0])
@@ -258,14 +269,7 @@ class _Run:
             left.unlink(missing_ok=True)
 
     def _cut(self) -> list[Tile]:
-        return StackedBank([part for part, _ in self.parts]).tiles(self.image.shape)
-
-    def _maps(self, tile: Tile) -> list[Any]:
-        channels = np.sort(concatenate([own for _, own in self.parts]))
-        # the region is read once for all banks
-        top, left = tile.seen[0].start, tile.seen[1].start
-        seen = _Held(self.image.shape, self.image[tile.seen], (top, left))
-        return self.segmenter.bank_.tile_maps(cast(Any, seen), tile, channels)
+        return self.maps.stack.tiles(self.image.shape)
 
     def _image_means(self) -> list[float]:
         """Read the kept channels on the coarse grid; points that cannot be read are left out, and told."""
@@ -277,7 +281,7 @@ class _Run:
             mine = tile.holds(*grid)
             rows, cols = (at[mine] - seen.start for at, seen in zip(grid, tile.seen, strict=True))
             try:
-                found.append(sample_maps(self._maps(tile), rows, cols, self.classifier.channels_))
+                found.append(sample_maps(self.maps(tile), rows, cols, self.classifier.channels_))
             except InputError as error:
                 self.faults.append(str(error))
         values = np.concatenate(found)
@@ -288,7 +292,7 @@ class _Run:
 
     def _grid_tiles(self, grid: tuple[NDArray[np.float64], NDArray[np.float64]]) -> list[Tile]:
         """Tiles just large enough for the points of the grid, or those of the image if these are fewer pixels."""
-        stack = StackedBank([part for part, _ in self.parts])
+        stack = self.maps.stack
         margin = stack.alignment * (math.ceil(stack.halo / stack.alignment) + 1)
         rows, cols = (
             [_around_point(at, length, margin, stack.alignment) for at in np.unique(axis)]
@@ -304,12 +308,61 @@ class _Run:
                 yield tile, np.load(self._place(number))
 
     def _place(self, number: int) -> Path:
-        return self.folder / "tiles" / f"{number:06d}.npy"
+        return _place_of(self.folder, number)
 
     def _rows_of_strip(self) -> int:
         """Rows of a strip of which three fit into half of the memory that is left."""
         affordable = bytes_left() // (6 * _BYTES_OF_MERGING * self.image.shape[1])
         return int(np.clip(affordable, 64, _MOST_ROWS))
+
+
+class _TileMaps:
+    """Maps of the kept channels for tiles of an image, here or in another process, which opens the image itself."""
+
+    def __init__(self, segmenter: Segmenter, image: LargeImage, level: int) -> None:
+        self.bank, self.channels = segmenter.bank_, segmenter.classifier_.channels_
+        self.stack = StackedBank([part for part, _ in self.bank.split_by_bank(self.channels, image.shape[2])])
+        self._image: LargeImage | None = image
+        self._path, self._level = image.path, level
+
+    def __call__(self, tile: Tile) -> list[FeatureMaps]:
+        if self._image is None:  # open for as long as the process lives
+            self._image = ExitStack().enter_context(open_large(self._path, self._level))
+        # the region is read once for all banks
+        top, left = tile.seen[0].start, tile.seen[1].start
+        seen = _Held(self._image.shape, self._image[tile.seen], (top, left))
+        return self.bank.tile_maps(cast(Any, seen), tile, self.channels)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_image": None, "_path": self._path.resolve()}
+
+
+@dataclass(frozen=True, eq=False)
+class _Decider:
+    """Decides tiles and writes their decisions, here or in another process."""
+
+    maps: _TileMaps
+    classifier: PixelClassifier
+    means: FloatArray
+    folder: Path
+
+    def __call__(self, numbered: tuple[int, Tile]) -> str | None:
+        """Decide a tile; say why it cannot be decided."""
+        number, tile = numbered
+        try:
+            decisions = decide_in(View(tile, self.maps(tile)), self.classifier, self.means)
+        except (InputError, MemoryError) as error:
+            return str(error) or "out of memory"
+        with saving(_place_of(self.folder, number)) as temporary, temporary.open("wb") as file:
+            np.save(file, decisions)
+        return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"folder": self.folder.resolve()}
+
+
+def _place_of(folder: Path, number: int) -> Path:
+    return folder / "tiles" / f"{number:06d}.npy"
 
 
 class _Held:

@@ -139,7 +139,10 @@ def test_bad_input_is_one_line_and_nothing_is_replaced(folder, segkit):
             "masks/b.png: image of 3 x 4 pixels, mask of 45 x 72, expected one size: ",
         ),
         (("masks", "-o", "out", "--overwrite", "--overlay"), "overlays need the images to draw on: "),
-        (("masks", "-o", "new", "--set", "seed=3"), "--set seed=3: only options of data (labels, "),
+        (
+            ("masks", "-o", "new", "--set", "seed=3"),
+            "--set seed=3: only options of data are known here (labels, ",
+        ),
     ):
         code, out, err = segkit("measure", *arguments)
         assert (code, out) == (2, ""), arguments
