@@ -53,37 +53,34 @@ CURVES = ROOT / "docs" / "learning_curves.png"
 
 
 def speed(result: dict[str, Any]) -> str:
-    """Time beside the forest, of the first code of the file and of the last one."""
+    """Time beside the forest, of the first code and of the last one that was measured at each size."""
     records = result["records"]
-    first, *_, last = dict.fromkeys(record["code"] for record in records)
     sides = sorted({record["side"] for record in records})
     lines = [
         "| recipe | set | channels | " + " | ".join(f"{side:,} x {side:,}" for side in sides) + " | growth |",
         "|---|---|---|" + "---|" * (len(sides) + 1),
     ]
-    for recipe, name, n_channels in dict.fromkeys(
-        (record["recipe"], record["set"], record["n_channels"]) for record in records
-    ):
-        found = {
-            (record["code"], record["side"]): record["processor"]
-            for record in records
-            if (record["recipe"], record["set"], record["n_channels"]) == (recipe, name, n_channels)
-        }
+    for key in dict.fromkeys((record["recipe"], record["set"], record["n_channels"]) for record in records):
+        own = [record for record in records if (record["recipe"], record["set"], record["n_channels"]) == key]
         ratios = [
-            " to ".join(
-                f"{found[code, side]['ratio']:.2f}" for code in (first, last) if (code, side) in found
-            )
-            for side in sides
+            first_to_last([one["processor"]["ratio"] for one in own if one["side"] == side]) for side in sides
         ]
         exponents = [
-            f"{exponent:.2f}"
-            for code in (first, last)
-            if (exponent := growth({side: own["seconds"] for (of, side), own in found.items() if of == code}))
+            exponent
+            for code in dict.fromkeys(one["code"] for one in own)
+            if (
+                exponent := growth(
+                    {one["side"]: one["processor"]["seconds"] for one in own if one["code"] == code}
+                )
+            )
         ]
-        lines.append(
-            f"| {recipe} | {name} | {n_channels} | {' | '.join(ratios)} | {' to '.join(exponents)} |"
-        )
+        lines.append(f"| {' | '.join(map(str, key))} | {' | '.join(ratios)} | {first_to_last(exponents)} |")
     return "\n".join(lines)
+
+
+def first_to_last(numbers: list[float]) -> str:
+    """Say the first number and the last one; there may be one, or none."""
+    return " to ".join(f"{number:.2f}" for number in dict.fromkeys(numbers[:1] + numbers[-1:]))
 
 
 def growth(seconds: dict[int, float]) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -16,9 +16,10 @@ from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 
 _MEASURES = ("bright line", "dark line", "edge", "line spread")
-# Standard deviations beyond which a Gaussian is negligible.
 _MOST_ANGLES = 360
+# Standard deviations beyond which a Gaussian is negligible, in space, and to single precision in the Fourier domain.
 _REACH = 4
+_PASSED = 6.5
 
 
 class ElongatedBank(FilterBank):
@@ -133,33 +134,36 @@ class ElongatedBank(FilterBank):
 
     def _measure(self, spectrum: _Spectrum, sigma: float, measures: Sequence[str]) -> dict[str, FloatArray]:
         """Compute at least the wanted measures of one image channel at one standard deviation, each (H, W)."""
-        found: dict[str, FloatArray] = {}
-
-        def keep_largest(name: str, response: FloatArray) -> None:
-            found[name] = np.maximum(found[name], response, out=found[name]) if name in found else response
-
         lines = any(name != "edge" for name in measures)
-        # Running maxima and sums over directions: the maps of all directions would need too much memory.
-        total, squares = np.zeros((2, *spectrum.shape), dtype=np.float32)
-        for across, along in spectrum.frequencies(self.n_angles):
-            along *= self.elongation
+        # Running extremes and sums over directions: the maps of all directions would need too much memory.
+        edge, total, squares = np.zeros((3, *spectrum.shape), dtype=np.float32)
+        lowest, highest = np.full((2, *spectrum.shape), [[[np.inf]], [[-np.inf]]], dtype=np.float32)
+        for angle in np.pi * np.arange(self.n_angles) / self.n_angles:
+            band = _Band(spectrum, angle, sigma, self.elongation)
+            along = np.float32(self.elongation) * band.along
             along *= along
-            along += np.square(across)
+            along += np.square(band.across)
             along *= np.float32(-0.5 * sigma**2)
             gaussian = np.exp(along, out=along)
-            gaussian *= np.float32(sigma) * across
+            gaussian *= np.float32(sigma) * band.across
             if "edge" in measures:
-                keep_largest("edge", np.abs(spectrum.respond(gaussian, turned=True)))
+                response = band.respond(gaussian, turned=True)
+                np.maximum(edge, np.abs(response, out=response), out=edge)
             if lines:
-                gaussian *= np.float32(-sigma) * across
-                line = spectrum.respond(gaussian)
-                keep_largest("bright line", -line)
-                keep_largest("dark line", line)
+                gaussian *= np.float32(-sigma) * band.across
+                line = band.respond(gaussian)
+                np.minimum(lowest, line, out=lowest)
+                np.maximum(highest, line, out=highest)
                 total += line
-                squares += line**2
-        variance = squares / self.n_angles - (total / self.n_angles) ** 2
-        found["line spread"] = np.sqrt(np.maximum(variance, 0))
-        return found
+                line *= line
+                squares += line
+        total /= self.n_angles
+        total *= total
+        squares /= self.n_angles
+        squares -= total
+        spread = np.sqrt(np.maximum(squares, 0, out=squares), out=squares)
+        found = {"bright line": np.negative(lowest, out=lowest), "dark line": highest, "edge": edge}
+        return found | {"line spread": spread}
 
     def _check(self) -> None:
         if (
@@ -194,18 +198,49 @@ class _Spectrum:
                 np.moveaxis(self.values, axis, 0)[length // 2] = 0
         self.turned = np.complex64(1j) * self.values
 
-    def frequencies(self, n_angles: int) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Yield the frequencies across and along each direction, in radians per pixel."""
-        rows = 2 * np.pi * fft.fftfreq(self.size[0]).astype(np.float32)[:, None]
-        cols = 2 * np.pi * fft.rfftfreq(self.size[1]).astype(np.float32)
-        for angle in np.pi * np.arange(n_angles) / n_angles:
-            cosine, sine = np.float32(math.cos(angle)), np.float32(math.sin(angle))
-            yield cosine * cols - sine * rows, sine * cols + cosine * rows
+
+class _Band:
+    """The frequencies that a filter of some direction passes.
+
+    Attributes
+    ----------
+    across, along : ndarray of shape (n_rows, n_cols), float32
+        Frequencies across and along the filter, in radians per pixel.
+    """
+
+    def __init__(self, spectrum: _Spectrum, angle: float, sigma: float, elongation: float) -> None:
+        self._spectrum = spectrum
+        cosine, sine = math.cos(angle), math.sin(angle)
+        # the box around the ellipse beyond which the filter passes next to nothing
+        reach = [
+            _PASSED / sigma * math.hypot(across, along / elongation)
+            for across, along in ((sine, cosine), (cosine, sine))
+        ]
+        n_rows, n_cols = (
+            min(length // 2, math.ceil(width * length / (2 * np.pi))) + 1
+            for width, length in zip(reach, spectrum.size, strict=True)
+        )
+        self._cols = slice(n_cols)
+        # rows of positive frequencies come first, those of negative ones last
+        self._rows = [slice(n_rows), slice(max(n_rows, spectrum.size[0] - n_rows + 1), spectrum.size[0])]
+        rows, cols = (
+            2 * np.pi * frequencies.astype(np.float32)
+            for frequencies in (fft.fftfreq(spectrum.size[0]), fft.rfftfreq(spectrum.size[1]))
+        )
+        rows, cols = np.concatenate([rows[own] for own in self._rows])[:, None], cols[self._cols]
+        self.across = np.float32(cosine) * cols - np.float32(sine) * rows
+        self.along = np.float32(sine) * cols + np.float32(cosine) * rows
 
     def respond(self, transfer: FloatArray, *, turned: bool = False) -> FloatArray:
         """Filter the image channel by a real transfer function, or by one that is turned by the factor i; returns (H, W)."""
-        spectrum = self.turned if turned else self.values
-        response: FloatArray = fft.irfft2(spectrum * transfer, self.size, overwrite_x=True)[self.inside]
+        values = self._spectrum.turned if turned else self._spectrum.values
+        n_positive = self._rows[0].stop
+        passed = np.zeros((len(values), transfer.shape[1]), dtype=np.complex64)
+        for rows, part in zip(self._rows, (transfer[:n_positive], transfer[n_positive:]), strict=True):
+            np.multiply(values[rows, self._cols], part, out=passed[rows])
+        rows, cols = self._spectrum.inside
+        columns = fft.ifft(passed, axis=0, overwrite_x=True)[rows]
+        response: FloatArray = fft.irfft(columns, self._spectrum.size[1], axis=1)[:, cols]
         return response
 
 

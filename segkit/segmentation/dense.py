@@ -2,8 +2,8 @@
 
 The first pass over the image sums the linear part of the decisions on the grid of each map, and reads all channels on a
 coarse grid, which gives their image means. The second pass interpolates the nonlinear channels at each pixel and adds the
-nonlinear part. A small image is one tile, and its maps serve both passes. A large one is computed tile by tile, and no map
-is kept.
+nonlinear part. A small image is one tile, and its maps serve both passes. A large one is computed tile by tile. The maps of
+its nonlinear channels are kept for the second pass if they fit into memory, and computed again if not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from segkit.features import FeatureMaps
 from segkit.features.base import as_slice, sample_maps
 from segkit.features.normalised import NormalisedBank, even_grid
 from segkit.features.tiles import is_small, whole
-from segkit.features.views import Grid, Tiling, View, concatenate
+from segkit.features.views import Grid, Kept, Tiling, View, concatenate
+from segkit.segmentation.estimate import keeps_maps
 
 IntArray = NDArray[np.intp]
 # Maps of so many cells stay in the processor's cache.
@@ -97,8 +98,13 @@ def decide_and_read(
             Tiling(image, bank.bank, [part]) for part in bank.bank.split_by_bank(channels, image.shape[2])
         ]
         views = _follow(first, progress, "Tiles")
-        together = Tiling(image, bank.bank, bank.bank.split_by_bank(nonlinear, image.shape[2]))
-        second = _follow([together], progress, "Tiles, second pass") if nonlinear.size else []
+        n_classes = max(2, *(judge.decisions.shape[2] for judge in judges))
+        if nonlinear.size and keeps_maps(bank.bank, nonlinear, image.shape, n_classes):
+            kept = Kept(first, nonlinear)
+            views, second = kept.keep(views), _follow([kept], progress, "Tiles, second pass")
+        else:
+            parts = bank.bank.split_by_bank(nonlinear, image.shape[2])
+            second = _follow([Tiling(image, bank.bank, parts)], progress, "Tiles, second pass")
     for view in views:
         for judge in judges:
             judge.add_linear(view)
@@ -142,8 +148,8 @@ def decide_in(view: View, classifier: PixelClassifier, means: FloatArray) -> Flo
     return decisions
 
 
-def _follow(tilings: Sequence[Tiling], progress: Progress, description: str) -> Iterator[View]:
-    """Compute the maps of each tile in turn, followed by the progress."""
+def _follow(tilings: Sequence[Tiling | Kept], progress: Progress, description: str) -> Iterator[View]:
+    """Give the maps of each tile in turn, followed by the progress."""
     n_tiles = sum(len(tiling.tiles) for tiling in tilings)
     views = chain.from_iterable(tiling.views() for tiling in tilings)
     for _, view in zip(progress(range(n_tiles), description), views, strict=True):

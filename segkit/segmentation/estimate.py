@@ -10,6 +10,9 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from segkit._common import Progress, count, pass_on
 from segkit._memory import bytes_left, bytes_used, describe, require_bytes
 from segkit.errors import InputError
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 _BYTES_OF_RESULTS = 64
 # For each further class: a decision and a probability, in single and in double precision.
 _BYTES_OF_CLASS = 24
+# Maps that are kept of all tiles, in relation to those of the image: both sides of an edge keep the cells there.
+_KEPT_TWICE = 1.05
 # Side of the part of an image that the time is measured on.
 _SIDE = 384
 
@@ -84,12 +89,14 @@ def estimate_folder(
         raise InputError(join_faults(plan.faults))
     shapes = [(*shape[:2], segmenter.n_image_channels_) for job in plan.fit for shape in job.shapes]
     tiles = [segmenter.bank_.tiles(shape) for shape in shapes]
-    peak = max(
-        bytes_of_results(shape, segmenter.classes_.size) + _bytes_of_tiles(segmenter.bank_, shape, cut)
-        for shape, cut in zip(shapes, tiles, strict=True)
-    )
     # the images of a file are read together, as stored and as floats
     of_file = max(sum(map(prod, job.shapes)) * 8 for job in plan.fit)
+    peak = max(
+        bytes_of_results(shape, segmenter.classes_.size)
+        + _bytes_of_tiles(segmenter.bank_, shape, cut)
+        + _bytes_kept(segmenter, shape, cut, of_file)
+        for shape, cut in zip(shapes, tiles, strict=True)
+    )
     n_seen = sum(prod(tile.shape) for cut in tiles for tile in cut)
     seconds = n_seen * _pace(segmenter, plan.fit[0].source, reading)
     n_tiles = sum(map(len, tiles))
@@ -125,6 +132,30 @@ def require_memory(bank: FilterBank, shape: tuple[int, ...], n_classes: int) -> 
 def bytes_of_results(shape: tuple[int, ...], n_classes: int) -> int:
     """Count the bytes of decisions, labels and probabilities of an image."""
     return shape[0] * shape[1] * (_BYTES_OF_RESULTS + _BYTES_OF_CLASS * (n_classes - 2))
+
+
+def keeps_maps(
+    bank: FilterBank, channels: NDArray[np.intp], shape: tuple[int, ...], n_classes: int, taken: int = 0
+) -> bool:
+    """Tell whether the maps of channels of a whole image fit into memory, beside a tile, the results, and what is taken."""
+    needed = taken + bytes_of_kept(bank, channels, shape) + bytes_of_results(shape, n_classes)
+    return needed + _bytes_of_tiles(bank, shape, bank.tiles(shape)) <= bytes_left()
+
+
+def bytes_of_kept(bank: FilterBank, channels: NDArray[np.intp], shape: tuple[int, ...]) -> int:
+    """Count the bytes of the maps of channels of a whole image."""
+    n_cells = shape[0] * shape[1] * (bank.strides(shape[2])[channels] ** -2.0).sum()
+    return int(4 * n_cells * _KEPT_TWICE)
+
+
+def _bytes_kept(segmenter: Segmenter, shape: tuple[int, ...], tiles: Sequence[Tile], of_file: int) -> int:
+    """Count the bytes of the maps that are kept of all tiles; 0 if none are."""
+    rim = segmenter.objects_ and segmenter.objects_.rim
+    judges = [segmenter.classifier_, *([rim] if rim else [])]
+    channels = np.unique(np.concatenate([judge.nonlinear_channels for judge in judges]))
+    bank, n_classes = segmenter.bank_, segmenter.classes_.size
+    is_kept = len(tiles) > 1 and keeps_maps(bank, channels, shape, n_classes, of_file)
+    return bytes_of_kept(bank, channels, shape) if is_kept else 0
 
 
 def _bytes_of_tiles(bank: FilterBank, shape: tuple[int, ...], tiles: Sequence[Tile]) -> int:

@@ -6,6 +6,7 @@ from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.svm import LinearSVM
 from segkit.features import (
     Channel,
+    ElongatedBank,
     FeatureMaps,
     FilterBank,
     MultiscaleBank,
@@ -147,8 +148,9 @@ def test_faint_patterns_on_bright_ground_are_decided_exactly(rng, normalization,
     np.testing.assert_allclose(decision_maps(image, bank, classifier), expected, atol=4e-3)
 
 
-def test_tiles_of_a_large_image_are_followed(rng, monkeypatch):
-    """Each bank by itself, then all that the nonlinear part needs; no map is computed before its turn."""
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_tiles_of_a_large_image_are_followed(rng, monkeypatch, is_kept):
+    """Each bank by itself, then all that the nonlinear part needs; no map is computed before its turn, or twice if kept."""
     banks = [MultiscaleBank(sigma_max=1), ScatteringBank(J=2, L=2, tile=32, angles="averaged", pixels=False)]
     bank, kept = NormalisedBank(StackedBank(banks), "image"), np.arange(9)
     kernels = LinearGaussianMixture(n_components=60, gaussian_columns=kept < 3, random_state=0)
@@ -168,9 +170,40 @@ def test_tiles_of_a_large_image_are_followed(rng, monkeypatch):
             yield item
 
     monkeypatch.setattr(banks[0], "maps", maps)
+    monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda: is_kept * 2**40)
     np.testing.assert_allclose(decision_maps(*given, follow), expected, atol=1e-4)
     assert seen == ["Tiles"] * sum(n_tiles) + ["Tiles, second pass"] * n_tiles[0]
-    assert computed == [*range(1, n_tiles[0] + 1), *range(sum(n_tiles) + 1, len(seen) + 1)]
+    again = [] if is_kept else range(sum(n_tiles) + 1, len(seen) + 1)
+    assert computed == [*range(1, n_tiles[0] + 1), *again]
+
+
+@pytest.mark.parametrize("is_all", [False, True])
+def test_maps_that_are_kept_decide_as_those_computed_again(rng, monkeypatch, is_all):
+    """Tiles differ from bank to bank, and grids too; one bank needs the whole image."""
+    scattering = ScatteringBank(J=2, L=2, tile=32, angles="averaged", pixels=False)
+    banks = [scattering, MultiscaleBank(sigma_max=1), PositionBank(), ElongatedBank(sigmas=[0.7])]
+    bank, kept = NormalisedBank(StackedBank(banks), "image"), np.arange(14)
+    some = LinearGaussianMixture(n_components=60, gaussian_columns=np.isin(kept, [0, 3]), random_state=0)
+    kernels = MixtureRFF(n_components=60, random_state=0) if is_all else some
+    image = rng.random((93, 80, 1), dtype=np.float32)
+    given, _ = learn(rng, bank, image, kept, kernels, 2)
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 50**2)
+    found = []
+    for memory in (0, 2**40):
+        monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda memory=memory: memory)
+        n_computed = []
+
+        def tile_maps(image, tile, channels=None, *, n_computed=n_computed, original=banks[1].tile_maps):
+            n_computed.append(tile)
+            return original(image, tile, channels)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(banks[1], "tile_maps", tile_maps)
+            found.append((decision_maps(*given), len(n_computed)))
+    (computed_again, n_again), (of_kept, n_kept) = found
+    np.testing.assert_allclose(of_kept, computed_again, atol=1e-4)
+    assert n_kept == len(banks[1].tiles(image.shape)) > 4
+    assert (n_again > n_kept) == is_all
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -8,7 +8,7 @@ from segkit import Segmenter
 from segkit.errors import InputError
 from segkit.features import MultiscaleBank
 from segkit.images import write_image
-from segkit.segmentation.estimate import estimate_folder
+from segkit.segmentation.estimate import bytes_of_kept, estimate_folder, keeps_maps
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +58,21 @@ def test_labels_do_not_depend_on_the_limit(fitted, monkeypatch):
     monkeypatch.setattr("segkit.features.tiles.bytes_left", lambda: 10**6)
     assert len(fitted.bank_.tiles((*image.shape, 1))) > 4
     np.testing.assert_allclose(fitted.decision_function(image), expected, atol=1e-4)
+
+
+def test_maps_are_kept_where_they_fit_and_counted(fitted, tmp_path, monkeypatch):
+    write_image(tmp_path / "images" / "one.png", np.random.default_rng(1).random((150, 200)))
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 100**2)
+    monkeypatch.setattr("segkit.segmentation.estimate.bytes_used", lambda: 0)
+    bank, channels, shape = fitted.bank_, fitted.classifier_.nonlinear_channels, (150, 200, 1)
+    kept = bytes_of_kept(bank, channels, shape)
+    assert 4 * 150 * 200 * channels.size < kept < 4.5 * 150 * 200 * channels.size
+    peaks = {}
+    for left in (2**40, 0):
+        monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda left=left: left)
+        peaks[left] = estimate_folder(fitted, tmp_path / "images", tmp_path / "out", []).peak
+    assert peaks[2**40] - peaks[0] == kept
+    needed = peaks[2**40] - 150 * 200 * 8
+    for left, fits in ((needed, True), (needed - 1, False)):
+        monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda left=left: left)
+        assert keeps_maps(bank, channels, shape, 2) == fits
