@@ -133,10 +133,10 @@ class ExpectedIoU:
     from the same source as the training images. Images of another microscope are not exchangeable. Neither are several
     pages of one stack among the training images: images are held out one by one, whatever file they are from.
 
-    Even for exchangeable images the promise is not exact. Every training image has its own model, of all other images: this
-    is the jackknife, not a split into two parts. Without further assumptions, Barber et al. guarantee about 1 - 2 a in
-    place of 1 - a for a variant of it (jackknife+). If a model hardly depends on any single image, it is about 1 - a.
-    `docs/tasks/confidence.md` shows measured coverage.
+    Even for exchangeable images the promise is not exact. Models of held-out images were trained on fewer images than the
+    final one, and every training image has its own model: this is cross-validation, not a split into two parts. Without
+    further assumptions, Barber et al. guarantee about 1 - 2 a in place of 1 - a for a variant of it (CV+). If a model
+    hardly depends on any single image, it is about 1 - a. `docs/tasks/confidence.md` shows measured coverage.
 
     The promise is an average over images and training sets. It does not hold for hard images alone.
 

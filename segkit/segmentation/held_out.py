@@ -26,7 +26,6 @@ from segkit.classifier.platt import PlattScaling
 from segkit.evaluation.metrics import confusion, dice_of, iou_of, object_mean
 from segkit.features import FilterBank
 from segkit.features.normalised import NormalisedBank, even_grid
-from segkit.images.copies import digest_image
 from segkit.images.sampling import PixelSample, assign_folds, pixel_groups, spread_pixels
 from segkit.segmentation.expected import HeldOutImage, compare, presence_of
 from segkit.segmentation.regions import merge_small_regions
@@ -69,8 +68,7 @@ class Choice:
     scores : HeldOutScores
         Scores at that penalty.
     images : sequence of HeldOutImage
-        Expected and true IoU of each image at that penalty, of more than `N_FOLDS` by a model of all others; none of
-        blocks, or without pixels spread over the images.
+        Expected and true IoU of each image at that penalty; none of blocks, or without pixels spread over the images.
     """
 
     penalty: float
@@ -175,7 +173,7 @@ class HeldOut:
             otsu_weight=weight_of_otsu(self.n_images) if self._uses_otsu(rule) else 0.0,
             platt=PlattScaling().fit(decisions, sample.label, sample.weight),
             scores=self._summarise(scores, chosen, scored[chosen]),
-            images=self.compare_images(chosen, rule),
+            images=self._compare_images(chosen, rule),
         )
 
     @property
@@ -208,7 +206,7 @@ class HeldOut:
             )
         return scored
 
-    def compare_images(self, chosen: int, rule: str) -> Sequence[HeldOutImage]:
+    def _compare_images(self, chosen: int, rule: str) -> Sequence[HeldOutImage]:
         """Compare expected and true IoU of each image, by threshold and probabilities of the other images.
 
         With few labels the true IoU is unknown, and an image kept back without others has no threshold.
@@ -394,37 +392,20 @@ class Trial:
         workers: Workers,
         spread: Spread | None,
     ) -> Choice | None:
-        n_images = len(self.images)
-
-        def hold_out_by(fold: IntArray, penalties: Sequence[float], whole: Spread | None) -> HeldOut:
-            return hold_out(
-                X,
-                self.drawn,
-                groups,
-                fold,
-                classifier,
-                penalties,
-                progress,
-                sparse=self.sparse,
-                spread=whole,
-                workers=workers,
-            )
-
         fold = assign_folds(self.drawn, self._shapes, N_FOLDS)
-        held_out = hold_out_by(fold, self.penalties, spread if n_images <= N_FOLDS else None)
-        if not held_out.has_all_classes:
-            return None
-        choice = held_out.choose(self.rule)
-        if spread is None or n_images <= N_FOLDS:
-            return choice
-        # models that lack a fifth of the images are worse than the final one, and margins from them too wide
-        each_alone = hold_out_by(self._distinct[self.drawn.image], [choice.penalty], spread)
-        return replace(choice, images=each_alone.compare_images(0, self.rule))
-
-    @property
-    def _distinct(self) -> IntArray:
-        """Number of each image's pixels among those that differ: copies are held out together."""
-        return np.unique([digest_image(image) for image in self.images], return_inverse=True)[1]
+        held_out = hold_out(
+            X,
+            self.drawn,
+            groups,
+            fold,
+            classifier,
+            self.penalties,
+            progress,
+            sparse=self.sparse,
+            spread=spread,
+            workers=workers,
+        )
+        return held_out.choose(self.rule) if held_out.has_all_classes else None
 
     @property
     def _shapes(self) -> list[tuple[int, int]]:

@@ -21,7 +21,11 @@ def test_samples_of_small_numbers_become_float32(dtype):
     np.testing.assert_array_equal(samples, np.eye(2))
 
 
-@pytest.mark.parametrize("use", [as_samples, BestFitKernel(), LocalPolynomialKernel(windows=1)], ids=["as_samples", "best_fit", "local_polynomial"])
+@pytest.mark.parametrize(
+    "use",
+    [as_samples, BestFitKernel(), LocalPolynomialKernel(windows=1)],
+    ids=["as_samples", "best_fit", "local_polynomial"],
+)
 @pytest.mark.parametrize(
     ("X", "message"),
     [

@@ -567,43 +567,6 @@ def test_grids_hold_fewer_pixels_where_memory_is_short(trial, monkeypatch):
     assert trial.run(bank, follow).choice.images == ()
 
 
-def test_of_more_than_five_images_each_alone_tells_its_expected_iou(trial, monkeypatch):
-    """Images 3 and 6 are copies: a model of the one has seen the other."""
-    n_images = 7
-    masks = [np.zeros((24, 30), dtype=np.uint8) for _ in range(n_images)]
-    for place, mask in enumerate(masks):
-        mask[4 + place % 6 : 14, 5:20] = 1
-    rng = np.random.default_rng(0)
-    images = [
-        (0.5 * mask + 0.1 * rng.standard_normal(mask.shape)).astype(np.float32)[:, :, None] for mask in masks
-    ]
-    images[6], masks[6] = images[3].copy(), masks[3].copy()
-    drawn, training = (draw_pixels(masks, 2, n_pixels, rng) for n_pixels in (400, 600))
-    calls = []
-
-    def spy(X, sample, groups, fold, classifier, penalties, *args, **options):
-        found = hold_out(X, sample, groups, fold, classifier, penalties, *args, **options)
-        calls.append((fold, penalties, options["spread"], found))
-        return found
-
-    monkeypatch.setattr("segkit.segmentation.held_out.hold_out", spy)
-    choice = (
-        replace(trial, images=images, drawn=drawn, training=training, ids=masks, least=NO_LEAST)
-        .run(MultiscaleBank(sigma_max=2), follow)
-        .choice
-    )
-    (folds, _, spread, _), (alone, penalties, _, found) = calls
-    assert np.unique(folds).size == 5
-    assert spread is None
-    assert penalties == [choice.penalty]
-    for image in range(n_images):
-        together = {3, 6} if image in (3, 6) else {image}
-        mine = alone[drawn.image == image][0]
-        assert set(drawn.image[alone == mine]) == together
-    assert choice.images == found.compare_images(0, "quantile")
-    assert [one.image for one in choice.images] == list(range(n_images))
-
-
 def test_the_coarse_grid_is_sampled_with_the_training_pixels(trial):
     bank = MultiscaleBank(sigma_max=2)
     found = trial.run(bank, follow)
