@@ -124,6 +124,11 @@ def predict(
             f"--part {part} beside --scheduler or --workers: a part is the share of one program; leave one of them out"
         )
     segmenter, axes = load(model), _read_axes(set_)
+    by_region = level is not None or is_large(images, segmenter)
+    if dry_run and by_region:
+        raise ConfigError(
+            f"--dry-run: {images} is read by region, tile by tile under --memory-limit, and is not estimated: leave it out"
+        )
     if dry_run:
         from segkit.segmentation.estimate import estimate_folder
 
@@ -134,7 +139,7 @@ def predict(
             _warn(f"would fail: {fault}")
         say(estimate.tell())
         return
-    if level is not None or is_large(images, segmenter):
+    if by_region:
         refused = {
             "--probability": probability,
             "--overlay": overlay,
@@ -150,6 +155,7 @@ def predict(
             level=level or 0,
             resume=resume,
             overwrite=overwrite,
+            overwrite_foreign=overwrite_foreign,
             scheduler=scheduler,
             n_workers=n_workers,
             quiet=quiet,
@@ -219,6 +225,7 @@ def _predict_large(
     level: int,
     resume: bool,
     overwrite: bool,
+    overwrite_foreign: bool,
     scheduler: str | None,
     n_workers: int | None,
     quiet: bool,
@@ -240,6 +247,7 @@ def _predict_large(
                 level=level,
                 resume=resume,
                 overwrite=overwrite,
+                overwrite_foreign=overwrite_foreign,
                 workers=workers,
                 progress=follow,
             )

@@ -213,7 +213,9 @@ def _check_whole(path: Path, level: Any) -> None:
 
 
 def _check_plane(path: Path, axes: Sequence[str], shape: tuple[int, ...]) -> None:
-    """Refuse several planes."""
+    """Refuse several planes, and axes that are not those of the pixels."""
+    if len(axes) != len(shape) or len(set(axes)) < len(axes):
+        raise InputError(f"{path}: axes {''.join(axes)} of {shape}: give each axis of the pixels one name")
     other = [name for name, length in zip(axes, shape, strict=True) if name not in "yxc" and length > 1]
     if other or not {"y", "x"} <= set(axes):
         raise InputError(
@@ -233,6 +235,7 @@ def _of_array(
     height, width = array.shape[axes.index("y")], array.shape[axes.index("x")]
     n_channels = array.shape[axes.index("c")] if "c" in axes else 1
     kept = [name for name in axes if name in "yxc"]
+    order = kept if "c" in kept else [*kept, "c"]
 
     def read(region: Region) -> NDArray[Any]:
         where = {"y": region[0], "x": region[1], "c": slice(0, n_channels)}
@@ -244,8 +247,8 @@ def _of_array(
             )
         values = np.asarray(array[index])
         if "c" not in kept:
-            return values[:, :, None]
-        return values.transpose([kept.index(name) for name in "yxc"])
+            values = values[..., None]
+        return values.transpose([order.index(name) for name in "yxc"])
 
     return LargeImage(
         path, (height, width, n_channels), array.dtype, full_height / height, read, closing or ExitStack()

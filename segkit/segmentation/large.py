@@ -49,6 +49,8 @@ _BLOCK = 512
 _BYTES_OF_MERGING = 80
 _MOST_ROWS = 2048
 NAME = "segkit"
+# What an earlier run leaves beside its tiles; labels without it are those of somebody else.
+PLAN = "plan.json"
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ def segment_large(
     level: int = 0,
     resume: bool = False,
     overwrite: bool = False,
+    overwrite_foreign: bool = False,
     workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> LargeOutcome:
@@ -106,6 +109,8 @@ def segment_large(
         Whether tiles that an earlier run decided are kept.
     overwrite : bool, default=False
         Whether labels of an earlier run are replaced.
+    overwrite_foreign : bool, default=False
+        Whether a file or folder at the place of the labels that no earlier run wrote is replaced too.
     workers : callable, optional
         What spreads the tiles over processes and machines, such as `segkit.scale.Cluster.spread`; by default they are
         decided here, one after the other. Workers see image and output folder under the same paths.
@@ -122,7 +127,7 @@ def segment_large(
     InputError
         If the image cannot be opened, does not fit the model, or no tile could be decided.
     OutputError
-        If labels are there already, or cannot be written.
+        If something is there already that may not be replaced, or labels cannot be written.
     """
     path, output = Path(path), Path(output)
     with open_large(path, level) as image:
@@ -135,6 +140,7 @@ def segment_large(
             progress or pass_on,
             resume=resume,
             overwrite=overwrite,
+            overwrite_foreign=overwrite_foreign,
         )
 
 
@@ -148,6 +154,7 @@ def _segment(
     *,
     resume: bool,
     overwrite: bool,
+    overwrite_foreign: bool,
 ) -> LargeOutcome:
     path = image.path
     if image.shape[2] != segmenter.n_image_channels_:
@@ -160,10 +167,19 @@ def _segment(
             f"{path}: bank {segmenter.bank_.label} needs the whole image at once: train without its fine filters"
         )
     place = labels_place(path, output)
-    if place.exists() and not (resume or overwrite):
-        raise OutputError(f"{place} exists: --resume goes on, --overwrite replaces it")
+    if path.resolve() in (place.resolve(), *place.resolve().parents):
+        raise OutputError(f"{output}: labels in {place} would damage the image: choose another folder for -o")
+    folder = output / HIDDEN / "large" / key_of(path.name)
+    if place.exists() and not overwrite_foreign:
+        if not (folder / PLAN).exists():
+            raise OutputError(
+                f"{place} is not of an earlier run here: choose another folder, or ask to replace it "
+                "(--overwrite-foreign, in Python overwrite_foreign=True)"
+            )
+        if not (resume or overwrite):
+            raise OutputError(f"{place} exists: --resume goes on, --overwrite replaces it")
     with alone_in(output), single_threaded_blas():
-        run = _Run(segmenter, image, level, output / HIDDEN / "large" / key_of(path.name), progress)
+        run = _Run(segmenter, image, level, folder, progress)
         run.prepare(keep=resume)
         run.decide(workers)
         run.write(place)
@@ -198,7 +214,7 @@ class _Run:
 
     def prepare(self, *, keep: bool) -> None:
         """Take over tiles and image means of an earlier run, or make them."""
-        plan = self.folder / "plan.json"
+        plan = self.folder / PLAN
         known = _read_plan(plan) if keep else None
         if known is None or known["made_of"] != self.made_of:
             shutil.rmtree(self.folder, ignore_errors=True)

@@ -93,3 +93,10 @@ def test_a_limit_of_memory_is_held_by_the_command(model, segkit, tmp_path):
         "segkit: memory limit 'little': give a size of 64 MiB or more, such as 2GiB or 500MB",
     )
     assert segkit(*line, "64GiB", "--overwrite")[0] == 0
+
+
+def test_a_dry_run_of_an_image_by_region_says_why_not(model, segkit, tmp_path):
+    for line in ([slide(tmp_path / "slide.tif"), "--level", "0"], [tmp_path / "slide.zarr"]):
+        status, told = segkit("predict", model, *line, "-o", tmp_path / "out", "--dry-run")
+        assert status == 2
+        assert told.err.startswith(f"segkit: --dry-run: {line[0]} is read by region")

@@ -197,3 +197,62 @@ def test_banks_that_need_all_of_the_image_are_refused(fitted, tmp_path):
     fine.fit([image / 255], [mask])
     with pytest.raises(InputError, match="needs the whole image at once"):
         segment_large(fine, path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["tiff", "0.5"])
+@pytest.mark.parametrize("asked", ["resume", "overwrite", "overwrite_foreign"])
+def test_labels_never_take_the_place_of_their_image(fitted, tmp_path, kind, asked):
+    image, _ = picture(5, (100, 120))
+    path = written(kind, tmp_path, image)
+    with pytest.raises(OutputError, match="would damage the image"):
+        segment_large(fitted, path, tmp_path, **{asked: True})
+    with open_large(path) as kept:
+        assert kept.shape == (100, 120, 1)
+
+
+def test_labels_are_not_written_into_the_image(fitted, tmp_path):
+    path = written("0.5", tmp_path, picture(5, (100, 120))[0])
+    with pytest.raises(OutputError, match="would damage the image"):
+        segment_large(fitted, path, path / "labels")
+
+
+@pytest.mark.parametrize("kind", ["tiff", "0.5"])
+def test_what_somebody_else_wrote_is_replaced_only_if_asked_for(fitted, tmp_path, kind):
+    path = written(kind, tmp_path, picture(5, (100, 120))[0])
+    (tmp_path / "out").mkdir()
+    theirs = written(kind, tmp_path / "out", picture(6, (30, 40))[0])
+    for asked in ("resume", "overwrite"):
+        with pytest.raises(OutputError, match="is not of an earlier run here"):
+            segment_large(fitted, path, tmp_path / "out", **{asked: True})
+        with open_large(theirs) as kept:
+            assert kept.shape == (30, 40, 1)
+    segment_large(fitted, path, tmp_path / "out", overwrite_foreign=True)
+    assert read_labels(theirs).shape == (100, 120)
+    segment_large(fitted, path, tmp_path / "out", overwrite=True)
+
+
+@pytest.mark.parametrize("axes", ["yx", "xy", "cyx", "cxy", "xyc", "tyx"])
+def test_pixels_follow_the_names_of_axes(tmp_path, axes):
+    image = np.arange(7 * 9, dtype=np.uint8).reshape(7, 9)
+    whole = image[..., None, None].transpose(
+        ["yxct".index(name) for name in axes]
+        + [place for place, name in enumerate("yxct") if name not in axes]
+    )
+    pixels = whole.reshape(whole.shape[: len(axes)])
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w", zarr_format=3)
+    group.create_array("0", shape=pixels.shape, chunks=pixels.shape, dtype=pixels.dtype)[...] = pixels
+    named = [{"axes": [{"name": name} for name in axes], "datasets": [{"path": "0"}]}]
+    group.attrs["ome"] = {"version": "0.5", "multiscales": named}
+    with open_large(tmp_path / "a.zarr") as opened:
+        found = opened[0:3, 2:8]
+    np.testing.assert_array_equal(np.round(found[:, :, 0] * 255), image[0:3, 2:8])
+
+
+@pytest.mark.parametrize("axes", ["cyx", "yy"])
+def test_axes_that_are_not_those_of_the_pixels(tmp_path, axes):
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w", zarr_format=3)
+    group.create_array("0", shape=(7, 9), chunks=(7, 9), dtype="u1")
+    named = [{"axes": [{"name": name} for name in axes], "datasets": [{"path": "0"}]}]
+    group.attrs["ome"] = {"version": "0.5", "multiscales": named}
+    with pytest.raises(InputError, match="give each axis of the pixels one name"):
+        open_large(tmp_path / "a.zarr")
