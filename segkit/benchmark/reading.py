@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit.errors import InputError
-from segkit.images import Pair, Reading, pair, read_mask
+from segkit.images import Pair, Reading, pair
 from segkit.images.pairs import page_names
+from segkit.images.read import read_mask_with_notes
 
 
 def read_stems(
@@ -30,7 +31,7 @@ def read_stems(
     wanted = set(stems)
     found = []
     for entry in pairs_of(images, masks, stems):
-        name, pages_of_mask = str(entry.image), read_mask(entry.mask)
+        name, pages_of_mask = str(entry.image), read_mask_with_notes(entry.mask, axes=reading.axes)[0]
         stack = reading.read(entry.image, n_masks=len(pages_of_mask))
         planes = [reading.scale(page, name=name) for page in stack.pages]
         pages = reading.in_context(planes, stack.layout, n_channels or planes[0].shape[2], name=name)

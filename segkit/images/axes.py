@@ -62,7 +62,7 @@ def check_axes(axes: str) -> str:
     Raises
     ------
     InputError
-        If a letter is unknown or comes twice, or X or Y is missing.
+        If a letter is unknown or comes twice, X or Y is missing, or X comes before Y.
     """
     letters = str(axes).strip().upper()
     cure = "give a letter for each axis, in the order of the file, such as ZYX, CYX or TCZYX"
@@ -75,6 +75,11 @@ def check_axes(axes: str) -> str:
         raise InputError(f"axes {axes}: {twice[0]} comes twice: {cure}")
     if missing := [letter for letter in "YX" if letter not in letters]:
         raise InputError(f"axes {axes}: {missing[0]} is missing: {cure}")
+    if letters.index("X") < letters.index("Y"):  # masks drawn in a viewer would not fit
+        raise InputError(
+            f"axes {axes}: X comes before Y, expected rows (Y) before columns (X): if the file shows right in a viewer, "
+            f"exchange the letters, else save it turned (numpy.swapaxes)"
+        )
     return letters
 
 
@@ -145,9 +150,11 @@ def name_axes(
     )
 
 
-def plane_axes(letters: str) -> str:
-    """Name the unnamed axes of a file planes."""
-    return _as_planes("".join(_known(letter) for letter in letters))
+def plane_axes(own: str, *, given: str | None = None) -> str:
+    """Name the unnamed axes of a file planes, in the order that is given for images, if there are so many."""
+    letters = "".join(_known(letter) for letter in own)
+    planes = "".join(letter for letter in given or "" if letter not in _CHANNELS)
+    return planes if UNKNOWN in letters and _fits(planes, letters) else _as_planes(letters)
 
 
 def _known(letter: str) -> str:

@@ -33,10 +33,13 @@ class MaskReader:
     ----------
     messages : list of str
         Notes on how files are read are added to it.
+    axes : str, optional
+        Names of the axes of the images, as in `Reading`: masks that name none have them without channels.
     """
 
-    def __init__(self, messages: list[str]) -> None:
+    def __init__(self, messages: list[str], *, axes: str | None = None) -> None:
         self._messages = messages
+        self._axes = axes
         self._opened: dict[Path, Coco] = {}
         self._oddities: dict[str, Oddities] = {}
 
@@ -55,7 +58,7 @@ class MaskReader:
             self._opened[path] = source
         if source is not None:
             return source
-        masks, notes = read_mask_with_notes(path)
+        masks, notes = read_mask_with_notes(path, axes=self._axes)
         self._messages += notes
         return masks
 

@@ -639,7 +639,8 @@ def read_items(
     Item
         A page of a pair.
     """
-    reader, reading = MaskReader(messages), reading or Reading()
+    reading = reading or Reading()
+    reader = MaskReader(messages, axes=reading.axes)
     for entry in pairs:
         drawn = _tried(faults, reader.open, entry.mask)
         objects: Drawn | None = None

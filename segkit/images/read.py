@@ -86,7 +86,7 @@ def read_pages(
     -----
     The axes of a TIFF come from its own metadata (OME, ImageJ or plain tags), never from sizes: Y and
     X span the image, S (samples) and C (channels) become its last axis, and every other axis (T, Z,
-    ...) is unrolled into pages, the first axis slowest. Other formats hold one page.
+    ...) is unrolled into pages: depth fastest, then time, then positions. Other formats hold one page.
     TIFF values are not inverted where 0 is to be shown white. Pixels are read as they are stored, whatever orientation
     the metadata (EXIF) tell viewers to show them in.
     """
@@ -326,10 +326,12 @@ def read_mask(path: str | Path) -> list[NDArray[Any]]:
     return masks
 
 
-def read_mask_with_notes(path: str | Path) -> tuple[list[NDArray[Any]], list[str]]:
+def read_mask_with_notes(
+    path: str | Path, *, axes: str | None = None
+) -> tuple[list[NDArray[Any]], list[str]]:
     """Read a mask as `read_mask` does, with the warnings as a list for the caller to show at leisure."""
     # a mask has one value per pixel: its pages cannot be channels
-    pages = read_stack(path, palette="indices", unnamed="any").pages
+    pages = read_stack(path, palette="indices", axes=axes, unnamed="any").pages
     masks = [_one_value_per_pixel(page, str(path)) for page in pages]
     if Path(path).suffix.lower() not in JPEG_EXTENSIONS:
         return masks, []
@@ -522,7 +524,7 @@ class _Naming:
     def of(self, series: Any) -> str:
         """Name the axes of a series."""
         if self.unnamed == "any":
-            return plane_axes(series.axes)
+            return plane_axes(series.axes, given=self.given)
         given, full = self.given, series.get_shape(squeeze=False)
         if given is not None and len(given) == len(full) > len(
             series.shape
@@ -637,9 +639,13 @@ def _pages_of(series: Any, axes: str, palette: str, notes: list[str]) -> Stack:
 
 
 def unroll(array: NDArray[Any], axes: str) -> Stack:
-    """Unroll the axes of an array into pages, the first axis slowest, and make C and S the channels of each."""
+    """Unroll the axes of an array into pages, depth fastest, and make C and S the channels of each."""
     channels = [axis for axis, letter in enumerate(axes) if letter in "CS"]
-    pages = [axis for axis, letter in enumerate(axes) if is_page(letter)]
+    # One order for all files: programs store an image and its mask in different orders of time and depth.
+    pages = sorted(
+        (axis for axis, letter in enumerate(axes) if is_page(letter)),
+        key=lambda axis: "PTZ".index(axes[axis]),
+    )
     layout = Layout("".join(axes[axis] for axis in pages), tuple(array.shape[axis] for axis in pages))
     array = array.transpose(*pages, axes.index("Y"), axes.index("X"), *channels)
     height, width, *rest = array.shape[len(pages) :]

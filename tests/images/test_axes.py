@@ -5,7 +5,7 @@ import pytest
 import tifffile
 
 from segkit.errors import InputError
-from segkit.images import read_image, read_mask, read_pages
+from segkit.images import Reading, load_pairs, read_image, read_mask, read_pages
 from segkit.images.axes import check_axes
 from segkit.images.read import count_pages, read_stack
 
@@ -123,3 +123,31 @@ def test_names_of_channels_are_kept(tmp_path, rng):
     assert read_stack(tmp_path / "b.tif").layout.channels == tuple(names)
     tifffile.imwrite(tmp_path / "c.tif", array, imagej=True, metadata={"axes": "ZCYX"})
     assert read_stack(tmp_path / "c.tif").layout.channels == ()
+
+
+def test_x_before_y_is_refused():
+    """An image would be turned, and a mask drawn in a viewer would not."""
+    with pytest.raises(InputError, match=r"axes ZXY: X comes before Y.*: if the file shows right .*swapaxes"):
+        check_axes("ZXY")
+
+
+def test_pages_have_one_order_whatever_the_file_has(tmp_path, rng):
+    """ImageJ saves TZYX what OME stores as ZTYX: pages of an image and of its mask belong together by name."""
+    array = rng.integers(0, 255, (3, 2, 6, 7)).astype(np.uint8)
+    tifffile.imwrite(tmp_path / "zt.ome.tif", array, ome=True, metadata={"axes": "ZTYX"})
+    tifffile.imwrite(tmp_path / "tz.tif", array.swapaxes(0, 1), imagej=True, metadata={"axes": "TZYX"})
+    stack = read_stack(tmp_path / "zt.ome.tif")
+    assert (stack.layout.axes, stack.layout.shape) == ("TZ", (2, 3))
+    np.testing.assert_array_equal(stack.pages, read_mask(tmp_path / "tz.tif"))
+
+
+@pytest.mark.parametrize(("axes", "order"), [("YXZ", (1, 2, 0)), ("YXZC", (1, 2, 0))])
+def test_given_axes_count_for_masks_without_channels(tmp_path, axes, order, rng):
+    volume = rng.integers(0, 255, (3, 6, 7)).astype(np.uint8)
+    stored = volume.transpose(order)
+    image = stored[..., None].repeat(2, axis=3) if "C" in axes else stored
+    for folder, array in (("images", image), ("masks", stored // 128)):
+        (tmp_path / folder).mkdir()
+        tifffile.imwrite(tmp_path / folder / "a.tif", array, photometric="minisblack")
+    dataset = load_pairs(tmp_path / "images", tmp_path / "masks", reading=Reading(axes=axes))
+    np.testing.assert_array_equal(dataset.masks, volume // 128)
