@@ -174,7 +174,7 @@ class DataConfig(Section):
 
     axes: Annotated[str, AfterValidator(_known_axes)] | None = None
     range: Annotated[str | None, BeforeValidator(_known_range)] = None
-    context: Annotated[int, Field(ge=0, le=MOST_CONTEXT)] = 0
+    context: Annotated[int, Field(ge=0, le=MOST_CONTEXT, strict=True)] = 0
 
     labels: dict[NonNegativeInt, str] | None = None
     unlabelled: Annotated[int, Field(ge=0, lt=2**32)] | None = None

@@ -171,6 +171,11 @@ def _segment(
         raise OutputError(f"{output}: labels in {place} would damage the image: choose another folder for -o")
     folder = output / HIDDEN / "large" / key_of(path.name)
     if place.exists() and not overwrite_foreign:
+        plan = _read_plan(folder / PLAN)
+        if plan is not None and plan["image"] != str(path.resolve()) and not overwrite:
+            raise OutputError(
+                f"{place} is of another image, {plan['image']}: choose another folder, or replace it (--overwrite)"
+            )
         if not (folder / PLAN).exists():
             raise OutputError(
                 f"{place} is not of an earlier run here: choose another folder, or ask to replace it "
@@ -195,15 +200,8 @@ class _Run:
         self.segmenter, self.image, self.folder, self.progress = segmenter, image, folder, progress
         self.classifier = segmenter.classifier_
         self.maps = _TileMaps(segmenter, image, level)
-        status = image.path.stat()
         made_of = {
-            "image": [
-                str(image.path.resolve()),
-                status.st_size,
-                status.st_mtime_ns,
-                level,
-                list(image.shape),
-            ],
+            "image": [str(image.path.resolve()), level, list(image.shape)],
             "model": digest_arrays(describe(segmenter, embed_weights=True)[1]),
         }
         self.made_of = digest_values(made_of)
@@ -216,19 +214,23 @@ class _Run:
         """Take over tiles and image means of an earlier run, or make them."""
         plan = self.folder / PLAN
         known = _read_plan(plan) if keep else None
-        if known is None or known["made_of"] != self.made_of:
+        files = _list_files(self.image.path)
+        # what was added, such as a chunk that was missing, is of tiles that failed
+        if known is None or known["made_of"] != self.made_of or not known["files"].items() <= files.items():
             shutil.rmtree(self.folder, ignore_errors=True)
             known = {
                 "made_of": self.made_of,
+                "image": str(self.image.path.resolve()),
                 "tiles": [_to_list(tile) for tile in self._cut()],
                 "means": None,
             }
         self.tiles = [_to_tile(numbers) for numbers in known["tiles"]]
+        known["files"] = files
         if known["means"] is None:
             shutil.rmtree(self.folder / "tiles", ignore_errors=True)  # decided by means of fewer points
             known["means"] = self._image_means()
-            # if points are missing, the next run reads them anew, and decides all tiles by those
-            write_text(plan, json.dumps({**known, "means": None} if self.faults else known))
+        # if points are missing, the next run reads them anew, and decides all tiles by those
+        write_text(plan, json.dumps({**known, "means": None} if self.faults else known))
         self.means = np.array(known["means"], dtype=np.float32)
 
     def decide(self, workers: Workers) -> None:
@@ -507,10 +509,19 @@ def _to_tile(numbers: list[int]) -> Tile:
     return Tile((a, b), (c, d))
 
 
+def _list_files(image: Path) -> dict[str, list[int]]:
+    """Give size and time of change of the file, or of all files of an OME-Zarr, by their paths."""
+    paths = sorted(image.rglob("*")) if image.is_dir() else [image]
+    stats = ((path, path.stat()) for path in paths if path.is_file())
+    return {
+        path.relative_to(image.parent).as_posix(): [stat.st_size, stat.st_mtime_ns] for path, stat in stats
+    }
+
+
 def _read_plan(path: Path) -> dict[str, Any] | None:
     """Read the plan of an earlier run; None if there is none, or it is damaged."""
     try:
         plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return plan if {"made_of", "tiles", "means"} <= plan.keys() else None
+        return plan if {"made_of", "image", "files", "tiles", "means"} <= plan.keys() else None
     except (OSError, ValueError, AttributeError):
         return None

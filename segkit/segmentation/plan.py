@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from segkit._common import FloatArray, Progress, count
+from segkit._common import FloatArray, Progress, count, first_few
 from segkit.errors import ClusterError, InputError, SegkitError
 from segkit.images import Reading, list_images
 from segkit.images.axes import Layout
 from segkit.images.channels import Kind, describe_changes, fits, kind_of
 from segkit.images.reading import neighbours
+from segkit.images.regions import is_by_region
 from segkit.images.scales import of_other_scale
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.part import Part
@@ -163,6 +164,7 @@ def make_plan(
     clashes = _clashes(plan.fit, root, output)
     plan.jobs[:] = [Fault(job.name, clashes[job.name]) if job.name in clashes else job for job in jobs]
     plan.faults.extend(dict.fromkeys(clashes.values()))
+    plan.notes.extend(_tell_left_out(root) if images.is_dir() else ())
     plan.notes.extend(describe_changes(looks, n_wanted, like="the training images"))
     plan.notes.extend(_tell_names(unlike, reading.channels))
     plan.notes.extend(_tell_scale(peaks, getattr(getattr(segmenter, "summary_", None), "peaks", None)))
@@ -172,6 +174,18 @@ def make_plan(
 def reading_of(segmenter: BaseSegmenter) -> Reading:
     """Tell how the training images of a segmenter were read."""
     return getattr(segmenter, "reading_", None) or Reading()
+
+
+def _tell_left_out(folder: Path) -> list[str]:
+    """Tell of images that are read by region, which a folder is not searched for."""
+    found = sorted(path.name for path in folder.iterdir() if is_by_region(path))
+    if not found:
+        return []
+    verb, each = ("is", "it") if len(found) == 1 else ("are", "each")
+    return [
+        f"{count(len(found), 'image')} of {folder} {verb} left out ({first_few(found)}): give {each} by itself, to be read "
+        "by region"
+    ]
 
 
 def n_channels_of(segmenter: BaseSegmenter, reading: Reading) -> int:

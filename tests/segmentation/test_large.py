@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tifffile
 
-from segkit import ScatteringBank, Segmenter, StackedBank
+from segkit import ScatteringBank, Segmenter, StackedBank, predict_folder
 from segkit.errors import ConfigError, InputError, OutputError
 from segkit.features import ElongatedBank, MultiscaleBank, PositionBank
-from segkit.images import UNLABELLED
+from segkit.images import UNLABELLED, write_image
 from segkit.images.regions import open_large
 from segkit.segmentation.large import segment_large
 
@@ -63,6 +63,7 @@ def write_zarr(path, image, version="0.5"):
 
 
 def written(kind, folder, image):
+    folder.mkdir(exist_ok=True)
     path = folder / f"slide.{'tif' if kind == 'tiff' else 'zarr'}"
     if kind == "tiff":
         write_tiff(path, image)
@@ -256,3 +257,38 @@ def test_axes_that_are_not_those_of_the_pixels(tmp_path, axes):
     group.attrs["ome"] = {"version": "0.5", "multiscales": named}
     with pytest.raises(InputError, match="give each axis of the pixels one name"):
         open_large(tmp_path / "a.zarr")
+
+
+def test_pixels_that_changed_inside_are_seen_by_resume(fitted, tmp_path):
+    """Chunks that are written anew change nothing about the folder of the OME-Zarr itself."""
+    image, _ = picture(7, (150, 160))
+    path = written("0.5", tmp_path, image)
+    before = read_labels(segment_large(fitted, path, tmp_path / "out").labels)
+    zarr.open_group(str(path), mode="r+")["0"][:] = image[None, ::-1]
+    resumed = segment_large(fitted, path, tmp_path / "out", resume=True)
+    assert resumed.n_kept == 0
+    expected = read_labels(segment_large(fitted, path, tmp_path / "anew").labels)
+    np.testing.assert_array_equal(read_labels(resumed.labels), expected)
+    assert (expected != before).any()
+
+
+def test_a_folder_tells_of_images_that_it_leaves_out(fitted, tmp_path):
+    (tmp_path / "images").mkdir()
+    written("0.5", tmp_path / "images", picture(7, (90, 80))[0])
+    write_image(tmp_path / "images" / "a.png", picture(8, (60, 70))[0] / 255)
+    with pytest.warns(UserWarning, match=r"1 image of .* is left out \(slide.zarr\): give it by itself"):
+        masks = predict_folder(fitted, tmp_path / "images", tmp_path / "out")
+    assert [mask.name for mask in masks] == ["a.png"]
+
+
+def test_labels_of_another_image_of_that_name_are_kept(fitted, tmp_path):
+    first, second = (
+        written("tiff", tmp_path / name, picture(seed, (90, 80))[0]) for seed, name in enumerate("ab")
+    )
+    labels = segment_large(fitted, first, tmp_path / "out").labels
+    content = labels.read_bytes()
+    with pytest.raises(OutputError, match="is of another image"):
+        segment_large(fitted, second, tmp_path / "out", resume=True)
+    assert labels.read_bytes() == content
+    segment_large(fitted, second, tmp_path / "out", overwrite=True)
+    assert labels.read_bytes() != content
