@@ -79,7 +79,9 @@ def test_quiet_console_and_no_request(browser, which, request):
     assert browser.get_log("browser") == []
     asked = requests(browser)
     assert path.as_uri() in asked
-    assert all(url == path.as_uri() or url.startswith("data:") for url in asked)
+    # what is told before is of the page before, on a slow machine
+    asked = asked[asked.index(path.as_uri()) :]
+    assert all(url == path.as_uri() or url.startswith("data:") for url in asked), asked
 
 
 def test_figures_and_pictures_are_seen(opened):
