@@ -48,11 +48,11 @@ def show(browser, path):
 
 def requests(browser):
     entries = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    return {
+    return [
         entry["params"]["request"]["url"]
         for entry in entries
         if entry["method"] == "Network.requestWillBeSent"
-    }
+    ]
 
 
 def column(browser, index):
