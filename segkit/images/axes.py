@@ -142,7 +142,7 @@ def name_axes(
         )
     if unnamed is not None and _fits(unnamed, letters):
         return unnamed
-    if n_pages == n_masks:
+    if n_pages == n_masks and not _has_several(letters, shape):
         return _as_planes(letters)
     raise InputError(
         f"{path}: {sizes} pixels, and the file does not say what its {n_pages} pages are: give "
@@ -150,11 +150,30 @@ def name_axes(
     )
 
 
-def plane_axes(own: str, *, given: str | None = None) -> str:
-    """Name the unnamed axes of a file planes, in the order that is given for images, if there are so many."""
+def plane_axes(path: Path, own: str, shape: Sequence[int], *, given: str | None = None) -> str:
+    """Name the unnamed axes of a file planes, in the order that is given for images, if there are so many.
+
+    Raises
+    ------
+    InputError
+        If there are several, and no order is given: which of them is time and which is depth is not guessed.
+    """
     letters = "".join(_known(letter) for letter in own)
     planes = "".join(letter for letter in given or "" if letter not in _CHANNELS)
-    return planes if UNKNOWN in letters and _fits(planes, letters) else _as_planes(letters)
+    if UNKNOWN in letters and _fits(planes, letters):
+        return planes
+    if _has_several(letters, shape):
+        sizes = " x ".join(map(str, shape))
+        raise InputError(
+            f"{path}: {sizes} pixels, and the file does not say which axis is time and which is depth: save it with named "
+            f"axes (Fiji: Image, Properties), or train with --set data.axes={_as_planes(letters)} or another order"
+        )
+    return _as_planes(letters)
+
+
+def _has_several(letters: str, shape: Sequence[int]) -> bool:
+    """Tell whether pages without names lie along several axes."""
+    return sum(letter == UNKNOWN and length > 1 for letter, length in zip(letters, shape, strict=True)) > 1
 
 
 def _known(letter: str) -> str:

@@ -524,7 +524,7 @@ class _Naming:
     def of(self, series: Any) -> str:
         """Name the axes of a series."""
         if self.unnamed == "any":
-            return plane_axes(series.axes, given=self.given)
+            return plane_axes(self.path, series.axes, series.shape, given=self.given)
         given, full = self.given, series.get_shape(squeeze=False)
         if given is not None and len(given) == len(full) > len(
             series.shape

@@ -151,3 +151,21 @@ def test_given_axes_count_for_masks_without_channels(tmp_path, axes, order, rng)
         tifffile.imwrite(tmp_path / folder / "a.tif", array, photometric="minisblack")
     dataset = load_pairs(tmp_path / "images", tmp_path / "masks", reading=Reading(axes=axes))
     np.testing.assert_array_equal(dataset.masks, volume // 128)
+
+
+def test_two_axes_of_pages_without_names_are_never_guessed(tmp_path, rng):
+    """A mask stored as depth, time would lie on wrong planes if it were read as time, depth: the pages are as many."""
+    array = rng.integers(0, 255, (3, 2, 8, 9)).astype(np.uint8)
+    (tmp_path / "images").mkdir()
+    (tmp_path / "masks").mkdir()
+    named, plain = {"ome": True, "metadata": {"axes": "ZTYX"}}, {"photometric": "minisblack"}
+    tifffile.imwrite(tmp_path / "images" / "a.tif", array, **named)
+    tifffile.imwrite(tmp_path / "masks" / "a.tif", (array > 99).astype(np.uint8), **plain)
+    folders = tmp_path / "images", tmp_path / "masks"
+    with pytest.raises(InputError, match=r"masks/a\.tif: .* which axis is time and which is depth"):
+        load_pairs(*folders)
+    data = load_pairs(*folders, reading=Reading(axes="ZTYX"))
+    for image, mask in zip(data.images, data.masks, strict=True):
+        np.testing.assert_array_equal(mask, image[:, :, 0] > 99.5 / 255)
+    with pytest.raises(InputError, match="its 6 pages are"):
+        read_pages(tmp_path / "masks" / "a.tif", n_masks=6)
