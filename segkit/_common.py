@@ -101,8 +101,8 @@ def one_by_one(
         yield item, partial(function, item)
 
 
-def add_up(function: Callable[[Item], Value], blocks: Iterable[Item], spread: Workers = one_by_one) -> Value:
-    """Sum a function over blocks of rows, each where `spread` applies it: only sums come here, never rows.
+def add_up(function: Callable[[Item], Value], blocks: Iterable[Item], workers: Workers = one_by_one) -> Value:
+    """Sum a function over blocks of rows, each where `workers` apply it: only sums come here, never rows.
 
     Sums are added in the order of the blocks, whichever is done first, so that the total does not depend on it.
 
@@ -112,7 +112,7 @@ def add_up(function: Callable[[Item], Value], blocks: Iterable[Item], spread: Wo
         Takes a block, for example the name of a file of rows, and gives what can be added by ``+``.
     blocks : iterable
         One or more.
-    spread : Workers
+    workers : Workers
         What applies the function.
 
     Returns
@@ -123,7 +123,7 @@ def add_up(function: Callable[[Item], Value], blocks: Iterable[Item], spread: Wo
     early: dict[int, Value] = {}
     total: Value | None = None
     place = 0
-    numbered = spread(_Numbered(function), enumerate(blocks))
+    numbered = workers(_Numbered(function), enumerate(blocks))
     for (number, _), result in numbered:
         early[number] = result()
         while place in early:

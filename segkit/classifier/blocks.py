@@ -89,7 +89,7 @@ def fit_blocks(
     C: float = 1.0,
     tol: float = 1e-8,
     max_iter: int = 100,
-    spread: Workers = one_by_one,
+    workers: Workers = one_by_one,
 ) -> LinearSVM:
     """Fit the plane of two classes that `LinearSVM` of squared hinge fits to the rows of all blocks together.
 
@@ -108,7 +108,7 @@ def fit_blocks(
         Stop when half the squared gradient is at most `tol` times the objective.
     max_iter : int, default=100
         Newton steps at most.
-    spread : Workers
+    workers : Workers
         What applies a function to the blocks, such as `segkit.scale.Cluster.spread`.
 
     Returns
@@ -138,7 +138,7 @@ def fit_blocks(
     ridge = np.append(np.ones(n_features), 0.0)
 
     def assess(plane: Floats) -> tuple[float, Floats, Floats]:
-        sums = add_up(SumsAt(load, plane), listed, spread)
+        sums = add_up(SumsAt(load, plane), listed, workers)
         objective = 0.5 * ridge @ plane**2 + C * sums.loss
         return float(objective), ridge * plane + C * sums.gradient, np.diag(ridge) + C * sums.hessian
 

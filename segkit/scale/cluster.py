@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import islice
 from typing import Any, Self, TypeVar
@@ -187,8 +187,8 @@ class Cluster:
 
     def _lost(self) -> ClusterError:
         return ClusterError(
-            f"the scheduler {self.scheduler} is lost: start it again, and give the same command with --resume (in Python "
-            "resume=True)"
+            f"the scheduler {self.scheduler} is lost: start it again, and give the same command (predict and benchmark: "
+            "with --resume, in Python resume=True, to keep what is done)"
         )
 
     def _connect(self, distributed: Any, address: str) -> Any:
@@ -248,15 +248,15 @@ def _dask_options(timeout: float) -> Any:
     return dask.config.set({"distributed.comm.timeouts.connect": timeout})
 
 
-class _quiet:  # noqa: N801
+@contextmanager
+def _quiet() -> Iterator[None]:
     """Keep Dask's log off the terminal: what it has to say is said in one line."""
-
-    def __enter__(self) -> None:
-        # its loggers have levels of their own, but share these handlers
-        self._levels = [(handler, handler.level) for handler in logging.getLogger("distributed").handlers]
-        for handler, _ in self._levels:
-            handler.setLevel(logging.CRITICAL + 1)
-
-    def __exit__(self, *_: object) -> None:
-        for handler, level in self._levels:
+    # its loggers have levels of their own, but share these handlers
+    levels = [(handler, handler.level) for handler in logging.getLogger("distributed").handlers]
+    for handler, _ in levels:
+        handler.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for handler, level in levels:
             handler.setLevel(level)

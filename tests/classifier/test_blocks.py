@@ -71,7 +71,7 @@ def test_blocks_on_workers_give_the_same_fit(rows):
     from segkit.scale import Cluster
 
     with Cluster(n_workers=2) as cluster:
-        spread = fit_blocks(partial(take, rows), BLOCKS, 7, spread=cluster.spread)
+        spread = fit_blocks(partial(take, rows), BLOCKS, 7, workers=cluster.spread)
     np.testing.assert_allclose(spread.coef_, fit_blocks(partial(take, rows), BLOCKS, 7).coef_, rtol=1e-9)
 
 
