@@ -1,5 +1,4 @@
 import importlib
-import sys
 
 import numpy as np
 import pytest
@@ -7,21 +6,8 @@ from PIL import Image
 
 from segkit import ModuleBank, Segmenter
 from segkit.cli import annotate as module
-from segkit.cli import commands as cli
 from segkit.cli.phantom import make_demo_set
 from segkit.images import load_pairs, read_mask, write_image, write_mask
-
-
-@pytest.fixture
-def segkit(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["segkit", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        captured = capsys.readouterr()
-        return end.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 def test_without_the_extra_one_line_says_what_to_install(segkit, tmp_path, monkeypatch):

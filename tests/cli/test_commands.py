@@ -11,7 +11,6 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from segkit import __version__
-from segkit.cli import commands as cli
 from segkit.config.recorded import read_training
 from segkit.config.schema import Config
 from segkit.images import read_mask, write_image, write_labels, write_mask
@@ -34,21 +33,6 @@ def picture(seed, shape=(40, 48)):
     mask = (np.hypot(rows - rng.uniform(10, 30), cols - rng.uniform(10, 38)) < 8).astype(np.uint8)
     image = np.clip(0.35 + 0.3 * mask + 0.04 * rng.standard_normal(shape), 0, 1).astype(np.float32)
     return image, mask
-
-
-@pytest.fixture
-def segkit(monkeypatch, capsys):
-    """Run the command line in this process; returns exit status, standard output and error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["segkit", *map(str, arguments)])
-        monkeypatch.setattr("warnings.showwarning", None)
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        captured = capsys.readouterr()
-        return stopped.value.code, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture

@@ -1,13 +1,10 @@
 """The command predict on an image that is read by region, and its estimate."""
 
-import sys
-
 import numpy as np
 import pytest
 import tifffile
 
 from segkit import Segmenter
-from segkit.cli import commands
 from segkit.features import MultiscaleBank
 from segkit.images import write_image
 
@@ -25,19 +22,6 @@ def model(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def segkit(monkeypatch, capsys):
-    monkeypatch.setattr("warnings.showwarning", None)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["segkit", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            commands.main()
-        return stopped.value.code, capsys.readouterr()
-
-    return run
-
-
 def slide(path):
     image = np.random.default_rng(1).integers(60, 160, (200, 240), dtype=np.uint8)
     tifffile.imwrite(path, image, tile=(64, 64))
@@ -47,48 +31,48 @@ def slide(path):
 def test_an_image_by_region(model, segkit, tmp_path):
     pytest.importorskip("zarr")
     line = ["predict", model, slide(tmp_path / "slide.tif"), "-o", tmp_path / "out", "--level", "0"]
-    status, told = segkit(*line)
-    assert (status, told.err) == (0, "")
-    assert f"1 tile, labels in {tmp_path / 'out' / 'slide.tif'}" in told.out
+    status, out, err = segkit(*line)
+    assert (status, err) == (0, "")
+    assert f"1 tile, labels in {tmp_path / 'out' / 'slide.tif'}" in out
     assert tifffile.imread(tmp_path / "out" / "slide.tif").shape == (200, 240)
-    status, told = segkit(*line)
-    assert (status, told.err.strip()) == (
+    status, out, err = segkit(*line)
+    assert (status, err.strip()) == (
         2,
         f"segkit: {tmp_path / 'out' / 'slide.tif'} exists: --resume goes on, --overwrite replaces it",
     )
     assert segkit(*line, "--resume")[0] == 0
-    status, told = segkit(*line, "--overlay")
+    status, out, err = segkit(*line, "--overlay")
     assert status == 2
-    assert "--overlay: " in told.err
+    assert "--overlay: " in err
 
 
 def test_what_is_large_follows_from_header_and_memory(model, segkit, tmp_path, monkeypatch):
     pytest.importorskip("zarr")
     path = slide(tmp_path / "slide.tif")
     monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda: 10**6)
-    status, told = segkit("predict", model, path, "-o", tmp_path / "out")
+    status, out, _ = segkit("predict", model, path, "-o", tmp_path / "out")
     assert status == 0
-    assert "labels in" in told.out
+    assert "labels in" in out
     monkeypatch.undo()
 
 
 def test_a_dry_run_writes_nothing(model, segkit, tmp_path):
     write_image(tmp_path / "images" / "one.png", np.random.default_rng(0).random((40, 50)))
-    status, told = segkit("predict", model, tmp_path / "images", "-o", tmp_path / "out", "--dry-run")
+    status, out, _ = segkit("predict", model, tmp_path / "images", "-o", tmp_path / "out", "--dry-run")
     assert status == 0
-    assert told.out.startswith("1 image, 1 tile, at most ")
-    assert told.out.strip().endswith("minutes; nothing was written")
+    assert out.startswith("1 image, 1 tile, at most ")
+    assert out.strip().endswith("minutes; nothing was written")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_limit_of_memory_is_held_by_the_command(model, segkit, tmp_path):
     write_image(tmp_path / "images" / "one.png", np.random.default_rng(0).random((40, 50)))
     line = ["predict", model, tmp_path / "images", "-o", tmp_path / "out", "--memory-limit"]
-    status, told = segkit(*line, "64MiB")
+    status, out, err = segkit(*line, "64MiB")
     assert status != 0
-    assert "the memory limit is 64 MiB: raise --memory-limit" in told.err
-    status, told = segkit(*line, "little")
-    assert (status, told.err.strip()) == (
+    assert "the memory limit is 64 MiB: raise --memory-limit" in err
+    status, _, err = segkit(*line, "little")
+    assert (status, err.strip()) == (
         2,
         "segkit: memory limit 'little': give a size of 64 MiB or more, such as 2GiB or 500MB",
     )
@@ -97,6 +81,6 @@ def test_a_limit_of_memory_is_held_by_the_command(model, segkit, tmp_path):
 
 def test_a_dry_run_of_an_image_by_region_says_why_not(model, segkit, tmp_path):
     for line in ([slide(tmp_path / "slide.tif"), "--level", "0"], [tmp_path / "slide.zarr"]):
-        status, told = segkit("predict", model, *line, "-o", tmp_path / "out", "--dry-run")
+        status, _, err = segkit("predict", model, *line, "-o", tmp_path / "out", "--dry-run")
         assert status == 2
-        assert told.err.startswith(f"segkit: --dry-run: {line[0]} is read by region")
+        assert err.startswith(f"segkit: --dry-run: {line[0]} is read by region")

@@ -1,26 +1,9 @@
 import csv
-import sys
 
 import numpy as np
 import pytest
 
-from segkit.cli import commands as cli
 from segkit.images import write_image, write_mask
-
-
-@pytest.fixture
-def segkit(monkeypatch, capsys):
-    """Run the command line in this process; returns exit status, standard output and error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["segkit", *map(str, arguments)])
-        monkeypatch.setattr("warnings.showwarning", None)
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        captured = capsys.readouterr()
-        return stopped.value.code, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture

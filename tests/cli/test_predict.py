@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from segkit import ModuleBank, Segmenter
-from segkit.cli import commands
 from segkit.cli.stopping import terminated_as_by_ctrl_c
 from segkit.features import Module
 from segkit.images import write_image
@@ -42,18 +41,6 @@ def line(model, tmp_path):
     for seed in range(3):
         write_image(tmp_path / "images" / f"{seed}.png", picture(seed)[0])
     return ["predict", str(model), str(tmp_path / "images"), "-o", str(tmp_path / "out")]
-
-
-@pytest.fixture
-def segkit(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["segkit", *arguments])
-        monkeypatch.setattr("warnings.showwarning", None)
-        with pytest.raises(SystemExit) as stopped:
-            commands.main()
-        return stopped.value.code, *capsys.readouterr()
-
-    return run
 
 
 def statuses(tmp_path):

@@ -1,13 +1,10 @@
 """Axes, ranges, context and 3-D banks on the command line."""
 
-import sys
-
 import numpy as np
 import pytest
 import tifffile
 
 from segkit import load
-from segkit.cli import commands as cli
 from segkit.config.schema import Config
 from segkit.errors import ConfigError
 
@@ -15,21 +12,6 @@ FAST = [
     *("--set", "training.pixels=400", "--set", "selection.pixels=200", "--set", "bank.name=multiscale"),
     *("--set", "bank.sigma_max=2"),
 ]
-
-
-@pytest.fixture
-def segkit(monkeypatch, capsys):
-    """Run the command line in this process; returns exit status, standard output and error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["segkit", *map(str, arguments)])
-        monkeypatch.setattr("warnings.showwarning", None)
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        captured = capsys.readouterr()
-        return stopped.value.code, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture
