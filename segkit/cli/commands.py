@@ -204,6 +204,11 @@ def train(
     remove_unfinished_of(output)
     data = settings.data
     if level is not None or is_by_region(images):
+        if data.model_fields_set:
+            given = ", ".join(f"data.{name}" for name in sorted(data.model_fields_set))
+            raise ConfigError(
+                f"{given}: {images} is read by region, and the regions name their classes: leave it out"
+            )
         with open_large(images, level or 0) as slide:
             dataset = read_annotated_regions(slide, masks)
     else:

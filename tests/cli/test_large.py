@@ -68,7 +68,7 @@ def test_a_dry_run_writes_nothing(model, segkit, tmp_path):
 def test_a_limit_of_memory_is_held_by_the_command(model, segkit, tmp_path):
     write_image(tmp_path / "images" / "one.png", np.random.default_rng(0).random((40, 50)))
     line = ["predict", model, tmp_path / "images", "-o", tmp_path / "out", "--memory-limit"]
-    status, out, err = segkit(*line, "64MiB")
+    status, _, err = segkit(*line, "64MiB")
     assert status != 0
     assert "the memory limit is 64 MiB: raise --memory-limit" in err
     status, _, err = segkit(*line, "little")
@@ -84,3 +84,16 @@ def test_a_dry_run_of_an_image_by_region_says_why_not(model, segkit, tmp_path):
         status, _, err = segkit("predict", model, *line, "-o", tmp_path / "out", "--dry-run")
         assert status == 2
         assert err.startswith(f"segkit: --dry-run: {line[0]} is read by region")
+
+
+def test_options_of_data_are_not_left_out_without_a_word(segkit, tmp_path):
+    line = [
+        "train",
+        slide(tmp_path / "slide.tif"),
+        tmp_path / "regions.geojson",
+        "-o",
+        tmp_path / "new.segkit",
+    ]
+    status, _, err = segkit(*line, "--level", "0", "--set", "data.range=0..4095")
+    assert (status, err.count("\n")) == (2, 1)
+    assert err.startswith(f"segkit: data.range: {tmp_path / 'slide.tif'} is read by region")
