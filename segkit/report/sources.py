@@ -197,7 +197,9 @@ def _read_probabilities(
     file: Path, masks: Sequence[NDArray[Any]], label_map: LabelMap
 ) -> list[NDArray[np.float32]]:
     """Read the probability of each class, (H, W, n_classes), for each page; a single map is the foreground's."""
-    pages = [plane for page in read_stack(file, unnamed="any").pages for plane in _planes(page)]
+    # of two axes without names the classes are the last: pages stay in the order of the file
+    stored = read_stack(file, axes="TZYX", unnamed="any").pages
+    pages = [plane for page in stored for plane in _planes(page)]
     n_classes = label_map.n_classes
     n_maps, rest = divmod(len(pages), len(masks))
     if rest or not (n_maps == n_classes or n_maps == 1 == n_classes - 1):
