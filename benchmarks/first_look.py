@@ -21,11 +21,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.ensemble import RandomForestClassifier
 
 from benchmarks.segmentation import Results, list_last, overrides_of, parse, parser_of, write_made_up
 from segkit._common import FloatArray, Progress, pass_on
 from segkit.baselines import PixelForest
 from segkit.benchmark import Benchmark, load_methods, methods, unit
+from segkit.features import MultiscaleBank
 from segkit.features.normalised import even_grid
 from segkit.images.sampling import PixelSample, assign_folds, draw_pixels
 from segkit.segmentation.base import IdArray
@@ -44,8 +46,11 @@ class CentredForest(PixelForest):
     """The pixel forest with centring by image, and segkit's threshold for two classes."""
 
     def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:
-        super()._fit(images, ids, progress)
         rng = np.random.default_rng(self.random_state)
+        self.bank_ = MultiscaleBank().fit(images)
+        self.forest_ = RandomForestClassifier(
+            self.n_estimators, n_jobs=self.n_jobs, random_state=self.random_state
+        )
         drawn = draw_pixels(ids, self.classes_.size, self.training_pixels, rng)
         X = np.concatenate([self._centred(image, drawn, index) for index, image in enumerate(images)])
         self.forest_.fit(X, drawn.label, sample_weight=drawn.weight)
