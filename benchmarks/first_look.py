@@ -35,6 +35,10 @@ from segkit.segmentation.threshold import label_pixels, quantile_threshold, weig
 
 SETS = ("monuseg", "usiigaci_phase", "lung_cxr", "axon_sem", "wbc_cellavision", "vnc_mito")
 METHODS = ("segkit-no-networks", "forest", "forest-centred", "segkit-networks", "segkit-paper")
+LABELS = {
+    "axon_sem": {0: "background", 1: "myelin", 2: "axon"},
+    "wbc_cellavision": {0: "background", 1: "cytoplasm", 2: "nucleus"},
+}
 # Images at the end of a set that is one volume: neighbouring slices look alike.
 VOLUMES = {"vnc_mito": 7}
 # Pixels of the held-out forests, as many as segkit's held-out classifiers have.
@@ -120,6 +124,7 @@ def measure(
         load_methods(arguments.methods, None, options),
         arguments.train_sizes,
         range(arguments.seeds),
+        labels=LABELS.get(results.name),
         groups=groups if groups.exists() else None,
         test=None if last is None else list_last(folder, last, work.with_suffix(".txt")),
     )
@@ -151,6 +156,7 @@ def main() -> None:
             arguments.methods, arguments.train_sizes, arguments.seeds = ["forest", "forest-centred"], [1, 2], 1
             arguments.sets = ["made-up"]
             forest.append("forest-centred.training_pixels=1000")
+        forest = [option for option in forest if "forest-centred" in arguments.methods]
         options = [*([] if arguments.quick else overrides_of(arguments)), *forest]
         for seeds in range(1, arguments.seeds + 1):
             arguments.seeds = seeds
