@@ -25,6 +25,12 @@ SetOption = Annotated[
         "--set", metavar="KEY=VALUE", help="One option, for example bank.name=vgg16. May be repeated."
     ),
 ]
+OnlyAnnotatedOption = Annotated[
+    bool,
+    typer.Option(
+        "--only-annotated", help="Leave out images without a mask, and masks without a labelled pixel."
+    ),
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show errors and notes only, no progress.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
 TitleOption = Annotated[
