@@ -41,6 +41,7 @@ from segkit.kernels import KernelMixture, LinearGaussianMixture
 from segkit.objects.hills import LabelArray
 from segkit.objects.split import probability_of_inside
 from segkit.segmentation.alarms import Alarms, ImageCheck, count_single
+from segkit.segmentation.augment import augment
 from segkit.segmentation.base import BaseSegmenter, IdArray
 from segkit.segmentation.dense import decide_and_read, decision_maps
 from segkit.segmentation.estimate import require_memory
@@ -197,6 +198,7 @@ class Segmenter(BaseSegmenter):
         normalization: str = "image",
         selection_pixels: int = 6000,
         training_pixels: int = 20_000,
+        n_augmented: int = 0,
         threshold: str = "quantile+otsu",
         smallest_region: float = 0.5,
         probability: str = "platt",
@@ -211,6 +213,7 @@ class Segmenter(BaseSegmenter):
         self.normalization = normalization
         self.selection_pixels = selection_pixels
         self.training_pixels = training_pixels
+        self.n_augmented = n_augmented
         self.threshold = threshold
         self.smallest_region = smallest_region
         self.probability = probability
@@ -229,19 +232,24 @@ class Segmenter(BaseSegmenter):
         self.reading_ = Reading()
         self._check_options()
         banks = self._checked_banks()
-        if len(images) == 1:
+        n_images = len(images)
+        if n_images == 1:
             banks = banks[:1]
         for bank in banks:
             require_memory(bank, max((image.shape for image in images), key=math.prod), self.classes_.size)
         rng = np.random.default_rng(self.random_state)
+        seen, seen_ids = images, ids
+        if n_images == 1 and self.n_augmented:
+            copies = augment(images[0], ids[0], self.n_augmented, rng)
+            seen, seen_ids = [*images, *copies[0]], [*ids, *copies[1]]
         drawn, training = (
-            draw_pixels(ids, self.classes_.size, n_pixels, rng)
+            draw_pixels(seen_ids, self.classes_.size, n_pixels, rng)
             for n_pixels in (self.selection_pixels, self.training_pixels)
         )
         self.least_areas_ = least_areas(ids, self.classes_.size, self.smallest_region)
         judges = len(banks) > 1 or self._calibrates
         trial = Trial(
-            images,
+            seen,
             drawn,
             training,
             classifier=self._unfitted_classifier(),
@@ -251,24 +259,26 @@ class Segmenter(BaseSegmenter):
             sparse=sparse_images(ids),
             ids=ids,
             least=self.least_areas_,
+            one_image=n_images == 1,
         )
         candidates = _try(trial, banks, progress, workers)
         self.best_index_ = best_index(candidates)
         seconds = {
             name: sum(candidate.seconds[name] for candidate in candidates) for name in ("select", "calibrate")
         }
-        self._take(candidates, n_images=np.unique(drawn.image).size)
+        self._take(candidates, n_images=1 if n_images == 1 else np.unique(drawn.image).size)
 
         start = time.perf_counter()
         best = candidates[self.best_index_]
         X, at_grid = best.X, best.at_grid
         if X is None or at_grid is None:
             X, at_grid = self._normalised_bank.sample_draws(
-                images, [training, grid_of(images)], self.classifier_.channels_, progress, "Kept channels"
+                seen, [training, grid_of(seen)], self.classifier_.channels_, progress, "Kept channels"
             )
-        groups = pixel_groups(training, [mask.shape for mask in ids])
+        groups = pixel_groups(training, [mask.shape for mask in seen_ids])
         self.classifier_.fit(X, training.label, training.weight, groups, penalty=self.lambda_)
-        counts = self._training_counts(X, training)
+        own = slice(None) if n_images > 1 else training.of_image(0)
+        counts = self._training_counts(X[own], training.subset(own))
         iou = iou_of(counts)
         self._warn_of_one_class(counts)
         seconds["train"] = time.perf_counter() - start
@@ -277,7 +287,9 @@ class Segmenter(BaseSegmenter):
         seconds["objects"] = time.perf_counter() - start
         digest = _digest_training_set(images, ids, instances)
         self.summary_ = self._summarise(images, ids, training.label.size, iou, seconds, digest)
-        self.alarms_: Alarms | None = self._learn_alarms(images, ids, best.choice, at_grid)
+        self.alarms_: Alarms | None = self._learn_alarms(
+            images, ids, best.choice, at_grid[: grid_of(images).image.size]
+        )
 
     def fit(
         self,
