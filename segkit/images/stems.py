@@ -1,6 +1,6 @@
 """The image files of a folder, by stem, and which mask belongs to which image.
 
-The stem of a file is its path in the folder without the extension: ``a/1`` for ``a/1.png``.
+The stem of a file is its path in the folder without the extension: ``a/1`` for ``a/1.png`` and for ``a/1.ome.tif``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from segkit._common import count, first_few, without_bytes
@@ -225,7 +225,13 @@ def root_of(folder: Path) -> Path:
     return folder.parent if folder.is_file() else folder
 
 
-def stem_of(path: Path) -> str:
+def stem_of(path: PurePath) -> str:
+    """Give the name that an image shares with its mask: `name_of`, without the ``.ome`` of ``.ome.tif``."""
+    name = name_of(path)
+    return name[:-4] if PurePath(name).suffix.lower() == ".ome" else name
+
+
+def name_of(path: PurePath) -> str:
     """Give the path without its extension, accents spelled in one way, and bytes that are no text as escapes."""
     # macOS stores an accent apart from its letter, other systems store one character
     return unicodedata.normalize("NFC", without_bytes(path.with_suffix("").as_posix()))
