@@ -20,10 +20,9 @@ def of_plane(bank, volume):
     return dict(zip(names, maps, strict=True))
 
 
-@pytest.mark.parametrize(("n_planes", "spacing"), [(17, 1.0), (33, 0.5)])
-@pytest.mark.parametrize("sigma", [1, 2])
+@pytest.mark.parametrize(("n_planes", "spacing", "sigma"), [(17, 1.0, 1), (33, 1.0, 2), (33, 0.5, 1)])
 def test_it_is_the_gaussian_of_the_whole_volume(rng, n_planes, spacing, sigma):
-    """All six maps, at every pixel of the middle plane, to a hundredth of what each varies by."""
+    """All six maps, at every pixel of the middle plane, to a thousandth of what each varies by."""
     volume = rng.random((n_planes, 20, 22))
     found = of_plane(VolumeBank(n_planes=n_planes, z_spacing=spacing, sigma_max=2), volume[..., None])
 
@@ -43,7 +42,7 @@ def test_it_is_the_gaussian_of_the_whole_volume(rng, n_planes, spacing, sigma):
     names = ["intensity", "edges", "blobs", *(f"curvature {order}" for order in (1, 2, 3))]
     for name, values in zip(names, expected, strict=True):
         np.testing.assert_allclose(
-            found[f"sigma={sigma} 3-D {name}"], values, atol=1e-2 * values.std(), rtol=0, err_msg=name
+            found[f"sigma={sigma} 3-D {name}"], values, atol=1e-3 * values.std(), rtol=0, err_msg=name
         )
 
 
