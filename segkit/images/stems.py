@@ -73,6 +73,7 @@ def list_images(folder: str | Path, extensions: Sequence[str] = IMAGE_EXTENSIONS
         raise InputError(f"{folder}: no such file or folder: check its name")
     found = _list(folder, extensions)
     if not found:
+        _refuse_zarr(folder)
         candidates = [folder] if folder.is_file() else list(folder.rglob("*"))
         others = Counter(path.suffix.lower() or "no extension" for path in candidates if path.is_file())
         there = ", ".join(f"{number} of {suffix}" for suffix, number in others.most_common(3))
@@ -81,6 +82,16 @@ def list_images(folder: str | Path, extensions: Sequence[str] = IMAGE_EXTENSIONS
             + (f", found {there}: save them in one of these formats" if there else ": check the folder")
         )
     return found
+
+
+def _refuse_zarr(folder: Path) -> None:
+    """Say what becomes of an OME-Zarr where images are expected that are read as a whole."""
+    found = [path for path in (folder, *sorted(folder.glob("*"))) if path.suffix.lower() == ".zarr"]
+    if found:
+        raise InputError(
+            f"{found[0]}: an OME-Zarr, expected images or masks that are read as a whole: save a level of it as TIFF, or "
+            "give it by itself to segkit predict"
+        )
 
 
 def _list(folder: Path, extensions: Sequence[str]) -> list[Path]:

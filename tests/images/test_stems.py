@@ -57,6 +57,15 @@ def test_listings_of_nothing(tmp_path):
     assert complaint(list_images, missing) == f"{missing}: no such file or folder: check its name"
 
 
+def test_a_zarr_among_images_is_told_apart(tmp_path):
+    (tmp_path / "a.zarr" / "labels").mkdir(parents=True)
+    for given in (tmp_path, tmp_path / "a.zarr"):
+        assert complaint(list_images, given) == (
+            f"{tmp_path / 'a.zarr'}: an OME-Zarr, expected images or masks that are read as a whole: save a level of it as "
+            "TIFF, or give it by itself to segkit predict"
+        )
+
+
 def test_files_of_other_formats_are_named(tmp_path):
     (tmp_path / "a.gif").touch()
     (tmp_path / "b.GIF").touch()
