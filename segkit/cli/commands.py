@@ -152,7 +152,7 @@ def measure(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="data.masks=instances or classes; data.labels or data.unlabelled, as for training.",
+            help="data.masks=instances or classes; data.axes, data.labels or data.unlabelled, as for training.",
         ),
     ] = None,
     quiet: QuietOption = False,
