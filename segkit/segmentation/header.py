@@ -117,6 +117,7 @@ class _Parameters(_Part):
     normalization: Literal["image", "set"]
     selection_pixels: Count
     training_pixels: Count
+    n_augmented: Count = 0
     threshold: Literal["quantile+otsu", "quantile", "iou", "zero"]
     smallest_region: Share
     probability: Literal["platt", "raw"]

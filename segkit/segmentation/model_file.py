@@ -53,6 +53,7 @@ _PARAMETERS = (
     "normalization",
     "selection_pixels",
     "training_pixels",
+    "n_augmented",
     "threshold",
     "smallest_region",
     "probability",

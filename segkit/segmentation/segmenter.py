@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from segkit._common import FloatArray, Progress, Workers, one_by_one, pass_on
+from segkit._common import FloatArray, Progress, Workers, is_whole, one_by_one, pass_on
 from segkit._threads import single_threaded_blas, threaded
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
@@ -105,6 +105,9 @@ class Segmenter(BaseSegmenter):
     training_pixels : int, default=20_000
         Number of pixels that kernels and classifier are trained on, drawn in the same way. Weights restore the frequency
         of each class among all labelled pixels.
+    n_augmented : int, default=0
+        Number of augmented copies that join a single training image: turned, mirrored, scaled, shifted, in other light.
+        Penalty, threshold and probabilities are judged on copies held out, in place of blocks. Two images or more have none.
     threshold : {"quantile+otsu", "quantile", "iou", "zero"}, default="quantile+otsu"
         Rule for the decision above which a pixel is of the second of two classes. "quantile": at this threshold as many
         pixels of a held-out image are called foreground as are annotated; mean over images (blocks, of a single
@@ -559,6 +562,8 @@ class Segmenter(BaseSegmenter):
         ):
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: choose {' or '.join(choices)}")
+        if not is_whole(self.n_augmented, least=0):
+            raise ConfigError(f"n_augmented={self.n_augmented!r}: give a number of copies, 0 or more")
         if not 0 <= self.smallest_region <= 1:
             raise ConfigError(f"smallest_region={self.smallest_region!r}: give a share from 0 to 1")
         lambdas = self.lambdas
