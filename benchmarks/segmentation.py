@@ -187,8 +187,14 @@ def overrides_of(arguments: argparse.Namespace) -> list[str]:
     of_methods = {
         "segkit-networks": [bank_option(arguments, NETWORKS, VGG_ALONE)],
         "segkit-paper": [*bank_vgg, "title=recipe of the paper (VGG19)"],
-        "convpaint": [*bank_vgg, "title=pixel forest on convpaint's filters (VGG19)"],
-        "convpaint-default": [
+        "convpaint": [*bank_vgg, "title=convpaint (first layer of VGG19)"],
+        "convpaint-m": [*bank_vgg, "title=convpaint (three layers of VGG19)"],
+        "convpaint-centred": [
+            *bank_vgg,
+            "title=convpaint (three layers of VGG19), centred, adaptive threshold",
+        ],
+        "forest-convpaint": [*bank_vgg, "title=pixel forest on convpaint's filters (VGG19)"],
+        "forest-convpaint-default": [
             "kind=forest",
             *bank_vgg,
             "bank.layers=[conv1_1]",

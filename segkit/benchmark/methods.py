@@ -24,8 +24,13 @@ class _ForestOptions(Section):
     """Options of `PixelForest`; the default bank is `MultiscaleBank`."""
 
     bank: BankConfig | None = None
+    classifier: Literal["forest", "catboost"] = "forest"
     n_estimators: Annotated[int, Field(gt=0, le=10_000)] = 100
+    max_depth: Annotated[int, Field(gt=0, le=16)] | None = None
     training_pixels: Annotated[int, Field(gt=0, le=MOST_PIXELS)] = 30_000
+    normalization: Literal["image", "set"] = "set"
+    threshold: Literal["quantile+otsu", "quantile", "iou", "zero"] = "zero"
+    interpolation: Literal["linear", "nearest"] = "linear"
 
     def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:  # noqa: ARG002
         """Make the forest; it has no checkpoints."""
@@ -88,6 +93,25 @@ class _UNetOptions(_NetOptions):
         return UNet(**self.model_dump(), checkpoint=checkpoint, random_state=seed)
 
 
+# What segkit gives its own classifier.
+_CENTRED = {"normalization": "image", "threshold": "quantile+otsu"}
+
+
+def _convpaint(*layers: str) -> dict[str, Any]:
+    """Give the pixel classifier of convpaint on some layers; `PixelForest` says where its settings come from."""
+    return {
+        "kind": "forest",
+        "bank": {"name": "vgg16", "layers": list(layers), "pyramid": [1.0, 0.5, 0.25]},
+        "classifier": "catboost",
+        "n_estimators": 50,
+        "max_depth": 5,
+        "interpolation": "nearest",
+    }
+
+
+# The layers of convpaint's settings "vgg", its default, and "vgg-m".
+_VGG, _VGG_M = ("conv1_1",), ("conv1_1", "conv1_2", "conv2_1")
+
 # Kind "segkit" is not among them: its schema is the training configuration, `Config`.
 _KINDS: dict[str, type[Section]] = {"forest": _ForestOptions, "fcn": _FCNOptions, "unet": _UNetOptions}
 
@@ -110,10 +134,22 @@ DEFAULT_METHODS: dict[str, dict[str, Any]] = {
     "unet": {"kind": "unet", "title": "U-Net"},
     "forest": {"kind": "forest", "title": "pixel forest"},
     "forest-vgg": {"kind": "forest", "title": "pixel forest (VGG16)", "bank": {"name": "vgg16"}},
-    "convpaint": {
+    "forest-centred": {
+        "kind": "forest",
+        "title": "pixel forest, centred, adaptive threshold",
+        **_CENTRED,
+    },
+    "convpaint": {"title": "convpaint (first layer of VGG16)", **_convpaint(*_VGG)},
+    "convpaint-m": {"title": "convpaint (three layers of VGG16)", **_convpaint(*_VGG_M)},
+    "convpaint-centred": {
+        "title": "convpaint (three layers of VGG16), centred, adaptive threshold",
+        **_convpaint(*_VGG_M),
+        **_CENTRED,
+    },
+    "forest-convpaint": {
         "kind": "forest",
         "title": "pixel forest on convpaint's filters (VGG16)",
-        "bank": {"name": "vgg16", "layers": ["conv1_1", "conv1_2", "conv2_1"], "pyramid": [1.0, 0.5, 0.25]},
+        "bank": {"name": "vgg16", "layers": list(_VGG_M), "pyramid": [1.0, 0.5, 0.25]},
     },
     "forest-scattering": {
         "kind": "forest",
