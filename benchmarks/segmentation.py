@@ -56,25 +56,27 @@ class Results:
         The result file.
     name : str
         The set.
+    in_rows : bool, default=False
+        Whether the file holds several sets, so that each run names its own.
     """
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, *, in_rows: bool = False) -> None:
         self.path, self.name = path, name
+        self.own = {"set": name} if in_rows else {}
         known = json.loads(path.read_text()) if path.exists() else {"machines": [], "runs": []}
         self.machines: list[dict[str, Any]] = known["machines"]
         self.runs: list[dict[str, Any]] = known["runs"]
 
     def holds(self, method: str, n_train: int, seed: int) -> bool:
         """Tell whether a run is finished."""
-        return any(
-            (run["method"], run["n_train"], run["seed"]) == (method, n_train, seed) for run in self.runs
-        )
+        wanted = self.own | {"method": method, "n_train": n_train, "seed": seed}
+        return any(wanted.items() <= run.items() for run in self.runs)
 
     def add(self, outcome: dict[str, Any], settings: dict[str, Any]) -> None:
         """Add a run: of each image the counts that every score follows from, and what does not follow."""
         unit, records = outcome["unit"], outcome["records"]
         kept = ("method", "n_train", "seed", "fit_seconds", "predict_seconds", "peak_memory_mib", "device")
-        run = {name: unit[name] for name in (*kept, "budget_limited", "notes")}
+        run = self.own | {name: unit[name] for name in (*kept, "budget_limited", "notes")}
         if unit["explain"] is not None:
             run["bank"] = unit["explain"]["bank"]
         images = {
@@ -92,7 +94,7 @@ class Results:
     def write(self) -> None:
         """Write the file, a line for each run."""
         header = {
-            "name": self.name,
+            "name": self.path.stem if self.own else self.name,
             "images": "of each test image: pixels by truth and prediction (row by row), outline F of each class, Brier",
             "machines": self.machines,
         }
@@ -133,7 +135,8 @@ def measure(
     overrides: list[str],
     test: Path | None = None,
 ) -> None:
-    """Run what is missing of one set, on test images drawn or listed."""
+    """Run what is missing of one set, on test images drawn or listed; images of a group stay together."""
+    groups = folder / "groups.csv"
     methods = load_methods(arguments.methods, None, overrides)
     benchmark = Benchmark(
         folder / "images",
@@ -142,6 +145,7 @@ def measure(
         methods,
         arguments.train_sizes,
         range(arguments.seeds),
+        groups=groups if groups.exists() else None,
         test=test,
     )
     for unit in benchmark.units:
