@@ -32,7 +32,10 @@ TITLES = {
     "convpaint": "convpaint, first layer (VGG19)",
     "convpaint-m": "convpaint, three layers (VGG19)",
     "convpaint-centred": "convpaint, three layers (VGG19), centred, adaptive threshold",
-    "smp": "U-Net on MobileNetV2, pre-trained",
+    "fcn-best": "FCN-8s on SqueezeNet, pre-trained, at its best",
+    "fcn-vgg19-best": "FCN-8s on VGG19 to conv3_4, pre-trained, at its best",
+    "unet-best": "U-Net of 32 filters, at its best",
+    "smp": "U-Net on MobileNetV2, pre-trained, at its best",
 }
 # Methods in the figure of learning curves; more would hide each other.
 DRAWN = (

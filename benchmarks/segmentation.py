@@ -5,7 +5,9 @@
 
 DATA holds a folder for each set with images/ and masks/. The runs are those of `segkit benchmark`; each
 is kept in segmentation-SET.json when it is done, so that a cut run goes on where it stopped. Networks train
-on crops of 160 pixels for at most --max-steps steps; a run that was stopped by this budget is marked.
+on crops of 160 pixels for at most --max-steps steps; a run that was stopped by this budget is marked. fcn-best,
+fcn-vgg19-best, unet-best and smp choose between two learning rates on held-out pixels, and are trained anew on all pixels
+for as many steps as were best: give them more steps, so that validation stops them.
 
 With --last N the last N images of a set are tested on, instead of a third drawn at random: slices of one volume are
 like their neighbours, and those of a block have few among the training images. Kept in lastN-SET.json.
@@ -183,11 +185,15 @@ def bank_option(arguments: argparse.Namespace, *choice: Iterable[dict[str, Any]]
 
 
 def overrides_of(arguments: argparse.Namespace) -> list[str]:
-    """Weights at hand, and networks that a processor can train."""
+    """Weights at hand, and networks that a processor can train.
+
+    Methods "-best" choose between two learning rates, and train anew on all pixels.
+    """
     squeezenet = [f"weights={arguments.squeezenet}", "backbone=squeezenet1_0", "preprocessing=caffe"]
     vgg = [f"weights={arguments.vgg19}", "backbone=vgg19", "preprocessing=caffe"]
     bank_vgg = ["bank.name=vgg19", f"bank.weights={arguments.vgg19}", "bank.preprocessing=caffe"]
     budget = ["crop=160", f"max_steps={arguments.max_steps}", f"device={arguments.device}"]
+    best = ["learning_rate=[0.0001, 0.001]", "retrain=true"]
     of_methods = {
         "segkit-networks": [bank_option(arguments, NETWORKS, VGG_ALONE)],
         "segkit-paper": [*bank_vgg, "title=recipe of the paper (VGG19)"],
@@ -209,6 +215,17 @@ def overrides_of(arguments: argparse.Namespace) -> list[str]:
         "fcn-vgg19": ["kind=fcn", "title=FCN-8s (VGG19)", *vgg, "n_hidden=512", *budget],
         "fcn-scratch": ["backbone=squeezenet1_0", "n_hidden=512", *budget],
         "unet": ["n_filters=16", *budget],
+        "fcn-best": ["kind=fcn", "title=FCN-8s, at its best", *squeezenet, "n_hidden=512", *best, *budget],
+        "fcn-vgg19-best": [
+            "kind=fcn",
+            "title=FCN-8s (VGG19), at its best",
+            *vgg,
+            "n_hidden=512",
+            *best,
+            *budget,
+        ],
+        "unet-best": ["kind=unet", "title=U-Net, at its best", "n_filters=32", *best, *budget],
+        "smp": [*([f"weights={arguments.mobilenet}"] if arguments.mobilenet else []), *best, *budget],
     }
     return [f"{method}.{option}" for method in arguments.methods for option in of_methods.get(method, [])]
 
@@ -237,6 +254,7 @@ def parser_of(
     parser.add_argument("--data", type=Path)
     parser.add_argument("--vgg19", type=Path, help="truncated VGG19 weights (Caffe preprocessing)")
     parser.add_argument("--squeezenet", type=Path, help="SqueezeNet 1.0 weights (Caffe preprocessing)")
+    parser.add_argument("--mobilenet", type=Path, help="MobileNetV2 weights (torchvision's preprocessing)")
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--methods", nargs="+", default=methods)
     parser.add_argument("--train-sizes", type=int, nargs="+", default=train_sizes)

@@ -44,10 +44,11 @@ class _ForestOptions(Section):
 class _NetOptions(Section):
     max_steps: Annotated[int, Field(gt=0, le=10_000_000)] = 2000
     batch_size: Annotated[int, Field(gt=0, le=1024)] = 4
-    learning_rate: PositiveFloat = 1e-4
+    learning_rate: PositiveFloat | Annotated[list[PositiveFloat], Field(min_length=1)] = 1e-4
     crop: Annotated[int, Field(gt=0, le=8192)] = 256
     eval_every: PositiveInt = 25
     patience: PositiveInt = 10
+    retrain: bool = False
     augment: bool = True
     device: str = "auto"
 
@@ -85,6 +86,21 @@ class _UNetOptions(_NetOptions):
 
     n_filters: Annotated[int, Field(gt=0, le=1024)] = 32
     depth: Annotated[int, Field(gt=0, le=8)] = 4
+    encoder: Literal["mobilenet_v2", "resnet18", "resnet34", "resnet50"] | None = None
+    weights: str | None = None
+    preprocessing: Literal["torchvision", "caffe"] = "torchvision"
+
+    @model_validator(mode="after")
+    def _fits_network(self) -> Self:
+        if self.encoder is None:
+            self.refuse_idle(["weights"], under="{at}encoder=null", cure="{at}encoder=mobilenet_v2")
+        else:
+            self.refuse_idle(
+                ["n_filters", "depth"], under=f"{{at}}encoder={self.encoder}", cure="{at}encoder=null"
+            )
+        if self.weights is None:
+            self.refuse_idle(["preprocessing"], under="{at}weights=null", cure="{at}weights=imagenet")
+        return self
 
     def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:
         """Make the network, with initial weights drawn from the seed."""
@@ -132,6 +148,12 @@ DEFAULT_METHODS: dict[str, dict[str, Any]] = {
     "fcn": {"kind": "fcn", "title": "FCN-8s (pre-trained)", "weights": "imagenet"},
     "fcn-scratch": {"kind": "fcn", "title": "FCN-8s (from scratch)"},
     "unet": {"kind": "unet", "title": "U-Net"},
+    "smp": {
+        "kind": "unet",
+        "title": "U-Net on MobileNetV2 (pre-trained)",
+        "encoder": "mobilenet_v2",
+        "weights": "imagenet",
+    },
     "forest": {"kind": "forest", "title": "pixel forest"},
     "forest-vgg": {"kind": "forest", "title": "pixel forest (VGG16)", "bank": {"name": "vgg16"}},
     "forest-centred": {

@@ -119,6 +119,17 @@ def test_the_centred_forest_differs_by_centring_and_threshold_alone():
     assert changed == {"normalization": "image", "threshold": "quantile+otsu"}
 
 
+def test_networks_choose_among_learning_rates():
+    [method] = load_methods(["unet"], None, ["unet.learning_rate=[0.0001, 0.001]", "unet.retrain=true"])
+    net = method.build(0)
+    assert (net.learning_rate, net.retrain) == ([0.0001, 0.001], True)
+
+
+def test_a_unet_on_a_pretrained_encoder():
+    net = load_methods(["smp"])[0].build(0)
+    assert (type(net), net.encoder, net.weights) == (UNet, "mobilenet_v2", "imagenet")
+
+
 def test_networks_go_on_from_a_checkpoint():
     [method] = load_methods(["fcn-scratch"])
     assert method.build(0, "file.pt").checkpoint == "file.pt"
@@ -174,6 +185,12 @@ def test_methods_survive_json(name, overrides):
             "method fcn-scratch: preprocessing='caffe' does nothing under weights=null: leave it out, or set "
             "weights=imagenet",
         ),
+        (
+            ["smp"],
+            ["smp.depth=3"],
+            "method smp: depth=3 does nothing under encoder=mobilenet_v2: leave it out, or set encoder=null",
+        ),
+        (["unet"], ["unet.learning_rate=[]"], "method unet: learning_rate"),
         (["a b"], ["a b.kind=forest"], "use letters, digits"),
         (["mine"], ["mine=3"], "method mine is 3: give a mapping"),
     ],
