@@ -21,6 +21,7 @@ from segkit.cli.annotate import annotate
 from segkit.cli.evaluate import evaluate
 from segkit.cli.options import (
     ConfigOption,
+    DeviceOption,
     ImagesArgument,
     LabelsOption,
     LevelOption,
@@ -170,6 +171,7 @@ def train(
         typer.Option("--explain", help="Also explain the choices: channels, kernels, penalty, threshold."),
     ] = False,
     memory_limit: MemoryLimitOption = None,  # noqa: ARG001
+    device: DeviceOption = "cpu",  # noqa: ARG001
     scheduler: SchedulerOption = None,
     n_workers: WorkersOption = None,
     quiet: QuietOption = False,
