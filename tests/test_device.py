@@ -43,11 +43,13 @@ def test_unknown_devices_are_refused():
 
 @pytest.mark.skipif(HAS_CARD, reason="this machine has a graphics card")
 def test_a_missing_card_is_told_in_one_line():
-    with pytest.raises(
-        ConfigError, match=r"^device cuda: torch sees no graphics card .* give cpu or auto"
-    ) as caught:
-        with segkit.device("cuda"):
-            pass
+    with (
+        pytest.raises(
+            ConfigError, match=r"^device cuda: torch sees no graphics card .* give cpu or auto"
+        ) as caught,
+        segkit.device("cuda"),
+    ):
+        pass
     assert "\n" not in str(caught.value)
 
 

@@ -190,9 +190,11 @@ def configuration(model: str) -> Any:
         If timm is missing, or lacks the model, or weights of this tag.
     """
     timm = import_timm()
-    name, _, tag = model.partition(".")
-    found = timm.is_model(name) and timm.get_pretrained_cfg(model)
-    if not found or (tag and found.tag != tag):
+    try:
+        found = timm.is_model(model.partition(".")[0]) and timm.get_pretrained_cfg(model)
+    except RuntimeError:  # a tag that the model does not have
+        found = None
+    if not found:
         raise ConfigError(
             f"model {model!r} is not one of timm's: the nearest are {', '.join(nearest_models(model))}; "
             'python -c "import timm; print(*timm.list_models())" lists all'
