@@ -117,7 +117,8 @@ def test_the_orbit_bank_has_options_of_its_own():
         (
             "bank.name=vgg17",
             "bank.name='vgg17': neither one of segkit's banks (scattering, modules, multiscale, elongated, orbit, position, "
-            "stacked) nor a network of torchvision (vgg16, vgg19, squeezenet1_0, resnet18 and more): the nearest is vgg19",
+            "timm, stacked) nor a network of torchvision (vgg16, vgg19, squeezenet1_0, resnet18 and more): "
+            "the nearest is vgg19",
         ),
         (
             "bank.name=scatering",
