@@ -145,7 +145,7 @@ def test_the_orbit_bank_has_options_of_its_own():
         ("bank.tiles=64", "unknown key bank.tiles: the nearest is bank.tile; there are name, J, L"),
         (
             "bank.weights=x",
-            "bank.weights is no option of bank.name=scattering, but of the convnet bank: set bank.name too",
+            "bank.weights is no option of bank.name=scattering, but of the convnet, timm bank: set bank.name too",
         ),
         ("selection.n_feature=3", "unknown key selection.n_feature: the nearest is selection.n_features"),
         ("kernle.gammas=[1]", "unknown key kernle: the nearest is kernel"),

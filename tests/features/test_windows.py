@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segkit.features.windows import Blend, Cells, Side, places, read_window
 
 
+@settings(max_examples=50, deadline=None)
 @given(
     length=st.integers(12, 200),
     n_cells=st.integers(2, 6),
