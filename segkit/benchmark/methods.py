@@ -138,6 +138,14 @@ DEFAULT_METHODS: dict[str, dict[str, Any]] = {
         "title": "segkit (VGG19 and SqueezeNet)",
         **read_options(shipped("two-networks")),
     },
+    "segkit-dinov2": {
+        "kind": "segkit",
+        "title": "segkit (DINOv2-S, multiscale)",
+        "bank": {
+            "name": "stacked",
+            "banks": [{"name": "timm", "model": "vit_small_patch14_dinov2"}, {"name": "multiscale"}],
+        },
+    },
     "segkit-no-networks": {"kind": "segkit", "title": "segkit, no networks"},
     "segkit-paper": {
         "kind": "segkit",
