@@ -40,7 +40,24 @@ from segkit.evaluation.statistics import Comparison, bootstrap_interval, compare
 
 METHODS = ("segkit-no-networks", "forest", "forest-centred")
 # The default recipe and the pixel forest, by their names in one file or another.
-_DEFAULT, _FOREST = ("segkit-no-networks", "none"), ("forest",)
+_DEFAULT = ("segkit-no-networks", "none")
+_FORESTS = {"forest": "forest", "forest-centred": "centred forest"}
+_FIRST_LOOK = {
+    "segkit-no-networks": "segkit, no networks (default)",
+    "segkit-networks": "segkit, two networks",
+    "segkit-paper": "recipe of the paper, VGG19 to conv3_4",
+    "forest": "forest",
+    "forest-centred": "centred forest",
+}
+_KINDS = {
+    "axon_sem": "myelin and axons, scanning EM, three classes",
+    "lung_cxr": "lungs, chest X-ray",
+    "monuseg": "nuclei, H&E",
+    "usiigaci_phase": "cells, phase contrast",
+    "vnc_mito": "mitochondria, EM",
+    "wbc_cellavision": "cytoplasm and nucleus of white cells, three classes",
+}
+Pair = tuple[str | None, str]
 QUICK = [
     "segkit-no-networks.bank={name: scattering, J: 2, L: 3, tile: 32}",
     "segkit-no-networks.selection={n_features: 16, pixels: 400}",
@@ -67,19 +84,27 @@ def external(results: Iterable[Mapping[str, Any]]) -> str:
     return "\n\n".join(_table(result) for result in results)
 
 
+def first_look(results: Iterable[Mapping[str, Any]]) -> str:
+    """Make the table of sets that were looked at once, before anything was chosen in view of them."""
+    runs = [run | {"set": result["name"]} for result in results for run in result["runs"]]
+    return _table({"runs": runs, "titles": _FIRST_LOOK, "kinds": _KINDS})
+
+
 def _table(result: Mapping[str, Any]) -> str:
     by_set = scores_by_set(result)
     methods = list(dict.fromkeys(method for scores in by_set.values() for method in scores))
     titles = {method: result.get("titles", {}).get(method, method) for method in methods}
-    pair = tuple(next((m for m in names if m in methods), None) for names in (_DEFAULT, _FOREST))
-    rows = [_row(result, name, n_train, scores, methods, pair) for (name, n_train), scores in by_set.items()]
+    default = next((method for method in _DEFAULT if method in methods), None)
+    forests = {method: title for method, title in _FORESTS.items() if method in methods}
+    pairs = [(default, forest) for forest in forests]
+    rows = [_row(result, name, n_train, scores, methods, pairs) for (name, n_train), scores in by_set.items()]
     sizes = dict.fromkeys(n_train for _, n_train in by_set)
-    rows += [_pooled_row(by_set, n_train, methods, pair) for n_train in sizes]
-    header = ["training images", "set", *titles.values(), "default recipe less forest", "splits"]
-    lines = [markdown_table(header, rows)]
+    rows += [_pooled_row(by_set, n_train, methods, pairs) for n_train in sizes]
+    gaps = [f"default recipe less {title}" for title in forests.values()]
+    lines = [markdown_table(["training images", "set", *titles.values(), *gaps, "splits"], rows)]
     for method, title in titles.items():
-        if title.startswith("segkit") and pair[1] is not None:
-            lines.append(f"{title}: {_behind(by_set, method, pair[1])}.")
+        if title.startswith("segkit"):
+            lines += [f"{title}: {_behind(by_set, method, forest, of)}." for forest, of in forests.items()]
     return "\n".join([*lines, *([result["measured"]] if "measured" in result else [])])
 
 
@@ -89,33 +114,33 @@ def _row(
     n_train: int,
     scores: Mapping[str, Scores],
     methods: Iterable[str],
-    pair: tuple[str | None, ...],
+    pairs: Iterable[Pair],
 ) -> tuple[Any, ...]:
-    """Give the means on a set, and the default recipe less the forest."""
+    """Give the means on a set, and the default recipe less each forest."""
     cells = [_mean(scores[method]) if method in scores else "" for method in methods]
-    gap = _gap(scores, *pair)
+    gaps = [_gap(scores, *pair) for pair in pairs]
     kind = result.get("kinds", {}).get(name)
     seeds = {seed for found in scores.values() for seed, _ in found}
-    told = "" if gap is None else signed(gap.difference, gap.interval)
-    return (n_train, f"{name}: {kind}" if kind else name, *cells, told, len(seeds))
+    told = ["" if gap is None else signed(gap.difference, gap.interval) for gap in gaps]
+    return (n_train, f"{name}: {kind}" if kind else name, *cells, *told, len(seeds))
 
 
-def _behind(by_set: Mapping[tuple[str, int], Mapping[str, Scores]], method: str, forest: str) -> str:
-    """Name the sets on which a method has a lower mean than the forest."""
+def _behind(by_set: Mapping[tuple[str, int], Mapping[str, Scores]], method: str, forest: str, of: str) -> str:
+    """Name the sets on which a method has a lower mean than a forest."""
     gaps = {key: _gap(scores, method, forest) for key, scores in by_set.items()}
     found = [
         f"{name} with {n_train} training image{'s' * (n_train > 1)} ({gap.difference:+.3f})"
         for (name, n_train), gap in gaps.items()
         if gap is not None and gap.difference < 0
     ]
-    return f"behind the forest on {', '.join(found)}" if found else "behind the forest on no set"
+    return f"behind the {of} on {', '.join(found) or 'no set'}"
 
 
 def _pooled_row(
     by_set: Mapping[tuple[str, int], Mapping[str, Scores]],
     n_train: int,
     methods: Iterable[str],
-    pair: tuple[str | None, ...],
+    pairs: Iterable[Pair],
 ) -> tuple[Any, ...]:
     """Give the means over all sets, with equal weight."""
     own = [scores for (_, size), scores in by_set.items() if size == n_train]
@@ -125,10 +150,12 @@ def _pooled_row(
         else ""
         for method in methods
     ]
-    pairs = [paired for scores in own if (paired := _paired(scores, *pair)) is not None]
-    gap = compare_pooled(pairs) if pairs else None
-    told = "" if gap is None else signed(gap.difference, gap.interval)
-    return (n_train, "all, with equal weight", *cells, told, "")
+    told = []
+    for pair in pairs:
+        paired = [found for scores in own if (found := _paired(scores, *pair)) is not None]
+        gap = compare_pooled(paired) if paired else None
+        told.append("" if gap is None else signed(gap.difference, gap.interval))
+    return (n_train, "all, with equal weight", *cells, *told, "")
 
 
 def _mean(scores: Scores) -> str:

@@ -111,7 +111,8 @@ def records_of(result: dict[str, Any]) -> list[dict[str, Any]]:
     records = []
     for run in result["runs"]:
         for image, values in run["images"].items():
-            n_classes = 2
+            # pixels by truth and prediction, and where they were measured outline F of each class and Brier
+            n_classes = next(n for n in range(2, len(values)) if len(values) in (n * n, n * n + n + 1))
             counts = np.reshape(values[: n_classes**2], (n_classes, n_classes))
             iou, dice = iou_of(counts), dice_of(counts)
             own = {name: run[name] for name in ("method", "n_train", "seed")}

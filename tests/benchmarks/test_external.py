@@ -146,3 +146,16 @@ def test_scores_are_the_mean_iou_of_both_classes():
     [(key, scores)] = external.scores_by_set({"runs": [run("a", "forest", 1, 3, {"x": HALF})]}).items()
     assert key == ("a", 1)
     assert scores["forest"][3, "x"] == pytest.approx(np.mean([2 / 4, 4 / 6]))
+
+
+def test_a_first_look_reads_three_classes():
+    """A row of three classes holds nine counts, three outline scores and a Brier score."""
+    counts = np.diag([50, 30, 20]) + np.array([[0, 10, 0], [0, 0, 0], [0, 0, 0]])
+    iou = [50 / 60, 30 / 40, 1.0]
+    runs = [
+        {"method": method, "n_train": 1, "seed": 0, "images": {"x": [*counts.ravel().tolist(), 1, 1, 1, 0.1]}}
+        for method in ("segkit-no-networks", "forest", "forest-centred")
+    ]
+    line = external.first_look([{"name": "axon_sem", "runs": runs}]).splitlines()[2]
+    assert line.count(f"| {np.mean(iou):.3f} (") == 3
+    assert line.count("+0.000 (+0.000 to +0.000)") == 2  # less each forest
