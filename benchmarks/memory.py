@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import result_path, write_result
+from benchmarks.common import digest_sources, result_path, write_result
 from segkit import ConvNetBank, OrbitBank, ScatteringBank, Segmenter, load, memory_limit
 from segkit._memory import bytes_used
 from segkit.benchmark.machine import machine, peak_memory_mib
@@ -174,14 +174,19 @@ def main() -> None:
     result |= {"machine": machine(), "limit": LIMIT}
     if "banks" in arguments.parts:
         names = BANKS[:3] if arguments.quick else BANKS
-        result["banks"] = [apart("bank", name, 128 if arguments.quick else 768) for name in names]
+        result["banks"] = [
+            {"sources": digest_sources()} | apart("bank", name, 128 if arguments.quick else 768)
+            for name in names
+        ]
         for record in result["banks"]:
             print(
                 f"{record['bank']}: {record['measured']:.0f} bytes a pixel, declared {record['declared']:.0f}"
             )
         write_result(out, result)
     if "training" in arguments.parts:
-        result["training"] = apart("training", 2, 256 if arguments.quick else arguments.side)
+        result["training"] = {"sources": digest_sources()} | apart(
+            "training", 2, 256 if arguments.quick else arguments.side
+        )
         print(f"training: {result['training']}")
         write_result(out, result)
     if "large" in arguments.parts:
@@ -192,7 +197,11 @@ def main() -> None:
             if not image.exists():
                 Segmenter().fit(*squares(2, SMALL)).save(model)
                 write_large(image, side)
-            result["large"] = {"side": side, **apart("large", model, image, folder / "out")}
+            result["large"] = {
+                "sources": digest_sources(),
+                "side": side,
+                **apart("large", model, image, folder / "out"),
+            }
         print(f"large: {result['large']}")
         write_result(out, result)
 

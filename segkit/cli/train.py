@@ -11,6 +11,7 @@ import typer
 from segkit._files import remove_unfinished_of
 from segkit.cli.options import (
     ConfigOption,
+    DeviceOption,
     ImagesArgument,
     LevelOption,
     MemoryLimitOption,
@@ -85,6 +86,7 @@ def train(
         typer.Option("--explain", help="Also explain the choices: channels, kernels, penalty, threshold."),
     ] = False,
     memory_limit: MemoryLimitOption = None,  # noqa: ARG001
+    device: DeviceOption = "cpu",  # noqa: ARG001
     scheduler: SchedulerOption = None,
     n_workers: WorkersOption = None,
     quiet: QuietOption = False,

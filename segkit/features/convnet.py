@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segkit._common import FloatArray
+from segkit._device import card_has_room, torch_device
 from segkit.errors import ConfigError, InputError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
+from segkit.features.colours import check_mode, count_views, three_channels
 from segkit.features.tracing import Layer, Trace
 from segkit.features.weights import load_weights
 
@@ -26,7 +28,6 @@ PREPROCESSING = {
     "torchvision": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "caffe": ((123.68 / 255, 116.779 / 255, 103.939 / 255), (1 / 255, 1 / 255, 1 / 255)),
 }
-_CHANNEL_MODES = ("rgb", "each", "mean")
 # Bytes for each pixel of an image while the first layers work: two maps of 64 channels, and the image in its own order.
 _BYTES_ON_THE_WAY = 640
 # Network, weights and seed of random weights: the parameters that determine the weights.
@@ -238,10 +239,7 @@ class ConvNetBank(FilterBank):
             raise ConfigError(
                 f"preprocessing {self.preprocessing!r}: choose one of {', '.join(PREPROCESSING)}"
             )
-        if self.channel_mode not in _CHANNEL_MODES:
-            raise ConfigError(
-                f"channel_mode {self.channel_mode!r}: choose one of {', '.join(_CHANNEL_MODES)}"
-            )
+        check_mode(self.channel_mode)
         if not self.pyramid or not all(map(_is_unit_fraction, self.pyramid)):
             raise ConfigError(
                 f"pyramid {list(self.pyramid)}: give one or more of 1, 1/2, 1/3 and so on, such as [1, 0.5]"
@@ -256,7 +254,7 @@ class ConvNetBank(FilterBank):
     def _blocks(self, n_image_channels: int) -> list[tuple[int, float, Layer, str]]:
         """List (view, scale, layer, suffix of channel names), in channel order."""
         layers = self._selected_layers()
-        views = n_image_channels if self.channel_mode == "each" else 1
+        views = count_views(self.channel_mode, n_image_channels)
         return [
             (view, scale, layer, (f"#{view}" if views > 1 else "") + (f"@{scale:g}" if scale != 1 else ""))
             for view in range(views)
@@ -276,31 +274,24 @@ class ConvNetBank(FilterBank):
 
     def _views(self, image: FloatArray) -> list[FloatArray]:
         """Make the normalised three-channel images, (3, H, W), that the network runs on."""
-        n_channels = image.shape[2]
-        if self.channel_mode == "each":
-            views = [np.repeat(image[:, :, [index]], 3, axis=2) for index in range(n_channels)]
-        elif self.channel_mode == "mean":
-            views = [np.repeat(image.mean(axis=2, keepdims=True), 3, axis=2)]
-        elif n_channels in (1, 3):
-            views = [np.broadcast_to(image, (*image.shape[:2], 3))]
-        else:
-            raise InputError(
-                f"image with {n_channels} channels for a three-channel network: choose how they map, "
-                f"bank.channel_mode=each (run it on every channel) or mean"
-            )
         mean, std = (np.array(values, dtype=np.float32) for values in PREPROCESSING[self.preprocessing])
-        return [np.ascontiguousarray(((view - mean) / std).transpose(2, 0, 1)) for view in views]
+        return [
+            np.ascontiguousarray(((view - mean) / std).transpose(2, 0, 1))
+            for view in three_channels(image, self.channel_mode)
+        ]
 
     def _run(self, view: FloatArray, scale: float, nodes: tuple[str, ...]) -> list[FloatArray]:
         import torch
 
-        batch = torch.from_numpy(view)[None]
-        with torch.inference_mode():
+        batch = torch.from_numpy(view)[None].to(torch_device())
+        with torch.inference_mode(), card_has_room():
             try:
                 if scale != 1:
                     batch = _shrink(batch, scale)
                 batch = batch.contiguous(memory_format=torch.channels_last)
-                outputs = self._trace.up_to(nodes)(batch)
+                outputs = self._trace.up_to(nodes).to(batch.device)(batch)
+            except torch.cuda.OutOfMemoryError:
+                raise
             # torch refuses maps of no pixels, and mirroring more pixels than there are, with this error.
             except RuntimeError as error:
                 height, width = batch.shape[2:]
@@ -308,7 +299,7 @@ class ConvNetBank(FilterBank):
                     f"image of {height} x {width} pixels (scale {scale:g}) is too small for {self.network}: "
                     f"choose shallower layers (bank.layers), fewer scales (bank.pyramid), or larger images"
                 ) from error
-        return [output[0].numpy() for output in outputs]
+        return [output[0].cpu().numpy() for output in outputs]
 
 
 def _take(maps: FloatArray, channels: NDArray[np.intp]) -> FloatArray:

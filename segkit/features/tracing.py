@@ -133,6 +133,8 @@ class Trace:
             pruned = GraphModule(self._graph_module, graph)
             pruned.graph.eliminate_dead_code()
             pruned.recompile()
+            # Layers behind the last node have no data, and could not be moved to another device.
+            pruned.delete_all_unused_submodules()
             self._pruned[nodes] = pruned.eval()
         return self._pruned[nodes]
 

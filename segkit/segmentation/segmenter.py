@@ -33,7 +33,7 @@ from segkit.features import (
     StackedBank,
     bank_from_dict,
 )
-from segkit.features.normalised import NormalisedBank
+from segkit.features.normalised import NORMALIZATIONS, NormalisedBank
 from segkit.images import UNLABELLED, LabelMap, PixelSize, Reading
 from segkit.images.copies import digest_image
 from segkit.images.sampling import PixelSample, draw_pixels, pixel_groups, sparse_images
@@ -62,7 +62,7 @@ from segkit.segmentation.objects import Lesson, ObjectModel, check_instances, le
 from segkit.segmentation.regions import least_areas, merge_small_regions
 from segkit.segmentation.summary import HeldOutScores, TrainingSummary
 from segkit.segmentation.tensor_file import Arrays
-from segkit.segmentation.threshold import RENAMED_THRESHOLDS, label_pixels
+from segkit.segmentation.threshold import RENAMED_THRESHOLDS, THRESHOLDS, label_pixels
 from segkit.segmentation.unlike import KnownImages
 from segkit.segmentation.upgrades import upgrade
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
@@ -557,8 +557,8 @@ class Segmenter(BaseSegmenter):
             )
         for name, choices in (
             ("probability", ("platt", "raw")),
-            ("threshold", ("quantile+otsu", "quantile", "iou", "zero")),
-            ("normalization", ("image", "set")),
+            ("threshold", THRESHOLDS),
+            ("normalization", NORMALIZATIONS),
         ):
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: choose {' or '.join(choices)}")
