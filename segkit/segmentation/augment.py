@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,20 +52,25 @@ def augment(
 def _copy(image: FloatArray, ids: IdArray, rng: np.random.Generator) -> tuple[FloatArray, IdArray]:
     for _ in range(_MOST_DRAWS):
         motion = _similarity(ids.shape, rng)
-        moved = warp(ids, motion, order=0, mode="reflect", preserve_range=True).astype(np.uint8)
+        moved = _warp(ids, motion, order=0, preserve_range=True).astype(np.uint8)
         if _keeps_classes(ids, moved):
             break
-    return _relight(warp(image, motion, order=1, mode="reflect"), rng), moved
+    return _relight(_warp(image, motion, order=1), rng), moved
 
 
-def _similarity(shape: tuple[int, ...], rng: np.random.Generator) -> AffineTransform:
+def _warp(values: NDArray[Any], motion: Any, **options: Any) -> NDArray[Any]:
+    return np.asarray(warp(values, motion, mode="reflect", **options))  # type: ignore[no-untyped-call]
+
+
+def _similarity(shape: tuple[int, ...], rng: np.random.Generator) -> Any:
     """Draw where each pixel of a copy comes from, in x and y."""
     size = np.array(shape[::-1], dtype=np.float64)
     scale = math.exp(rng.uniform(-_LOG_SCALE, _LOG_SCALE))
     mirror = rng.choice([-1, 1])
-    turned = AffineTransform(scale=(scale, scale * mirror), rotation=rng.uniform(-math.pi, math.pi))
-    to_centre = AffineTransform(translation=-(size - 1) / 2)
-    from_centre = AffineTransform(translation=(size - 1) / 2 + size * rng.uniform(-_SHIFT, _SHIFT, 2))
+    move: Any = AffineTransform
+    turned = move(scale=(scale, scale * mirror), rotation=rng.uniform(-math.pi, math.pi))
+    to_centre = move(translation=-(size - 1) / 2)
+    from_centre = move(translation=(size - 1) / 2 + size * rng.uniform(-_SHIFT, _SHIFT, 2))
     return to_centre + turned + from_centre
 
 
@@ -80,4 +86,4 @@ def _relight(image: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Draw another gamma and other gains."""
     gamma, gain = np.exp(rng.normal(0, (_GAMMA, _GAIN)))
     gains = gain * np.exp(rng.normal(0, _CHANNEL_GAIN, image.shape[2]))
-    return np.clip(gains * np.clip(image, 0, 1) ** gamma, 0, 1).astype(np.float32)
+    return np.asarray(np.clip(gains * np.clip(image, 0, 1) ** gamma, 0, 1), dtype=np.float32)
