@@ -34,6 +34,7 @@ NOT_RUN = {
     "docs/banks.md": 2,
     "docs/formats.md": 1,
     "docs/install.md": 4,
+    "docs/tasks/large.md": 1,
     "docs/tasks/stacks.md": 2,
     "docs/tasks/draw.md": 3,
     "docs/tasks/napari.md": 4,
