@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,9 +34,6 @@ from segkit.features.hub import load_pretrained, origin_of
 from segkit.features.tiles import Tile, whole
 from segkit.features.weights import read_weights
 from segkit.features.windows import Blend, Cells, Side, places, read_window
-
-if TYPE_CHECKING:
-    pass
 
 IntArray = NDArray[np.intp]
 # Larger windows are a mistake: the network would see more pixels than any was trained on.
