@@ -68,7 +68,7 @@ class _BankScore(_Part):
 
 
 class _HeldOut(_Part):
-    regions: Literal["images", "blocks"]
+    regions: Literal["images", "blocks", "copies"]
     n_regions: Count
     mean_iou: float
     interval: Interval | None = None

@@ -180,6 +180,11 @@ class HeldOut:
     def _by_block(self) -> bool:
         return self.n_images == 1
 
+    def _kind_of_regions(self) -> str:
+        if not self._by_block:
+            return "images"
+        return "copies" if np.unique(self.sample.image).size > 1 else "blocks"
+
     def _regions(self) -> IntArray:
         """Give the number of the image, or of the block, of each pixel."""
         return np.unique(self.fold if self._by_block else self.sample.image, return_inverse=True)[1]
@@ -264,7 +269,7 @@ class HeldOut:
             for name in ("iou", "dice")
         }
         return HeldOutScores(
-            regions="blocks" if self._by_block else "images",
+            regions=self._kind_of_regions(),
             n_regions=scores.shape[1],
             mean_iou=float(means[chosen]),
             interval=_interval(scores[chosen]),

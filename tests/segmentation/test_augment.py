@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from segkit import Segmenter, load
+from segkit.cli.terminal import describe_training
 from segkit.errors import ConfigError
 from segkit.features import MultiscaleBank
 from segkit.images import UNLABELLED
@@ -51,7 +52,7 @@ def test_the_same_seed_gives_the_same_copies():
 
 
 def test_a_class_is_never_lost_for_long():
-    """One pixel in a corner would leave most copies: draws without it are taken only after ten."""
+    """Few pixels of a class leave some draws: those are drawn again."""
     image, ids = scene()
     ids[:] = 0
     ids[28:32, 33:37] = 1
@@ -81,7 +82,12 @@ def test_copies_are_no_images(tmp_path):
     model = segmenter(n_augmented=5).fit([image], [ids])
     plain = segmenter().fit([image], [ids])
     assert model.summary_.n_images == plain.summary_.n_images == 1
-    assert model.held_out_.regions == plain.held_out_.regions == "blocks"
+    assert (model.held_out_.regions, plain.held_out_.regions) == ("copies", "blocks")
+    assert model.held_out_.scores[0]["image"] is None
+    told = describe_training(model.summary_, model.label_map_, ["x"], explain=True)
+    assert "only copies of it could be held out" in told
+    assert "each copy of the image held out in turn" in told
+    assert "from copy to copy" in told
     assert model.otsu_weight_ == plain.otsu_weight_ == pytest.approx(2 / 3)
     assert model.alarms_.n_images == 1
     assert plain.alarms_.known is None is model.alarms_.known  # one image does not tell what is usual
