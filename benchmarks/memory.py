@@ -3,7 +3,8 @@
     python -m benchmarks.memory [--parts banks training large] [--side 4096] [--large-side 20000] [--quick] [--out FILE]
 
 Each measurement has a process of its own, whose peak is that of Python, libraries, images and results. Banks are measured
-beside the bytes that they declare, from which tiles follow. Training is that of the default recipe under a memory limit. The
+beside the bytes that they declare, from which tiles follow, on a square so large that the blocks of fixed size that some work
+in count little. Training is that of the default recipe under a memory limit. The
 large image is made up and written as OME-Zarr, block by block, and segmented under the same limit.
 """
 
@@ -27,12 +28,29 @@ from segkit import ConvNetBank, OrbitBank, ScatteringBank, Segmenter, load, memo
 from segkit._memory import bytes_used
 from segkit.benchmark.machine import machine, peak_memory_mib
 from segkit.cli.phantom import make_demo_set
-from segkit.features import ElongatedBank, FilterBank, MultiscaleBank, OrbitAveraged, PositionBank
+from segkit.features import (
+    ElongatedBank,
+    FilterBank,
+    MultiscaleBank,
+    OrbitAveraged,
+    PositionBank,
+    TimmBank,
+)
 from segkit.segmentation.large import segment_large
 
 SMALL, BLOCK = 256, 1024
 LIMIT = "2GiB"
-BANKS = ["scattering", "multiscale", "elongated", "position", "vgg19", "squeezenet", "orbit", "averaged"]
+BANKS = [
+    "scattering",
+    "multiscale",
+    "elongated",
+    "position",
+    "vgg19",
+    "squeezenet",
+    "timm",
+    "orbit",
+    "averaged",
+]
 
 
 def bank_named(name: str) -> FilterBank:
@@ -43,6 +61,7 @@ def bank_named(name: str) -> FilterBank:
         "position": PositionBank(),
         "vgg19": ConvNetBank("vgg19", weights="random", layers=["conv1_1", "conv2_1", "conv3_4"]),
         "squeezenet": ConvNetBank("squeezenet1_0", weights="random"),
+        "timm": TimmBank(weights="random"),
         "orbit": OrbitBank((5,), n_templates=8),
         "averaged": OrbitAveraged(MultiscaleBank(sigma_max=4)),
     }
@@ -53,7 +72,7 @@ def measure_bank(name: str, side: int) -> dict[str, Any]:
     """Compute all maps of a square, and watch the memory meanwhile."""
     bank = bank_named(name)
     image = np.random.default_rng(0).random((side, side, 3), dtype=np.float32)
-    bank.maps(image[:64, :64])
+    bank.maps(image[:128, :128])
     before = most = bytes_used()
     ended = threading.Event()
 
@@ -175,7 +194,7 @@ def main() -> None:
     if "banks" in arguments.parts:
         names = BANKS[:3] if arguments.quick else BANKS
         result["banks"] = [
-            {"sources": digest_sources()} | apart("bank", name, 128 if arguments.quick else 768)
+            {"sources": digest_sources()} | apart("bank", name, 128 if arguments.quick else 1536)
             for name in names
         ]
         for record in result["banks"]:
