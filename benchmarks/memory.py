@@ -3,9 +3,9 @@
     python -m benchmarks.memory [--parts banks training large] [--side 4096] [--large-side 20000] [--quick] [--out FILE]
 
 Each measurement has a process of its own, whose peak is that of Python, libraries, images and results. Banks are measured
-beside the bytes that they declare, from which tiles follow, on a square so large that the blocks of fixed size that some work
-in count little. Training is that of the default recipe under a memory limit. The
-large image is made up and written as OME-Zarr, block by block, and segmented under the same limit.
+beside the bytes that they declare, from which tiles follow. The square is so large that blocks of fixed size count little.
+Training is that of the default recipe under a memory limit. The large image is made up and written as OME-Zarr, block by
+block, and segmented under the same limit.
 """
 
 from __future__ import annotations
