@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 import warnings
@@ -192,16 +193,19 @@ class Cluster:
         )
 
     def _connect(self, distributed: Any, address: str) -> Any:
+        fault: Exception
         try:
             return distributed.Client(address, timeout=self.timeout, set_as_default=False)
-        except (OSError, TimeoutError) as error:
-            raise ClusterError(
+        except (OSError, TimeoutError):
+            fault = ClusterError(
                 f"--scheduler {self.scheduler}: no scheduler answers there: start one (dask scheduler), or give local"
-            ) from error
-        except (ValueError, TypeError) as error:
-            raise ConfigError(
-                f"--scheduler {self.scheduler}: expected local, or an address such as tcp://node17:8786"
-            ) from error
+            )
+        except (ValueError, TypeError):
+            fault = ConfigError(f"--scheduler {self.scheduler}: expected local, or an address such as tcp://node17:8786")
+        # A client that failed stops its thread when it is freed. Freed in the thread of the next client, both would wait
+        # for each other; so it is freed here, and the error keeps no frame that holds it.
+        gc.collect()
+        raise fault
 
     def _wait_for_workers(self, n_workers: int) -> None:
         try:
