@@ -7,9 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import warnings
+from unittest.mock import Mock
 
 import pytest
 
@@ -195,18 +195,10 @@ def test_no_scheduler_at_the_address():
 
 
 @pytest.mark.parametrize("address", ["", "nowhere", "ftp://a:1", "tcp://", "tcp://a:b"])
-def test_what_is_no_address_is_refused(address):
-    with pytest.raises((ConfigError, ClusterError), match=f"--scheduler {address}: "):
+def test_what_is_no_address_is_refused(address, monkeypatch):
+    monkeypatch.setattr("distributed.Client", Mock(side_effect=AssertionError("a client was made")))
+    with pytest.raises(ConfigError, match=f"--scheduler {address}: expected local, or an address"):
         Cluster(address, timeout=0.3).__enter__()
-
-
-@pytest.mark.parametrize("address", ["nowhere", "tcp://127.0.0.1:1"])
-def test_a_client_that_failed_leaves_no_thread(address):
-    """A thread that is left would be stopped by the thread of a later client, which can wait for itself for ever."""
-    before = set(threading.enumerate())
-    with pytest.raises((ConfigError, ClusterError)):
-        Cluster(address, timeout=0.3).__enter__()
-    assert [thread.name for thread in threading.enumerate() if thread not in before and "loop" in thread.name] == []
 
 
 @pytest.mark.parametrize("number", [0, -1, 1.5, True])
