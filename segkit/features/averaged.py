@@ -179,6 +179,11 @@ class OrbitAveraged(FilterBank):
         return [stack.subset(channels) for stack in averaged if np.isin(stack.indices, channels).any()]
 
     @property
+    def is_network(self) -> bool:
+        """Whether the averaged bank is a network."""
+        return self.bank.is_network
+
+    @property
     def learns_weights(self) -> bool:
         """Whether the bank learns from images."""
         return self._bank.learns_weights

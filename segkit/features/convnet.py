@@ -122,6 +122,11 @@ class ConvNetBank(FilterBank):
         return np.repeat(strides, [layer.n_channels for layer, _ in blocks])
 
     @property
+    def is_network(self) -> bool:
+        """True: others trained its filters."""
+        return True
+
+    @property
     def label(self) -> str:
         """Name of the network, the deepest of the chosen layers, and the scales of the pyramid."""
         depth = "" if self.layers is None else f" to {self.layers[-1]}"

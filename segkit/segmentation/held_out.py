@@ -21,6 +21,7 @@ from scipy import stats
 
 from segkit._common import FloatArray, Progress, Workers
 from segkit._threads import threaded
+from segkit.classifier.fusion import FusedClassifier
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.evaluation.metrics import confusion, dice_of, iou_of, object_mean
@@ -35,6 +36,8 @@ from segkit.segmentation.threshold import best_threshold, label_pixels, quantile
 IntArray = NDArray[np.intp]
 
 N_FOLDS = 5
+# How the networks of a bank work together, see `segkit.Segmenter`.
+FUSIONS = ("early", "late")
 # Bytes that all channels of all pixels may take.
 MEMORY_LIMIT = 2**28
 # Pixels of a regular grid that an image's expected IoU is compared with the true one on; with fewer it is not.
@@ -344,6 +347,8 @@ class Trial:
         Least areas of regions, as for `merge_small_regions`; needed with `ids`.
     one_image : bool, default=False
         Whether all images are copies of one: they tell no more of other images than blocks of it do.
+    fusion : {"early", "late"}, default="early"
+        As for `segkit.Segmenter`.
     """
 
     images: Sequence[FloatArray]
@@ -357,6 +362,7 @@ class Trial:
     ids: Sequence[NDArray[np.uint8]] = ()
     least: NDArray[np.float64] | None = None
     one_image: bool = False
+    fusion: str = "early"
 
     def run(self, bank: FilterBank, progress: Progress, workers: Workers = threaded) -> Candidate:
         """Fit a bank, select its channels, and judge them; workers take the folds."""
@@ -373,7 +379,7 @@ class Trial:
             self.images, draws if spread is None else [*draws, spread], None, progress, "Filter bank"
         )
         groups = pixel_groups(drawn, self._shapes)
-        classifier = copy(self.classifier).select(X, drawn.label, groups)
+        classifier = self._classifier_of(bank).select(X, drawn.label, groups)
         classifier.allow_gaussians(bank.strides(n_image_channels) == 1)
         selected = time.perf_counter()
         choice = None
@@ -383,6 +389,12 @@ class Trial:
         seconds = {"select": selected - start, "calibrate": time.perf_counter() - selected}
         kept = [found.take(classifier.channels_, axis=1) for found in later[:2]] if at_once else [None, None]
         return Candidate(bank, classifier, choice, kept[0], seconds, kept[1])
+
+    def _classifier_of(self, bank: FilterBank) -> PixelClassifier:
+        parts = bank.fusion_parts(self.images[0].shape[2])
+        if self.fusion == "late" and len(parts) > 1:
+            return FusedClassifier(self.classifier, parts)
+        return copy(self.classifier)
 
     def _spread(self, n_channels: int, n_drawn: int) -> PixelSample | None:
         """Spread pixels over the images, as many as memory is left for; none where no true IoU is known of them."""
