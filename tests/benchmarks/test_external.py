@@ -47,7 +47,7 @@ def test_means_and_differences_of_a_table():
 def test_a_method_that_a_set_lacks_leaves_its_cell_empty():
     result = {"runs": [run("a", "forest", 5, 0, {"x": FULL}), run("b", "other", 5, 0, {"x": HALF})]}
     table = external.external([result])
-    assert "| 5 | a | 1.000 (1.000 to 1.000) |  |  | 1 |" in table
+    assert "| 5 | a | 1.000 (1.000 to 1.000), images only |  |  | 1 |" in table
     assert "behind" not in table
 
 
