@@ -126,14 +126,16 @@ def _row(
 
 
 def _behind(by_set: Mapping[tuple[str, int], Mapping[str, Scores]], method: str, forest: str, of: str) -> str:
-    """Name the sets on which a method has a lower mean than a forest."""
-    gaps = {key: _gap(scores, method, forest) for key, scores in by_set.items()}
+    """Name the sets on which a method has a lower mean than a forest, and count differences that may be chance."""
+    known = {key: gap for key, scores in by_set.items() if (gap := _gap(scores, method, forest)) is not None}
     found = [
         f"{name} with {n_train} training image{'s' * (n_train > 1)} ({gap.difference:+.3f})"
-        for (name, n_train), gap in gaps.items()
-        if gap is not None and gap.difference < 0
+        for (name, n_train), gap in known.items()
+        if gap.difference < 0
     ]
-    return f"behind the {of} on {', '.join(found) or 'no set'}"
+    n_doubtful = sum(gap.interval[0] <= 0 <= gap.interval[1] for gap in known.values())
+    doubt = f"; {n_doubtful} of {len(known)} differences may be chance" if n_doubtful else ""
+    return f"behind the {of} on {', '.join(found) or 'no set'}{doubt}"
 
 
 def _pooled_row(
