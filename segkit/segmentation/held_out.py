@@ -25,6 +25,7 @@ from segkit.classifier.fusion import FusedClassifier
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.evaluation.metrics import confusion, dice_of, iou_of, object_mean
+from segkit.evaluation.statistics import student_interval
 from segkit.features import FilterBank
 from segkit.features.normalised import NormalisedBank, even_grid
 from segkit.images.sampling import PixelSample, assign_folds, pixel_groups, spread_pixels
@@ -616,8 +617,7 @@ def _interval(scores: NDArray[np.float64]) -> list[float] | None:
     """95 % interval of the mean, by Student's t, within 0 and 1."""
     if scores.size < FEWEST_FOR_INTERVAL:
         return None
-    ends = np.mean(scores) + stats.sem(scores) * stats.t.ppf([0.025, 0.975], scores.size - 1)
-    return [float(end) for end in np.clip(ends, 0, 1)]
+    return [float(end) for end in np.clip(student_interval(scores), 0, 1)]
 
 
 def _or_none(values: NDArray[np.float64]) -> list[float | None]:
