@@ -49,7 +49,8 @@ _FIRST_LOOK = {
     "forest": "forest",
     "forest-centred": "centred forest",
 }
-_KINDS = {
+# What the sets of the first look show.
+KINDS = {
     "axon_sem": "myelin and axons, scanning EM, three classes",
     "lung_cxr": "lungs, chest X-ray",
     "monuseg": "nuclei, H&E",
@@ -87,7 +88,7 @@ def external(results: Iterable[Mapping[str, Any]]) -> str:
 def first_look(results: Iterable[Mapping[str, Any]]) -> str:
     """Make the table of sets that were looked at once, before anything was chosen in view of them."""
     runs = [run | {"set": result["name"]} for result in results for run in result["runs"]]
-    return _table({"runs": runs, "titles": _FIRST_LOOK, "kinds": _KINDS})
+    return _table({"runs": runs, "titles": _FIRST_LOOK, "kinds": KINDS})
 
 
 def _table(result: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks.common import RESULTS, difference_of, paired, signed, with_interval
 from benchmarks.external import external, first_look
 from benchmarks.faults import fuzz, fuzz_images, kills, reproducibility, soak
+from benchmarks.overview import few_runs, headline, sixteen
 from benchmarks.promises import alarms, coverage
 from benchmarks.scores import (
     at_five,
@@ -30,7 +31,6 @@ from benchmarks.scores import (
     findings,
     objects,
     objects_differences,
-    pairs,
     parts,
     segmentation,
 )
@@ -432,7 +432,6 @@ def _paired(draws: list[dict[str, Any]], way: str, place: int) -> tuple[list[flo
     return mine, at_random, None, None
 
 
-# A file, or all that match a pattern.
 def annotate_speed(result: dict[str, Any]) -> str:
     titles = {"default": "default, no weights", "networks": "VGG19 and SqueezeNet"}
     lines = [
@@ -532,12 +531,16 @@ def _spread(differences: np.ndarray) -> str:
     return f"{differences.mean():+.3f} ({differences.min():+.3f} to {differences.max():+.3f})"
 
 
+_ALL_SETS = "segmentation-*.json first-look/*.json external-458efc0.json"
+# Of each table a file, or all that match one of several patterns.
 TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "at_five": ("segmentation-*.json", at_five),
     "findings": ("*ation*-*.json", findings),
     "segmentation": ("segmentation-*.json", segmentation),
     "banks": ("*ation*-*.json", banks),
-    "pairs": ("segmentation-*.json", pairs),
+    "sixteen": (_ALL_SETS, sixteen),
+    "headline": ("segmentation-*.json", headline),
+    "few_runs": (_ALL_SETS, few_runs),
     "parts": ("*ation*-*.json", parts),
     "differences": ("segmentation-*.json", differences),
     "choice": ("*ation*-*.json", choice),
@@ -574,9 +577,14 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 
 
-def read(pattern: str) -> list[dict[str, Any]]:
-    """Read the result files of a name, or of a pattern."""
-    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob(pattern))]
+def list_files(patterns: str) -> list[Path]:
+    """List the result files that match one of several patterns, parted by blanks."""
+    return [path for pattern in patterns.split() for path in sorted(RESULTS.glob(pattern))]
+
+
+def read(patterns: str) -> list[dict[str, Any]]:
+    """Read the result files that match one of several patterns."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in list_files(patterns)]
 
 
 def render(texts: list[str]) -> list[str]:

@@ -113,6 +113,12 @@ class Gap:
         return difference_of(self.found)
 
     @property
+    def in_doubt(self) -> bool:
+        """Whether the interval holds 0: the difference may be chance."""
+        low, high = self.found.interval
+        return low <= 0 <= high
+
+    @property
     def n_runs(self) -> int:
         """Pairs of runs compared."""
         return sum(map(len, self.of_seeds.values()))
@@ -144,7 +150,7 @@ def _set_of(result: dict[str, Any]) -> str:
     return str(result["name"].partition("-")[2])
 
 
-def _sizes(by_set: Mapping[str, Scores]) -> list[int]:
+def sizes_of(by_set: Mapping[str, Scores]) -> list[int]:
     return sorted({n_train for scores in by_set.values() for _, n_train in scores})
 
 
@@ -219,7 +225,7 @@ def at_five(results: list[dict[str, Any]]) -> str:
                 continue
             values = *objects[method, 5], float(np.mean(list(scores[method, 5].values())))
             n_seeds = len(_seeds(result, method))
-            note = "" if n_seeds == most else f" ({n_seeds} split{'s' if n_seeds > 1 else ''})"
+            note = "" if n_seeds == most else f" ({_splits(n_seeds)})"
             cells.append(" / ".join(f"{value:.3f}" for value in values) + note)
         rows.append((f"{_set_of(result)}: {OBJECTS[_set_of(result)]}", *cells))
     header = ("object IoU / Dice / mean IoU", *IN_SHORT.values())
@@ -245,8 +251,8 @@ def findings(results: list[dict[str, Any]]) -> str:
     """Say what the comparisons and the changed parts say, in mean IoU."""
     by_set = by_set_of(results)
 
-    def compared(first: str, second: str, n_train: int = 5) -> str:
-        return _judged(_known(gap_of(by_set, first, second, n_train)), rivals[second])
+    def compared(first: str, second: str, n_train: int = 5, *, where: bool = False) -> str:
+        return _judged(_known(gap_of(by_set, first, second, n_train)), rivals[second], where=where)
 
     def lost(recipe: str, variant: str) -> str:
         gaps = [_known(gap_of(by_set, recipe, variant, n_train)) for n_train in (1, 5)]
@@ -259,9 +265,9 @@ def findings(results: list[dict[str, Any]]) -> str:
             f"- segkit with two networks is {compared(networks, 'forest')} and {compared(networks, fcn)}.",
             f"- segkit without networks is {compared(plain, 'forest')} and {compared(plain, fcn)}."
             f"{_about_one_split(_known(gap_of(by_set, plain, fcn, 5)), 'FCN-8s')}",
-            f"- The recipe of the source paper (VGG19 to conv3_4) is {compared(paper, 'forest')} and "
-            f"{compared(paper, fcn)}. With 1 training image it is {compared(paper, 'forest', 1)} and "
-            f"{compared(paper, fcn, 1)}.",
+            f"- The recipe of the source paper (VGG19 to conv3_4) is {compared(paper, fcn, where=True)} and "
+            f"{compared(paper, 'forest')}. With 1 training image it is {compared(paper, fcn, 1, where=True)} and "
+            f"{compared(paper, 'forest', 1)}.",
             f"- segkit with two networks is {compared(networks, paper)}. Without networks it is {compared(plain, paper)}.",
             "- Without networks, multiscale filters are worth "
             f"{lost('round', 'no-multiscale')} (with 1 and 5 training images), scattering {lost('round', 'no-scattering')}. "
@@ -271,19 +277,23 @@ def findings(results: list[dict[str, Any]]) -> str:
     )
 
 
+def _splits(n: int) -> str:
+    return f"{n} split{'s' * (n > 1)}"
+
+
 def _known(gap: Gap | None) -> Gap:
     if gap is None:
         raise SystemExit("the committed results lack a comparison that the README tells")
     return gap
 
 
-def _judged(gap: Gap, rival: str) -> str:
-    """Say which is better, in words that the interval allows."""
-    difference, doubt = gap.found.difference, _doubt(gap)
-    if doubt and abs(difference) < 0.01:
-        return f"level with {rival} ({difference:+.3f})"
+def _judged(gap: Gap, rival: str, *, where: bool) -> str:
+    """Say which is better, in words that the interval allows, and where both ran."""
+    difference = gap.found.difference
     side = "above" if difference > 0 else "below"
-    return f"{abs(difference):.3f} {side} {rival}{doubt}"
+    splits = ", ".join(map(" ".join, zip(gap.sets, map(_splits, gap.found.n_seeds), strict=True)))
+    notes = "; ".join(note for note in ("may be chance" * gap.in_doubt, splits * where) if note)
+    return f"{abs(difference):.3f} {side} {rival}{f' ({notes})' if notes else ''}"
 
 
 def _about_one_split(gap: Gap, rival: str) -> str:
@@ -292,22 +302,7 @@ def _about_one_split(gap: Gap, rival: str) -> str:
 
 
 def _doubt(gap: Gap) -> str:
-    low, high = gap.found.interval
-    return " (may be chance)" if low <= 0 <= high else ""
-
-
-def pairs(results: list[dict[str, Any]]) -> str:
-    """Compare the recipe without networks, and that of the paper, with two rivals."""
-    by_set = by_set_of(results)
-    rows = []
-    for first, second in product(("segkit-no-networks", "segkit-paper"), ("forest", "fcn-vgg19")):
-        for n_train in (1, 5):
-            gap = _known(gap_of(by_set, first, second, n_train))
-            rows.append(
-                (str(n_train), TITLES[first], TITLES[second], str(gap), str(len(gap.sets)), str(gap.n_runs))
-            )
-    header = ("training images", "method", "less", "mean IoU (95 % interval)", "sets", "runs")
-    return markdown_table(header, rows).rstrip()
+    return " (may be chance)" if gap.in_doubt else ""
 
 
 def parts(results: list[dict[str, Any]]) -> str:
@@ -386,7 +381,7 @@ def differences(results: list[dict[str, Any]]) -> str:
     by_set = by_set_of(results)
     mine, *rivals = TITLES
     rows = []
-    for n_train, rival in product(_sizes(by_set), rivals):
+    for n_train, rival in product(sizes_of(by_set), rivals):
         if (gap := gap_of(by_set, mine, rival, n_train)) is None:
             continue
         means = [np.mean(gaps) for gaps in gap.of_seeds.values()]

@@ -239,7 +239,7 @@ def states(path: Path, history: History) -> list[tuple[dict[str, Any], str]]:
 
 def unmarked(page: str, history: History) -> list[str]:
     """Name the tables of a page that show rows of other code than the present one without saying so."""
-    from benchmarks.readme import TABLES
+    from benchmarks.readme import TABLES, list_files
 
     found = []
     for name, block in re.findall(
@@ -249,7 +249,7 @@ def unmarked(page: str, history: History) -> list[str]:
             continue
         shown = (
             state
-            for path in sorted(RESULTS.glob(TABLES[name][0]))
+            for path in list_files(TABLES[name][0])
             for row, state in states(path, history)
             if _shows(block, row)
         )
