@@ -46,7 +46,9 @@ class NormalisedBank:
         grid = self.grid(image.shape)
         all_rows, all_cols = np.concatenate([rows, grid[0]]), np.concatenate([cols, grid[1]])
         X = self.bank.sample(image, all_rows, all_cols, channels, progress=progress)
-        return np.asarray(X[: len(rows)] - X[len(rows) :].mean(axis=0))
+        found, at_grid = X[: len(rows)], X[len(rows) :]
+        found -= at_grid.mean(axis=0)
+        return np.asarray(found)
 
     def sample_draws(
         self,
