@@ -261,6 +261,7 @@ class ConvNetBank(FilterBank):
         import torch
 
         network, weights, _, output_stride = source
+        state: dict[str, torch.Tensor] | None
         if given is not None:
             state = {key: torch.from_numpy(value) for key, value in given.items()}
         else:

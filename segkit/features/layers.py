@@ -14,8 +14,21 @@ if TYPE_CHECKING:
 
 # Operations on each cell by itself, as they are called in a graph; the first four may join branches.
 _CELLWISE = frozenset(
-    "add sub mul cat relu relu6 silu gelu sigmoid hardswish hardsigmoid hardtanh leaky_relu elu dropout batch_norm "
-    "layer_norm stochastic_depth contiguous".split()
+    {
+        "add",
+        "sub",
+        "mul",
+        "cat",
+        "relu",
+        "relu6",
+        "silu",
+        "gelu",
+        "sigmoid",
+        "hardswish",
+        "hardsigmoid",
+        "hardtanh",
+    }
+    | {"leaky_relu", "elu", "dropout", "batch_norm", "layer_norm", "stochastic_depth", "contiguous"}
 )
 _TO_CHANNELS_LAST = (0, 2, 3, 1)
 
@@ -163,7 +176,9 @@ def window_of(node: Node, submodule: Any) -> Window | None:
         names = ("kernel_size", "stride", "padding", "dilation")
         return Window(*(_first(getattr(submodule, name, 1)) for name in names))
     if operation(node) in ("max_pool2d", "avg_pool2d"):
-        given = dict(zip(("input", "kernel_size", "stride", "padding"), node.args, strict=False)) | node.kwargs
+        given = (
+            dict(zip(("input", "kernel_size", "stride", "padding"), node.args, strict=False)) | node.kwargs
+        )
         kernel = _first(given["kernel_size"])
         return Window(kernel, _first(given.get("stride") or kernel), _first(given.get("padding", 0)), 1)
     return None

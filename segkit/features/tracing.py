@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from segkit.errors import ConfigError, WeightsError
 from segkit.features.dilation import dilate
-from segkit.features.layers import Layer, find_layers
+from segkit.features.layers import find_layers
 from segkit.features.weights import check_network
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _trace_network(network: str) -> GraphModule:
     # A map that is yielded must not change when the network goes on.
     for submodule in module.modules():
         if getattr(submodule, "inplace", False):
-            submodule.inplace = False
+            submodule.inplace = False  # type: ignore[assignment]
     for node in module.graph.nodes:
         if node.target is operator.iadd:
             node.target = operator.add
