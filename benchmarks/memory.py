@@ -1,10 +1,11 @@
 """Peak memory: of each bank for a pixel, of training on large images, and of images read by region.
 
-    python -m benchmarks.memory [--parts banks training networks large] [--side 4096] [--large-side 20000] [--quick] [--out FILE]
+    python -m benchmarks.memory [--parts ...] [--side 4096] [--large-side 20000] [--quick] [--out FILE]
 
 Each measurement has a process of its own, whose peak is that of Python, libraries, images and results. Banks are measured
 beside the bytes that they declare, from which tiles follow. Training is that of the default recipe under a memory limit, and
-that of a network with thousands of coarse channels, at its default layers and at all non-linearities, on small images. The large image is made up and written as OME-Zarr, block by block, and segmented under the same limit.
+that of a network with thousands of coarse channels, at its default layers and at all non-linearities, on small images. The
+large image is made up and written as OME-Zarr, block by block, and segmented under the same limit.
 """
 
 from __future__ import annotations
