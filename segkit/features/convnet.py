@@ -65,8 +65,8 @@ class ConvNetBank(FilterBank):
     pyramid : sequence of float, default=(1.0,)
         Scales of the image that the network sees, each 1, 1/2, 1/3 and so on. Small scales add context.
     output_stride : {8, 16, 32}, optional
-        Largest stride of the maps. Strides beyond it become dilation, with the same weights [3]_, so that deep layers
-        see detail. By default the network's own, mostly 32.
+        Largest stride of the maps. Strides beyond it become dilation, with the same weights (Chen et al., section 3.1), so
+        that deep layers see detail. By default the network's own, mostly 32.
     random_state : int, default=0
         Seed of random weights.
 
@@ -83,7 +83,7 @@ class ConvNetBank(FilterBank):
     K. Simonyan, A. Zisserman, Very deep convolutional networks for large-scale image recognition,
     arXiv:1409.1556.
 
-    .. [3] L.-C. Chen et al., Rethinking atrous convolution for semantic image segmentation, arXiv:1706.05587, section 3.1.
+    L.-C. Chen et al., Rethinking atrous convolution for semantic image segmentation, arXiv:1706.05587.
 
     Examples
     --------
