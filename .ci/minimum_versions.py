@@ -9,8 +9,16 @@ from pathlib import Path
 
 project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 extras = project["optional-dependencies"]
-for requirement in project["dependencies"] + extras["baselines"] + extras["objects"] + extras["annotate"]:
+optional = [one for name in ("baselines", "objects", "annotate", "large", "scale") for one in extras[name]]
+oldest: dict[str, str] = {}
+for requirement in project["dependencies"] + optional:
     found = re.match(r"([\w.-]+)>=([\w.]+)", requirement)
     if found is None:
         raise SystemExit(f"{requirement}: name>=version needed, so that the oldest version is known")
-    print("==".join(found.groups()))
+    name, version = found.groups()
+    # an extra may ask for a later version than segkit itself
+    oldest[name] = max(
+        oldest.get(name, "0"), version, key=lambda text: [int(part) for part in text.split(".")]
+    )
+for name, version in oldest.items():
+    print(f"{name}=={version}")

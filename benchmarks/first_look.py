@@ -1,14 +1,14 @@
 """A first look at sets that nothing was chosen on: segkit's recipes, the paper's, and the pixel forest.
 
     git worktree add FOLDER 8f561fb && cp benchmarks/first_look.py FOLDER/benchmarks && cd FOLDER
-    python -m benchmarks.first_look --data DATA --vgg19 VGG19.npz --squeezenet SQUEEZENET.npz [--sets ...] [--seeds N] [--quick]
+    python -m benchmarks.first_look --data DATA --vgg19 VGG19.npz --squeezenet SQUEEZENET.npz [--seeds N] [--quick]
 
-8f561fb is the last commit before any of these sets was used. DATA holds a folder for each set with images/, masks/ and, where
-images belong together, groups.csv. Sections of one volume (`VOLUMES`) are tested on its last third. Each run is kept in
-SET.json when it is done, so that a cut run goes on where it stopped.
+8f561fb is the last commit before any of these sets was used. DATA holds a folder for each set with images/, masks/ and,
+where images belong together, groups.csv. Of a volume (`VOLUMES`) the last third is tested on. Each run is kept in SET.json
+when it is done, so that a cut run goes on where it stopped.
 
-"forest-centred" is the pixel forest with what segkit gives its own classifier: each feature less its mean over the image, and
-segkit's threshold "quantile+otsu", found on held-out images (blocks, of a single image).
+"forest-centred" is the pixel forest with what segkit gives its own classifier: each feature less its mean over the image,
+and segkit's threshold "quantile+otsu", found on held-out images (blocks, of a single image).
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ from segkit.segmentation.threshold import label_pixels, quantile_threshold, weig
 
 SETS = ("monuseg", "usiigaci_phase", "lung_cxr", "axon_sem", "wbc_cellavision", "vnc_mito")
 METHODS = ("segkit-no-networks", "forest", "forest-centred", "segkit-networks", "segkit-paper")
+LABELS = {
+    "axon_sem": {0: "background", 1: "myelin", 2: "axon"},
+    "wbc_cellavision": {0: "background", 1: "cytoplasm", 2: "nucleus"},
+}
 # Images at the end of a set that is one volume: neighbouring slices look alike.
 VOLUMES = {"vnc_mito": 7}
 # Pixels of the held-out forests, as many as segkit's held-out classifiers have.
@@ -45,7 +49,7 @@ N_FOLDS = 5
 class CentredForest(PixelForest):
     """The pixel forest with centring by image, and segkit's threshold for two classes."""
 
-    def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:
+    def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:  # noqa: ARG002
         rng = np.random.default_rng(self.random_state)
         self.bank_ = MultiscaleBank().fit(images)
         self.forest_ = RandomForestClassifier(
@@ -120,6 +124,7 @@ def measure(
         load_methods(arguments.methods, None, options),
         arguments.train_sizes,
         range(arguments.seeds),
+        labels=LABELS.get(results.name),
         groups=groups if groups.exists() else None,
         test=None if last is None else list_last(folder, last, work.with_suffix(".txt")),
     )
@@ -134,7 +139,9 @@ def measure(
             ]
             results.add(outcome, {"options": own})
             mean = np.mean([record["mean_iou"] for record in outcome["records"]])
-            print(f"{results.name} {one.name}: {mean:.3f} ({outcome['unit']['fit_seconds']:.0f} s)", flush=True)
+            print(
+                f"{results.name} {one.name}: {mean:.3f} ({outcome['unit']['fit_seconds']:.0f} s)", flush=True
+            )
 
 
 def main() -> None:
@@ -148,9 +155,14 @@ def main() -> None:
         made_up = Path(temporary) / "made-up"
         if arguments.quick:
             write_made_up(made_up)
-            arguments.methods, arguments.train_sizes, arguments.seeds = ["forest", "forest-centred"], [1, 2], 1
+            arguments.methods, arguments.train_sizes, arguments.seeds = (
+                ["forest", "forest-centred"],
+                [1, 2],
+                1,
+            )
             arguments.sets = ["made-up"]
             forest.append("forest-centred.training_pixels=1000")
+        forest = [option for option in forest if "forest-centred" in arguments.methods]
         options = [*([] if arguments.quick else overrides_of(arguments)), *forest]
         for seeds in range(1, arguments.seeds + 1):
             arguments.seeds = seeds

@@ -3,7 +3,8 @@
 Each input is a small valid file of one of many kinds, changed in one to four places: bits, bytes, numbers, pieces that are
 cut, doubled or taken from another file. Sums that guard a piece (CRC of PNG) are mended in half of them, so that damage
 gets past the first check. Input i is the same on every machine. A worker process reads each as an image, as a mask and as
-a file with a pixel size; the parent watches it.
+a file with a pixel size; the parent watches it. A twentieth as many inputs are OME-Zarr with damaged or missing files, which
+are read by region.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import io
 import multiprocessing
 import re
 import resource
+import shutil
 import struct
 import sys
 import tempfile
@@ -21,6 +23,7 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -34,6 +37,7 @@ from benchmarks.common import digest_sources, result_path, write_result
 from segkit.errors import SegkitError
 from segkit.images import check_image, read_mask, read_pages, read_pixel_size
 from segkit.images.read import count_pages, image_from_page
+from segkit.images.regions import open_large
 
 N_INPUTS = 20_000
 SECONDS = 5.0
@@ -197,6 +201,52 @@ def _with_valid_sums(data: bytearray) -> bytearray:
     return data
 
 
+def make_zarr(index: int, folder: Path) -> Path:
+    """Write an OME-Zarr of two levels, of which up to four files are damaged or missing."""
+    import zarr
+
+    rng = np.random.default_rng([20_001, index])
+    path = folder / "input.zarr"
+    shutil.rmtree(path, ignore_errors=True)
+    is_old = bool(rng.random() < 0.5)
+    group = zarr.open_group(str(path), mode="w", zarr_format=2 if is_old else 3)
+    pixels = np.random.default_rng(0).integers(0, 256, (18, 22)).astype(np.uint8)
+    for level in range(2):
+        part = pixels[:: 2**level, :: 2**level]
+        array = group.create_array(str(level), shape=part.shape, chunks=(8, 8), dtype=part.dtype)
+        array[:] = part
+    moves = [{"type": "scale", "scale": [0.5, 0.5]}]
+    datasets = [{"path": str(level), "coordinateTransformations": moves} for level in range(2)]
+    axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in "yx"]
+    described = {"multiscales": [{"axes": axes, "datasets": datasets, "version": "0.4"}]}
+    group.attrs.update(described if is_old else {"ome": {"version": "0.5", **described}})
+    files = sorted(place for place in path.rglob("*") if place.is_file())
+    tells = [place for place in files if place.suffix == ".json" or place.name.startswith(".z")]
+    for _ in range(min(rng.geometric(0.6), 4) if index else 0):
+        among = tells if rng.random() < 0.5 else files
+        place = among[rng.integers(len(among))]
+        if rng.random() < 0.2 or not place.exists():
+            place.unlink(missing_ok=True)
+            continue
+        change = _CHANGES[rng.integers(len(_CHANGES))]
+        place.write_bytes(
+            bytes(change(bytearray(place.read_bytes() or b"\0"), rng, [(".zarr", b"[1e9,null]")]))
+        )
+    return path
+
+
+def read_zarr(path: Path) -> str:
+    """Read both levels of an OME-Zarr by region; say whether they were read, or why not."""
+    outcomes = [_try(partial(_read_level, level=level), path) for level in range(2)]
+    return outcomes[0]
+
+
+def _read_level(path: Path, level: int) -> None:
+    with open_large(path, level) as image:
+        for row in range(0, min(image.shape[0], 24), 8):
+            _ = image[row : row + 8, 0:8], image.grid.pixel_size
+
+
 def read_everything(path: Path) -> str:
     """Read a file in every way in which segkit does; say whether it was read, or why not."""
     outcomes = [
@@ -230,13 +280,17 @@ def _work(connection: Connection, folder: str, limit: int) -> None:
     """Read inputs by their numbers, as the parent asks for them."""
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     seeds = make_seeds()
-    while (index := connection.recv()) is not None:
-        extension, content = make_input(index, seeds)
-        path = Path(folder) / f"input{extension}"
-        path.write_bytes(content)
+    while (asked := connection.recv()) is not None:
+        kind, index = asked
+        if kind == "zarr":
+            path, read = make_zarr(index, Path(folder)), read_zarr
+        else:
+            extension, content = make_input(index, seeds)
+            path, read = Path(folder) / f"input{extension}", read_everything
+            path.write_bytes(content)
         start = time.perf_counter()
         try:
-            outcome, fault = read_everything(path), None
+            outcome, fault = read(path), None
         except BaseException as error:  # whatever else comes of a file is what is looked for
             outcome, fault = "fault", f"{type(error).__name__}: {error}"[:300]
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
@@ -258,8 +312,8 @@ class _Worker:
         self._process.start()
         there.close()
 
-    def read(self, index: int) -> tuple[str, str | None, float, float]:
-        self._here.send(index)
+    def read(self, kind: str, index: int) -> tuple[str, str | None, float, float]:
+        self._here.send((kind, index))
         try:
             # the first input waits for the imports of the process
             if self._here.poll(SECONDS + 60):
@@ -276,18 +330,19 @@ class _Worker:
         self._process.join()
 
 
-def run(n_inputs: int) -> Iterator[tuple[int, str, str | None, float, float]]:
-    """Read so many inputs; yield number, outcome, fault, seconds and the peak memory of the process in MB."""
+def run(n_inputs: int, n_zarr: int) -> Iterator[tuple[str, str, str | None, float, float]]:
+    """Read so many files and OME-Zarr; yield name, outcome, fault, seconds and the peak memory of the process in MB."""
+    inputs = [("input", index) for index in range(n_inputs)] + [("zarr", index) for index in range(n_zarr)]
     with tempfile.TemporaryDirectory() as folder:
         worker = _Worker(folder)
         try:
-            for index in range(n_inputs):
-                outcome, fault, seconds, peak = worker.read(index)
+            for kind, index in inputs:
+                outcome, fault, seconds, peak = worker.read(kind, index)
                 if fault is None and seconds > SECONDS:
                     outcome, fault = "fault", f"took {seconds:.1f} s"
                 if fault is None and peak > MEGABYTES:
                     outcome, fault = "fault", f"memory of {peak:.0f} MB"
-                yield index, outcome, fault, seconds, peak
+                yield f"{kind} {index}", outcome, fault, seconds, peak
                 if fault is not None:  # its memory, and whatever else it has, is not that of a fresh process
                     worker.end()
                     worker = _Worker(folder)
@@ -305,19 +360,21 @@ def main() -> None:
     faults: list[dict[str, Any]] = []
     slowest = peak = 0.0
     start = time.perf_counter()
-    for index, outcome, fault, seconds, memory in run(n_inputs):
+    n_zarr = n_inputs // 20
+    for done, (name, outcome, fault, seconds, memory) in enumerate(run(n_inputs, n_zarr), start=1):
         outcomes[outcome] += 1
         slowest, peak = max(slowest, seconds), max(peak, memory)
         if fault is not None:
-            faults.append({"input": index, "fault": fault})
-            print(f"input {index}: {fault}", flush=True)
-        if index % 1000 == 999:
-            print(f"{index + 1} inputs, {time.perf_counter() - start:.0f} s", flush=True)
+            faults.append({"input": name, "fault": fault})
+            print(f"{name}: {fault}", flush=True)
+        if done % 1000 == 0:
+            print(f"{done} inputs, {time.perf_counter() - start:.0f} s", flush=True)
     result = {
-        "n_inputs": n_inputs,
+        "n_inputs": n_inputs + n_zarr,
+        "n_zarr": n_zarr,
         "n_seeds": len(make_seeds()),
         "n_read": outcomes["read"],
-        "n_refused": n_inputs - outcomes["read"] - len(faults),
+        "n_refused": n_inputs + n_zarr - outcomes["read"] - len(faults),
         "faults": faults,
         "seconds_allowed": SECONDS,
         "slowest_seconds": round(slowest, 3),
@@ -330,7 +387,9 @@ def main() -> None:
         },
     }  # fmt: skip
     write_result(result_path(options, "fuzz_images.json"), result)
-    print(f"{n_inputs} inputs: {result['n_read']} read, {result['n_refused']} refused, {len(faults)} faults")
+    print(
+        f"{n_inputs + n_zarr} inputs: {result['n_read']} read, {result['n_refused']} refused, {len(faults)} faults"
+    )
 
 
 if __name__ == "__main__":

@@ -16,20 +16,17 @@ import typer
 
 from segkit import __version__
 from segkit._common import count
-from segkit._files import alone_in, remove_unfinished_of
+from segkit._files import alone_in
 from segkit.cli.annotate import annotate
 from segkit.cli.evaluate import evaluate
 from segkit.cli.options import (
-    ConfigOption,
-    ImagesArgument,
     LabelsOption,
-    LevelOption,
     MemoryLimitOption,
+    OnlyAnnotatedOption,
     OverwriteOption,
     PixelSizeOption,
     QuietOption,
     SchedulerOption,
-    SetOption,
     TitleOption,
     UnlabelledOption,
     WorkersOption,
@@ -44,7 +41,6 @@ from segkit.cli.terminal import (
     describe_alarms,
     describe_benchmark,
     describe_model,
-    describe_object_model,
     describe_objects,
     describe_scores,
     describe_training,
@@ -53,6 +49,7 @@ from segkit.cli.terminal import (
     show_warning,
     teller,
 )
+from segkit.cli.train import train
 from segkit.errors import ConfigError, InputError, ModelFileError, OutputError, SegkitError
 
 Item = TypeVar("Item")
@@ -64,13 +61,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-
-OnlyAnnotatedOption = Annotated[
-    bool,
-    typer.Option(
-        "--only-annotated", help="Leave out images without a mask, and masks without a labelled pixel."
-    ),
-]
 
 # Methods of a benchmark, without and with --objects.
 _METHODS = "segkit-vgg,segkit-no-networks,fcn,unet,forest"
@@ -133,126 +123,7 @@ def _common(
     """Segment biomedical images from a few annotated ones."""
 
 
-@app.command()
-def train(
-    images: ImagesArgument,
-    masks: Annotated[
-        Path,
-        typer.Argument(
-            help="Folder of masks with the images' names; or, for a slide, GeoJSON of annotated regions."
-        ),
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write, NAME.segkit.")],
-    from_: Annotated[
-        Path | None,
-        typer.Option(
-            "--from", help="Repeat the training of this model, with its options, on the same images."
-        ),
-    ] = None,
-    other_images: Annotated[
-        bool, typer.Option("--other-images", help="With --from: allow other images.")
-    ] = False,
-    config: ConfigOption = None,
-    fast: Annotated[
-        bool,
-        typer.Option(
-            "--fast", help="A model that predicts in less time, somewhat less accurate: as --config fast."
-        ),
-    ] = False,
-    set_: SetOption = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of random numbers: the same seed gives the same model.")
-    ] = None,
-    only_annotated: OnlyAnnotatedOption = False,
-    level: LevelOption = None,
-    explain: Annotated[
-        bool,
-        typer.Option("--explain", help="Also explain the choices: channels, kernels, penalty, threshold."),
-    ] = False,
-    memory_limit: MemoryLimitOption = None,  # noqa: ARG001
-    scheduler: SchedulerOption = None,
-    n_workers: WorkersOption = None,
-    quiet: QuietOption = False,
-    overwrite: OverwriteOption = False,
-) -> None:
-    """Learn a model from annotated images."""
-    from segkit.config.read import shipped
-    from segkit.config.recorded import read_training
-    from segkit.config.schema import Config
-    from segkit.images import load_pairs
-    from segkit.images.annotated_regions import read_annotated_regions
-    from segkit.images.outputs import refuse_existing, refuse_extension, refuse_unwritable
-    from segkit.images.regions import is_by_region, open_large
-
-    overrides = [*(set_ or []), *([] if seed is None else [f"seed={seed}"])]
-    refuse_extension(output, ".segkit")
-    refuse_existing([output], overwrite=overwrite)
-    refuse_unwritable(output)
-    if other_images and from_ is None:
-        raise ConfigError("--other-images: it is for --from, whose model has images of its own; leave it out")
-    if config is not None and from_ is not None:
-        raise ConfigError(f"--config beside --from: {from_} has a configuration already; change it by --set")
-    if fast and (config is not None or from_ is not None):
-        other = "--config" if from_ is None else "--from"
-        raise ConfigError(
-            f"--fast beside {other}: --fast is a configuration of its own, configs/fast.yaml; leave one out"
-        )
-    config = shipped("fast") if fast else config
-    recorded = None if from_ is None else read_training(from_)
-    settings = Config.load(config, overrides) if recorded is None else recorded.configure(overrides)
-    only_annotated = only_annotated or (recorded is not None and recorded.only_annotated)
-    remove_unfinished_of(output)
-    data = settings.data
-    if level is not None or is_by_region(images):
-        if data.model_fields_set:
-            given = ", ".join(f"data.{name}" for name in sorted(data.model_fields_set))
-            raise ConfigError(
-                f"{given}: {images} is read by region, and the regions name their classes: leave it out"
-            )
-        with open_large(images, level or 0) as slide:
-            dataset = read_annotated_regions(slide, masks)
-    else:
-        dataset = load_pairs(
-            images,
-            masks,
-            labels=data.labels,
-            unlabelled=data.unlabelled,
-            masks_are=data.masks,
-            instances=data.instances,
-            only_annotated=only_annotated,
-            reading=data.reading,
-        )
-    tell = teller(quiet=quiet)
-    for message in dataset.describe():
-        tell(message)
-    segmenter = settings.build(z_spacing=dataset.z_spacing)
-    if recorded is not None:
-        for message in recorded.compare(segmenter, dataset, str(images), other_images=other_images):
-            tell(message)
-    with spread_over(scheduler, n_workers) as workers, progress_bars(quiet=quiet) as follow:
-        segmenter.fit(
-            dataset.images,
-            dataset.masks,
-            instances=dataset.instances,
-            label_map=dataset.label_map,
-            workers=workers,
-            progress=follow,
-        )
-    segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)
-    segmenter.save(
-        output,
-        embed_weights=settings.embeds_weights(segmenter.best_index_),
-        settings=settings.to_settings(only_annotated=only_annotated),
-    )
-    summary, label_map = segmenter.summary_, segmenter.label_map_
-    (say if explain else tell)(describe_training(summary, label_map, dataset.stems, explain=explain))
-    if lines := describe_alarms(segmenter.alarms_, explain=explain):
-        (say if explain else tell)(lines)
-    if dataset.instances is not None:
-        (say if explain else tell)(describe_object_model(segmenter.objects_, explain=explain))
-    tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
-
-
+app.command()(train)
 app.command()(predict)
 app.command()(annotate)
 
@@ -281,7 +152,7 @@ def measure(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="data.masks=instances or classes; data.labels or data.unlabelled, as for training.",
+            help="data.masks=instances or classes; data.axes, data.labels or data.unlabelled, as for training.",
         ),
     ] = None,
     quiet: QuietOption = False,

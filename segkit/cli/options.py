@@ -25,6 +25,12 @@ SetOption = Annotated[
         "--set", metavar="KEY=VALUE", help="One option, for example bank.name=vgg16. May be repeated."
     ),
 ]
+OnlyAnnotatedOption = Annotated[
+    bool,
+    typer.Option(
+        "--only-annotated", help="Leave out images without a mask, and masks without a labelled pixel."
+    ),
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show errors and notes only, no progress.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
 TitleOption = Annotated[
@@ -103,17 +109,22 @@ def spread_over(scheduler: str | None, n_workers: int | None) -> Iterator[Worker
 
 
 def read_meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, Any]:
-    """Meaning of masks that are measured or scored: names of values, unlabelled pixels, classes or objects."""
-    data = read_data(overrides, unlabelled, known=("labels", "unlabelled", "masks"))
+    """Meaning of masks that are measured or scored: axes, names of values, unlabelled pixels, classes or objects."""
+    data = read_data(overrides, unlabelled, known=("axes", "labels", "unlabelled", "masks"))
     if data.instances is not None:
         raise ConfigError(
             "data.instances gives objects beside masks of classes, for training: give the objects as masks, and leave it out"
         )
-    if data.reading != type(data.reading)():
+    if data.range is not None or data.context:
         raise ConfigError(
-            "data.axes, data.range and data.context say how images are read, and masks are read here: leave them out"
+            "data.range and data.context say how images are read, and masks are read here: leave them out"
         )
-    return {"labels": data.labels, "unlabelled": data.unlabelled, "masks_are": data.masks}
+    return {
+        "axes": data.axes,
+        "labels": data.labels,
+        "unlabelled": data.unlabelled,
+        "masks_are": data.masks,
+    }
 
 
 def read_data(

@@ -27,6 +27,7 @@ from segkit.cli.terminal import describe_object_model, progress_bars, say, telle
 from segkit.errors import ConfigError
 
 if TYPE_CHECKING:
+    from segkit.images import PixelSize
     from segkit.segmentation.outcome import ImageRow
     from segkit.segmentation.segmenter import Segmenter
 
@@ -141,7 +142,6 @@ def predict(
         return
     if by_region:
         refused = {
-            "--probability": probability,
             "--overlay": overlay,
             "--objects": objects,
             "--strict": strict,
@@ -153,6 +153,8 @@ def predict(
             images,
             output,
             level=level or 0,
+            probability=probability,
+            pixel_size=None if pixel_size is None else read_pixel_size(pixel_size),
             resume=resume,
             overwrite=overwrite,
             overwrite_foreign=overwrite_foreign,
@@ -223,6 +225,8 @@ def _predict_large(
     output: Path,
     *,
     level: int,
+    probability: bool,
+    pixel_size: PixelSize | None,
     resume: bool,
     overwrite: bool,
     overwrite_foreign: bool,
@@ -233,10 +237,11 @@ def _predict_large(
 ) -> None:
     """Segment one image by region."""
     from segkit.segmentation.large import segment_large
+    from segkit.segmentation.outcome import SUMMARY_FILE
 
     if refused:
         raise ConfigError(
-            f"{', '.join(refused)}: {image} is read by region, which gives labels only: leave it out"
+            f"{', '.join(refused)}: {image} is read by region, which gives labels and probabilities: leave it out"
         )
     try:
         with spread_over(scheduler, n_workers) as workers, progress_bars(quiet=quiet) as follow:
@@ -245,6 +250,8 @@ def _predict_large(
                 image,
                 output,
                 level=level,
+                probability=probability,
+                pixel_size=pixel_size,
                 resume=resume,
                 overwrite=overwrite,
                 overwrite_foreign=overwrite_foreign,
@@ -253,7 +260,11 @@ def _predict_large(
             )
     except KeyboardInterrupt as stop:
         raise Stopped("the same command with --resume goes on") from stop
-    teller(quiet=quiet)(f"{count(outcome.n_tiles, 'tile')}, labels in {outcome.labels}")
+    tell = teller(quiet=quiet)
+    tell(f"{count(outcome.n_tiles, 'tile')}, labels in {outcome.labels}")
+    if outcome.probability is not None:
+        tell(f"probability in {outcome.probability}")
+    tell(f"shares: {outcome.row.shares}; see {output / SUMMARY_FILE}")
     for fault in outcome.faults[:_N_NAMED]:
         _warn(fault)
     if outcome.faults:

@@ -38,7 +38,6 @@ from segkit.config.faults import Section, deepest, explain_value, locate, shown
 from segkit.config.read import read_options
 from segkit.errors import ConfigError, InputError
 from segkit.images import Reading
-from segkit.images.reading import MOST_CONTEXT
 from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.segmentation.segmenter import LAMBDAS, SELECTION_TOL, Segmenter
 from segkit.segmentation.threshold import RENAMED_THRESHOLDS
@@ -161,10 +160,14 @@ def _known_range(given: Any) -> Any:
     return _reading_option("range", str(given)) if given is not None else None
 
 
-def _reading_option(name: str, value: str) -> Any:
+def _known_context(given: Any) -> Any:
+    return _reading_option("context", given)
+
+
+def _reading_option(name: str, value: Any) -> Any:
     """Check an option as `Reading` does, and tell its fault as the other options' are told."""
     try:
-        return getattr(replace(Reading(), **{name: value}), name)  # type: ignore[arg-type]
+        return getattr(replace(Reading(), **{name: value}), name)
     except InputError as error:
         raise PydanticCustomError("reading", "{reason}", {"reason": str(error)}) from error
 
@@ -174,7 +177,7 @@ class DataConfig(Section):
 
     axes: Annotated[str, AfterValidator(_known_axes)] | None = None
     range: Annotated[str | None, BeforeValidator(_known_range)] = None
-    context: Annotated[int, Field(ge=0, le=MOST_CONTEXT, strict=True)] = 0
+    context: Annotated[int, BeforeValidator(_known_context)] = 0
 
     labels: dict[NonNegativeInt, str] | None = None
     unlabelled: Annotated[int, Field(ge=0, lt=2**32)] | None = None

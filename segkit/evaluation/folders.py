@@ -91,6 +91,7 @@ def compare_folders(
     labels: Mapping[int, str] | None = None,
     unlabelled: int | None = None,
     masks_are: MasksAre | None = None,
+    axes: str | None = None,
     images: str | Path | None = None,
     skip: Collection[str] = (),
     strict: bool = True,
@@ -107,6 +108,8 @@ def compare_folders(
         Value of unlabelled pixels in the true masks.
     masks_are : {"instances", "classes"}, optional
         Whether mask values number objects, as for `read_folders`.
+    axes : str, optional
+        Names of the axes of the images, as for `read_folders`.
     images : str or Path, optional
         Folder of the images, as for `read_folders`.
     skip : collection of str
@@ -136,6 +139,7 @@ def compare_folders(
         labels=labels,
         unlabelled=unlabelled,
         masks_are=masks_are,
+        axes=axes,
         images=images,
         skip=skip,
         strict=strict,

@@ -22,8 +22,8 @@ from segkit.images.coco import Coco
 from segkit.images.instances import open_objects
 from segkit.images.masks import Drawn, MaskReader, find_masks
 from segkit.images.numbering import NUMBERED, MasksAre, describe_broken, number_objects, without
-from segkit.images.read import read_stack
-from segkit.images.stems import files_by_stem, image_name, match_stems
+from segkit.images.read import read_planes
+from segkit.images.stems import files_by_stem, image_name, match_stems, stem_of
 
 # Of so many true masks, a value that one of them holds may be a slip.
 _FEWEST_FOR_RARE = 4
@@ -60,6 +60,8 @@ class ReadMasks:
         Predictions without a true mask.
     n_pages : dict of str to int
         Number of pages of each file, those without a labelled pixel too.
+    axes : str, optional
+        Names of the axes that were given.
     """
 
     stems: list[str]
@@ -75,6 +77,7 @@ class ReadMasks:
     failed: dict[str, str] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     n_pages: dict[str, int] = field(default_factory=dict)
+    axes: str | None = None
 
 
 def read_folders(
@@ -84,6 +87,7 @@ def read_folders(
     labels: Mapping[int, str] | None = None,
     unlabelled: int | None = None,
     masks_are: MasksAre | None = None,
+    axes: str | None = None,
     images: str | Path | None = None,
     skip: Collection[str] = (),
     strict: bool = True,
@@ -104,6 +108,8 @@ def read_folders(
     masks_are : {"instances", "classes"}, optional
         Whether mask values number objects; by default recognised, see `which_number_objects`. If one side only does,
         both are read as classes, every value above 0 as foreground.
+    axes : str, optional
+        Names of the axes of the images, as in `segkit.images.Reading`: masks that name none have them without channels.
     images : str or Path, optional
         Folder of the images, for the sizes of outlines where both sides are outlines.
     skip : collection of str
@@ -130,7 +136,7 @@ def read_folders(
     if strict:
         _refuse_missing(matched)
     notes += _note_on_earlier(Path(predictions), [guess for _, _, guess in matched.files])
-    items, failed, n_pages = _read_both(matched.files, image_of, unlabelled, notes, strict=strict)
+    items, failed, n_pages = _read_both(matched.files, image_of, unlabelled, notes, axes, strict=strict)
     failed |= dict.fromkeys(matched.missing, "no prediction")
     if not items:
         raise InputError(
@@ -188,6 +194,7 @@ def read_folders(
         failed=failed,
         skipped=matched.skipped,
         n_pages=n_pages,
+        axes=axes,
     )
 
 
@@ -282,7 +289,9 @@ def _images_of(masks: Path, images: str | Path | None) -> dict[str, Path]:
     if images is None:
         return {}
     images = Path(images)
-    return {masks.stem: images} if images.is_file() and masks.is_file() else files_by_stem(images)
+    return (
+        {stem_of(Path(masks.name)): images} if images.is_file() and masks.is_file() else files_by_stem(images)
+    )
 
 
 class _Matched(NamedTuple):
@@ -299,7 +308,7 @@ def _match_predictions(
 ) -> _Matched:
     """Match every true mask with its prediction."""
     if predictions.is_file() and masks.is_file() and not (_is_set(predictions) or _is_set(masks)):
-        return _Matched([(masks.stem, masks, predictions)], [], [], [])
+        return _Matched([(stem_of(Path(masks.name)), masks, predictions)], [], [], [])
     if predictions.exists() and masks.exists() and predictions.samefile(masks):
         raise InputError(
             f"{predictions} is given for predictions and true masks, so every score would be 1: give two folders"
@@ -393,6 +402,7 @@ def _read_both(
     image_of: Mapping[str, Path],
     unlabelled: int | None,
     notes: list[str],
+    axes: str | None,
     *,
     strict: bool,
 ) -> tuple[list[_Item], dict[str, str], dict[str, int]]:
@@ -405,7 +415,7 @@ def _read_both(
     misshapen: list[str] = []
     blank: list[str] = []
     n_pages: dict[str, int] = {}
-    readers = MaskReader(notes), MaskReader(notes)
+    readers = MaskReader(notes, axes=axes), MaskReader(notes, axes=axes)
     for file, *paths in files:
         try:
             (truths, guesses), is_outlined = _open_both(readers, paths, file, image_of.get(file))
@@ -445,7 +455,7 @@ def _open_both(
 ) -> tuple[list[list[NDArray[Any]]], tuple[bool, bool]]:
     """Read the pages of a true mask and of its prediction, and tell which of the two are outlines."""
     drawn = [reader.open(path) for reader, path in zip(readers, paths, strict=True)]
-    sizes = _sizes_of(drawn, image)
+    sizes = _sizes_of(drawn, image, readers[0].axes)
     pages = [
         reader.pages(one, path, file, None if isinstance(one, list) else sizes)
         for reader, one, path in zip(readers, drawn, paths, strict=True)
@@ -453,12 +463,14 @@ def _open_both(
     return pages, (not isinstance(drawn[0], list), not isinstance(drawn[1], list))
 
 
-def _sizes_of(drawn: Sequence[Drawn], image: Path | None) -> list[tuple[int, ...]] | None:
+def _sizes_of(drawn: Sequence[Drawn], image: Path | None, axes: str | None) -> list[tuple[int, ...]] | None:
     """Give the size of each page, from the mask that is an image, else from the image; None if neither is there."""
     for one in drawn:
         if isinstance(one, list):
             return [page.shape for page in one]
-    return None if image is None else [page.shape[:2] for page in read_stack(image, unnamed="any").pages]
+    if image is None:
+        return None
+    return [page.shape[:2] for page in read_planes(image, axes=axes)]
 
 
 def _other_than(labels: NDArray[Any], unlabelled: int | None) -> NDArray[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from pathlib import PurePosixPath
@@ -15,6 +14,7 @@ from segkit._common import count, first_few
 from segkit.errors import InputError
 from segkit.images.outlines import Outline, Outlines
 from segkit.images.polygons import Polygon, trace
+from segkit.images.stems import stem_of
 
 
 class Coco:
@@ -179,5 +179,4 @@ def _decompress(text: str) -> list[int]:
 
 
 def _stem(file_name: str) -> str:
-    path = PurePosixPath(file_name.replace("\\", "/"))
-    return unicodedata.normalize("NFC", path.with_suffix("").as_posix())
+    return stem_of(PurePosixPath(file_name.replace("\\", "/")))

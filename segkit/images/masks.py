@@ -20,6 +20,7 @@ from segkit.images.stems import (
     outline_names,
     outlines_by_stem,
     outlines_without_mask,
+    stem_of,
 )
 
 # What a mask file holds: an array for each page, or outlines.
@@ -39,7 +40,7 @@ class MaskReader:
 
     def __init__(self, messages: list[str], *, axes: str | None = None) -> None:
         self._messages = messages
-        self._axes = axes
+        self.axes = axes
         self._opened: dict[Path, Coco] = {}
         self._oddities: dict[str, Oddities] = {}
 
@@ -58,7 +59,7 @@ class MaskReader:
             self._opened[path] = source
         if source is not None:
             return source
-        masks, notes = read_mask_with_notes(path, axes=self._axes)
+        masks, notes = read_mask_with_notes(path, axes=self.axes)
         self._messages += notes
         return masks
 
@@ -152,7 +153,7 @@ def find_masks(
     if isinstance(source, Coco):
         own = source.match(images)
         return dict.fromkeys([*own, *(stem for stem in source.stems if stem not in own.values())], masks)
-    names = outline_names(masks.stem)
+    names = outline_names(stem_of(Path(masks.name)))
     return {next((name for name in names if name in images), names[0]): masks}
 
 

@@ -187,7 +187,7 @@ def pair(images: str | Path, masks: str | Path, *, only_annotated: bool = False)
 
 def page_names(entry: Pair, n_pages: int) -> list[str]:
     """Name the pages of an image file: "stem#1", "stem#2", ..., or "stem" if there is one only."""
-    stem = entry.stem or entry.image.stem
+    stem = entry.stem or stem_of(Path(entry.image.name))
     return [stem] if n_pages == 1 else [f"{stem}#{page + 1}" for page in range(n_pages)]
 
 

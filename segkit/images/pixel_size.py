@@ -96,11 +96,11 @@ def read_pixel_size(path: str | Path) -> PixelSize | None:
         check_reader(path)
         with decoding(path):
             lengths = read_lengths(path)
-            return _valid(lengths["Y"] or 0, lengths["X"] or 0)
+            return checked_size(lengths["Y"] or 0, lengths["X"] or 0)
     kind = check_format(path, ("TIFF",) if suffix in TIFF_EXTENSIONS else ("PNG", "JPEG", "BMP"))
     if kind == "TIFF":
         with decoding(path), tifffile.TiffFile(path) as file:
-            return _of_tiff(file)
+            return size_in_tiff(file)
     if kind == "PNG":
         with decoding(path), PngImageFile(path) as image:
             x, y = image.info.get("dpi", (0, 0))
@@ -121,7 +121,7 @@ def read_z_step(path: str | Path) -> float | None:
         if file.is_ome:
             return _length_in_ome(_pixels_of(file.ome_metadata), "Z")
         metadata = (file.imagej_metadata or {}) if file.is_imagej else {}
-        factor = _micrometres(metadata.get("zunit", metadata.get("unit")))
+        factor = micrometres(metadata.get("zunit", metadata.get("unit")))
         step = metadata.get("spacing")
         if factor is None or not isinstance(step, int | float):
             return None
@@ -177,10 +177,7 @@ def tiff_options(
     letters, array = _named(pages, physical, has_classes=has_classes)
     if path.name.lower().endswith((".ome.tif", ".ome.tiff")):
         metadata: dict[str, Any] = {"axes": letters}
-        lengths = {"Y": size and size.y, "X": size and size.x, "Z": "Z" in letters and physical.z_step}
-        for axis, length in lengths.items():
-            if length:
-                metadata |= {f"PhysicalSize{axis}": length, f"PhysicalSize{axis}Unit": "\u00b5m"}
+        metadata |= in_ome(size, physical.z_step if "Z" in letters else None)
         return _of_32_bits(array), {"ome": True, "metadata": metadata}
     if (size is not None or physical.axes) and array.dtype.name in _IMAGEJ_DTYPES:
         order = sorted(range(array.ndim), key=lambda axis: "TZCYX".index(letters[axis]))
@@ -193,10 +190,25 @@ def tiff_options(
                 metadata["spacing"] = physical.z_step
         return array.transpose(order), options
     options = {"metadata": {"axes": letters}} if array.ndim > 2 else {}
-    if size is not None:
-        resolution = (_CENTIMETRE / size.x, _CENTIMETRE / size.y)
-        options |= {"resolution": resolution, "resolutionunit": "CENTIMETER"}
-    return array, options
+    return array, options | in_centimetres(size)
+
+
+def in_ome(size: PixelSize | None, z_step: float | None = None) -> dict[str, Any]:
+    """Give the metadata of OME-TIFF that tell a pixel size and a step in depth, as far as they are known."""
+    lengths = {"Y": size and size.y, "X": size and size.x, "Z": z_step}
+    found: dict[str, Any] = {}
+    for axis, length in lengths.items():
+        if length:
+            found |= {f"PhysicalSize{axis}": length, f"PhysicalSize{axis}Unit": "\u00b5m"}
+    return found
+
+
+def in_centimetres(size: PixelSize | None, step: int = 1) -> dict[str, Any]:
+    """Give the options of `tifffile.imwrite` that tell the size of a pixel `step` times as large, if it is known."""
+    if size is None:
+        return {}
+    resolution = (_CENTIMETRE / (size.x * step), _CENTIMETRE / (size.y * step))
+    return {"resolution": resolution, "resolutionunit": "CENTIMETER"}
 
 
 def _named(pages: NDArray[Any], physical: Physical, *, has_classes: bool) -> tuple[str, NDArray[Any]]:
@@ -229,14 +241,15 @@ def png_options(pixel_size: PixelSize | None) -> dict[str, Any]:
     return {"dpi": (_INCH / x, _INCH / y)}
 
 
-def _of_tiff(file: tifffile.TiffFile) -> PixelSize | None:
+def size_in_tiff(file: tifffile.TiffFile) -> PixelSize | None:
+    """Read the size of a pixel from a TIFF file that is open; None if it does not tell."""
     if file.is_ome:
         return _of_ome(file.ome_metadata)
     tags = file.pages.first.tags
     x, y = (_ratio(tags.valueof(name)) for name in ("XResolution", "YResolution"))
     metadata = (file.imagej_metadata or {}) if file.is_imagej else {}
     if unit := metadata.get("unit"):
-        unit_x, unit_y = _micrometres(unit), _micrometres(metadata.get("yunit", unit))
+        unit_x, unit_y = micrometres(unit), micrometres(metadata.get("yunit", unit))
         if unit_x in (_INCH, _CENTIMETRE) and unit_x == unit_y:
             return _of_print(x, y, unit_x)
         return _of_resolution(x, y, unit_x, unit_y)
@@ -248,7 +261,7 @@ def _of_tiff(file: tifffile.TiffFile) -> PixelSize | None:
 def _of_ome(text: str | None) -> PixelSize | None:
     pixels = _pixels_of(text)
     y, x = (_length_in_ome(pixels, axis) for axis in "YX")
-    return None if y is None or x is None else _valid(y, x)
+    return None if y is None or x is None else checked_size(y, x)
 
 
 def _pixels_of(text: str | None) -> ElementTree.Element | None:
@@ -263,7 +276,7 @@ def _pixels_of(text: str | None) -> ElementTree.Element | None:
 def _length_in_ome(pixels: ElementTree.Element | None, axis: str) -> float | None:
     if pixels is None:
         return None
-    factor = _micrometres(pixels.get(f"PhysicalSize{axis}Unit", "um"))
+    factor = micrometres(pixels.get(f"PhysicalSize{axis}Unit", "um"))
     try:
         return float(pixels.get(f"PhysicalSize{axis}", "0")) * (factor or 0) or None
     except ValueError:
@@ -286,10 +299,11 @@ def _is_of_printer(dots_per_inch: float) -> bool:
 def _of_resolution(x: float, y: float, unit_x: float | None, unit_y: float | None) -> PixelSize | None:
     if unit_x is None or unit_y is None or x <= 0 or y <= 0:
         return None
-    return _valid(unit_y / y, unit_x / x)
+    return checked_size(unit_y / y, unit_x / x)
 
 
-def _valid(y: float, x: float) -> PixelSize | None:
+def checked_size(y: float, x: float) -> PixelSize | None:
+    """Give the size of a pixel; None if it cannot be one."""
     return PixelSize(y, x) if _LEAST <= y <= _MOST and _LEAST <= x <= _MOST else None
 
 
@@ -299,7 +313,7 @@ def _ratio(value: Any) -> float:
     return float(value[0]) / float(value[1])
 
 
-def _micrometres(unit: Any) -> float | None:
+def micrometres(unit: Any) -> float | None:
     """Give the length of a unit; None of a pixel or another word."""
     # ImageJ escapes the sign of micro; there are two such signs
     word = str(unit).strip().replace("\\u00B5", "u").replace("\u00b5", "u").replace("\u03bc", "u")

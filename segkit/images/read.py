@@ -122,6 +122,11 @@ def read_stack(
     return stack
 
 
+def read_planes(path: str | Path, *, axes: str | None = None) -> list[NDArray[Any]]:
+    """Read every page of an image as `read_pages` does; pages that neither file nor `axes` name are planes."""
+    return read_stack(path, axes=axes, unnamed="any" if axes is None else None).pages
+
+
 def read_image(
     path: str | Path, *, axes: str | None = None, n_masks: int | None = None
 ) -> list[NDArray[np.float32]]:

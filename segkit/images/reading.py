@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from segkit._common import is_whole
 from segkit.errors import InputError
 from segkit.images.axes import Layout, Stack, check_axes
 from segkit.images.channels import with_channels
-from segkit.images.read import image_from_page, read_stack
+from segkit.images.read import image_from_page, read_planes, read_stack
 
-MOST_CONTEXT = 100
+_MOST_CONTEXT = 100
 _WORD = "percentiles"
 _FORMS = "give LOW..HIGH, such as 0..4095, or percentiles: LOW..HIGH, such as percentiles: 1..99"
 # Share of the pixels of a file that may lie outside of a stated range: hot pixels, not another scale.
@@ -74,10 +75,11 @@ class Reading:
                 object.__setattr__(self, name, check_axes(axes))
         if self.range is not None:
             parse_range(self.range)
-        if not isinstance(self.context, int) or not 0 <= self.context <= MOST_CONTEXT:
+        if not is_whole(self.context, least=0) or self.context > _MOST_CONTEXT:
             raise InputError(
-                f"context {self.context!r}: give a number of planes on either side, 0 to {MOST_CONTEXT}"
+                f"context {self.context!r}: give a whole number of planes on either side, 0 to {_MOST_CONTEXT}"
             )
+        object.__setattr__(self, "context", int(self.context))
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> Reading:
@@ -158,7 +160,7 @@ class Reading:
 
     def _values(self, path: Path) -> list[NDArray[np.float64]]:
         try:
-            pages = read_stack(path, axes=self.axes, unnamed="any").pages
+            pages = read_planes(path, axes=self.axes)
         except InputError:
             return []
         return [_some(page) for page in pages]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import tifffile
@@ -16,11 +16,43 @@ from numpy.typing import NDArray
 
 from segkit._common import FloatArray, count
 from segkit.errors import ConfigError, InputError
+from segkit.images.pixel_size import PixelSize, checked_size, micrometres, size_in_tiff
 from segkit.images.read import TIFF_EXTENSIONS, to_float
 
 SLIDE_EXTENSIONS = (".svs", ".ndpi", ".scn", ".mrxs", ".bif")
 ZARR_EXTENSIONS = (".zarr",)
 Region = tuple[slice, slice]
+
+
+class Grid(NamedTuple):
+    """Where the pixels of an image lie.
+
+    Parameters
+    ----------
+    step : tuple of float
+        Height and width of a pixel.
+    unit : str or None
+        Their unit, as OME-Zarr spells it; None if it is not known.
+    origin : tuple of float
+        Place of the first pixel, in that unit.
+    """
+
+    step: tuple[float, float] = (1.0, 1.0)
+    unit: str | None = None
+    origin: tuple[float, float] = (0.0, 0.0)
+
+    @classmethod
+    def of(cls, size: PixelSize | None, factors: tuple[float, float] = (1.0, 1.0)) -> Grid:
+        """Give the grid of pixels so many times as large as those of a size in micrometres, if it is known."""
+        if size is None:
+            return cls(factors)
+        return cls((size.y * factors[0], size.x * factors[1]), "micrometer")
+
+    @property
+    def pixel_size(self) -> PixelSize | None:
+        """Micrometres per pixel; None if they are not known."""
+        factor = None if self.unit is None else micrometres(self.unit)
+        return None if factor is None else checked_size(self.step[0] * factor, self.step[1] * factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +75,8 @@ class LargeImage:
         Reads a region as it is stored, (h, w, C).
     closing : ExitStack
         Closes the file at the end of a block of ``with``.
+    grid : Grid
+        Where its pixels lie.
     """
 
     path: Path
@@ -51,6 +85,7 @@ class LargeImage:
     downsample: float
     read: Callable[[Region], NDArray[Any]] = field(repr=False)
     closing: ExitStack = field(repr=False)
+    grid: Grid
 
     dtype = np.dtype(np.float32)
     ndim = 3
@@ -162,19 +197,68 @@ def _check_level(path: Path, level: int, n_levels: int) -> None:
 def _open_zarr(path: Path, level: int) -> LargeImage:
     """Open the first multiscale image of an OME-Zarr."""
     zarr = _module("zarr")
-    group = zarr.open_group(str(path), mode="r")
+    group = zarr.open(str(path), mode="r")
+    if isinstance(group, zarr.Array):
+        sizes = " x ".join(map(str, group.shape))
+        raise InputError(
+            f"{path}: a plain zarr array ({sizes}), expected OME-Zarr 0.4 or 0.5, whose metadata name its axes: export it "
+            "as that"
+        )
     attributes = group.attrs.asdict()
     multiscales = attributes.get("ome", attributes).get("multiscales")
     if not multiscales:
         raise InputError(
             f"{path}: a zarr without multiscales, expected OME-Zarr 0.4 or 0.5: export it as that"
         )
-    axes = [str(axis["name"] if isinstance(axis, dict) else axis).lower() for axis in multiscales[0]["axes"]]
-    datasets = multiscales[0]["datasets"]
+    described = multiscales[0]
+    if lacking := [key for key in ("axes", "datasets") if not described.get(key)]:
+        raise InputError(
+            f"{path}: its multiscales lack {' and '.join(lacking)}, expected OME-Zarr 0.4 or 0.5: export it as that"
+        )
+    axes = [str(axis["name"] if isinstance(axis, dict) else axis).lower() for axis in described["axes"]]
+    datasets = described["datasets"]
     _check_level(path, level, len(datasets))
-    array, full = (group[datasets[index]["path"]] for index in (level, 0))
+    array, full = (_level_of(path, group, datasets[index]["path"], index) for index in (level, 0))
     _check_plane(path, axes, array.shape)
-    return _of_array(path, array, axes, full.shape[axes.index("y")], missing=_missing_chunk(path, array))
+    full_height = full.shape[axes.index("y")]
+    grid = _grid_of(described, level) or Grid((full_height / array.shape[axes.index("y")],) * 2)
+    return _of_array(path, array, axes, full_height, grid=grid, missing=_missing_chunk(path, array))
+
+
+def _level_of(path: Path, group: Any, name: str, level: int) -> Any:
+    """Give the array of a level, which a copy that was cut short may lack."""
+    try:
+        return group[name]
+    except KeyError:
+        raise InputError(
+            f"{path}: level {level} of its pyramid, {path / name}, is missing: copy the image anew, or give another --level"
+        ) from None
+
+
+def _grid_of(described: Mapping[str, Any], level: int) -> Grid | None:
+    """Read where the pixels of a level lie; None if the metadata do not tell."""
+    names = [axis.get("name") if isinstance(axis, dict) else axis for axis in described["axes"]]
+    units = [axis.get("unit") if isinstance(axis, dict) else None for axis in described["axes"]]
+    places = [names.index(name) for name in "yx" if name in names]
+    step, origin = np.ones(len(names)), np.zeros(len(names))
+    is_told = False
+    for part in (described["datasets"][level], described):  # those of the level count first
+        for move in part.get("coordinateTransformations") or ():
+            try:
+                values = np.asarray(move.get(move["type"]), dtype=np.float64)
+            except (KeyError, TypeError, ValueError):
+                return None
+            if move["type"] not in ("scale", "translation") or values.shape != step.shape:
+                continue
+            if move["type"] == "scale":
+                step, origin, is_told = step * values, origin * values, True
+            else:
+                origin = origin + values
+    if not is_told or len(places) < 2 or not (np.isfinite(step).all() and (step[places] > 0).all()):
+        return None
+    (y, x), (top, left) = step[places].tolist(), origin[places].tolist()
+    of_y, of_x = (units[place] for place in places)
+    return Grid((y, x), of_y if isinstance(of_y, str) and of_y == of_x else None, (top, left))
 
 
 def _open_tiff(path: Path, level: int) -> LargeImage:
@@ -190,7 +274,11 @@ def _open_tiff(path: Path, level: int) -> LargeImage:
         _check_plane(path, axes, series.shape)
         _check_whole(path, series.levels[level])
         array = zarr.open_array(series.levels[level].aszarr(multiscales=False), mode="r")
-        return _of_array(path, array, axes, series.shape[axes.index("y")], closing=closing.pop_all())
+        height, width = (series.shape[axes.index(axis)] / array.shape[axes.index(axis)] for axis in "yx")
+        grid = Grid.of(size_in_tiff(file), (height, width))
+        return _of_array(
+            path, array, axes, series.shape[axes.index("y")], grid=grid, closing=closing.pop_all()
+        )
 
 
 def _check_whole(path: Path, level: Any) -> None:
@@ -214,6 +302,10 @@ def _check_whole(path: Path, level: Any) -> None:
 
 def _check_plane(path: Path, axes: Sequence[str], shape: tuple[int, ...]) -> None:
     """Refuse several planes, and axes that are not those of the pixels."""
+    if not math.prod(shape):
+        raise InputError(
+            f"{path}: {' x '.join(map(str, shape))} pixels, expected one or more: export it again"
+        )
     if len(axes) != len(shape) or len(set(axes)) < len(axes):
         raise InputError(f"{path}: axes {''.join(axes)} of {shape}: give each axis of the pixels one name")
     other = [name for name, length in zip(axes, shape, strict=True) if name not in "yxc" and length > 1]
@@ -228,6 +320,8 @@ def _of_array(
     array: Any,
     axes: list[str],
     full_height: int,
+    *,
+    grid: Grid,
     missing: Callable[[Any], tuple[int, ...] | None] = lambda _: None,
     closing: ExitStack | None = None,
 ) -> LargeImage:
@@ -250,9 +344,8 @@ def _of_array(
             values = values[..., None]
         return values.transpose([order.index(name) for name in "yxc"])
 
-    return LargeImage(
-        path, (height, width, n_channels), array.dtype, full_height / height, read, closing or ExitStack()
-    )
+    shape = (height, width, n_channels)
+    return LargeImage(path, shape, array.dtype, full_height / height, read, closing or ExitStack(), grid)
 
 
 def _missing_chunk(path: Path, array: Any) -> Callable[[Any], tuple[int, ...] | None]:
@@ -291,4 +384,7 @@ def _open_slide(path: Path, level: int) -> LargeImage:
         size = cols.stop - cols.start, rows.stop - rows.start
         return np.asarray(slide.read_region(corner, level, size, as_array=True))[:, :, :3]
 
-    return LargeImage(path, (height, width, 3), np.dtype(np.uint8), float(factor), read, closing)
+    told = [slide.properties.get(f"tiffslide.mpp-{axis}") for axis in "yx"]
+    size = checked_size(*(float(value or 0) for value in told))
+    grid = Grid.of(size, (float(factor), float(factor)))
+    return LargeImage(path, (height, width, 3), np.dtype(np.uint8), float(factor), read, closing, grid)

@@ -1,6 +1,6 @@
 """The image files of a folder, by stem, and which mask belongs to which image.
 
-The stem of a file is its path in the folder without the extension: ``a/1`` for ``a/1.png``.
+The stem of a file is its path in the folder without the extension: ``a/1`` for ``a/1.png`` and for ``a/1.ome.tif``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from segkit._common import count, first_few, without_bytes
@@ -73,6 +73,7 @@ def list_images(folder: str | Path, extensions: Sequence[str] = IMAGE_EXTENSIONS
         raise InputError(f"{folder}: no such file or folder: check its name")
     found = _list(folder, extensions)
     if not found:
+        _refuse_zarr(folder)
         candidates = [folder] if folder.is_file() else list(folder.rglob("*"))
         others = Counter(path.suffix.lower() or "no extension" for path in candidates if path.is_file())
         there = ", ".join(f"{number} of {suffix}" for suffix, number in others.most_common(3))
@@ -81,6 +82,16 @@ def list_images(folder: str | Path, extensions: Sequence[str] = IMAGE_EXTENSIONS
             + (f", found {there}: save them in one of these formats" if there else ": check the folder")
         )
     return found
+
+
+def _refuse_zarr(folder: Path) -> None:
+    """Say what becomes of an OME-Zarr where images are expected that are read as a whole."""
+    found = [path for path in (folder, *sorted(folder.glob("*"))) if path.suffix.lower() == ".zarr"]
+    if found:
+        raise InputError(
+            f"{found[0]}: an OME-Zarr, expected images or masks that are read as a whole: save a level of it as TIFF, or "
+            "give it by itself to segkit predict"
+        )
 
 
 def _list(folder: Path, extensions: Sequence[str]) -> list[Path]:
@@ -225,7 +236,13 @@ def root_of(folder: Path) -> Path:
     return folder.parent if folder.is_file() else folder
 
 
-def stem_of(path: Path) -> str:
+def stem_of(path: PurePath) -> str:
+    """Give the name that an image shares with its mask: `name_of`, without the ``.ome`` of ``.ome.tif``."""
+    name = name_of(path)
+    return name[:-4] if PurePath(name).suffix.lower() == ".ome" else name
+
+
+def name_of(path: PurePath) -> str:
     """Give the path without its extension, accents spelled in one way, and bytes that are no text as escapes."""
     # macOS stores an accent apart from its letter, other systems store one character
     return unicodedata.normalize("NFC", without_bytes(path.with_suffix("").as_posix()))

@@ -28,7 +28,7 @@ from segkit.images.read import (
 )
 from segkit.images.reading import Reading
 from segkit.images.scales import Scale, check_scales, scale_of
-from segkit.images.stems import list_images, list_without_masks, root_of, stem_of
+from segkit.images.stems import list_images, list_without_masks, name_of, root_of, stem_of
 from segkit.live.classes import LabelClass, check_classes, default_classes
 from segkit.live.drawing import Drawing, Patch
 from segkit.live.existing import read_existing
@@ -128,6 +128,7 @@ class Project:
         reading: Reading | None = None,
     ) -> None:
         self.source, self.output = Path(images), Path(output)
+        self._root = root_of(self.source)
         self.reading = reading or Reading()
         self.images = _entries(self.source, self.reading.axes)
         self.classes: list[LabelClass] = default_classes()
@@ -295,7 +296,8 @@ class Project:
     def label_path(self, key: str) -> Path:
         """Give the file of the label image of an image; it exists if pixels have labels."""
         entry = self._entry(key)
-        return self.masks / f"{entry.stem}{'.png' if entry.n_pages == 1 else '.tif'}"
+        name = name_of(entry.path.relative_to(self._root))
+        return self.masks / f"{name}{'.png' if entry.n_pages == 1 else '.tif'}"
 
     @property
     def masks(self) -> Path:
@@ -627,7 +629,7 @@ def _same_folder(one: Path, other: Path) -> bool:
 
 def _name(path: Path) -> str:
     """Name a file of a folder, accents spelled in one way."""
-    return f"{stem_of(path)}{path.suffix}"
+    return f"{name_of(path)}{path.suffix}"
 
 
 def _has_labels(labels: NDArray[Any]) -> bool:

@@ -29,7 +29,7 @@ from segkit.images.numbering import (
 from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
 from segkit.images.pixel_size import check_pixel_size
 from segkit.images.read import image_from_page
-from segkit.images.stems import files_by_stem, match_stems
+from segkit.images.stems import files_by_stem, match_stems, stem_of
 from segkit.objects.measure import measure
 from segkit.objects.pictures import write_object_overlay
 from segkit.objects.tables import (
@@ -89,6 +89,7 @@ def measure_folder(
     masks_are: MasksAre | None = None,
     labels: Mapping[int, str] | None = None,
     unlabelled: int | None = None,
+    axes: str | None = None,
     pixel_size: float | tuple[float, float] | None = None,
     overlay: bool = False,
     overwrite: bool = False,
@@ -114,6 +115,8 @@ def measure_folder(
         The class name of each mask value, the background first. Without it the lowest value is the background.
     unlabelled : int, optional
         Value of pixels nobody annotated: no object.
+    axes : str, optional
+        Names of the axes of stacks, as in `segkit.images.Reading`; masks that name none have them without channels.
     pixel_size : float or tuple of float, optional
         Height and width of a pixel in micrometres, or one number for both. By default as the image file says, or the
         mask file without images.
@@ -148,7 +151,8 @@ def measure_folder(
             refuse_nesting(folder, output)
     messages: list[str] = []
     matched = _match(masks, images, skip, messages)
-    jobs, contents = _plan(matched, output, messages, unlabelled=unlabelled, overlay=overlay)
+    reader = MaskReader(messages, axes=axes)
+    jobs, contents = _plan(matched, output, reader, messages, unlabelled=unlabelled, overlay=overlay)
     label_map = _classes(contents, masks_are, labels, unlabelled, messages)
     tables = [output / OBJECTS_FILE, output / IMAGES_FILE]
     pictures = [path for job in jobs for path in job.pictures]
@@ -159,7 +163,7 @@ def measure_folder(
     for path in files:
         refuse_unwritable(path, within=output)
     follow = (progress or pass_on)(jobs, "Measuring")
-    reader = MaskReader([])
+    reader = MaskReader([], axes=axes)
     rows = (
         entry
         for job in follow
@@ -194,7 +198,7 @@ def _match(
 ) -> list[tuple[str, Path, Path | None]]:
     """Give name, mask file and image file of each mask."""
     if images is not None and images.is_file() and masks.is_file():
-        return [(images.stem, masks, images)]
+        return [(stem_of(Path(images.name)), masks, images)]
     image_of = {} if images is None else files_by_stem(images)
     faults: list[str] = []
     if images is not None and images.is_dir() and masks.exists() and images.samefile(masks):
@@ -229,6 +233,7 @@ def _match(
 def _plan(
     matched: Sequence[tuple[str, Path, Path | None]],
     output: Path,
+    reader: MaskReader,
     messages: list[str],
     *,
     unlabelled: int | None,
@@ -239,7 +244,6 @@ def _plan(
     contents = _Contents(set(), {}, [])
     faults: list[str] = []
     is_held = False
-    reader = MaskReader(messages)
     for stem, mask, image in matched:
         try:
             pictures, pages, is_outlined = _read(reader, mask, stem, image)
@@ -274,7 +278,7 @@ def _read(
     """Give the pages of the image, if there is one, the mask of each page, and whether they were outlines."""
     drawn = reader.open(mask)
     n_masks = len(drawn) if isinstance(drawn, list) else None
-    pages = None if image is None else read_pages(image, n_masks=n_masks)
+    pages = None if image is None else read_pages(image, n_masks=n_masks, axes=reader.axes)
     sizes = None if pages is None else [page.shape[:2] for page in pages]
     return pages, reader.pages(drawn, mask, stem, sizes, image=image), not isinstance(drawn, list)
 

@@ -19,8 +19,8 @@ from segkit.evaluation.folders import TOLERANCE, objects_to_dict, score_read_obj
 from segkit.evaluation.kept import KeptScores
 from segkit.evaluation.reading import ReadMasks
 from segkit.images import LabelMap, pair, read_mask
-from segkit.images.read import image_from_page, read_stack
-from segkit.images.stems import files_by_stem
+from segkit.images.read import image_from_page, read_planes, read_stack
+from segkit.images.stems import files_by_stem, stem_of
 from segkit.report.pictures import Picture, Pictures
 
 _METHOD = "predictions"
@@ -138,7 +138,7 @@ def result_of_folders(
         image = np.full((*truth.shape, 3), 0.5, dtype=np.float32)
         if file in shown:
             try:
-                image = _read_page(shown[file], page, truth.shape)
+                image = _read_page(shown[file], page, truth.shape, found.axes)
             except InputError as error:  # the scores do not need it
                 warnings.warn(f"not shown in the report: {error}", UserWarning, stacklevel=2)
         objects = None
@@ -153,7 +153,7 @@ def _images_of(images: Path, masks: Path) -> dict[str, Path]:
     """Give the image of each mask, by the stem of the mask and of the image."""
     pairs = pair(images, masks, only_annotated=True)
     root = masks if masks.is_dir() else masks.parent
-    shown = {entry.mask.relative_to(root).with_suffix("").as_posix(): entry.image for entry in pairs}
+    shown = {stem_of(entry.mask.relative_to(root)): entry.image for entry in pairs}
     return shown | {entry.stem: entry.image for entry in pairs}  # as outlines are called
 
 
@@ -163,8 +163,8 @@ def _name(masks: Path) -> str:
     return "/".join(around) if masks.name in ("masks", "instances") and around else masks.name
 
 
-def _read_page(file: Path, page: int, size: tuple[int, ...]) -> NDArray[np.float32]:
-    pages = read_stack(file, unnamed="any").pages
+def _read_page(file: Path, page: int, size: tuple[int, ...], axes: str | None) -> NDArray[np.float32]:
+    pages = read_planes(file, axes=axes)
     images = [image_from_page(stored, name=str(file)) for stored in pages]
     if page >= len(images) or images[page].shape[:2] != size:
         raise InputError(

@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,12 +31,10 @@ from segkit.segmentation.model_file import describe, digest_arrays
 from segkit.segmentation.outcome import (
     FAILED,
     SKIPPED,
-    SUMMARY_FILE,
     WRITTEN,
     ImageRow,
     Interrupted,
     Outcome,
-    write_summary,
 )
 from segkit.segmentation.part import Part
 from segkit.segmentation.plan import (
@@ -51,11 +49,19 @@ from segkit.segmentation.plan import (
 )
 from segkit.segmentation.record import HIDDEN, ForeignError, Record, digest_file, digest_values, record_of
 from segkit.segmentation.results import Columns, make_results, read_measured
+from segkit.segmentation.rows import (
+    SUMMARY,
+    in_order,
+    is_of_region,
+    put_summary,
+    refuse_changed,
+    rows_of_others,
+    table_of_others,
+)
 from segkit.segmentation.segmenter import Segmenter
 
 _OF_OBJECTS = ("objects", "geojson", "rois")
 _TABLES = [Path(OBJECTS_FILE), Path(IMAGES_FILE)]
-_SUMMARY = Path(SUMMARY_FILE)
 _DIGITS = 4
 
 
@@ -214,7 +220,7 @@ def segment_folder(
     # the run over all images, which follows those over its parts, writes the tables
     tables = _TABLES if objects and part is None else []
     results = [*(place for job in plan.fit for place in job.outputs), *tables]
-    results += [_SUMMARY] if part is None else []
+    results += [SUMMARY] if part is None else []
     for place in (*results, HIDDEN / "lock"):
         refuse_unwritable(output / place, within=output)
     with record_of(output, results, replaces_foreign=overwrite_foreign, part=part) as record:
@@ -223,19 +229,22 @@ def segment_folder(
         left = [place for job in plan.fit for place in job.others] + ([] if objects else _TABLES)
         _refuse_leftovers(output, [place for place in left if os.path.lexists(output / place)])
         if resume:
-            _refuse_changed(record, [*tables, _SUMMARY])
+            refuse_changed(record, [*tables, SUMMARY])
         else:
             refuse_foreign(
                 [output / place for place in results],
                 is_own=lambda path: record.is_own(path.relative_to(output)),
                 allowed=overwrite_foreign,
             )
-        others = _rows_of_others(record, plan) if images.is_file() else []
+        seen = {job.name for job in plan.jobs}
+        others = rows_of_others(record, seen, by_region=not images.is_file())
         made_by = _digest_run(segmenter, kinds, given, axes)
         if part is not None:
             about_others = []  # images of the other parts are not gone
+        elif images.is_file():
+            about_others = _tell_others(record, others, made_by)
         else:
-            about_others = _tell_others(record, others, made_by) if others else _tell_gone(record, plan)
+            about_others = _tell_gone(record, plan)
         for note in [*plan.notes, *about_others]:
             warnings.warn(note, UserWarning, stacklevel=3)
         run = _Run(
@@ -347,7 +356,7 @@ class _Run:
     @property
     def _all_rows(self) -> list[ImageRow]:
         """Rows of the tables, in the order of a listing of the folder."""
-        return sorted([*self.rows, *self.others], key=lambda row: Path(row.image))
+        return in_order([*self.rows, *self.others])
 
     @property
     def _done(self) -> str:
@@ -418,7 +427,7 @@ class _Run:
     def _withdraw_tables(self) -> None:
         """Remove the tables of an earlier run, which would be of other masks if this one were interrupted."""
         if self._tables_are_true:
-            for table in (*_TABLES, _SUMMARY):
+            for table in (*_TABLES, SUMMARY):
                 self.record.withdraw(table)
             self._tables_are_true = False
 
@@ -430,7 +439,7 @@ class _Run:
                 write_images(workshop / images, summaries, classes=self.segmenter.label_map_.names[1:])
             self.record.put("tables", self.tables)
         except ForeignError as error:
-            raise _table_of_others(error) from error
+            raise table_of_others(error) from error
         except OutputError as error:
             raise self._stopped(self.record.output / objects, error) from error
 
@@ -445,18 +454,11 @@ class _Run:
         if self.part is not None:
             return
         try:
-            with without_sync():
-                write_summary(self.record.workshop / _SUMMARY, self._all_rows)
-            self.record.put("summary", [_SUMMARY])
+            put_summary(self.record, self._all_rows)
         except ForeignError as error:
-            raise _table_of_others(error) from error
+            raise table_of_others(error) from error
         except OutputError as error:
-            raise self._stopped(self.record.output / _SUMMARY, error) from error
-
-
-def _table_of_others(error: ForeignError) -> OutputError:
-    """Say how to go on where somebody has made or changed a table, for example by a spreadsheet."""
-    return OutputError(f"{error}: move it elsewhere, and --resume makes it anew")
+            raise self._stopped(self.record.output / SUMMARY, error) from error
 
 
 def _named(path: Path, error: OutputError) -> str:
@@ -523,14 +525,6 @@ def _refuse_earlier(paths: Sequence[Path]) -> None:
         )
 
 
-def _refuse_changed(record: Record, tables: Sequence[Path]) -> None:
-    """Refuse to write over a table of somebody else before the run, not after it."""
-    try:
-        record.refuse_foreign(tables)
-    except ForeignError as error:
-        raise _table_of_others(error) from error
-
-
 def _refuse_leftovers(output: Path, places: Sequence[Path]) -> None:
     """Refuse to leave results of an earlier run beside new masks."""
     if places:
@@ -545,26 +539,9 @@ def _refuse_leftovers(output: Path, places: Sequence[Path]) -> None:
         )
 
 
-def _rows_of_others(record: Record, plan: Plan) -> list[ImageRow]:
-    """Give the rows of earlier images that a run over one image file does not see, and whose masks are there."""
-    seen = {job.name for job in plan.jobs}
-    columns = {field.name for field in fields(ImageRow)}
-    rows = []
-    for name, entry in record.entries.items():
-        if name in seen or not (mask := entry.row.get("mask")) or not (record.output / mask).exists():
-            continue
-        if record.is_whole(name):
-            # another version of segkit may have recorded other columns
-            rows.append(ImageRow(**{key: value for key, value in entry.row.items() if key in columns}))
-        else:
-            reason = f"{record.output / mask} or another of its results is not as segkit wrote it"
-            rows.append(ImageRow(name, SKIPPED, reason))
-    return rows
-
-
 def _tell_others(record: Record, others: Sequence[ImageRow], made_by: str) -> list[str]:
     """Tell of earlier images whose rows stay in the tables although another model or other options made them."""
-    odd = [row.image for row in others if record.entries[row.image].made_by != made_by]
+    odd = [row.image for row in others if row.tiles is None and record.entries[row.image].made_by != made_by]
     if not odd:
         return []
     return [
@@ -579,7 +556,10 @@ def _tell_gone(record: Record, plan: Plan) -> list[str]:
     gone = sorted(
         name
         for name, entry in record.entries.items()
-        if name not in present and (mask := entry.row.get("mask")) and (record.output / mask).exists()
+        if name not in present
+        and not is_of_region(entry.row)
+        and (mask := entry.row.get("mask"))
+        and (record.output / mask).exists()
     )
     if not gone:
         return []

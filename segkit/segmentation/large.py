@@ -9,18 +9,17 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
-import tifffile
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, Progress, Workers, one_by_one, pass_on
-from segkit._files import alone_in
+from segkit._common import FloatArray, Progress, Workers, count, first_few, one_by_one, pass_on
 from segkit._files.write import saving, write_text
 from segkit._memory import bytes_left
 from segkit._threads import single_threaded_blas
@@ -33,22 +32,27 @@ from segkit.features.stacked import StackedBank
 from segkit.features.tiles import Tile
 from segkit.features.views import View
 from segkit.images import UNLABELLED
-from segkit.images.regions import LargeImage, open_large
+from segkit.images.pixel_size import check_pixel_size
+from segkit.images.pyramids import OnDisk, Pyramid, write_pyramid
+from segkit.images.regions import Grid, LargeImage, open_large
 from segkit.segmentation.dense import decide_in
 from segkit.segmentation.model_file import describe, digest_arrays
-from segkit.segmentation.record import HIDDEN, digest_values, key_of
+from segkit.segmentation.outcome import FAILED, WRITTEN, ImageRow
+from segkit.segmentation.record import HIDDEN, Record, digest_values, key_of, record_of
 from segkit.segmentation.regions import merge_small_regions_by_strips
+from segkit.segmentation.rows import SUMMARY, in_order, put_summary, refuse_changed, rows_of_others
 from segkit.segmentation.threshold import threshold_of_parts
 
 if TYPE_CHECKING:
     from segkit.segmentation.segmenter import Segmenter
 
-# Side of the blocks that labels are written in, and of the smallest level of a pyramid.
-_BLOCK = 512
 # Bytes for each pixel of a strip while small regions are merged: pieces, distances, classes.
 _BYTES_OF_MERGING = 80
 _MOST_ROWS = 2048
-NAME = "segkit"
+_NAME = "segkit"
+# Rows of decisions that are made probabilities at once, and of a strip of which pixels are counted.
+_ROWS_AT_ONCE = 256
+_DIGITS = 4
 # What an earlier run leaves beside its tiles; labels without it are those of somebody else.
 PLAN = "plan.json"
 
@@ -67,12 +71,18 @@ class LargeOutcome:
         Tiles that an earlier run had decided.
     faults : list of str
         Why tiles failed, a line each; their pixels are unlabelled.
+    row : ImageRow
+        Its row in summary.csv.
+    probability : Path, optional
+        The file, or the folder of an OME-Zarr, of the probability map.
     """
 
     labels: Path
     n_tiles: int
     n_kept: int
     faults: list[str]
+    row: ImageRow
+    probability: Path | None = None
 
 
 def labels_place(image: Path, output: Path) -> Path:
@@ -86,6 +96,8 @@ def segment_large(
     output: str | Path,
     *,
     level: int = 0,
+    probability: bool = False,
+    pixel_size: float | tuple[float, float] | None = None,
     resume: bool = False,
     overwrite: bool = False,
     overwrite_foreign: bool = False,
@@ -102,15 +114,21 @@ def segment_large(
         An OME-Zarr, a TIFF file or a slide; see `segkit.images.regions.open_large`.
     output : str or Path
         Folder for the labels: an OME-Zarr with ``labels/segkit`` for an OME-Zarr, else a tiled TIFF with a pyramid. Values
-        are those of the training masks, and 255 where a tile failed.
+        are those of the training masks, and 255 where a tile failed. Labels carry the pixel size of the image.
+        ``summary.csv`` has a row of the image, beside those of other images.
     level : int, default=0
         Level of the pyramid to segment.
+    probability : bool, default=False
+        Whether to write the probability map too, as labels are written but as float32, into ``output/probability``: of two
+        classes that of the second, of more a plane for each. It is NaN where a tile failed.
+    pixel_size : float or tuple of float, optional
+        Size of a square pixel of this level in micrometres, or its height and width, in place of what the file tells.
     resume : bool, default=False
         Whether tiles that an earlier run decided are kept.
     overwrite : bool, default=False
-        Whether labels of an earlier run are replaced.
+        Whether results of an earlier run are replaced.
     overwrite_foreign : bool, default=False
-        Whether a file or folder at the place of the labels that no earlier run wrote is replaced too.
+        Whether a file or folder at the place of a result that no earlier run wrote is replaced too.
     workers : callable, optional
         What spreads the tiles over processes and machines, such as `segkit.scale.Cluster.spread`; by default they are
         decided here, one after the other. Workers see image and output folder under the same paths.
@@ -120,75 +138,131 @@ def segment_large(
     Returns
     -------
     LargeOutcome
-        Labels and faults.
+        Results and faults.
 
     Raises
     ------
     InputError
         If the image cannot be opened, does not fit the model, or no tile could be decided.
     OutputError
-        If something is there already that may not be replaced, or labels cannot be written.
+        If something is there already that may not be replaced, or results cannot be written.
     """
+    start = time.perf_counter()
     path, output = Path(path), Path(output)
+    size = None if pixel_size is None else check_pixel_size(pixel_size)
     with open_large(path, level) as image:
-        return _segment(
-            segmenter,
-            image,
-            level,
-            output,
-            workers or one_by_one,
-            progress or pass_on,
-            resume=resume,
-            overwrite=overwrite,
-            overwrite_foreign=overwrite_foreign,
-        )
+        _check_fit(segmenter, image)
+        places = [labels_place(path, output)]
+        places += [labels_place(path, output / "probability")] if probability else []
+        _refuse_damage(path, output, places)
+        folder = output / HIDDEN / "large" / key_of(path.name)
+        allowed = _Allowed(resume=resume, overwrite=overwrite, overwrite_foreign=overwrite_foreign)
+        with (
+            record_of(output, [SUMMARY], replaces_foreign=overwrite_foreign) as record,
+            single_threaded_blas(),
+        ):
+            refuse_changed(record, [SUMMARY])
+            _refuse_whole(record, path, allowed)
+            _refuse_existing(path, output, folder, places, allowed)
+            run = _Run(segmenter, image, level, folder, progress or pass_on)
+            run.prepare([place.relative_to(output).as_posix() for place in places], keep=resume)
+            run.decide(workers or one_by_one)
+            grid = image.grid if size is None else Grid.of(size)
+            shares = run.write(places[0], grid)
+            if probability:
+                run.write_probability(places[1], grid)
+            row = _row(run, places[0].relative_to(output), shares, time.perf_counter() - start)
+            record.put(path.name, [], made_by=run.made_of, row=asdict(row))
+            put_summary(record, in_order([row, *rows_of_others(record, {path.name})]))
+    return LargeOutcome(places[0], len(run.tiles), run.n_kept, run.faults, row, *places[1:])
 
 
-def _segment(
-    segmenter: Segmenter,
-    image: LargeImage,
-    level: int,
-    output: Path,
-    workers: Workers,
-    progress: Progress,
-    *,
-    resume: bool,
-    overwrite: bool,
-    overwrite_foreign: bool,
-) -> LargeOutcome:
-    path = image.path
+def _check_fit(segmenter: Segmenter, image: LargeImage) -> None:
+    """Refuse an image that does not fit the model."""
     if image.shape[2] != segmenter.n_image_channels_:
         raise InputError(
-            f"{path} has {image.shape[2]} channels, the model was trained on {segmenter.n_image_channels_}: give an image "
-            "like the training images"
+            f"{image.path} has {image.shape[2]} channels, the model was trained on {segmenter.n_image_channels_}: give an "
+            "image like the training images"
         )
     if not segmenter.bank_.is_local:
         raise InputError(
-            f"{path}: bank {segmenter.bank_.label} needs the whole image at once: train without its fine filters"
+            f"{image.path}: bank {segmenter.bank_.label} needs the whole image at once: train without its fine filters"
         )
-    place = labels_place(path, output)
-    if path.resolve() in (place.resolve(), *place.resolve().parents):
-        raise OutputError(f"{output}: labels in {place} would damage the image: choose another folder for -o")
-    folder = output / HIDDEN / "large" / key_of(path.name)
-    if place.exists() and not overwrite_foreign:
-        plan = _read_plan(folder / PLAN)
-        if plan is not None and plan["image"] != str(path.resolve()) and not overwrite:
+
+
+class _Allowed(NamedTuple):
+    """What may become of results that are there."""
+
+    resume: bool
+    overwrite: bool
+    overwrite_foreign: bool
+
+
+def _refuse_damage(path: Path, output: Path, places: Sequence[Path]) -> None:
+    """Refuse to write over the image, or into it."""
+    for place in places:
+        if path.resolve() in (place.resolve(), *place.resolve().parents):
+            raise OutputError(
+                f"{output}: labels in {place} would damage the image: choose another folder for -o"
+            )
+
+
+def _refuse_whole(record: Record, path: Path, allowed: _Allowed) -> None:
+    """Refuse to forget the results of a run that read the image as a whole."""
+    entry = record.entries.get(path.name)
+    there = [] if entry is None else [place for place in entry.outputs if (record.output / place).exists()]
+    if there and not (allowed.overwrite or allowed.overwrite_foreign):
+        raise OutputError(
+            f"{record.output / there[-1]} is of a run that read {path.name} as a whole: choose another folder, or "
+            "replace it (--overwrite)"
+        )
+
+
+def _refuse_existing(
+    path: Path, output: Path, folder: Path, places: Sequence[Path], allowed: _Allowed
+) -> None:
+    """Refuse to replace what is there, unless it was said what is to come of it, and to leave what would be outdated."""
+    if allowed.overwrite_foreign:
+        return
+    is_planned, plan = (folder / PLAN).exists(), _read_plan(folder / PLAN)
+    for place in (place for place in places if place.exists()):
+        if plan is not None and plan["image"] != str(path.resolve()) and not allowed.overwrite:
             raise OutputError(
                 f"{place} is of another image, {plan['image']}: choose another folder, or replace it (--overwrite)"
             )
-        if not (folder / PLAN).exists():
+        outputs = None if plan is None else plan.get("outputs", [labels_place(path, Path()).as_posix()])
+        if not is_planned or (outputs is not None and place.relative_to(output).as_posix() not in outputs):
             raise OutputError(
                 f"{place} is not of an earlier run here: choose another folder, or ask to replace it "
                 "(--overwrite-foreign, in Python overwrite_foreign=True)"
             )
-        if not (resume or overwrite):
+        if not (allowed.resume or allowed.overwrite):
             raise OutputError(f"{place} exists: --resume goes on, --overwrite replaces it")
-    with alone_in(output), single_threaded_blas():
-        run = _Run(segmenter, image, level, folder, progress)
-        run.prepare(keep=resume)
-        run.decide(workers)
-        run.write(place)
-        return LargeOutcome(place, len(run.tiles), run.n_kept, run.faults)
+    map_place = labels_place(path, output / "probability")
+    if map_place not in places and map_place.exists():
+        raise OutputError(
+            f"{map_place} of an earlier run would stay beside the new labels: write it anew too (--probability; in Python "
+            f"probability=True), choose another folder, or remove it yourself"
+        )
+
+
+def _row(run: _Run, labels: Path, shares: str, seconds: float) -> ImageRow:
+    """Make the row of summary.csv."""
+    faults = run.faults
+    told = f"{count(len(faults), 'fault')}: {first_few(faults, most=3, separator='; ')}" if faults else ""
+    height, width, _ = run.image.shape
+    return ImageRow(
+        run.image.path.name,
+        FAILED if faults else WRITTEN,
+        told,
+        labels.as_posix(),
+        height,
+        width,
+        1,
+        tiles=len(run.tiles),
+        seconds=round(seconds, 2),
+        shares=shares,
+    )
 
 
 class _Run:
@@ -210,10 +284,11 @@ class _Run:
         self.n_kept = 0
         self.means = np.zeros(self.classifier.channels_.size, dtype=np.float32)
 
-    def prepare(self, *, keep: bool) -> None:
+    def prepare(self, outputs: Sequence[str], *, keep: bool) -> None:
         """Take over tiles and image means of an earlier run, or make them."""
         plan = self.folder / PLAN
-        known = _read_plan(plan) if keep else None
+        earlier = _read_plan(plan)
+        known = earlier if keep else None
         files = _list_files(self.image.path)
         # what was added, such as a chunk that was missing, is of tiles that failed
         if known is None or known["made_of"] != self.made_of or not known["files"].items() <= files.items():
@@ -226,6 +301,8 @@ class _Run:
             }
         self.tiles = [_to_tile(numbers) for numbers in known["tiles"]]
         known["files"] = files
+        # another program may have put something in the place of what this run does not write
+        known["outputs"] = sorted({*outputs, *(earlier or {}).get("outputs", ())})
         if known["means"] is None:
             shutil.rmtree(self.folder / "tiles", ignore_errors=True)  # decided by means of fewer points
             known["means"] = self._image_means()
@@ -253,8 +330,8 @@ class _Run:
         if not any(self._place(number).exists() for number in range(len(self.tiles))):
             raise InputError(self.faults[0])
 
-    def write(self, place: Path) -> None:
-        """Write the labels of all tiles."""
+    def write(self, place: Path, grid: Grid) -> str:
+        """Write the labels of all tiles, and tell the share of each class."""
         shape = self.image.shape[:2]
         threshold = None
         if self.segmenter.classes_.size == 2:
@@ -263,28 +340,50 @@ class _Run:
                 self.segmenter.threshold_,
                 self.segmenter.otsu_weight_,
             )
-        raw, merged = self.folder / "ids.npy", self.folder / "merged.npy"
-        _new_array(raw, shape)[:] = UNLABELLED
+        raw = OnDisk.make(self.folder / "ids.npy", shape, UNLABELLED, np.uint8)
         for tile, decisions in self._decided():
             ids = decisions.argmax(axis=2) if threshold is None else decisions[:, :, 0] > threshold
-            # opened anew for each tile: pages of a file that is mapped count as memory
-            np.load(raw, mmap_mode="r+")[tile.core] = ids
-        least = self.segmenter.least_areas_
+            raw[tile.core] = ids
+        least, written = self.segmenter.least_areas_, raw
         if least.any():
-            _new_array(merged, shape)
-            merge_small_regions_by_strips(
-                cast(Any, _OnDisk(raw)), cast(Any, _OnDisk(merged)), least, self._rows_of_strip()
-            )
-        ids_place = merged if least.any() else raw
+            written = OnDisk.make(self.folder / "merged.npy", shape, 0, np.uint8)
+            merge_small_regions_by_strips(cast(Any, raw), cast(Any, written), least, self._rows_of_strip())
         values = np.append(self.segmenter.classes_, UNLABELLED).astype(
             np.result_type(self.segmenter.classes_.dtype, np.uint8)
         )
         lookup = np.full(256, values[-1], dtype=values.dtype)
         lookup[: values.size - 1] = values[:-1]
-        levels = _Levels(_OnDisk(ids_place), lookup)
-        (_write_zarr if place.suffix == ".zarr" else _write_tiff)(place, levels)
-        for left in (raw, merged):
-            left.unlink(missing_ok=True)
+        write_pyramid(place, Pyramid(written, grid, lookup), label_name=_NAME)
+        shares = self._shares(written)
+        for left in (raw, written):
+            left.remove()
+        return shares
+
+    def _shares(self, ids: OnDisk) -> str:
+        """Tell the share of each class in the pixels, and that of those without one."""
+        counts = np.zeros(256, dtype=np.int64)
+        for row in range(0, len(ids), _ROWS_AT_ONCE):
+            counts += np.bincount(ids[row : row + _ROWS_AT_ONCE].ravel(), minlength=256)
+        names = [*enumerate(self.segmenter.label_map_.names)]
+        names += [(UNLABELLED, "unlabelled")] if counts[UNLABELLED] else []
+        return "; ".join(f"{name} {round(counts[value] / ids.size, _DIGITS):g}" for value, name in names)
+
+    def write_probability(self, place: Path, grid: Grid) -> None:
+        """Write the probability map of all tiles, of the second of two classes, or of each class."""
+        n_classes, shape = self.segmenter.classes_.size, self.image.shape[:2]
+        maps = OnDisk.make(
+            self.folder / "maps.npy", shape if n_classes == 2 else (n_classes, *shape), np.nan, np.float32
+        )
+        for tile, decisions in self._decided():
+            rows, cols = tile.core
+            for first in range(0, len(decisions), _ROWS_AT_ONCE):
+                part = decisions[first : first + _ROWS_AT_ONCE]
+                flat = part.ravel() if n_classes == 2 else part.reshape(-1, n_classes)
+                found = self.segmenter.platt_.predict_proba(flat).reshape(*part.shape[:2], n_classes)
+                at = slice(rows.start + first, rows.start + first + len(part))
+                maps[..., at, cols] = found[:, :, 1] if n_classes == 2 else found.transpose(2, 0, 1)
+        write_pyramid(place, Pyramid(maps, grid))
+        maps.remove()
 
     def _cut(self) -> list[Tile]:
         return self.maps.stack.tiles(self.image.shape)
@@ -395,101 +494,6 @@ class _Held:
             for side, first in zip(region, self._corner, strict=True)
         )
         return self._values[rows, cols]
-
-
-class _OnDisk:
-    """An array in a file, which is opened for each access, for pages that are mapped count as memory."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.shape: tuple[int, int] = np.load(path, mmap_mode="r").shape
-        self.size = math.prod(self.shape)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, index: Any) -> NDArray[np.uint8]:
-        return np.array(np.load(self._path, mmap_mode="r")[index])
-
-    def __setitem__(self, index: Any, values: NDArray[np.uint8]) -> None:
-        np.load(self._path, mmap_mode="r+")[index] = values
-
-
-class _Levels:
-    """Levels of a pyramid of mask values: each shows every second pixel of the one before."""
-
-    def __init__(self, ids: _OnDisk, lookup: NDArray[Any]) -> None:
-        self._ids, self._lookup, self.dtype = ids, lookup, lookup.dtype
-        self.shapes = [ids.shape]
-        while max(self.shapes[-1]) > _BLOCK:
-            height, width = self.shapes[-1]
-            self.shapes.append((-(-height // 2), -(-width // 2)))
-
-    def blocks(self, level: int) -> Iterator[tuple[int, int, NDArray[Any]]]:
-        """Give the blocks of a level, row by row, each with its first row and column; the last ones are smaller."""
-        step = 2**level
-        height, width = self.shapes[level]
-        for row in range(0, height, _BLOCK):
-            for col in range(0, width, _BLOCK):
-                region = (
-                    slice(row * step, (row + _BLOCK) * step, step),
-                    slice(col * step, (col + _BLOCK) * step, step),
-                )
-                yield row, col, self._lookup[self._ids[region]]
-
-
-def _write_tiff(place: Path, levels: _Levels) -> None:
-    """Write a tiled TIFF file with a pyramid."""
-
-    def tiles(level: int) -> Iterator[NDArray[Any]]:
-        for _, _, block in levels.blocks(level):
-            yield np.pad(block, [(0, _BLOCK - length) for length in block.shape])
-
-    options: dict[str, Any] = {"tile": (_BLOCK, _BLOCK), "compression": "zlib", "dtype": levels.dtype}
-    with saving(place) as temporary, tifffile.TiffWriter(temporary, bigtiff=True) as writer:
-        for level, shape in enumerate(levels.shapes):
-            own: dict[str, Any] = {"subifds": len(levels.shapes) - 1} if level == 0 else {"subfiletype": 1}
-            writer.write(tiles(level), shape=shape, photometric="minisblack", metadata=None, **options, **own)
-
-
-def _write_zarr(place: Path, levels: _Levels) -> None:
-    """Write an OME-Zarr 0.5 with the labels under ``labels/segkit``, whole or not at all."""
-    import zarr
-
-    unfinished = place.with_name(f".{place.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
-        root = zarr.open_group(str(unfinished), mode="w", zarr_format=3)
-        labels = root.create_group("labels")
-        labels.attrs["ome"] = {"version": "0.5", "labels": [NAME]}
-        group = labels.create_group(NAME)
-        for level, shape in enumerate(levels.shapes):
-            array = group.create_array(
-                str(level),
-                shape=shape,
-                chunks=(_BLOCK, _BLOCK),
-                dtype=levels.dtype,
-                config={"write_empty_chunks": True},
-            )
-            for row, col, block in levels.blocks(level):
-                array[row : row + block.shape[0], col : col + block.shape[1]] = block
-        axes = [{"name": "y", "type": "space"}, {"name": "x", "type": "space"}]
-        datasets = [
-            {"path": str(level), "coordinateTransformations": [{"type": "scale", "scale": [2.0**level] * 2}]}
-            for level in range(len(levels.shapes))
-        ]
-        multiscales: Any = [{"name": NAME, "axes": axes, "datasets": datasets}]
-        group.attrs["ome"] = {"version": "0.5", "multiscales": multiscales, "image-label": {}}
-        shutil.rmtree(place, ignore_errors=True)
-        unfinished.replace(place)
-    except OSError as error:
-        raise OutputError(f"{place}: {error.strerror or error}: check the folder and free space") from error
-
-
-def _new_array(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made: NDArray[np.uint8] = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
-    return made
 
 
 def _around_point(at: float, length: int, margin: int, alignment: int) -> tuple[slice, slice]:

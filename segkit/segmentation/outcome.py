@@ -35,6 +35,12 @@ class ImageRow:
         As `segkit.segmentation.alarms.columns_of` gives them.
     warning : str
         In what the image is unlike the training images, and whether one class is everywhere.
+    tiles : int, optional
+        Of an image that was read by region, its number of tiles.
+    seconds : float, optional
+        Of such an image, how long the run took.
+    shares : str
+        Of such an image, the share of each class in its pixels.
     """
 
     image: str
@@ -51,6 +57,9 @@ class ImageRow:
     high_90: float | None = None
     distance: float | None = None
     warning: str = ""
+    tiles: int | None = None
+    seconds: float | None = None
+    shares: str = ""
 
 
 @dataclass(frozen=True)

@@ -376,7 +376,7 @@ def test_three_classes_and_scribbles_by_label_map(tmp_path, segkit):
     assert "200" in err
     code, _, err = segkit("evaluate", tmp_path / "out", tmp_path / "masks", "--set", "seed=3")
     assert code == 2
-    assert "--set seed=3: only options of data are known here (labels, unlabelled, masks): " in err
+    assert "--set seed=3: only options of data are known here (axes, labels, unlabelled, masks): " in err
 
 
 def numbered(n, shift=0):

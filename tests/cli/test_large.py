@@ -6,7 +6,7 @@ import tifffile
 
 from segkit import Segmenter
 from segkit.features import MultiscaleBank
-from segkit.images import write_image
+from segkit.images import read_pixel_size, write_image
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,12 @@ def test_an_image_by_region(model, segkit, tmp_path):
         f"segkit: {tmp_path / 'out' / 'slide.tif'} exists: --resume goes on, --overwrite replaces it",
     )
     assert segkit(*line, "--resume")[0] == 0
+    status, out, err = segkit(*line, "--resume", "--probability", "--pixel-size", "0.5")
+    assert (status, err) == (0, "")
+    maps = tmp_path / "out" / "probability" / "slide.tif"
+    assert f"probability in {maps}" in out
+    assert "shares: background " in out
+    assert read_pixel_size(maps) == pytest.approx((0.5, 0.5))
     status, out, err = segkit(*line, "--overlay")
     assert status == 2
     assert "--overlay: " in err

@@ -37,7 +37,7 @@ def test_a_volume_of_a_few_planes(stacks, segkit):
     model, out = stacks / "m.segkit", stacks / "out"
     code, told, err = segkit("train", stacks / "images", stacks / "masks", "-o", model, *FAST, *words)
     assert code == 0, err
-    assert "2 masks without a labelled pixel left out (v.ome#1, v.ome#4)" in told
+    assert "2 masks without a labelled pixel left out (v#1, v#4)" in told
     bank = load(model).bank_
     assert (bank.n_planes, bank.z_spacing) == (5, 4.0)
     assert segkit("predict", model, stacks / "new", "-o", out)[0] == 0
@@ -66,7 +66,7 @@ def test_planes_that_nobody_annotated_are_not_scored(stacks, segkit):
     code, told, err = segkit(*score)
     assert code == 0, err
     assert "Scored on 2 images" in told
-    assert "2 planes of true masks without a labelled pixel not scored (v.ome#1, v.ome#4)" in told
+    assert "2 planes of true masks without a labelled pixel not scored (v#1, v#4)" in told
 
 
 def test_what_predict_and_annotate_know(stacks, segkit):
@@ -86,9 +86,40 @@ def test_what_predict_and_annotate_know(stacks, segkit):
     code, _, err = segkit("annotate", stacks / "images", "--set", "data.range=percentiles 1..99")
     assert code == 2
     assert "percentiles are those of training images" in err
-    code, _, err = segkit("evaluate", stacks / "masks", stacks / "masks", "--set", "data.axes=ZYX")
+    code, _, err = segkit("evaluate", stacks / "masks", stacks / "masks", "--set", "data.context=1")
     assert code == 2
     assert "say how images are read" in err
+
+
+@pytest.fixture
+def unnamed(tmp_path, rng):
+    """Masks of two times and three depths that name no axes, and images of one channel more."""
+    masks = (rng.random((2, 3, 12, 14)) > 0.5).astype(np.uint8)
+    images = rng.integers(0, 255, (2, 3, 2, 12, 14)).astype(np.uint8)
+    for folder, stacks in (("images", images), ("masks", masks), ("guesses", np.where(masks, 0, 1))):
+        (tmp_path / folder).mkdir()
+        stored = stacks.astype(np.uint8)
+        with tifffile.TiffWriter(tmp_path / folder / "v.tif") as file:
+            file.write(stored, photometric="minisblack", metadata={"axes": "Q" * (stored.ndim - 2) + "YX"})
+    return tmp_path
+
+
+def test_axes_of_masks_that_are_scored_or_measured(unnamed, segkit):
+    score = ["evaluate", unnamed / "guesses", unnamed / "masks", "--images", unnamed / "images"]
+    count = ["measure", unnamed / "masks", "--images", unnamed / "images", "-o", unnamed / "tables"]
+    count += ["--overlay", "--set", "data.masks=classes"]
+    for line in (score, count):
+        code, _, err = segkit(*line)
+        assert (code, err.count("\n")) == (2, 1)
+        assert "--set data.axes=TZYX" in err
+    axes = ["--set", "data.axes=TZCYX"]
+    code, told, err = segkit(*score, *axes, "-o", unnamed / "report")
+    assert (code, err) == (0, "")
+    assert "Scored on 6 images" in told
+    code, told, err = segkit(*count, *axes)
+    assert (code, err) == (0, "")
+    assert len((unnamed / "tables" / "images.csv").read_text().splitlines()) == 7
+    assert len(list((unnamed / "tables" / "overlay").iterdir())) == 6
 
 
 def test_inspect_asks_and_is_told(tmp_path, segkit, rng):

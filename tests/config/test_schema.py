@@ -27,6 +27,14 @@ BENCHMARK = Path(__file__).parents[2] / "configs" / "benchmark.yaml"
 CONFIGS = sorted(set((Path(__file__).parents[2] / "configs").glob("*.yaml")) - {BENCHMARK})
 
 
+@pytest.mark.parametrize("given", ["true", "1.5", "2.0", "'2'", "null", "-1", "101"])
+def test_a_context_that_is_no_number_of_planes(given):
+    with pytest.raises(
+        ConfigError, match=r"data\.context=.*: give a whole number of planes on either side, 0 to 100"
+    ):
+        Config.load(None, [f"data.context={given}"])
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_shipped_configurations_build(path):
     segmenter = Config.load(path).build()

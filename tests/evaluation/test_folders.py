@@ -102,6 +102,15 @@ def test_a_prediction_in_two_formats_is_refused(folders):
         compare_folders(predictions, masks)
 
 
+@pytest.mark.parametrize("names", [("a.ome.png", "a.png"), ("a.png", "a.ome.tif")])
+def test_predictions_of_ome_tiffs_find_their_truth(tmp_path, names):
+    mask = np.array([[0, 255], [0, 255]], dtype=np.uint8)
+    predictions, masks = tmp_path / "predictions", tmp_path / "masks"
+    write_mask(predictions / names[0], mask)
+    write_mask(masks / names[1], mask)
+    assert compare_folders(predictions, masks)["mean_iou"] == 1
+
+
 def test_accents_spelled_in_two_ways_are_one_name(tmp_path):
     mask = np.array([[0, 255]], dtype=np.uint8)
     write_mask(tmp_path / "masks" / f"{unicodedata.normalize('NFC', 'é')}.png", mask)

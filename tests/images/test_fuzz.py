@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
-from benchmarks.fuzz_images import make_input, make_seeds, read_everything
+from benchmarks.fuzz_images import make_input, make_seeds, make_zarr, read_everything, read_zarr
 from segkit.errors import SegkitError
 from segkit.images import (
     IMAGE_EXTENSIONS,
@@ -53,6 +53,13 @@ def test_damaged_files_are_read_or_refused(tmp_path, start):
         outcomes.add(read_everything(path))
     assert "read" in outcomes
     assert len(outcomes) > 1
+
+
+def test_damaged_zarr_are_read_or_refused(tmp_path):
+    pytest.importorskip("zarr")
+    outcomes = [read_zarr(make_zarr(index, tmp_path)) for index in range(25)]
+    assert outcomes[0] == "read"  # the first is whole
+    assert len(set(outcomes)) > 1
 
 
 @pytest.mark.parametrize(

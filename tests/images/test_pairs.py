@@ -127,6 +127,26 @@ def test_two_files_of_one_stem(complete):
     )
 
 
+@pytest.mark.parametrize(
+    "names", [("a.ome.tif", "a.tif"), ("a.png", "a.ome.tif"), ("a.ome.tif", "a_mask.tif")]
+)
+@pytest.mark.parametrize("is_one_file", [False, True])
+def test_an_ome_tiff_is_called_as_its_mask(folders, names, is_one_file):
+    image, mask = (folder / name for folder, name in zip(folders, names, strict=True))
+    save(image, NOISE)
+    save(mask, MASK)
+    [found] = pair(image if is_one_file else folders[0], folders[1])
+    assert (found.stem, found.image, found.mask) == ("a", image, mask)
+
+
+def test_an_ome_tiff_beside_another_image_of_its_name(complete):
+    images, masks = complete
+    save(images / "b.ome.tif", NOISE)
+    assert complaint(pair, images, masks) == (
+        f"{images / 'b.ome.tif'}: same stem as b.png, expected one file: remove one"
+    )
+
+
 def test_loaded_pairs_hold_what_the_files_hold(complete):
     dataset = load_pairs(*complete)
     assert dataset.stems == dataset.files == ["a 1", "b", "süß/ñ"]

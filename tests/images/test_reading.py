@@ -53,6 +53,14 @@ def test_percentiles_are_those_of_all_images(deep):
         np.testing.assert_allclose(image[:, :, 0], expected, atol=1e-6)
 
 
+def test_percentiles_of_stacks_whose_axes_are_given(tmp_path, rng):
+    with tifffile.TiffWriter(tmp_path / "a.tif") as file:
+        pixels = rng.integers(0, 1000, (2, 3, 2, 9, 8)).astype(np.uint16)
+        file.write(pixels, photometric="minisblack", metadata={"axes": "QQQYX"})
+    learnt = Reading(axes="TZCYX", range="percentiles: 0..100").learn([tmp_path / "a.tif"])
+    assert learnt.limits == (pixels.min(), pixels.max())
+
+
 def test_percentiles_of_equal_values_are_refused(tmp_path):
     page = np.zeros((9, 8), dtype=np.int32)
     page[0, 0] = 7
@@ -90,9 +98,9 @@ def test_context_needs_planes(tmp_path, axes, has, rng):
     )
 
 
-@pytest.mark.parametrize("context", [-1, 1000, 1.5, "1"])
+@pytest.mark.parametrize("context", [-1, 1000, 1.5, 2.0, "1", True, None])
 def test_odd_contexts_are_refused(context):
-    with pytest.raises(InputError, match="give a number of planes"):
+    with pytest.raises(InputError, match="give a whole number of planes on either side, 0 to 100"):
         Reading(context=context)
 
 

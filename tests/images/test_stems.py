@@ -8,7 +8,7 @@ from PIL import Image
 
 from segkit.errors import InputError
 from segkit.images import IMAGE_EXTENSIONS, list_images
-from segkit.images.stems import image_name, list_without_masks, match_stems
+from segkit.images.stems import image_name, list_without_masks, match_stems, name_of, stem_of
 
 NOISE = np.random.default_rng(0).integers(0, 255, (6, 8, 3)).astype(np.uint8)
 
@@ -57,10 +57,37 @@ def test_listings_of_nothing(tmp_path):
     assert complaint(list_images, missing) == f"{missing}: no such file or folder: check its name"
 
 
+def test_a_zarr_among_images_is_told_apart(tmp_path):
+    (tmp_path / "a.zarr" / "labels").mkdir(parents=True)
+    for given in (tmp_path, tmp_path / "a.zarr"):
+        assert complaint(list_images, given) == (
+            f"{tmp_path / 'a.zarr'}: an OME-Zarr, expected images or masks that are read as a whole: save a level of it as "
+            "TIFF, or give it by itself to segkit predict"
+        )
+
+
 def test_files_of_other_formats_are_named(tmp_path):
     (tmp_path / "a.gif").touch()
     (tmp_path / "b.GIF").touch()
     assert complaint(list_images, tmp_path).endswith("found 2 of .gif: save them in one of these formats")
+
+
+@pytest.mark.parametrize(
+    ("path", "stem"),
+    [
+        ("x/a.ome.tif", "x/a"),
+        ("a.OME.TIFF", "a"),
+        ("a.ome.zarr", "a"),
+        ("a.ome.png", "a"),  # the mask of an OME-TIFF
+        ("a.b.tif", "a.b"),
+        ("ome.tif", "ome"),
+        ("x/.ome.tif", "x/.ome"),
+        ("awesome.tif", "awesome"),
+    ],
+)
+def test_stems_of_ome_files_are_those_of_their_masks(path, stem):
+    assert stem_of(Path(path)) == stem
+    assert name_of(Path(path)) == path.rpartition(".")[0]
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,17 @@ def output(tmp_path):
     return tmp_path / "out"
 
 
+def test_labels_of_an_ome_tiff_keep_their_name(images, output):
+    tifffile.imwrite(images / "d.ome.tif", NOISE[0])
+    with Project(images, output) as project:
+        paint(project, "d", 0, corner=(5, 5))
+        paint(project, "d")
+    assert (output / "masks" / "d.ome.png").is_file()
+    with Project(images, output) as project:
+        assert project.annotated() == ["d"]
+    assert load_pairs(images, output / "masks", only_annotated=True, unlabelled=255).stems == ["d"]
+
+
 def paint(project, key, value=1, corner=(0, 0), mask=DOT):
     project.labels(key).paint(corner, mask, value)
     return project.save(key)

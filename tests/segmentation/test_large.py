@@ -1,6 +1,8 @@
 """Images read by region: the result is that of the whole image, faults are told, and runs go on."""
 
+import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import tifffile
 from segkit import ScatteringBank, Segmenter, StackedBank, predict_folder
 from segkit.errors import ConfigError, InputError, OutputError
 from segkit.features import ElongatedBank, MultiscaleBank, PositionBank
-from segkit.images import UNLABELLED, write_image
+from segkit.images import UNLABELLED, LabelMap, PixelSize, read_pixel_size, write_image
 from segkit.images.regions import open_large
 from segkit.segmentation.large import segment_large
 
@@ -42,8 +44,8 @@ def small_tiles(monkeypatch):
     monkeypatch.setattr("segkit.segmentation.large._MOST_ROWS", 100)
 
 
-def write_tiff(path, image):
-    options = {"tile": (64, 64), "photometric": "minisblack"}
+def write_tiff(path, image, **told):
+    options = {"tile": (64, 64), "photometric": "minisblack", **told}
     with tifffile.TiffWriter(path) as writer:
         writer.write(image, subifds=1, **options)
         writer.write(image[::2, ::2], subfiletype=1, **options)
@@ -70,6 +72,17 @@ def written(kind, folder, image):
     else:
         write_zarr(path, image, kind)
     return path
+
+
+def rows_of(output):
+    with (output / "summary.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def read_maps(outcome):
+    if outcome.probability.suffix == ".zarr":
+        return np.asarray(zarr.open_group(str(outcome.probability), mode="r")["0"])
+    return tifffile.imread(outcome.probability)
 
 
 def read_labels(path):
@@ -183,6 +196,13 @@ def test_other_images_are_refused(fitted, tmp_path):
     zarr.open_group(str(tmp_path / "plain.zarr"), mode="w")
     with pytest.raises(InputError, match="a zarr without multiscales"):
         open_large(tmp_path / "plain.zarr")
+    zarr.create_array(str(tmp_path / "array.zarr"), shape=(7, 9), dtype="u1")
+    with pytest.raises(InputError) as caught:
+        open_large(tmp_path / "array.zarr")
+    assert str(caught.value) == (
+        f"{tmp_path / 'array.zarr'}: a plain zarr array (7 x 9), expected OME-Zarr 0.4 or 0.5, whose metadata name its "
+        "axes: export it as that"
+    )
     with pytest.raises(InputError, match="no such file or folder"):
         open_large(tmp_path / "absent.svs")
     tifffile.imwrite(tmp_path / "colour.tif", np.zeros((64, 64, 3), dtype=np.uint8), photometric="rgb")
@@ -292,3 +312,204 @@ def test_labels_of_another_image_of_that_name_are_kept(fitted, tmp_path):
     assert labels.read_bytes() == content
     segment_large(fitted, second, tmp_path / "out", overwrite=True)
     assert labels.read_bytes() != content
+
+
+@pytest.mark.parametrize("kind", ["tiff", "0.5"])
+def test_probabilities_are_those_of_the_whole_image(fitted, tmp_path, monkeypatch, kind):
+    image, _ = picture(5)
+    expected = fitted.predict_proba(image / np.float32(255))[:, :, 1]
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 150**2)
+    path = written(kind, tmp_path, image)
+    segment_large(fitted, path, tmp_path / "out")
+    # maps are made of the tiles that were decided by the first run
+    outcome = segment_large(fitted, path, tmp_path / "out", probability=True, resume=True)
+    assert outcome.n_kept == outcome.n_tiles > 4
+    assert outcome.probability == tmp_path / "out" / "probability" / outcome.labels.name
+    maps = read_maps(outcome)
+    assert maps.dtype == np.float32
+    np.testing.assert_allclose(maps, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["tiff", "0.5"])
+def test_three_classes_have_a_map_each(tmp_path, kind):
+    pictures = [picture(seed, (120, 140), 12) for seed in range(3)]
+    for image, mask in pictures:
+        mask[60:] *= 2
+        image[mask == 2] += 50
+    segmenter = Segmenter(MultiscaleBank(sigma_max=2), selection_pixels=400, training_pixels=800)
+    labels = LabelMap((0, 1, 2), ("background", "upper", "lower"))
+    segmenter.fit([image / 255 for image, _ in pictures], [mask for _, mask in pictures], label_map=labels)
+    large, _ = picture(5, (600, 530))
+    outcome = segment_large(segmenter, written(kind, tmp_path, large), tmp_path / "out", probability=True)
+    expected = segmenter.predict_proba(large / np.float32(255)).transpose(2, 0, 1)
+    np.testing.assert_allclose(read_maps(outcome), expected, atol=1e-4)
+    if kind == "tiff":
+        with tifffile.TiffFile(outcome.probability) as file:
+            assert [level.shape for level in file.series[0].levels] == [(3, 600, 530), (3, 300, 265)]
+    else:
+        described = zarr.open_group(str(outcome.probability), mode="r").attrs["ome"]["multiscales"][0]
+        assert [axis["name"] for axis in described["axes"]] == ["c", "y", "x"]
+    assert outcome.row.shares.startswith("background 0.")
+    shares = [float(word.rpartition(" ")[2]) for word in outcome.row.shares.split("; ")]
+    found = read_labels(outcome.labels)
+    np.testing.assert_allclose(shares, [np.mean(found == value) for value in range(3)], atol=1e-4)
+
+
+def test_a_tile_that_failed_has_no_probability(fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 150**2)
+    path = written("0.5", tmp_path, picture(5)[0])
+    (path / "0" / "c" / "0" / "2" / "3").unlink()
+    outcome = segment_large(fitted, path, tmp_path / "out", probability=True)
+    missing = read_labels(outcome.labels) == UNLABELLED
+    np.testing.assert_array_equal(np.isnan(read_maps(outcome)), missing)
+    [row] = rows_of(tmp_path / "out")
+    assert row["status"] == "failed"
+    assert f"{path} at row 200, column 300: a chunk is missing" in row["reason"]
+    assert f"unlabelled {round(missing.mean(), 4)}" in row["shares"]
+
+
+def test_the_summary_has_a_row_beside_those_of_other_images(fitted, tmp_path):
+    image, _ = picture(5)
+    (tmp_path / "images").mkdir()
+    path = written("0.5", tmp_path / "images", image)
+    write_image(tmp_path / "images" / "a.png", picture(8, (60, 70))[0] / 255)
+    outcome = segment_large(fitted, path, tmp_path / "out")
+    [row] = rows_of(tmp_path / "out")
+    assert (row["image"], row["status"], row["mask"]) == ("slide.zarr", "written", "slide.zarr")
+    assert (row["height"], row["width"], row["pages"], row["tiles"]) == ("430", "520", "1", "1")
+    assert float(row["seconds"]) > 0
+    share = np.mean(read_labels(outcome.labels) == 1)
+    assert row["shares"] == f"background {round(1 - share, 4)}; foreground {round(share, 4)}"
+    with pytest.warns(UserWarning, match="is left out") as told:
+        predict_folder(fitted, tmp_path / "images", tmp_path / "out", overwrite=True)
+    assert not any("gone" in str(note.message) for note in told)
+    assert [row["image"] for row in rows_of(tmp_path / "out")] == ["a.png", "slide.zarr"]
+    segment_large(fitted, path, tmp_path / "out", resume=True)
+    assert [row["image"] for row in rows_of(tmp_path / "out")] == ["a.png", "slide.zarr"]
+
+
+def test_results_that_would_be_lost_or_outdated_are_refused(fitted, tmp_path):
+    path = written("tiff", tmp_path, picture(5, (100, 120))[0])
+    segment_large(fitted, path, tmp_path / "out", probability=True)
+    with pytest.raises(OutputError, match="would stay beside the new labels: write it anew too"):
+        segment_large(fitted, path, tmp_path / "out", overwrite=True)
+    (tmp_path / "out" / "summary.csv").write_text("mine")
+    with pytest.raises(OutputError, match="was not written by segkit, or changed since: move it elsewhere"):
+        segment_large(fitted, path, tmp_path / "out", probability=True, resume=True)
+    predict_folder(fitted, path, tmp_path / "whole")
+    with pytest.raises(OutputError, match=r"is of a run that read slide\.tif as a whole"):
+        segment_large(fitted, path, tmp_path / "whole")
+    theirs = tmp_path / "new" / "probability" / "slide.tif"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_bytes(b"theirs")
+    with pytest.raises(OutputError, match="is not of an earlier run here"):
+        segment_large(fitted, path, tmp_path / "new", probability=True)
+    assert theirs.read_bytes() == b"theirs"
+
+
+@pytest.mark.parametrize("name", ["a.tif", "a.ome.tif"])
+def test_labels_in_tiff_have_the_pixel_size_at_every_level(fitted, tmp_path, name):
+    image, _ = picture(5, (600, 700))
+    told = {"resolution": (20_000, 40_000), "resolutionunit": "CENTIMETER"}
+    if ".ome" in name:
+        told = {"metadata": {"axes": "YX", "PhysicalSizeX": 0.5, "PhysicalSizeY": 0.25}}
+    write_tiff(tmp_path / name, image, **told)
+    outcome = segment_large(fitted, tmp_path / name, tmp_path / "out")
+    assert outcome.labels == tmp_path / "out" / name
+    np.testing.assert_allclose(read_pixel_size(outcome.labels), (0.25, 0.5), rtol=1e-5)
+    with tifffile.TiffFile(outcome.labels) as file:
+        assert file.is_ome == (name == "a.ome.tif")
+        pages = [level.pages[0] for level in file.series[0].levels]
+        ratios = [page.tags["XResolution"].value for page in pages]
+        sizes = [1e4 * below / above for above, below in ratios]
+    np.testing.assert_allclose(sizes, [0.5, 1.0], rtol=1e-5)
+    # a pixel of the second level is twice as large
+    half = segment_large(fitted, tmp_path / name, tmp_path / "half", level=1)
+    np.testing.assert_allclose(read_pixel_size(half.labels), (0.5, 1.0), rtol=1e-5)
+    given = segment_large(fitted, tmp_path / name, tmp_path / "given", pixel_size=3)
+    np.testing.assert_allclose(read_pixel_size(given.labels), (3, 3), rtol=1e-5)
+
+
+def test_labels_in_zarr_lie_where_their_image_does(fitted, tmp_path):
+    path = written("0.5", tmp_path, picture(5, (600, 700))[0])
+    group = zarr.open_group(str(path), mode="r+")
+    axes = [{"name": "c"}, *({"name": name, "type": "space", "unit": "nanometer"} for name in "yx")]
+    datasets = [
+        {
+            "path": str(level),
+            "coordinateTransformations": [
+                {"type": "scale", "scale": [1, 250 * 2**level, 500 * 2**level]},
+                {"type": "translation", "translation": [0, 10, 20 + level]},
+            ],
+        }
+        for level in range(2)
+    ]
+    whole = [{"type": "scale", "scale": [1, 2, 1]}]
+    described = {"axes": axes, "datasets": datasets, "coordinateTransformations": whole}
+    group.attrs["ome"] = {"version": "0.5", "multiscales": [described]}
+    with open_large(path, 1) as image:
+        assert image.grid == ((1000.0, 1000.0), "nanometer", (20.0, 21.0))
+        assert image.grid.pixel_size == PixelSize(1.0, 1.0)
+    outcome = segment_large(fitted, path, tmp_path / "out", probability=True)
+    for place, inner in ((outcome.labels, "labels/segkit"), (outcome.probability, "")):
+        found = zarr.open_group(str(place / inner), mode="r").attrs["ome"]["multiscales"][0]
+        assert [axis.get("unit") for axis in found["axes"]] == ["nanometer", "nanometer"]
+        moves = [level["coordinateTransformations"] for level in found["datasets"]]
+        assert [scale["scale"] for scale, _ in moves] == [[500, 500], [1000, 1000]]
+        assert [move["translation"] for _, move in moves] == [[20, 20], [20, 20]]
+
+
+@pytest.mark.parametrize(
+    "moves",
+    [
+        None,
+        [{"type": "scale", "scale": [1, 0, 1]}],
+        [{"type": "scale"}],
+        [{"type": "scale", "scale": "wide"}],
+    ],
+)
+def test_a_size_that_is_none_is_not_told(tmp_path, moves):
+    path = written("0.5", tmp_path, picture(5, (60, 70))[0])
+    group = zarr.open_group(str(path), mode="r+")
+    axes = [{"name": "c"}, *({"name": name, "unit": "micrometer"} for name in "yx")]
+    datasets = [{"path": str(level), "coordinateTransformations": moves} for level in range(2)]
+    group.attrs["ome"] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": datasets}]}
+    with open_large(path, 1) as image:
+        assert image.grid == ((2.0, 2.0), None, (0.0, 0.0))
+        assert image.grid.pixel_size is None
+
+
+@pytest.mark.parametrize(("lacking", "told"), [("axes", "axes"), ("datasets", "datasets")])
+def test_metadata_that_lack_something(tmp_path, lacking, told):
+    path = written("0.5", tmp_path, picture(5, (60, 70))[0])
+    group = zarr.open_group(str(path), mode="r+")
+    [described] = group.attrs["ome"]["multiscales"]
+    described.pop(lacking)
+    group.attrs["ome"] = {"version": "0.5", "multiscales": [described]}
+    with pytest.raises(InputError, match=f"its multiscales lack {told}, expected OME-Zarr 0.4 or 0.5"):
+        open_large(path)
+
+
+def test_a_level_that_is_missing_is_named(tmp_path):
+    path = written("0.5", tmp_path, picture(5, (60, 70))[0])
+    shutil.rmtree(path / "1")
+    with pytest.raises(InputError) as caught:
+        open_large(path, 1)
+    assert str(caught.value) == (
+        f"{path}: level 1 of its pyramid, {path / '1'}, is missing: copy the image anew, or give another --level"
+    )
+    with open_large(path) as image:
+        assert image.shape == (60, 70, 1)
+
+
+@pytest.mark.parametrize("shape", [(0, 9), (7, 0)])
+def test_an_image_without_pixels(tmp_path, shape):
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w", zarr_format=3)
+    group.create_array("0", shape=shape, chunks=(7, 9), dtype="u1")
+    axes = [{"name": name} for name in "yx"]
+    group.attrs["ome"] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": [{"path": "0"}]}]}
+    with pytest.raises(InputError) as caught:
+        open_large(tmp_path / "a.zarr")
+    assert str(caught.value) == (
+        f"{tmp_path / 'a.zarr'}: {shape[0]} x {shape[1]} pixels, expected one or more: export it again"
+    )

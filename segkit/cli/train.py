@@ -1,0 +1,232 @@
+"""The command ``segkit train``: learn a model from annotated images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from segkit._files import remove_unfinished_of
+from segkit.cli.options import (
+    ConfigOption,
+    ImagesArgument,
+    LevelOption,
+    MemoryLimitOption,
+    OnlyAnnotatedOption,
+    OverwriteOption,
+    QuietOption,
+    SchedulerOption,
+    SetOption,
+    WorkersOption,
+    spread_over,
+)
+from segkit.cli.terminal import (
+    describe_alarms,
+    describe_object_model,
+    describe_training,
+    progress_bars,
+    say,
+    teller,
+)
+from segkit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from segkit.config.recorded import RecordedTraining
+    from segkit.config.schema import Config
+    from segkit.images import Dataset
+
+_NEEDED = (
+    "Objects that are a matter of meaning (polyps, organs) need filters of networks: --config two-networks downloads "
+    "their weights once"
+)
+
+
+def train(
+    images: ImagesArgument,
+    masks: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of masks with the images' names; or, for a slide, GeoJSON of annotated regions."
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write, NAME.segkit.")],
+    from_: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="Repeat the training of this model, with its options, on the same images."
+        ),
+    ] = None,
+    other_images: Annotated[
+        bool, typer.Option("--other-images", help="With --from: allow other images.")
+    ] = False,
+    config: ConfigOption = None,
+    fast: Annotated[
+        bool,
+        typer.Option(
+            "--fast", help="A model that predicts in less time, somewhat less accurate: as --config fast."
+        ),
+    ] = False,
+    bank: Annotated[
+        str | None,
+        typer.Option(
+            help="Filter bank: a name, as --set bank.name=NAME; or auto, which compares those with weights at hand."
+        ),
+    ] = None,
+    set_: SetOption = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of random numbers: the same seed gives the same model.")
+    ] = None,
+    only_annotated: OnlyAnnotatedOption = False,
+    level: LevelOption = None,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Also explain the choices: channels, kernels, penalty, threshold."),
+    ] = False,
+    memory_limit: MemoryLimitOption = None,  # noqa: ARG001
+    scheduler: SchedulerOption = None,
+    n_workers: WorkersOption = None,
+    quiet: QuietOption = False,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Learn a model from annotated images."""
+    from segkit.config.recorded import read_training
+    from segkit.images.outputs import refuse_existing, refuse_extension, refuse_unwritable
+
+    refuse_extension(output, ".segkit")
+    refuse_existing([output], overwrite=overwrite)
+    refuse_unwritable(output)
+    if other_images and from_ is None:
+        raise ConfigError("--other-images: it is for --from, whose model has images of its own; leave it out")
+    _refuse_two_configurations(config, from_, fast=fast, bank=bank)
+    overrides = [*(set_ or []), *([] if seed is None else [f"seed={seed}"])]
+    recorded = None if from_ is None else read_training(from_)
+    settings = _configure(config, overrides, recorded, fast=fast, bank=bank)
+    only_annotated = only_annotated or (recorded is not None and recorded.only_annotated)
+    remove_unfinished_of(output)
+    dataset = _read(images, masks, settings, level, only_annotated=only_annotated)
+    tell = teller(quiet=quiet)
+    for message in dataset.describe():
+        tell(message)
+    segmenter = settings.build(z_spacing=dataset.z_spacing)
+    if recorded is not None:
+        for message in recorded.compare(segmenter, dataset, str(images), other_images=other_images):
+            tell(message)
+    if bank == "auto":
+        tell(_describe_banks(len(dataset.images)))
+    with spread_over(scheduler, n_workers) as workers, progress_bars(quiet=quiet) as follow:
+        segmenter.fit(
+            dataset.images,
+            dataset.masks,
+            instances=dataset.instances,
+            label_map=dataset.label_map,
+            workers=workers,
+            progress=follow,
+        )
+    segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)
+    segmenter.save(
+        output,
+        embed_weights=settings.embeds_weights(segmenter.best_index_),
+        settings=settings.to_settings(only_annotated=only_annotated),
+    )
+    summary, label_map = segmenter.summary_, segmenter.label_map_
+    (say if explain else tell)(describe_training(summary, label_map, dataset.stems, explain=explain))
+    if lines := describe_alarms(segmenter.alarms_, explain=explain):
+        (say if explain else tell)(lines)
+    if dataset.instances is not None:
+        (say if explain else tell)(describe_object_model(segmenter.objects_, explain=explain))
+    tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
+    if advice := _advise(settings, explain=explain):
+        (say if explain else tell)(advice)
+
+
+def _refuse_two_configurations(
+    config: Path | None, from_: Path | None, *, fast: bool, bank: str | None
+) -> None:
+    """Refuse options that each stand for a whole configuration, or a bank, beside each other."""
+    if config is not None and from_ is not None:
+        raise ConfigError(f"--config beside --from: {from_} has a configuration already; change it by --set")
+    other = "--config" if from_ is None else "--from"
+    if fast and (config is not None or from_ is not None):
+        raise ConfigError(
+            f"--fast beside {other}: --fast is a configuration of its own, configs/fast.yaml; leave one out"
+        )
+    if bank is not None and (fast or config is not None or from_ is not None):
+        raise ConfigError(
+            f"--bank beside {'--fast' if fast else other}: it has a bank already; leave one out"
+        )
+
+
+def _configure(
+    config: Path | None,
+    overrides: list[str],
+    recorded: RecordedTraining | None,
+    *,
+    fast: bool,
+    bank: str | None,
+) -> Config:
+    """Read the options of a training, from one of their sources."""
+    from segkit.config.auto import banks_at_hand
+    from segkit.config.read import shipped
+    from segkit.config.schema import Config
+
+    if recorded is not None:
+        return recorded.configure(overrides)
+    if bank is not None and any(override.partition("=")[0].split(".")[0] == "bank" for override in overrides):
+        raise ConfigError("--bank beside --set bank: leave one out")
+    if bank is not None:
+        value = json.dumps(banks_at_hand() if bank == "auto" else {"name": bank})
+        overrides = [f"bank={value}", *overrides]
+    return Config.load(shipped("fast") if fast else config, overrides)
+
+
+def _read(images: Path, masks: Path, settings: Config, level: int | None, *, only_annotated: bool) -> Dataset:
+    """Read the annotated images, or the annotated regions of an image that is read by region."""
+    from segkit.images import load_pairs
+    from segkit.images.annotated_regions import read_annotated_regions
+    from segkit.images.regions import is_by_region, open_large
+
+    data = settings.data
+    if level is None and not is_by_region(images):
+        return load_pairs(
+            images,
+            masks,
+            labels=data.labels,
+            unlabelled=data.unlabelled,
+            masks_are=data.masks,
+            instances=data.instances,
+            only_annotated=only_annotated,
+            reading=data.reading,
+        )
+    if data.model_fields_set:
+        given = ", ".join(f"data.{name}" for name in sorted(data.model_fields_set))
+        raise ConfigError(
+            f"{given}: {images} is read by region, and the regions name their classes: leave it out"
+        )
+    with open_large(images, level or 0) as slide:
+        return read_annotated_regions(slide, masks)
+
+
+def _describe_banks(n_images: int) -> str:
+    """Tell which banks are compared, or what a better one would need."""
+    from segkit.config.auto import banks_at_hand, networks_of
+
+    best, *others = banks_at_hand()
+    if not others:
+        return f"Filter bank: the default. {_NEEDED}"
+    names = " and ".join(networks_of(best))
+    if n_images == 1:
+        return f"Filter bank: networks ({names}). One image cannot tell which bank is better; two images or more can"
+    return f"Filter bank: networks ({names}) or the default, whichever does better on images held out"
+
+
+def _advise(settings: Config, *, explain: bool) -> str:
+    """Tell somebody who named no bank what another one would need; empty where there is nothing to tell."""
+    from segkit.config.auto import banks_at_hand
+
+    if "bank" in settings.model_fields_set:
+        return ""
+    if len(banks_at_hand()) > 1:
+        return "Weights of networks are here. --bank auto compares their filters with the default bank"
+    return _NEEDED if explain else ""
