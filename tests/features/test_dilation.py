@@ -1,5 +1,8 @@
 import numpy as np
 import pytest
+import torch
+from torch.nn import Conv2d
+from torch.nn.functional import conv2d
 
 from segkit.errors import ConfigError
 from segkit.features import ConvNetBank
@@ -39,6 +42,42 @@ def test_resnet_equals_torchvisions_own_dilation():
     for label, (_, output) in zip(labels, found, strict=True):
         assert output.shape[2:] == (8, 8)
         assert_near(output, expected[label])
+
+
+def naive(features, x, output_stride):
+    """MobileNetV2 block by block, with convolutions that skip cells in place of strides; outputs of the blocks."""
+    stride, rate, outputs = 1, 1, []
+    for block in features:
+        y = x
+        convolutions = [module for module in block.modules() if isinstance(module, Conv2d)]
+        is_strided = any(convolution.stride[0] > 1 for convolution in convolutions)
+        is_removed = is_strided and 2 * stride > output_stride
+        for module in block.modules():
+            if isinstance(module, Conv2d):
+                step = 1 if is_removed else module.stride[0]
+                padding = rate * module.padding[0]
+                y = conv2d(y, module.weight, None, step, padding, rate, module.groups)
+            elif not list(module.children()):
+                y = module(y)
+        x = x + y if getattr(block, "use_res_connect", False) else y
+        if is_strided:
+            stride, rate = (stride, 2 * rate) if is_removed else (2 * stride, rate)
+        outputs.append(x)
+    return outputs
+
+
+def test_mobilenet_equals_a_naive_dilated_pass():
+    """In double precision: other orders of summation add up over 52 convolutions."""
+    trace = Trace("mobilenet_v2", None, output_stride=8)
+    nodes = [layer.node for layer in trace.layers if layer.is_default]
+    image = picture().double()
+    with torch.inference_mode():
+        expected = naive(torchvision_model("mobilenet_v2", trace.state).double(), image, 8)
+    trace._graph_module.double()
+    found = [output for _, output in trace.outputs(image, nodes)]
+    assert len(found) == len(expected) == 19
+    for output, naive_output in zip(found, expected, strict=True):
+        assert_near(output, naive_output, tolerance=1e-12)
 
 
 def test_tiles_of_dilated_networks_equal_the_whole(monkeypatch):

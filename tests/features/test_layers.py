@@ -15,10 +15,10 @@ PROJECTIONS = {
 }
 
 
-def assert_near(found, expected):
+def assert_near(found, expected, tolerance=1e-5):
     """Compare maps to the rounding of their largest value."""
     assert found.shape == expected.shape
-    assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
+    assert (found - expected).abs().max() <= tolerance * expected.abs().max()
 
 
 def picture(side=64):
