@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
+import warnings
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
@@ -162,7 +163,9 @@ def _trace_network(network: str) -> GraphModule:
     check_network(network)
     try:
         # Tensors on "meta" hold no data: a VGG would otherwise draw 138 million random weights.
-        with torch.device("meta"):
+        with torch.device("meta"), warnings.catch_warnings():
+            # torchvision warns of how Inception and GoogLeNet draw them
+            warnings.filterwarnings("ignore", "The default weight initialization", FutureWarning)
             module = symbolic_trace(get_model(network, weights=None).eval())
     except (torch.fx.proxy.TraceError, TypeError, ValueError, NotImplementedError) as error:
         raise ConfigError(
