@@ -44,7 +44,7 @@ def test_kernels_of_the_oldest_formats_are_named_after_their_kind():
 )
 def test_rules_of_the_threshold_have_their_present_names(old, new):
     parameters = {"threshold": old, "normalization": "image"}
-    header = {"format_version": 6, "parameters": parameters, "summary": {"threshold_rule": old}}
+    header = OLDEST | {"format_version": 6, "parameters": parameters, "summary": {"threshold_rule": old}}
     upgrade(header, "old.segkit")
     assert (header["parameters"]["threshold"], header["summary"]["threshold_rule"]) == (new, new)
 
