@@ -9,7 +9,11 @@ from pathlib import Path
 
 project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 extras = project["optional-dependencies"]
-optional = [one for name in ("baselines", "objects", "annotate", "large", "scale") for one in extras[name]]
+optional = [
+    one
+    for name in ("baselines", "objects", "annotate", "large", "foundation", "scale")
+    for one in extras[name]
+]
 oldest: dict[str, str] = {}
 for requirement in project["dependencies"] + optional:
     found = re.match(r"([\w.-]+)>=([\w.]+)", requirement)

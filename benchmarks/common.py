@@ -6,7 +6,7 @@ import argparse
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ from segkit.benchmark.methods import DEFAULT_METHODS
 
 RESULTS = Path(__file__).parent / "results"
 CONFIGS = Path(__file__).parents[1] / "configs"
+# Lists of rows in result files, and the keys of the digest of the code that made them.
+_LISTS = ("runs", "splits", "draws", "checks", "records", "rows", "cells", "banks")
+_DIGESTS = ("sources", "code")
 # The recipe of the paper, for any bank.
 PAPER_RECIPE = tuple(
     f"{section}={json.dumps(options)}"
@@ -59,9 +62,28 @@ def result_path(arguments: argparse.Namespace, name: str = "") -> Path:
 
 
 def write_result(path: Path, result: dict[str, Any]) -> None:
-    """Write a result file, indented so that changes show."""
+    """Write a result file, indented so that changes show, with the digest of the code if no row carries one."""
+    if not any(digest_of(row) for row in rows_of(result)):
+        result = {**result, "sources": digest_sources()}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def rows_of(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """List the measured rows of a result, each with its own digest or that of the file.
+
+    Parts that carry a digest are rows too. Without any, the result is one row.
+    """
+    of_file = {key: result[key] for key in _DIGESTS if key in result}
+    lists = [result[name] for name in _LISTS if isinstance(result.get(name), list)]
+    rows = [row for found in lists for row in found if isinstance(row, dict)]
+    parts = [part for part in result.values() if isinstance(part, dict) and digest_of(part)]
+    return [of_file | row for row in rows + parts or [dict(result)] if not row.get("quoted")]
+
+
+def digest_of(row: Mapping[str, Any]) -> str | None:
+    """Give the digest of the code that made a row, None if it carries none."""
+    return next((row[key] for key in _DIGESTS if isinstance(row.get(key), str)), None)
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

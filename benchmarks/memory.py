@@ -3,9 +3,10 @@
     python -m benchmarks.memory [--parts ...] [--side 4096] [--large-side 20000] [--quick] [--out FILE]
 
 Each measurement has a process of its own, whose peak is that of Python, libraries, images and results. Banks are measured
-beside the bytes that they declare, from which tiles follow. Training is that of the default recipe under a memory limit, and
-that of a network with thousands of coarse channels, at its default layers and at all non-linearities, on small images. The
-large image is made up and written as OME-Zarr, block by block, and segmented under the same limit.
+beside the bytes that they declare, from which tiles follow. The square is so large that blocks of fixed size count little.
+Training is that of the default recipe under a memory limit, and that of a network with thousands of coarse channels, at its
+default layers and at all non-linearities, on small images. The large image is made up and written as OME-Zarr, block by
+block, and segmented under the same limit.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import result_path, write_result
+from benchmarks.common import digest_sources, result_path, write_result
 from segkit import ConvNetBank, OrbitBank, ScatteringBank, Segmenter, load, memory_limit
 from segkit._memory import bytes_used
 from segkit.benchmark.machine import machine, peak_memory_mib
@@ -35,6 +36,7 @@ from segkit.features import (
     OrbitAveraged,
     PositionBank,
     StackedBank,
+    TimmBank,
 )
 from segkit.segmentation.large import segment_large
 
@@ -48,6 +50,7 @@ BANKS = [
     "vgg19",
     "squeezenet",
     "mobilenet",
+    "timm",
     "orbit",
     "averaged",
 ]
@@ -62,6 +65,7 @@ def bank_named(name: str) -> FilterBank:
         "vgg19": ConvNetBank("vgg19", weights="random", layers=["conv1_1", "conv2_1", "conv3_4"]),
         "squeezenet": ConvNetBank("squeezenet1_0", weights="random"),
         "mobilenet": ConvNetBank("mobilenet_v2", weights="random", output_stride=8),
+        "timm": TimmBank(weights="random"),
         "orbit": OrbitBank((5,), n_templates=8),
         "averaged": OrbitAveraged(MultiscaleBank(sigma_max=4)),
     }
@@ -72,7 +76,7 @@ def measure_bank(name: str, side: int) -> dict[str, Any]:
     """Compute all maps of a square, and watch the memory meanwhile."""
     bank = bank_named(name)
     image = np.random.default_rng(0).random((side, side, 3), dtype=np.float32)
-    bank.maps(image[:64, :64])
+    bank.maps(image[:128, :128])
     before = most = bytes_used()
     ended = threading.Event()
 
@@ -215,14 +219,19 @@ def main() -> None:
     result |= {"machine": machine(), "limit": LIMIT}
     if "banks" in arguments.parts:
         names = BANKS[:3] if arguments.quick else BANKS
-        result["banks"] = [apart("bank", name, 128 if arguments.quick else 768) for name in names]
+        result["banks"] = [
+            {"sources": digest_sources()} | apart("bank", name, 128 if arguments.quick else 1536)
+            for name in names
+        ]
         for record in result["banks"]:
             print(
                 f"{record['bank']}: {record['measured']:.0f} bytes a pixel, declared {record['declared']:.0f}"
             )
         write_result(out, result)
     if "training" in arguments.parts:
-        result["training"] = apart("training", 2, 256 if arguments.quick else arguments.side)
+        result["training"] = {"sources": digest_sources()} | apart(
+            "training", 2, 256 if arguments.quick else arguments.side
+        )
         print(f"training: {result['training']}")
         write_result(out, result)
     if "networks" in arguments.parts:
@@ -238,7 +247,11 @@ def main() -> None:
             if not image.exists():
                 Segmenter().fit(*squares(2, SMALL)).save(model)
                 write_large(image, side)
-            result["large"] = {"side": side, **apart("large", model, image, folder / "out")}
+            result["large"] = {
+                "sources": digest_sources(),
+                "side": side,
+                **apart("large", model, image, folder / "out"),
+            }
         print(f"large: {result['large']}")
         write_result(out, result)
 

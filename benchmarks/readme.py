@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import RESULTS, signed, with_interval
+from benchmarks.external import external, first_look
 from benchmarks.faults import fuzz, fuzz_images, kills, reproducibility, soak
 from benchmarks.promises import alarms, coverage
 from benchmarks.scores import (
@@ -533,6 +534,8 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "differences": ("segmentation-*.json", differences),
     "choice": ("*ation*-*.json", choice),
     "block": ("[ls]*-*.json", block),
+    "external": ("external-*.json", external),
+    "first_look": ("first-look/*.json", first_look),
     "objects": ("objects-*.json", objects),
     "objects_differences": ("objects-*.json", objects_differences),
     "cost": ("segmentation-*.json", cost),

@@ -1,6 +1,6 @@
 """Work spread over workers of Dask: speed of two against one, a killed worker, and what a scheduler bears.
 
-    python -m benchmarks.scale
+    python -m benchmarks.scale [--parts speed killed tile scheduler]
 
 Each worker has one thread. Wall times of a folder are taken in turn, one worker, two, one, two ..., so that other programs
 of the machine disturb both alike; the first image that each worker gets, which imports libraries there, is not counted.
@@ -38,6 +38,7 @@ from segkit.segmentation.folders import segment_folder
 from segkit.segmentation.record import Record
 
 MIB = 2**20
+PARTS = ("speed", "killed", "tile", "scheduler")
 
 
 class Deadly:
@@ -242,6 +243,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--tasks", type=int, default=100_000)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure")
     parser.add_argument("--quick", action="store_true", help="few and small: does it run?")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     arguments = parser.parse_args()
@@ -265,21 +267,21 @@ def main() -> None:
         folder = Path(name)
         for number, picture in enumerate(pictures):
             write_image(folder / "images" / f"{number}.png", picture)
-        result: dict[str, Any] = {
-            "recipe": "default",
-            "images": arguments.images,
-            "side": arguments.side,
-            "speed": measure_speed(segmenter, folder / "images", pictures[0], arguments.repeats, folder),
-            "killed": kill_workers(segmenter, folder / "images", arguments.kills, folder),
-            "tile": measure_tile(segmenter, 128 if arguments.quick else 1024),
-            "scheduler": load_scheduler(arguments.tasks, 2),
-            "sources": digest_sources(),
-            "machine": machine(),
+        parts: dict[str, Callable[[], Any]] = {
+            "speed": lambda: measure_speed(
+                segmenter, folder / "images", pictures[0], arguments.repeats, folder
+            ),
+            "killed": lambda: kill_workers(segmenter, folder / "images", arguments.kills, folder),
+            "tile": lambda: measure_tile(segmenter, 128 if arguments.quick else 1024),
+            "scheduler": lambda: load_scheduler(arguments.tasks, 2),
         }
-    write_result(path, result)
-    print(
-        f"two workers {result['speed']['ratio']:.2f} times as fast as one; equal: {result['speed']['equal']}"
-    )
+        result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        result |= {"recipe": "default", "images": arguments.images, "side": arguments.side}
+        result["machine"] = machine()
+        for part in arguments.parts:
+            result[part] = parts[part]() | {"sources": digest_sources()}
+            write_result(path, result)
+    print(json.dumps({part: result[part] for part in arguments.parts}))
 
 
 if __name__ == "__main__":

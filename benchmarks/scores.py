@@ -22,13 +22,33 @@ TITLES = {
     "segkit-no-networks": "**segkit**, no networks",
     "segkit-paper": "recipe of the paper, VGG19 to conv3_4",
     "forest": "pixel forest",
-    "convpaint": "pixel forest on three layers, as convpaint's (VGG19)",
-    "convpaint-default": "pixel forest on one layer, convpaint's default (VGG19)",
+    "forest-convpaint": "pixel forest on three layers, as convpaint's (VGG19)",
+    "forest-convpaint-default": "pixel forest on one layer, convpaint's default (VGG19)",
     "fcn": "FCN-8s on SqueezeNet, pre-trained",
     "fcn-vgg19": "FCN-8s on VGG19 to conv3_4, pre-trained",
     "fcn-scratch": "FCN-8s on SqueezeNet, from scratch",
     "unet": "U-Net",
+    "forest-centred": "pixel forest, centred, adaptive threshold",
+    "convpaint": "convpaint, first layer (VGG19)",
+    "convpaint-m": "convpaint, three layers (VGG19)",
+    "convpaint-centred": "convpaint, three layers (VGG19), centred, adaptive threshold",
+    "fcn-best": "FCN-8s on SqueezeNet, pre-trained, at its best",
+    "fcn-vgg19-best": "FCN-8s on VGG19 to conv3_4, pre-trained, at its best",
+    "unet-best": "U-Net of 32 filters, at its best",
+    "smp": "U-Net on MobileNetV2, pre-trained, at its best",
 }
+# Methods in the figure of learning curves; more would hide each other.
+DRAWN = (
+    "segkit-networks",
+    "segkit-no-networks",
+    "segkit-paper",
+    "forest",
+    "forest-convpaint",
+    "fcn",
+    "fcn-vgg19",
+    "fcn-scratch",
+    "unet",
+)
 OBJECTS = {
     "drive": "vessels of the retina",
     "dsb2018_stained": "stained nuclei",
@@ -323,10 +343,7 @@ def draw_learning_curves(results: list[dict[str, Any]], path: Path) -> None:
     figure = Figure(figsize=(10, 7.2), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True).ravel()
     sizes = sorted({run["n_train"] for result in results for run in result["runs"]})
-    # the weaker of convpaint's settings would stretch the scale
-    plain = {
-        method: title.replace("**", "") for method, title in TITLES.items() if method != "convpaint-default"
-    }
+    plain = {method: TITLES[method].replace("**", "") for method in DRAWN}
     for axes, result in zip(panels, results, strict=True):
         scores = scores_of(result)
         for index, (method, title) in enumerate(plain.items()):

@@ -5,7 +5,9 @@
 
 DATA holds a folder for each set with images/ and masks/. The runs are those of `segkit benchmark`; each
 is kept in segmentation-SET.json when it is done, so that a cut run goes on where it stopped. Networks train
-on crops of 160 pixels for at most --max-steps steps; a run that was stopped by this budget is marked.
+on crops of 160 pixels for at most --max-steps steps; a run that was stopped by this budget is marked. fcn-best,
+fcn-vgg19-best, unet-best and smp choose between two learning rates on held-out pixels, and are trained anew on all pixels
+for as many steps as were best: give them more steps, so that validation stops them.
 
 With --last N the last N images of a set are tested on, instead of a third drawn at random: slices of one volume are
 like their neighbours, and those of a block have few among the training images. Kept in lastN-SET.json.
@@ -56,25 +58,27 @@ class Results:
         The result file.
     name : str
         The set.
+    in_rows : bool, default=False
+        Whether the file holds several sets, so that each run names its own.
     """
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, *, in_rows: bool = False) -> None:
         self.path, self.name = path, name
+        self.own = {"set": name} if in_rows else {}
         known = json.loads(path.read_text()) if path.exists() else {"machines": [], "runs": []}
         self.machines: list[dict[str, Any]] = known["machines"]
         self.runs: list[dict[str, Any]] = known["runs"]
 
     def holds(self, method: str, n_train: int, seed: int) -> bool:
         """Tell whether a run is finished."""
-        return any(
-            (run["method"], run["n_train"], run["seed"]) == (method, n_train, seed) for run in self.runs
-        )
+        wanted = self.own | {"method": method, "n_train": n_train, "seed": seed}
+        return any(wanted.items() <= run.items() for run in self.runs)
 
     def add(self, outcome: dict[str, Any], settings: dict[str, Any]) -> None:
         """Add a run: of each image the counts that every score follows from, and what does not follow."""
         unit, records = outcome["unit"], outcome["records"]
         kept = ("method", "n_train", "seed", "fit_seconds", "predict_seconds", "peak_memory_mib", "device")
-        run = {name: unit[name] for name in (*kept, "budget_limited", "notes")}
+        run = self.own | {name: unit[name] for name in (*kept, "budget_limited", "notes")}
         if unit["explain"] is not None:
             run["bank"] = unit["explain"]["bank"]
         images = {
@@ -92,7 +96,7 @@ class Results:
     def write(self) -> None:
         """Write the file, a line for each run."""
         header = {
-            "name": self.name,
+            "name": self.path.stem if self.own else self.name,
             "images": "of each test image: pixels by truth and prediction (row by row), outline F of each class, Brier",
             "machines": self.machines,
         }
@@ -107,7 +111,8 @@ def records_of(result: dict[str, Any]) -> list[dict[str, Any]]:
     records = []
     for run in result["runs"]:
         for image, values in run["images"].items():
-            n_classes = 2
+            # pixels by truth and prediction, and where they were measured outline F of each class and Brier
+            n_classes = next(n for n in range(2, len(values)) if len(values) in (n * n, n * n + n + 1))
             counts = np.reshape(values[: n_classes**2], (n_classes, n_classes))
             iou, dice = iou_of(counts), dice_of(counts)
             own = {name: run[name] for name in ("method", "n_train", "seed")}
@@ -133,7 +138,8 @@ def measure(
     overrides: list[str],
     test: Path | None = None,
 ) -> None:
-    """Run what is missing of one set, on test images drawn or listed."""
+    """Run what is missing of one set, on test images drawn or listed; images of a group stay together."""
+    groups = folder / "groups.csv"
     methods = load_methods(arguments.methods, None, overrides)
     benchmark = Benchmark(
         folder / "images",
@@ -142,6 +148,7 @@ def measure(
         methods,
         arguments.train_sizes,
         range(arguments.seeds),
+        groups=groups if groups.exists() else None,
         test=test,
     )
     for unit in benchmark.units:
@@ -179,16 +186,26 @@ def bank_option(arguments: argparse.Namespace, *choice: Iterable[dict[str, Any]]
 
 
 def overrides_of(arguments: argparse.Namespace) -> list[str]:
-    """Weights at hand, and networks that a processor can train."""
+    """Weights at hand, and networks that a processor can train.
+
+    Methods "-best" choose between two learning rates, and train anew on all pixels.
+    """
     squeezenet = [f"weights={arguments.squeezenet}", "backbone=squeezenet1_0", "preprocessing=caffe"]
     vgg = [f"weights={arguments.vgg19}", "backbone=vgg19", "preprocessing=caffe"]
     bank_vgg = ["bank.name=vgg19", f"bank.weights={arguments.vgg19}", "bank.preprocessing=caffe"]
     budget = ["crop=160", f"max_steps={arguments.max_steps}", f"device={arguments.device}"]
+    best = ["learning_rate=[0.0001, 0.001]", "retrain=true"]
     of_methods = {
         "segkit-networks": [bank_option(arguments, NETWORKS, VGG_ALONE)],
         "segkit-paper": [*bank_vgg, "title=recipe of the paper (VGG19)"],
-        "convpaint": [*bank_vgg, "title=pixel forest on convpaint's filters (VGG19)"],
-        "convpaint-default": [
+        "convpaint": [*bank_vgg, "title=convpaint (first layer of VGG19)"],
+        "convpaint-m": [*bank_vgg, "title=convpaint (three layers of VGG19)"],
+        "convpaint-centred": [
+            *bank_vgg,
+            "title=convpaint (three layers of VGG19), centred, adaptive threshold",
+        ],
+        "forest-convpaint": [*bank_vgg, "title=pixel forest on convpaint's filters (VGG19)"],
+        "forest-convpaint-default": [
             "kind=forest",
             *bank_vgg,
             "bank.layers=[conv1_1]",
@@ -199,6 +216,17 @@ def overrides_of(arguments: argparse.Namespace) -> list[str]:
         "fcn-vgg19": ["kind=fcn", "title=FCN-8s (VGG19)", *vgg, "n_hidden=512", *budget],
         "fcn-scratch": ["backbone=squeezenet1_0", "n_hidden=512", *budget],
         "unet": ["n_filters=16", *budget],
+        "fcn-best": ["kind=fcn", "title=FCN-8s, at its best", *squeezenet, "n_hidden=512", *best, *budget],
+        "fcn-vgg19-best": [
+            "kind=fcn",
+            "title=FCN-8s (VGG19), at its best",
+            *vgg,
+            "n_hidden=512",
+            *best,
+            *budget,
+        ],
+        "unet-best": ["kind=unet", "title=U-Net, at its best", "n_filters=32", *best, *budget],
+        "smp": [*([f"weights={arguments.mobilenet}"] if arguments.mobilenet else []), *best, *budget],
     }
     return [f"{method}.{option}" for method in arguments.methods for option in of_methods.get(method, [])]
 
@@ -227,6 +255,7 @@ def parser_of(
     parser.add_argument("--data", type=Path)
     parser.add_argument("--vgg19", type=Path, help="truncated VGG19 weights (Caffe preprocessing)")
     parser.add_argument("--squeezenet", type=Path, help="SqueezeNet 1.0 weights (Caffe preprocessing)")
+    parser.add_argument("--mobilenet", type=Path, help="MobileNetV2 weights (torchvision's preprocessing)")
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--methods", nargs="+", default=methods)
     parser.add_argument("--train-sizes", type=int, nargs="+", default=train_sizes)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import write_result
+from benchmarks.common import digest_sources, write_result
 from segkit.benchmark.machine import machine
 
 
@@ -51,7 +51,7 @@ class Records:
 
     def add(self, record: dict[str, Any]) -> None:
         """Add a record and write the file."""
-        self.records.append(record)
+        self.records.append({**record, "sources": digest_sources()})
         self.write()
 
     def write(self, **summary: Any) -> None:

@@ -23,6 +23,8 @@ _PUBLIC = {
     "ScatteringBank": "segkit.features",
     "Segmenter": "segkit.segmentation.segmenter",
     "StackedBank": "segkit.features",
+    "TimmBank": "segkit.features",
+    "device": "segkit._device",
     "load": "segkit.segmentation.segmenter",
     "memory_limit": "segkit._memory",
     "predict_folder": "segkit.segmentation.folders",

@@ -46,11 +46,15 @@ def test_the_oldest_versions_are_those_of_the_metadata():
     found = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
     pins = dict(line.split("==") for line in found.splitlines())
     extras = PROJECT["optional-dependencies"]
-    declared = PROJECT["dependencies"] + extras["baselines"] + extras["objects"] + extras["annotate"]
-    assert len(pins) == len(declared)
-    for requirement in declared:
+    used = ("baselines", "objects", "annotate", "large", "foundation", "scale")
+    bounds = {}
+    for requirement in [*PROJECT["dependencies"], *(one for extra in used for one in extras[extra])]:
         name, _, rest = requirement.partition(">=")
-        assert re.match(r"[\w.]+", rest).group() == pins[name]
+        bounds.setdefault(name, []).append(re.match(r"[\w.]+", rest).group())
+    assert pins.keys() == bounds.keys()
+    assert pins["tifffile"] == "2025.5.21"  # what an extra asks for, later than what segkit itself does
+    assert all(pins[name] in own for name, own in bounds.items())
+    assert all(pins[name] == own[0] for name, own in bounds.items() if len(own) == 1)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / ".ci").iterdir()), ids=lambda path: path.name)

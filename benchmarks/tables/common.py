@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
 from scipy.stats import t as student
 
-from benchmarks.common import write_result
+from benchmarks.common import digest_sources, write_result
 from segkit.benchmark.machine import machine
 
 DATA = Path(__file__).parents[3] / "shared"
@@ -81,7 +81,7 @@ class Table:
             found = function()
             seconds = time.perf_counter() - start
             row = {"settings": settings, **found, "paper": paper, "quoted": False, "note": note}
-            row["seconds"] = seconds
+            row |= {"seconds": seconds, "sources": digest_sources()}
             print(*settings.values(), f"{row['value']:.4g}", f"({seconds:.1f} s)", flush=True)
         self._add({**row, "paper": paper, "note": note})
 

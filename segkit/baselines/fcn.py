@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from segkit._common import FloatArray, is_whole
+from segkit.baselines.pretrained import check_image_channels, load_encoder, normalise
 from segkit.baselines.training import NetSegmenter
-from segkit.errors import ConfigError, InputError, WeightsError
+from segkit.errors import ConfigError
 from segkit.features.convnet import PREPROCESSING
 from segkit.features.weights import load_weights
 from segkit.images import UNLABELLED
@@ -46,8 +46,8 @@ class FCN(NetSegmenter):
         Largest number of training steps.
     batch_size : int, default=4
         Number of crops per step.
-    learning_rate : float, default=1e-4
-        Learning rate of Adam.
+    learning_rate : float or sequence of float, default=1e-4
+        Learning rate of Adam. Of several, the one with the highest mean IoU on held-out pixels is taken.
     crop : int, default=256
         Side of the random training crops in pixels, a multiple of 32, at least 64.
         Smaller images are mirrored, and the mirrored pixels are not trained on.
@@ -55,6 +55,9 @@ class FCN(NetSegmenter):
         Number of steps between validations.
     patience : int, default=10
         Training stops after this many validations in a row without a better mean IoU.
+    retrain : bool, default=False
+        Whether to train anew on all pixels, for the number of steps of the best validation; otherwise the weights of that
+        validation are taken, which never saw the held-out pixels.
     augment : bool, default=True
         Whether crops are varied by `segkit.baselines.augment.augmenter`; it needs albumentations.
     device : str, default="auto"
@@ -77,11 +80,13 @@ class FCN(NetSegmenter):
     n_image_channels_ : int
         Number of channels of the training images.
     network_ : torch.nn.Module
-        The network with the weights of the best validation.
+        The network with the weights of the best validation, or those of `retrain`.
+    learning_rate_ : float
+        The learning rate taken.
     n_parameters_ : int
         Number of trained weights.
     n_steps_, best_step_ : int
-        Number of training steps, in all and up to the best validation.
+        Number of training steps with that rate and held-out pixels, in all and up to the best validation.
     best_validation_iou_ : float
         Mean IoU (eq. 8.1) of the best validation.
     stopped_early_ : bool
@@ -125,10 +130,11 @@ class FCN(NetSegmenter):
         n_hidden: int = 4096,
         max_steps: int = 2000,
         batch_size: int = 4,
-        learning_rate: float = 1e-4,
+        learning_rate: float | Sequence[float] = 1e-4,
         crop: int = 256,
         eval_every: int = 25,
         patience: int = 10,
+        retrain: bool = False,
         augment: bool = True,
         device: str = "auto",
         checkpoint: str | Path | None = None,
@@ -142,6 +148,7 @@ class FCN(NetSegmenter):
             crop=crop,
             eval_every=eval_every,
             patience=patience,
+            retrain=retrain,
             augment=augment,
             device=device,
             checkpoint=checkpoint,
@@ -177,29 +184,19 @@ class FCN(NetSegmenter):
             self._refuse_idle("preprocessing", "torchvision", under="weights")
         super()._check_options()
 
-    def _refuse_idle(self, name: str, default: Any, *, under: str) -> None:
-        """Refuse an option that another one leaves without effect, unless it is the default."""
-        given, cause = getattr(self, name), getattr(self, under)
-        if given != default:
-            raise ConfigError(
-                f"{name}={given!r} does nothing under {under}={cause!r}: leave it out, or change {under}"
-            )
-
     def _build_network(self, n_image_channels: int, n_classes: int) -> nn.Module:
         from segkit.baselines.networks import ResNetFCN, build_skip_fcn
 
         if self.weights is not None:
-            if n_image_channels not in (1, 3):
-                raise InputError(
-                    f"images with {n_image_channels} channels for pre-trained weights of three: "
-                    f"give RGB or grey images, or train from scratch (weights=None)"
-                )
-            # Grey images become three equal channels, see `_normalise`.
+            check_image_channels(n_image_channels)
+            # Grey images become three equal channels, see `normalise`.
             n_image_channels = 3
         if self.backbone == "resnet50":
             resnet = ResNetFCN(n_image_channels, n_classes)
             if self.weights is not None:
-                self._load_encoder(resnet.fcn.backbone, "", load_weights(self.backbone, self.weights))
+                load_encoder(
+                    resnet.fcn.backbone, "", load_weights(self.backbone, self.weights), self.backbone
+                )
             return resnet
         network = build_skip_fcn(
             self.backbone,
@@ -210,33 +207,14 @@ class FCN(NetSegmenter):
         )
         if self.weights is not None:
             state = load_weights(self.backbone, self.weights)
-            self._load_encoder(network.features, "features.", state)
+            load_encoder(network.features, "features.", state, self.backbone)
             _load_classifier(network, state)
         return network
-
-    def _load_encoder(self, encoder: nn.Module, prefix: str, state: dict[str, torch.Tensor]) -> None:
-        """Load the encoder's layers that a state dictionary holds."""
-        expected = encoder.state_dict()
-        known = {key: state[prefix + key] for key in expected if prefix + key in state}
-        for key, tensor in known.items():
-            if tensor.shape != expected[key].shape:
-                raise WeightsError(
-                    f"weights of {prefix + key} have shape {tuple(tensor.shape)}, {self.backbone} needs "
-                    f"{tuple(expected[key].shape)}: give that network's weights"
-                )
-        if not known:
-            raise WeightsError(
-                f"weights hold {', '.join(list(state)[:3]) or 'nothing'}, ...: none fits {self.backbone}, which has "
-                f"{prefix}{next(iter(expected))}, ...; give that network's weights, by torchvision's names"
-            )
-        # Not strict: a file may hold only the first layers.
-        encoder.load_state_dict(known, strict=False)
 
     def _normalise(self, images: FloatArray) -> FloatArray:
         if self.weights is None:
             return super()._normalise(images)
-        mean, std = (np.array(values, dtype=np.float32) for values in PREPROCESSING[self.preprocessing])
-        return (images - mean) / std  # broadcasting copies a grey channel to three
+        return normalise(images, self.preprocessing)
 
 
 def _load_classifier(network: SkipFCN, state: dict[str, torch.Tensor]) -> None:

@@ -1,34 +1,59 @@
-"""The pixel forest: hand-picked filters and a random forest, as in ilastik, Labkit and Trainable Weka."""
+"""Pixel classifiers of trees: hand-picked filters and a random forest, as in ilastik, Labkit and Trainable Weka."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 
-from segkit._common import FloatArray, Progress, pass_on
+from segkit._common import FloatArray, Progress, is_whole, pass_on
+from segkit.baselines.nearest import NearestBank
+from segkit.errors import ConfigError
 from segkit.features import FilterBank, MultiscaleBank
+from segkit.features.base import sample_maps
+from segkit.features.normalised import NORMALIZATIONS, NormalisedBank
 from segkit.images import UNLABELLED
-from segkit.images.sampling import draw_pixels
+from segkit.images.sampling import PixelSample, assign_folds, draw_pixels, sparse_images
 from segkit.segmentation.base import BaseSegmenter, IdArray
+from segkit.segmentation.held_out import N_FOLDS, HeldOut
+from segkit.segmentation.threshold import THRESHOLDS, label_pixels
 
 # Number of pixels whose features are in memory at a time.
 _PIXELS_AT_ONCE = 65_536
+# Pixels that the threshold is judged on, as many as those of `Segmenter`.
+_HELD_OUT_PIXELS = 6000
+# Learning rate of CatBoost, that of convpaint.
+_LEARNING_RATE = 0.1
 
 
 class PixelForest(BaseSegmenter):
-    """Random forest on the features of pixels.
+    """Trees on the features of pixels.
 
     Parameters
     ----------
     bank : FilterBank, default=None
         Features of a pixel; None is `MultiscaleBank()`, similar to ilastik.
+    classifier : {"forest", "catboost"}, default="forest"
+        "forest" is scikit-learn's random forest. "catboost" is CatBoost's gradient boosting with a learning rate of
+        0.1; it needs catboost.
     n_estimators : int, default=100
-        Number of trees, without limit of depth.
+        Number of trees.
+    max_depth : int or None, default=None
+        Largest depth of a tree. None is without limit for "forest", and 6 for "catboost".
     training_pixels : int, default=30_000
         Number of training pixels, balanced over classes as far as available. Weights restore the frequencies of
         the classes among all labelled pixels.
+    normalization : {"image", "set"}, default="set"
+        As for `Segmenter`: each channel less its mean over the image, or as it is.
+    threshold : {"quantile+otsu", "quantile", "iou", "zero"}, default="zero"
+        Rule for the decision above which a pixel is of the second of two classes, as for `Segmenter`. The decision is
+        the difference of the two probabilities, in [-1, 1]. "zero" is the more probable class. The other rules judge
+        6000 pixels, each by trees that saw nothing of its image (of its block, of a single image).
+    interpolation : {"linear", "nearest"}, default="linear"
+        How maps with fewer cells than the image has pixels are read.
     unlabelled : int or None, default=255
         As for `Segmenter`.
     n_jobs : int or None, default=None
@@ -40,12 +65,27 @@ class PixelForest(BaseSegmenter):
     ----------
     classes_, label_map_, n_image_channels_
         As for `Segmenter`.
-    forest_ : RandomForestClassifier
-        The fitted forest.
+    forest_ : RandomForestClassifier or CatBoostClassifier
+        The fitted trees.
+    threshold_, otsu_weight_ : float
+        As for `Segmenter`; 0 for three classes and more.
+
+    Notes
+    -----
+    napari-convpaint is ``PixelForest(ConvNetBank("vgg16", layers=["conv1_1"], pyramid=[1, 0.5, 0.25]),
+    classifier="catboost", n_estimators=50, max_depth=5, interpolation="nearest")`` with ImageNet weights: the default
+    of its releases up to 2025 (``get_default_params`` of ``conv_paint_model.py`` and ``Hookmodel``; in 2026 it has 100
+    trees). Its setting "vgg-m" adds the layers conv1_2 and conv2_1. Two things differ: convpaint reads the deepest of its
+    layers before the ReLU, where segkit's maps are those after it, and it trains on all drawn pixels.
 
     References
     ----------
     S. Berg et al., ilastik: interactive machine learning for (bio)image analysis, Nature Methods 16, 2019.
+
+    L. Hinderling et al., Convpaint, Cell Reports Methods 2026, doi 10.1016/j.crmeth.2026.101335; source at
+    https://github.com/guiwitz/napari-convpaint.
+
+    L. Prokhorenkova et al., CatBoost: unbiased boosting with categorical features, NeurIPS 2018, arXiv:1706.09516.
 
     Examples
     --------
@@ -63,49 +103,144 @@ class PixelForest(BaseSegmenter):
         self,
         bank: FilterBank | None = None,
         *,
+        classifier: str = "forest",
         n_estimators: int = 100,
+        max_depth: int | None = None,
         training_pixels: int = 30_000,
+        normalization: str = "set",
+        threshold: str = "zero",
+        interpolation: str = "linear",
         unlabelled: int | None = UNLABELLED,
         n_jobs: int | None = None,
         random_state: int = 0,
     ) -> None:
         self.bank = bank
+        self.classifier = classifier
         self.n_estimators = n_estimators
+        self.max_depth = max_depth
         self.training_pixels = training_pixels
+        self.normalization = normalization
+        self.threshold = threshold
+        self.interpolation = interpolation
         self.unlabelled = unlabelled
         self.n_jobs = n_jobs
         self.random_state = random_state
 
     def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:
+        self._check_options()
         rng = np.random.default_rng(self.random_state)
-        self.bank_ = (clone(self.bank) if self.bank is not None else MultiscaleBank()).fit(images)
-        drawn = draw_pixels(ids, self.classes_.size, self.training_pixels, rng)
-        rows = []
-        for index, image in enumerate(progress(images, "Filter bank")):
-            part = drawn.of_image(index)
-            rows.append(self.bank_.sample(image, drawn.row[part], drawn.col[part]))
-        self.forest_ = RandomForestClassifier(
-            self.n_estimators, n_jobs=self.n_jobs, random_state=self.random_state
+        bank = clone(self.bank) if self.bank is not None else MultiscaleBank()
+        self.bank_ = (NearestBank(bank) if self.interpolation == "nearest" else bank).fit(images)
+        judges = self.threshold != "zero" and self.classes_.size == 2
+        n_pixels = [self.training_pixels, *([_HELD_OUT_PIXELS] if judges else [])]
+        drawn = [draw_pixels(ids, self.classes_.size, n, rng) for n in n_pixels]
+        X = self._normalised_bank.sample_draws(images, drawn, None, progress, "Filter bank")
+        self.forest_ = self._grow(X[0], drawn[0])
+        self.threshold_, self.otsu_weight_ = 0.0, 0.0
+        if judges:
+            self._choose_threshold(X[1], drawn[1], ids)
+
+    def _check_options(self) -> None:
+        for name, choices in (
+            ("classifier", ("forest", "catboost")),
+            ("normalization", NORMALIZATIONS),
+            ("threshold", THRESHOLDS),
+            ("interpolation", ("linear", "nearest")),
+        ):
+            if getattr(self, name) not in choices:
+                raise ConfigError(f"{name}={getattr(self, name)!r}: choose {' or '.join(choices)}")
+        for name in (
+            "n_estimators",
+            "training_pixels",
+            *(["max_depth"] if self.max_depth is not None else []),
+        ):
+            if not is_whole(getattr(self, name)):
+                raise ConfigError(f"{name}={getattr(self, name)!r}: give a whole number of at least 1")
+
+    @property
+    def _normalised_bank(self) -> NormalisedBank:
+        return NormalisedBank(self.bank_, self.normalization)
+
+    def _grow(self, X: FloatArray, drawn: PixelSample) -> Any:
+        """Fit new trees to pixels."""
+        if self.classifier == "forest":
+            trees = RandomForestClassifier(
+                self.n_estimators,
+                max_depth=self.max_depth,
+                n_jobs=self.n_jobs,
+                random_state=self.random_state,
+            )
+        else:
+            trees = _boosted_trees()(
+                iterations=self.n_estimators,
+                depth=self.max_depth,
+                learning_rate=_LEARNING_RATE,
+                thread_count=self.n_jobs or 1,
+                random_seed=self.random_state,
+                verbose=False,
+                allow_writing_files=False,
+            )
+        return trees.fit(X, drawn.label, sample_weight=drawn.weight)
+
+    def _choose_threshold(self, X: FloatArray, drawn: PixelSample, ids: list[IdArray]) -> None:
+        """Choose the threshold by trees that saw nothing of the image, or block, of a pixel."""
+        fold = assign_folds(drawn, [mask.shape for mask in ids], N_FOLDS)
+        decision = np.full(len(X), np.nan, dtype=np.float32)
+        for index in np.unique(fold):
+            others, mine = fold != index, fold == index
+            if np.unique(drawn.label[others]).size == 2:
+                trees = self._grow(X[others], drawn.subset(others))
+                decision[mine] = _margin(trees.predict_proba(X[mine]))[:, 0]
+        judged = ~np.isnan(decision)
+        found = HeldOut(
+            [1.0],
+            decision[None, judged, None],
+            drawn.subset(judged),
+            fold[judged],
+            len(ids),
+            sparse_images(ids),
         )
-        self.forest_.fit(np.concatenate(rows), drawn.label, sample_weight=drawn.weight)
+        if found.has_all_classes:
+            choice = found.choose(self.threshold)
+            self.threshold_, self.otsu_weight_ = choice.threshold, choice.otsu_weight
 
     def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:  # noqa: ARG002
-        """Compute the fraction of trees that vote for each class, (H, W, n_classes)."""
+        """Compute the probability of each class by the trees, (H, W, n_classes)."""
         height, width = image.shape[:2]
         stacks = self.bank_.maps(image)
-        # Maps come grouped by grid; the forest was trained with channels in the bank's order.
+        # Maps come grouped by grid; the trees were grown with channels in the bank's order.
         column = np.concatenate([stack.indices for stack in stacks]).argsort()
+        grid = self._normalised_bank.grid(image.shape)
+        means = sample_maps(stacks, *grid).mean(axis=0) if grid[0].size else np.float32(0)
         # Features of a few rows at a time: a map of each channel at every pixel would not fit into memory.
         parts = []
         n_rows = max(1, _PIXELS_AT_ONCE // width)
         for top in range(0, height, n_rows):
             rows = np.arange(top, min(top + n_rows, height))
             features = np.concatenate([stack.upsample((height, width), rows) for stack in stacks])[column]
-            parts.append(self.forest_.predict_proba(features.reshape(len(column), -1).T))
+            parts.append(self.forest_.predict_proba(features.reshape(len(column), -1).T - means))
         return np.concatenate(parts).reshape(height, width, -1).astype(np.float32)
 
     def _labels(self, scores: FloatArray) -> NDArray[np.intp]:
-        return np.asarray(scores.argmax(axis=2))
+        decisions = _margin(scores) if self.classes_.size == 2 else scores
+        return label_pixels(decisions, self.threshold_, self.otsu_weight_)
 
     def _probabilities(self, scores: FloatArray) -> FloatArray:
         return scores
+
+
+def _margin(probabilities: NDArray[Any]) -> NDArray[Any]:
+    """Give the probability of the second of two classes less that of the first, (..., 1)."""
+    return np.asarray(probabilities[..., 1:] - probabilities[..., :1])
+
+
+def _boosted_trees() -> Any:
+    """Give CatBoost's classifier."""
+    try:
+        from catboost import CatBoostClassifier
+    except ImportError as error:
+        raise ConfigError(
+            "classifier='catboost' needs catboost, which is not installed: "
+            "pip install segkit-bio[baselines], or choose classifier='forest'"
+        ) from error
+    return CatBoostClassifier

@@ -122,6 +122,37 @@ class UNetwork(nn.Module):
         return cast("Tensor", self.score(signal))
 
 
+class EncoderUNet(nn.Module):
+    """U-Net of segmentation_models_pytorch.
+
+    Parameters
+    ----------
+    unet : nn.Module
+        The network; its `encoder` is a torchvision network.
+    keep_statistics : bool, default=False
+        Whether batch normalisations of the encoder keep their mean and variance in training. A batch of few crops would
+        replace them by poor ones.
+    """
+
+    def __init__(self, unet: nn.Module, *, keep_statistics: bool = False) -> None:
+        super().__init__()
+        self.unet = unet
+        self._keep_statistics = keep_statistics
+
+    def train(self, mode: bool = True) -> EncoderUNet:  # noqa: FBT001, FBT002
+        """Switch to training or to prediction."""
+        super().train(mode)
+        if self._keep_statistics:
+            for layer in cast("nn.Module", self.unet.encoder).modules():
+                if isinstance(layer, nn.BatchNorm2d):
+                    layer.eval()
+        return self
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Compute scores (n, n_classes, H, W) of images (n, C, H, W)."""
+        return cast("Tensor", self.unet(images))
+
+
 def build_skip_fcn(
     backbone: str, n_image_channels: int, n_classes: int, *, n_hidden: int, output_stride: int
 ) -> SkipFCN:

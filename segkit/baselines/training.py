@@ -1,14 +1,12 @@
-"""Training of the baselines' networks: validation, early stopping, checkpoints."""
+"""Training of the baselines' networks: validation, early stopping, choice of the learning rate, training on all pixels."""
 
 from __future__ import annotations
 
 import json
-import pickle
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray, Progress, is_whole, pass_on
-from segkit._files import saving
 from segkit.baselines.augment import CropSampler
-from segkit.errors import ConfigError, OutputError
+from segkit.baselines.checkpoint import Checkpoint, FinishedRun, TrainingState
+from segkit.errors import ConfigError
 from segkit.evaluation.metrics import score_masks
 from segkit.images import UNLABELLED
 from segkit.images.sampling import BLOCKS, block_folds
@@ -46,10 +44,11 @@ class NetSegmenter(BaseSegmenter):
         *,
         max_steps: int = 2000,
         batch_size: int = 4,
-        learning_rate: float = 1e-4,
+        learning_rate: float | Sequence[float] = 1e-4,
         crop: int = 256,
         eval_every: int = 25,
         patience: int = 10,
+        retrain: bool = False,
         augment: bool = True,
         device: str = "auto",
         checkpoint: str | Path | None = None,
@@ -62,6 +61,7 @@ class NetSegmenter(BaseSegmenter):
         self.crop = crop
         self.eval_every = eval_every
         self.patience = patience
+        self.retrain = retrain
         self.augment = augment
         self.device = device
         self.checkpoint = checkpoint
@@ -87,42 +87,71 @@ class NetSegmenter(BaseSegmenter):
                 raise ConfigError(f"{name}={getattr(self, name)!r}: give a whole number of at least 1")
         if not is_whole(self.random_state, least=0):
             raise ConfigError(f"random_state={self.random_state!r}: give a whole number of at least 0")
-        rate: Any = self.learning_rate
-        if not isinstance(rate, int | float) or not 0 < rate < np.inf:
-            raise ConfigError(f"learning_rate={rate!r}: give a number above 0")
+        rates = self._rates
+        if not rates or not all(isinstance(rate, int | float) and 0 < rate < np.inf for rate in rates):
+            raise ConfigError(f"learning_rate={self.learning_rate!r}: give a number above 0, or several")
         if self.crop % self._stride or self.crop < 2 * self._stride:
             raise ConfigError(
                 f"crop={self.crop}: give a multiple of {self._stride} of at least {2 * self._stride} pixels"
             )
 
-    def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:
-        import torch
+    def _refuse_idle(self, name: str, default: Any, *, under: str) -> None:
+        """Refuse an option that another one leaves without effect, unless it is the default."""
+        given, cause = getattr(self, name), getattr(self, under)
+        if given != default:
+            raise ConfigError(
+                f"{name}={given!r} does nothing under {under}={cause!r}: leave it out, or change {under}"
+            )
 
+    @property
+    def _rates(self) -> list[Any]:
+        """List the learning rates to choose from."""
+        rate: Any = self.learning_rate
+        return list(rate) if isinstance(rate, list | tuple) else [rate]
+
+    def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:
         self._check_options()
         device = _find_device(self.device)
         self.device_ = str(device)
+        digest = self._digest(images, ids)
+        checkpoint = Checkpoint(self.checkpoint, digest)
         learnt, held_out = _hold_out(ids, self.classes_.size, random_state=self.random_state)
-        sampler = CropSampler(*_labelled(images, learnt), crop=self.crop, augment=self.augment)
+        sampler = self._sampler(images, learnt)
+        for rate in self._rates[len(checkpoint.finished) :]:
+            state = self._start(rate, device, checkpoint)
+            # A checkpoint may come from a run that had already stopped early.
+            if state.n_stale < self.patience:
+                self._train(state, sampler, _labelled(images, held_out), checkpoint, progress)
+            checkpoint.finish(state, rate)
+        self._take(checkpoint.best_run)
+        if self.retrain:
+            state = self._start(self.learning_rate_, device, checkpoint)
+            self._train_on_all(state, self._sampler(images, ids), checkpoint, progress)
+        else:
+            self.network_.load_state_dict(checkpoint.best_run.weights)
+        self.network_.eval()
+
+    def _sampler(self, images: list[FloatArray], ids: list[IdArray]) -> CropSampler:
+        return CropSampler(*_labelled(images, ids), crop=self.crop, augment=self.augment)
+
+    def _start(self, rate: float, device: torch.device, checkpoint: Checkpoint) -> TrainingState:
+        """Make a network and its optimiser, or continue with those of the checkpoint."""
+        import torch
+
         with _seeded(self.random_state, device):
             network = self._build_network(self.n_image_channels_, self.classes_.size)
         self.network_ = network.to(device)
         self.n_parameters_ = sum(parameter.numel() for parameter in network.parameters())
-        optimiser = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
-        state = _TrainingState(self.network_, optimiser)
-        digest = self._digest(images, ids)
-        if self.checkpoint is not None and Path(self.checkpoint).exists():
-            state.load(self.checkpoint, digest)
-        # A checkpoint may come from a run that had already stopped early.
-        if state.n_stale < self.patience:
-            self._train(state, sampler, _labelled(images, held_out), digest, progress)
-        self._keep_best(state)
+        state = TrainingState(self.network_, torch.optim.Adam(network.parameters(), lr=rate))
+        checkpoint.restore(state)
+        return state
 
     def _train(
         self,
-        state: _TrainingState,
+        state: TrainingState,
         sampler: CropSampler,
         validation: tuple[list[FloatArray], list[IdArray]],
-        digest: str,
+        checkpoint: Checkpoint,
         progress: Progress,
     ) -> None:
         """Continue training from the state until validation or `max_steps` ends it."""
@@ -133,10 +162,19 @@ class NetSegmenter(BaseSegmenter):
                 continue
             state.record(step + 1, float(np.mean(losses)), self._validation_iou(*validation))
             losses = []
-            if self.checkpoint is not None:
-                state.save(self.checkpoint, digest)
+            checkpoint.save(state)
             if state.n_stale >= self.patience:
                 break
+
+    def _train_on_all(
+        self, state: TrainingState, sampler: CropSampler, checkpoint: Checkpoint, progress: Progress
+    ) -> None:
+        """Continue training from the state up to the step of the best validation."""
+        for step in progress(range(state.n_steps, self.best_step_), "Training on all pixels"):
+            loss = self._step(state.optimiser, sampler, step)
+            if (step + 1) % self.eval_every == 0 or step + 1 == self.best_step_:
+                state.history.append({"step": step + 1, "loss": loss})
+                checkpoint.save(state)
 
     def _step(self, optimiser: torch.optim.Optimizer, sampler: CropSampler, step: int) -> float:
         """Take one step of Adam on the cross-entropy of a batch; returns the loss."""
@@ -162,14 +200,14 @@ class NetSegmenter(BaseSegmenter):
         guesses = [self._labels(self._scores(image)) for image in images]
         return score_masks(ids, guesses, self.classes_.size).mean
 
-    def _keep_best(self, state: _TrainingState) -> None:
-        self.network_.load_state_dict(state.best)
-        self.network_.eval()
-        self.history_ = state.history
-        self.n_steps_ = state.n_steps
-        self.best_step_ = state.best_validation["step"]
-        self.best_validation_iou_ = state.best_validation["validation_iou"]
-        self.stopped_early_ = state.n_stale >= self.patience
+    def _take(self, run: FinishedRun) -> None:
+        """Note the run with the best validation."""
+        self.learning_rate_ = run.learning_rate
+        self.history_ = run.history
+        self.n_steps_ = run.history[-1]["step"]
+        self.best_step_ = run.best_validation["step"]
+        self.best_validation_iou_ = run.best_validation["validation_iou"]
+        self.stopped_early_ = run.n_stale >= self.patience
 
     def _digest(self, images: Sequence[FloatArray], ids: Sequence[IdArray]) -> str:
         """Compute the sha256 of everything that affects training: options, images and masks."""
@@ -204,103 +242,6 @@ class NetSegmenter(BaseSegmenter):
 
     def _probabilities(self, scores: FloatArray) -> FloatArray:
         return scores
-
-
-@dataclass
-class _TrainingState:
-    """State of training, the content of a checkpoint.
-
-    Parameters
-    ----------
-    network : torch.nn.Module
-        The network with its present weights.
-    optimiser : torch.optim.Optimizer
-        The optimiser of these weights.
-    best : dict of str to torch.Tensor
-        Weights at the best validation, on the CPU.
-    history : list of dict
-        Step, loss and IoU of each validation.
-    """
-
-    network: nn.Module
-    optimiser: torch.optim.Optimizer
-    best: dict[str, torch.Tensor] = field(default_factory=dict)
-    history: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def n_steps(self) -> int:
-        """Number of steps up to the last validation."""
-        return int(self.history[-1]["step"]) if self.history else 0
-
-    @property
-    def best_validation(self) -> dict[str, Any]:
-        """The validation with the highest IoU, the first one if several are equal."""
-        return max(self.history, key=lambda validation: validation["validation_iou"])
-
-    @property
-    def n_stale(self) -> int:
-        """Number of validations since the best."""
-        return len(self.history) - 1 - self.history.index(self.best_validation) if self.history else 0
-
-    def record(self, step: int, loss: float, validation_iou: float) -> None:
-        """Add a validation, and keep the weights if it is better than all before."""
-        self.history.append({"step": step, "loss": loss, "validation_iou": validation_iou})
-        if self.n_stale == 0:
-            self.best = {
-                name: value.detach().cpu().clone() for name, value in self.network.state_dict().items()
-            }
-
-    def save(self, path: str | Path, digest: str) -> None:
-        """Write a checkpoint; the old one stays until the new one is complete.
-
-        Raises
-        ------
-        OutputError
-            If the file cannot be written.
-        """
-        import torch
-
-        content = {
-            "digest": digest,
-            "network": self.network.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "best": self.best,
-            "history": self.history,
-        }
-        try:
-            with saving(Path(path)) as temporary:
-                torch.save(content, temporary)
-        except RuntimeError as error:  # what torch makes of a failed write
-            reason = str(error).splitlines()[0]
-            raise OutputError(
-                f"checkpoint {path} cannot be written ({reason}): choose a writable folder with room"
-            ) from error
-
-    def load(self, path: str | Path, digest: str) -> None:
-        """Continue from a checkpoint.
-
-        Raises
-        ------
-        ConfigError
-            If the file cannot be read, or comes from other images or options.
-        """
-        import torch
-
-        try:
-            # weights_only: a file that would execute code is refused.
-            content = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-            raise ConfigError(
-                f"checkpoint {path} cannot be read: delete it to train from the start, or give another path"
-            ) from error
-        if not isinstance(content, dict) or content.get("digest") != digest:
-            raise ConfigError(
-                f"checkpoint {path} comes from other images, masks or options: "
-                f"give another path, or delete it to train from the start"
-            )
-        self.network.load_state_dict(content["network"])
-        self.optimiser.load_state_dict(content["optimiser"])
-        self.best, self.history = content["best"], content["history"]
 
 
 def _hold_out(

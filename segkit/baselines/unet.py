@@ -1,42 +1,59 @@
-"""U-Net: an encoder and a decoder with the same levels, trained from scratch."""
+"""U-Net: an encoder and a decoder with the same levels, from scratch or on a pre-trained encoder."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from segkit._common import is_whole
+from segkit._common import FloatArray, is_whole
+from segkit.baselines.pretrained import check_image_channels, load_encoder, normalise
 from segkit.baselines.training import NetSegmenter
 from segkit.errors import ConfigError
+from segkit.features.convnet import PREPROCESSING
+from segkit.features.weights import load_weights
 from segkit.images import UNLABELLED
 
 if TYPE_CHECKING:
     from torch import nn
 
+_ENCODERS = ("mobilenet_v2", "resnet18", "resnet34", "resnet50")
+
 
 class UNet(NetSegmenter):
-    """U-Net with padded convolutions and batch normalisation, trained from scratch.
+    """U-Net with padded convolutions and batch normalisation.
 
     Parameters
     ----------
     n_filters : int, default=32
-        Number of filters of the finest level; it doubles at each coarser level.
+        Number of filters of the finest level; it doubles at each coarser level. Not with an `encoder`.
     depth : int, default=4
-        Number of poolings, each by two.
+        Number of poolings, each by two. An `encoder` has five.
+    encoder : {None, "mobilenet_v2", "resnet18", "resnet34", "resnet50"}, default=None
+        None is the U-Net of the paper. Otherwise the U-Net of segmentation_models_pytorch on this torchvision network; it
+        needs that package.
+    weights : None, "imagenet", str or Path, default=None
+        Initial weights of the encoder, a source of `segkit.features.weights.load_weights`; None is from scratch. The
+        statistics of its batch normalisations then stay those of the weights: batches are small.
+    preprocessing : {"torchvision", "caffe"}, default="torchvision"
+        Preprocessing of the weights' training, as for `FCN`.
     max_steps : int, default=2000
         Largest number of training steps.
     batch_size : int, default=4
         Number of crops per step.
-    learning_rate : float, default=1e-4
-        Learning rate of Adam.
+    learning_rate : float or sequence of float, default=1e-4
+        Learning rate of Adam. Of several, the one with the highest mean IoU on held-out pixels is taken.
     crop : int, default=256
-        Side of the random training crops in pixels, a multiple of ``2**depth``,
-        at least twice that.
+        Side of the random training crops in pixels, a multiple of ``2**depth`` (of 32 with an `encoder`), at least twice
+        that.
         Smaller images are mirrored, and the mirrored pixels are not trained on.
     eval_every : int, default=25
         Number of steps between validations.
     patience : int, default=10
         Training stops after this many validations in a row without a better mean IoU.
+    retrain : bool, default=False
+        Whether to train anew on all pixels, for the number of steps of the best validation; otherwise the weights of that
+        validation are taken, which never saw the held-out pixels.
     augment : bool, default=True
         Whether crops are varied by `segkit.baselines.augment.augmenter`; it needs albumentations.
     device : str, default="auto"
@@ -59,11 +76,13 @@ class UNet(NetSegmenter):
     n_image_channels_ : int
         Number of channels of the training images.
     network_ : torch.nn.Module
-        The network with the weights of the best validation.
+        The network with the weights of the best validation, or those of `retrain`.
+    learning_rate_ : float
+        The learning rate taken.
     n_parameters_ : int
         Number of trained weights.
     n_steps_, best_step_ : int
-        Number of training steps, in all and up to the best validation.
+        Number of training steps with that rate and held-out pixels, in all and up to the best validation.
     best_validation_iou_ : float
         Mean IoU (eq. 8.1) of the best validation.
     stopped_early_ : bool
@@ -75,6 +94,8 @@ class UNet(NetSegmenter):
 
     References
     ----------
+    P. Iakubovskii, Segmentation Models Pytorch, https://github.com/qubvel-org/segmentation_models.pytorch.
+
     O. Ronneberger, P. Fischer, T. Brox, U-Net: convolutional networks for biomedical image
     segmentation, MICCAI 2015, arXiv:1505.04597.
 
@@ -95,12 +116,16 @@ class UNet(NetSegmenter):
         *,
         n_filters: int = 32,
         depth: int = 4,
+        encoder: str | None = None,
+        weights: str | Path | None = None,
+        preprocessing: str = "torchvision",
         max_steps: int = 2000,
         batch_size: int = 4,
-        learning_rate: float = 1e-4,
+        learning_rate: float | Sequence[float] = 1e-4,
         crop: int = 256,
         eval_every: int = 25,
         patience: int = 10,
+        retrain: bool = False,
         augment: bool = True,
         device: str = "auto",
         checkpoint: str | Path | None = None,
@@ -114,6 +139,7 @@ class UNet(NetSegmenter):
             crop=crop,
             eval_every=eval_every,
             patience=patience,
+            retrain=retrain,
             augment=augment,
             device=device,
             checkpoint=checkpoint,
@@ -122,18 +148,58 @@ class UNet(NetSegmenter):
         )
         self.n_filters = n_filters
         self.depth = depth
+        self.encoder = encoder
+        self.weights = weights
+        self.preprocessing = preprocessing
 
     @property
     def _stride(self) -> int:
-        return int(2**self.depth)
+        return int(2**self.depth) if self.encoder is None else 32
 
     def _check_options(self) -> None:
         for name in ("n_filters", "depth"):
             if not is_whole(getattr(self, name)):
                 raise ConfigError(f"{name}={getattr(self, name)!r}: give a whole number of at least 1")
+        for name, choices in (("encoder", (None, *_ENCODERS)), ("preprocessing", tuple(PREPROCESSING))):
+            if getattr(self, name) not in choices:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)!r}: choose one of {', '.join(map(str, choices))}"
+                )
+        if self.encoder is None:
+            self._refuse_idle("weights", None, under="encoder")
+        else:
+            self._refuse_idle("n_filters", 32, under="encoder")
+            self._refuse_idle("depth", 4, under="encoder")
+        if self.weights is None:
+            self._refuse_idle("preprocessing", "torchvision", under="weights")
         super()._check_options()
 
     def _build_network(self, n_image_channels: int, n_classes: int) -> nn.Module:
-        from segkit.baselines.networks import UNetwork
+        from segkit.baselines.networks import EncoderUNet, UNetwork
 
-        return UNetwork(n_image_channels, n_classes, n_filters=self.n_filters, depth=self.depth)
+        if self.encoder is None:
+            return UNetwork(n_image_channels, n_classes, n_filters=self.n_filters, depth=self.depth)
+        if self.weights is None:
+            return EncoderUNet(
+                _unet()(self.encoder, encoder_weights=None, in_channels=n_image_channels, classes=n_classes)
+            )
+        check_image_channels(n_image_channels)
+        # Grey images become three equal channels, see `normalise`.
+        network = _unet()(self.encoder, encoder_weights=None, in_channels=3, classes=n_classes)
+        load_encoder(network.encoder, "", load_weights(self.encoder, self.weights), self.encoder)
+        return EncoderUNet(network, keep_statistics=True)
+
+    def _normalise(self, images: FloatArray) -> FloatArray:
+        return super()._normalise(images) if self.weights is None else normalise(images, self.preprocessing)
+
+
+def _unet() -> Any:
+    """Give the U-Net of segmentation_models_pytorch."""
+    try:
+        from segmentation_models_pytorch import Unet
+    except ImportError as error:
+        raise ConfigError(
+            "a U-Net with encoder needs segmentation-models-pytorch, which is not installed: "
+            "pip install segkit-bio[baselines], or leave encoder out"
+        ) from error
+    return Unet

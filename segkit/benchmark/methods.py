@@ -24,8 +24,13 @@ class _ForestOptions(Section):
     """Options of `PixelForest`; the default bank is `MultiscaleBank`."""
 
     bank: BankConfig | None = None
+    classifier: Literal["forest", "catboost"] = "forest"
     n_estimators: Annotated[int, Field(gt=0, le=10_000)] = 100
+    max_depth: Annotated[int, Field(gt=0, le=16)] | None = None
     training_pixels: Annotated[int, Field(gt=0, le=MOST_PIXELS)] = 30_000
+    normalization: Literal["image", "set"] = "set"
+    threshold: Literal["quantile+otsu", "quantile", "iou", "zero"] = "zero"
+    interpolation: Literal["linear", "nearest"] = "linear"
 
     def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:  # noqa: ARG002
         """Make the forest; it has no checkpoints."""
@@ -39,10 +44,11 @@ class _ForestOptions(Section):
 class _NetOptions(Section):
     max_steps: Annotated[int, Field(gt=0, le=10_000_000)] = 2000
     batch_size: Annotated[int, Field(gt=0, le=1024)] = 4
-    learning_rate: PositiveFloat = 1e-4
+    learning_rate: PositiveFloat | Annotated[list[PositiveFloat], Field(min_length=1)] = 1e-4
     crop: Annotated[int, Field(gt=0, le=8192)] = 256
     eval_every: PositiveInt = 25
     patience: PositiveInt = 10
+    retrain: bool = False
     augment: bool = True
     device: str = "auto"
 
@@ -80,6 +86,21 @@ class _UNetOptions(_NetOptions):
 
     n_filters: Annotated[int, Field(gt=0, le=1024)] = 32
     depth: Annotated[int, Field(gt=0, le=8)] = 4
+    encoder: Literal["mobilenet_v2", "resnet18", "resnet34", "resnet50"] | None = None
+    weights: str | None = None
+    preprocessing: Literal["torchvision", "caffe"] = "torchvision"
+
+    @model_validator(mode="after")
+    def _fits_network(self) -> Self:
+        if self.encoder is None:
+            self.refuse_idle(["weights"], under="{at}encoder=null", cure="{at}encoder=mobilenet_v2")
+        else:
+            self.refuse_idle(
+                ["n_filters", "depth"], under=f"{{at}}encoder={self.encoder}", cure="{at}encoder=null"
+            )
+        if self.weights is None:
+            self.refuse_idle(["preprocessing"], under="{at}weights=null", cure="{at}weights=imagenet")
+        return self
 
     def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:
         """Make the network, with initial weights drawn from the seed."""
@@ -87,6 +108,25 @@ class _UNetOptions(_NetOptions):
 
         return UNet(**self.model_dump(), checkpoint=checkpoint, random_state=seed)
 
+
+# What segkit gives its own classifier.
+_CENTRED = {"normalization": "image", "threshold": "quantile+otsu"}
+
+
+def _convpaint(*layers: str) -> dict[str, Any]:
+    """Give the pixel classifier of convpaint on some layers; `PixelForest` says where its settings come from."""
+    return {
+        "kind": "forest",
+        "bank": {"name": "vgg16", "layers": list(layers), "pyramid": [1.0, 0.5, 0.25]},
+        "classifier": "catboost",
+        "n_estimators": 50,
+        "max_depth": 5,
+        "interpolation": "nearest",
+    }
+
+
+# The layers of convpaint's settings "vgg", its default, and "vgg-m".
+_VGG, _VGG_M = ("conv1_1",), ("conv1_1", "conv1_2", "conv2_1")
 
 # Kind "segkit" is not among them: its schema is the training configuration, `Config`.
 _KINDS: dict[str, type[Section]] = {"forest": _ForestOptions, "fcn": _FCNOptions, "unet": _UNetOptions}
@@ -98,6 +138,14 @@ DEFAULT_METHODS: dict[str, dict[str, Any]] = {
         "title": "segkit (VGG19 and SqueezeNet)",
         **read_options(shipped("two-networks")),
     },
+    "segkit-dinov2": {
+        "kind": "segkit",
+        "title": "segkit (DINOv2-S, multiscale)",
+        "bank": {
+            "name": "stacked",
+            "banks": [{"name": "timm", "model": "vit_small_patch14_dinov2"}, {"name": "multiscale"}],
+        },
+    },
     "segkit-no-networks": {"kind": "segkit", "title": "segkit, no networks"},
     "segkit-paper": {
         "kind": "segkit",
@@ -108,12 +156,30 @@ DEFAULT_METHODS: dict[str, dict[str, Any]] = {
     "fcn": {"kind": "fcn", "title": "FCN-8s (pre-trained)", "weights": "imagenet"},
     "fcn-scratch": {"kind": "fcn", "title": "FCN-8s (from scratch)"},
     "unet": {"kind": "unet", "title": "U-Net"},
+    "smp": {
+        "kind": "unet",
+        "title": "U-Net on MobileNetV2 (pre-trained)",
+        "encoder": "mobilenet_v2",
+        "weights": "imagenet",
+    },
     "forest": {"kind": "forest", "title": "pixel forest"},
     "forest-vgg": {"kind": "forest", "title": "pixel forest (VGG16)", "bank": {"name": "vgg16"}},
-    "convpaint": {
+    "forest-centred": {
+        "kind": "forest",
+        "title": "pixel forest, centred, adaptive threshold",
+        **_CENTRED,
+    },
+    "convpaint": {"title": "convpaint (first layer of VGG16)", **_convpaint(*_VGG)},
+    "convpaint-m": {"title": "convpaint (three layers of VGG16)", **_convpaint(*_VGG_M)},
+    "convpaint-centred": {
+        "title": "convpaint (three layers of VGG16), centred, adaptive threshold",
+        **_convpaint(*_VGG_M),
+        **_CENTRED,
+    },
+    "forest-convpaint": {
         "kind": "forest",
         "title": "pixel forest on convpaint's filters (VGG16)",
-        "bank": {"name": "vgg16", "layers": ["conv1_1", "conv1_2", "conv2_1"], "pyramid": [1.0, 0.5, 0.25]},
+        "bank": {"name": "vgg16", "layers": list(_VGG_M), "pyramid": [1.0, 0.5, 0.25]},
     },
     "forest-scattering": {
         "kind": "forest",

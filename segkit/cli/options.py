@@ -55,6 +55,25 @@ MemoryLimitOption = Annotated[
         callback=_set_limit,
     ),
 ]
+
+
+def _set_device(context: typer.Context, name: str) -> str:
+    """Compute on the device for as long as the command runs."""
+    from segkit._device import device
+
+    context.with_resource(device(name))
+    return name
+
+
+DeviceOption = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        metavar="auto|cpu|cuda",
+        help="Where networks compute: on the processor (cpu), on a graphics card (cuda), or there if there is one (auto).",
+        callback=_set_device,
+    ),
+]
 LevelOption = Annotated[
     int | None,
     typer.Option(
@@ -102,8 +121,13 @@ def spread_over(scheduler: str | None, n_workers: int | None) -> Iterator[Worker
     if scheduler is None and n_workers is None:
         yield None
         return
+    from segkit._device import device_name
     from segkit.scale import Cluster
 
+    if device_name() != "cpu":
+        raise ConfigError(
+            "--device beside --scheduler or --workers: workers compute on their processors; leave one of them out"
+        )
     with Cluster("local" if scheduler is None else scheduler, n_workers=n_workers) as cluster:
         yield cluster.spread
 

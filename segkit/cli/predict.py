@@ -11,6 +11,7 @@ import typer
 
 from segkit._common import count
 from segkit.cli.options import (
+    DeviceOption,
     ImagesArgument,
     LevelOption,
     MemoryLimitOption,
@@ -91,6 +92,7 @@ def predict(
     level: LevelOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first image that fails.")] = False,
     memory_limit: MemoryLimitOption = None,  # noqa: ARG001
+    device: DeviceOption = "cpu",  # noqa: ARG001
     quiet: QuietOption = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace results of an earlier run.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from segkit._files import remove_unfinished_of
 from segkit.cli.options import (
     ConfigOption,
+    DeviceOption,
     ImagesArgument,
     LevelOption,
     MemoryLimitOption,
@@ -33,6 +34,8 @@ from segkit.cli.terminal import (
 from segkit.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from segkit.config.recorded import RecordedTraining
     from segkit.config.schema import Config
     from segkit.images import Dataset
@@ -85,13 +88,16 @@ def train(
         typer.Option("--explain", help="Also explain the choices: channels, kernels, penalty, threshold."),
     ] = False,
     memory_limit: MemoryLimitOption = None,  # noqa: ARG001
+    device: DeviceOption = "cpu",  # noqa: ARG001
     scheduler: SchedulerOption = None,
     n_workers: WorkersOption = None,
     quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Learn a model from annotated images."""
+    from segkit.config.auto import banks_at_hand
     from segkit.config.recorded import read_training
+    from segkit.config.schema import Config
     from segkit.images.outputs import refuse_existing, refuse_extension, refuse_unwritable
 
     refuse_extension(output, ".segkit")
@@ -109,12 +115,15 @@ def train(
     tell = teller(quiet=quiet)
     for message in dataset.describe():
         tell(message)
+    n_channels = dataset.images[0].shape[2]
+    if bank == "auto":
+        banks = banks_at_hand(n_channels)
+        settings = Config.from_options(settings.to_settings()["config"] | {"bank": banks})
+        tell(_describe_banks(banks, n_channels, len(dataset.images)))
     segmenter = settings.build(z_spacing=dataset.z_spacing)
     if recorded is not None:
         for message in recorded.compare(segmenter, dataset, str(images), other_images=other_images):
             tell(message)
-    if bank == "auto":
-        tell(_describe_banks(len(dataset.images)))
     with spread_over(scheduler, n_workers) as workers, progress_bars(quiet=quiet) as follow:
         segmenter.fit(
             dataset.images,
@@ -137,7 +146,7 @@ def train(
     if dataset.instances is not None:
         (say if explain else tell)(describe_object_model(segmenter.objects_, explain=explain))
     tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
-    if advice := _advise(settings, explain=explain):
+    if advice := _advise(settings, n_channels, explain=explain):
         (say if explain else tell)(advice)
 
 
@@ -167,7 +176,6 @@ def _configure(
     bank: str | None,
 ) -> Config:
     """Read the options of a training, from one of their sources."""
-    from segkit.config.auto import banks_at_hand
     from segkit.config.read import shipped
     from segkit.config.schema import Config
 
@@ -175,9 +183,8 @@ def _configure(
         return recorded.configure(overrides)
     if bank is not None and any(override.partition("=")[0].split(".")[0] == "bank" for override in overrides):
         raise ConfigError("--bank beside --set bank: leave one out")
-    if bank is not None:
-        value = json.dumps(banks_at_hand() if bank == "auto" else {"name": bank})
-        overrides = [f"bank={value}", *overrides]
+    if bank is not None and bank != "auto":  # those to compare depend on the images
+        overrides = [f"bank={json.dumps({'name': bank})}", *overrides]
     return Config.load(shipped("fast") if fast else config, overrides)
 
 
@@ -208,11 +215,13 @@ def _read(images: Path, masks: Path, settings: Config, level: int | None, *, onl
         return read_annotated_regions(slide, masks)
 
 
-def _describe_banks(n_images: int) -> str:
-    """Tell which banks are compared, or what a better one would need."""
-    from segkit.config.auto import banks_at_hand, networks_of
+def _describe_banks(banks: Sequence[dict[str, Any]], n_channels: int, n_images: int) -> str:
+    """Tell which banks are compared, or why there is only one."""
+    from segkit.config.auto import networks_of
 
-    best, *others = banks_at_hand()
+    best, *others = banks
+    if not others and n_channels not in (1, 3):
+        return f"Filter bank: the default. Networks see grey and RGB images; these have {n_channels} channels"
     if not others:
         return f"Filter bank: the default. {_NEEDED}"
     names = " and ".join(networks_of(best))
@@ -221,12 +230,12 @@ def _describe_banks(n_images: int) -> str:
     return f"Filter bank: networks ({names}) or the default, whichever does better on images held out"
 
 
-def _advise(settings: Config, *, explain: bool) -> str:
+def _advise(settings: Config, n_channels: int, *, explain: bool) -> str:
     """Tell somebody who named no bank what another one would need; empty where there is nothing to tell."""
     from segkit.config.auto import banks_at_hand
 
-    if "bank" in settings.model_fields_set:
+    if "bank" in settings.model_fields_set or n_channels not in (1, 3):
         return ""
-    if len(banks_at_hand()) > 1:
+    if len(banks_at_hand(n_channels)) > 1:
         return "Weights of networks are here. --bank auto compares their filters with the default bank"
     return _NEEDED if explain else ""

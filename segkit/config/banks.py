@@ -23,10 +23,12 @@ from segkit.features import (
     PositionBank,
     ScatteringBank,
     StackedBank,
+    TimmBank,
     VolumeBank,
     bank_from_dict,
 )
 from segkit.features.registry import group_of
+from segkit.features.timm import MOST_WINDOW
 
 # Each option has an upper bound far above what is useful: beyond it a run would not end, or fill the memory.
 _MOST_ANGLES = 360
@@ -108,6 +110,28 @@ class ConvNetConfig(_AveragedSection):
         """Make the bank; random weights are drawn from the seed."""
         options = self.model_dump(exclude={"name", "embed_weights", "orbit", "orbit_embedding"})
         return _averaged(ConvNetBank(self.name, **options, random_state=seed), self)
+
+
+class TimmConfig(_AveragedSection):
+    """A network of timm (`TimmBank`)."""
+
+    name: Literal["timm"]
+    model: Annotated[str, Field(min_length=1, max_length=200)] = "vit_small_patch14_dinov2"
+    weights: str = "pretrained"
+    window: Annotated[int, Field(gt=0, le=MOST_WINDOW)] | None = None
+    overlap: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    layers: Annotated[tuple[Annotated[int, Field(ge=-1000, lt=1000)], ...], Field(min_length=1)] | None = None
+    pyramid: Annotated[tuple[Annotated[float, Field(gt=0, le=8)], ...], Field(max_length=20)] = (1.0,)
+    shifts: Annotated[int, Field(gt=0, le=16)] = 1
+    channel_mode: Literal["rgb", "each", "mean"] = "rgb"
+    embed_weights: bool = True
+    orbit: Orbit = None
+    orbit_embedding: OrbitEmbedding = "mean"
+
+    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
+        """Make the bank; random weights are drawn from the seed."""
+        options = self.model_dump(exclude={"name", "embed_weights", "orbit", "orbit_embedding"})
+        return _averaged(TimmBank(**options, random_state=seed), self)
 
 
 class ScatteringConfig(_AveragedSection):
@@ -254,6 +278,7 @@ def _averaged(
     | ModulesConfig
     | MultiscaleConfig
     | ElongatedConfig
+    | TimmConfig
     | StackedConfig,
 ) -> FilterBank:
     """Average a bank over the orbit that its section asks for, if any."""
@@ -295,6 +320,7 @@ _SingleBank = (
     | Annotated[ElongatedConfig, Tag("elongated bank")]
     | Annotated[OrbitConfig, Tag("orbit bank")]
     | Annotated[PositionConfig, Tag("position bank")]
+    | Annotated[TimmConfig, Tag("timm bank")]
 )
 
 
@@ -341,5 +367,6 @@ BANK_SCHEMAS: dict[str, type[Section]] = {
     "elongated": ElongatedConfig,
     "orbit": OrbitConfig,
     "position": PositionConfig,
+    "timm": TimmConfig,
     "stacked": StackedConfig,
 }

@@ -11,6 +11,7 @@ from segkit.features.position import PositionBank
 from segkit.features.registry import BANKS, bank_from_dict, bank_to_dict
 from segkit.features.scattering import ScatteringBank
 from segkit.features.stacked import StackedBank
+from segkit.features.timm import TimmBank
 from segkit.features.volume import VolumeBank
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "PositionBank",
     "ScatteringBank",
     "StackedBank",
+    "TimmBank",
     "VolumeBank",
     "bank_from_dict",
     "bank_to_dict",

@@ -200,6 +200,10 @@ class OrbitAveraged(FilterBank):
         wanted = np.unique(channels % self._bank.n_channels(n_image_channels))
         return self._bank.weights_used(wanted, n_image_channels)
 
+    def weights_origin(self) -> list[dict[str, str | None]]:
+        """Tell where the weights of the bank come from."""
+        return self._bank.weights_origin()
+
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
         """Give a copy of the bank, `bank_`, these weights."""
         bank = clone(self.bank)

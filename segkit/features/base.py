@@ -350,6 +350,10 @@ class FilterBank(BaseEstimator, ABC):
         """Weights that these channels need, by name; empty for a bank that is all formula."""
         return {}
 
+    def weights_origin(self) -> list[dict[str, str | None]]:
+        """Tell ``model``, ``source`` and ``licence`` of weights that others trained; empty where nothing is known."""
+        return []
+
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
         """Take these weights instead of loading them from where the configuration says."""
         if weights:

@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segkit._common import FloatArray
+from segkit._device import card_has_room, torch_device
 from segkit.errors import ConfigError, InputError, WeightsError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
+from segkit.features.colours import check_mode, count_views, three_channels
 from segkit.features.layers import Layer
 from segkit.features.tiles import Tile, whole
 from segkit.features.tracing import Trace
@@ -28,7 +30,6 @@ PREPROCESSING = {
     "torchvision": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "caffe": ((123.68 / 255, 116.779 / 255, 103.939 / 255), (1 / 255, 1 / 255, 1 / 255)),
 }
-_CHANNEL_MODES = ("rgb", "each", "mean")
 # Bytes for each pixel of an image while the first layers work: two maps of 64 channels, and the image in its own order.
 _BYTES_ON_THE_WAY = 640
 # Name for the outputs of all non-linearities.
@@ -273,10 +274,7 @@ class ConvNetBank(FilterBank):
             raise ConfigError(
                 f"preprocessing {self.preprocessing!r}: choose one of {', '.join(PREPROCESSING)}"
             )
-        if self.channel_mode not in _CHANNEL_MODES:
-            raise ConfigError(
-                f"channel_mode {self.channel_mode!r}: choose one of {', '.join(_CHANNEL_MODES)}"
-            )
+        check_mode(self.channel_mode)
         if self.output_stride not in (None, *OUTPUT_STRIDES):
             raise ConfigError(
                 f"output_stride {self.output_stride!r}: choose one of {', '.join(map(str, OUTPUT_STRIDES))}, or None"
@@ -295,7 +293,7 @@ class ConvNetBank(FilterBank):
     def _blocks(self, n_image_channels: int) -> list[tuple[int, float, Layer, str]]:
         """List (view, scale, layer, suffix of channel names), in channel order."""
         layers = self._selected_layers()
-        views = n_image_channels if self.channel_mode == "each" else 1
+        views = count_views(self.channel_mode, n_image_channels)
         return [
             (view, scale, layer, (f"#{view}" if views > 1 else "") + (f"@{scale:g}" if scale != 1 else ""))
             for view in range(views)
@@ -331,31 +329,32 @@ class ConvNetBank(FilterBank):
 
     def _views(self, image: FloatArray) -> list[FloatArray]:
         """Make the normalised three-channel images, (3, H, W), that the network runs on."""
-        n_channels = image.shape[2]
-        if self.channel_mode == "each":
-            views = [np.repeat(image[:, :, [index]], 3, axis=2) for index in range(n_channels)]
-        elif self.channel_mode == "mean":
-            views = [np.repeat(image.mean(axis=2, keepdims=True), 3, axis=2)]
-        elif n_channels in (1, 3):
-            views = [np.broadcast_to(image, (*image.shape[:2], 3))]
-        else:
-            raise InputError(
-                f"image with {n_channels} channels for a three-channel network: choose how they map, "
-                f"bank.channel_mode=each (run it on every channel) or mean"
-            )
         mean, std = (np.array(values, dtype=np.float32) for values in PREPROCESSING[self.preprocessing])
-        return [np.ascontiguousarray(((view - mean) / std).transpose(2, 0, 1)) for view in views]
+        return [
+            np.ascontiguousarray(((view - mean) / std).transpose(2, 0, 1))
+            for view in three_channels(image, self.channel_mode)
+        ]
 
     def _run(self, view: FloatArray, scale: float, nodes: list[str]) -> Iterator[tuple[str, FloatArray]]:
         import torch
 
-        batch = torch.from_numpy(view)[None]
+        with card_has_room():
+            batch = torch.from_numpy(view)[None].to(torch_device())
+            for node, output in self._outputs(batch, scale, nodes):
+                yield node, output[0].cpu().numpy()
+
+    def _outputs(
+        self, batch: torch.Tensor, scale: float, nodes: list[str]
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        import torch
+
         try:
             if scale != 1:
                 batch = _shrink(batch, scale)
             batch = batch.contiguous(memory_format=torch.channels_last)
-            for node, output in self._trace.outputs(batch, nodes):
-                yield node, output[0].numpy()
+            yield from self._trace.outputs(batch, nodes)
+        except torch.cuda.OutOfMemoryError:
+            raise
         # torch refuses maps of no pixels, and mirroring more pixels than there are, with this error.
         except RuntimeError as error:
             height, width = batch.shape[2:]

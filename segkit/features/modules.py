@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.fft import next_fast_len
 
 from segkit._common import FloatArray
+from segkit._device import card_has_room, torch_device
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 from segkit.features.wavelets import FAMILIES, bessel_bound, check_family_size
@@ -401,11 +402,12 @@ def _scatter(layers: _Layers, plane: FloatArray, halo: int, out: dict[_Path, Flo
         (margin, stride * next_fast_len(-(-(size + 2 * margin) // stride)) - size - margin)
         for size in plane.shape
     ]
-    signal = torch.from_numpy(np.pad(plane, padding, mode="reflect"))
-    for path, values in _propagate(layers, signal, _tree(out), set(out)):
-        first = margin // grids[len(path)].stride
-        height, width = out[path].shape
-        out[path][:] = values[first : first + height, first : first + width].numpy()
+    with card_has_room():
+        signal = torch.from_numpy(np.pad(plane, padding, mode="reflect")).to(torch_device())
+        for path, values in _propagate(layers, signal, _tree(out), set(out)):
+            first = margin // grids[len(path)].stride
+            height, width = out[path].shape
+            out[path][:] = values[first : first + height, first : first + width].cpu().numpy()
 
 
 def _tree(paths: Iterable[_Path]) -> _Tree:
@@ -432,11 +434,11 @@ def _propagate(
     spectrum, shape = torch.fft.fft2(signal), (signal.shape[0], signal.shape[1])
     if averaged:
         chi = _lowpass(_output_module(layers, path).atoms, _output_scale(layers, path), shape)
-        yield path, _convolve(spectrum, chi, is_real=True)
+        yield path, _convolve(spectrum, chi.to(signal.device), is_real=True)
     for (j, k), branch in tree.items():
         layer = layers[len(path)]
         atoms = _atoms(layer.atoms, layer.n_scales, layer.n_angles, shape)
-        response = _convolve(spectrum, atoms[j, k], is_real=FAMILIES[layer.atoms].is_real)
+        response = _convolve(spectrum, atoms[j, k].to(signal.device), is_real=FAMILIES[layer.atoms].is_real)
         pooled = _pool(_rectify(response, layer.nonlinearity), layer.pooling, layer.factor)
         yield from _propagate(layers, pooled, branch, wanted, (*path, (j, k)))
 

@@ -15,6 +15,7 @@ from segkit.images.sampling import PixelSample
 
 # Rows and columns of the grid of pixels that the mean of a channel over an image is taken from.
 GRID = 32
+NORMALIZATIONS = ("image", "set")
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from segkit.features.orbit import OrbitBank
 from segkit.features.position import PositionBank
 from segkit.features.scattering import ScatteringBank
 from segkit.features.stacked import StackedBank
+from segkit.features.timm import TimmBank
 from segkit.features.volume import VolumeBank
 from segkit.invariance.embeddings import Embedding, FourierEmbedding, NystroemEmbedding, StepEmbedding
 from segkit.invariance.groups import Composition, Group, Identity
@@ -35,6 +36,7 @@ BANKS: dict[str, type[FilterBank]] = {
     "orbit": OrbitBank,
     "position": PositionBank,
     "scattering": ScatteringBank,
+    "timm": TimmBank,
     "volume": VolumeBank,
 }
 

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.fft import next_fast_len
 
 from segkit._common import FloatArray, is_whole
+from segkit._device import card_has_room, torch_device
 from segkit._threads import in_threads
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
@@ -279,8 +280,9 @@ def _of_kymatio(
     )
 
     def transform(plane: FloatArray, wanted: NDArray[np.intp]) -> FloatArray:
-        with torch.inference_mode():
-            coefficients = scattering(torch.from_numpy(plane)).numpy()
+        with torch.inference_mode(), card_has_room():
+            signal = torch.from_numpy(plane).to(torch_device())
+            coefficients = scattering.to(signal.device)(signal).cpu().numpy()
         inner = slice(_CELLS - 1, 1 - _CELLS)
         return np.tensordot(weights[wanted], coefficients[:, inner, inner], axes=1)
 

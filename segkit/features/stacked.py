@@ -155,6 +155,10 @@ class StackedBank(FilterBank):
             for name, weight in bank.weights_used(wanted[mine] - start, n_image_channels).items()
         }
 
+    def weights_origin(self) -> list[dict[str, str | None]]:
+        """Tell where the weights of the banks come from."""
+        return [origin for bank in self._used for origin in bank.weights_origin()]
+
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
         """Give copies of the banks their weights."""
         self._check()

@@ -74,9 +74,8 @@ class Trace:
             raise ConfigError(
                 f"{network} has no convolutional layers to take filters from: choose vgg16, resnet18, ..."
             )
-        expected = {
-            key: self._graph_module.state_dict()[key] for layer in self.layers for key in layer.parameters
-        }
+        known = self._graph_module.state_dict()
+        expected = {key: known[key] for layer in self.layers for key in layer.parameters}
         state = (
             _random_state_dict(expected, random_state) if state is None else _with_counters(expected, state)
         )
@@ -98,6 +97,7 @@ class Trace:
         self.state = {
             key: state[key].float() if state[key].is_floating_point() else state[key] for key in needed
         }
+        _cut_behind(self._graph_module, {layer.node for layer in self.layers})
         self._graph_module.load_state_dict(self.state, strict=False, assign=True)
         # With channels last, CPUs convolve fastest, and the channels of a pixel are read together.
         for name, parameter in self._graph_module.named_parameters():
@@ -111,7 +111,7 @@ class Trace:
         Parameters
         ----------
         batch : Tensor of shape (n, 3, H, W)
-            The images.
+            The images, on the device to compute on. The network moves there.
         nodes : collection of str
             Names of nodes.
 
@@ -125,7 +125,7 @@ class Trace:
         import torch
         from torch.fx import Interpreter
 
-        runner = Interpreter(self._graph_module)
+        runner = Interpreter(self._graph_module.to(batch.device))
         runner.args_iter = iter([batch])
         for node, spent in self._plan(frozenset(nodes)):
             with torch.inference_mode():
@@ -179,6 +179,15 @@ def _trace_network(network: str) -> GraphModule:
         if node.target is operator.iadd:
             node.target = operator.add
     return module
+
+
+def _cut_behind(module: GraphModule, last: set[str]) -> None:
+    """Cut a network behind some nodes: layers without data could not be moved to another device."""
+    graph = module.graph
+    graph.output_node().args = (tuple(node for node in graph.nodes if node.name in last),)
+    graph.eliminate_dead_code()
+    module.delete_all_unused_submodules()
+    module.recompile()
 
 
 def _random_state_dict(expected: dict[str, torch.Tensor], random_state: int) -> dict[str, torch.Tensor]:

@@ -49,10 +49,10 @@ def load_weights(network: str, source: str | Path) -> dict[str, torch.Tensor]:
     """
     address = str(source)
     if address == "imagenet":
-        return _download_weights(imagenet_address(network))
+        return download_weights(imagenet_address(network))
     if address.startswith(("http://", "https://")):
-        return _download_weights(address)
-    return _read_weights(Path(source))
+        return download_weights(address)
+    return read_weights(Path(source))
 
 
 def imagenet_address(network: str) -> str:
@@ -91,7 +91,7 @@ def is_cached(address: str) -> bool:
     return cached_file(address).is_file()
 
 
-def _download_weights(address: str) -> dict[str, torch.Tensor]:
+def download_weights(address: str) -> dict[str, torch.Tensor]:
     """Download a state dictionary once into torch's cache, and check the hash in its name.
 
     The name ends in ``-<first hexadecimal digits of the sha256>.pth``, like those of torchvision.
@@ -123,7 +123,8 @@ def _download_weights(address: str) -> dict[str, torch.Tensor]:
     return state
 
 
-def _read_weights(path: Path) -> dict[str, torch.Tensor]:
+def read_weights(path: Path) -> dict[str, torch.Tensor]:
+    """Read a state dictionary from a file, which cannot execute code."""
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -139,7 +140,7 @@ def _read_weights(path: Path) -> dict[str, torch.Tensor]:
                     return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
             case ".safetensors":
                 return dict(load_file(path))
-            case ".pth" | ".pt":
+            case ".pth" | ".pt" | ".bin":
                 return dict(torch.load(path, map_location="cpu", weights_only=True))
     except (ValueError, OSError, SafetensorError, RuntimeError, TypeError, EOFError, BadZipFile) as error:
         raise WeightsError(

@@ -77,6 +77,8 @@ class Cluster:
             address = self.scheduler
             if address == "local":
                 address = opened.enter_context(_start_workers(self.n_workers or cpu_count()))
+            else:
+                self._check_address(distributed)
             self._client = opened.enter_context(self._connect(distributed, address))
             self._wait_for_workers(1 if self.n_workers is None else self.n_workers)
             self._open = opened.pop_all()
@@ -191,16 +193,21 @@ class Cluster:
             "with --resume, in Python resume=True, to keep what is done)"
         )
 
-    def _connect(self, distributed: Any, address: str) -> Any:
+    def _check_address(self, distributed: Any) -> None:
+        # A client that was given no address keeps a thread, and can hold up the next client for ever: none is made.
+        try:
+            distributed.comm.get_address_host(self.scheduler)
+        except (ValueError, TypeError) as error:
+            raise ConfigError(
+                f"--scheduler {self.scheduler}: expected local, or an address such as tcp://node17:8786"
+            ) from error
+
+    def _connect(self, distributed: Any, address: Any) -> Any:
         try:
             return distributed.Client(address, timeout=self.timeout, set_as_default=False)
         except (OSError, TimeoutError) as error:
             raise ClusterError(
                 f"--scheduler {self.scheduler}: no scheduler answers there: start one (dask scheduler), or give local"
-            ) from error
-        except (ValueError, TypeError) as error:
-            raise ConfigError(
-                f"--scheduler {self.scheduler}: expected local, or an address such as tcp://node17:8786"
             ) from error
 
     def _wait_for_workers(self, n_workers: int) -> None:

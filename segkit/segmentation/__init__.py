@@ -1,9 +1,10 @@
 """From annotated images to label maps: the pipeline, how it is judged, and its model file."""
 
+from segkit._device import device
 from segkit._memory import memory_limit
 from segkit.segmentation.alarms import ImageCheck
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.folders import predict_folder
 from segkit.segmentation.segmenter import Segmenter, load
 
-__all__ = ["BaseSegmenter", "ImageCheck", "Segmenter", "load", "memory_limit", "predict_folder"]
+__all__ = ["BaseSegmenter", "ImageCheck", "Segmenter", "device", "load", "memory_limit", "predict_folder"]

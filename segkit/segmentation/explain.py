@@ -20,6 +20,8 @@ _FEW_IMAGES = 5
 _WHOLE = 0.9
 # With a smaller annotated fraction the annotation is strokes, on pixels that were chosen because they are clear.
 _STROKES = 0.5
+# One of what was held out.
+_ONE = {"images": "image", "blocks": "block", "copies": "copy"}
 _CRITERIA = {
     "mmd": "the discrepancy (MMD) between the classes",
     "mmd_squared": "the squared discrepancy (MMD) between the classes, over pairs of pixels of different {regions}",
@@ -94,10 +96,11 @@ def expected_scores(summary: TrainingSummary) -> str:
     notes = []
     if summary.annotated < _WHOLE:
         notes.append(f"only annotated pixels count, {part} of all; the others are probably harder")
-    if held_out.regions == "blocks":
+    if held_out.regions != "images":
         notes.append("other images will probably do worse")
+        parts = "parts of it" if held_out.regions == "blocks" else "copies of it"
         return (
-            f"How well it will do on other images is unknown: with one image, only parts of it could be held out. "
+            f"How well it will do on other images is unknown: with one image, only {parts} could be held out. "
             f"They reached {_scores(held_out)} ({'; '.join(notes)})."
         )
     n = held_out.n_regions
@@ -208,7 +211,7 @@ def _channels(summary: TrainingSummary) -> str:
     regions = _regions(summary)
     why = {
         "ConditionalCovarianceSelector": " They predict the class best together.",
-        "MMDSelector": f" They differ most between the classes, consistently from {regions[:-1]} to {regions[:-1]}.",
+        "MMDSelector": f" They differ most between the classes, consistently from {_ONE[regions]} to {_ONE[regions]}.",
     }.get(summary.selector, "")
     return (
         f"Channels: {sum(kept.values())} of {summary.n_channels} kept.{why} "
@@ -230,6 +233,8 @@ def _kernels(summary: TrainingSummary) -> str:
 
 
 def _regions(summary: TrainingSummary) -> str:
+    if summary.held_out is not None:
+        return summary.held_out.regions
     return "images" if summary.n_images > 1 else "blocks"
 
 
@@ -260,7 +265,7 @@ def _penalty(summary: TrainingSummary, held_out: HeldOutScores) -> str:
     start = f"Penalty: lambda = {summary.penalty:g}"
     if len(held_out.by_lambda) == 1:
         return f"{start}, as given."
-    what = "image" if held_out.regions == "images" else "block of the image"
+    what = _ONE[held_out.regions] + ("" if held_out.regions == "images" else " of the image")
     images = count(summary.n_images, "image")
     tried = ", ".join(f"{value}: {iou:.3f}" for value, iou in held_out.by_lambda.items())
     scores = f"Mean IoU by penalty, each {what} held out in turn: {tried}."

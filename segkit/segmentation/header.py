@@ -68,7 +68,7 @@ class _BankScore(_Part):
 
 
 class _HeldOut(_Part):
-    regions: Literal["images", "blocks"]
+    regions: Literal["images", "blocks", "copies"]
     n_regions: Count
     mean_iou: float
     interval: Interval | None = None
@@ -117,6 +117,7 @@ class _Parameters(_Part):
     normalization: Literal["image", "set"]
     selection_pixels: Count
     training_pixels: Count
+    n_augmented: Count = 0
     threshold: Literal["quantile+otsu", "quantile", "iou", "zero"]
     smallest_region: Share
     probability: Literal["platt", "raw"]
@@ -193,6 +194,12 @@ class _Versions(_Part):
     segkit: str
 
 
+class _Origin(_Part):
+    model: str
+    source: str | None
+    licence: str | None
+
+
 class _Settings(_Part):
     config: dict[str, Any]
     only_annotated: bool
@@ -201,6 +208,7 @@ class _Settings(_Part):
 class _Header(_Part):
     bank: _Bank
     weights_sha256: str | None
+    weights_origin: list[_Origin] = []
     channels: Annotated[list[Annotated[list[str], Field(min_length=2, max_length=2)]], Field(min_length=1)]
     n_image_channels: Annotated[PositiveInt, Field(le=MOST_IMAGE_CHANNELS)]
     normalization: Literal["image", "set"]

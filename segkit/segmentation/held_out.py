@@ -180,6 +180,11 @@ class HeldOut:
     def _by_block(self) -> bool:
         return self.n_images == 1
 
+    def _kind_of_regions(self) -> str:
+        if not self._by_block:
+            return "images"
+        return "copies" if np.unique(self.sample.image).size > 1 else "blocks"
+
     def _regions(self) -> IntArray:
         """Give the number of the image, or of the block, of each pixel."""
         return np.unique(self.fold if self._by_block else self.sample.image, return_inverse=True)[1]
@@ -264,7 +269,7 @@ class HeldOut:
             for name in ("iou", "dice")
         }
         return HeldOutScores(
-            regions="blocks" if self._by_block else "images",
+            regions=self._kind_of_regions(),
             n_regions=scores.shape[1],
             mean_iou=float(means[chosen]),
             interval=_interval(scores[chosen]),
@@ -337,6 +342,8 @@ class Trial:
         Class ids of every pixel; without them no expected IoU is compared with the true one.
     least : ndarray of shape (n_classes, 2), float64, or None
         Least areas of regions, as for `merge_small_regions`; needed with `ids`.
+    one_image : bool, default=False
+        Whether all images are copies of one: they tell no more of other images than blocks of it do.
     """
 
     images: Sequence[FloatArray]
@@ -349,6 +356,7 @@ class Trial:
     sparse: Sequence[int] = ()
     ids: Sequence[NDArray[np.uint8]] = ()
     least: NDArray[np.float64] | None = None
+    one_image: bool = False
 
     def run(self, bank: FilterBank, progress: Progress, workers: Workers = threaded) -> Candidate:
         """Fit a bank, select its channels, and judge them; workers take the folds."""
@@ -378,7 +386,7 @@ class Trial:
 
     def _spread(self, n_channels: int, n_drawn: int) -> PixelSample | None:
         """Spread pixels over the images, as many as memory is left for; none where no true IoU is known of them."""
-        if len(self.ids) < 2 or self.sparse or not self.penalties:
+        if len(self.ids) < 2 or self.one_image or self.sparse or not self.penalties:
             return None
         n_left = (MEMORY_LIMIT // (4 * n_channels) - n_drawn) // len(self.ids)
         return spread_pixels(self.ids, min(n_left, MOST_SPREAD)) if n_left >= FEWEST_SPREAD else None
@@ -404,6 +412,7 @@ class Trial:
             sparse=self.sparse,
             spread=spread,
             workers=workers,
+            one_image=self.one_image,
         )
         return held_out.choose(self.rule) if held_out.has_all_classes else None
 
@@ -432,6 +441,7 @@ def hold_out(
     sparse: Sequence[int] = (),
     spread: Spread | None = None,
     workers: Workers = threaded,
+    one_image: bool = False,
 ) -> HeldOut:
     """Decide on the pixels of each fold by classifiers trained on the other folds.
 
@@ -455,6 +465,8 @@ def hold_out(
         Pixels spread evenly over each image, with all their channels; decided on too, where whole images are held out.
     workers : callable, optional
         What spreads the folds; by default the threads of this process.
+    one_image : bool, default=False
+        Whether all images are copies of one.
 
     Returns
     -------
@@ -478,7 +490,7 @@ def hold_out(
                 decisions[:, fold == index] = decided.drawn
                 on_spread[:, judge.spread_over(index)] = decided.on_spread
     judged = ~np.isnan(decisions[0, :, 0])
-    n_images = np.unique(sample.image).size
+    n_images = 1 if one_image else np.unique(sample.image).size
     whole = None
     if spread is not None:
         known = ~np.isnan(on_spread[0, :, 0])

@@ -53,6 +53,7 @@ _PARAMETERS = (
     "normalization",
     "selection_pixels",
     "training_pixels",
+    "n_augmented",
     "threshold",
     "smallest_region",
     "probability",
@@ -210,6 +211,7 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
     header = {
         "bank": bank_to_dict(bank),
         "weights_sha256": digest_arrays(weights) if weights else None,
+        "weights_origin": bank.weights_origin() if weights else [],
         "channels": [list(channel) for channel in segmenter.channels_],
         "n_image_channels": segmenter.n_image_channels_,
         "normalization": segmenter.normalization_,
@@ -339,7 +341,7 @@ def _check_weights(segmenter: Any, used: Arrays, header: dict[str, Any], path: s
         what, cure = "learnt weights", "copy it anew"
     else:
         what = "network weights"
-        files = " and ".join(f"the file {source}" for source in _weight_sources(header["bank"]))
+        files = " and ".join(map(_called, _weight_sources(header["bank"])))
         cure = f"give back {files} as they were"
     raise ModelFileError(f"{path}: its {what} are not those it was trained with; {cure}, or train again")
 
@@ -388,6 +390,10 @@ def _misfits(segmenter: Any, used: Arrays, arrays: Arrays) -> list[str]:
     fits |= {name: arrays[name].shape == shape and fits.get(name, True) for name, shape in shapes.items()}
     fits |= dict.fromkeys(arrays.keys() - known, False)
     return sorted(name for name, is_fit in fits.items() if not is_fit)
+
+
+def _called(source: str) -> str:
+    return "timm's pre-trained weights" if source == "pretrained" else f"the file {source}"
 
 
 def _weight_sources(bank: dict[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from segkit._common import FloatArray, Progress, Workers, one_by_one, pass_on
+from segkit._common import FloatArray, Progress, Workers, is_whole, one_by_one, pass_on
 from segkit._threads import single_threaded_blas, threaded
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
@@ -33,7 +33,7 @@ from segkit.features import (
     StackedBank,
     bank_from_dict,
 )
-from segkit.features.normalised import NormalisedBank
+from segkit.features.normalised import NORMALIZATIONS, NormalisedBank
 from segkit.images import UNLABELLED, LabelMap, PixelSize, Reading
 from segkit.images.copies import digest_image
 from segkit.images.sampling import PixelSample, draw_pixels, pixel_groups, sparse_images
@@ -41,6 +41,7 @@ from segkit.kernels import KernelMixture, LinearGaussianMixture
 from segkit.objects.hills import LabelArray
 from segkit.objects.split import probability_of_inside
 from segkit.segmentation.alarms import Alarms, ImageCheck, count_single
+from segkit.segmentation.augment import augment
 from segkit.segmentation.base import BaseSegmenter, IdArray
 from segkit.segmentation.dense import decide_and_read, decision_maps
 from segkit.segmentation.estimate import require_memory
@@ -61,7 +62,7 @@ from segkit.segmentation.objects import Lesson, ObjectModel, check_instances, le
 from segkit.segmentation.regions import least_areas, merge_small_regions
 from segkit.segmentation.summary import HeldOutScores, TrainingSummary
 from segkit.segmentation.tensor_file import Arrays
-from segkit.segmentation.threshold import RENAMED_THRESHOLDS, label_pixels
+from segkit.segmentation.threshold import RENAMED_THRESHOLDS, THRESHOLDS, label_pixels
 from segkit.segmentation.unlike import KnownImages
 from segkit.segmentation.upgrades import upgrade
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
@@ -104,6 +105,9 @@ class Segmenter(BaseSegmenter):
     training_pixels : int, default=20_000
         Number of pixels that kernels and classifier are trained on, drawn in the same way. Weights restore the frequency
         of each class among all labelled pixels.
+    n_augmented : int, default=0
+        Number of augmented copies that join a single training image: turned, mirrored, scaled, shifted, in other light.
+        Penalty, threshold and probabilities are judged on copies held out, in place of blocks. Two images or more have none.
     threshold : {"quantile+otsu", "quantile", "iou", "zero"}, default="quantile+otsu"
         Rule for the decision above which a pixel is of the second of two classes. "quantile": at this threshold as many
         pixels of a held-out image are called foreground as are annotated; mean over images (blocks, of a single
@@ -197,6 +201,7 @@ class Segmenter(BaseSegmenter):
         normalization: str = "image",
         selection_pixels: int = 6000,
         training_pixels: int = 20_000,
+        n_augmented: int = 0,
         threshold: str = "quantile+otsu",
         smallest_region: float = 0.5,
         probability: str = "platt",
@@ -211,6 +216,7 @@ class Segmenter(BaseSegmenter):
         self.normalization = normalization
         self.selection_pixels = selection_pixels
         self.training_pixels = training_pixels
+        self.n_augmented = n_augmented
         self.threshold = threshold
         self.smallest_region = smallest_region
         self.probability = probability
@@ -229,19 +235,24 @@ class Segmenter(BaseSegmenter):
         self.reading_ = Reading()
         self._check_options()
         banks = self._checked_banks()
-        if len(images) == 1:
+        n_images = len(images)
+        if n_images == 1:
             banks = banks[:1]
         for bank in banks:
             require_memory(bank, max((image.shape for image in images), key=math.prod), self.classes_.size)
         rng = np.random.default_rng(self.random_state)
+        seen, seen_ids = images, ids
+        if n_images == 1 and self.n_augmented:
+            copies = augment(images[0], ids[0], self.n_augmented, rng)
+            seen, seen_ids = [*images, *copies[0]], [*ids, *copies[1]]
         drawn, training = (
-            draw_pixels(ids, self.classes_.size, n_pixels, rng)
+            draw_pixels(seen_ids, self.classes_.size, n_pixels, rng)
             for n_pixels in (self.selection_pixels, self.training_pixels)
         )
         self.least_areas_ = least_areas(ids, self.classes_.size, self.smallest_region)
         judges = len(banks) > 1 or self._calibrates
         trial = Trial(
-            images,
+            seen,
             drawn,
             training,
             classifier=self._unfitted_classifier(),
@@ -251,24 +262,26 @@ class Segmenter(BaseSegmenter):
             sparse=sparse_images(ids),
             ids=ids,
             least=self.least_areas_,
+            one_image=n_images == 1,
         )
         candidates = _try(trial, banks, progress, workers)
         self.best_index_ = best_index(candidates)
         seconds = {
             name: sum(candidate.seconds[name] for candidate in candidates) for name in ("select", "calibrate")
         }
-        self._take(candidates, n_images=np.unique(drawn.image).size)
+        self._take(candidates, n_images=1 if n_images == 1 else np.unique(drawn.image).size)
 
         start = time.perf_counter()
         best = candidates[self.best_index_]
         X, at_grid = best.X, best.at_grid
         if X is None or at_grid is None:
             X, at_grid = self._normalised_bank.sample_draws(
-                images, [training, grid_of(images)], self.classifier_.channels_, progress, "Kept channels"
+                seen, [training, grid_of(seen)], self.classifier_.channels_, progress, "Kept channels"
             )
-        groups = pixel_groups(training, [mask.shape for mask in ids])
+        groups = pixel_groups(training, [mask.shape for mask in seen_ids])
         self.classifier_.fit(X, training.label, training.weight, groups, penalty=self.lambda_)
-        counts = self._training_counts(X, training)
+        own = slice(None) if n_images > 1 else training.of_image(0)
+        counts = self._training_counts(X[own], training.subset(own))
         iou = iou_of(counts)
         self._warn_of_one_class(counts)
         seconds["train"] = time.perf_counter() - start
@@ -277,7 +290,9 @@ class Segmenter(BaseSegmenter):
         seconds["objects"] = time.perf_counter() - start
         digest = _digest_training_set(images, ids, instances)
         self.summary_ = self._summarise(images, ids, training.label.size, iou, seconds, digest)
-        self.alarms_: Alarms | None = self._learn_alarms(images, ids, best.choice, at_grid)
+        self.alarms_: Alarms | None = self._learn_alarms(
+            images, ids, best.choice, at_grid[: grid_of(images).image.size]
+        )
 
     def fit(
         self,
@@ -542,11 +557,13 @@ class Segmenter(BaseSegmenter):
             )
         for name, choices in (
             ("probability", ("platt", "raw")),
-            ("threshold", ("quantile+otsu", "quantile", "iou", "zero")),
-            ("normalization", ("image", "set")),
+            ("threshold", THRESHOLDS),
+            ("normalization", NORMALIZATIONS),
         ):
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: choose {' or '.join(choices)}")
+        if not is_whole(self.n_augmented, least=0):
+            raise ConfigError(f"n_augmented={self.n_augmented!r}: give a number of copies, 0 or more")
         if not 0 <= self.smallest_region <= 1:
             raise ConfigError(f"smallest_region={self.smallest_region!r}: give a share from 0 to 1")
         lambdas = self.lambdas

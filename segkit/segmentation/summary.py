@@ -13,7 +13,7 @@ class HeldOutScores:
 
     Parameters
     ----------
-    regions : {"images", "blocks"}
+    regions : {"images", "blocks", "copies"}
         What was held out.
     n_regions : int
         How many of them could be judged.

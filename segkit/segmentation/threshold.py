@@ -11,6 +11,8 @@ from skimage.filters import threshold_otsu
 
 Floats = NDArray[np.float64]
 
+# Rules for the decision above which a pixel is of the second class, see `segkit.Segmenter`.
+THRESHOLDS = ("quantile+otsu", "quantile", "iou", "zero")
 # Rules by the names they had up to model format 6.
 RENAMED_THRESHOLDS = {"share": "quantile", "share+otsu": "quantile+otsu"}
 # Number of training images at which the trained and Otsu's threshold weigh equally.

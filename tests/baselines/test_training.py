@@ -41,11 +41,16 @@ def assert_same_weights(net, other):
         np.testing.assert_array_equal(value, weights(other)[name], err_msg=name)
 
 
-def stop_after(n_steps):
-    """A progress bar that the user interrupts."""
+def stop_after(n_steps, phase=0):
+    """A progress bar that the user interrupts, in one of the runs."""
+    begun = []
 
     def progress(items, description):
-        assert description == "Training"
+        assert description in ("Training", "Training on all pixels")
+        begun.append(description)
+        if len(begun) != phase + 1:
+            yield from items
+            return
         for count, item in enumerate(items):
             if count == n_steps:
                 raise KeyboardInterrupt
@@ -65,6 +70,52 @@ def test_an_interrupted_run_ends_at_the_weights_of_an_uninterrupted_one(tmp_path
     assert resumed.history_ == whole.history_
     assert_same_weights(resumed, whole)
     assert [item.name for item in path.parent.iterdir()] == ["net.pt"]
+
+
+RATES = {"learning_rate": [1e-6, 0.01], "retrain": True}
+
+
+def test_the_learning_rate_is_the_one_that_held_out_pixels_prefer():
+    image, mask = picture()
+    slow, fast = (tiny(learning_rate=rate, max_steps=16).fit(image, mask) for rate in (1e-6, 0.01))
+    assert slow.best_validation_iou_ < fast.best_validation_iou_
+    for rates in ([1e-6, 0.01], (0.01, 1e-6)):
+        net = tiny(learning_rate=rates, max_steps=16).fit(image, mask)
+        assert net.learning_rate_ == 0.01
+        assert net.history_ == fast.history_
+        assert_same_weights(net, fast)
+
+
+def test_of_rates_that_are_as_good_the_first_is_taken():
+    image, mask = picture()
+    assert tiny(learning_rate=[1e-30, 1e-31]).fit(image, mask).learning_rate_ == 1e-30
+
+
+def test_training_anew_takes_the_best_steps_on_all_pixels(monkeypatch):
+    """It is a run of as many steps whose held-out pixels are learnt from too."""
+    image, mask = picture()
+    net = tiny(retrain=True, max_steps=20).fit(image, mask)
+    held = tiny(max_steps=20).fit(image, mask)
+    assert (net.best_step_, net.history_) == (held.best_step_, held.history_)
+    monkeypatch.setattr("segkit.baselines.training._hold_out", lambda ids, *rest, **options: (ids, ids))
+    expected = tiny(max_steps=net.best_step_, eval_every=net.best_step_).fit(image, mask)
+    assert_same_weights(net, expected)
+    assert any((weights(net)[name] != value).any() for name, value in weights(held).items())
+
+
+@pytest.mark.parametrize("phase", [0, 1, 2])
+def test_each_run_goes_on_from_the_checkpoint(tmp_path, phase):
+    images, masks = zip(*(picture(seed) for seed in range(2)), strict=True)
+    options = RATES | {"max_steps": 8, "checkpoint": tmp_path / "net.pt"}
+    whole = tiny(**options | {"checkpoint": None}).fit(images, masks)
+    assert whole.best_step_ > 3
+    with pytest.raises(KeyboardInterrupt):
+        tiny(**options).fit(images, masks, progress=stop_after(3, phase))
+    resumed = tiny(**options).fit(images, masks)
+    assert (resumed.history_, resumed.learning_rate_) == (whole.history_, whole.learning_rate_)
+    assert_same_weights(resumed, whole)
+    again = tiny(**options).fit(images, masks, progress=stop_after(0))
+    assert_same_weights(again, whole)
 
 
 def test_a_finished_checkpoint_needs_no_more_steps(tmp_path):
@@ -241,8 +292,10 @@ def test_if_nothing_can_be_held_out_training_says_so():
         ({"eval_every": True}, "eval_every=True: give a whole number of at least 1"),
         ({"patience": -1}, "patience=-1: give a whole number of at least 1"),
         ({"random_state": None}, "random_state=None: give a whole number of at least 0"),
-        ({"learning_rate": 0}, "learning_rate=0: give a number above 0"),
-        ({"learning_rate": "fast"}, "learning_rate='fast': give a number above 0"),
+        ({"learning_rate": 0}, "learning_rate=0: give a number above 0, or several"),
+        ({"learning_rate": []}, "learning_rate=[]: give a number above 0, or several"),
+        ({"learning_rate": [0.1, -1]}, "learning_rate=[0.1, -1]: give a number above 0, or several"),
+        ({"learning_rate": "fast"}, "learning_rate='fast': give a number above 0, or several"),
         ({"crop": 30}, "crop=30: give a multiple of 4 of at least 8 pixels"),
         ({"crop": 4}, "crop=4: give a multiple of 4 of at least 8 pixels"),
         ({"device": "abacus"}, "device='abacus' is not available here: choose 'auto' or 'cpu'"),

@@ -1,13 +1,15 @@
 import pickle
+import sys
 
 import numpy as np
 import pytest
 import torch
 from scipy import ndimage
+from torchvision.models import get_model
 
 from segkit.baselines import UNet
 from segkit.baselines.networks import UNetwork
-from segkit.errors import ConfigError
+from segkit.errors import ConfigError, InputError
 
 
 def picture(seed, n_channels=3, shape=(45, 53), n_classes=3):
@@ -99,3 +101,99 @@ def test_a_fitted_net_can_be_pickled():
 def test_options_that_do_not_fit_are_named(name):
     with pytest.raises(ConfigError, match=f"{name}=0: give a whole number of at least 1"):
         tiny(**{name: 0}).fit(*picture(0))
+
+
+def on_encoder(**options):
+    pytest.importorskip("segmentation_models_pytorch", reason="segmentation-models-pytorch is not installed")
+    defaults = {"encoder": "mobilenet_v2", "crop": 64, "max_steps": 1, "augment": False, "device": "cpu"}
+    return UNet(**defaults | options)
+
+
+@pytest.fixture
+def mobilenet(tmp_path):
+    """Weights of MobileNetV2 by torchvision's names, with statistics that no batch has."""
+    state = get_model("mobilenet_v2").state_dict()
+    for name, value in state.items():
+        if name.endswith("running_var"):
+            value.fill_(3.0)
+    path = tmp_path / "mobilenet.npz"
+    np.savez(path, **{name: value.numpy() for name, value in state.items()})
+    return path, state
+
+
+def test_an_encoder_starts_at_its_weights_and_keeps_their_statistics(mobilenet):
+    path, state = mobilenet
+    image, mask = picture(0)
+    net = on_encoder(weights=path, learning_rate=1e-12).fit(image, mask)
+    encoder = net.network_.unet.encoder.state_dict()
+    assert len(encoder) == 312
+    for name, value in encoder.items():
+        torch.testing.assert_close(value, state[name], rtol=0, atol=1e-9)
+
+
+def test_the_decoder_of_an_encoder_learns_its_own_statistics(mobilenet):
+    net = on_encoder(weights=mobilenet[0]).fit(*picture(0))
+    means = [
+        value
+        for name, value in net.network_.unet.decoder.state_dict().items()
+        if name.endswith("running_mean")
+    ]
+    assert any(mean.abs().max() > 0 for mean in means)
+
+
+def test_an_encoder_from_scratch_learns_its_statistics():
+    net = on_encoder().fit(*picture(0, n_channels=1))
+    assert net.network_.unet.encoder.state_dict()["features.0.1.running_mean"].abs().max() > 0
+
+
+def test_grey_images_become_three_channels_for_weights_of_three(mobilenet):
+    net = on_encoder(weights=mobilenet[0], preprocessing="caffe").fit(*picture(0, n_channels=1))
+    grey = net._normalise(np.full((1, 2, 2, 1), 0.5, dtype=np.float32))
+    np.testing.assert_allclose(grey[0, 0, 0], [127.5 - 123.68, 127.5 - 116.779, 127.5 - 103.939], rtol=1e-4)
+    with pytest.raises(
+        InputError, match="images with 2 channels for pre-trained weights of three: give RGB or"
+    ):
+        on_encoder(weights=mobilenet[0]).fit(*picture(0, n_channels=2))
+
+
+def test_sides_of_crops_are_multiples_of_the_encoders_stride():
+    with pytest.raises(ConfigError, match="crop=48: give a multiple of 32 of at least 64 pixels"):
+        on_encoder(crop=48).fit(*picture(0))
+
+
+def test_without_the_package_the_cure_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "segmentation_models_pytorch", None)
+    with pytest.raises(ConfigError) as raised:
+        UNet(encoder="mobilenet_v2", crop=64, augment=False).fit(*picture(0))
+    assert str(raised.value) == (
+        "a U-Net with encoder needs segmentation-models-pytorch, which is not installed: "
+        "pip install segkit-bio[baselines], or leave encoder out"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"encoder": "vgg"},
+            "encoder='vgg': choose one of None, mobilenet_v2, resnet18, resnet34, resnet50",
+        ),
+        ({"preprocessing": "none"}, "preprocessing='none': choose one of torchvision, caffe"),
+        (
+            {"weights": "imagenet"},
+            "weights='imagenet' does nothing under encoder=None: leave it out, or change encoder",
+        ),
+        (
+            {"encoder": "resnet18", "n_filters": 8},
+            "n_filters=8 does nothing under encoder='resnet18': leave it out, or change encoder",
+        ),
+        (
+            {"encoder": "resnet18", "preprocessing": "caffe"},
+            "preprocessing='caffe' does nothing under weights=None: leave it out, or change weights",
+        ),
+    ],
+)
+def test_options_of_an_encoder_that_do_not_fit_are_named(options, message):
+    with pytest.raises(ConfigError) as raised:
+        UNet(**options).fit(*picture(0))
+    assert str(raised.value) == message

@@ -80,12 +80,54 @@ def test_a_forest_takes_any_bank():
     assert isinstance(method.build(0).bank, ScatteringBank)
 
 
-def test_filters_of_convpaint():
-    bank = load_methods(["convpaint"])[0].build(0).bank.set_params(weights="random")
-    layers, scales = ("conv1_1", "conv1_2", "conv2_1"), ("", "@0.5", "@0.25")
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [
+        ("convpaint", ("conv1_1",)),
+        ("convpaint-m", ("conv1_1", "conv1_2", "conv2_1")),
+        ("convpaint-centred", ("conv1_1", "conv1_2", "conv2_1")),
+        ("forest-convpaint", ("conv1_1", "conv1_2", "conv2_1")),
+    ],
+)
+def test_filters_of_convpaint(name, layers):
+    bank = load_methods([name])[0].build(0).bank.set_params(weights="random")
+    scales = ("", "@0.5", "@0.25")
     assert {channel.group for channel in bank.channels()} == {
         layer + scale for layer in layers for scale in scales
     }
+
+
+def test_classifier_of_convpaint():
+    """50 trees of CatBoost of depth 5 on maps read at the nearest cell; segkit's centring and threshold by name only."""
+    for name, normalization, threshold in (
+        ("convpaint", "set", "zero"),
+        ("convpaint-m", "set", "zero"),
+        ("convpaint-centred", "image", "quantile+otsu"),
+    ):
+        forest = load_methods([name])[0].build(0)
+        assert (forest.classifier, forest.n_estimators, forest.max_depth) == ("catboost", 50, 5)
+        assert (forest.interpolation, forest.normalization, forest.threshold) == (
+            "nearest",
+            normalization,
+            threshold,
+        )
+
+
+def test_the_centred_forest_differs_by_centring_and_threshold_alone():
+    usual, centred = (load_methods([name])[0].build(0).get_params() for name in ("forest", "forest-centred"))
+    changed = {name: value for name, value in centred.items() if usual[name] != value}
+    assert changed == {"normalization": "image", "threshold": "quantile+otsu"}
+
+
+def test_networks_choose_among_learning_rates():
+    [method] = load_methods(["unet"], None, ["unet.learning_rate=[0.0001, 0.001]", "unet.retrain=true"])
+    net = method.build(0)
+    assert (net.learning_rate, net.retrain) == ([0.0001, 0.001], True)
+
+
+def test_a_unet_on_a_pretrained_encoder():
+    net = load_methods(["smp"])[0].build(0)
+    assert (type(net), net.encoder, net.weights) == (UNet, "mobilenet_v2", "imagenet")
 
 
 def test_networks_go_on_from_a_checkpoint():
@@ -143,6 +185,12 @@ def test_methods_survive_json(name, overrides):
             "method fcn-scratch: preprocessing='caffe' does nothing under weights=null: leave it out, or set "
             "weights=imagenet",
         ),
+        (
+            ["smp"],
+            ["smp.depth=3"],
+            "method smp: depth=3 does nothing under encoder=mobilenet_v2: leave it out, or set encoder=null",
+        ),
+        (["unet"], ["unet.learning_rate=[]"], "method unet: learning_rate"),
         (["a b"], ["a b.kind=forest"], "use letters, digits"),
         (["mine"], ["mine=3"], "method mine is 3: give a mapping"),
     ],

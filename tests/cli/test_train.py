@@ -1,13 +1,15 @@
 """The bank of `segkit train`; the rest of the command is tested in test_commands.py."""
 
+import numpy as np
 import pytest
+import tifffile
 from torchvision import models
 
 from segkit.config.auto import DEFAULT_BANK
 from segkit.config.recorded import read_training
 from segkit.config.schema import Config
 from segkit.features.weights import cached_file, imagenet_address
-from segkit.images import write_image, write_mask
+from segkit.images import read_image, write_image, write_mask
 from tests.cli.test_commands import picture
 
 SMALL = ["--set", "training.pixels=400", "--set", "selection.pixels=200", "--set", "selection.n_features=40"]
@@ -98,3 +100,15 @@ def test_one_bank_is_named(folder, segkit, options, message):
     code, _, err = train(segkit, folder, "--bank", "auto", *options)
     assert (code, err.strip()) == (2, f"segkit: {message}")
     assert not (folder / "m.segkit").exists()
+
+
+def test_auto_takes_the_default_bank_for_images_that_networks_do_not_see(folder, weights, segkit):
+    weights()
+    for path in (folder / "images").iterdir():
+        five = np.repeat(read_image(path)[0].transpose(2, 0, 1)[:1], 5, axis=0)
+        tifffile.imwrite(path.with_suffix(".tif"), five, metadata={"axes": "CYX"}, ome=True)
+        path.unlink()
+    code, out, err = train(segkit, folder, "--bank", "auto", *SMALL)
+    assert code == 0, err
+    assert "Filter bank: the default. Networks see grey and RGB images; these have 5 channels" in out
+    assert "--bank" not in train(segkit, folder, *SMALL, "--overwrite")[1]

@@ -30,7 +30,7 @@ def cache(tmp_path, monkeypatch):
 )
 def test_a_bank_of_networks_is_offered_with_all_its_weights(cache, networks, expected):
     cache(*networks)
-    *found, default = auto.banks_at_hand()
+    *found, default = auto.banks_at_hand(3)
     assert default == auto.DEFAULT_BANK
     assert [auto.networks_of(bank) for bank in found] == ([expected] if expected else [])
 
@@ -41,6 +41,12 @@ def test_the_default_bank_is_that_of_a_training_without_options():
 
 def test_the_bank_of_both_networks_is_the_first_of_the_configuration(cache):
     cache("vgg19", "squeezenet1_0")
-    best, _ = auto.banks_at_hand()
+    best, _ = auto.banks_at_hand(3)
     first, _ = Config.load(auto.shipped("two-networks")).bank
     assert Config.from_options({"bank": best}).bank == first
+
+
+@pytest.mark.parametrize(("n_channels", "n_banks"), [(1, 2), (2, 1), (3, 2), (5, 1)])
+def test_networks_are_offered_for_images_that_they_see(cache, n_channels, n_banks):
+    cache("vgg19", "squeezenet1_0")
+    assert len(auto.banks_at_hand(n_channels)) == n_banks

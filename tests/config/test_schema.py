@@ -131,7 +131,8 @@ def test_the_orbit_bank_has_options_of_its_own():
         (
             "bank.name=vgg17",
             "bank.name='vgg17': neither one of segkit's banks (scattering, modules, multiscale, elongated, orbit, position, "
-            "stacked) nor a network of torchvision (vgg16, vgg19, squeezenet1_0, resnet18 and more): the nearest is vgg19",
+            "timm, stacked) nor a network of torchvision (vgg16, vgg19, squeezenet1_0, resnet18 and more): "
+            "the nearest is vgg19",
         ),
         (
             "bank.name=scatering",
@@ -158,7 +159,7 @@ def test_the_orbit_bank_has_options_of_its_own():
         ("bank.tiles=64", "unknown key bank.tiles: the nearest is bank.tile; there are name, J, L"),
         (
             "bank.weights=x",
-            "bank.weights is no option of bank.name=scattering, but of the convnet bank: set bank.name too",
+            "bank.weights is no option of bank.name=scattering, but of the convnet, timm bank: set bank.name too",
         ),
         ("selection.n_feature=3", "unknown key selection.n_feature: the nearest is selection.n_features"),
         ("kernle.gammas=[1]", "unknown key kernle: the nearest is kernel"),

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from segkit.images.labels import UNLABELLED
-from segkit.images.sampling import assign_folds, draw_pixels, sparse_images, spread_pixels
+from segkit.images.sampling import assign_folds, block_folds, draw_pixels, sparse_images, spread_pixels
 
 
 @pytest.fixture
@@ -93,6 +93,16 @@ def test_folds_of_one_image_are_spread_blocks(ids, rng):
         mine = {(r, c) for r, c, g in blocks if g == f}
         assert len(mine) == 4
         assert len({r for r, _ in mine}) == 4
+
+
+def test_blocks_of_a_fold_do_not_touch_even_at_corners():
+    row, col = np.indices((40, 80))
+    blocks = block_folds(row, col, row.shape)[::10, ::20]
+    assert blocks.tolist() == [[0, 1, 2, 3], [2, 3, 0, 1], [0, 1, 2, 3], [2, 3, 0, 1]]
+    for fold in range(4):
+        places = np.argwhere(blocks == fold)
+        steps = np.abs(places[:, None] - places).max(axis=2)
+        assert steps[~np.eye(4, dtype=bool)].min() == 2
 
 
 def test_an_image_is_sparse_below_half():

@@ -179,6 +179,24 @@ def test_max_samples_scores_as_many_of_each_class(rng):
     assert len({tuple(row) for row in seen[0]} & {tuple(row) for row in X[1000:]}) == 20
 
 
+def test_rows_that_score_kernels_are_drawn_at_random():
+    """Rows come image by image: the first ones would be those of one image."""
+    X, y = np.arange(1000.0)[:, None], np.tile([0, 1], 500)
+    drawn = []
+    for seed in (0, 1):
+        seen = []
+        kernel = Normalized(Recorder(seen))
+        MixtureRFF([kernel], n_components=5, criterion="alignment", max_samples=100, random_state=seed).fit(
+            X, y
+        )
+        drawn.append({int(row) for [row] in seen[0]})
+    assert drawn[0] != drawn[1]
+    for rows in drawn:
+        assert len(rows) == 100
+        # hypergeometric: 50 with a standard deviation of 4.7
+        assert 25 < sum(row < 500 for row in rows) < 75
+
+
 class Recorder:
     """A polynomial kernel that keeps the rows it is evaluated on."""
 

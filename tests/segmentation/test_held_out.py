@@ -323,6 +323,16 @@ def test_penalties_are_left_by_a_paired_test():
     assert found.choose("zero").penalty == 2e-3
 
 
+@pytest.mark.parametrize(("last", "p", "left"), [(968, (0.025, 0.05), True), (974, (0.05, 0.1), False)])
+def test_penalties_are_left_at_five_percent_of_one_side(last, p, left):
+    n_right = [[980, 982, 978], [950, 962, last]]
+    found = judged(n_right, [2 * PENALTY_OF_ONE_IMAGE / np.sqrt(3), PENALTY_OF_ONE_IMAGE / np.sqrt(3)])
+    # of n pixels, half of each class, as many of each are wrong
+    scores = [np.array(right) / (2000 - np.array(right)) for right in n_right]
+    assert p[0] < stats.ttest_rel(*scores, alternative="greater").pvalue < p[1]
+    assert (found.choose("zero").penalty == found.penalties[0]) == left
+
+
 def test_an_image_that_cannot_be_judged_counts_as_a_training_image():
     """The others of the second lack a class; the first is not taken for a single image."""
     X, drawn = pixels(n_images=2)

@@ -1,7 +1,13 @@
 import numpy as np
 import pytest
 
-from segkit.segmentation.threshold import best_threshold, image_threshold, quantile_threshold, weight_of_otsu
+from segkit.segmentation.threshold import (
+    best_threshold,
+    image_threshold,
+    label_pixels,
+    quantile_threshold,
+    weight_of_otsu,
+)
 
 
 def naive_mean_iou(threshold, decision, label, weight, image):
@@ -140,3 +146,44 @@ def test_threshold_is_the_mean_of_those_of_the_images():
     assert quantile_threshold(decision, one_class_each, weight, image) == pytest.approx(
         quantile_threshold(decision, one_class_each, weight, np.zeros(2000))
     )
+
+
+def test_of_two_classes_the_second_lies_above_the_threshold_of_the_image():
+    decisions = np.array([[-0.9, -0.8, 0.2], [0.7, 0.8, 0.3]], dtype=np.float32)
+    for threshold, otsu_weight, expected in (
+        (0.25, 0.0, [[0, 0, 0], [1, 1, 1]]),
+        # above, not at
+        (float(decisions[1, 2]), 0.0, [[0, 0, 0], [1, 1, 0]]),
+        # Otsu's threshold is in the gap between -0.8 and 0.2
+        (0.75, 1.0, [[0, 0, 1], [1, 1, 1]]),
+    ):
+        ids = label_pixels(decisions[..., None], threshold, otsu_weight)
+        assert ids.dtype == np.intp
+        assert ids.tolist() == expected
+
+
+def test_weights_move_the_threshold_of_an_image():
+    decisions = np.repeat([-0.9, 0.0, 0.9], [50, 50, 50])[:, None]
+    heavy = np.repeat([1.0, 1.0, 1000.0], 50)
+    at = image_threshold(decisions[:, 0], 0.0, 1.0, heavy)
+    assert at != image_threshold(decisions[:, 0], 0.0, 1.0)
+    ids = label_pixels(decisions, 0.0, 1.0, heavy)
+    np.testing.assert_array_equal(ids, decisions[:, 0] > at)
+
+
+def test_of_several_classes_the_largest_decision_counts_whatever_the_threshold():
+    decisions = np.array([[[3, 1, 2], [0, 5, 4]], [[-3, -2, -1], [7, 7, 0]]], dtype=np.float32)
+    assert label_pixels(decisions, 10.0, 1.0).tolist() == [[0, 1], [2, 0]]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_decisions_beyond_the_margins_count_as_the_margins(sign):
+    decisions = sign * np.repeat([-0.9, 0.1, 6.0], [50, 60, 40])
+    clipped = np.clip(decisions, -1, 1)
+    assert image_threshold(decisions, 0.0, 1.0) == image_threshold(clipped, 0.0, 1.0)
+
+
+def test_a_quantile_lies_between_the_pixels_by_half_their_weights():
+    """Pixels of weight 1 and 3 reach from 0 to 1 and from 1 to 4, with centres at 0.5 and 2.5."""
+    found = quantile_threshold(np.array([0.0, 0.8]), np.array([0, 1]), np.array([1.0, 3.0]), np.zeros(2))
+    assert found == pytest.approx(0.8 * (1 - 0.5) / (2.5 - 0.5))

@@ -1,6 +1,6 @@
 """A first look at sets that nothing was chosen on: segkit's recipes, the paper's, and the pixel forest.
 
-    git worktree add FOLDER 8f561fb && cp benchmarks/first_look.py FOLDER/benchmarks && cd FOLDER
+    git worktree add FOLDER 8f561fb && cp benchmarks/results/first-look/first_look.py FOLDER/benchmarks && cd FOLDER
     python -m benchmarks.first_look --data DATA --vgg19 VGG19.npz --squeezenet SQUEEZENET.npz [--seeds N] [--quick]
 
 8f561fb is the last commit before any of these sets was used. DATA holds a folder for each set with images/, masks/ and,

@@ -1,0 +1,58 @@
+"""How the channels of an image become the three that a network of colour images sees."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from segkit._common import FloatArray
+from segkit.errors import ConfigError, InputError
+
+CHANNEL_MODES = ("rgb", "each", "mean")
+
+
+def count_views(mode: str, n_image_channels: int) -> int:
+    """Count the images that a network runs on."""
+    return n_image_channels if mode == "each" else 1
+
+
+def check_mode(mode: str) -> None:
+    """Refuse an unknown mode.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such mode.
+    """
+    if mode not in CHANNEL_MODES:
+        raise ConfigError(f"channel_mode {mode!r}: choose one of {', '.join(CHANNEL_MODES)}")
+
+
+def check_channels(mode: str, n_image_channels: int) -> None:
+    """Refuse channels that a mode does not map to three.
+
+    Raises
+    ------
+    InputError
+        If the mode is rgb, and the image has neither one nor three channels.
+    """
+    if mode == "rgb" and n_image_channels not in (1, 3):
+        raise InputError(
+            f"image with {n_image_channels} channels for a three-channel network: choose how they map, "
+            f"bank.channel_mode=each (run it on every channel) or mean"
+        )
+
+
+def three_channels(image: FloatArray, mode: str) -> list[FloatArray]:
+    """Make the images (H, W, 3) that a network runs on, from an image (H, W, C).
+
+    Raises
+    ------
+    InputError
+        If the mode is rgb, and the image has neither one nor three channels.
+    """
+    check_channels(mode, image.shape[2])
+    if mode == "each":
+        return [np.repeat(image[:, :, [index]], 3, axis=2) for index in range(image.shape[2])]
+    if mode == "mean":
+        return [np.repeat(image.mean(axis=2, keepdims=True), 3, axis=2)]
+    return [np.broadcast_to(image, (*image.shape[:2], 3))]

@@ -1,0 +1,110 @@
+import numpy as np
+import pytest
+
+from segkit import Segmenter, load
+from segkit.cli.terminal import describe_training
+from segkit.errors import ConfigError
+from segkit.features import MultiscaleBank
+from segkit.images import UNLABELLED
+from segkit.segmentation.augment import augment
+
+
+def scene(shape=(60, 72), *, turn=0):
+    """A bright bar on a dark ground, horizontal; `turn` quarters turn it."""
+    ids = np.zeros(shape, dtype=np.uint8)
+    ids[25:35, 15:55] = 1
+    ids = np.ascontiguousarray(np.rot90(ids, turn))
+    noise = np.random.default_rng(turn).normal(0, 0.02, (*ids.shape, 3))
+    return np.clip(0.3 + 0.3 * ids[..., None] + noise, 0, 1).astype(np.float32), ids
+
+
+def test_copies_are_images_with_the_classes_of_the_original(rng):
+    image, ids = scene()
+    ids[:5] = UNLABELLED
+    images, masks = augment(image, ids, 12, rng)
+    assert len(images) == len(masks) == 12
+    for copy, mask in zip(images, masks, strict=True):
+        assert copy.shape == image.shape
+        assert copy.dtype == np.float32
+        assert copy.min() >= 0 <= copy.max() <= 1
+        assert set(np.unique(mask)) <= {0, 1, UNLABELLED}
+        for label in (0, 1):
+            assert np.mean(mask == label) >= 0.2 * np.mean(ids == label)
+    areas = [np.mean(mask == 1) for mask in masks]
+    assert min(areas) < np.mean(ids == 1) < max(areas)  # smaller ones and larger ones
+
+
+def test_masks_move_with_their_images(rng):
+    image, ids = scene()
+    for copy, mask in zip(*augment(image, ids, 12, rng), strict=True):
+        grey = copy.mean(axis=2)
+        assert grey[mask == 1].mean() > grey[mask == 0].mean() + 0.1
+        middle = (np.median(grey[mask == 1]) + np.median(grey[mask == 0])) / 2
+        assert np.mean((grey > middle) == (mask == 1)) > 0.95
+
+
+def test_the_same_seed_gives_the_same_copies():
+    image, ids = scene()
+    first, second, other = (augment(image, ids, 3, np.random.default_rng(seed)) for seed in (0, 0, 1))
+    for a, b in zip(first[0] + first[1], second[0] + second[1], strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert any((a != b).any() for a, b in zip(first[0], other[0], strict=True))
+
+
+def test_a_class_is_never_lost_for_long():
+    """Few pixels of a class leave some draws: those are drawn again."""
+    image, ids = scene()
+    ids[:] = 0
+    ids[28:32, 33:37] = 1
+    masks = augment(image, ids, 20, np.random.default_rng(0))[1]
+    assert all((mask == 1).any() for mask in masks)
+
+
+def segmenter(**options):
+    bank = MultiscaleBank(sigma_max=4)
+    return Segmenter(bank, selection_pixels=600, training_pixels=2000, **options)
+
+
+def test_copies_teach_an_image_in_other_light():
+    """The bar is brighter than its ground in every copy, by another step each time."""
+    image, ids = scene()
+    dim, _ = scene(turn=1)
+    dim = (0.35 * dim**1.3).astype(np.float32)
+    truth = scene(turn=1)[1]
+    plain = segmenter(threshold="zero").fit([image], [ids]).score([dim], [truth])
+    taught = segmenter(threshold="zero", n_augmented=10).fit([image], [ids]).score([dim], [truth])
+    assert taught > plain + 0.05
+
+
+def test_copies_are_no_images(tmp_path):
+    """What is told of the training is told of one image, held out by parts: copies say nothing of other images."""
+    image, ids = scene()
+    model = segmenter(n_augmented=5).fit([image], [ids])
+    plain = segmenter().fit([image], [ids])
+    assert model.summary_.n_images == plain.summary_.n_images == 1
+    assert (model.held_out_.regions, plain.held_out_.regions) == ("copies", "blocks")
+    assert model.held_out_.scores[0]["image"] is None
+    told = describe_training(model.summary_, model.label_map_, ["x"], explain=True)
+    assert "only copies of it could be held out" in told
+    assert "each copy of the image held out in turn" in told
+    assert "from copy to copy" in told
+    assert model.otsu_weight_ == plain.otsu_weight_ == pytest.approx(2 / 3)
+    assert model.alarms_.n_images == 1
+    assert plain.alarms_.known is None is model.alarms_.known  # one image does not tell what is usual
+    model.save(tmp_path / "m.segkit")
+    again = load(tmp_path / "m.segkit")
+    assert again.n_augmented == 5
+    np.testing.assert_array_equal(again.predict(image), model.predict(image))
+
+
+def test_two_images_have_no_copies():
+    (image, ids), (other, its) = scene(), scene(turn=1)
+    plain, asked = (segmenter(n_augmented=n).fit([image, other], [ids, its]) for n in (0, 9))
+    np.testing.assert_array_equal(plain.decision_function(image), asked.decision_function(image))
+
+
+@pytest.mark.parametrize("number", [-1, 2.5, True, "many"])
+def test_a_number_of_copies_is_a_whole_number(number):
+    image, ids = scene()
+    with pytest.raises(ConfigError, match=r"n_augmented=.*: give a number of copies, 0 or more"):
+        segmenter(n_augmented=number).fit([image], [ids])
