@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 import torch
 from torch.nn import Conv2d
@@ -78,21 +77,6 @@ def test_mobilenet_equals_a_naive_dilated_pass():
     assert len(found) == len(expected) == 19
     for output, naive_output in zip(found, expected, strict=True):
         assert_near(output, naive_output, tolerance=1e-12)
-
-
-def test_tiles_of_dilated_networks_equal_the_whole(monkeypatch):
-    bank = ConvNetBank("mobilenet_v2", weights="random", layers=["features.8"], output_stride=8)
-    former = ConvNetBank("mobilenet_v2", weights="random", layers=["features.8"])
-    assert (bank.alignment, former.alignment) == (8, 16)
-    image = np.random.default_rng(0).random((330, 60, 3), dtype=np.float32)
-    rows, cols = (axis.ravel() for axis in np.meshgrid(np.arange(0, 330, 3), np.arange(60), indexing="ij"))
-    whole = bank.sample(image, rows, cols)
-    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 1)
-    monkeypatch.setattr("segkit.features.tiles._LEAST_CORE", 1)
-    tiles = bank.tiles(image.shape)
-    assert len(tiles) > 1
-    assert any(tile.seen[0].start > 0 for tile in tiles)
-    np.testing.assert_allclose(bank.sample(image, rows, cols), whole, atol=1e-4 * np.abs(whole).max())
 
 
 def test_poolings_that_cannot_be_dilated_are_refused():
