@@ -25,8 +25,8 @@ Sides = tuple[slice, slice]
 EMBEDDINGS = ("mean", "moments")
 # Deviations below this fraction of a channel's largest mean count as rounding.
 ROUNDING = 1e-6
-# Turned copies of images of up to this many pixels are computed in parallel. One copy of a larger image fills the cores,
-# and several would fill the memory.
+# Turned copies of images of up to this many pixels are computed in parallel, if there is more than one thread. One copy of
+# a larger image fills the cores, and several would fill the memory.
 PIXELS_SIDE_BY_SIDE = 2**20
 # Features read at a time, 32 MB.
 BLOCK_SIZE = 2**23
@@ -173,7 +173,7 @@ class OrbitAveraged(FilterBank):
                 yield _read(frame, replace(stack, offset=tuple(stack.offset + corner)), image.shape, tile)
 
         turns = [move.turn for move in self._moves()]
-        side_by_side = tile.shape[0] * tile.shape[1] <= PIXELS_SIDE_BY_SIDE
+        side_by_side = tile.shape[0] * tile.shape[1] <= PIXELS_SIDE_BY_SIDE and count_threads() > 1
         looked: Iterable[Iterable[FeatureMaps]] = (
             in_threads(lambda turn: list(look(turn)), turns) if side_by_side else map(look, turns)
         )
