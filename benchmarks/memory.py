@@ -236,7 +236,9 @@ def main() -> None:
         write_result(out, result)
     if "networks" in arguments.parts:
         n_images, layers = (2, ["default"]) if arguments.quick else (5, ["default", "activations"])
-        result["networks"] = [apart("networks", n_images, name) for name in layers]
+        result["networks"] = [
+            {"sources": digest_sources()} | apart("networks", n_images, name) for name in layers
+        ]
         print(f"networks: {result['networks']}")
         write_result(out, result)
     if "large" in arguments.parts:

@@ -58,6 +58,29 @@ def test_weights_end_the_network_where_they_end():
     assert [layer.name for layer in Trace("vgg16", first).layers] == ["conv1_1", "conv1_2"]
 
 
+@pytest.mark.parametrize(
+    "network",
+    [
+        "vgg16_bn",
+        "squeezenet1_0",
+        "resnet18",
+        "mobilenet_v2",
+        "efficientnet_b0",
+        "convnext_tiny",
+        "densenet121",
+    ],
+)
+def test_what_has_no_weights_is_cut_off(network):
+    """The rest has data, and can be moved to another device; also where a file ends early."""
+    full = Trace(network, None)
+    first = {key: full.state[key] for key in full.layers[2].parameters}
+    for trace in (full, Trace(network, first)):
+        assert trace.layers
+        tensors = trace._graph_module.state_dict()
+        assert tensors.keys() == trace.state.keys()
+        assert not any(tensor.is_meta for tensor in tensors.values())
+
+
 def test_weights_of_another_network_are_refused():
     with pytest.raises(
         WeightsError, match=r"features.0.weight have shape \(3, 3, 3, 3\), vgg16 needs \(64, 3, 3, 3\)"
