@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import RESULTS, markdown_table, signed
+from benchmarks.common import RESULTS, difference_of, markdown_table, paired
 from benchmarks.segmentation import (
     NETWORKS,
     SETS,
@@ -154,32 +154,23 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
         for method, title in TITLES.items():
             cells, pairs = [], []
             for of_set in scores.values():
-                mine, base = (of_set.get((which, n_train), {}) for which in (method, BASES[method]))
-                shared = sorted(set(mine) & set(base))
-                if not shared:
+                pair = paired(*(of_set.get((which, n_train), {}) for which in (method, BASES[method])))
+                if pair is None:
                     cells.append("")
                     continue
-                pairs.append(
-                    (
-                        [mine[key] for key in shared],
-                        [base[key] for key in shared],
-                        [image for _, image in shared],
-                    )
-                )
-                found = compare(*pairs[-1])
-                n_seeds = len({seed for seed, _ in shared})
-                cells.append(f"{signed(found.difference, found.interval)}; {n_seeds}")
+                pairs.append(pair)
+                found = compare(*pair)
+                cells.append(f"{difference_of(found)}; {found.n_seeds[0]}")
             if pairs:
-                found = compare_pooled(pairs)
-                rows.append([title, *cells, signed(found.difference, found.interval)])
+                rows.append([title, *cells, difference_of(compare_pooled(pairs))])
         header = ["variant less recipe, mean IoU", *scores, "sets with equal weight"]
         parts.append(
             f"## {n_train} training image{'s' if n_train > 1 else ''}\n\n{markdown_table(header, rows)}"
         )
     parts.append(
-        "Differences with 95 % bootstrap intervals over images, and numbers of seeds, each the same splits for variant and "
-        f"recipe. Digests of the code that made the runs: recipes {_sources(results, BASES.values())}; variants "
-        f"{_sources(results, TITLES)}.\n"
+        "Differences with 95 % bootstrap intervals over seeds and images (of one seed, over images only), and numbers of "
+        "seeds, each the same splits for variant and recipe. Digests of the code that made the runs: recipes "
+        f"{_sources(results, BASES.values())}; variants {_sources(results, TITLES)}.\n"
     )
     return "\n".join(parts)
 

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from scipy import stats
 from sklearn import config_context
 from sklearn.datasets import make_classification
 from sklearn.metrics import euclidean_distances
@@ -33,6 +32,7 @@ from sklearn.svm import SVC
 from benchmarks.common import markdown_table, result_path, with_interval
 from benchmarks.selection_common import Records
 from benchmarks.tables.common import DATA, MissingDataError
+from segkit.evaluation.statistics import student_interval
 from segkit.kernels import mixture_weights, mmd
 from segkit.selection import ConditionalCovarianceSelector
 from segkit.selection.covariance import EXACT_UP_TO
@@ -209,10 +209,9 @@ def _summary(splits: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _mean(values: Floats) -> dict[str, Any]:
     """Mean over splits, with the corrected interval of Nadeau and Bengio where there are two or more."""
-    n, interval = len(values), None
-    if n > 1:
-        error = np.std(values, ddof=1) * np.sqrt(1 / n + TEST_SIZE / (1 - TEST_SIZE))
-        interval = (np.mean(values) + error * stats.t.ppf([0.025, 0.975], n - 1)).tolist()
+    interval = None
+    if len(values) > 1:
+        interval = list(student_interval(values, test_to_train=TEST_SIZE / (1 - TEST_SIZE)))
     return {"value": float(np.mean(values)), "interval": interval}
 
 

@@ -273,16 +273,15 @@ def measure(task: Task, gammas: NDArray[np.float64]) -> dict[str, Any]:
     }
 
 
-def gap(pairs: Iterable[tuple[str, str, float, float]]) -> dict[str, Any]:
-    """Mean difference with its 95 % interval, from set, stem and two IoUs of each test image.
+def gap(pairs: Iterable[tuple[str, float, float, str, int]]) -> dict[str, Any]:
+    """Mean difference with its 95 % interval, from set, two IoUs, stem and seed of each test image.
 
-    Stems are resampled, everything of a stem together; every set counts alike.
+    Stems and seeds are resampled, everything of a stem together; every set counts alike.
     """
-    of_set: dict[str, list[tuple[str, float, float]]] = defaultdict(list)
-    for name, stem, ours, theirs in pairs:
-        of_set[name].append((stem, ours, theirs))
-    columns = [zip(*rows, strict=True) for rows in of_set.values()]
-    compared = compare_pooled([(ours, theirs, stems) for stems, ours, theirs in columns])
+    of_set: dict[str, list[tuple[float, float, str, int]]] = defaultdict(list)
+    for name, *row in pairs:
+        of_set[name].append(tuple(row))
+    compared = compare_pooled([tuple(zip(*rows, strict=True)) for rows in of_set.values()])
     return {"value": compared.difference, "interval": list(compared.interval)}
 
 
@@ -317,7 +316,7 @@ def _summary(group: Sequence[dict[str, Any]], grid: str, threshold: str) -> dict
         },
         "gap_to_cv": {
             rule: gap(
-                (record["set"], stem, ours, theirs)
+                (record["set"], ours, theirs, stem, record["seed"])
                 for record, unit in units
                 for stem, ours, theirs in zip(
                     record["test"], unit[rule]["iou"], unit["cv"]["iou"], strict=True
@@ -393,7 +392,7 @@ def notes(sizes: Sizes) -> list[str]:
         "threshold: of the decision, the best on held-out pixels (as Segmenter does), or zero (eq. 7.18); "
         "cross-validation chooses by the mean IoU at that threshold.",
         "Seconds are processor seconds of the selection alone, for the whole grid.",
-        "Intervals are 95 % bootstrap intervals over test images, all seeds of an image together.",
+        "Intervals are 95 % bootstrap intervals over seeds and test images.",
     ]
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import segkit
 from segkit.benchmark import few_shot_split
 from segkit.benchmark.methods import DEFAULT_METHODS
+from segkit.evaluation.statistics import Comparison, bootstrap_interval
 
 RESULTS = Path(__file__).parent / "results"
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -99,6 +100,36 @@ def with_interval(value: float, interval: Sequence[float] | None) -> str:
 def signed(difference: float, interval: Sequence[float]) -> str:
     """Write a difference with its interval."""
     return f"{difference:+.3f} ({interval[0]:+.3f} to {interval[1]:+.3f})"
+
+
+def interval_of(scores: Mapping[tuple[int, str], float]) -> tuple[float, float]:
+    """Give the 95 % interval of the mean of scores by seed and image."""
+    seeds, images = zip(*scores, strict=True)
+    return bootstrap_interval(list(scores.values()), images, seeds)
+
+
+def mean_of(scores: Mapping[tuple[int, str], float]) -> str:
+    """Write the mean of scores by seed and image, with its interval."""
+    alone = ", images only" if len({seed for seed, _ in scores}) == 1 else ""
+    return with_interval(float(np.mean(list(scores.values()))), interval_of(scores)) + alone
+
+
+def paired(
+    first: Mapping[tuple[int, str], float], second: Mapping[tuple[int, str], float]
+) -> tuple[list[float], list[float], list[str], list[int]] | None:
+    """Pair scores by seed and image of two methods, as `compare` takes them; None if no run is of both."""
+    shared = sorted(first.keys() & second.keys())
+    if not shared:
+        return None
+    seeds, images = zip(*shared, strict=True)
+    return [first[key] for key in shared], [second[key] for key in shared], list(images), list(seeds)
+
+
+def difference_of(found: Comparison) -> str:
+    """Write a difference with its interval, and on how many sets one split alone was run."""
+    n_alone, n_sets = found.n_seeds.count(1), len(found.n_seeds)
+    of_sets = f" on {n_alone} of {n_sets} sets" if n_alone < n_sets else ""
+    return signed(found.difference, found.interval) + (f", images only{of_sets}" if n_alone else "")
 
 
 def _seconds(function: Any) -> float:

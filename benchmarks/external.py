@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import markdown_table, signed, with_interval
+from benchmarks.common import difference_of, markdown_table, mean_of, paired
 from benchmarks.segmentation import (
     Results,
     measure,
@@ -36,7 +36,7 @@ from benchmarks.segmentation import (
 )
 from segkit.benchmark import load_methods
 from segkit.errors import SegkitError
-from segkit.evaluation.statistics import Comparison, bootstrap_interval, compare, compare_pooled
+from segkit.evaluation.statistics import Comparison, compare, compare_pooled
 
 METHODS = ("segkit-no-networks", "forest", "forest-centred")
 # The default recipe and the pixel forest, by their names in one file or another.
@@ -117,23 +117,25 @@ def _row(
     pairs: Iterable[Pair],
 ) -> tuple[Any, ...]:
     """Give the means on a set, and the default recipe less each forest."""
-    cells = [_mean(scores[method]) if method in scores else "" for method in methods]
+    cells = [mean_of(scores[method]) if method in scores else "" for method in methods]
     gaps = [_gap(scores, *pair) for pair in pairs]
     kind = result.get("kinds", {}).get(name)
     seeds = {seed for found in scores.values() for seed, _ in found}
-    told = ["" if gap is None else signed(gap.difference, gap.interval) for gap in gaps]
+    told = ["" if gap is None else difference_of(gap) for gap in gaps]
     return (n_train, f"{name}: {kind}" if kind else name, *cells, *told, len(seeds))
 
 
 def _behind(by_set: Mapping[tuple[str, int], Mapping[str, Scores]], method: str, forest: str, of: str) -> str:
-    """Name the sets on which a method has a lower mean than a forest."""
-    gaps = {key: _gap(scores, method, forest) for key, scores in by_set.items()}
+    """Name the sets on which a method has a lower mean than a forest, and count differences that may be chance."""
+    known = {key: gap for key, scores in by_set.items() if (gap := _gap(scores, method, forest)) is not None}
     found = [
         f"{name} with {n_train} training image{'s' * (n_train > 1)} ({gap.difference:+.3f})"
-        for (name, n_train), gap in gaps.items()
-        if gap is not None and gap.difference < 0
+        for (name, n_train), gap in known.items()
+        if gap.difference < 0
     ]
-    return f"behind the {of} on {', '.join(found) or 'no set'}"
+    n_doubtful = sum(gap.interval[0] <= 0 <= gap.interval[1] for gap in known.values())
+    doubt = f"; {n_doubtful} of {len(known)} differences may be chance" if n_doubtful else ""
+    return f"behind the {of} on {', '.join(found) or 'no set'}{doubt}"
 
 
 def _pooled_row(
@@ -152,34 +154,21 @@ def _pooled_row(
     ]
     told = []
     for pair in pairs:
-        paired = [found for scores in own if (found := _paired(scores, *pair)) is not None]
-        gap = compare_pooled(paired) if paired else None
-        told.append("" if gap is None else signed(gap.difference, gap.interval))
+        found = [one for scores in own if (one := _paired(scores, *pair)) is not None]
+        told.append(difference_of(compare_pooled(found)) if found else "")
     return (n_train, "all, with equal weight", *cells, *told, "")
 
 
-def _mean(scores: Scores) -> str:
-    values = list(scores.values())
-    return with_interval(float(np.mean(values)), bootstrap_interval(values, [image for _, image in scores]))
-
-
 def _paired(
-    scores: Mapping[str, Scores], first: str | None, second: str | None
-) -> tuple[list[float], list[float], list[str]] | None:
+    scores: Mapping[str, Scores], first: str | None, second: str
+) -> tuple[list[float], list[float], list[str], list[int]] | None:
     """Pair the scores of two methods on the runs that both have."""
-    if first not in scores or second not in scores:
-        return None
-    shared = sorted(scores[first].keys() & scores[second].keys())
-    return (
-        [scores[first][key] for key in shared],
-        [scores[second][key] for key in shared],
-        [key[1] for key in shared],
-    )
+    return None if first is None else paired(scores.get(first, {}), scores.get(second, {}))
 
 
-def _gap(scores: Mapping[str, Scores], first: str | None, second: str | None) -> Comparison | None:
-    paired = _paired(scores, first, second)
-    return None if paired is None else compare(*paired)
+def _gap(scores: Mapping[str, Scores], first: str | None, second: str) -> Comparison | None:
+    found = _paired(scores, first, second)
+    return None if found is None else compare(*found)
 
 
 def main() -> None:

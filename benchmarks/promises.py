@@ -33,9 +33,8 @@ def coverage(result: Line) -> str:
         [
             *lines,
             "",
-            f"Shares of {n_images:,} predictions, with 95 % bootstrap intervals over splits. Splits of a set share images, "
-            "so that the intervals are a little too short. Correlation of expected with true mean IoU over the test images "
-            "of a split, mean over splits.",
+            f"Shares of {n_images:,} predictions, with 95 % bootstrap intervals over splits and test images. Correlation of "
+            "expected with true mean IoU over the test images of a split, mean over splits.",
         ]
     )
 
@@ -98,7 +97,8 @@ def alarms(result: Line) -> str:
 
 
 def _coverage_line(n_train: int, name: str, splits: Sequence[Line]) -> str:
-    clusters = np.repeat(np.arange(len(splits)), [len(split["images"]) for split in splits])
+    splits_of = np.repeat(np.arange(len(splits)), [len(split["images"]) for split in splits])
+    images_of = [f"{split['set']}/{image[0]}" for split in splits for image in split["images"]]
     cells = []
     for place, _ in enumerate(LEVELS):
         margins = [split["margins"][place] for split in splits]
@@ -114,7 +114,7 @@ def _coverage_line(n_train: int, name: str, splits: Sequence[Line]) -> str:
             dtype=float,
         )
         cells += [
-            with_interval(inside.mean(), bootstrap_interval(inside, clusters)),
+            with_interval(inside.mean(), bootstrap_interval(inside, images_of, splits_of)),
             f"{np.mean(margins):.3f}",
         ]
     correlations = [spearmanr(*np.array([image[1:3] for image in split["images"]]).T)[0] for split in splits]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import RESULTS, signed, with_interval
+from benchmarks.common import RESULTS, difference_of, paired, signed, with_interval
 from benchmarks.external import external, first_look
 from benchmarks.faults import fuzz, fuzz_images, kills, reproducibility, soak
 from benchmarks.promises import alarms, coverage
@@ -34,7 +34,7 @@ from benchmarks.scores import (
     parts,
     segmentation,
 )
-from segkit.evaluation.statistics import compare_pooled
+from segkit.evaluation.statistics import compare, compare_pooled
 
 ROOT = Path(__file__).parents[1]
 PAGES = tuple(
@@ -281,21 +281,26 @@ def postprocessing(result: dict[str, Any]) -> str:
         pairs = [
             tuple(
                 zip(
-                    *((scores[way], scores[usual], image) for image, scores in _of_set(records, name)),
+                    *((scores[way], scores[usual], *key) for key, scores in _of_set(records, name)),
                     strict=True,
                 )
             )
             for name in sets
         ]
-        cells = [f"{np.mean(mine) - np.mean(usually):+.3f}" for mine, usually, _ in pairs]
-        pooled = compare_pooled(pairs)
-        lines.append(f"| {way} | {' | '.join(cells)} | {signed(pooled.difference, pooled.interval)} |")
+        cells = [f"{np.mean(mine) - np.mean(usually):+.3f}" for mine, usually, *_ in pairs]
+        lines.append(f"| {way} | {' | '.join(cells)} | {difference_of(compare_pooled(pairs))} |")
     n_seeds = len({record["seed"] for record in records})
     return "\n".join([*lines, "", f"{records[0]['n_train']} training images, {n_seeds} seeds, scattering."])
 
 
-def _of_set(records: list[dict[str, Any]], name: str) -> list[tuple[str, dict[str, float]]]:
-    return [pair for record in records if record["set"] == name for pair in record["mean_iou"].items()]
+def _of_set(records: list[dict[str, Any]], name: str) -> list[tuple[tuple[str, int], dict[str, float]]]:
+    """Give the scores of each image and seed of a set."""
+    return [
+        ((image, record["seed"]), scores)
+        for record in records
+        if record["set"] == name
+        for image, scores in record["mean_iou"].items()
+    ]
 
 
 def demo(result: dict[str, Any]) -> str:
@@ -421,9 +426,10 @@ def _by_set(draws: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     return {name: [draw for draw in draws if draw["set"] == name] for name in names}
 
 
-def _paired(draws: list[dict[str, Any]], way: str, place: int) -> tuple[list[float], list[float], None]:
+def _paired(draws: list[dict[str, Any]], way: str, place: int) -> tuple[list[float], list[float], None, None]:
+    """Pair the means of draws; each draw is of other images, all of them resampled together."""
     mine, at_random = ([draw[name]["mean_iou"][place] for draw in draws] for name in (way, "random"))
-    return mine, at_random, None
+    return mine, at_random, None, None
 
 
 # A file, or all that match a pattern.
@@ -485,9 +491,10 @@ def strokes(result: dict[str, Any]) -> str:
 def planes(result: dict[str, Any]) -> str:
     """IoU of each way by set and number of annotated planes, and how far 3-D and 2.5-D are from 2-D."""
     ways = list(dict.fromkeys(run["way"] for run in result["runs"]))
-    found: dict[tuple[str, int, str], dict[int, dict[str, Any]]] = {}
+    found: dict[tuple[str, int, str], dict[tuple[int, str], float]] = {}
     for run in result["runs"]:
-        found.setdefault((run["set"], run["n_annotated"], run["way"]), {})[run["seed"]] = run
+        iou = {(run["seed"], str(plane)): iou for plane, iou in zip(run["tested"], run["iou"], strict=True)}
+        found.setdefault((run["set"], run["n_annotated"], run["way"]), {}).update(iou)
     lines = [
         f"| volume | annotated planes | {' | '.join(ways)} | {' | '.join(f'{way}, less 2-D' for way in ways[1:])} |",
         f"| {' | '.join(['---'] * (1 + 2 * len(ways)))} |",
@@ -495,13 +502,14 @@ def planes(result: dict[str, Any]) -> str:
     drawn: list[int] = []
     for name, n_annotated in dict.fromkeys(key[:2] for key in found):
         by_way = [found.get((name, n_annotated, way), {}) for way in ways]
-        seeds = sorted(set.intersection(*(set(runs) for runs in by_way)))
-        if not seeds:
+        of_all = set.intersection(*(set(scores) for scores in by_way))
+        if not of_all:
             continue
-        iou = [np.array([np.mean(runs[seed]["iou"]) for seed in seeds]) for runs in by_way]
-        cells = [f"{scores.mean():.3f}" for scores in iou] + [_spread(scores - iou[0]) for scores in iou[1:]]
+        usual, *others = [{key: scores[key] for key in sorted(of_all)} for scores in by_way]
+        cells = [f"{np.mean(list(scores.values())):.3f}" for scores in (usual, *others)]
+        cells += [difference_of(compare(*paired(scores, usual))) for scores in others]
         lines.append(f"| {name} | {n_annotated} | {' | '.join(cells)} |")
-        drawn.append(len(seeds))
+        drawn.append(len({seed for seed, _ in of_all}))
     n_draws = " to ".join(map(str, dict.fromkeys((min(drawn), max(drawn)))))
     n_tested = max(len(run["tested"]) for run in result["runs"])
     seconds = ", ".join(
@@ -513,7 +521,7 @@ def planes(result: dict[str, Any]) -> str:
             *lines,
             "",
             f"IoU of the object on {n_tested} planes that are not annotated, mean of {n_draws} draws of annotated planes; "
-            f"in brackets the least and the greatest difference of a draw. Planes are halved to 256 x 256, and all ways "
+            f"in brackets 95 % intervals over draws and planes. Planes are halved to 256 x 256, and all ways "
             f"have the blurs of 1 to 16 pixels of the multiscale bank. 3-D filters see 4 planes on either side. Median "
             f"seconds to segment a plane, by one thread of a busy machine: {seconds}.",
         ]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.common import markdown_table, signed, with_interval
+from benchmarks.common import difference_of, interval_of, markdown_table, mean_of, paired, with_interval
 from benchmarks.objects import image_scores_of
 from benchmarks.segmentation import SETS, records_of, scores_of
 from segkit.evaluation.statistics import Comparison, bootstrap_interval, compare, compare_pooled
@@ -110,7 +110,7 @@ class Gap:
     sets: tuple[str, ...]
 
     def __str__(self) -> str:
-        return signed(self.found.difference, self.found.interval)
+        return difference_of(self.found)
 
     @property
     def n_runs(self) -> int:
@@ -122,16 +122,13 @@ def gap_of(by_set: Mapping[str, Scores], first: str, second: str, n_train: int) 
     """Compare two methods, image by image; None if they have no split in common."""
     pairs, of_seeds, sets = [], {}, []
     for name, scores in by_set.items():
-        mine, theirs = (scores.get((method, n_train), {}) for method in (first, second))
-        if not (shared := sorted(set(mine) & set(theirs))):
+        if (found := paired(*(scores.get((method, n_train), {}) for method in (first, second)))) is None:
             continue
         sets.append(name)
-        pairs.append(
-            ([mine[key] for key in shared], [theirs[key] for key in shared], [image for _, image in shared])
-        )
-        for seed in {seed for seed, _ in shared}:
-            differences = [mine[key] - theirs[key] for key in shared if key[0] == seed]
-            of_seeds.setdefault(seed, []).append(float(np.mean(differences)))
+        pairs.append(found)
+        mine, theirs, _, seeds = map(np.array, found)
+        for seed in np.unique(seeds).tolist():
+            of_seeds.setdefault(seed, []).append(float(np.mean((mine - theirs)[seeds == seed])))
     return Gap(compare_pooled(pairs), of_seeds, tuple(sets)) if pairs else None
 
 
@@ -189,13 +186,12 @@ def _table_of_set(result: dict[str, Any]) -> str:
         found = scores[method, n_train]
         means = _means_of_seeds(found)
         runs = [run for run in result["runs"] if (run["method"], run["n_train"]) == (method, n_train)]
-        interval = bootstrap_interval(list(found.values()), [image for _, image in found])
         rows.append(
             (
                 str(n_train),
                 TITLES[method],
                 *(f"{score:.3f}" for score in objects[method, n_train]),
-                with_interval(float(np.mean(list(found.values()))), interval),
+                mean_of(found),
                 str(len(means)),
                 f"{min(means):.2f} to {max(means):.2f}" if len(means) > 1 else "",
                 str(sum(bool(run["budget_limited"]) for run in runs) or ""),
@@ -254,14 +250,15 @@ def findings(results: list[dict[str, Any]]) -> str:
 
     def lost(recipe: str, variant: str) -> str:
         gaps = [_known(gap_of(by_set, recipe, variant, n_train)) for n_train in (1, 5)]
-        return " and ".join(f"{gap.found.difference:.3f}" for gap in gaps)
+        return " and ".join(f"{gap.found.difference:.3f}{_doubt(gap)}" for gap in gaps)
 
     networks, plain, paper, fcn = "segkit-networks", "segkit-no-networks", "segkit-paper", "fcn-vgg19"
     rivals = {"forest": "the pixel forest", fcn: "the pre-trained FCN-8s", paper: "the paper's recipe"}
     return "\n".join(
         [
             f"- segkit with two networks is {compared(networks, 'forest')} and {compared(networks, fcn)}.",
-            f"- segkit without networks is {compared(plain, 'forest')} and {compared(plain, fcn)}.",
+            f"- segkit without networks is {compared(plain, 'forest')} and {compared(plain, fcn)}."
+            f"{_about_one_split(_known(gap_of(by_set, plain, fcn, 5)), 'FCN-8s')}",
             f"- The recipe of the source paper (VGG19 to conv3_4) is {compared(paper, 'forest')} and "
             f"{compared(paper, fcn)}. With 1 training image it is {compared(paper, 'forest', 1)} and "
             f"{compared(paper, fcn, 1)}.",
@@ -282,12 +279,21 @@ def _known(gap: Gap | None) -> Gap:
 
 def _judged(gap: Gap, rival: str) -> str:
     """Say which is better, in words that the interval allows."""
-    difference, (low, high) = gap.found.difference, gap.found.interval
-    by_chance = low <= 0 <= high
-    if by_chance and abs(difference) < 0.01:
+    difference, doubt = gap.found.difference, _doubt(gap)
+    if doubt and abs(difference) < 0.01:
         return f"level with {rival} ({difference:+.3f})"
     side = "above" if difference > 0 else "below"
-    return f"{abs(difference):.3f} {side} {rival}{' (may be chance)' if by_chance else ''}"
+    return f"{abs(difference):.3f} {side} {rival}{doubt}"
+
+
+def _about_one_split(gap: Gap, rival: str) -> str:
+    n_alone, n_sets = gap.found.n_seeds.count(1), len(gap.found.n_seeds)
+    return f" On {n_alone} of {n_sets} sets the {rival} ran 1 split: images only." if n_alone else ""
+
+
+def _doubt(gap: Gap) -> str:
+    low, high = gap.found.interval
+    return " (may be chance)" if low <= 0 <= high else ""
 
 
 def pairs(results: list[dict[str, Any]]) -> str:
@@ -353,9 +359,7 @@ def draw_learning_curves(results: list[dict[str, Any]], path: Path) -> None:
             # side by side, so that intervals do not hide each other
             shift = np.exp(0.03 * (index - len(plain) / 2))
             means = [np.mean(list(run.values())) for _, run in curve]
-            intervals = [
-                bootstrap_interval(list(run.values()), [image for _, image in run]) for _, run in curve
-            ]
+            intervals = [interval_of(run) for _, run in curve]
             places = [size * shift for size, _ in curve]
             colour = [*COLOURS, "black"][index]
             axes.plot(places, means, color=colour, marker=MARKERS[index], label=title)
@@ -450,9 +454,7 @@ def block(results: list[dict[str, Any]]) -> str:
 
 def _cell(scores: dict[tuple[int, str], float]) -> str:
     """Mean with its interval, and the number of seeds."""
-    values, images = list(scores.values()), [image for _, image in scores]
-    told = with_interval(float(np.mean(values)), bootstrap_interval(values, images))
-    return f"{told}, {len({seed for seed, _ in scores})} seeds"
+    return f"{mean_of(scores)}, {len({seed for seed, _ in scores})} seeds"
 
 
 def cost(results: list[dict[str, Any]]) -> str:
@@ -505,15 +507,15 @@ def objects(results: list[dict[str, Any]]) -> str:
         by_size = image_scores_of(result)
         for n_train, method in product(sorted({size for _, size in by_size}), SPLITTINGS):
             found = by_size[method, n_train]
-            ap, clusters = found["ap_50"], found["cluster"]
-            seeds = np.unique(found["seed"])
+            ap, seeds = found["ap_50"], np.unique(found["seed"])
+            interval = bootstrap_interval(ap, found["cluster"], found["seed"])
             of_seeds = [ap[found["seed"] == seed].mean() for seed in seeds]
             rows.append(
                 (
                     _set_of(result),
                     str(n_train),
                     SPLITTINGS[method],
-                    with_interval(float(ap.mean()), bootstrap_interval(ap, clusters)),
+                    with_interval(float(ap.mean()), interval) + (", images only" if seeds.size == 1 else ""),
                     *(
                         f"{found[name].mean():.3f}"
                         for name in ("mean_ap", "panoptic_quality", "aggregated_jaccard")
@@ -536,9 +538,8 @@ def objects_differences(results: list[dict[str, Any]]) -> str:
         for n_train in sorted({size for _, size in by_size}):
             mine = by_size["segkit", n_train]
             gaps = [
-                compare(mine["ap_50"], by_size[method, n_train]["ap_50"], mine["cluster"])
+                compare(mine["ap_50"], by_size[method, n_train]["ap_50"], mine["cluster"], mine["seed"])
                 for method in others
             ]
-            cells = (signed(gap.difference, gap.interval) for gap in gaps)
-            rows.append((_set_of(result), str(n_train), *cells))
+            rows.append((_set_of(result), str(n_train), *map(difference_of, gaps)))
     return markdown_table(header, rows).rstrip()

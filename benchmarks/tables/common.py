@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
-from scipy.stats import t as student
 
 from benchmarks.common import digest_sources, write_result
 from segkit.benchmark.machine import machine
+from segkit.evaluation.statistics import student_interval
 
 DATA = Path(__file__).parents[3] / "shared"
 
@@ -159,8 +159,7 @@ def mean_of_runs(values: Sequence[float]) -> dict[str, Any]:
     runs = [float(value) for value in values]
     centre, interval = float(np.mean(runs)), None
     if len(runs) > 1:
-        half = float(student.ppf(0.975, len(runs) - 1) * np.std(runs, ddof=1) / math.sqrt(len(runs)))
-        interval = [centre - half, centre + half]
+        interval = list(student_interval(runs))
     return {"value": centre, "interval": interval, "runs": runs}
 
 

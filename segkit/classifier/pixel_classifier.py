@@ -19,16 +19,13 @@ from sklearn.utils.validation import has_fit_parameter
 from segkit._common import FloatArray
 from segkit.classifier.svm import LinearSVM
 from segkit.errors import ModelFileError
-from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
+from segkit.kernels import KernelMixture, SummedMixtures
+from segkit.kernels.summed import MIXTURES
 
 Arrays = dict[str, NDArray[Any]]
 IntArray = NDArray[np.intp]
 
-_MIXTURES: dict[str, type[KernelMixture]] = {
-    "linear": LinearMixture,
-    "linear+gaussian": LinearGaussianMixture,
-    "mixture": MixtureRFF,
-}
+_MIXTURES: dict[str, type[KernelMixture]] = {**MIXTURES, "sum": SummedMixtures}
 
 
 class PixelClassifier:

@@ -179,7 +179,7 @@ def describe_benchmark(result: dict[str, Any]) -> str:
             f"object IoU {_score(row.object_iou, row.object_iou_interval)}, "
             f"Dice {_score(row.object_dice, row.object_dice_interval)}, "
             f"mean IoU over classes {_score(row.mean_iou, row.interval)}; "
-            f"{count(row.n_images, 'image')}, {count(row.n_seeds, 'seed')}"
+            f"{count(row.n_images, 'image')}, {count(row.n_seeds, 'seed')}{': images only' if row.n_seeds == 1 else ''}"
         )
         for row in summarise(result["records"])
     ]

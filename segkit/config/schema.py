@@ -145,6 +145,7 @@ class TrainingConfig(Section):
 
     pixels: Annotated[int, Field(ge=20, le=MOST_PIXELS)] = 20_000
     n_augmented: Annotated[int, Field(ge=0, le=100)] = 0
+    fusion: Literal["early", "late"] = "early"
     normalization: Literal["image", "set"] = "image"
     threshold: ThresholdRule = "quantile+otsu"
     smallest_region: Annotated[float, Field(ge=0, le=1)] = 0.5
@@ -324,6 +325,7 @@ class Config(Section):
             selection_pixels=self.selection.pixels,
             training_pixels=self.training.pixels,
             n_augmented=self.training.n_augmented,
+            fusion=self.training.fusion,
             threshold=self.training.threshold,
             smallest_region=self.training.smallest_region,
             probability=self.training.probability,

@@ -191,6 +191,11 @@ class OrbitAveraged(FilterBank):
                     yield averaged.subset(channels)
 
     @property
+    def is_network(self) -> bool:
+        """Whether the averaged bank is a network."""
+        return self.bank.is_network
+
+    @property
     def learns_weights(self) -> bool:
         """Whether the bank learns from images."""
         return self._bank.learns_weights

@@ -216,6 +216,26 @@ class FilterBank(BaseEstimator, ABC):
         n_image_channels = shape[2] if len(shape) > 2 else 1
         return cut(shape, self.halo, self.alignment, self.bytes_per_pixel(n_image_channels))
 
+    @property
+    def is_network(self) -> bool:
+        """Whether the filters are those of a network that others trained."""
+        return False
+
+    def fusion_parts(self, n_image_channels: int = 3) -> NDArray[np.bool_]:
+        """Tell which channels a classifier of each part sees in late fusion.
+
+        Parameters
+        ----------
+        n_image_channels : int, default=3
+            Number of channels of the images.
+
+        Returns
+        -------
+        ndarray of shape (n_parts, n_channels), bool
+            One part of all channels; a `StackedBank` of several networks has a part for each.
+        """
+        return np.ones((1, self.n_channels(n_image_channels)), dtype=bool)
+
     def split_by_bank(
         self,
         channels: NDArray[np.intp],

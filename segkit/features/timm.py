@@ -152,6 +152,11 @@ class TimmBank(FilterBank):
         return np.repeat(strides, [block.n_channels for _, block in parts])
 
     @property
+    def is_network(self) -> bool:
+        """True: others trained its filters."""
+        return True
+
+    @property
     def label(self) -> str:
         """Name of the model, and the scales of the pyramid."""
         sizes = (

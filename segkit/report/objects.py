@@ -10,7 +10,7 @@ import numpy as np
 
 from segkit.benchmark.objects import LEARNT, SPLITTINGS, image_ap
 from segkit.evaluation.statistics import bootstrap_interval
-from segkit.report.summary import Interval, Record, clusters_of, gather
+from segkit.report.summary import Interval, Record, clusters_of, gather, seeds_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ObjectRow:
         AP at IoU 0.5, and mean AP over IoU 0.5 to 0.9: means over the records that have objects, true or predicted; None
         if none has.
     ap_50_interval, mean_ap_interval : tuple of float, or None
-        Their 95 % bootstrap intervals over images (or groups of images).
+        Their 95 % bootstrap intervals over images (or groups of images), and over splits where there are several.
     count_error : float
         Predicted minus true objects, mean over the records.
     count_error_interval : tuple of float
@@ -95,10 +95,10 @@ def summarise_objects(records: Sequence[Record]) -> list[ObjectRow]:
 
 def _row(method: str, n_train: int | None, splitting: str, run: Sequence[Record]) -> ObjectRow:
     counts: list[Mapping[str, Any]] = [record["objects"][splitting] for record in run]
-    clusters = clusters_of(run)
-    known = [(ap, cluster) for one, cluster in zip(counts, clusters, strict=True) if (ap := image_ap(one))]
+    owners = list(zip(clusters_of(run), seeds_of(run), strict=True))
+    known = [(ap, owner) for one, owner in zip(counts, owners, strict=True) if (ap := image_ap(one))]
     ap_50, mean_ap = [ap[0] for ap, _ in known], [float(np.mean(ap)) for ap, _ in known]
-    owners = [cluster for _, cluster in known]
+    of_known = [owner for _, owner in known]
     more = [one["n_predicted"] - one["n_true"] for one in counts]
     return ObjectRow(
         method,
@@ -107,10 +107,15 @@ def _row(method: str, n_train: int | None, splitting: str, run: Sequence[Record]
         n_true=sum(one["n_true"] for one in counts),
         n_predicted=sum(one["n_predicted"] for one in counts),
         ap_50=float(np.mean(ap_50)) if known else None,
-        ap_50_interval=bootstrap_interval(ap_50, owners) if known else None,
+        ap_50_interval=_interval(ap_50, of_known) if known else None,
         mean_ap=float(np.mean(mean_ap)) if known else None,
-        mean_ap_interval=bootstrap_interval(mean_ap, owners) if known else None,
+        mean_ap_interval=_interval(mean_ap, of_known) if known else None,
         count_error=float(np.mean(more)),
-        count_error_interval=bootstrap_interval(more, clusters),
+        count_error_interval=_interval(more, owners),
         absolute_count_error=float(np.mean(np.abs(more))),
     )
+
+
+def _interval(values: Sequence[float], owners: Sequence[tuple[int, int]]) -> Interval:
+    """Interval over the image (or group) and the split of each record."""
+    return bootstrap_interval(values, *zip(*owners, strict=True))

@@ -166,6 +166,7 @@ def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str,
         if len(looks) > 1
         else {},
         "several": len(looks) > 1,
+        "several_splits": len({record["seed"] for record in result["records"]}) > 1,
         "tolerance": result["tolerance"],
         "few_images": FEW_IMAGES,
         "foreground": names[1] if len(names) == 2 else f"any class but {names[0]}",

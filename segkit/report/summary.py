@@ -1,7 +1,8 @@
 """The numbers behind the report: scores of each method, comparisons of methods, sentences to quote.
 
 A record holds the scores of one method on one test image of one random split. An interval resamples images (or
-groups of images) and keeps all records of an image together.
+groups of images) and keeps all records of an image together. Where there are several random splits, it resamples them
+too: it is about another draw of training images and other test images.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class MethodScores:
     mean_iou : float
         Mean over the records of their mean IoU over all classes (eq. 8.1).
     interval : tuple of float
-        Its 95 % bootstrap interval over images (or groups of images).
+        Its 95 % bootstrap interval over images (or groups of images), and over splits where there are several.
     object_iou, object_dice : float or None
         The same means over the classes other than the first, the background. Records without a score of any of
         these classes are left out; None if there are no others.
@@ -223,6 +224,7 @@ def compare_methods(records: Sequence[Record], n_train: int | None) -> list[Meth
                 _column(shared, "mean_iou"),
                 [other[record["seed"], record["image"]]["mean_iou"] for record in shared],
                 clusters_of(shared),
+                seeds_of(shared),
             )
             pairs.append((first, second, len({record["image"] for record in shared}), comparison))
     adjusted = _holm([comparison.p_value for *_, comparison in pairs])
@@ -327,7 +329,7 @@ def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     findings : list of str
         The best method and its scores, its lead over the runner-up, and the score of a map of one class.
     caveats : list of str
-        Trainings cut short, failed runs, classes without a score.
+        One split only, trainings cut short, failed runs, classes without a score.
     """
     if not result["records"]:
         failed = count(len(result["failures"]), "run")
@@ -346,6 +348,7 @@ def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         findings.append(f"The estimate is not firm: {count(n_clusters, noun)}, fewer than {FEW_IMAGES}.")
     findings.append(_about_single_class(records, result))
     caveats = [
+        _about_one_split(rows[0]),
         _about_budget(ahead, n_train, result),
         _about_failures(n_train, result),
         _about_empty_classes(rows[0], result),
@@ -401,7 +404,8 @@ def _lead(pair: MethodComparison, result: Mapping[str, Any]) -> str:
         noun = "test image" if comparison.n_images == pair.n_images else "group"
         reason = f"{count(comparison.n_images, noun)} are too few to rank methods"
     elif low <= 0 <= high:
-        reason = "the interval includes zero, so the two cannot be told apart on these images"
+        splits = "" if comparison.n_seeds == (1,) else " and splits"
+        reason = f"the interval includes zero, so the two cannot be told apart on these images{splits}"
     else:
         side = "above" if low > 0 else "below"
         return f"Its mean IoU is {abs(comparison.difference):.3f} {side} the runner-up's, {rival} {span}."
@@ -411,6 +415,12 @@ def _lead(pair: MethodComparison, result: Mapping[str, Any]) -> str:
 def _about_single_class(records: Iterable[Record], result: Mapping[str, Any]) -> str:
     index, score = best_single_class(records)
     return f"Calling every pixel {result['label_map']['names'][index]} would give a mean IoU of {score:.3f}."
+
+
+def _about_one_split(row: MethodScores) -> str:
+    if row.n_train is None or row.n_seeds > 1:
+        return ""
+    return "1 split: intervals are over test images only, for this draw of annotated images."
 
 
 def _about_budget(methods: Sequence[str], n_train: int | None, result: Mapping[str, Any]) -> str:
@@ -484,7 +494,7 @@ def _score(method: str, n_train: int | None, run: Sequence[Record]) -> MethodSco
         n_seeds=len({record["seed"] for record in run}),
         n_records=len(run),
         mean_iou=float(np.mean(mean_iou)),
-        interval=bootstrap_interval(mean_iou, clusters_of(run)),
+        interval=bootstrap_interval(mean_iou, clusters_of(run), seeds_of(run)),
         object_iou=_mean(object_iou),
         object_iou_interval=_interval(object_iou, run),
         object_dice=_mean(object_dice),
@@ -510,17 +520,27 @@ def _column(run: Sequence[Record], name: str) -> list[Any]:
 
 def _interval(scores: Sequence[float | None], run: Sequence[Record]) -> Interval | None:
     known = [
-        (score, cluster) for score, cluster in zip(scores, clusters_of(run), strict=True) if score is not None
+        entry for entry in zip(scores, clusters_of(run), seeds_of(run), strict=True) if entry[0] is not None
     ]
     return bootstrap_interval(*zip(*known, strict=True)) if known else None
 
 
 def clusters_of(run: Sequence[Record]) -> list[int]:
     """Give each record the number of its group, or else of its image."""
-    names = [
-        ("image", record["image"]) if record["group"] is None else ("group", record["group"])
-        for record in run
-    ]
+    return _numbered(
+        [
+            ("image", record["image"]) if record["group"] is None else ("group", record["group"])
+            for record in run
+        ]
+    )
+
+
+def seeds_of(run: Sequence[Record]) -> list[int]:
+    """Give each record the number of its random split; masks that no benchmark made are of one."""
+    return _numbered(_column(run, "seed"))
+
+
+def _numbered(names: Sequence[Any]) -> list[int]:
     number = {name: index for index, name in enumerate(dict.fromkeys(names))}
     return [number[name] for name in names]
 

@@ -118,6 +118,7 @@ class _Parameters(_Part):
     selection_pixels: Count
     training_pixels: Count
     n_augmented: Count = 0
+    fusion: Literal["early", "late"] = "early"
     threshold: Literal["quantile+otsu", "quantile", "iou", "zero"]
     smallest_region: Share
     probability: Literal["platt", "raw"]

@@ -21,9 +21,11 @@ from scipy import stats
 
 from segkit._common import FloatArray, Progress, Workers
 from segkit._threads import threaded
+from segkit.classifier.fusion import FusedClassifier
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.evaluation.metrics import confusion, dice_of, iou_of, object_mean
+from segkit.evaluation.statistics import student_interval
 from segkit.features import FilterBank
 from segkit.features.normalised import NormalisedBank, even_grid
 from segkit.images.sampling import PixelSample, assign_folds, pixel_groups, spread_pixels
@@ -35,6 +37,8 @@ from segkit.segmentation.threshold import best_threshold, label_pixels, quantile
 IntArray = NDArray[np.intp]
 
 N_FOLDS = 5
+# How the networks of a bank work together, see `segkit.Segmenter`.
+FUSIONS = ("early", "late")
 # Bytes that all channels of all pixels may take.
 MEMORY_LIMIT = 2**28
 # Pixels of a regular grid that an image's expected IoU is compared with the true one on; with fewer it is not.
@@ -344,6 +348,8 @@ class Trial:
         Least areas of regions, as for `merge_small_regions`; needed with `ids`.
     one_image : bool, default=False
         Whether all images are copies of one: they tell no more of other images than blocks of it do.
+    fusion : {"early", "late"}, default="early"
+        As for `segkit.Segmenter`.
     """
 
     images: Sequence[FloatArray]
@@ -357,6 +363,7 @@ class Trial:
     ids: Sequence[NDArray[np.uint8]] = ()
     least: NDArray[np.float64] | None = None
     one_image: bool = False
+    fusion: str = "early"
 
     def run(self, bank: FilterBank, progress: Progress, workers: Workers = threaded) -> Candidate:
         """Fit a bank, select its channels, and judge them; workers take the folds."""
@@ -373,7 +380,7 @@ class Trial:
             self.images, draws if spread is None else [*draws, spread], None, progress, "Filter bank"
         )
         groups = pixel_groups(drawn, self._shapes)
-        classifier = copy(self.classifier).select(X, drawn.label, groups)
+        classifier = self._classifier_of(bank).select(X, drawn.label, groups)
         classifier.allow_gaussians(bank.strides(n_image_channels) == 1)
         selected = time.perf_counter()
         choice = None
@@ -383,6 +390,12 @@ class Trial:
         seconds = {"select": selected - start, "calibrate": time.perf_counter() - selected}
         kept = [found.take(classifier.channels_, axis=1) for found in later[:2]] if at_once else [None, None]
         return Candidate(bank, classifier, choice, kept[0], seconds, kept[1])
+
+    def _classifier_of(self, bank: FilterBank) -> PixelClassifier:
+        parts = bank.fusion_parts(self.images[0].shape[2])
+        if self.fusion == "late" and len(parts) > 1:
+            return FusedClassifier(self.classifier, parts)
+        return copy(self.classifier)
 
     def _spread(self, n_channels: int, n_drawn: int) -> PixelSample | None:
         """Spread pixels over the images, as many as memory is left for; none where no true IoU is known of them."""
@@ -604,8 +617,7 @@ def _interval(scores: NDArray[np.float64]) -> list[float] | None:
     """95 % interval of the mean, by Student's t, within 0 and 1."""
     if scores.size < FEWEST_FOR_INTERVAL:
         return None
-    ends = np.mean(scores) + stats.sem(scores) * stats.t.ppf([0.025, 0.975], scores.size - 1)
-    return [float(end) for end in np.clip(ends, 0, 1)]
+    return [float(end) for end in np.clip(student_interval(scores), 0, 1)]
 
 
 def _or_none(values: NDArray[np.float64]) -> list[float | None]:

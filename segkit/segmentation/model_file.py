@@ -54,6 +54,7 @@ _PARAMETERS = (
     "selection_pixels",
     "training_pixels",
     "n_augmented",
+    "fusion",
     "threshold",
     "smallest_region",
     "probability",
@@ -349,7 +350,8 @@ def _check_weights(segmenter: Any, used: Arrays, header: dict[str, Any], path: s
 def _check_types(arrays: Arrays, path: str) -> None:
     """Refuse positions of columns that are no whole numbers, and anything else that is not floating point."""
     for name, array in arrays.items():
-        kinds = "i" if name.endswith("kernels.columns") else "fi" if name.startswith("weights.") else "f"
+        is_columns = "kernels." in name and name.endswith(".columns")
+        kinds = "i" if is_columns else "fi" if name.startswith("weights.") else "f"
         if array.dtype.kind not in kinds:
             raise ModelFileError(
                 f"{path}: array {name} is of dtype {array.dtype}; copy it anew or train again"

@@ -48,6 +48,7 @@ from segkit.segmentation.estimate import require_memory
 from segkit.segmentation.expected import ExpectedIoU, presence_of
 from segkit.segmentation.header import check_header
 from segkit.segmentation.held_out import (
+    FUSIONS,
     Candidate,
     Choice,
     Trial,
@@ -108,6 +109,10 @@ class Segmenter(BaseSegmenter):
     n_augmented : int, default=0
         Number of augmented copies that join a single training image: turned, mirrored, scaled, shifted, in other light.
         Penalty, threshold and probabilities are judged on copies held out, in place of blocks. Two images or more have none.
+    fusion : {"early", "late"}, default="early"
+        How the networks of a `segkit.features.StackedBank` work together. "early": one classifier of all channels. "late":
+        one for each network, which also sees the banks that are no network; the mean of their decisions counts. `selector`
+        then keeps its number of channels of each. The same with fewer than two networks.
     threshold : {"quantile+otsu", "quantile", "iou", "zero"}, default="quantile+otsu"
         Rule for the decision above which a pixel is of the second of two classes. "quantile": at this threshold as many
         pixels of a held-out image are called foreground as are annotated; mean over images (blocks, of a single
@@ -202,6 +207,7 @@ class Segmenter(BaseSegmenter):
         selection_pixels: int = 6000,
         training_pixels: int = 20_000,
         n_augmented: int = 0,
+        fusion: str = "early",
         threshold: str = "quantile+otsu",
         smallest_region: float = 0.5,
         probability: str = "platt",
@@ -217,6 +223,7 @@ class Segmenter(BaseSegmenter):
         self.selection_pixels = selection_pixels
         self.training_pixels = training_pixels
         self.n_augmented = n_augmented
+        self.fusion = fusion
         self.threshold = threshold
         self.smallest_region = smallest_region
         self.probability = probability
@@ -263,6 +270,7 @@ class Segmenter(BaseSegmenter):
             ids=ids,
             least=self.least_areas_,
             one_image=n_images == 1,
+            fusion=self.fusion,
         )
         candidates = _try(trial, banks, progress, workers)
         self.best_index_ = best_index(candidates)
@@ -559,6 +567,7 @@ class Segmenter(BaseSegmenter):
             ("probability", ("platt", "raw")),
             ("threshold", THRESHOLDS),
             ("normalization", NORMALIZATIONS),
+            ("fusion", FUSIONS),
         ):
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: choose {' or '.join(choices)}")

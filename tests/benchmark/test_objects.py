@@ -13,6 +13,7 @@ from segkit.benchmark.results import write_csv
 from segkit.benchmark.unit import run_unit
 from segkit.errors import ConfigError, InputError, OutputError
 from segkit.evaluation import score_objects
+from segkit.evaluation.statistics import bootstrap_interval
 from segkit.images import LabelMap, load_pairs, write_image, write_mask
 from segkit.objects.watershed import connected_components, fixed_watershed
 from segkit.report.objects import summarise_objects
@@ -205,6 +206,29 @@ def test_images_without_objects_have_no_ap():
     [row] = summarise_objects([own | {"image": "a", "objects": none}, own | {"image": "b", "objects": one}])
     assert (row.ap_50, row.mean_ap, row.count_error) == (0.5, pytest.approx(0.2), -0.5)
     assert summarise_objects([own | {"image": "a"}]) == []
+
+
+def test_intervals_of_objects_are_over_images_and_splits(rng):
+    tested = [(seed, image) for seed in range(3) for image in range(8) if (seed + image) % 3]
+    own = {"method": "forest", "n_train": 1}
+    records = [
+        own | {"seed": seed, "group": f"group {image}", "image": f"image {image}"} for seed, image in tested
+    ]
+    for index, record in enumerate(records):
+        n_predicted, *tp = rng.integers([9, 0, 0, 0, 0, 0], 10).tolist()
+        counts = {"n_true": 9, "n_predicted": n_predicted + index % 2, "tp": tp}
+        record["objects"] = {"components": counts}
+    seeds, images = np.array(tested).T
+    groups = np.array(list(dict.fromkeys(images.tolist()))).argsort()[images]  # numbered as they come
+    [row] = summarise_objects(records)
+    counts = [record["objects"]["components"] for record in records]
+    for found, values in (
+        (row.ap_50_interval, [image_ap(one)[0] for one in counts]),
+        (row.mean_ap_interval, [np.mean(image_ap(one)) for one in counts]),
+        (row.count_error_interval, [one["n_predicted"] - one["n_true"] for one in counts]),
+    ):
+        assert found == pytest.approx(bootstrap_interval(values, groups, seeds))
+        assert found != pytest.approx(bootstrap_interval(values, groups))
 
 
 def test_finished_runs_are_kept_and_not_mixed(finished, discs, small_forest, monkeypatch, tmp_path):

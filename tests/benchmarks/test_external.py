@@ -41,13 +41,14 @@ def test_means_and_differences_of_a_table():
     ]
     differences = [(1 - half) / 2, half - 1, (half - 1) / 4]
     assert [row[4][:6] for row in cells] == [f"{value:+.3f}" for value in differences]
-    assert f"segkit, no networks: behind the forest on b with 1 training image ({half - 1:+.3f})." in lines
+    behind = f"behind the forest on b with 1 training image ({half - 1:+.3f})"
+    assert f"segkit, no networks: {behind}; 1 of 2 differences may be chance." in lines
 
 
 def test_a_method_that_a_set_lacks_leaves_its_cell_empty():
     result = {"runs": [run("a", "forest", 5, 0, {"x": FULL}), run("b", "other", 5, 0, {"x": HALF})]}
     table = external.external([result])
-    assert "| 5 | a | 1.000 (1.000 to 1.000) |  |  | 1 |" in table
+    assert "| 5 | a | 1.000 (1.000 to 1.000), images only |  |  | 1 |" in table
     assert "behind" not in table
 
 

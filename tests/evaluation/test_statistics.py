@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from scipy.stats import wilcoxon
+from scipy.stats import ttest_1samp, wilcoxon
 
 from segkit.errors import InputError
 from segkit.evaluation import statistics
@@ -10,6 +10,7 @@ from segkit.evaluation.statistics import (
     compare,
     compare_pooled,
     ratio_interval,
+    student_interval,
 )
 
 
@@ -90,8 +91,8 @@ def test_equal_methods_do_not_differ():
 
 
 def test_sets_have_equal_weight_however_many_images_they_have():
-    large = (np.full(50, 0.9), np.full(50, 0.8), None)
-    small = (np.full(5, 0.5), np.full(5, 0.7), None)
+    large = (np.full(50, 0.9), np.full(50, 0.8), None, None)
+    small = (np.full(5, 0.5), np.full(5, 0.7), None, None)
     found = compare_pooled([large, small])
     assert found.difference == pytest.approx((0.1 - 0.2) / 2)
     assert found.n_images == 55
@@ -99,7 +100,7 @@ def test_sets_have_equal_weight_however_many_images_they_have():
 
 def test_the_interval_of_sets_is_of_all_of_them():
     rng = np.random.default_rng(0)
-    sets = [(rng.random(12), np.zeros(12), None), (rng.random(30), np.zeros(30), None)]
+    sets = [(rng.random(12), np.zeros(12), None, None), (rng.random(30), np.zeros(30), None, None)]
     means = [bootstrap_means(first, random_state=number) for number, (first, *_) in enumerate(sets)]
     expected = np.quantile((means[0] + means[1]) / 2, [0.025, 0.975])
     assert compare_pooled(sets).interval == pytest.approx(tuple(expected))
@@ -199,3 +200,165 @@ def test_parts_and_wholes_are_numbers_of_the_same_records():
     for wrong in ([], [1, float("nan")]):
         with pytest.raises(InputError, match="at least one, none of them NaN"):
             ratio_interval(wrong, wrong)
+
+
+def sparse_table(rng, n_seeds=4, n_images=9, share=0.4):
+    """Records of some seeds and images, each image at least once; some twice."""
+    seed, image = np.nonzero(rng.random((n_seeds, n_images)) < share)
+    seed, image = np.append(seed, rng.integers(n_seeds, size=n_images)), np.append(image, np.arange(n_images))
+    return rng.random(seed.size), image, seed
+
+
+def test_the_variance_over_a_balanced_table_is_the_closed_form():
+    """Times drawn are multinomial: E[w_i w_k] = 1 - 1/n + (i = k)."""
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(6, 1)) + rng.normal(size=(1, 20)) + rng.normal(size=(6, 20))
+    seed, image = np.indices(table.shape)
+    centred = table - table.mean()
+    expected = (
+        (1 - 1 / 20) * (centred.sum(axis=1) ** 2).sum()
+        + (1 - 1 / 6) * (centred.sum(axis=0) ** 2).sum()
+        + (centred**2).sum()
+    ) / table.size**2
+    means = bootstrap_means(table.ravel(), image.ravel(), seed.ravel(), n_resamples=40_000)
+    assert means.var() == pytest.approx(expected, rel=0.03)
+    assert means.mean() == pytest.approx(table.mean(), abs=4 * np.sqrt(expected / 40_000))
+
+
+def test_a_record_weighs_the_times_its_seed_and_its_image_were_drawn():
+    """A loop over resamples and records; a resample without a record is drawn again."""
+    values, image, seed = sparse_table(np.random.default_rng(3), n_seeds=3, n_images=4, share=0.2)
+    of_seed, of_image = np.random.default_rng(7).spawn(2)
+    expected, n_empty = [], 0
+    while len(expected) < 300:
+        seeds, images = of_seed.integers(3, size=3).tolist(), of_image.integers(4, size=4).tolist()
+        weights = [seeds.count(s) * images.count(i) for s, i in zip(seed, image, strict=True)]
+        if sum(weights):
+            expected.append(np.average(values, weights=weights))
+        n_empty += not sum(weights)
+    assert n_empty
+    found = bootstrap_means(values, image, seed, n_resamples=300, random_state=7)
+    np.testing.assert_allclose(found, expected)
+
+
+def test_two_way_resamples_drawn_in_parts_are_those_drawn_at_once(monkeypatch):
+    values, image, seed = sparse_table(np.random.default_rng(3), n_seeds=3, n_images=4, share=0.2)
+    expected = bootstrap_means(values, image, seed, n_resamples=100)
+    for at_once in (1, 50):
+        monkeypatch.setattr(statistics, "_DRAWN_AT_ONCE", at_once)
+        np.testing.assert_allclose(bootstrap_means(values, image, seed, n_resamples=100), expected)
+
+
+def test_with_one_seed_images_alone_are_resampled():
+    values, image = np.random.default_rng(0).random(12), np.arange(12) // 2
+    np.testing.assert_array_equal(
+        bootstrap_means(values, image, np.full(12, 3)), bootstrap_means(values, image)
+    )
+    assert compare(values, 0 * values, image, [0] * 12) == compare(values, 0 * values, image)
+    assert compare(values, 0 * values, image).n_seeds == (1,)
+
+
+def test_with_one_image_seeds_alone_are_resampled():
+    values, seed = np.random.default_rng(0).random(12), np.arange(12) // 2
+    low, high = bootstrap_interval(values, np.zeros(12), seed)
+    assert (low, high) == pytest.approx(bootstrap_interval(values, seed), abs=0.01)
+
+
+def test_names_and_order_of_records_do_not_change_what_is_drawn():
+    values, image, seed = sparse_table(np.random.default_rng(0))
+    named = np.array(list("abcdefghi"))[image], np.array(["one", "two", "zero", "zoo"])[seed]
+    expected = bootstrap_interval(values, image, seed)
+    assert bootstrap_interval(values, *named) == expected
+    assert bootstrap_interval(values[::-1], image[::-1], seed[::-1]) == pytest.approx(expected)
+
+
+def test_without_groups_each_record_is_an_image():
+    values, _, seed = sparse_table(np.random.default_rng(0))
+    each = np.arange(values.size)
+    np.testing.assert_array_equal(bootstrap_means(values, None, seed), bootstrap_means(values, each, seed))
+
+
+def test_what_neither_seed_nor_image_explains_counts_three_times():
+    """Owen's 3 var(e): records whose seeds and images are their own have no more than chance in common."""
+    values, each = np.random.default_rng(0).normal(size=400), np.arange(400)
+    assert bootstrap_means(values, each, each).var() == pytest.approx(3 * values.var() / 400, rel=0.1)
+
+
+def coverage(n_seeds, of_seed, of_image, of_both, *, n_images=30, n_trials=150):
+    """How often intervals over images, and over both, hold the mean of crossed random effects (0)."""
+    rng = np.random.default_rng(0)
+    inside = np.zeros((n_trials, 2))
+    for trial in range(n_trials):
+        tested = [rng.permutation(n_images)[: n_images // 3] for _ in range(n_seeds)]
+        seed, image = np.repeat(np.arange(n_seeds), n_images // 3), np.concatenate(tested)
+        values = rng.normal(0, of_seed, n_seeds)[seed] + rng.normal(0, of_image, n_images)[image]
+        values += rng.normal(0, of_both, seed.size)
+        for way, seeds in enumerate((None, seed)):
+            low, high = bootstrap_interval(values, image, seeds, n_resamples=400, random_state=trial)
+            inside[trial, way] = low <= 0 <= high
+    return inside.mean(axis=0)
+
+
+def test_seeds_that_differ_take_intervals_over_both():
+    over_images, over_both = coverage(10, 0.5, 1.0, 0.5)
+    assert over_images < 0.85
+    assert over_both >= 0.9
+    over_images, over_both = coverage(5, 1.0, 1.0, 1.0)
+    assert over_images < 0.75
+    assert over_both >= 0.85
+
+
+def test_where_seeds_do_not_differ_intervals_over_both_are_conservative():
+    over_images, over_both = coverage(5, 0.0, 1.0, 0.5)
+    assert over_both > max(over_images, 0.95)
+
+
+def test_a_comparison_over_seeds_is_paired():
+    values, image, seed = sparse_table(np.random.default_rng(0))
+    difficulty = np.random.default_rng(1).random(values.size)
+    found = compare(difficulty + values, difficulty, image, seed)
+    assert found.interval == pytest.approx(bootstrap_interval(values, image, seed))
+    assert (found.n_images, found.n_seeds) == (9, (4,))
+    assert found.p_value == pytest.approx(compare(values, 0 * values, image).p_value)
+
+
+def test_seeds_of_sets_are_resampled_within_each():
+    rng = np.random.default_rng(0)
+    tables = [sparse_table(rng), sparse_table(rng, n_seeds=2), sparse_table(rng, n_seeds=1)]
+    sets = [(values, 0 * values, image, seed) for values, image, seed in tables]
+    means = [bootstrap_means(*table, random_state=number) for number, table in enumerate(tables)]
+    found = compare_pooled(sets)
+    assert found.n_seeds == (4, 2, 1)
+    assert found.difference == pytest.approx(np.mean([values.mean() for values, *_ in tables]))
+    expected = np.quantile(np.mean(means, axis=0), [0.025, 0.975])
+    assert found.interval == pytest.approx(tuple(expected))
+
+
+def test_each_score_has_a_seed():
+    with pytest.raises(InputError, match="3 scores in 2 seeds: give the seed of each score"):
+        bootstrap_means([0.1, 0.2, 0.3], None, [0, 1])
+    with pytest.raises(InputError, match="3 scores in 4 seeds"):
+        compare([0.1, 0.2, 0.3], [0.1, 0.2, 0.3], [0, 0, 1], [0, 1, 2, 3])
+
+
+def test_student_interval_is_that_of_the_t_test():
+    folds = np.random.default_rng(0).random(5)
+    assert student_interval(folds, level=0.9) == pytest.approx(
+        tuple(ttest_1samp(folds, 0).confidence_interval(0.9))
+    )
+
+
+def test_student_interval_of_overlapping_splits_is_wider():
+    """The variance of the mean of n splits is s^2 (1 / n + n_test / n_train) by Nadeau and Bengio."""
+    splits = np.random.default_rng(0).random(8)
+    (low, high), (first, last) = student_interval(splits), student_interval(splits, test_to_train=0.5)
+    assert (last - first) / (high - low) == pytest.approx(np.sqrt((1 / 8 + 0.5) / (1 / 8)))
+    assert low + high == pytest.approx(first + last)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"), [([0.5], "give two or more"), ([0.5, np.nan], "none of them NaN")]
+)
+def test_student_interval_takes_two_numbers(values, message):
+    with pytest.raises(InputError, match=message):
+        student_interval(values)

@@ -14,7 +14,7 @@ from scipy.ndimage import label as label_with_count
 from segkit.evaluation.folders import objects_to_dict
 from segkit.evaluation.objects import score_objects
 from segkit.report import page, write_report
-from segkit.report.summary import summarise
+from segkit.report.summary import compare_methods, summarise
 
 
 class Page(HTMLParser):
@@ -119,6 +119,33 @@ def test_a_table_calls_one_column_iou_and_names_the_others(which, request):
     of_scores = [[name for name in head if "IoU" in name or "Object" in name] for head in heads]
     assert ["Mean IoU over classes", "Object IoU", "Object Dice"] in of_scores
     assert ["IoU in images that show it", "IoU of pooled pixels"] in of_scores
+
+
+def test_the_page_says_what_its_intervals_are_about(parsed, single, result, tmp_path):
+    assert "with another draw of annotated images and other test images of the same kind" in parsed
+    assert "The p-value holds for these draws of annotated images, the interval for others too." in parsed
+    assert "could move with other test images of the same kind" in Page(single)
+    write_report(result | {"records": of_split_zero(result)}, tmp_path / "index.html")
+    one = Page(tmp_path / "index.html")
+    assert "1 split: images only. With other annotated images, scores could move further." in one
+    assert "another draw" not in one
+
+
+def of_split_zero(result):
+    return [record for record in result["records"] if record["seed"] == 0]
+
+
+def test_a_method_of_one_split_is_marked_beside_others(result, tmp_path):
+    records = [record for record in result["records"] if record["method"] != "forest" or record["seed"] == 0]
+    write_report(result | {"records": records}, tmp_path / "index.html")
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    mark = '<br><span class="muted">1 split: images only</span>'
+    n_alone = sum(row.n_seeds == 1 for row in summarise(records))
+    pairs = [
+        pair for size in {record["n_train"] for record in records} for pair in compare_methods(records, size)
+    ]
+    assert text.count(mark) == n_alone + sum(pair.comparison.n_seeds == (1,) for pair in pairs)
+    assert n_alone
 
 
 def test_object_scores_stand_beside_mean_iou_at_every_size(report, result):

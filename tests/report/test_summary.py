@@ -127,20 +127,45 @@ def test_object_scores_leave_out_the_background_and_what_is_undefined():
     assert "object" not in sentence(make(records[2:], label_map={"names": ["sky", "cell", "edge"]}))
 
 
-def test_object_intervals_keep_the_seeds_of_an_image_together(rng):
-    scores = rng.random(12)
-    runs = [many("a", scores, seed=seed) for seed in range(3)]
-    records = [entry | {"iou": [0.9, entry["mean_iou"]]} for run in runs for entry in run]
-    assert summarise(records)[0].object_iou_interval == pytest.approx(bootstrap_interval(scores))
+def splits(rng):
+    """Three splits that test on six of twelve images each."""
+    tested = [(seed, image) for seed in range(3) for image in rng.permutation(12)[:6].tolist()]
+    records = [record("a", f"image {image}", seed, mean_iou=rng.random()) for seed, image in tested]
+    return records, *np.array(tested).T
 
 
-def test_intervals_keep_the_seeds_of_an_image_together(rng):
+def test_object_intervals_are_over_splits_and_images_that_have_a_score(rng):
+    records, seeds, images = splits(rng)
+    records = [entry | {"iou": [0.9, entry["mean_iou"]]} for entry in records]
+    records[4]["iou"] = [0.9, None]
+    kept = np.arange(18) != 4
+    scores = np.array([entry["mean_iou"] for entry in records])[kept]
+    (row,) = summarise(records)
+    assert row.object_iou_interval == pytest.approx(
+        bootstrap_interval(scores, first_seen(images)[kept], seeds[kept])
+    )
+
+
+def first_seen(names):
+    """Number names in the order in which they first occur, as records are."""
+    order = list(dict.fromkeys(names.tolist()))
+    return np.array([order.index(name) for name in names])
+
+
+def test_intervals_are_over_splits_and_images(rng):
+    records, seeds, images = splits(rng)
+    scores = [entry["mean_iou"] for entry in records]
+    (row,) = summarise(records)
+    assert row.interval == pytest.approx(bootstrap_interval(scores, first_seen(images), seeds))
+    assert row.interval != pytest.approx(bootstrap_interval(scores, first_seen(images)))
+    assert (row.n_images, row.n_seeds, row.n_records) == (len(set(images.tolist())), 3, 18)
+
+
+def test_intervals_of_one_split_are_over_images(rng):
     scores = rng.random(12)
-    once = summarise(many("a", scores))[0]
-    thrice = summarise([entry for seed in range(3) for entry in many("a", scores, seed=seed)])[0]
-    assert once.interval == pytest.approx(bootstrap_interval(scores))
-    assert thrice.interval == pytest.approx(once.interval)
-    assert (thrice.n_images, thrice.n_seeds, thrice.n_records) == (12, 3, 36)
+    assert summarise(many("a", scores))[0].interval == pytest.approx(bootstrap_interval(scores))
+    unknown = many("a", scores, seed=None, n_train=None)
+    assert summarise(unknown)[0].interval == pytest.approx(bootstrap_interval(scores))
 
 
 def test_intervals_resample_groups(rng):
@@ -197,6 +222,15 @@ def test_comparisons_pair_what_both_methods_have(rng):
     assert pair.p_adjusted == pair.comparison.p_value
 
 
+def test_comparisons_are_over_splits_too(rng):
+    first, seeds, images = splits(rng)
+    second = [entry | {"method": "b", "mean_iou": rng.random()} for entry in first]
+    (pair,) = compare_methods(first + second, 5)
+    scores = ([entry["mean_iou"] for entry in run] for run in (first, second))
+    assert pair.comparison == compare(*scores, first_seen(images), seeds)
+    assert pair.comparison.n_seeds == (3,)
+
+
 def test_comparisons_count_groups_and_pair_splits():
     records = [
         entry | {"group": str(index % 4)}
@@ -248,8 +282,20 @@ def test_sentence_of_a_clear_lead():
         "object IoU 0.833 (0.833 to 0.833) and object Dice 0.909 (0.909 to 0.909) "
         "on 12 test images of cells. Its mean IoU is 0.200 above the runner-up's, Method a "
         "(95 % interval of the difference +0.200 to +0.200). "
-        "Calling every pixel background would give a mean IoU of 0.250."
+        "Calling every pixel background would give a mean IoU of 0.250. "
+        "1 split: intervals are over test images only, for this draw of annotated images."
     )
+
+
+def test_sentences_of_several_splits_speak_of_splits():
+    runs = [
+        many(method, scores, seed=seed)
+        for method, scores in (("a", [0.5, 0.72] * 6), ("b", [0.6, 0.6] * 6))
+        for seed in range(2)
+    ]
+    text = sentence(make([entry for run in runs for entry in run]))
+    assert "so the two cannot be told apart on these images and splits." in text
+    assert "1 split" not in text
 
 
 def test_sentence_says_what_cannot_be_told_apart():

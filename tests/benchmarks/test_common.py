@@ -1,0 +1,33 @@
+import numpy as np
+import pytest
+
+from benchmarks.common import difference_of, interval_of, mean_of, paired
+from segkit.evaluation.statistics import bootstrap_interval, compare, compare_pooled
+
+SCORES = {(0, "a"): 0.5, (0, "b"): 0.7, (1, "b"): 0.6, (1, "c"): 0.9}
+
+
+def test_intervals_of_a_mean_are_over_seeds_and_images():
+    expected = bootstrap_interval([0.5, 0.7, 0.6, 0.9], ["a", "b", "b", "c"], [0, 0, 1, 1])
+    assert interval_of(SCORES) == pytest.approx(expected)
+    assert mean_of(SCORES) == f"0.675 ({expected[0]:.3f} to {expected[1]:.3f})"
+
+
+def test_a_mean_of_one_seed_says_so():
+    assert mean_of({(3, "a"): 0.5, (3, "b"): 0.5}) == "0.500 (0.500 to 0.500), images only"
+
+
+def test_scores_are_paired_by_seed_and_image():
+    others = {(1, "b"): 0.1, (0, "a"): 0.2, (1, "x"): 0.3}
+    assert paired(SCORES, others) == ([0.5, 0.6], [0.2, 0.1], ["a", "b"], [0, 1])
+    assert paired(SCORES, {(7, "a"): 0.2}) is None
+
+
+def test_a_difference_says_where_there_is_one_seed():
+    values, image = np.full(4, 0.25), [0, 1, 0, 1]
+    several, alone = (values, 0 * values, image, [0, 0, 1, 1]), (values, 0 * values, image, None)
+    told = "+0.250 (+0.250 to +0.250)"
+    assert difference_of(compare(*several)) == told
+    assert difference_of(compare(*alone)) == f"{told}, images only"
+    assert difference_of(compare_pooled([alone, alone])) == f"{told}, images only"
+    assert difference_of(compare_pooled([several, alone])) == f"{told}, images only on 1 of 2 sets"
