@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -107,12 +108,16 @@ class StackedBank(FilterBank):
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
     ) -> list[FeatureMaps]:
         """Compute the maps of a tile of an image; see `FilterBank.tile_maps`."""
+        return list(self.iter_maps(image, tile, channels))
+
+    def iter_maps(
+        self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
+    ) -> Iterator[FeatureMaps]:
+        """Compute the maps of a tile bank by bank; see `FilterBank.iter_maps`."""
         wanted = self._wanted(channels, image.shape[2])
-        return [
-            FeatureMaps(stack.values, stack.indices + start, stack.stride, stack.offset)
-            for _, bank, start, mine in self._split(wanted, image.shape[2])
-            for stack in bank.tile_maps(image, tile, wanted[mine] - start)
-        ]
+        for _, bank, start, mine in self._split(wanted, image.shape[2]):
+            for stack in bank.iter_maps(image, tile, wanted[mine] - start):
+                yield replace(stack, indices=stack.indices + start)
 
     def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
         """Count the maps of all banks, and the largest need of one of them while it works."""

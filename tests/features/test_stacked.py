@@ -35,7 +35,7 @@ def test_its_maps_are_those_of_its_banks():
 def test_banks_that_are_not_needed_do_not_run(monkeypatch):
     bank = StackedBank([MULTISCALE, NETWORK])
     n_first = len(MULTISCALE.channels(1))
-    monkeypatch.setattr(ConvNetBank, "maps", lambda *_: pytest.fail("the network ran"))
+    monkeypatch.setattr(ConvNetBank, "iter_maps", lambda *_: pytest.fail("the network ran"))
     assert bank.dense(IMAGE, np.arange(n_first)).shape == (n_first, 36, 41)
 
 
