@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,15 +67,22 @@ def _with_random_weights(bank: dict[str, Any]) -> dict[str, Any]:
     return bank | {"banks": banks}
 
 
-def fusion(results: Mapping[str, Mapping[str, Any]]) -> str:
+def fusion(results: Iterable[Mapping[str, Any]], known: Path = RESULTS) -> str:
     """Make the table: late fusion less the choice between banks, and less early fusion, on each set and on all.
 
     Parameters
     ----------
-    results : mapping of str to mapping
-        Runs of each set, with those of the choice between banks.
+    results : iterable of mapping
+        What fusion-SET.json holds, of each set.
+    known : Path
+        Folder of the runs of the choice between banks.
     """
-    scores = {name: scores_of(dict(result)) for name, result in results.items()}
+    runs = {
+        name: runs_of(result, name, known)
+        for result in results
+        for name in [result["name"].removeprefix("fusion-")]
+    }
+    scores = {name: scores_of({"runs": of_set}) for name, of_set in runs.items()}
     sizes = sorted({n_train for of_set in scores.values() for method, n_train in of_set if method == "late"})
     rows = []
     for n_train in sizes:
@@ -119,12 +126,11 @@ def _left_out(n_train: int, pairs: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     return [(n_train, "chosen by the other sets", "", told, "", "")]
 
 
-def with_choice(path: Path) -> dict[str, Any]:
-    """Give the runs of a result file, and those of the choice between banks on the same set."""
-    name = path.stem.removeprefix("fusion-")
-    files = [path, RESULTS / f"segmentation-{name}.json", RESULTS / "first-look" / f"{name}.json"]
-    runs = [run for file in files if file.exists() for run in Results(file, name).runs]
-    return {"runs": [run for run in runs if run["method"] in (CHOICE, *TITLES)]}
+def runs_of(result: Mapping[str, Any], name: str, known: Path) -> list[dict[str, Any]]:
+    """Give the runs of a set, and those of the choice between banks on it."""
+    files = [known / f"segmentation-{name}.json", known / "first-look" / f"{name}.json"]
+    others = [run for file in files if file.exists() for run in Results(file, name).runs]
+    return [*result["runs"], *(run for run in others if run["method"] == CHOICE)]
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks.common import RESULTS, difference_of, paired, signed, with_interval
 from benchmarks.external import external, first_look
 from benchmarks.faults import fuzz, fuzz_images, kills, reproducibility, soak
+from benchmarks.fusion import fusion
 from benchmarks.promises import alarms, coverage
 from benchmarks.scores import (
     at_five,
@@ -544,6 +545,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "block": ("[ls]*-*.json", block),
     "external": ("external-*.json", external),
     "first_look": ("first-look/*.json", first_look),
+    "fusion": ("fusion-*.json", fusion),
     "objects": ("objects-*.json", objects),
     "objects_differences": ("objects-*.json", objects_differences),
     "cost": ("segmentation-*.json", cost),

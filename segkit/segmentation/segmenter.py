@@ -689,6 +689,7 @@ class Segmenter(BaseSegmenter):
             peaks=[float(pick(image.max() for image in images)) for pick in (min, max)],
             annotated=float(np.mean(np.concatenate([mask.ravel() for mask in ids]) != UNLABELLED)),
             n_banks=len(self.bank) if isinstance(self.bank, list | tuple) else 1,
+            n_parts=self.classifier_.n_parts,
             n_channels=self.bank_.n_channels(self.n_image_channels_),
             selector=type(self.classifier_.selector_).__name__,
             kept_channels=dict(Counter(channel.group for channel in self.channels_)),

@@ -43,6 +43,7 @@ def test_shipped_configurations_build(path):
         "orbit": OrbitBank,
         "scattering": ScatteringBank,
         "fast": StackedBank,
+        "fused-networks": StackedBank,
         "two-networks": list,
     }
     assert type(segmenter.bank) is kinds.get(path.stem, ConvNetBank)

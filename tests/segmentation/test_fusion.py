@@ -5,6 +5,7 @@ import pytest
 
 from segkit import Segmenter, load
 from segkit.classifier.svm import LinearSVM
+from segkit.cli.terminal import describe_training
 from segkit.errors import ConfigError
 from segkit.features import ConvNetBank, MultiscaleBank, StackedBank
 from segkit.kernels import LinearMixture
@@ -58,6 +59,9 @@ def test_a_model_file_brings_it_back(tmp_path):
     np.testing.assert_array_equal(again.decision_function(images[0]), model.decision_function(images[0]))
     np.testing.assert_array_equal(again.predict(images[1]), model.predict(images[1]))
     assert again.summary_.kernels == model.summary_.kernels
+    assert again.summary_.n_parts == model.summary_.n_parts == 2
+    told = describe_training(again.summary_, again.label_map_, ["a", "b"], explain=True)
+    assert "Networks: each has a classifier. The mean of the 2 decisions counts (late fusion)." in told
 
 
 def test_three_classes_are_fused_too():
@@ -74,10 +78,11 @@ def test_three_classes_are_fused_too():
 def test_with_fewer_than_two_networks_it_is_early_fusion(banks):
     images, masks = scenes()
     early, late = (
-        segmenter(StackedBank(banks), fusion=fusion).fit(images, masks).decision_function(images[0])
-        for fusion in ("early", "late")
+        segmenter(StackedBank(banks), fusion=fusion).fit(images, masks) for fusion in ("early", "late")
     )
-    np.testing.assert_array_equal(early, late)
+    np.testing.assert_array_equal(early.decision_function(images[0]), late.decision_function(images[0]))
+    assert late.summary_.n_parts == 1
+    assert "late fusion" not in describe_training(late.summary_, late.label_map_, ["a", "b"], explain=True)
 
 
 def test_an_unknown_fusion_is_refused():
