@@ -20,6 +20,7 @@ from benchmarks.external import external, first_look
 from benchmarks.faults import fuzz, fuzz_images, kills, reproducibility, soak
 from benchmarks.fusion import fusion
 from benchmarks.promises import alarms, coverage
+from benchmarks.rates import rates
 from benchmarks.scores import (
     at_five,
     banks,
@@ -546,6 +547,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "external": ("external-*.json", external),
     "first_look": ("first-look/*.json", first_look),
     "fusion": ("fusion-*.json", fusion),
+    "rates": ("rates.json", rates),
     "objects": ("objects-*.json", objects),
     "objects_differences": ("objects-*.json", objects_differences),
     "cost": ("segmentation-*.json", cost),
