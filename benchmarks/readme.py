@@ -36,6 +36,7 @@ from benchmarks.scores import (
     parts,
     segmentation,
 )
+from benchmarks.single_image import single_image
 from segkit.evaluation.statistics import compare, compare_pooled
 
 ROOT = Path(__file__).parents[1]
@@ -548,6 +549,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "first_look": ("first-look/*.json", first_look),
     "fusion": ("fusion-*.json", fusion),
     "rates": ("rates.json", rates),
+    "single_image": ("single_image.json", single_image),
     "objects": ("objects-*.json", objects),
     "objects_differences": ("objects-*.json", objects_differences),
     "cost": ("segmentation-*.json", cost),
