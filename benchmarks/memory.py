@@ -1,10 +1,11 @@
 """Peak memory: of each bank for a pixel, of training on large images, and of images read by region.
 
-    python -m benchmarks.memory [--parts banks training large] [--side 4096] [--large-side 20000] [--quick] [--out FILE]
+    python -m benchmarks.memory [--parts ...] [--side 4096] [--large-side 20000] [--quick] [--out FILE]
 
 Each measurement has a process of its own, whose peak is that of Python, libraries, images and results. Banks are measured
 beside the bytes that they declare, from which tiles follow. The square is so large that blocks of fixed size count little.
-Training is that of the default recipe under a memory limit. The large image is made up and written as OME-Zarr, block by
+Training is that of the default recipe under a memory limit, and that of a network with thousands of coarse channels, at its
+default layers and at all non-linearities, on small images. The large image is made up and written as OME-Zarr, block by
 block, and segmented under the same limit.
 """
 
@@ -34,6 +35,7 @@ from segkit.features import (
     MultiscaleBank,
     OrbitAveraged,
     PositionBank,
+    StackedBank,
     TimmBank,
 )
 from segkit.segmentation.large import segment_large
@@ -47,6 +49,7 @@ BANKS = [
     "position",
     "vgg19",
     "squeezenet",
+    "mobilenet",
     "timm",
     "orbit",
     "averaged",
@@ -61,6 +64,7 @@ def bank_named(name: str) -> FilterBank:
         "position": PositionBank(),
         "vgg19": ConvNetBank("vgg19", weights="random", layers=["conv1_1", "conv2_1", "conv3_4"]),
         "squeezenet": ConvNetBank("squeezenet1_0", weights="random"),
+        "mobilenet": ConvNetBank("mobilenet_v2", weights="random", output_stride=8),
         "timm": TimmBank(weights="random"),
         "orbit": OrbitBank((5,), n_templates=8),
         "averaged": OrbitAveraged(MultiscaleBank(sigma_max=4)),
@@ -112,6 +116,24 @@ def measure_training(n_images: int, side: int) -> dict[str, Any]:
         Segmenter().fit(images, masks)
     seconds = time.perf_counter() - start
     return {"n_images": n_images, "side": side, "seconds": seconds, "peak_memory_mib": peak_memory_mib()}
+
+
+def measure_networks(n_images: int, layers: str) -> dict[str, Any]:
+    """Train on thousands of coarse channels: a network on pictures, and averaged over symmetries at half their size."""
+    options: dict[str, Any] = {"weights": "random", "layers": None if layers == "default" else [layers]}
+    full = ConvNetBank("mobilenet_v2", **options)
+    half = OrbitAveraged(ConvNetBank("mobilenet_v2", pyramid=(0.5,), **options))
+    bank = StackedBank([full, half, MultiscaleBank()])
+    start = time.perf_counter()
+    Segmenter(bank).fit(*squares(n_images, SMALL))
+    seconds = time.perf_counter() - start
+    return {
+        "n_images": n_images,
+        "layers": layers,
+        "n_channels": bank.n_channels(),
+        "seconds": seconds,
+        "peak_memory_mib": peak_memory_mib(),
+    }
 
 
 def write_large(path: Path, side: int) -> None:
@@ -168,6 +190,8 @@ def measure(kind: str, arguments: list[str]) -> dict[str, Any]:
         return measure_bank(arguments[0], int(arguments[1]))
     if kind == "training":
         return measure_training(int(arguments[0]), int(arguments[1]))
+    if kind == "networks":
+        return measure_networks(int(arguments[0]), arguments[1])
     return measure_large(*arguments)
 
 
@@ -175,7 +199,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--parts", nargs="+", default=["banks", "training", "large"], help="what to measure")
+    parser.add_argument(
+        "--parts", nargs="+", default=["banks", "training", "networks", "large"], help="what to measure"
+    )
     parser.add_argument("--side", type=int, default=4096, help="side of the training images")
     parser.add_argument("--large-side", type=int, default=20_000, help="side of the image read by region")
     parser.add_argument(
@@ -207,6 +233,13 @@ def main() -> None:
             "training", 2, 256 if arguments.quick else arguments.side
         )
         print(f"training: {result['training']}")
+        write_result(out, result)
+    if "networks" in arguments.parts:
+        n_images, layers = (2, ["default"]) if arguments.quick else (5, ["default", "activations"])
+        result["networks"] = [
+            {"sources": digest_sources()} | apart("networks", n_images, name) for name in layers
+        ]
+        print(f"networks: {result['networks']}")
         write_result(out, result)
     if "large" in arguments.parts:
         with tempfile.TemporaryDirectory() as temporary:

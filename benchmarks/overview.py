@@ -68,7 +68,7 @@ def _by_kind(
             name = run.get("set", result["name"].removeprefix(start))
             method = _NAMES.get(run["method"], run["method"])
             runs.setdefault(kind, {}).setdefault(name, []).append(run | {"method": method})
-    by_kind = {
+    by_kind: dict[str, dict[str, Scores]] = {
         kind: {name: scores_of({"runs": own}) for name, own in sorted(of_sets.items())}
         for kind, of_sets in runs.items()
     }
@@ -104,7 +104,7 @@ def headline(results: Iterable[dict[str, Any]]) -> str:
 
 def _shared(by_set: Mapping[str, Scores], methods: Iterable[str], n_train: int) -> dict[str, Scores]:
     """Keep the runs that all methods have, and the sets that have any."""
-    kept = {}
+    kept: dict[str, Scores] = {}
     for name, scores in by_set.items():
         own = {(method, n_train): scores.get((method, n_train), {}) for method in methods}
         keys = set.intersection(*(set(found) for found in own.values()))

@@ -18,8 +18,10 @@ import numpy as np
 from benchmarks.common import RESULTS, difference_of, paired, signed, with_interval
 from benchmarks.external import external, first_look
 from benchmarks.faults import fuzz, fuzz_images, kills, reproducibility, soak
+from benchmarks.fusion import fusion
 from benchmarks.overview import few_runs, headline, sixteen
 from benchmarks.promises import alarms, coverage
+from benchmarks.rates import rates
 from benchmarks.scores import (
     at_five,
     banks,
@@ -34,6 +36,7 @@ from benchmarks.scores import (
     parts,
     segmentation,
 )
+from benchmarks.single_image import single_image
 from segkit.evaluation.statistics import compare, compare_pooled
 
 ROOT = Path(__file__).parents[1]
@@ -547,6 +550,9 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "block": ("[ls]*-*.json", block),
     "external": ("external-*.json", external),
     "first_look": ("first-look/*.json", first_look),
+    "fusion": ("fusion-*.json", fusion),
+    "rates": ("rates.json", rates),
+    "single_image": ("single_image.json", single_image),
     "objects": ("objects-*.json", objects),
     "objects_differences": ("objects-*.json", objects_differences),
     "cost": ("segmentation-*.json", cost),

@@ -50,7 +50,7 @@ _METHODS = {
 }
 _SEGMENTER = "segkit.segmentation.segmenter"
 # Results with a row for each run of a method.
-_OF_METHODS = ("segmentation-", "last10-", "ablations-", "external-")
+_OF_METHODS = ("segmentation-", "last10-", "ablations-", "external-", "fusion-")
 
 # What a benchmark notes beside its numbers.
 _NOTED = "segkit.benchmark.machine"

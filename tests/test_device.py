@@ -6,10 +6,16 @@ import segkit
 from segkit import ConvNetBank, ModuleBank, ScatteringBank
 from segkit._device import torch_device
 from segkit.errors import ConfigError
+from segkit.features import OrbitAveraged
 
 HAS_CARD = torch.cuda.is_available()
 BANKS = {
     "convnet": lambda: ConvNetBank("squeezenet1_0", weights="random", layers=["conv1"]),
+    "dilated": lambda: ConvNetBank("mobilenet_v2", weights="random", layers=["features.8"], output_stride=8),
+    "scaled": lambda: ConvNetBank("convnext_tiny", weights="random", layers=["features.1.0"]),
+    "averaged": lambda: OrbitAveraged(
+        ConvNetBank("resnet18", weights="random", layers=["layer1.0"], pyramid=[0.5])
+    ),
     "scattering": lambda: ScatteringBank(J=1, L=3, tile=16, frontend="torch", pixels=False),
     "modules": lambda: ModuleBank(({"n_scales": 1, "n_angles": 3},)),
 }

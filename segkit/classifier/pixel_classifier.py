@@ -246,6 +246,11 @@ class PixelClassifier:
         )
 
     @property
+    def n_parts(self) -> int:
+        """Number of classifiers whose decisions are averaged."""
+        return len(self.kernels_.mixtures) if isinstance(self.kernels_, SummedMixtures) else 1
+
+    @property
     def linear_coef(self) -> FloatArray | None:
         """Linear part of the decisions, per unit of each kept channel; (n_outputs, n_kept), or None without one."""
         coef = self.kernels_.linear_coef(self.svm_.coef_)

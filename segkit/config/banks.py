@@ -101,6 +101,7 @@ class ConvNetConfig(_AveragedSection):
     channel_mode: Literal["rgb", "each", "mean"] = "rgb"
     layers: Annotated[tuple[str, ...], Field(min_length=1, max_length=100)] | None = None
     pyramid: Annotated[tuple[Annotated[float, Field(gt=0, le=8)], ...], Field(max_length=20)] = (1.0,)
+    output_stride: Literal[8, 16, 32] | None = None
     embed_weights: bool = True
     orbit: Orbit = None
     orbit_embedding: OrbitEmbedding = "mean"

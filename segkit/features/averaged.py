@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Self, cast
 
@@ -25,8 +25,8 @@ Sides = tuple[slice, slice]
 EMBEDDINGS = ("mean", "moments")
 # Deviations below this fraction of a channel's largest mean count as rounding.
 ROUNDING = 1e-6
-# Turned copies of images of up to this many pixels are computed in parallel. One copy of a larger image fills the cores,
-# and several would fill the memory.
+# Turned copies of images of up to this many pixels are computed in parallel, if there is more than one thread. One copy of
+# a larger image fills the cores, and several would fill the memory.
 PIXELS_SIDE_BY_SIDE = 2**20
 # Features read at a time, 32 MB.
 BLOCK_SIZE = 2**23
@@ -151,6 +151,12 @@ class OrbitAveraged(FilterBank):
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
     ) -> list[FeatureMaps]:
         """Compute the maps of a tile from the parts of the turned images that it depends on; see `FilterBank.tile_maps`."""
+        return list(self.iter_maps(image, tile, channels))
+
+    def iter_maps(
+        self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
+    ) -> Iterator[FeatureMaps]:
+        """Compute the maps of a tile, and give back the sums of those that were yielded; see `FilterBank.iter_maps`."""
         channels = self._wanted(channels, image.shape[2])
         n_channels = self._bank.n_channels(image.shape[2])
         wanted = np.unique(channels % n_channels)
@@ -158,25 +164,31 @@ class OrbitAveraged(FilterBank):
         margin = self.alignment * (math.ceil(self._bank.halo / self.alignment) + 1)
         reach = math.ceil(max(self._bank.strides(image.shape[2])[wanted], default=1))
 
-        def look(turn: Matrix) -> list[FeatureMaps]:
-            """Compute maps of the turned image, read at cells centred on the image."""
+        def look(turn: Matrix) -> Iterator[FeatureMaps]:
+            """Compute maps of the turned image one after the other, read at cells centred on the image."""
             frame = _Symmetry(image, turn) if self._is_exact else _Turned(image, turn)
             seen = _seen(frame, tile.core, reach, margin, self.alignment)
             corner = np.array([side.start for side in seen])
-            return [
-                _read(frame, replace(stack, offset=tuple(stack.offset + corner)), image.shape, tile)
-                for stack in self._bank.tile_maps(cast(FloatArray, frame), Tile(seen, seen), wanted)
-            ]
+            for stack in self._bank.iter_maps(cast(FloatArray, frame), Tile(seen, seen), wanted):
+                yield _read(frame, replace(stack, offset=tuple(stack.offset + corner)), image.shape, tile)
 
-        side_by_side = tile.shape[0] * tile.shape[1] <= PIXELS_SIDE_BY_SIDE
         turns = [move.turn for move in self._moves()]
+        side_by_side = tile.shape[0] * tile.shape[1] <= PIXELS_SIDE_BY_SIDE and count_threads() > 1
+        looked: Iterable[Iterable[FeatureMaps]] = (
+            in_threads(lambda turn: list(look(turn)), turns) if side_by_side else map(look, turns)
+        )
         moments: list[_Moments] = []
-        for stacks in (in_threads if side_by_side else map)(look, turns):
-            moments = moments or [_Moments(stack, n_moments) for stack in stacks]
-            for moment, stack in zip(moments, stacks, strict=True):
-                moment.add(stack.values)
-        averaged = [maps for moment in moments for maps in moment.maps(len(turns), n_channels)]
-        return [stack.subset(channels) for stack in averaged if np.isin(stack.indices, channels).any()]
+        for stacks in looked:
+            for place, stack in enumerate(stacks):
+                if place == len(moments):
+                    moments.append(_Moments(stack, n_moments))
+                moments[place].add(stack.values)
+        moments.reverse()
+        # each sum is given back when its means are taken
+        while moments:
+            for averaged in moments.pop().maps(len(turns), n_channels):
+                if np.isin(averaged.indices, channels).any():
+                    yield averaged.subset(channels)
 
     @property
     def is_network(self) -> bool:
@@ -240,27 +252,29 @@ class _Moments:
     """Sums over the group of some channels, and of their squared differences from the first element's values.
 
     Subtracting those values first avoids cancellation. Double precision adds a few single-precision numbers exactly.
+    Means alone need no values of the first element.
     """
 
     def __init__(self, first: FeatureMaps, n_moments: int) -> None:
-        self.first = first
+        self.indices, self.grid = first.indices, (first.stride, first.offset)
+        self.reference = first.values if n_moments > 1 else first.values[:0]
         self.sums = np.zeros((n_moments, *first.values.shape))
 
     def add(self, features: FloatArray) -> None:
         """Add the channels of a turned image, (n_channels, n_rows, n_cols)."""
         self.sums[0] += features
         for squares in self.sums[1:]:
-            squares += np.square(np.subtract(features, self.first.values, dtype=np.float64))
+            squares += np.square(np.subtract(features, self.reference, dtype=np.float64))
 
     def maps(self, n_turns: int, n_channels: int) -> Iterator[FeatureMaps]:
         """Give the means and, as channels behind all `n_channels`, the standard deviations."""
-        indices, grid = self.first.indices, (self.first.stride, self.first.offset)
-        means = self.sums[0] / n_turns
-        yield FeatureMaps(means.astype(np.float32), indices, *grid)
+        means = self.sums[0]
+        means /= n_turns
+        yield FeatureMaps(means.astype(np.float32), self.indices, *self.grid)
         for squares in self.sums[1:]:
-            deviations = np.sqrt(np.maximum(squares / n_turns - (means - self.first.values) ** 2, 0))
+            deviations = np.sqrt(np.maximum(squares / n_turns - (means - self.reference) ** 2, 0))
             deviations[deviations < ROUNDING * np.abs(means).max(axis=(1, 2), keepdims=True)] = 0
-            yield FeatureMaps(deviations.astype(np.float32), indices + n_channels, *grid)
+            yield FeatureMaps(deviations.astype(np.float32), self.indices + n_channels, *self.grid)
 
 
 def _seen(frame: _Symmetry | _Turned, core: Sides, reach: int, margin: int, alignment: int) -> Sides:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, NamedTuple, Self, TypeVar, cast
@@ -232,7 +232,7 @@ class FilterBank(BaseEstimator, ABC):
         Returns
         -------
         ndarray of shape (n_parts, n_channels), bool
-            One part of all channels; a `StackedBank` of several networks has a part for each.
+            One part of all channels; a `StackedBank` of several networks has a part for each besides.
         """
         return np.ones((1, self.n_channels(n_image_channels)), dtype=bool)
 
@@ -287,6 +287,23 @@ class FilterBank(BaseEstimator, ABC):
         """
         return self.maps(image[tile.seen], channels)
 
+    def iter_maps(
+        self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
+    ) -> Iterator[FeatureMaps]:
+        """Compute the maps of a tile grid by grid; a bank that need not hold all of them at once overrides this.
+
+        Parameters
+        ----------
+        image, tile, channels
+            As for `tile_maps`.
+
+        Yields
+        ------
+        FeatureMaps
+            What `tile_maps` returns.
+        """
+        yield from self.tile_maps(image, tile, channels)
+
     def sample(
         self,
         image: ArrayLike,
@@ -315,10 +332,11 @@ class FilterBank(BaseEstimator, ABC):
             Features.
         """
         image, rows, cols = as_image(image), np.asarray(rows), np.asarray(cols)
+        channels = self._wanted(channels, image.shape[2])
         tiles = self.tiles(image.shape)
         if len(tiles) == 1:
-            return sample_maps(self.maps(image, channels), rows, cols, channels)
-        out = np.empty((rows.size, self._wanted(channels, image.shape[2]).size), dtype=np.float32)
+            return sample_maps(self.iter_maps(image, tiles[0], channels), rows, cols, channels)
+        out = np.empty((rows.size, channels.size), dtype=np.float32)
         inside = [
             np.clip(at, 0, length - 1) for at, length in zip((rows, cols), image.shape[:2], strict=True)
         ]
@@ -326,17 +344,16 @@ class FilterBank(BaseEstimator, ABC):
             mine = tile.holds(*inside)
             if mine.any():
                 top, left = (seen.start for seen in tile.seen)
-                stacks = self.tile_maps(image, tile, channels)
+                stacks = self.iter_maps(image, tile, channels)
                 out[mine] = sample_maps(stacks, rows[mine] - top, cols[mine] - left, channels)
         return out
 
     def dense(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> FloatArray:
         """Features at every pixel; returns (n_channels, H, W)."""
         image = as_image(image)
-        stacks = self.maps(image, channels)
-        column = _columns(stacks, channels)
+        column = _columns(self._wanted(channels, image.shape[2]))
         out = np.empty((len(column), *image.shape[:2]), dtype=np.float32)
-        for stack in stacks:
+        for stack in self.iter_maps(image, whole(image.shape), channels):
             out[[column[index] for index in stack.indices]] = stack.upsample(image.shape[:2])
         return out
 
@@ -376,13 +393,16 @@ class FilterBank(BaseEstimator, ABC):
 
 
 def sample_maps(
-    stacks: list[FeatureMaps],
+    stacks: Iterable[FeatureMaps],
     rows: NDArray[Any],
     cols: NDArray[Any],
     channels: NDArray[np.intp] | None = None,
 ) -> FloatArray:
-    """Read what `FilterBank.maps` returned at n pixel positions; returns (n, n_channels)."""
-    column = _columns(stacks, channels)
+    """Read maps at n pixel positions, one stack after the other; returns (n, n_channels)."""
+    if channels is None:
+        stacks = list(stacks)
+        channels = np.arange(sum(stack.indices.size for stack in stacks))
+    column = _columns(channels)
     out = np.empty((rows.size, len(column)), dtype=np.float32)
     for stack in stacks:
         columns = np.array([column[index] for index in stack.indices], dtype=np.intp)
@@ -396,10 +416,8 @@ def as_slice(places: NDArray[np.intp]) -> slice | NDArray[np.intp]:
     return slice(places[0], places[-1] + 1) if adjacent else places
 
 
-def _columns(stacks: list[FeatureMaps], channels: NDArray[np.intp] | None) -> dict[int, int]:
-    """Output column of each channel: the order asked for, or the bank's own."""
-    if channels is None:
-        channels = np.arange(sum(stack.indices.size for stack in stacks))
+def _columns(channels: NDArray[np.intp]) -> dict[int, int]:
+    """Output column of each channel."""
     return {int(channel): column for column, channel in enumerate(channels)}
 
 

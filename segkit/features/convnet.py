@@ -1,12 +1,12 @@
 """Pre-trained convolutional networks as filter banks (paper, section 7.2.1).
 
-Feature maps are the outputs of the non-linearities, at their native resolution.
+Feature maps are the outputs of the non-linearities, and of residual blocks, at their native resolution.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from segkit._common import FloatArray
 from segkit._device import card_has_room, torch_device
-from segkit.errors import ConfigError, InputError
+from segkit.errors import ConfigError, InputError, WeightsError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 from segkit.features.colours import check_mode, count_views, three_channels
-from segkit.features.tracing import Layer, Trace
+from segkit.features.layers import Layer
+from segkit.features.tiles import Tile, whole
+from segkit.features.tracing import Trace
 from segkit.features.weights import load_weights
 
 if TYPE_CHECKING:
@@ -30,8 +32,11 @@ PREPROCESSING = {
 }
 # Bytes for each pixel of an image while the first layers work: two maps of 64 channels, and the image in its own order.
 _BYTES_ON_THE_WAY = 640
-# Network, weights and seed of random weights: the parameters that determine the weights.
-_Source = tuple[str, str, int | None]
+# Name for the outputs of all non-linearities.
+ACTIVATIONS = "activations"
+OUTPUT_STRIDES = (8, 16, 32)
+# Network, weights, seed of random weights and output stride: the parameters that determine the traced network.
+_Source = tuple[str, str, int | None, int | None]
 
 
 class ConvNetBank(FilterBank):
@@ -41,7 +46,8 @@ class ConvNetBank(FilterBank):
     ----------
     network : str, default="vgg16"
         Any torchvision classification network of convolutions and poolings: "vgg16" (13
-        layers, 4,224 filters, as in the paper), "vgg19", "squeezenet1_0", "resnet18", ...
+        layers, 4,224 filters, as in the paper), "vgg19", "squeezenet1_0", "resnet18", "mobilenet_v2",
+        "efficientnet_b0", "convnext_tiny", ...
     weights : str or Path, default="imagenet"
         "imagenet" (torchvision's, downloaded once and checked), "random" (seeded, for tests and
         comparisons), the path of a file, or an address (see `segkit.features.weights`). A
@@ -53,15 +59,22 @@ class ConvNetBank(FilterBank):
         copied to three, other numbers are an error. "each": run the network on each channel, copied to
         three, and use the maps of all. "mean": copy the mean of the channels to three.
     layers : sequence of str, optional
-        Names of the layers to use; all by default.
+        Names of the layers to use. By default the outputs of all non-linearities; in networks of residual blocks the
+        outputs of these blocks, after the sum, and of the non-linearities outside of them. A block has the name of its
+        torchvision module, such as "layer2.0" in ResNet and "features.3" in MobileNetV2, and "features.3.projection" is
+        its last convolution before the sum. "activations" stands for the outputs of all non-linearities.
     pyramid : sequence of float, default=(1.0,)
         Scales of the image that the network sees, each 1, 1/2, 1/3 and so on. Small scales add context.
+    output_stride : {8, 16, 32}, optional
+        Largest stride of the maps. Strides beyond it become dilation, with the same weights (Chen et al., section 3.1), so
+        that deep layers see detail. By default the network's own, mostly 32.
     random_state : int, default=0
         Seed of random weights.
 
     Notes
     -----
-    The network runs no deeper than the deepest wanted channel.
+    The network runs no deeper than the deepest wanted channel. Layers behind squeeze-and-excitation, as in EfficientNet,
+    depend on the whole image: images are not cut into tiles for them.
 
     References
     ----------
@@ -70,6 +83,8 @@ class ConvNetBank(FilterBank):
 
     K. Simonyan, A. Zisserman, Very deep convolutional networks for large-scale image recognition,
     arXiv:1409.1556.
+
+    L.-C. Chen et al., Rethinking atrous convolution for semantic image segmentation, arXiv:1706.05587.
 
     Examples
     --------
@@ -93,6 +108,7 @@ class ConvNetBank(FilterBank):
         channel_mode: str = "rgb",
         layers: Sequence[str] | None = None,
         pyramid: Sequence[float] = (1.0,),
+        output_stride: int | None = None,
         random_state: int = 0,
     ) -> None:
         self.network = network
@@ -101,6 +117,7 @@ class ConvNetBank(FilterBank):
         self.channel_mode = channel_mode
         self.layers = layers
         self.pyramid = pyramid
+        self.output_stride = output_stride
         self.random_state = random_state
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
@@ -128,12 +145,13 @@ class ConvNetBank(FilterBank):
 
     @property
     def label(self) -> str:
-        """Name of the network, the deepest of the chosen layers, and the scales of the pyramid."""
-        depth = "" if self.layers is None else f" to {self.layers[-1]}"
+        """Name of the network, the deepest of the chosen layers, the scales of the pyramid, and the output stride."""
+        depth = "" if self.layers is None or self.layers[-1] == ACTIVATIONS else f" to {self.layers[-1]}"
+        dilated = "" if self.output_stride is None else f" with stride {self.output_stride}"
         sizes = (
             "" if tuple(self.pyramid) == (1,) else f" at {', '.join(f'{size:g}' for size in self.pyramid)}"
         )
-        return f"{self.network}{depth}{sizes}"
+        return f"{self.network}{depth}{sizes}{dilated}"
 
     @property
     def halo(self) -> int:
@@ -155,6 +173,11 @@ class ConvNetBank(FilterBank):
             )
         )
 
+    @property
+    def is_local(self) -> bool:
+        """Whether no layer depends on means over the whole image."""
+        return not any(layer.is_global for layer in self._selected_layers())
+
     def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
         """Count the maps of the layers, and those of the widest layers at full resolution on the way to them."""
         return self.bytes_of_maps(n_image_channels) + _BYTES_ON_THE_WAY
@@ -162,26 +185,32 @@ class ConvNetBank(FilterBank):
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
         """Compute the maps of the wanted channels; see `FilterBank.maps`."""
         image = as_image(image)
+        return list(self.iter_maps(image, whole(image.shape), channels))
+
+    def iter_maps(
+        self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
+    ) -> Iterator[FeatureMaps]:
+        """Compute the maps of a tile layer by layer; see `FilterBank.iter_maps`."""
+        image = as_image(image[tile.seen])
         views = self._views(image)
         wanted = np.sort(self._wanted(channels, image.shape[2]))
         start = 0
-        stacks: list[FeatureMaps] = []
-        tasks: dict[tuple[int, float], list[tuple[Layer, NDArray[np.intp], int]]] = {}
+        tasks: dict[tuple[int, float], dict[str, tuple[Layer, NDArray[np.intp], int]]] = {}
         for view, scale, layer, _ in self._blocks(image.shape[2]):
             end = start + layer.n_channels
             # Collect the layers of each view and scale, so that the network runs once on it.
             kept = wanted[slice(*np.searchsorted(wanted, [start, end]))]
             if kept.size:
-                tasks.setdefault((view, scale), []).append((layer, kept, start))
+                tasks.setdefault((view, scale), {})[layer.node] = layer, kept, start
             start = end
         for (view, scale), layers in tasks.items():
-            outputs = self._run(views[view], scale, tuple(layer.node for layer, _, _ in layers))
-            for (layer, kept, first), output in zip(layers, outputs, strict=True):
-                values = output if kept.size == layer.n_channels else _take(output, kept - first)
+            for node, output in self._run(views[view], scale, list(layers)):
+                layer, kept, first = layers[node]
+                maps = output.transpose(2, 0, 1) if layer.channels_last else output
+                values = maps if kept.size == layer.n_channels else _take(maps, kept - first)
                 # Pixel q of the scaled image is centred on pixel (q + 1/2) / scale - 1/2 of the original.
                 offset = (layer.offset + 0.5) / scale - 0.5
-                stacks.append(FeatureMaps(values, kept, layer.stride / scale, offset))
-        return stacks
+                yield FeatureMaps(values, kept, layer.stride / scale, offset)
 
     def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
         """Weights that these channels need, by torchvision's names."""
@@ -194,7 +223,8 @@ class ConvNetBank(FilterBank):
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
         """Use these weights, by torchvision's names, in place of the weights named by the parameters.
 
-        They are used as long as `network`, `weights` and the seed of random weights have their present values.
+        They are used as long as `network`, `weights`, `output_stride` and the seed of random weights have their present
+        values.
         Copies and pickles keep them; `sklearn.base.clone` drops them, like all fitted state.
 
         Parameters
@@ -214,7 +244,7 @@ class ConvNetBank(FilterBank):
     def _source(self) -> _Source:
         """Return the parameters that determine the weights."""
         weights = str(self.weights)
-        return self.network, weights, self.random_state if weights == "random" else None
+        return self.network, weights, self.random_state if weights == "random" else None, self.output_stride
 
     @property
     def _trace(self) -> Trace:
@@ -223,21 +253,26 @@ class ConvNetBank(FilterBank):
         source = self._source()
         cached: tuple[_Source, Trace] | None = getattr(self, "_cached_trace", None)
         if cached is None or cached[0] != source:
-            given: tuple[_Source, dict[str, NDArray[Any]]] | None = getattr(self, "_given_weights", None)
-            cached = source, self._make_trace(source, given[1] if given and given[0] == source else None)
+            cached = source, self._make_trace(source, self._given())
             self._cached_trace = cached
         return cached[1]
+
+    def _given(self) -> dict[str, NDArray[Any]] | None:
+        """Weights that `use_weights` took, if the parameters are still those of then."""
+        source, weights = getattr(self, "_given_weights", (None, None))
+        return weights if source == self._source() else None
 
     def _make_trace(self, source: _Source, given: dict[str, NDArray[Any]] | None) -> Trace:
         """Trace the network, with the given weights, or with the weights named by the parameters."""
         import torch
 
-        network, weights, _ = source
+        network, weights, _, output_stride = source
+        state: dict[str, torch.Tensor] | None
         if given is not None:
-            return Trace(network, {key: torch.from_numpy(value) for key, value in given.items()})
-        if weights == "random":
-            return Trace(network, None, random_state=self.random_state)
-        return Trace(network, load_weights(network, weights))
+            state = {key: torch.from_numpy(value) for key, value in given.items()}
+        else:
+            state = None if weights == "random" else load_weights(network, weights)
+        return Trace(network, state, random_state=self.random_state, output_stride=output_stride)
 
     def _check(self) -> None:
         if self.preprocessing not in PREPROCESSING:
@@ -245,6 +280,10 @@ class ConvNetBank(FilterBank):
                 f"preprocessing {self.preprocessing!r}: choose one of {', '.join(PREPROCESSING)}"
             )
         check_mode(self.channel_mode)
+        if self.output_stride not in (None, *OUTPUT_STRIDES):
+            raise ConfigError(
+                f"output_stride {self.output_stride!r}: choose one of {', '.join(map(str, OUTPUT_STRIDES))}, or None"
+            )
         if not self.pyramid or not all(map(_is_unit_fraction, self.pyramid)):
             raise ConfigError(
                 f"pyramid {list(self.pyramid)}: give one or more of 1, 1/2, 1/3 and so on, such as [1, 0.5]"
@@ -268,14 +307,30 @@ class ConvNetBank(FilterBank):
         ]
 
     def _selected_layers(self) -> list[Layer]:
+        trace = self._trace
         if self.layers is None:
-            return self._trace.layers
-        known = {name for names in self._trace.names for name in names}
-        missing = [name for name in self.layers if name not in known]
-        if missing:
-            labels = ", ".join(label for _, label in self._trace.names)
+            return [layer for layer in trace.layers if layer.is_default]
+        known = {name for layer in (*trace.layers, *trace.missing) for name in (layer.name, layer.label)}
+        if missing := [name for name in self.layers if name not in known | {ACTIVATIONS}]:
+            labels = ", ".join(layer.label for layer in (*trace.layers, *trace.missing))
             raise ConfigError(f"layers {', '.join(missing)} are not in {self.network}: it has {labels}")
-        return [layer for layer in self._trace.layers if {layer.name, layer.label} & set(self.layers)]
+        # a model file holds the weights of kept channels only
+        if self._given() is None:
+            self._refuse_layers_without_weights(trace.missing)
+        return [layer for layer in trace.layers if self._names(layer)]
+
+    def _names(self, layer: Layer) -> bool:
+        """Tell whether the option `layers` names a layer."""
+        named = set(self.layers or ())
+        return bool({layer.name, layer.label} & named) or (layer.is_activation and ACTIVATIONS in named)
+
+    def _refuse_layers_without_weights(self, missing: dict[Layer, list[str]]) -> None:
+        for layer, keys in missing.items():
+            if {layer.name, layer.label} & set(self.layers or ()):
+                raise WeightsError(
+                    f"weights {self.weights} lack {keys[0]}, which layer {layer.label} of {self.network} needs: "
+                    f"leave that layer out (bank.layers), or give weights that hold it"
+                )
 
     def _views(self, image: FloatArray) -> list[FloatArray]:
         """Make the normalised three-channel images, (3, H, W), that the network runs on."""
@@ -285,26 +340,33 @@ class ConvNetBank(FilterBank):
             for view in three_channels(image, self.channel_mode)
         ]
 
-    def _run(self, view: FloatArray, scale: float, nodes: tuple[str, ...]) -> list[FloatArray]:
+    def _run(self, view: FloatArray, scale: float, nodes: list[str]) -> Iterator[tuple[str, FloatArray]]:
         import torch
 
-        batch = torch.from_numpy(view)[None].to(torch_device())
-        with torch.inference_mode(), card_has_room():
-            try:
-                if scale != 1:
-                    batch = _shrink(batch, scale)
-                batch = batch.contiguous(memory_format=torch.channels_last)
-                outputs = self._trace.up_to(nodes).to(batch.device)(batch)
-            except torch.cuda.OutOfMemoryError:
-                raise
-            # torch refuses maps of no pixels, and mirroring more pixels than there are, with this error.
-            except RuntimeError as error:
-                height, width = batch.shape[2:]
-                raise InputError(
-                    f"image of {height} x {width} pixels (scale {scale:g}) is too small for {self.network}: "
-                    f"choose shallower layers (bank.layers), fewer scales (bank.pyramid), or larger images"
-                ) from error
-        return [output[0].cpu().numpy() for output in outputs]
+        with card_has_room():
+            batch = torch.from_numpy(view)[None].to(torch_device())
+            for node, output in self._outputs(batch, scale, nodes):
+                yield node, output[0].cpu().numpy()
+
+    def _outputs(
+        self, batch: torch.Tensor, scale: float, nodes: list[str]
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        import torch
+
+        try:
+            if scale != 1:
+                batch = _shrink(batch, scale)
+            batch = batch.contiguous(memory_format=torch.channels_last)
+            yield from self._trace.outputs(batch, nodes)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        # torch refuses maps of no pixels, and mirroring more pixels than there are, with this error.
+        except RuntimeError as error:
+            height, width = batch.shape[2:]
+            raise InputError(
+                f"image of {height} x {width} pixels (scale {scale:g}) is too small for {self.network}: "
+                f"choose shallower layers (bank.layers), fewer scales (bank.pyramid), or larger images"
+            ) from error
 
 
 def _take(maps: FloatArray, channels: NDArray[np.intp]) -> FloatArray:

@@ -47,7 +47,9 @@ class NormalisedBank:
         grid = self.grid(image.shape)
         all_rows, all_cols = np.concatenate([rows, grid[0]]), np.concatenate([cols, grid[1]])
         X = self.bank.sample(image, all_rows, all_cols, channels, progress=progress)
-        return np.asarray(X[: len(rows)] - X[len(rows) :].mean(axis=0))
+        found, at_grid = X[: len(rows)], X[len(rows) :]
+        found -= at_grid.mean(axis=0)
+        return np.asarray(found)
 
     def sample_draws(
         self,
@@ -58,15 +60,19 @@ class NormalisedBank:
         description: str,
     ) -> list[FloatArray]:
         """Read features at the pixels of each draw, (n, n_channels), in one pass over the images."""
-        features: list[list[FloatArray]] = [[] for _ in draws]
+        n_channels = self.bank.n_channels(images[0].shape[2]) if channels is None else channels.size
+        # filled image by image: parts that are joined at the end would take the memory twice
+        features = [np.empty((drawn.label.size, n_channels), dtype=np.float32) for drawn in draws]
+        filled = np.zeros(len(draws), dtype=np.intp)
         for index, image in enumerate(progress(images, description)):
             parts = [drawn.subset(drawn.of_image(index)) for drawn in draws]
             rows, cols = (np.concatenate([getattr(part, axis) for part in parts]) for axis in ("row", "col"))
             X = self.sample(image, rows, cols, channels, progress)
-            ends = np.cumsum([part.label.size for part in parts])
-            for found, own in zip(features, np.split(X, ends[:-1]), strict=True):
-                found.append(own)
-        return [np.concatenate(found) for found in features]
+            sizes = np.array([part.label.size for part in parts])
+            for found, start, own in zip(features, filled, np.split(X, np.cumsum(sizes)[:-1]), strict=True):
+                found[start : start + len(own)] = own
+            filled += sizes
+        return features
 
     def grid(self, shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Give rows and columns of the pixels that image means are taken from; none without normalisation by image."""

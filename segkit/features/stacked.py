@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -88,14 +89,15 @@ class StackedBank(FilterBank):
         return any(bank.is_network for bank in self._used)
 
     def fusion_parts(self, n_image_channels: int = 3) -> NDArray[np.bool_]:
-        """Give each network a part: its own channels, and those of all banks that are no network."""
+        """Give each network a part, its own channels and those of all banks that are no network; the last has all."""
         of_network = np.array([bank.is_network for bank in self._used])
         if of_network.sum() < 2:
             return super().fusion_parts(n_image_channels)
         place = np.repeat(
             np.arange(of_network.size), [bank.n_channels(n_image_channels) for bank in self._used]
         )
-        return np.asarray(~of_network[place] | (place == np.flatnonzero(of_network)[:, None]))
+        parts = ~of_network[place] | (place == np.flatnonzero(of_network)[:, None])
+        return np.vstack([parts, np.ones_like(place, dtype=bool)])
 
     def split_by_bank(
         self, channels: NDArray[np.intp], n_image_channels: int = 3
@@ -107,12 +109,16 @@ class StackedBank(FilterBank):
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
     ) -> list[FeatureMaps]:
         """Compute the maps of a tile of an image; see `FilterBank.tile_maps`."""
+        return list(self.iter_maps(image, tile, channels))
+
+    def iter_maps(
+        self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
+    ) -> Iterator[FeatureMaps]:
+        """Compute the maps of a tile bank by bank; see `FilterBank.iter_maps`."""
         wanted = self._wanted(channels, image.shape[2])
-        return [
-            FeatureMaps(stack.values, stack.indices + start, stack.stride, stack.offset)
-            for _, bank, start, mine in self._split(wanted, image.shape[2])
-            for stack in bank.tile_maps(image, tile, wanted[mine] - start)
-        ]
+        for _, bank, start, mine in self._split(wanted, image.shape[2]):
+            for stack in bank.iter_maps(image, tile, wanted[mine] - start):
+                yield replace(stack, indices=stack.indices + start)
 
     def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
         """Count the maps of all banks, and the largest need of one of them while it works."""

@@ -69,7 +69,7 @@ def explain_training(summary: TrainingSummary, label_map: LabelMap) -> list[str]
         Sentences on the bank (of several), channels, kernels, penalty, threshold, small regions, and the IoU on the
         training pixels.
     """
-    lines = [*_chosen_bank(summary), _channels(summary), _kernels(summary)]
+    lines = [*_chosen_bank(summary), *_fusion(summary), _channels(summary), _kernels(summary)]
     if summary.held_out is None:
         lines.append(
             "Nothing could be held out, so penalty, threshold and probabilities are not adapted to the images."
@@ -202,6 +202,16 @@ def _chosen_bank(summary: TrainingSummary) -> list[str]:
     return [
         f"Bank: {best['bank']} (bank {place} of {summary.n_banks}). Its mean IoU over held-out images is the highest: "
         f"{best['mean_iou']:.3f}, against {' and '.join(others)}."
+    ]
+
+
+def _fusion(summary: TrainingSummary) -> list[str]:
+    """Say how many classifiers decide together; nothing for a single one."""
+    if summary.n_parts == 1:
+        return []
+    return [
+        f"Networks: each has a classifier, and all together have one. The mean of the {summary.n_parts} decisions counts "
+        "(late fusion)."
     ]
 
 

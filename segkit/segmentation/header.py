@@ -107,6 +107,7 @@ class _Summary(_Part):
     peaks: Interval | None = None
     annotated: float = 1.0
     n_banks: Count = 1
+    n_parts: Count = 1
     penalty: float | None = Field(None, alias="lambda")
 
 

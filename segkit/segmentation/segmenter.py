@@ -111,8 +111,8 @@ class Segmenter(BaseSegmenter):
         Penalty, threshold and probabilities are judged on copies held out, in place of blocks. Two images or more have none.
     fusion : {"early", "late"}, default="early"
         How the networks of a `segkit.features.StackedBank` work together. "early": one classifier of all channels. "late":
-        one for each network, which also sees the banks that are no network; the mean of their decisions counts. `selector`
-        then keeps its number of channels of each. The same with fewer than two networks.
+        one for each network, which also sees the banks that are no network, and one of all channels; the mean of their
+        decisions counts. `selector` then keeps its number of channels for each. The same with fewer than two networks.
     threshold : {"quantile+otsu", "quantile", "iou", "zero"}, default="quantile+otsu"
         Rule for the decision above which a pixel is of the second of two classes. "quantile": at this threshold as many
         pixels of a held-out image are called foreground as are annotated; mean over images (blocks, of a single
@@ -689,6 +689,7 @@ class Segmenter(BaseSegmenter):
             peaks=[float(pick(image.max() for image in images)) for pick in (min, max)],
             annotated=float(np.mean(np.concatenate([mask.ravel() for mask in ids]) != UNLABELLED)),
             n_banks=len(self.bank) if isinstance(self.bank, list | tuple) else 1,
+            n_parts=self.classifier_.n_parts,
             n_channels=self.bank_.n_channels(self.n_image_channels_),
             selector=type(self.classifier_.selector_).__name__,
             kept_channels=dict(Counter(channel.group for channel in self.channels_)),

@@ -100,6 +100,8 @@ class TrainingSummary:
         Fraction of the pixels that are annotated.
     n_banks : int
         Number of banks to choose from.
+    n_parts : int
+        Number of classifiers whose decisions are averaged: one for each network in late fusion, and one of all.
     seconds : dict of str to float
         Duration of each step; empty in a model that was read from a file.
     """
@@ -123,6 +125,7 @@ class TrainingSummary:
     peaks: Sequence[float] | None = None
     annotated: float = 1.0
     n_banks: int = 1
+    n_parts: int = 1
     seconds: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

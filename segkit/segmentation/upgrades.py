@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from segkit.errors import ModelFileError
+from segkit.features.convnet import ACTIVATIONS
 from segkit.images import LabelMap
 from segkit.segmentation.threshold import RENAMED_THRESHOLDS
 
@@ -76,9 +77,17 @@ def _upgrade_7(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
 
 
 def _upgrade_8(header: dict[str, Any], path: str) -> None:  # noqa: ARG001
-    """Format 9 records the settings of the training, and no longer its duration."""
+    """Format 9 records the settings of the training, and no longer its duration; networks have other default layers."""
     header["settings"] = None
     header["summary"].pop("seconds", None)
+    _name_layers(header["bank"])
+
+
+def _name_layers(bank: dict[str, Any]) -> None:
+    """Name the layers of networks without named ones: they were the outputs of all non-linearities."""
+    for part in bank.get("banks", (bank,)):
+        if part["kind"] == "convnet" and part.get("layers") is None:
+            part["layers"] = [ACTIVATIONS]
 
 
 def _is_averaged(bank: dict[str, Any]) -> bool:

@@ -43,6 +43,7 @@ def test_shipped_configurations_build(path):
         "orbit": OrbitBank,
         "scattering": ScatteringBank,
         "fast": StackedBank,
+        "fused-networks": StackedBank,
         "two-networks": list,
     }
     assert type(segmenter.bank) is kinds.get(path.stem, ConvNetBank)
@@ -83,6 +84,12 @@ def test_values_reach_the_network():
         "caffe",
         3,
     )
+    assert bank.output_stride is None
+    options = ["bank.name=mobilenet_v2", "bank.output_stride=8", "bank.layers=[features.17]"]
+    dilated = Config.load(None, options).build().bank
+    assert (dilated.output_stride, list(dilated.layers)) == (8, ["features.17"])
+    with pytest.raises(ConfigError, match="output_stride"):
+        Config.load(None, ["bank.name=mobilenet_v2", "bank.output_stride=4"])
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from segkit.features import (
     bank_from_dict,
     bank_to_dict,
 )
+from segkit.features.averaged import _Moments
 from segkit.features.base import as_image
 from segkit.features.registry import group_of
 from segkit.images import read_mask, write_image, write_mask
@@ -70,16 +71,16 @@ def bilinear(values, row, col):
     return upper * (1 - (row - top)) + lower * (row - top)
 
 
-def averaged_naively(elements, stack):
-    """Features of SCATTERING at the cells of a stack, of every moved image."""
+def averaged_naively(elements, stack, bank=SCATTERING, image=IMAGE):
+    """Features of a bank at the cells of a stack, of every moved image."""
     found = []
     for turns, mirrored in elements:
-        (rows, cols), (height, width) = cells_of(stack), IMAGE.shape[:2]
+        (rows, cols), (height, width) = cells_of(stack), image.shape[:2]
         if mirrored:
             cols = width - 1 - cols
         for _ in range(turns):
             rows, cols, height, width = width - 1 - cols, rows, width, height
-        maps = SCATTERING.sample(moved((turns, mirrored), IMAGE), rows, cols)
+        maps = bank.sample(moved((turns, mirrored), image), rows, cols)
         found.append(maps.T.reshape(-1, *stack.values.shape[1:]))
     return np.array(found)
 
@@ -121,6 +122,41 @@ def test_mean_and_deviation_over_the_group_equal_a_naive_loop():
         np.testing.assert_array_equal(spread.indices, stack.indices + n)
         np.testing.assert_allclose(spread.values, naive.std(axis=0), atol=1e-5)
     assert max(stack.values.max() for stack in both[1::2]) > 0.01
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_blocks_of_dilated_networks_are_averaged_as_by_a_naive_loop(n_threads, monkeypatch):
+    """One after the other in one thread, side by side in two."""
+    monkeypatch.setattr("segkit.features.averaged.count_threads", lambda: n_threads)
+    bank = ConvNetBank(
+        "mobilenet_v2", weights="random", layers=["features.3", "features.14", "features.17"], output_stride=8
+    )
+    image = texture((44, 60, 3))
+    stacks = OrbitAveraged(bank).maps(image)
+    assert [stack.stride for stack in stacks] == [4, 8, 8]
+    for stack in stacks:
+        naive = averaged_naively(ELEMENTS, stack, bank, image)[:, stack.indices].mean(axis=0)
+        np.testing.assert_allclose(stack.values, naive, atol=1e-5 * np.abs(naive).max())
+
+
+def test_maps_of_one_thread_are_added_as_they_come(monkeypatch):
+    """No list of the maps of a turned image: each is computed after the one before was added."""
+    monkeypatch.setattr("segkit.features.averaged.count_threads", lambda: 1)
+    events = []
+
+    class Three(Window):
+        def iter_maps(self, image, tile, channels=None):
+            for index in range(3):
+                events.append("computed")
+                yield FeatureMaps(np.ones((1, *tile.shape), dtype=np.float32), np.array([index]))
+
+        def channels(self, n_image_channels=3):
+            return tuple(Channel(str(index), "") for index in range(3))
+
+    add = _Moments.add
+    monkeypatch.setattr(_Moments, "add", lambda *given: events.append("added") or add(*given))
+    OrbitAveraged(Three()).maps(np.ones((5, 6)))
+    assert events == ["computed", "added"] * 24
 
 
 def test_what_does_not_vary_over_the_group_has_no_deviation():

@@ -1,6 +1,8 @@
 import copy
 import hashlib
+import json
 import pickle
+import re
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -14,13 +16,19 @@ from sklearn.base import clone
 from torch import nn
 
 from segkit.errors import ConfigError, InputError, WeightsError
-from segkit.features import ConvNetBank
+from segkit.features import ConvNetBank, bank_from_dict, bank_to_dict
 from segkit.features import weights as weights_module
 
 VGG_LAYERS = {
     "vgg16": [2, 2, 3, 3, 3],
     "vgg19": [2, 2, 4, 4, 4],
 }
+PAGE = Path(__file__).parents[2] / "docs" / "banks.md"
+NETWORK_ROWS = re.findall(
+    r"^\| `(\w+)` \| (.*`.*`.*) \| (\d+ to \d+) \| ([\d,]+) \|$",
+    PAGE.read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
 WIDTHS = [64, 128, 256, 512, 512]
 
 
@@ -65,7 +73,9 @@ def test_maps_equal_the_network_run_layer_by_layer(vgg16, image):
         np.testing.assert_allclose(stack.values, layer, atol=1e-4)
 
 
-@pytest.mark.parametrize("network", ["vgg16", "squeezenet1_0", "resnet18"])
+@pytest.mark.parametrize(
+    "network", ["vgg16", "squeezenet1_0", "resnet18", "mobilenet_v2", "convnext_tiny", "inception_v3"]
+)
 def test_an_edge_is_seen_where_it_is(network):
     """A step moved by one stride moves each map by one cell; the grid's offset says where it is."""
     bank = ConvNetBank(network, weights="random")
@@ -93,6 +103,79 @@ def test_layers_are_chosen_by_either_name():
     assert set(by_label.weights_used(np.array([0]), 3)) == {
         "features.0.weight", "features.0.bias", "features.3.squeeze.weight", "features.3.squeeze.bias",
     }  # fmt: skip
+
+
+def test_residual_networks_take_their_blocks_by_default():
+    bank = ConvNetBank("mobilenet_v2", weights="random")
+    assert bank.n_channels() == 2816
+    groups = list(dict.fromkeys(channel.group for channel in bank.channels()))
+    assert groups == [f"features.{number}" for number in range(19)]
+    assert bank.channels()[32] == ("features.1/000", "features.1")
+    assert ConvNetBank("resnet18", weights="random").channels()[64] == ("layer1_0_relu_1/000", "layer1.0")
+    every = ConvNetBank("mobilenet_v2", weights="random", layers=["activations"])
+    assert every.n_channels() == 15_552
+    assert every.label == bank.label == "mobilenet_v2"
+
+
+@pytest.mark.parametrize("row", NETWORK_ROWS, ids=lambda row: row[0])
+def test_the_page_of_banks_lists_layers_strides_and_channels(row):
+    network, layers, strides, n_channels = row
+    bank = ConvNetBank(network, weights="random")
+    groups = list(dict.fromkeys(channel.group for channel in bank.channels()))
+    named = re.findall(r"`(.*?)`", layers)
+    assert (named[0], named[-1]) == (groups[0], groups[-1])
+    assert set(named) <= set(groups)
+    assert strides == f"{bank.strides().min():g} to {bank.strides().max():g}"
+    assert n_channels == f"{bank.n_channels():,}"
+
+
+def test_plain_networks_take_all_non_linearities_by_default(vgg16):
+    assert vgg16.channels() == ConvNetBank("vgg16", weights="random", layers=["activations"]).channels()
+
+
+def test_maps_move_with_the_image_by_their_stride():
+    """An image moved by one stride moves the maps by one cell, away from the borders."""
+    options = {"weights": "random", "layers": ["features.8"], "output_stride": 8}
+    bank = ConvNetBank("mobilenet_v2", **options)
+    image = np.random.default_rng(0).random((208, 216, 3), dtype=np.float32)
+    [left], [right] = bank.maps(image[:, :-8]), bank.maps(image[:, 8:])
+    assert left.stride == 8
+    edge = int(np.ceil(bank.halo / 8))
+    inner = left.values[:, edge:-edge, edge + 1 : -edge]
+    assert inner.size
+    np.testing.assert_allclose(
+        right.values[:, edge:-edge, edge : -edge - 1], inner, atol=1e-5 * np.abs(inner).max()
+    )
+
+
+def test_layers_behind_means_over_the_image_need_all_of_it():
+    bank = ConvNetBank("efficientnet_b0", weights="random", layers=["features.1.0"])
+    assert not bank.is_local
+    assert len(bank.tiles((3000, 3000, 3))) == 1
+    assert ConvNetBank("efficientnet_b0", weights="random", layers=["features.0"]).is_local
+
+
+def test_channels_last_activations_are_given_channels_first(image):
+    bank = ConvNetBank("convnext_tiny", weights="random", layers=["1_0_block_4"])
+    [stack] = bank.maps(image)
+    assert stack.values.shape == (384, 12, 16)
+    np.testing.assert_array_equal(bank.maps(image, np.array([7]))[0].values, stack.values[7:8])
+
+
+def test_layers_whose_weights_a_file_lacks_are_refused(shared, image):
+    """The DeepLab file ends before the last convolution."""
+    path = shared / "weights" / "mobilenet_v2_deeplab_voc_rgb_f32.npz"
+    bank = ConvNetBank("mobilenet_v2", weights=path, output_stride=16)
+    assert {channel.group for channel in bank.channels()} == {f"features.{number}" for number in range(18)}
+    assert np.isfinite(bank.dense(image, np.array([0, 1000]))).all()
+    with pytest.raises(
+        WeightsError,
+        match=r"^weights .*deeplab_voc_rgb_f32.npz lack features.18.0.weight, which layer features.18 of mobilenet_v2 "
+        r"needs: leave that layer out \(bank.layers\), or give weights that hold it$",
+    ):
+        ConvNetBank("mobilenet_v2", weights=path, layers=["features.17", "features.18"]).channels()
+    with pytest.raises(WeightsError, match=r"weights lack conv1.weight.* give the weights of resnet18"):
+        ConvNetBank("resnet18", weights=path).channels()
 
 
 def test_only_wanted_channels_are_returned_and_only_their_weights_used(vgg16, image):
@@ -333,6 +416,11 @@ def test_files_without_batch_counters_load(shared, tmp_path, image):
             "network 'vg16' is not one of torchvision's: the nearest is vgg16",
         ),
         ({"layers": ["conv9_9"]}, ConfigError, "layers conv9_9 are not in vgg16: it has conv1_1"),
+        (
+            {"output_stride": 4},
+            ConfigError,
+            "output_stride 4: choose one of 8, 16, 32, or None",
+        ),
         ({"weights": "nowhere.npz"}, WeightsError, "weights nowhere.npz: no such file"),
     ],
 )
@@ -341,6 +429,17 @@ def test_bad_options_are_one_line_with_a_cure(options, error, message):
         ConvNetBank(**{"network": "vgg16", "weights": "random"} | options).channels()
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_all_options_survive_a_model_header():
+    bank = ConvNetBank(
+        "mobilenet_v2", weights="random", layers=["features.3"], output_stride=8, pyramid=(0.5,)
+    )
+    described = json.loads(json.dumps(bank_to_dict(bank)))
+    assert described["output_stride"] == 8
+    again = bank_from_dict(described)
+    assert (again.channels(), again.output_stride, again.label) == (bank.channels(), 8, bank.label)
+    assert bank.label == "mobilenet_v2 to features.3 at 0.5 with stride 8"
 
 
 def test_images_too_small_for_the_network_are_refused():

@@ -2,8 +2,10 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torchvision.models import get_model
 
 from segkit import ConvNetBank, ModuleBank, OrbitBank, ScatteringBank
 from segkit.features import (
@@ -96,6 +98,61 @@ def test_features_by_tiles_are_those_of_the_image(bank, rng, monkeypatch):
     assert (abs(found - expected).max(axis=0) <= share * expected.std(axis=0) + 1e-6).all()
 
 
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory):
+    """A file of random weights, with random normalisation, by which margins of zeros differ from what is there."""
+    generator = torch.Generator().manual_seed(0)
+    state = get_model("resnet18", weights=None).state_dict()
+    for key, values in state.items():
+        fan_in = np.prod(values.shape[1:]) if values.ndim == 4 else 1
+        if values.is_floating_point():
+            state[key] = torch.rand(values.shape, generator=generator).sub(0.3).mul(2 / fan_in**0.5)
+        if key.endswith("running_var"):
+            state[key] = state[key].abs() + 1
+    path = tmp_path_factory.mktemp("weights") / "resnet18.pth"
+    torch.save(state, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("network", "options"),
+    [
+        ("vgg16", {}),
+        ("mobilenet_v2", {}),
+        ("mobilenet_v2", {"output_stride": 8}),
+        ("resnet18", {}),
+        ("resnet18", {"output_stride": 8}),
+        ("convnext_tiny", {"layers": ["features.1.0", "features.3.2"]}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "".join(value),
+)
+def test_tiles_of_networks_equal_the_whole(network, options, resnet, rng, monkeypatch):
+    bank = ConvNetBank(network, weights=resnet if network == "resnet18" else "random", **options)
+    margin = bank.alignment * (bank.halo // bank.alignment + 2)
+    image = rng.random((3 * margin, 40, 3), dtype=np.float32)
+    rows, cols = rng.uniform(-1, 3 * margin, 400), rng.uniform(-1, 41, 400)
+    expected = bank.sample(image, rows, cols)
+    monkeypatch.setattr(tiles_module, "_PIXELS_ANYHOW", 0)
+    monkeypatch.setattr(tiles_module, "bytes_left", lambda: 0)
+    assert [tile.seen[0].indices(3 * margin)[:2] for tile in bank.tiles(image.shape)] == [
+        (0, 2 * margin),
+        (0, 3 * margin),
+        (margin, 3 * margin),
+    ]
+    found = bank.sample(image, rows, cols)
+    # some channels are zero at nearly all pixels
+    bound = 1e-4 * abs(expected).max(axis=0) + 1e-6 * abs(expected).max()
+    assert (abs(found - expected).max(axis=0) <= bound).all()
+
+
+def test_networks_with_means_over_the_image_are_not_cut(monkeypatch):
+    monkeypatch.setattr(tiles_module, "PIXELS_AT_ONCE", 60**2)
+    shape = (2000, 1000, 3)
+    assert ConvNetBank("efficientnet_b0", weights="random").tiles(shape) == [whole(shape)]
+    stem = ConvNetBank("efficientnet_b0", weights="random", layers=["features.0"])
+    assert len(stem.tiles(shape)) > 1
+
+
 def is_local(bank):
     return not isinstance(bank, StackedBank)
 
@@ -107,11 +164,11 @@ def record_shapes(bank):
     with pytest.MonkeyPatch.context() as patch:
         for part in getattr(bank, "banks", [bank]):
 
-            def tile_maps(image, tile, channels=None, part=part, original=part.tile_maps):
+            def iter_maps(image, tile, channels=None, part=part, original=part.iter_maps):
                 shapes.append((part, tile.shape))
                 return original(image, tile, channels)
 
-            patch.setattr(part, "tile_maps", tile_maps)
+            patch.setattr(part, "iter_maps", iter_maps)
         yield shapes
     assert shapes
 

@@ -1,3 +1,5 @@
+import weakref
+
 import pytest
 import torch
 
@@ -33,17 +35,50 @@ def test_layers_of_joined_branches_need_the_weights_of_both():
 
 def test_network_stops_where_nothing_more_is_needed():
     trace = Trace("vgg16", None)
-    cut = trace.up_to(tuple(layer.node for layer in trace.layers[:2]))
-    assert sum(node.op == "call_module" for node in cut.graph.nodes) == 4
-    with torch.inference_mode():
-        assert [output.shape[1] for output in cut(torch.zeros(1, 3, 8, 8))] == [64, 64]
-    assert trace.up_to(tuple(layer.node for layer in trace.layers[:2])) is cut
+    nodes = [layer.node for layer in trace.layers[:2]]
+    assert [node.name for node, _ in trace._plan(frozenset(nodes))][-1] == nodes[1]
+    found = list(trace.outputs(torch.zeros(1, 3, 8, 8), nodes))
+    assert [(node, output.shape[1]) for node, output in found] == [(node, 64) for node in nodes]
+
+
+def test_maps_are_forgotten_after_their_last_use():
+    trace = Trace("vgg16", None)
+    nodes = [layer.node for layer in trace.layers[:4]]
+    alive = []
+    for _, output in trace.outputs(torch.zeros(1, 3, 16, 16), nodes):
+        alive = [map_ for map_ in alive if map_() is not None]
+        alive.append(weakref.ref(output))
+        # besides this one, the one before: the loop holds it until this one is computed
+        assert len(alive) <= 2
 
 
 def test_weights_end_the_network_where_they_end():
     full = Trace("vgg16", None)
     first = {key: full.state[key] for key in full.layers[1].parameters}
     assert [layer.name for layer in Trace("vgg16", first).layers] == ["conv1_1", "conv1_2"]
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        "vgg16_bn",
+        "squeezenet1_0",
+        "resnet18",
+        "mobilenet_v2",
+        "efficientnet_b0",
+        "convnext_tiny",
+        "densenet121",
+    ],
+)
+def test_what_has_no_weights_is_cut_off(network):
+    """The rest has data, and can be moved to another device; also where a file ends early."""
+    full = Trace(network, None)
+    first = {key: full.state[key] for key in full.layers[2].parameters}
+    for trace in (full, Trace(network, first)):
+        assert trace.layers
+        tensors = trace._graph_module.state_dict()
+        assert tensors.keys() == trace.state.keys()
+        assert not any(tensor.is_meta for tensor in tensors.values())
 
 
 def test_weights_of_another_network_are_refused():
@@ -79,7 +114,8 @@ def test_batch_counters_may_be_missing(network):
     images = torch.rand((1, 3, 64, 64), generator=torch.Generator().manual_seed(0))
     nodes = (full.layers[0].node, full.layers[-1].node)
     with torch.inference_mode():
-        for with_counters, without in zip(full.up_to(nodes)(images), trace.up_to(nodes)(images), strict=True):
+        pairs = zip(full.outputs(images, nodes), trace.outputs(images, nodes), strict=True)
+        for (_, with_counters), (_, without) in pairs:
             assert torch.equal(with_counters, without)
 
 

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from segkit.features import bank_from_dict
 from segkit.segmentation.model_file import FORMAT_VERSION
 from segkit.segmentation.upgrades import upgrade
 
@@ -43,9 +44,24 @@ def test_kernels_of_the_oldest_formats_are_named_after_their_kind():
 )
 def test_rules_of_the_threshold_have_their_present_names(old, new):
     parameters = {"threshold": old, "normalization": "image"}
-    header = {"format_version": 6, "parameters": parameters, "summary": {"threshold_rule": old}}
+    header = OLDEST | {"format_version": 6, "parameters": parameters, "summary": {"threshold_rule": old}}
     upgrade(header, "old.segkit")
     assert (header["parameters"]["threshold"], header["summary"]["threshold_rule"]) == (new, new)
+
+
+def test_networks_of_earlier_formats_keep_their_layers():
+    """Without named layers they had the outputs of all non-linearities; output strides did not exist."""
+    banks = [
+        {"kind": "convnet", "layers": None},
+        {"kind": "convnet", "layers": ["conv1_1"]},
+        {"kind": "position"},
+    ]
+    for bank in ({"kind": "stacked", "banks": banks}, banks[0]):
+        header = json.loads(json.dumps(OLDEST | {"format_version": 8, "bank": bank}))
+        upgrade(header, "old.segkit")
+        parts = header["bank"].get("banks", [header["bank"]])
+        assert [part.get("layers") for part in parts] == [["activations"], ["conv1_1"], None][: len(parts)]
+        assert bank_from_dict(parts[0] | {"network": "vgg16"}).output_stride is None
 
 
 def test_the_present_format_is_left_alone():
