@@ -38,7 +38,7 @@ NOT_RUN = {
     "docs/tasks/stacks.md": 2,
     "docs/tasks/draw.md": 3,
     "docs/tasks/napari.md": 4,
-    "docs/tasks/networks.md": 5,
+    "docs/tasks/networks.md": 6,
     "docs/tasks/compare.md": 1,
     "docs/scale.md": 4,
 }
