@@ -4,9 +4,9 @@
         [--sets ...] [--methods late early] [--train-sizes 1 5] [--seeds N] [--quick]
 
 "late" is VGG19 to conv3_4, SqueezeNet, and SqueezeNet at half size averaged over the symmetries of the square: a classifier
-for each, with multiscale filters, and one for all, their decisions averaged. "early" is one classifier of the same channels.
-The recipe that chooses between two banks (segkit-networks) is not run again: its runs on the same splits are in
-segmentation-SET.json and first-look/SET.json. Runs are kept in fusion-SET.json as they are done, seed by seed.
+for each, with multiscale filters, their decisions averaged. "early" is one classifier of the same channels. The recipe that
+chooses between two banks (segkit-networks) is not run again: its runs on the same splits are in segmentation-SET.json and
+first-look/SET.json. Runs are kept in fusion-SET.json as they are done, seed by seed.
 """
 
 from __future__ import annotations

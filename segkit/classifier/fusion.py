@@ -38,8 +38,7 @@ class FusedClassifier(PixelClassifier):
     -----
     One classifier of all channels (early fusion) selects and weighs them together: a network with many channels that
     separate the classes of five images by chance leaves little room for the others. Parts that are trained by
-    themselves make mistakes in different places, which the mean evens out. A part of all channels keeps what only several
-    networks together tell.
+    themselves make mistakes in different places, which the mean evens out.
 
     References
     ----------

@@ -232,7 +232,7 @@ class FilterBank(BaseEstimator, ABC):
         Returns
         -------
         ndarray of shape (n_parts, n_channels), bool
-            One part of all channels; a `StackedBank` of several networks has a part for each besides.
+            One part of all channels; a `StackedBank` of several networks has a part for each.
         """
         return np.ones((1, self.n_channels(n_image_channels)), dtype=bool)
 

@@ -89,15 +89,14 @@ class StackedBank(FilterBank):
         return any(bank.is_network for bank in self._used)
 
     def fusion_parts(self, n_image_channels: int = 3) -> NDArray[np.bool_]:
-        """Give each network a part, its own channels and those of all banks that are no network; the last has all."""
+        """Give each network a part: its own channels, and those of all banks that are no network."""
         of_network = np.array([bank.is_network for bank in self._used])
         if of_network.sum() < 2:
             return super().fusion_parts(n_image_channels)
         place = np.repeat(
             np.arange(of_network.size), [bank.n_channels(n_image_channels) for bank in self._used]
         )
-        parts = ~of_network[place] | (place == np.flatnonzero(of_network)[:, None])
-        return np.vstack([parts, np.ones_like(place, dtype=bool)])
+        return np.asarray(~of_network[place] | (place == np.flatnonzero(of_network)[:, None]))
 
     def split_by_bank(
         self, channels: NDArray[np.intp], n_image_channels: int = 3

@@ -210,8 +210,7 @@ def _fusion(summary: TrainingSummary) -> list[str]:
     if summary.n_parts == 1:
         return []
     return [
-        f"Networks: each has a classifier, and all together have one. The mean of the {summary.n_parts} decisions counts "
-        "(late fusion)."
+        f"Networks: each has a classifier. The mean of the {summary.n_parts} decisions counts (late fusion)."
     ]
 
 

@@ -101,7 +101,7 @@ class TrainingSummary:
     n_banks : int
         Number of banks to choose from.
     n_parts : int
-        Number of classifiers whose decisions are averaged: one for each network in late fusion, and one of all.
+        Number of classifiers whose decisions are averaged: one for each network in late fusion.
     seconds : dict of str to float
         Duration of each step; empty in a model that was read from a file.
     """

