@@ -524,14 +524,12 @@ class Segmenter(BaseSegmenter):
             scores = decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
             return self._labels(scores), 1 - self._probabilities(scores)[:, :, 0]
 
-        unfitted = self._unfitted_classifier()
-        unfitted.gaussian_channels = self.classifier_.gaussian_channels
         return Lesson(
             images,
             ids,
             instances,
             self._normalised_bank,
-            unfitted,
+            self.classifier_,
             self.lambda_,
             read,
             (self.selection_pixels, self.training_pixels),
