@@ -109,6 +109,23 @@ class FusedClassifier(PixelClassifier):
             ]
         )
 
+    def refit(
+        self,
+        X: FloatArray,
+        y: NDArray[Any],
+        sample_weight: NDArray[np.float64],
+        *,
+        penalty: float,
+        tol: float,
+    ) -> Self:
+        """Fit the SVM of each part anew; see `PixelClassifier.refit`."""
+        return copy(self)._fuse(
+            [
+                member.refit(X[:, own], y, sample_weight, penalty=penalty, tol=tol)
+                for member, own in zip(self.members_, self._columns, strict=True)
+            ]
+        )
+
     @property
     def _channels_of_members(self) -> list[IntArray]:
         """Kept channels of each part, numbered as all channels are."""

@@ -90,6 +90,18 @@ def test_a_path_is_the_fits_at_its_penalties_and_shares_the_kernels(kernels):
     assert np.abs(path[0].decision_function(kept) - path[1].decision_function(kept)).max() > 0.05
 
 
+@pytest.mark.parametrize("kernels", MIXTURES, ids=lambda kernels: type(kernels).__name__)
+def test_each_part_is_refitted_by_itself(kernels):
+    X, y, weight, _ = pixels()
+    classifier = fused(kernels, penalty=1e-1)
+    kept = X[:, classifier.channels_]
+    before = classifier.decision_function(kept)
+    found = classifier.refit(kept, y, weight, penalty=1e-3, tol=1e-8).decision_function(kept)
+    np.testing.assert_allclose(found, fused(kernels, penalty=1e-3).decision_function(kept), atol=2e-3)
+    np.testing.assert_array_equal(classifier.decision_function(kept), before)
+    assert np.abs(found - before).max() > 0.05
+
+
 def test_gaussians_see_the_channels_that_they_may():
     X, y, weight, groups = pixels()
     per_pixel = np.array([0, 1, 0, 0, 0, 1, 1], dtype=bool)
