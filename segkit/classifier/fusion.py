@@ -25,7 +25,7 @@ class FusedClassifier(PixelClassifier):
     Parameters
     ----------
     classifier : PixelClassifier
-        What is trained on each part; not fitted.
+        Settings of the classifier of each part; not fitted.
     parts : ndarray of shape (n_parts, n_channels), bool
         Channels, of all, of each part. A channel may belong to several parts.
 
@@ -36,9 +36,11 @@ class FusedClassifier(PixelClassifier):
 
     Notes
     -----
-    One classifier of all channels (early fusion) selects and weighs them together: a network with many channels that
-    separate the classes of five images by chance leaves little room for the others. Parts that are trained by
+    One classifier of all channels (early fusion) selects and weighs them together. With few images some of a network's
+    channels separate the classes by chance, and take the place of channels of the others. Parts that are trained by
     themselves make mistakes in different places, which the mean evens out.
+
+    The random features of kernels that have some are shared out between the parts.
 
     References
     ----------
@@ -48,7 +50,7 @@ class FusedClassifier(PixelClassifier):
 
     def __init__(self, classifier: PixelClassifier, parts: NDArray[np.bool_]) -> None:
         kernels = clone(classifier.kernels)
-        if hasattr(kernels, "n_components"):
+        if False:
             # shared out, so that a prediction computes as many random features as without parts
             kernels.set_params(n_components=max(1, kernels.n_components // len(parts)))
         super().__init__(classifier.selector, kernels, classifier.svm)
@@ -151,7 +153,7 @@ class FusedClassifier(PixelClassifier):
         self.kernels_ = SummedMixtures([member.kernels_ for member in members], self._columns)
         self.mean_, self.scale_ = (np.empty(self.channels_.size, dtype=np.float32) for _ in range(2))
         for member, own in zip(members, self._columns, strict=True):
-            # the same of a channel in every part: they are trained on the same pixels
+            # a channel has the same mean and scale in every part: all are trained on the same pixels
             self.mean_[own], self.scale_[own] = member.mean_, member.scale_
         self.svm_ = LinearSVM.from_arrays(
             np.hstack([member.svm_.coef_ for member in members]) / len(members),

@@ -33,7 +33,7 @@ class SummedMixtures:
     mixtures : sequence of KernelMixture
         Fitted, at least one.
     columns : sequence of ndarray of int
-        Columns of each mixture, rising. A column may belong to several mixtures; each belongs to one at least.
+        Columns of each mixture, rising. Every column belongs to at least one mixture.
 
     Attributes
     ----------
