@@ -50,7 +50,7 @@ class FusedClassifier(PixelClassifier):
 
     def __init__(self, classifier: PixelClassifier, parts: NDArray[np.bool_]) -> None:
         kernels = clone(classifier.kernels)
-        if False:
+        if hasattr(kernels, "n_components"):
             # shared out, so that a prediction computes as many random features as without parts
             kernels.set_params(n_components=max(1, kernels.n_components // len(parts)))
         super().__init__(classifier.selector, kernels, classifier.svm)
