@@ -126,3 +126,10 @@ def test_a_state_restores_its_decisions(kernels):
     np.testing.assert_array_equal(again.decision_function(kept), classifier.decision_function(kept))
     shapes = again.state_shapes(2)
     assert all(arrays[name].shape == shape for name, shape in shapes.items())
+
+
+@pytest.mark.parametrize(("n_components", "own"), [(1, 1), (40, 20), (41, 20)])
+def test_random_features_are_shared_out_and_each_part_has_some(n_components, own):
+    kernels = LinearGaussianMixture(n_components=n_components)
+    assert FusedClassifier(single(kernels), PARTS).kernels.n_components == own
+    assert kernels.n_components == n_components
