@@ -25,7 +25,7 @@ class FusedClassifier(PixelClassifier):
     Parameters
     ----------
     classifier : PixelClassifier
-        What is trained on each part; not fitted.
+        Settings of the classifier of each part; not fitted.
     parts : ndarray of shape (n_parts, n_channels), bool
         Channels, of all, of each part. A channel may belong to several parts.
 
@@ -36,9 +36,11 @@ class FusedClassifier(PixelClassifier):
 
     Notes
     -----
-    One classifier of all channels (early fusion) selects and weighs them together: a network with many channels that
-    separate the classes of five images by chance leaves little room for the others. Parts that are trained by
+    One classifier of all channels (early fusion) selects and weighs them together. With few images some of a network's
+    channels separate the classes by chance, and take the place of channels of the others. Parts that are trained by
     themselves make mistakes in different places, which the mean evens out.
+
+    The random features of kernels that have some are shared out between the parts.
 
     References
     ----------
@@ -109,6 +111,23 @@ class FusedClassifier(PixelClassifier):
             ]
         )
 
+    def refit(
+        self,
+        X: FloatArray,
+        y: NDArray[Any],
+        sample_weight: NDArray[np.float64],
+        *,
+        penalty: float,
+        tol: float,
+    ) -> Self:
+        """Fit the SVM of each part anew; see `PixelClassifier.refit`."""
+        return copy(self)._fuse(
+            [
+                member.refit(X[:, own], y, sample_weight, penalty=penalty, tol=tol)
+                for member, own in zip(self.members_, self._columns, strict=True)
+            ]
+        )
+
     @property
     def _channels_of_members(self) -> list[IntArray]:
         """Kept channels of each part, numbered as all channels are."""
@@ -134,7 +153,7 @@ class FusedClassifier(PixelClassifier):
         self.kernels_ = SummedMixtures([member.kernels_ for member in members], self._columns)
         self.mean_, self.scale_ = (np.empty(self.channels_.size, dtype=np.float32) for _ in range(2))
         for member, own in zip(members, self._columns, strict=True):
-            # the same of a channel in every part: they are trained on the same pixels
+            # a channel has the same mean and scale in every part: all are trained on the same pixels
             self.mean_[own], self.scale_[own] = member.mean_, member.scale_
         self.svm_ = LinearSVM.from_arrays(
             np.hstack([member.svm_.coef_ for member in members]) / len(members),

@@ -195,6 +195,10 @@ class OrbitAveraged(FilterBank):
         """Whether the averaged bank is a network."""
         return self.bank.is_network
 
+    def fusion_parts(self, n_image_channels: int = 3) -> NDArray[np.bool_]:
+        """Give the parts of the bank; a channel's standard deviation is in the parts of its mean."""
+        return np.tile(self._bank.fusion_parts(n_image_channels), (1, 1 if self.embedding == "mean" else 2))
+
     @property
     def learns_weights(self) -> bool:
         """Whether the bank learns from images."""

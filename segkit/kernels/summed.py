@@ -33,7 +33,7 @@ class SummedMixtures:
     mixtures : sequence of KernelMixture
         Fitted, at least one.
     columns : sequence of ndarray of int
-        Columns of each mixture, rising. A column may belong to several mixtures; each belongs to one at least.
+        Columns of each mixture, rising. Every column belongs to at least one mixture.
 
     Attributes
     ----------
@@ -127,14 +127,23 @@ class SummedMixtures:
         return np.asarray(np.hstack(inputs) / np.sqrt(len(inputs), dtype=X.dtype))
 
     def describe(self, groups: Sequence[str]) -> list[dict[str, Any]]:
-        """List kind, name, gamma, weight and score of the kernels: means over the mixtures, 0 where one lacks it."""
-        found: dict[str, dict[str, Any]] = {}
+        """List kind, name, gamma, weight and score of the kernels.
+
+        A weight is the mean over all mixtures, 0 where one lacks the kernel. A score is the mean over those that have it.
+        """
+        found: dict[str, list[dict[str, Any]]] = {}
         for mixture, own in zip(self.mixtures, self.columns, strict=True):
             for kernel in mixture.describe([groups[column] for column in own]):
-                known = found.setdefault(kernel["name"], kernel | {"weight": 0.0, "score": 0.0})
-                for key in ("weight", "score"):
-                    known[key] += kernel[key] / len(self.mixtures)
-        return sorted(found.values(), key=lambda kernel: (kernel["kind"] != "linear", -kernel["weight"]))
+                found.setdefault(kernel["name"], []).append(kernel)
+        described = [
+            same[0]
+            | {
+                "weight": sum(kernel["weight"] for kernel in same) / len(self.mixtures),
+                "score": sum(kernel["score"] for kernel in same) / len(same),
+            }
+            for same in found.values()
+        ]
+        return sorted(described, key=lambda kernel: (kernel["kind"] != "linear", -kernel["weight"]))
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Split the mixtures into a header and arrays; see `MixtureRFF.to_state`."""
@@ -163,10 +172,12 @@ class SummedMixtures:
                 columns.append(part.pop("of.columns"))
                 mixtures.append(MIXTURES[own["kind"]].from_state(own, part))
             return cls(mixtures, columns)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ModelFileError(f"state of SummedMixtures lacks {error}") from error
         except ConfigError as error:
             raise ModelFileError(f"{error}; copy the file again") from error
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ModelFileError(
+                f"state of SummedMixtures is damaged or of another version: {error}"
+            ) from error
 
     @property
     def _nonlinear(self) -> list[IntArray]:

@@ -107,7 +107,7 @@ class _Summary(_Part):
     peaks: Interval | None = None
     annotated: float = 1.0
     n_banks: Count = 1
-    n_parts: Count = 1
+    n_parts: Annotated[int, Field(ge=1, lt=2**63)] = 1
     penalty: float | None = Field(None, alias="lambda")
 
 

@@ -111,8 +111,9 @@ class Segmenter(BaseSegmenter):
         Penalty, threshold and probabilities are judged on copies held out, in place of blocks. Two images or more have none.
     fusion : {"early", "late"}, default="early"
         How the networks of a `segkit.features.StackedBank` work together. "early": one classifier of all channels. "late":
-        one for each network, which also sees the banks that are no network; the mean of their decisions counts. `selector`
-        then keeps its number of channels of each. The same with fewer than two networks.
+        one for each network, and the mean of their decisions counts. Each also sees the banks that are no network.
+        `selector` then keeps its number of channels for each, and random features are shared out. Fewer than two networks
+        are not fused.
     threshold : {"quantile+otsu", "quantile", "iou", "zero"}, default="quantile+otsu"
         Rule for the decision above which a pixel is of the second of two classes. "quantile": at this threshold as many
         pixels of a held-out image are called foreground as are annotated; mean over images (blocks, of a single
@@ -524,14 +525,12 @@ class Segmenter(BaseSegmenter):
             scores = decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
             return self._labels(scores), 1 - self._probabilities(scores)[:, :, 0]
 
-        unfitted = self._unfitted_classifier()
-        unfitted.gaussian_channels = self.classifier_.gaussian_channels
         return Lesson(
             images,
             ids,
             instances,
             self._normalised_bank,
-            unfitted,
+            self.classifier_,
             self.lambda_,
             read,
             (self.selection_pixels, self.training_pixels),

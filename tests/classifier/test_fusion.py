@@ -90,6 +90,18 @@ def test_a_path_is_the_fits_at_its_penalties_and_shares_the_kernels(kernels):
     assert np.abs(path[0].decision_function(kept) - path[1].decision_function(kept)).max() > 0.05
 
 
+@pytest.mark.parametrize("kernels", MIXTURES, ids=lambda kernels: type(kernels).__name__)
+def test_each_part_is_refitted_by_itself(kernels):
+    X, y, weight, _ = pixels()
+    classifier = fused(kernels, penalty=1e-1)
+    kept = X[:, classifier.channels_]
+    before = classifier.decision_function(kept)
+    found = classifier.refit(kept, y, weight, penalty=1e-3, tol=1e-8).decision_function(kept)
+    np.testing.assert_allclose(found, fused(kernels, penalty=1e-3).decision_function(kept), atol=2e-3)
+    np.testing.assert_array_equal(classifier.decision_function(kept), before)
+    assert np.abs(found - before).max() > 0.05
+
+
 def test_gaussians_see_the_channels_that_they_may():
     X, y, weight, groups = pixels()
     per_pixel = np.array([0, 1, 0, 0, 0, 1, 1], dtype=bool)
@@ -97,7 +109,7 @@ def test_gaussians_see_the_channels_that_they_may():
     classifier.select(X, y, groups).allow_gaussians(per_pixel)
     classifier.fit(X[:, classifier.channels_], y, weight, groups, penalty=1e-2)
     assert set(classifier.nonlinear_channels) <= set(np.flatnonzero(per_pixel))
-    assert 1 in classifier.nonlinear_channels
+    assert {1, 5} <= set(classifier.nonlinear_channels)
     # selected anew, as for a fold, it keeps to them
     again = classifier.select(X[:200], y[:200], groups[:200])
     again.fit(X[:, again.channels_], y, weight, groups, penalty=1e-2)
@@ -114,3 +126,10 @@ def test_a_state_restores_its_decisions(kernels):
     np.testing.assert_array_equal(again.decision_function(kept), classifier.decision_function(kept))
     shapes = again.state_shapes(2)
     assert all(arrays[name].shape == shape for name, shape in shapes.items())
+
+
+@pytest.mark.parametrize(("n_components", "own"), [(1, 1), (40, 20), (41, 20)])
+def test_random_features_are_shared_out_and_each_part_has_some(n_components, own):
+    kernels = LinearGaussianMixture(n_components=n_components)
+    assert FusedClassifier(single(kernels), PARTS).kernels.n_components == own
+    assert kernels.n_components == n_components

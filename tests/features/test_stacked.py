@@ -133,6 +133,10 @@ def test_each_network_is_a_part_with_the_filters_of_all():
     expected = np.repeat([[True, True, False], [False, True, True]], sizes, axis=1)
     np.testing.assert_array_equal(bank.fusion_parts(1), expected)
     assert bank.is_network
+    np.testing.assert_array_equal(OrbitAveraged(bank).fusion_parts(1), expected)
+    moments = OrbitAveraged(bank, embedding="moments")
+    np.testing.assert_array_equal(moments.fusion_parts(1), np.hstack([expected, expected]))
+    assert not StackedBank([MULTISCALE]).is_network
     for single in (StackedBank([NETWORK, MULTISCALE]), StackedBank([MULTISCALE]), NETWORK, MULTISCALE):
         parts = single.fusion_parts(3)
         assert parts.shape == (1, single.n_channels(3))

@@ -72,17 +72,23 @@ def test_squared_distances_of_the_inputs_are_the_mean_of_the_mixtures():
     np.testing.assert_allclose(np.square(found[0] - found[1]).sum(), np.mean(distances), rtol=1e-5)
 
 
-def test_it_describes_means_over_the_mixtures():
-    parts = mixtures("linear", "both")
+@pytest.mark.parametrize("kinds", KINDS)
+def test_it_describes_means_over_the_mixtures(kinds):
+    parts = mixtures(*kinds)
     told = SummedMixtures(parts, COLUMNS).describe(["a", "a", "b", "c"])
     by_name = {kernel["name"]: kernel for kernel in told}
     own = [part.describe(groups) for part, groups in zip(parts, (["a", "b"], ["a", "b", "c"]), strict=True)]
     for name, kernel in by_name.items():
-        expected = [one["weight"] for part in own for one in part if one["name"] == name]
-        assert kernel["weight"] == pytest.approx(sum(expected) / 2)
+        same = [one for part in own for one in part if one["name"] == name]
+        assert kernel["weight"] == pytest.approx(sum(one["weight"] for one in same) / 2)
+        assert kernel["score"] == pytest.approx(np.mean([one["score"] for one in same]))
+        assert {key: kernel[key] for key in ("kind", "gamma")} == {
+            key: same[0][key] for key in ("kind", "gamma")
+        }
+    assert len(told) == len({one["name"] for part in own for one in part})
     assert sum(kernel["weight"] for kernel in told) == pytest.approx(1)
-    kinds = [kernel["kind"] for kernel in told]
-    assert kinds == sorted(kinds, key=lambda kind: kind != "linear")
+    order = [(kernel["kind"] != "linear", -kernel["weight"]) for kernel in told]
+    assert order == sorted(order)
 
 
 @pytest.mark.parametrize("kinds", KINDS)
@@ -101,6 +107,8 @@ def test_a_state_restores_it(kinds):
         [np.array([0, 2, 3]), np.array([1, 2, 3])],  # more than the mixture was fitted on
         [np.array([-1, 2]), np.array([1, 2, 3])],
         [np.array([0, 2])],
+        [np.array([0, 2]), np.array([1, 2, 3]), np.array([1, 2, 3])],
+        [np.array([[0], [2]]), np.array([[1], [2], [3]])],
     ],
 )
 def test_columns_that_do_not_fit_are_refused(columns):
@@ -118,21 +126,42 @@ def _without(name):
     return lambda header, arrays: arrays.pop(name)
 
 
+def _with(name, value):
+    return lambda header, arrays: arrays.update({name: value})
+
+
+def _emptied(header, arrays):
+    """A further mixture, of no columns."""
+    header["mixtures"].append({"kind": "linear"})
+    arrays.update(
+        {"2.scores": np.empty(0), "2.weights": np.empty(0), "2.of.columns": np.empty(0, dtype=np.int64)}
+    )
+
+
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "message"),
     [
-        lambda header, arrays: header.pop("mixtures"),
-        lambda header, arrays: header.update(mixtures=[]),
-        lambda header, arrays: header.update(mixtures=3),
-        lambda header, arrays: header["mixtures"][0].update(kind="unknown"),
-        lambda header, arrays: header["mixtures"].pop(),
-        _without("1.of.columns"),
-        _without("0.weights"),
-        lambda header, arrays: arrays.update({"1.of.columns": np.array([0, 2, 3])}),
+        (lambda header, arrays: header.pop("mixtures"), "damaged or of another version: 'mixtures'"),
+        (lambda header, arrays: header.update(mixtures=[]), "no mixtures"),
+        (lambda header, arrays: header.update(mixtures=3), "damaged or of another version: 'int'"),
+        (lambda header, arrays: header.update(mixtures=[None, {}]), "damaged or of another version: 'None"),
+        (lambda header, arrays: header["mixtures"][0].update(kind="unknown"), "another version: 'unknown'"),
+        (lambda header, arrays: header["mixtures"][0].update(kind="sum"), "another version: 'sum'"),
+        (lambda header, arrays: header["mixtures"][0].update(kind=[]), "damaged or of another version"),
+        (lambda header, arrays: header["mixtures"][1].update(parameters=None), "another version: 'NoneType'"),
+        (lambda header, arrays: header["mixtures"].pop(), "columns of 1 mixtures"),
+        (_without("1.of.columns"), "another version: 'of.columns'"),
+        (_without("0.weights"), "state of LinearMixture lacks 'weights'"),
+        (_with("1.of.columns", np.array([0, 2, 3])), "columns of 2 mixtures"),
+        (_with("1.of.columns", np.array([1, 2, 2**62])), "columns of 2 mixtures"),
+        (_with("1.of.columns", np.array([1, 2, -(2**63)])), "columns of 2 mixtures"),
+        (_with("1.of.columns", np.array([[1, 2, 3]])), "damaged or of another version"),
+        (_with("1.of.columns", np.array(3)), "damaged or of another version"),
+        (_emptied, "damaged or of another version"),
     ],
 )
-def test_a_damaged_state_is_refused(damage):
+def test_a_damaged_state_is_refused(damage, message):
     header, arrays = SummedMixtures(mixtures("linear", "both"), COLUMNS).to_state()
     damage(header, arrays)
-    with pytest.raises(ModelFileError):
+    with pytest.raises(ModelFileError, match=message):
         SummedMixtures.from_state(header, arrays)

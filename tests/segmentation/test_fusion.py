@@ -9,6 +9,10 @@ from segkit.cli.terminal import describe_training
 from segkit.errors import ConfigError
 from segkit.features import ConvNetBank, MultiscaleBank, StackedBank
 from segkit.kernels import LinearMixture
+from segkit.objects.split import Splitter
+from segkit.segmentation.model_file import read_model
+from segkit.segmentation.objects import Lesson
+from segkit.segmentation.segmenter import segmenter_of
 from segkit.selection import MMDSelector
 
 FIRST = ConvNetBank("vgg16", weights="random", layers=["conv1_1", "conv2_1"])
@@ -72,6 +76,37 @@ def test_three_classes_are_fused_too():
     model = segmenter(bank, fusion="late").fit(images, masks)
     assert model.decision_function(images[0]).shape == (40, 44, 3)
     assert model.score(images, masks) > 0.6
+
+
+def test_objects_are_learnt_from_fused_decisions(monkeypatch, tmp_path):
+    """The threshold and the probabilities are those of fused decisions, so other decisions would not fit them."""
+    seen, decide = [], Lesson._decide
+
+    def note(self, image, judges):
+        seen.append([judge.n_parts for judge in judges])
+        return decide(self, image, judges)
+
+    monkeypatch.setattr(Lesson, "_decide", note)
+    monkeypatch.setattr(Splitter, "needs_inside", True)
+    images, masks = scenes()
+    model = segmenter(StackedBank([FIRST, SECOND, FILTERS]), fusion="late")
+    model.fit(images, masks, instances=masks)
+    assert seen == [[2, 2]] * 2
+    assert model.objects_.rim.n_parts == 2
+    model.save(tmp_path / "m.segkit")
+    again = load(tmp_path / "m.segkit")
+    np.testing.assert_array_equal(again.predict_objects(images[0]), model.predict_objects(images[0]))
+
+
+def test_a_model_file_without_fusion_is_of_early_fusion(tmp_path):
+    images, masks = scenes()
+    model = segmenter(StackedBank([FIRST, SECOND])).fit(images, masks)
+    model.save(tmp_path / "m.segkit")
+    header, arrays = read_model(tmp_path / "m.segkit")
+    del header["parameters"]["fusion"], header["summary"]["n_parts"]
+    again = segmenter_of(header, arrays, "m.segkit")
+    assert (again.fusion, again.summary_.n_parts) == ("early", 1)
+    np.testing.assert_array_equal(again.decision_function(images[0]), model.decision_function(images[0]))
 
 
 @pytest.mark.parametrize("banks", [[FILTERS], [FIRST, FILTERS]])

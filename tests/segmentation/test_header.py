@@ -83,6 +83,8 @@ def test_a_sound_header_passes_and_parts_may_be_added():
         ("summary.training_mean_iou", None),
         ("summary.kernels", [{"name": "linear"}]),
         ("summary.criterion", "none"),
+        ("summary.n_parts", 0),
+        ("parameters.fusion", "middle"),
         ("settings", {"config": []}),
         ("versions", {"numpy": "2"}),
         ("versions.numpy", 2),
