@@ -70,12 +70,12 @@ def test_a_model_file_brings_it_back(tmp_path):
 
 def test_three_classes_are_fused_too():
     images, masks = scenes(3)
-    for mask in masks:
-        mask[:, 36:] = 2
+    for image, mask in zip(images, masks, strict=True):
+        mask[:, 36:], image[:, 36:] = 2, 0.2 * image[:, 36:]
     bank = StackedBank([FIRST, SECOND, FILTERS])
     model = segmenter(bank, fusion="late").fit(images, masks)
     assert model.decision_function(images[0]).shape == (40, 44, 3)
-    assert model.score(images, masks) > 0.6
+    assert model.score(images, masks) > 0.75
 
 
 def test_objects_are_learnt_from_fused_decisions(monkeypatch, tmp_path):
