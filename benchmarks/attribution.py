@@ -3,11 +3,12 @@
     python -m benchmarks.attribution --data DATA --vgg19 VGG19.npz --squeezenet SQUEEZENET.npz --mobilenet MOBILENET.npz
         [--sets ...] [--train-sizes ...] [--seeds N] [--quick] [--out FILE]
 
-Every classifier trains on as many pixels. The penalty is the usual one for so many images, without a choice; regions of any
-size are kept. Both thresholds are applied to the same decisions. Scores are those of at most eight test images of a split,
-the first ones, on pixels of a regular grid: `segkit.images.sampling.spread_pixels`. Where no feature has a value at every
-pixel, segkit's mixture has no Gaussian kernel and equals the linear one: it is not trained again. Written to
-attribution.json, seed by seed; rows that the file holds already are kept.
+Every classifier trains on as many pixels, and chooses channels and threshold on half as many. The penalty is the usual one
+for so many images, without a choice; regions of any size are kept. Both thresholds are applied to the same decisions. Scores
+are those of at most eight test images of a split, the first ones, on pixels of a regular grid:
+`segkit.images.sampling.spread_pixels`. Where no feature has a value at every pixel, segkit's mixture has no Gaussian kernel
+and equals the linear one: it is not trained again. Written to attribution.json, seed by seed; rows that the file holds
+already are kept.
 """
 
 from __future__ import annotations
@@ -110,9 +111,10 @@ def make(
         "random_state": seed,
     }
     if classifier == FOREST:
-        return PixelForest(bank, max_depth=DEPTH, **shared)
+        return PixelForest(bank, max_depth=DEPTH, threshold_pixels=n_pixels // 2, **shared)
     kernels = LinearMixture() if classifier == LINEAR else LinearGaussianMixture()
-    return Segmenter(bank, kernels=kernels, lambdas=[usual_penalty(LAMBDAS, n_train)], **shared)
+    penalties = [usual_penalty(LAMBDAS, n_train)]
+    return Segmenter(bank, kernels=kernels, lambdas=penalties, selection_pixels=n_pixels // 2, **shared)
 
 
 def train(
