@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import markdown_table, signed
-from segkit.errors import InputError
 from segkit.evaluation.statistics import Comparison, compare_pooled
 
 FOREST, LINEAR, MIXTURE = CLASSIFIERS = ("forest", "linear", "mixture")
@@ -74,14 +73,16 @@ class Scores(NamedTuple):
     images: list[str]
 
 
-def whole_seeds(rows: Sequence[Mapping[str, Any]]) -> list[int]:
-    """List the seeds that all sets have all combinations of."""
-    found = [tuple(row[name] for name in ("seed", "set", "n_train", *FACTORS)) for row in rows]
-    others = [sorted({key[place] for key in found}) for place in (1, 2)]
-    wanted = set(itertools.product(*others, *FACTORS.values()))
-    return [
-        seed for seed in sorted({key[0] for key in found}) if wanted <= {k[1:] for k in found if k[0] == seed}
-    ]
+def whole_seeds(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
+    """List the seeds of each set that have all combinations; sets without any are left out."""
+    found = {tuple(row[name] for name in ("set", "seed", "n_train", *FACTORS)) for row in rows}
+    sets, seeds, sizes = ({key[place] for key in found} for place in range(3))
+    wanted = set(itertools.product(sizes, *FACTORS.values()))
+    whole = {
+        name: [seed for seed in sorted(seeds) if all((name, seed, *cell) in found for cell in wanted)]
+        for name in sorted(sets)
+    }
+    return {name: own for name, own in whole.items() if own}
 
 
 def scores_of(rows: Sequence[Mapping[str, Any]], n_train: int) -> dict[str, Scores]:
@@ -98,29 +99,21 @@ def scores_of(rows: Sequence[Mapping[str, Any]], n_train: int) -> dict[str, Scor
     -------
     dict of str to Scores
         The scores of each set.
-
-    Raises
-    ------
-    InputError
-        If no seed is whole.
     """
-    seeds = whole_seeds(rows)
-    if not seeds:
-        raise InputError("no seed has all combinations of all sets: measure on")
     found = {
         tuple(row[name] for name in ("set", "seed", *FACTORS)): row["images"]
         for row in rows
         if row["n_train"] == n_train
     }
+    shape = [len(levels) for levels in FACTORS.values()]
     scores = {}
-    for name in dict.fromkeys(row["set"] for row in rows):
+    for name, seeds in whole_seeds(rows).items():
         values, images = [], []
         for seed in seeds:
             cells = [found[name, seed, *levels] for levels in itertools.product(*FACTORS.values())]
             images += list(cells[0])
-            values.append([[cell[image] for cell in cells] for image in cells[0]])
-        shape = [len(levels) for levels in FACTORS.values()]
-        scores[name] = Scores(np.concatenate(values).reshape(-1, *shape), images)
+            values += [[cell[image] for cell in cells] for image in cells[0]]
+        scores[name] = Scores(np.reshape(values, (-1, *shape)), images)
     return scores
 
 
@@ -162,8 +155,8 @@ def attribution(result: Mapping[str, Any]) -> str:
     ]
     header = ["features", "classifier", "centred"]
     header += [f"{size}, {threshold}" for size in sizes for threshold in THRESHOLDS]
-    seeds, n_sets = whole_seeds(rows), len(dict.fromkeys(row["set"] for row in rows))
+    splits = ", ".join(f"{name} {len(seeds)}" for name, seeds in whole_seeds(rows).items())
     return (
         f"{markdown_table(['main effect on mean IoU', *sizes], effects)}\n{markdown_table(header, cells)}\n"
-        f"{n_sets} sets with equal weight, {len(seeds)} split{'s' if len(seeds) > 1 else ''} of each."
+        f"Sets have equal weight. Splits: {splits}."
     )
