@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import RESULTS, signed, with_interval
+from benchmarks.effects import attribution
 from benchmarks.external import external, first_look
 from benchmarks.faults import fuzz, fuzz_images, kills, reproducibility, soak
 from benchmarks.promises import alarms, coverage
@@ -531,6 +532,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "banks": ("*ation*-*.json", banks),
     "pairs": ("segmentation-*.json", pairs),
     "parts": ("*ation*-*.json", parts),
+    "attribution": ("attribution.json", attribution),
     "differences": ("segmentation-*.json", differences),
     "choice": ("*ation*-*.json", choice),
     "block": ("[ls]*-*.json", block),
