@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import RESULTS, difference_of, paired, signed, with_interval
+from benchmarks.effects import attribution
 from benchmarks.external import external, first_look
 from benchmarks.faults import fuzz, fuzz_images, kills, reproducibility, soak
 from benchmarks.fusion import fusion
@@ -545,6 +546,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "headline": ("segmentation-*.json", headline),
     "few_runs": (_ALL_SETS, few_runs),
     "parts": ("*ation*-*.json", parts),
+    "attribution": ("attribution.json", attribution),
     "differences": ("segmentation-*.json", differences),
     "choice": ("*ation*-*.json", choice),
     "block": ("[ls]*-*.json", block),

@@ -23,8 +23,6 @@ from segkit.segmentation.threshold import THRESHOLDS, label_pixels
 
 # Number of pixels whose features are in memory at a time.
 _PIXELS_AT_ONCE = 65_536
-# Pixels that the threshold is judged on, as many as those of `Segmenter`.
-_HELD_OUT_PIXELS = 6000
 # Learning rate of CatBoost, that of convpaint.
 _LEARNING_RATE = 0.1
 
@@ -51,7 +49,9 @@ class PixelForest(BaseSegmenter):
     threshold : {"quantile+otsu", "quantile", "iou", "zero"}, default="zero"
         Rule for the decision above which a pixel is of the second of two classes, as for `Segmenter`. The decision is
         the difference of the two probabilities, in [-1, 1]. "zero" is the more probable class. The other rules judge
-        6000 pixels, each by trees that saw nothing of its image (of its block, of a single image).
+        `threshold_pixels`, each by trees that saw nothing of its image (of its block, of a single image).
+    threshold_pixels : int, default=6000
+        Number of pixels that the threshold is judged on, balanced over classes as far as available.
     interpolation : {"linear", "nearest"}, default="linear"
         How maps with fewer cells than the image has pixels are read.
     unlabelled : int or None, default=255
@@ -109,6 +109,7 @@ class PixelForest(BaseSegmenter):
         training_pixels: int = 30_000,
         normalization: str = "set",
         threshold: str = "zero",
+        threshold_pixels: int = 6000,
         interpolation: str = "linear",
         unlabelled: int | None = UNLABELLED,
         n_jobs: int | None = None,
@@ -121,6 +122,7 @@ class PixelForest(BaseSegmenter):
         self.training_pixels = training_pixels
         self.normalization = normalization
         self.threshold = threshold
+        self.threshold_pixels = threshold_pixels
         self.interpolation = interpolation
         self.unlabelled = unlabelled
         self.n_jobs = n_jobs
@@ -132,7 +134,7 @@ class PixelForest(BaseSegmenter):
         bank = clone(self.bank) if self.bank is not None else MultiscaleBank()
         self.bank_ = (NearestBank(bank) if self.interpolation == "nearest" else bank).fit(images)
         judges = self.threshold != "zero" and self.classes_.size == 2
-        n_pixels = [self.training_pixels, *([_HELD_OUT_PIXELS] if judges else [])]
+        n_pixels = [self.training_pixels, *([self.threshold_pixels] if judges else [])]
         drawn = [draw_pixels(ids, self.classes_.size, n, rng) for n in n_pixels]
         X = self._normalised_bank.sample_draws(images, drawn, None, progress, "Filter bank")
         self.forest_ = self._grow(X[0], drawn[0])
@@ -152,6 +154,7 @@ class PixelForest(BaseSegmenter):
         for name in (
             "n_estimators",
             "training_pixels",
+            "threshold_pixels",
             *(["max_depth"] if self.max_depth is not None else []),
         ):
             if not is_whole(getattr(self, name)):

@@ -114,13 +114,17 @@ def test_centred_forests_ignore_the_brightness_of_an_image(pairs):
     assert changed[0] < changed[1] / 2
 
 
-@pytest.mark.parametrize("rule", ["quantile", "quantile+otsu"])
-def test_threshold_is_that_of_trees_that_saw_nothing_of_the_image(two_sizes, rule):
+@pytest.mark.parametrize(
+    ("rule", "n_judged"), [("quantile", 6000), ("quantile+otsu", 6000), ("quantile+otsu", 400)]
+)
+def test_threshold_is_that_of_trees_that_saw_nothing_of_the_image(two_sizes, rule, n_judged):
     images, masks = two_sizes
-    forest = PixelForest(SMALL, n_estimators=5, training_pixels=500, threshold=rule).fit(images, masks)
+    options = {} if n_judged == 6000 else {"threshold_pixels": n_judged}
+    forest = PixelForest(SMALL, n_estimators=5, training_pixels=500, threshold=rule, **options)
+    forest.fit(images, masks)
     ids, rng = [mask.astype(np.uint8) for mask in masks], np.random.default_rng(0)
     draw_pixels(ids, 2, 500, rng)
-    drawn = draw_pixels(ids, 2, 6000, rng)
+    drawn = draw_pixels(ids, 2, n_judged, rng)
     decision = np.empty(drawn.label.size)
     for held in (0, 1):
         X = [
@@ -246,6 +250,7 @@ def test_without_catboost_the_cure_is_told(pairs, monkeypatch):
         ({"normalization": "batch"}, "normalization='batch': choose image or set"),
         ({"threshold": "otsu"}, "threshold='otsu': choose quantile+otsu or quantile or iou or zero"),
         ({"interpolation": "cubic"}, "interpolation='cubic': choose linear or nearest"),
+        ({"threshold_pixels": 0}, "threshold_pixels=0: give a whole number of at least 1"),
         ({"max_depth": 0}, "max_depth=0: give a whole number of at least 1"),
         ({"n_estimators": 1.5}, "n_estimators=1.5: give a whole number of at least 1"),
     ],
