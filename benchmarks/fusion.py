@@ -84,9 +84,12 @@ def fusion(results: Iterable[Mapping[str, Any]], known: Path = RESULTS) -> str:
     }
     scores = {name: scores_of({"runs": of_set}) for name, of_set in runs.items()}
     sizes = sorted({n_train for of_set in scores.values() for method, n_train in of_set if method == "late"})
+    others = {CHOICE: "the choice of banks"}
+    if any(method == "early" for of_set in scores.values() for method, _ in of_set):
+        others["early"] = "early fusion"
     rows = []
     for n_train in sizes:
-        pairs: dict[str, dict[str, Any]] = {CHOICE: {}, "early": {}}
+        pairs: dict[str, dict[str, Any]] = {other: {} for other in others}
         for name, of_set in scores.items():
             late = of_set.get(("late", n_train))
             if not late:
@@ -103,27 +106,21 @@ def fusion(results: Iterable[Mapping[str, Any]], known: Path = RESULTS) -> str:
             difference_of(compare_pooled(list(found.values()))) if found else "" for found in pairs.values()
         ]
         rows.append((n_train, "all, with equal weight", "", *pooled, ""))
-        rows += _left_out(n_train, pairs[CHOICE])
-    header = [
-        "training images",
-        "set",
-        "late fusion",
-        "less the choice of banks",
-        "less early fusion",
-        "splits",
-    ]
+        rows += _left_out(n_train, pairs)
+    gaps = [f"less {title}" for title in others.values()]
+    header = ["training images", "set", "late fusion", *gaps, "splits"]
     return markdown_table(header, rows)
 
 
-def _left_out(n_train: int, pairs: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Count the sets on which the choice that the other sets make between both recipes gains."""
-    gains = {name: compare(*pair).difference for name, pair in pairs.items()}
+def _left_out(n_train: int, pairs: Mapping[str, Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+    """Count the sets on which the choice that the other sets make, late fusion or the choice of banks, gains."""
+    gains = {name: compare(*pair).difference for name, pair in pairs[CHOICE].items()}
     if len(gains) < 2:
         return []
     total = sum(gains.values())
     chosen = [gain if total > gain else 0.0 for gain in gains.values()]
     told = f"{np.mean(chosen):+.3f}; {sum(gain > 0 for gain in chosen)} of {len(chosen)} sets gain"
-    return [(n_train, "chosen by the other sets", "", told, "", "")]
+    return [(n_train, "chosen by the other sets", "", told, *([""] * len(pairs)))]
 
 
 def runs_of(result: Mapping[str, Any], name: str, known: Path) -> list[dict[str, Any]]:
