@@ -13,6 +13,7 @@ from sklearn.base import clone
 from segkit._common import FloatArray
 from segkit.classifier.pixel_classifier import IntArray, PixelClassifier
 from segkit.classifier.svm import LinearSVM
+from segkit.errors import ConfigError
 from segkit.kernels import SummedMixtures
 
 
@@ -28,6 +29,11 @@ class FusedClassifier(PixelClassifier):
         Settings of the classifier of each part; not fitted.
     parts : ndarray of shape (n_parts, n_channels), bool
         Channels, of all, of each part. A channel may belong to several parts.
+
+    Raises
+    ------
+    ConfigError
+        If the kernels name the columns of Gaussians.
 
     Attributes
     ----------
@@ -49,6 +55,11 @@ class FusedClassifier(PixelClassifier):
     """
 
     def __init__(self, classifier: PixelClassifier, parts: NDArray[np.bool_]) -> None:
+        if getattr(classifier.kernels, "gaussian_columns", None) is not None:
+            raise ConfigError(
+                "gaussian_columns with fusion='late': columns differ from network to network; leave them out, or take "
+                "fusion='early'"
+            )
         kernels = clone(classifier.kernels)
         if hasattr(kernels, "n_components"):
             # shared out, so that a prediction computes as many random features as without parts
@@ -69,7 +80,7 @@ class FusedClassifier(PixelClassifier):
 
     def allow_gaussians(self, per_pixel: NDArray[np.bool_]) -> Self:
         """Let Gaussian kernels of each part see channels with a value at every pixel."""
-        if getattr(self.kernels, "gaussian_columns", per_pixel) is None:
+        if hasattr(self.kernels, "gaussian_columns"):
             self.gaussian_channels = per_pixel
             self._allow()
         return self

@@ -4,6 +4,7 @@ import pytest
 from segkit.classifier.fusion import FusedClassifier
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.svm import LinearSVM
+from segkit.errors import ConfigError
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.selection import MMDSelector
 
@@ -100,6 +101,12 @@ def test_each_part_is_refitted_by_itself(kernels):
     np.testing.assert_allclose(found, fused(kernels, penalty=1e-3).decision_function(kept), atol=2e-3)
     np.testing.assert_array_equal(classifier.decision_function(kept), before)
     assert np.abs(found - before).max() > 0.05
+
+
+def test_named_columns_of_gaussians_are_refused():
+    kernels = LinearGaussianMixture(gaussian_columns=[True, False, True])
+    with pytest.raises(ConfigError, match="gaussian_columns with fusion='late': columns differ"):
+        FusedClassifier(single(kernels), PARTS)
 
 
 def test_gaussians_see_the_channels_that_they_may():
