@@ -248,6 +248,14 @@ class Segmenter(BaseSegmenter):
             banks = banks[:1]
         for bank in banks:
             require_memory(bank, max((image.shape for image in images), key=math.prod), self.classes_.size)
+        if self.fusion == "late" and all(
+            len(bank.fusion_parts(self.n_image_channels_)) == 1 for bank in banks
+        ):
+            warnings.warn(
+                "fusion='late' changes nothing here: it takes a bank that stacks two networks or more",
+                UserWarning,
+                stacklevel=3,
+            )
         rng = np.random.default_rng(self.random_state)
         seen, seen_ids = images, ids
         if n_images == 1 and self.n_augmented:
