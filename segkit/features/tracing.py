@@ -184,7 +184,8 @@ def _trace_network(network: str) -> GraphModule:
 def _cut_behind(module: GraphModule, last: set[str]) -> None:
     """Cut a network behind some nodes: layers without data could not be moved to another device."""
     graph = module.graph
-    graph.output_node().args = (tuple(node for node in graph.nodes if node.name in last),)
+    output = next(node for node in graph.nodes if node.op == "output")
+    output.args = (tuple(node for node in graph.nodes if node.name in last),)
     graph.eliminate_dead_code()
     module.delete_all_unused_submodules()
     module.recompile()
