@@ -80,6 +80,30 @@ def test_ranks_are_of_the_means_of_clusters_however_many_records_they_have():
     assert wilcoxon(sums).pvalue != wilcoxon(means).pvalue
 
 
+def test_a_p_value_of_several_seeds_is_about_other_seeds_too():
+    """Every image gains under one seed and loses less under another: images alone seem sure."""
+    rng = np.random.default_rng(0)
+    image, seed = np.tile(np.arange(20), 2), np.repeat([0, 1], 20)
+    gain = np.where(seed == 0, 0.3, -0.1) + 0.01 * rng.standard_normal(40)
+    found = compare(gain, 0 * gain, image, seed)
+    assert compare(gain, 0 * gain, image).p_value < 1e-4
+    means = bootstrap_means(gain, image, seed)
+    assert found.p_value == pytest.approx(2 * (np.sum(means <= 0) + 1) / (means.size + 1))
+    assert found.p_value > 0.05
+    assert found.interval[0] < 0
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.1, 0.2, 0.4, -0.3])
+def test_a_p_value_below_five_percent_comes_with_an_interval_without_zero(shift):
+    rng = np.random.default_rng(1)
+    image, seed = np.tile(np.arange(12), 5), np.repeat(np.arange(5), 12)
+    gain = shift + 0.2 * rng.standard_normal(5)[seed] + 0.3 * rng.standard_normal(60)
+    found = compare(gain, 0 * gain, image, seed)
+    low, high = found.interval
+    assert (low > 0 or high < 0) or found.p_value > 0.049
+    assert compare(-gain, 0 * gain, image, seed).p_value == pytest.approx(found.p_value, abs=0.01)
+
+
 @pytest.mark.parametrize(("n_images", "few"), [(9, True), (10, False)])
 def test_ten_images_are_enough_to_rank_by(n_images, few):
     assert compare(np.arange(n_images), np.zeros(n_images)).too_few == few
