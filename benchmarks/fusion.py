@@ -40,6 +40,10 @@ from segkit.evaluation.statistics import compare, compare_pooled
 ALL_SETS = (*SETS, "monuseg", "usiigaci_phase", "lung_cxr", "axon_sem", "wbc_cellavision", "vnc_mito")
 # Images at the end of a set that is one volume: neighbouring slices look alike.
 VOLUMES = {"vnc_mito": 7}
+LABELS = {
+    "axon_sem": {0: "background", 1: "myelin", 2: "axon"},
+    "wbc_cellavision": {0: "background", 1: "cytoplasm", 2: "nucleus"},
+}
 CHOICE = "segkit-networks"
 TITLES = {"late": "late fusion", "early": "early fusion"}
 
@@ -147,7 +151,7 @@ def main() -> None:
                     test = None if last is None else list_last(folder, last, Path(temporary) / f"{name}.txt")
                     kept = Results(arguments.out / f"fusion-{name}.json", f"fusion-{name}")
                     own = argparse.Namespace(**vars(arguments) | {"seeds": n_seeds})
-                    measure(folder, kept, work, own, overrides_of(arguments), test)
+                    measure(folder, kept, work, own, overrides_of(arguments), test, LABELS.get(name))
     except SegkitError as error:
         raise SystemExit(str(error)) from error
 

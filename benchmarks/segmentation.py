@@ -19,7 +19,7 @@ import argparse
 import json
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +137,12 @@ def measure(
     arguments: argparse.Namespace,
     overrides: list[str],
     test: Path | None = None,
+    labels: Mapping[int, str] | None = None,
 ) -> None:
-    """Run what is missing of one set, on test images drawn or listed; images of a group stay together."""
+    """Run what is missing of one set, on test images drawn or listed; images of a group stay together.
+
+    Masks of more than two values need the class of each (`labels`).
+    """
     groups = folder / "groups.csv"
     methods = load_methods(arguments.methods, None, overrides)
     benchmark = Benchmark(
@@ -150,6 +154,7 @@ def measure(
         range(arguments.seeds),
         groups=groups if groups.exists() else None,
         test=test,
+        labels=labels,
     )
     for unit in benchmark.units:
         if results.holds(unit.method.name, unit.n_train, unit.seed):
