@@ -258,12 +258,19 @@ def findings(results: list[dict[str, Any]]) -> str:
         gaps = [_known(gap_of(by_set, recipe, variant, n_train)) for n_train in (1, 5)]
         return " and ".join(f"{gap.found.difference:.3f}{_doubt(gap)}" for gap in gaps)
 
-    networks, plain, paper, fcn = "segkit-networks", "segkit-no-networks", "segkit-paper", "fcn-vgg19"
-    rivals = {"forest": "the pixel forest", fcn: "the pre-trained FCN-8s", paper: "the paper's recipe"}
+    networks, plain, paper = "segkit-networks", "segkit-no-networks", "segkit-paper"
+    fcn, equal = "fcn-vgg19", "forest-centred"
+    rivals = {
+        "forest": "the pixel forest",
+        equal: "the forest with segkit's centring and threshold",
+        fcn: "the pre-trained FCN-8s",
+        paper: "the paper's recipe",
+    }
     return "\n".join(
         [
-            f"- segkit with two networks is {compared(networks, 'forest')} and {compared(networks, fcn)}.",
-            f"- segkit without networks is {compared(plain, 'forest')} and {compared(plain, fcn)}."
+            f"- segkit with two networks is {compared(networks, 'forest')}, {compared(networks, equal)} and "
+            f"{compared(networks, fcn)}.",
+            f"- segkit without networks is {compared(plain, 'forest')}, {compared(plain, equal)} and {compared(plain, fcn)}."
             f"{_about_one_split(_known(gap_of(by_set, plain, fcn, 5)), 'FCN-8s')}",
             f"- The recipe of the source paper (VGG19 to conv3_4) is {compared(paper, fcn, where=True)} and "
             f"{compared(paper, 'forest')}. With 1 training image it is {compared(paper, fcn, 1, where=True)} and "
