@@ -20,6 +20,7 @@ from benchmarks.effects import attribution
 from benchmarks.external import external, first_look
 from benchmarks.faults import fuzz, fuzz_images, kills, reproducibility, soak
 from benchmarks.fusion import fusion
+from benchmarks.orbit_error import orbit_error, orbit_transforms
 from benchmarks.overview import few_runs, headline, sixteen
 from benchmarks.promises import alarms, coverage
 from benchmarks.rates import rates
@@ -572,6 +573,8 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "demo": ("demo.json", demo),
     "few_digits": ("003-table2.json", few_digits),
     "orbit_segmentation": ("orbit_segmentation.json", orbit_segmentation),
+    "orbit_error": ("orbit_error.json", orbit_error),
+    "orbit_transforms": ("orbit_error.json", orbit_transforms),
     "annotate": ("annotate.json", annotate_speed),
     "strokes": ("strokes.json", strokes),
     "planes": ("planes.json", planes),
