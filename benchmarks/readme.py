@@ -39,6 +39,7 @@ from benchmarks.scores import (
     segmentation,
 )
 from benchmarks.single_image import single_image
+from benchmarks.tables.positive_definite import positive_definite
 from segkit.evaluation.statistics import compare, compare_pooled
 
 ROOT = Path(__file__).parents[1]
@@ -573,6 +574,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "demo": ("demo.json", demo),
     "few_digits": ("003-table2.json", few_digits),
     "orbit_segmentation": ("orbit_segmentation.json", orbit_segmentation),
+    "positive_definite": ("003-table1.json", positive_definite),
     "orbit_error": ("orbit_error.json", orbit_error),
     "orbit_transforms": ("orbit_error.json", orbit_transforms),
     "annotate": ("annotate.json", annotate_speed),
