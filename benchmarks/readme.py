@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cdf_error import cdf_error
 from benchmarks.common import RESULTS, difference_of, paired, signed, with_interval
 from benchmarks.effects import attribution
 from benchmarks.external import external, first_look
@@ -577,6 +578,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "positive_definite": ("003-table1.json", positive_definite),
     "orbit_error": ("orbit_error.json", orbit_error),
     "orbit_transforms": ("orbit_error.json", orbit_transforms),
+    "cdf_error": ("cdf_error.json", cdf_error),
     "annotate": ("annotate.json", annotate_speed),
     "strokes": ("strokes.json", strokes),
     "planes": ("planes.json", planes),
