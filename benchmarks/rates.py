@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from benchmarks.common import markdown_table, result_path, write_result
 from segkit.kernels import Gaussian, mixture_weights, mmd_squared
@@ -57,6 +57,19 @@ def lower_bound(n: int, dimension: int, largest: float = 1.0) -> float:
 def slope(sizes: Sequence[int], errors: Sequence[float]) -> float:
     """Slope of the line through the logarithms."""
     return float(np.polyfit(np.log(sizes), np.log(errors), 1)[0])
+
+
+def slope_interval(
+    sizes: Sequence[int], squared_errors: ArrayLike, n_resamples: int = 2000
+) -> tuple[float, float]:
+    """95 % bootstrap interval of the slope of the root of the mean square, over draws (n_draws, n_sizes)."""
+    squared = np.asarray(squared_errors, dtype=np.float64)
+    rows = np.random.default_rng(0).integers(len(squared), size=(n_resamples, len(squared)))
+    means = squared[rows].mean(axis=1)
+    means = means[(means > 0).all(axis=1)]
+    slopes = np.polyfit(np.log(sizes), np.log(means).T / 2, 1)[0]
+    low, high = np.quantile(slopes, [0.025, 0.975])
+    return float(low), float(high)
 
 
 def estimate(n: int, rng: np.random.Generator) -> dict[str, Floats]:

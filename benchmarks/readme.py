@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cdf_error import cdf_error
 from benchmarks.common import RESULTS, difference_of, paired, signed, with_interval
 from benchmarks.effects import attribution
 from benchmarks.external import external, first_look
 from benchmarks.faults import fuzz, fuzz_images, kills, reproducibility, soak
 from benchmarks.fusion import fusion
+from benchmarks.orbit_error import orbit_error, orbit_transforms
 from benchmarks.overview import few_runs, headline, sixteen
 from benchmarks.promises import alarms, coverage
 from benchmarks.rates import rates
@@ -38,6 +40,7 @@ from benchmarks.scores import (
     segmentation,
 )
 from benchmarks.single_image import single_image
+from benchmarks.tables.positive_definite import positive_definite
 from segkit.evaluation.statistics import compare, compare_pooled
 
 ROOT = Path(__file__).parents[1]
@@ -572,6 +575,10 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "demo": ("demo.json", demo),
     "few_digits": ("003-table2.json", few_digits),
     "orbit_segmentation": ("orbit_segmentation.json", orbit_segmentation),
+    "positive_definite": ("003-table1.json", positive_definite),
+    "orbit_error": ("orbit_error.json", orbit_error),
+    "orbit_transforms": ("orbit_error.json", orbit_transforms),
+    "cdf_error": ("cdf_error.json", cdf_error),
     "annotate": ("annotate.json", annotate_speed),
     "strokes": ("strokes.json", strokes),
     "planes": ("planes.json", planes),

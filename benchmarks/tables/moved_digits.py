@@ -176,13 +176,13 @@ def batches(n: int, epoch: int, size: int = 32) -> Iterator[Any]:
     yield from (order[start : start + size] for start in range(0, n, size) if n - start > 1)
 
 
-def shifted(images: Any, rng: np.random.Generator) -> Any:
-    """Digits anywhere on a 64 x 64 canvas, with noise."""
+def shifted(images: Any, rng: np.random.Generator, noise: float = NOISE) -> Any:
+    """Digits anywhere on a 64 x 64 canvas, with noise of this standard deviation."""
     canvas = np.zeros((len(images), SHIFTED_SIDE, SHIFTED_SIDE), dtype=np.float32)
     corners = rng.integers(0, SHIFTED_SIDE - images.shape[1] + 1, (len(images), 2))
     for page, image, (row, col) in zip(canvas, images, corners, strict=True):
         page[row : row + 28, col : col + 28] = image
-    return canvas + NOISE * rng.standard_normal(canvas.shape, dtype=np.float32)
+    return canvas + noise * rng.standard_normal(canvas.shape, dtype=np.float32)
 
 
 def turned(images: Any, rng: np.random.Generator) -> Any:

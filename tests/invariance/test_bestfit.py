@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.svm import SVC
 
 from segkit.errors import ConfigError, InputError
 from segkit.invariance import (
@@ -400,3 +401,15 @@ def test_slightly_asymmetric_matrices_are_refused():
     gram[0, 1] = 1e-3
     with pytest.raises(InputError, match=r"differ by up to 0\.001"):
         smallest_eigenvalue(gram)
+
+
+@pytest.mark.parametrize(
+    ("fit", "margin"), [(BestFitKernel, np.sqrt(10) / 2), (AverageFitKernel, np.sqrt(2))]
+)
+def test_the_best_fit_has_the_larger_margin_of_the_papers_figure(fit, margin):
+    # T. Liu et al. 2022, example 2 and figure 1a: two samples of two pixels, and the shift that swaps them
+    samples = np.array([[[1.0], [2.0]], [[5.0], [2.0]]])
+    gram = fit(base=Polynomial(degree=1, gamma=1.0, coef0=0.0), group=Translation())(samples)
+    machine = SVC(kernel="precomputed", C=1e6, tol=1e-8).fit(gram, [0, 1])
+    coefficients = machine.dual_coef_[0]
+    assert 1 / np.sqrt(coefficients @ gram @ coefficients) == pytest.approx(margin)
