@@ -26,11 +26,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import digest_sources, result_path, split
+from benchmarks.common import digest_sources, result_path, split, write_rows
 from benchmarks.effects import ADAPTIVE, CENTRINGS, CLASSIFIERS, FOREST, LINEAR, MIXTURE, THRESHOLDS
 from benchmarks.segmentation import SETS, write_made_up
 from segkit import ConvNetBank, ScatteringBank, Segmenter, StackedBank
-from segkit._files import atomic
 from segkit.baselines import PixelForest
 from segkit.benchmark.machine import machine
 from segkit.evaluation.metrics import confusion, iou_of
@@ -139,12 +138,12 @@ def train(
 
 
 def score(
-    dataset: Dataset, stem: str, bank: FilterBank, trained: Sequence[Trained]
+    dataset: Dataset, stem: str, bank: FilterBank, trained: Sequence[Trained], most: int = MOST_TEST_PIXELS
 ) -> Iterator[tuple[Trained, str, float]]:
-    """Give the mean IoU of each method at each threshold on one image, whose features are computed once."""
+    """Give the mean IoU of each method at each threshold on one image, at most so many pixels, whose features are shared."""
     place = dataset.stems.index(stem)
     image = dataset.images[place]
-    pixels = spread_pixels([dataset.label_map.encode(dataset.masks[place])], MOST_TEST_PIXELS)
+    pixels = spread_pixels([dataset.label_map.encode(dataset.masks[place])], most)
     pixels = pixels.subset(pixels.label != UNLABELLED)
     rows, cols = even_grid(image.shape)
     X = bank.sample(image, np.concatenate([pixels.row, rows]), np.concatenate([pixels.col, cols]))
@@ -177,14 +176,6 @@ def measure(
             )
             row["images"][stem] = round(iou, 6)
     return list(rows.values())
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write the file, a line for each row."""
-    header = {"images": "mean IoU of each test image", "n_test_at_most": N_TEST, "machine": machine()}
-    lines = ",\n".join(json.dumps(row) for row in rows)
-    with atomic(path) as temporary:
-        temporary.write_text(f'{json.dumps(header)[:-1]}, "rows": [\n{lines}\n]}}\n', encoding="utf-8")
 
 
 def parse() -> argparse.Namespace:
@@ -230,7 +221,8 @@ def main() -> None:
             dataset = load_pairs(folder / "images", folder / "masks")
             found = measure(dataset, folder, arguments.train_sizes, banks[features], seed, n_pixels)
             rows += [known | row | {"sources": digest_sources()} for row in found]
-            write(path, rows)
+            header = {"images": "mean IoU of each test image", "n_test_at_most": N_TEST, "machine": machine()}
+            write_rows(path, header, rows)
             print(f"{seed} {name} {features}: {time.perf_counter() - start:.0f} s", flush=True)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import segkit
+from segkit._files import atomic
 from segkit.benchmark import few_shot_split
 from segkit.benchmark.methods import DEFAULT_METHODS
 from segkit.evaluation.statistics import Comparison, bootstrap_interval
@@ -68,6 +69,14 @@ def write_result(path: Path, result: dict[str, Any]) -> None:
         result = {**result, "sources": digest_sources()}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def write_rows(path: Path, header: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write a result file, a line for each row; the former file stays until this one is whole."""
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    start = "".join(f"{json.dumps(key)}: {json.dumps(value)}, " for key, value in header.items())
+    with atomic(path) as temporary:
+        temporary.write_text(f'{{{start}"rows": [\n{lines}\n]}}\n', encoding="utf-8")
 
 
 def rows_of(result: Mapping[str, Any]) -> list[dict[str, Any]]:

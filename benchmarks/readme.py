@@ -1,6 +1,6 @@
 """Tables of README.md, benchmarks/README.md and pages of docs/, and learning curves, made from the committed results.
 
-python -m benchmarks.readme            write them, and docs/learning_curves.png
+python -m benchmarks.readme            write them, docs/learning_curves.png and docs/spread.png
 python -m benchmarks.readme --check    fail if they say anything else
 """
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from benchmarks.cdf_error import cdf_error
 from benchmarks.common import RESULTS, difference_of, paired, signed, with_interval
+from benchmarks.drawings import SPREAD, draw_spread, embedding, maps
 from benchmarks.effects import attribution
 from benchmarks.external import external, first_look
 from benchmarks.faults import fuzz, fuzz_images, kills, reproducibility, soak
@@ -50,6 +51,7 @@ PAGES = tuple(
         "README.md",
         "docs/benchmarks.md",
         "docs/banks.md",
+        "docs/figures.md",
         "docs/tasks/confidence.md",
         "docs/tasks/stacks.md",
         "docs/trust.md",
@@ -566,6 +568,8 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "speed": ("speed.json", speed),
     "speed_parts": ("speed.json", speed_parts),
     "fast": ("fast.json", fast),
+    "embedding": ("figures.json", embedding),
+    "maps": ("figures.json", maps),
     "large_images": ("large_images.json", large_images),
     "bandwidths": ("bandwidths.json", bandwidths),
     "asu": ("asu.json", asu),
@@ -627,6 +631,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.check:
         draw_learning_curves(read("segmentation-*.json"), CURVES)
+        draw_spread(read("segmentation-*.json"), ROOT / "docs" / SPREAD)
     texts = [page.read_text(encoding="utf-8") for page in PAGES]
     for page, text, rendered in zip(PAGES, texts, render(texts), strict=True):
         if not arguments.check:
