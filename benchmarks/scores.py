@@ -37,6 +37,8 @@ TITLES = {
     "unet-best": "U-Net of 32 filters, at its best",
     "smp": "U-Net on MobileNetV2, pre-trained, at its best",
 }
+# Splits that nearly all methods ran. Means that stand side by side are those of these splits, where some ran more.
+N_SPLITS = 5
 # Methods in the figure of learning curves; more would hide each other.
 DRAWN = (
     "segkit-networks",
@@ -148,6 +150,11 @@ def by_set_of(results: Iterable[dict[str, Any]]) -> dict[str, Scores]:
 
 def _set_of(result: dict[str, Any]) -> str:
     return str(result["name"].partition("-")[2])
+
+
+def first_splits(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give the runs of the splits that nearly all methods ran."""
+    return [run for run in result["runs"] if run["seed"] < N_SPLITS]
 
 
 def sizes_of(by_set: Mapping[str, Scores]) -> list[int]:
@@ -324,10 +331,10 @@ def parts(results: list[dict[str, Any]]) -> str:
 
 
 def banks(results: list[dict[str, Any]]) -> str:
-    """Compare filter banks: difference of mean IoU to the default bank, and object IoU on each set."""
+    """Compare filter banks: difference of mean IoU to the default bank, and object IoU on each set, on the first splits."""
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in SETS}
     for result in results:
-        runs[_set_of(result)] += result["runs"]
+        runs[_set_of(result)] += first_splits(result)
     objects = {name: _object_scores({"runs": found}) for name, found in runs.items()}
     by_set = {name: scores_of({"runs": found}) for name, found in runs.items()}
     default, *_ = BANKS
@@ -339,21 +346,21 @@ def banks(results: list[dict[str, Any]]) -> str:
             gap = "" if method == default else str(_known(gap_of(by_set, method, default, n_train)))
             cells = [f"{objects[name][method, n_train][0]:.3f}" for name in OBJECTS]
             n_splits = {len({seed for seed, _ in by_set[name][method, n_train]}) for name in OBJECTS}
-            note = "" if n_splits == {5} else f" ({' to '.join(map(str, sorted(n_splits)))} splits)"
+            note = "" if n_splits == {N_SPLITS} else f" ({' to '.join(map(str, sorted(n_splits)))} splits)"
             rows.append((title + note, gap, *cells))
         heading = f"### With {n_train} training image{'s' if n_train > 1 else ''}"
         parts.append(f"{heading}\n\n{markdown_table(header, rows)}")
-    return "\n".join([*parts, "Means over 5 splits, where no other number is given."])
+    return "\n".join([*parts, f"Means over {N_SPLITS} splits, where no other number is given."])
 
 
 def draw_learning_curves(results: list[dict[str, Any]], path: Path) -> None:
-    """Draw mean IoU against the number of training images, a panel for each set."""
+    """Draw mean IoU against the number of training images on the first splits, a panel for each set."""
     figure = Figure(figsize=(10, 7.2), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True).ravel()
     sizes = sorted({run["n_train"] for result in results for run in result["runs"]})
     plain = {method: TITLES[method].replace("**", "") for method in DRAWN}
     for axes, result in zip(panels, results, strict=True):
-        scores = scores_of(result)
+        scores = scores_of({"runs": first_splits(result)})
         for index, (method, title) in enumerate(plain.items()):
             curve = [(size, scores[method, size]) for size in sizes if (method, size) in scores]
             if not curve:
