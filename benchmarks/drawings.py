@@ -36,8 +36,8 @@ SHORT = {
     "fcn": "FCN-8s (SqueezeNet)",
 }
 SIZES = (1, 5, 15)
-# Numbers of colours of a file: antialiased text takes some, smooth maps many.
-_FEW, _MANY = 64, 128
+# Colours of a file, which keep it small.
+_N_COLOURS = 48
 _DPI = 110
 
 
@@ -68,7 +68,7 @@ def draw_embeddings(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         frameon=False,
         markerscale=2,
     )
-    _save(figure, path, _FEW)
+    _save(figure, path)
 
 
 def draw_maps(pairs: Sequence[tuple[Mapping[str, Any], Picture]], path: Path, *, with_image: bool) -> None:
@@ -88,7 +88,7 @@ def draw_maps(pairs: Sequence[tuple[Mapping[str, Any], Picture]], path: Path, *,
     methods = list(dict.fromkeys(method for *_, method in found))
     n_columns = 2 * len(methods) + with_image
     shapes = [picture.truth.shape for _, picture in pairs[:: len(methods)]]
-    width = 10 / n_columns
+    width = 8.7 / n_columns  # beside the colour bar
     height = sum(width * rows / columns + 0.22 for rows, columns in shapes[: len(images)])
     figure = Figure(figsize=(10, height + 0.9), layout="constrained")
     axes = figure.subplots(len(images), n_columns, squeeze=False)
@@ -121,7 +121,7 @@ def draw_maps(pairs: Sequence[tuple[Mapping[str, Any], Picture]], path: Path, *,
         ncols=3,
         frameon=False,
     )
-    _save(figure, path, _MANY)
+    _save(figure, path)
 
 
 _GROUND = {"background": (40, 40, 40), "right": (235, 235, 235)}
@@ -216,7 +216,7 @@ def draw_spread(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     panels[0, 0].set_ylim(len(SHORT) - 0.5, -0.5)
     for axes in panels[-1]:
         axes.set_xlabel("mean IoU of a test image")
-    _save(figure, path, _FEW)
+    _save(figure, path)
 
 
 def _draw_row(axes: Axes, place: int, values: Sequence[float], colour: str) -> None:
@@ -232,9 +232,9 @@ def _draw_row(axes: Axes, place: int, values: Sequence[float], colour: str) -> N
     axes.vlines(box["med"], place - 0.31, place + 0.31, color="black", linewidth=2.2)
 
 
-def _save(figure: Figure, path: Path, n_colours: int) -> None:
+def _save(figure: Figure, path: Path) -> None:
     """Write a PNG of few colours, which is small."""
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=_DPI)
-    image = Image.open(buffer).convert("RGB").quantize(n_colours, dither=Image.Dither.NONE)
+    image = Image.open(buffer).convert("RGB").quantize(_N_COLOURS, dither=Image.Dither.NONE)
     image.save(path, optimize=True)
