@@ -331,7 +331,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(N_TRANSFORMS), figsize=(10, 3.6), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, len(N_TRANSFORMS), figsize=(10, 4), sharey=True, layout="constrained")
     for ax, n_transforms in zip(axes, N_TRANSFORMS, strict=True):
         rows = [
             row
@@ -358,7 +358,13 @@ def plot(result: dict[str, Any], path: Path) -> None:
                 )
         ax.set(title=f"{n_transforms} orders of the atoms", xlabel="number of frequencies")
     axes[0].set_ylabel("relative error of the Gram matrix")
-    axes[-1].legend(fontsize="x-small")
+    figure.legend(
+        *axes[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=3,
+        handlelength=4,
+        frameon=False,
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
 
