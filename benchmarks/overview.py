@@ -153,7 +153,7 @@ def few_runs(results: Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(
         [
             f"- **Few draws of training images.** With 1 or 2 training images: {_and(counts)}; {of_paper} of the "
-            "recipe of the paper. With so few images the draw matters most: ten draws would be few.",
+            "recipe of the paper. With so few images the draw matters most: ten draws are few.",
             f"- **Few runs of trained networks.** FCN-8s and U-Net were trained on {_and(sorted(devices))}, on {places}, "
             f"with {_images(sizes)}, {_n_draws(developed, NETWORKS, sizes)} splits each. {_budget(results, NETWORKS)} were "
             "stopped by their budget of steps: with more they may score higher.",

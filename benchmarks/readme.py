@@ -22,6 +22,7 @@ from benchmarks.effects import attribution
 from benchmarks.external import external, first_look
 from benchmarks.faults import fuzz, fuzz_images, kills, reproducibility, soak
 from benchmarks.fusion import fusion
+from benchmarks.mixtures import mixtures
 from benchmarks.orbit_error import orbit_error, orbit_transforms
 from benchmarks.overview import few_runs, headline, sixteen
 from benchmarks.promises import alarms, coverage
@@ -552,6 +553,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "few_runs": (_ALL_SETS, few_runs),
     "parts": ("*ation*-*.json", parts),
     "attribution": ("attribution.json", attribution),
+    "mixtures": ("mixtures.json", mixtures),
     "differences": ("segmentation-*.json", differences),
     "choice": ("*ation*-*.json", choice),
     "block": ("[ls]*-*.json", block),
