@@ -147,8 +147,8 @@ def learn(images: list[Seen]) -> tuple[Pipeline, LogisticRegression]:
 def halves(ids: list[NDArray[np.uint8]]) -> list[list[NDArray[np.bool_]]]:
     """Two halves of the annotated pixels, as a mask for each image: of several images, or of the blocks of one."""
     if len(ids) == 1:
-        row, col = np.indices(ids[0].shape)
-        fold = block_folds(row, col, ids[0].shape)
+        grid = np.indices(ids[0].shape)
+        fold = block_folds(grid[0], grid[1], ids[0].shape)
         return [[fold < BLOCKS // 2], [fold >= BLOCKS // 2]]
     return [[np.full(mask.shape, index % 2 == half) for index, mask in enumerate(ids)] for half in (0, 1)]
 
