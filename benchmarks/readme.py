@@ -27,6 +27,7 @@ from benchmarks.orbit_error import orbit_error, orbit_transforms
 from benchmarks.overview import few_runs, headline, sixteen
 from benchmarks.promises import alarms, coverage
 from benchmarks.rates import rates
+from benchmarks.regions import regions
 from benchmarks.scores import (
     at_five,
     banks,
@@ -562,6 +563,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "fusion": ("fusion-*.json", fusion),
     "rates": ("rates.json", rates),
     "single_image": ("single_image.json", single_image),
+    "regions": ("regions.json", regions),
     "objects": ("objects-*.json", objects),
     "objects_differences": ("objects-*.json", objects_differences),
     "cost": ("segmentation-*.json", cost),
