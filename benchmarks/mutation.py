@@ -22,11 +22,12 @@ Left out, for no test could notice them, or nearly any test would:
 
 cosmic-ray does not change @, +=, `in`, words, arguments or calls, and drops no statements: nothing is known of those.
 
-A mutant is run with those tests of its own package, and examples of its docstrings, that run the changed statement: the tests
-of the module's own file first, then the quickest, up to `MOST_SECONDS` of processor time. Hypothesis has a fixed seed. A mutant
-is killed if a test fails, or if the tests take much longer than undisturbed. Which test runs which line is found once, by
-coverage.py, and kept in mutants/. Programs that tests start are not followed. So the score errs on the low side: tests that
-were left out may notice more.
+A mutant is run with those tests of its own package, and examples of its docstrings, that run the changed statement: the
+tests of the module's own file first, then the quickest, up to `MOST_SECONDS` of processor time. Statements that run on import
+have the tests that use their function, class or module, and the test that compares defaults with docstrings. Hypothesis has a
+fixed seed. A mutant is killed if a test fails, or if the tests take much longer than undisturbed. Which test runs which line
+is found once, by coverage.py, and kept in mutants/. Programs that tests start are not followed. So the score errs on the low
+side: tests that were left out may notice more.
 
 `--again` runs the survivors of the file anew, after tests were added. equivalent_mutants.json lists survivors that no test
 can tell from the code, each with the reason. The file has the score with and without them. Another seed draws another
@@ -61,6 +62,8 @@ PARTS = {
     package.__name__.rpartition(".")[2]: package.__name__.replace(".", "/")
     for package in (kernels, classifier, segmentation)
 }
+# Defaults are statements that run on import.
+ON_IMPORT = "tests/test_docstrings.py::test_defaults_are_those_of_the_docstrings"
 COPIED = ("segkit", "tests", "configs", "pyproject.toml")
 EQUIVALENT = Path(__file__).parent / "equivalent_mutants.json"
 MAP = ROOT / "mutants" / "lines.json"
@@ -195,7 +198,7 @@ class _Code:
         self.untold: list[tuple[Place, Place]] = []
         self.operators: list[tuple[Place, Place]] = []
         self._find(self.tree)
-        self.untold += [_span(node.value) for node in self.tree.body if _is_alias(node)]
+        self.untold += [_span(node) for node in self.tree.body if _is_alias(node)]
 
     def _find(self, tree: ast.AST) -> None:
         for node in ast.walk(tree):
@@ -246,7 +249,7 @@ def _end(node: ast.AST) -> Place:
 
 
 def _first(node: ast.stmt) -> int:
-    return min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
+    return min(int(one.lineno) for one in (node, *getattr(node, "decorator_list", ())))
 
 
 def _name(node: ast.AST) -> str | None:
@@ -299,13 +302,24 @@ class Bench:
         Files and folders of the tree: the code to change, and its tests.
     kept : Path
         File that keeps which test runs which line.
+    on_import : sequence of str
+        Tests of what all modules are after their import; they are run for statements that run then.
     """
 
-    def __init__(self, root: Path, runs: Runs, code: Sequence[str], tests: Sequence[str], kept: Path) -> None:
-        self.root, self.runs, self.kept = root, runs, kept
+    def __init__(
+        self,
+        root: Path,
+        runs: Runs,
+        code: Sequence[str],
+        tests: Sequence[str],
+        kept: Path,
+        *,
+        on_import: Sequence[str] = (),
+    ) -> None:
+        self.root, self.runs, self.kept, self.on_import = root, runs, kept, on_import
         paths = [path for name in code for path in _below(root, name, "*.py")]
         self.code = {path: (root / path).read_text(encoding="utf-8") for path in paths}
-        self.files = list(_test_files(root, tests))
+        self.files = [*_test_files(root, tests), *on_import]
         self.tests: dict[str, dict[str, Any]] = {}
         self.lines: dict[str, dict[int, set[str]]] = {}
 
@@ -338,8 +352,9 @@ class Bench:
 
     def _digest(self, file: str) -> str:
         """Digest of a test file, of what it shares with others, and of the code."""
-        folder = (self.root / file).parent
-        paths = [self.root / file, *folder.glob("conftest.py"), *folder.parent.glob("conftest.py")]
+        path = self.root / file.partition("::")[0]
+        folder = path.parent
+        paths = [path, *folder.glob("conftest.py"), *folder.parent.glob("conftest.py")]
         paths += sorted((self.root / Path(next(iter(self.code))).parts[0]).rglob("*.py"))
         digest = hashlib.sha256()
         for path in paths:
@@ -367,9 +382,11 @@ class Bench:
 
     def tests_of(self, mutant: Mutant) -> tuple[list[str], int]:
         """List the tests of a mutant in the order to run them, and count those left out for their time."""
-        lines, _ = _Code(self.code[mutant.module]).lines_of(mutant.line)
+        lines, is_run = _Code(self.code[mutant.module]).lines_of(mutant.line)
         ran = self.lines.get(mutant.module, {})
         keys = set().union(*(ran.get(line, ()) for line in lines))
+        if not is_run:
+            keys |= self.tests.keys() & set(self.on_import)
         own = f"test_{Path(mutant.module).name}"
         seconds = {key: self.tests[key]["seconds"] for key in keys}
         ordered = sorted(keys, key=lambda key: (Path(key.partition("::")[0]).name != own, seconds[key], key))
@@ -481,7 +498,9 @@ def header_of(rows: Sequence[dict[str, Any]], former: Mapping[str, Any]) -> dict
             name: score(row for row in rows if (row["seed"], row["package"]) == (seed, name))
             for name in names
         }
-        every = {}
+        every: dict[str, Any] = {
+            key: sum(one[key] for one in of.values()) for key in ("sampled", "killed", "equivalent")
+        }
         for kind in ("", "_without_equivalent"):
             if all(f"score{kind}" in one for one in of.values()):
                 every |= pooled(of, header["mutants"], kind)
@@ -490,41 +509,47 @@ def header_of(rows: Sequence[dict[str, Any]], former: Mapping[str, Any]) -> dict
 
 
 def mutation(result: dict[str, Any]) -> str:
-    """Make the table."""
+    """Make the table, and say what became of the survivors."""
     lines = []
-    for place, (seed, of) in enumerate(result["samples"].items()):
-        rows = [row for row in result["rows"] if str(row["seed"]) == seed]
+    for place, of in enumerate(result["samples"].values()):
         for name, one in of.items():
-            own = [row for row in rows if name in (row["package"], "all")]
-            cells = [
-                _share(one.get(f"score{kind}"), one.get(f"interval{kind}"))
+            own = [
+                one.get(f"{key}{kind}")
                 for kind in ("", "_without_equivalent")
+                for key in ("score", "interval")
             ]
-            title = f"`segkit/{name}/`" if name != "all" else "**all**, by their number of mutants"
-            n_mutants = result["mutants"].get(name, sum(result["mutants"].values()))
-            n_killed = sum(map(is_killed, own))
-            n_equal = sum("equivalent" in row for row in own)
+            n_mutants = sum(result["mutants"][part] for part in of if name in (part, "all") and part != "all")
             lines.append(
                 (
-                    "before" if place == 0 else "after",
-                    title,
+                    ("first, tests as they were", "second, more tests")[min(place, 1)],
+                    "**all**" if name == "all" else f"`segkit/{name}/`",
                     f"{n_mutants:,}",
-                    f"{n_killed} of {len(own)}",
-                    n_equal,
-                    *cells,
+                    f"{one['killed']} of {one['sampled']}",
+                    _share(*own[:2]),
+                    one["equivalent"],
+                    _share(*own[2:]),
                 )
             )
-    return markdown_table(
-        [
-            "tests, before and after the survivors of the first sample were looked at",
-            "package",
-            "mutants",
-            "killed, of the sample",
-            "equivalent",
-            "score (95 % interval)",
-            "score without equivalent ones",
-        ],
-        lines,
+    header = [
+        "sample",
+        "package",
+        "mutants",
+        "noticed",
+        "score",
+        "equivalent",
+        "score without equivalent ones",
+    ]
+    return markdown_table(header, lines) + "\n" + _survivors(result["rows"])
+
+
+def _survivors(rows: Sequence[Mapping[str, Any]]) -> str:
+    first = min(row["seed"] for row in rows)
+    lived = [row for row in rows if row["seed"] == first and not is_killed(row)]
+    n_equal = sum("equivalent" in row for row in lived)
+    n_now = sum(is_killed(row, now=True) for row in lived)
+    return (
+        f"Of the {len(lived)} survivors of the first sample, {n_now} are noticed by tests that were added since, {n_equal} are "
+        f"equivalent, and {len(lived) - n_now - n_equal} still survive."
     )
 
 
@@ -600,7 +625,7 @@ class Campaign:
 
 
 def _place(row: Mapping[str, Any]) -> tuple[str, str, int]:
-    return row["module"], row["operator"], row["occurrence"]
+    return str(row["module"]), str(row["operator"]), int(row["occurrence"])
 
 
 def main() -> None:
@@ -628,10 +653,11 @@ def main() -> None:
         with Runs(copy, LIBRARIES) as runs:
             campaign = Campaign(result_path(arguments, "mutation.json"), digest_sources(), reasons=reasons)
             for part in parts:
-                code, tests = [PARTS[part]], [f"tests/{part}", PARTS[part]]
+                code, tests, on_import = [PARTS[part]], [f"tests/{part}", PARTS[part]], [ON_IMPORT]
                 if arguments.quick:
                     code, tests = ["segkit/kernels/frequencies.py"], ["tests/kernels/test_frequencies.py"]
-                bench = Bench(copy, runs, code, tests, kept)
+                    on_import = []
+                bench = Bench(copy, runs, code, tests, kept, on_import=on_import)
                 bench.learn()
                 if arguments.again:
                     campaign.again(bench, part)
