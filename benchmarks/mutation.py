@@ -23,11 +23,11 @@ Left out, for no test could notice them, or nearly any test would:
 cosmic-ray does not change @, +=, `in`, words, arguments or calls, and drops no statements: nothing is known of those.
 
 A mutant is run with those tests of its own package, and examples of its docstrings, that run the changed statement: the
-tests of the module's own file first, then the quickest, up to `MOST_SECONDS` of processor time. Statements that run on import
-have the tests that use their function, class or module, and the test that compares defaults with docstrings. Hypothesis has a
-fixed seed. A mutant is killed if a test fails, or if the tests take much longer than undisturbed. Which test runs which line
-is found once, by coverage.py, and kept in mutants/. Programs that tests start are not followed. So the score errs on the low
-side: tests that were left out may notice more.
+tests of the module's own file first, then the quickest, up to `MOST_SECONDS` of processor time. Statements that run on
+import have the tests that use their function, class or module, and the test that compares defaults with docstrings.
+Hypothesis has a fixed seed. A mutant is killed if a test fails, or if the tests take much longer than undisturbed. Which
+test runs which line is found once, by coverage.py, and kept in mutants/. Programs that tests start are not followed. So the
+score errs on the low side: tests that were left out may notice more.
 
 `--again` runs the survivors of the file anew, after tests were added. equivalent_mutants.json lists survivors that no test
 can tell from the code, each with the reason. The file has the score with and without them. Another seed draws another
@@ -548,8 +548,8 @@ def _survivors(rows: Sequence[Mapping[str, Any]]) -> str:
     n_equal = sum("equivalent" in row for row in lived)
     n_now = sum(is_killed(row, now=True) for row in lived)
     return (
-        f"Of the {len(lived)} survivors of the first sample, {n_now} are noticed by tests that were added since, {n_equal} are "
-        f"equivalent, and {len(lived) - n_now - n_equal} still survive."
+        f"Of the {len(lived)} survivors of the first sample, {n_now} are noticed by tests that were added since, "
+        f"{n_equal} are equivalent, and {len(lived) - n_now - n_equal} still survive."
     )
 
 

@@ -21,7 +21,6 @@ import importlib
 import json
 import math
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -154,6 +153,8 @@ class _Notes:
 
 def _be_a_run(folder: Path, task: dict[str, Any], answer: Path) -> None:
     """Run pytest, write the answer, and end."""
+    import resource  # Windows has none, nor forks
+
     status = 1
     try:
         os.setsid()
