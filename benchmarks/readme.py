@@ -23,6 +23,7 @@ from benchmarks.external import external, first_look
 from benchmarks.faults import fuzz, fuzz_images, kills, reproducibility, soak
 from benchmarks.fusion import fusion
 from benchmarks.mixtures import mixtures
+from benchmarks.mutation import mutation
 from benchmarks.orbit_error import orbit_error, orbit_transforms
 from benchmarks.overview import few_runs, headline, sixteen
 from benchmarks.promises import alarms, coverage
@@ -555,6 +556,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "parts": ("*ation*-*.json", parts),
     "attribution": ("attribution.json", attribution),
     "mixtures": ("mixtures.json", mixtures),
+    "mutation": ("mutation.json", mutation),
     "differences": ("segmentation-*.json", differences),
     "choice": ("*ation*-*.json", choice),
     "block": ("[ls]*-*.json", block),

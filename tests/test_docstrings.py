@@ -5,6 +5,7 @@ import inspect
 import pkgutil
 
 import pytest
+from numpydoc.docscrape import NumpyDocString
 from numpydoc.validate import validate
 
 import segkit
@@ -47,3 +48,34 @@ def test_docstring(name):
     long = "Parameters\n" in (result["docstring"] or "")
     checked = CHECKED if long and not one_line(name) else {"GL08", "SS03"}
     assert not [error for error in result["errors"] if error[0] in checked]
+
+
+def told_defaults():
+    """Give each public object with the defaults that its docstring tells, by parameter."""
+    for name in sorted(set(public_objects())):
+        module, _, last = name.rpartition(".")
+        thing = getattr(importlib.import_module(module), last)
+        told = {
+            parameter.strip("*"): one.type.partition("default=")[2]
+            for one in NumpyDocString(inspect.getdoc(thing) or "")["Parameters"]
+            for parameter in one.name.split(", ")
+            if "default=" in one.type
+        }
+        if told:
+            yield thing, told
+
+
+def test_defaults_are_those_of_the_docstrings():
+    n_compared = 0
+    for thing, told in told_defaults():
+        parameters = inspect.signature(thing).parameters
+        for parameter, text in told.items():
+            try:
+                expected = eval(text, {"__builtins__": {}})
+            except NameError:  # an object, such as Identity()
+                continue
+            assert parameters[parameter].default == expected, (
+                f"{thing.__module__}.{thing.__name__}: {parameter}"
+            )
+            n_compared += 1
+    assert n_compared > 300

@@ -106,3 +106,11 @@ def test_a_class_of_one_sample(classifier):
     with pytest.raises(InputError) as caught:
         clone(classifier).set_params(probability=True).fit([[0.0], [1.0], [5.0]], ["a", "a", "b"])
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("classifier", CLASSIFIERS, ids=repr)
+def test_two_samples_of_a_class_are_enough(classifier):
+    X, y = clouds(2, 20)
+    keep = np.r_[np.flatnonzero(y == "a"), np.flatnonzero(y == "b")[:2]]
+    fitted = clone(classifier).set_params(probability=True).fit(X[keep], y[keep])
+    np.testing.assert_allclose(fitted.predict_proba(X).sum(axis=1), 1)

@@ -162,3 +162,19 @@ def test_other_number_of_columns():
     assert str(error.value) == (
         "decisions have 1 columns: the scaling was fitted on 3, give decisions of the same classifier"
     )
+
+
+@pytest.mark.parametrize(("label", "expected"), [(0, 1 / 7), (1, 6 / 7)])
+def test_rows_of_one_class_give_the_smoothed_share(label, expected):
+    platt = PlattScaling().fit(np.full(5, 2.0), np.full(5, label))
+    assert platt.predict_proba([2.0])[0, 1] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("weight", [0.01, 1.0, 100.0])
+def test_newton_takes_few_steps_whatever_the_weights(weight, monkeypatch):
+    decision, y = noisy(500, 4)
+    steps = []
+    solve = np.linalg.lstsq
+    monkeypatch.setattr("numpy.linalg.lstsq", lambda *args: steps.append(args) or solve(*args))
+    PlattScaling().fit(decision, y, np.full(500, weight))
+    assert 2 <= len(steps) <= 8

@@ -467,3 +467,17 @@ def test_warm_start_needs_the_same_classes_and_features(rng):
     np.testing.assert_array_equal(warm.fit(X, X[:, 1] > 0).coef_, LinearSVM().fit(X, X[:, 1] > 0).coef_)
     labels = np.digitize(X[:, 1], [-0.3, 0.3])
     np.testing.assert_array_equal(warm.fit(X, labels).coef_, LinearSVM().fit(X, labels).coef_)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+def test_a_line_search_takes_a_few_evaluations(loss, monkeypatch):
+    """Slopes are looked at in line searches alone, and once for each centred intercept."""
+    newton = segkit.classifier.newton
+    slopes, searches = [], []
+    slope, search = newton.Loss.slope, newton.Problem._line_minimum
+    monkeypatch.setattr(newton.Loss, "slope", lambda *args: slopes.append(args) or slope(*args))
+    monkeypatch.setattr(newton.Problem, "_line_minimum", lambda *args: searches.append(args) or search(*args))
+    X, y = overlapping()
+    LinearSVM(loss=loss).fit(X, y)
+    assert len(searches) >= 4
+    assert len(slopes) <= 10 * len(searches)

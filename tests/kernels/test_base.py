@@ -216,3 +216,9 @@ def test_rows_of_the_median_are_drawn_once_each():
     """All distances are equal; three rows drawn with replacement would at times be one."""
     X = np.eye(12)
     assert all(median_gamma(X, max_samples=3, random_state=seed) == 0.5 for seed in range(30))
+
+
+def test_a_degree_that_is_not_given_is_that_of_the_docstring():
+    """Two features that agree, one pair that does not: n ** degree at most."""
+    assert Anova(1.0)([[0.0, 0.0]], [[0.0, 99.0]]) == 1
+    assert Anova(1.0)([[0.0, 0.0]]) == 4

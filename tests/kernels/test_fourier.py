@@ -149,3 +149,25 @@ def test_float32_agrees_with_float64(form, rng):
 @parametrize_with_checks([RandomFourierFeatures(random_state=0), RandomFourierFeatures(form="phase")])
 def test_estimator_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize(("n_functions", "width"), [(1, 7), (2, 14)])
+def test_one_function_takes_one_cosine_a_draw(data, rng, monkeypatch, n_functions, width):
+    X, frequencies, _ = data
+    widths = []
+
+    def noted(rows, *args, out, **options):
+        widths.append(out.shape[1])
+        return fourier_map(rows, *args, out=out, **options)
+
+    monkeypatch.setattr("segkit.kernels.fourier.fourier_map", noted)
+    coef, amplitudes = rng.normal(size=(n_functions, 14)), rng.uniform(size=7)
+    found = fourier_dot(X, frequencies, coef, amplitudes=amplitudes)
+    assert widths == [width]
+    pairs = np.hstack([np.cos(X @ frequencies), np.sin(X @ frequencies)]) * np.tile(amplitudes, 2)
+    np.testing.assert_allclose(found, pairs @ coef.T, atol=1e-12)
+
+
+def test_functions_of_no_coefficients_are_none(data):
+    X, frequencies, _ = data
+    assert fourier_dot(X, frequencies, np.empty((0, 14)), amplitudes=np.ones(7)).shape == (12, 0)

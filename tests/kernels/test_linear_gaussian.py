@@ -198,3 +198,11 @@ def test_bad_options(options, message):
     X, y, _ = sample()
     with pytest.raises(ConfigError, match=message):
         LinearGaussianMixture(**options).fit(X, y)
+
+
+@pytest.mark.parametrize("seen", [None, [True, False, True, True]])
+def test_the_columns_asked_for_are_kept_in_the_state(seen):
+    mixture = fitted(n_components=20, gaussian_columns=seen)
+    header, arrays = mixture.to_state()
+    assert header["parameters"]["gaussian_columns"] == seen
+    assert LinearGaussianMixture.from_state(header, arrays).gaussian_columns == seen

@@ -288,3 +288,8 @@ def test_unknown_statistic():
     with pytest.raises(ConfigError) as caught:
         mmd(np.eye(4), [0, 0, 1, 1], statistic="linear")
     assert str(caught.value) == "statistic='linear': choose 'unbiased', 'biased' or 'scaled_biased'"
+
+
+def test_an_unknown_statistic_of_single_samples_is_named_first():
+    with pytest.raises(ConfigError, match="statistic='variance'"):
+        mmd_squared(np.eye(2), [0, 1], statistic="variance")

@@ -92,3 +92,8 @@ def test_leverage_scores_of_many_samples_are_close(rng):
     exact = np.diag(np.linalg.solve(gram + 1e-3 * 1500 * np.eye(1500), gram))
     scores = leverage_scores(Gaussian(0.2), rows, np.random.RandomState(0))
     assert np.corrcoef(scores, exact)[0, 1] > 0.95
+
+
+def test_a_hundred_landmarks_if_none_are_asked_for(rng):
+    features = NystroemFeatures(Gaussian(5.0), random_state=0).fit(rng.normal(size=(150, 3)))
+    assert features.map_.landmarks.shape == (100, 3)
