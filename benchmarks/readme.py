@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.again import again
 from benchmarks.cdf_error import cdf_error
 from benchmarks.common import RESULTS, difference_of, paired, signed, with_interval
 from benchmarks.drawings import SPREAD, draw_spread, embedding, maps
@@ -563,6 +564,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "external": ("external-*.json", external),
     "first_look": ("first-look/*.json", first_look),
     "fusion": ("fusion-*.json", fusion),
+    "again": ("again.json", again),
     "rates": ("rates.json", rates),
     "single_image": ("single_image.json", single_image),
     "regions": ("regions.json", regions),
