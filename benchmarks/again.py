@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import RESULTS, digest_sources, markdown_table, write_rows
+from benchmarks.common import RESULTS, digest_of, digest_sources, markdown_table, write_rows
 from benchmarks.scores import TITLES
 from benchmarks.segmentation import (
     METHODS,
@@ -136,7 +136,7 @@ def measure(folder: Path, row: Mapping[str, Any], overrides: list[str], work: Pa
             raise SystemExit(f"{row['set']} {unit.name} failed: {outcome['error']}")
         results = Results(out / "again.json", row["set"])
         results.add(outcome, {})
-    own = {name: row[name] for name in KEY} | {"sources": digest_sources(), "sources_before": row["sources"]}
+    own = {name: row[name] for name in KEY} | {"sources": digest_sources(), "sources_before": digest_of(row)}
     return own | compare_runs(row, results.runs[0])
 
 
