@@ -11,12 +11,13 @@ from __future__ import annotations
 import functools
 import itertools
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.tables.common import RegularizedLeastSquares, Table
+from benchmarks.common import markdown_table
+from benchmarks.tables.common import RegularizedLeastSquares, Table, percent
 from benchmarks.tables.xperm import (
     LENGTH,
     N_CHARACTERS,
@@ -119,3 +120,25 @@ def fewest_columns(features: NDArray[np.floating]) -> NDArray[np.floating]:
     if features.shape[1] <= len(features):
         return features
     return np.linalg.qr(features.T, mode="r").T
+
+
+def permutation_task(result: dict[str, Any]) -> str:
+    """Make the tables of both panels, and a line of the representations without templates."""
+    rows = {tuple(row["settings"].values()): row for row in result["rows"]}
+    keys = [key for key in rows if len(key) > 1]
+    found = []
+    for title, axis, of_panel in (
+        ("bins n", 1, lambda key: key[3:] == (N_PERMUTATIONS, "[-s, s]")),
+        ("permutations", 3, lambda key: key[1] == 25 and key[4] == "[-s, s]"),
+    ):
+        panel = [key for key in keys if of_panel(key)]
+        values, templates = (sorted({key[place] for key in panel}) for place in (axis, 2))
+        if axis == 3:  # of the numbers of templates that were run with few permutations
+            templates = [m for m in templates if sum(key[2] == m for key in panel) > 1]
+        lines = []
+        for value in values:
+            cells = {key[2]: percent(rows[key]) for key in panel if key[axis] == value}
+            lines.append([value, *(cells.get(m, "") for m in templates)])
+        found.append(markdown_table([title, *(f"{m} template{'s' * (m > 1)}" for m in templates)], lines))
+    others = "; ".join(f"{key[0]} {percent(row)}" for key, row in rows.items() if len(key) == 1)
+    return "\n".join([*found, f"Without templates: {others}."])
