@@ -20,7 +20,7 @@ def images():
 
 def test_one_column_stands_for_all_constant_ones(images):
     n, m = 20, 3
-    train, test = features_of_paper(n, m, "[-s, s]", images[:6], images[6:])
+    train, test = features_of_paper(n, m, images[:6], images[6:])
     whole = cdf(n, m, N_ELEMENTS, "[-s, s]", seed=0)
     expected = whole.fit_transform(images[:6])
     assert expected.shape[1] == (2 * n + 1) * m > train.shape[1]
@@ -31,7 +31,7 @@ def test_one_column_stands_for_all_constant_ones(images):
 def test_thresholds_that_do_not_hold_all_projections_are_refused(images, monkeypatch):
     monkeypatch.setattr(mnist_cdf, "LARGEST", 1.0)
     with pytest.raises(ValueError, match=r"beyond 1\.0 standard deviations"):
-        features_of_paper(50, 3, "[-s, s]", images[:6], images[6:])
+        features_of_paper(50, 3, images[:6], images[6:])
 
 
 def test_blocks_of_columns_add_up(monkeypatch):
@@ -43,6 +43,12 @@ def test_blocks_of_columns_add_up(monkeypatch):
     np.testing.assert_allclose(
         scores_of(dual, features, rows, others), others @ features[rows].T @ dual, rtol=1e-4, atol=1e-5
     )
+
+
+def test_small_differences_of_rows_count():
+    features = (0.7 + 1e-3 * np.random.default_rng(0).standard_normal((40, 6000))).astype(np.float32)
+    rows, double = np.arange(40), features.astype(np.float64)
+    np.testing.assert_allclose(gram_of(features, rows), double @ double.T, rtol=1e-9)
 
 
 def test_the_table_shows_the_right_panel_only():
