@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import eigh
+from scipy.linalg import cho_factor, cho_solve, eigh, solve_triangular
+from scipy.sparse.linalg import eigsh
 
 from benchmarks.common import digest_sources, write_result
 from segkit.benchmark.machine import machine
@@ -139,6 +140,12 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"{result['seconds']:.0f} s on {where}."]) + "\n"
 
 
+def percent(row: dict[str, Any]) -> str:
+    """Write the value of a row with its interval."""
+    low, high = row["interval"]
+    return f"{row['value']:.2f} ({low:.2f} to {high:.2f})"
+
+
 def accuracy(predicted: ArrayLike, truth: ArrayLike) -> dict[str, Any]:
     """Percentage of right predictions, with its 95 % interval."""
     right = np.asarray(predicted) == np.asarray(truth)
@@ -208,6 +215,64 @@ class RegularizedLeastSquares:
             if error < least:
                 least, best = error, coefficients
         return best
+
+
+class DualLeastSquares:
+    """`RegularizedLeastSquares` of a Gram matrix that is too large to decompose.
+
+    With ``C = K + lambda I`` the prediction error without sample i is ``(C^-1 y)_i / (C^-1)_ii``. Each penalty
+    takes a Cholesky factor of C, so the penalties are searched downhill from `START`, and the error is a mean
+    over `N_LEFT_OUT` random samples.
+    """
+
+    START, N_LEFT_OUT = 5, 1000  # START is a place in the penalties of RegularizedLeastSquares
+
+    def fit(self, gram: NDArray[np.float64], y: ArrayLike, penalty: float | None = None) -> DualLeastSquares:
+        """Learn from inner products (n, n), whose diagonal is left changed; a given penalty is not chosen."""
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        targets = np.where(labels[:, None] == np.arange(len(self.classes_)), 1.0, -1.0)
+        largest = float(eigsh(gram, k=1, return_eigenvectors=False, v0=np.ones(len(gram)))[0])
+        penalties = [largest * float(relative) for relative in RegularizedLeastSquares.PENALTIES]
+        found: dict[float, tuple[float, NDArray[np.float64]]] = {}
+        diagonal = np.diag(gram).copy()
+
+        def error(penalty: float) -> float:
+            if penalty not in found:
+                np.fill_diagonal(gram, diagonal + penalty)
+                found[penalty] = self._leave_out(gram, targets)
+            return found[penalty][0]
+
+        if penalty is None:
+            penalty = penalties[_downhill(lambda place: error(penalties[place]), self.START, len(penalties))]
+        self.leave_one_out_, self.dual_coef_ = error(penalty), found[penalty][1]
+        self.penalty_, self.relative_penalty_ = penalty, penalty / largest
+        return self
+
+    def predict(self, scores: ArrayLike) -> NDArray[Any]:
+        """Give the class of the largest score; scores are inner products with training samples @ dual_coef_."""
+        labels: NDArray[Any] = self.classes_[np.argmax(np.asarray(scores), axis=1)]
+        return labels
+
+    def _leave_out(
+        self, system: NDArray[np.float64], targets: NDArray[np.float64]
+    ) -> tuple[float, NDArray[np.float64]]:
+        factor = cho_factor(system, lower=True, check_finite=False)
+        coefficients = cho_solve(factor, targets, check_finite=False)
+        rows = np.random.default_rng(0).permutation(len(system))[: self.N_LEFT_OUT]
+        units = np.zeros((len(system), len(rows)))
+        units[rows, np.arange(len(rows))] = 1
+        columns = solve_triangular(factor[0], units, lower=True, overwrite_b=True, check_finite=False)
+        of_inverse = np.square(columns).sum(axis=0)
+        return float(np.mean((coefficients[rows] / of_inverse[:, None]) ** 2)), coefficients
+
+
+def _downhill(value: Callable[[int], float], place: int, n: int) -> int:
+    """Go from a place to neighbours of smaller values until there is none."""
+    while True:
+        lowest = min(range(max(place - 1, 0), min(place + 2, n)), key=value)
+        if lowest == place:
+            return place
+        place = lowest
 
 
 def _cell(value: Any) -> str:
