@@ -73,8 +73,8 @@ class Table:
         *,
         paper: float | None = None,
         note: str = "",
-    ) -> None:
-        """Add a row, by a function that returns its value, interval and what else is worth keeping."""
+    ) -> dict[str, Any]:
+        """Add a row, by a function that returns its value, interval and what else is worth keeping; give the row."""
         row = next((row for row in self._finished if row["settings"] == settings), None)
         if row is None:
             start = time.perf_counter()
@@ -84,6 +84,7 @@ class Table:
             row |= {"seconds": seconds, "sources": digest_sources()}
             print(*settings.values(), f"{row['value']:.4g}", f"({seconds:.1f} s)", flush=True)
         self._add({**row, "paper": paper, "note": note})
+        return self.rows[-1]
 
     def quote(self, settings: dict[str, Any], value: float, *, note: str = "") -> None:
         """Add a row of the paper that is not measured here."""

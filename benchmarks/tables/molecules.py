@@ -1,37 +1,46 @@
 """002 Table 1: atomisation energies of molecules (QM7) from their Coulomb matrices.
 
-The official folds cannot be had: the five used here are stratified ones made anew. Bandwidth,
-penalty and the bandwidth of the second layer are chosen for each fold by cross-validation over the
-other four. The second layer is the Gaussian kernel itself, which the paper's random features approach.
+The official folds cannot be had: the five used here are stratified ones made anew. Bandwidth, penalty and the
+bandwidth of the second layer are chosen for each fold by cross-validation over the other four, on half of the
+molecules and on grids that grow until the chosen value has neighbours on both sides that do no better. The final model
+learns from all molecules of the four folds. The second layer is the Gaussian kernel itself, and in further rows what
+approaches it: random Fourier features, as in the paper's table, and Nystroem features, which remark 3 of section 2 names.
 Beside the paper's rows stand those of the Laplacian kernel of the L1 norm, with fewer orders.
+
+The paper calls the numbers of this table mean cross-validation accuracy; they are errors in kcal/mol.
 """
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import pdist
+from sklearn.base import clone
 
 from benchmarks.tables.common import Table
-from benchmarks.tables.ridge import cdf_thresholds, gaussian_of, gram, inner_errors, predictions
+from benchmarks.tables.ridge import Axis, Search, cdf_thresholds, gaussian_of, gram, inner_errors, predictions
 from segkit.evaluation.statistics import student_interval
 from segkit.invariance import GroupCDF, Identity, NormSortedPermutation, OrbitFourier, OrbitNystroem
-from segkit.kernels import Gaussian, L1Laplacian
+from segkit.kernels import Gaussian, L1Laplacian, NystroemFeatures, RandomFourierFeatures
 
-PENALTIES = tuple(10.0**k for k in range(-8, -2))
-# Bandwidths as multiples of the median distance.
-WIDTHS = (5.0, 10.0, 20.0)
-# Of the second layer: its penalties, bandwidths of the first layer below it, and its own squared bandwidths as
-# multiples of the median squared distance of the features.
-SECOND_PENALTIES = PENALTIES[2:5]
-FIRST_WIDTHS = WIDTHS[:2]
-SECOND_WIDTHS = (3.0, 10.0)
+# Bandwidths as multiples of the median distance; those of the second layer squared, as multiples of the median squared
+# distance of the features.
+ONE_LAYER = {"width": Axis(10.0, 2.0), "penalty": Axis(1e-6, 10.0)}
+TWO_LAYERS = {"width": Axis(5.0, 2.0), "second_width": Axis(10.0, 10**0.5), "penalty": Axis(1e-5, 10.0)}
+L1_LAYER = {"width": Axis(20.0, 4.0), "penalty": Axis(1e-9, 10.0)}
+L1_ORBITS = {"width": Axis(20.0, 4.0), "penalty": Axis(1e-4, 10.0)}
+CDF_LAYER = {"penalty": Axis(1e-3, 10.0, n_steps=9)}
+# Settings are chosen on this share of the molecules.
+CHOOSING = 0.5
 MOST_LANDMARKS = 4000
-# Of the L1 Laplacian: bandwidths as multiples of the median L1 distance, penalties, and orders of the atoms.
-L1_WIDTHS = (5.0, 20.0)
-L1_PENALTIES = tuple(10.0**k for k in range(-9, -2))
+# Of the second layer: pairs of random features, and landmarks.
+SECOND_PAIRS = 10_000
+SECOND_LANDMARKS = 2000
+# Orders of the atoms for the L1 Laplacian.
 L1_ORDERS = 8
 PAPER = {
     ("original", "Fourier"): (14.01, 13.78),
@@ -58,7 +67,10 @@ def run(name: str, *, quick: bool, out: Path, data: Path) -> None:
             f"{n_templates:,} templates; orbits of {n_orders} orders of the atoms, rows sorted by norm plus noise of "
             f"standard deviation 1. Folds are not the official ones.",
             f"Nystroem: {MOST_LANDMARKS:,} landmarks; CDF: 250 templates with 25 thresholds each.",
-            "Second layer: the Gaussian kernel of the features, which the paper's random features approach.",
+            "Second layer: the Gaussian kernel of the features, or where said so random Fourier or Nystroem features "
+            "of it, with the bandwidths chosen for the kernel and penalties of their own.",
+            f"Settings are chosen for each fold on {CHOOSING:.0%} of the molecules of the other four, on grids that grow "
+            "until the chosen value has worse neighbours on both sides.",
             "Intervals: Student's t over the five folds. Folds share training data, so that they vary together: the "
             "intervals are too narrow rather than too wide.",
         ],
@@ -70,7 +82,13 @@ def run(name: str, *, quick: bool, out: Path, data: Path) -> None:
     ordered = NormSortedPermutation(noise=0.0).act(order, matrices)
     rows = np.random.default_rng(0).permutation(len(matrices))[:1000]
     median = float(np.median(pdist(ordered[rows].reshape(len(rows), -1))))
-    gaussians = {width: Gaussian(1 / (2 * (width * median) ** 2)) for width in WIDTHS}
+    choosing = np.zeros(len(matrices), dtype=bool)
+    choosing[np.random.default_rng(0).permutation(len(matrices))[: round(CHOOSING * len(matrices))]] = True
+    data = Molecules(energies, folds, choosing)
+
+    def gaussian(width: float) -> Gaussian:
+        return Gaussian(1 / (2 * (width * median) ** 2))
+
     orbit = {"group": NormSortedPermutation(noise=1.0), "n_transforms": n_orders}
     for kind, X, options in (
         ("orbit", matrices, orbit),
@@ -80,59 +98,90 @@ def run(name: str, *, quick: bool, out: Path, data: Path) -> None:
         for form, make in (("Fourier", fourier), ("Nystroem", nystroem), ("exact kernel", None)):
             if (kind, form) not in PAPER:
                 continue
-            grams = Grams(X, gaussians, make, n_templates, options)
-            for layers, paper in zip((1, 2), PAPER[kind, form], strict=True):
+            grams = Grams(X, gaussian, make, n_templates, options)
+            note = "atoms in the order of the file" if kind == "original" else ""
+            for layers, axes, paper in zip((1, 2), (ONE_LAYER, TWO_LAYERS), PAPER[kind, form], strict=True):
                 if paper is not None:
-                    table.measure(
-                        {"matrices": kind, "features": form, "layers": layers},
-                        lambda grams=grams, layers=layers: nested(grams, energies, folds, layers),  # type: ignore[misc]
+                    settings = {"matrices": kind, "features": form, "layers": layers}
+                    kernel = "" if layers == 1 else "exact"
+                    row = table.measure(
+                        settings | {"second layer": kernel},
+                        lambda grams=grams, axes=axes: nested(grams, data, axes),  # type: ignore[misc]
                         paper=paper,
-                        note="atoms in the order of the file" if kind == "original" else "",
+                        note=note,
                     )
-    median = float(np.median(pdist(ordered[rows].reshape(len(rows), -1), "cityblock")))
-    laplacians = {width: L1Laplacian(1 / (width * median)) for width in L1_WIDTHS}
+            if (kind, form) == ("orbit", "Fourier"):
+                for name, second in second_layers(quick=quick).items():
+                    table.measure(
+                        settings | {"second layer": name},
+                        lambda grams=grams, row=row, second=second: approached(
+                            grams, data, row["chosen"], second
+                        ),  # type: ignore[misc]
+                        paper=PAPER[kind, form][1] if "Fourier" in name else None,
+                    )
+    cityblock = float(np.median(pdist(ordered[rows].reshape(len(rows), -1), "cityblock")))
+
+    def laplacian(width: float) -> L1Laplacian:
+        return L1Laplacian(1 / (width * cityblock))
+
     few = orbit | {"n_transforms": min(L1_ORDERS, n_orders)}
-    for kind, form, grams in (
+    for kind, form, axes, grams in (
         # in float64, which the smallest penalties need
-        ("sorted", "exact kernel", Grams(ordered, laplacians, None, n_templates, {})),
-        ("orbit", "Nystroem", Grams(matrices.astype(np.float64), laplacians, nystroem, n_templates, few)),
+        ("sorted", "exact kernel", L1_LAYER, Grams(ordered, laplacian, None, n_templates, {})),
+        (
+            "orbit",
+            "Nystroem",
+            L1_ORBITS,
+            Grams(matrices.astype(np.float64), laplacian, nystroem, n_templates, few),
+        ),
     ):
         table.measure(
-            {"matrices": kind, "features": f"{form}, L1 Laplacian", "layers": 1},
-            lambda grams=grams: nested(grams, energies, folds, 1, L1_PENALTIES),  # type: ignore[misc]
+            {"matrices": kind, "features": f"{form}, L1 Laplacian", "layers": 1, "second layer": ""},
+            lambda grams=grams, axes=axes: nested(grams, data, axes),  # type: ignore[misc]
             note="kernel not in the paper" + (f"; {few['n_transforms']} orders" if kind == "orbit" else ""),
         )
     bins = orbit | {"thresholds": cdf_thresholds(matrices)}
     table.measure(
-        {"matrices": "orbit", "features": "CDF", "layers": 1},
-        lambda: nested(Grams(matrices, {1.0: None}, cdf, min(250, n_templates), bins), energies, folds, 1),
+        {"matrices": "orbit", "features": "CDF", "layers": 1, "second layer": ""},
+        lambda: nested(Grams(matrices, lambda _: None, cdf, min(250, n_templates), bins), data, CDF_LAYER),
         paper=12.25,
         note="linear in the features; how the paper set up this comparison is not said",
     )
-    table.quote({"matrices": "random", "features": "exact kernel", "layers": 1}, 11.40)
+    table.quote({"matrices": "random", "features": "exact kernel", "layers": 1, "second layer": ""}, 11.40)
     table.write()
 
 
-class Grams:
-    """Gram matrices of one kind of features, at each bandwidth, made when asked for."""
+@dataclass(frozen=True)
+class Molecules:
+    """Energies and folds of molecules, and on which of them settings are chosen."""
 
-    def __init__(
-        self, X: Any, kernels: dict[float, Any], make: Any, n_templates: int, options: dict[str, Any]
-    ) -> None:
-        self.X, self.kernels, self.make = X, kernels, make
+    energies: Any
+    folds: Any
+    choosing: Any
+
+
+class Grams:
+    """Features and Gram matrices of one kind, at each bandwidth, made when asked for."""
+
+    def __init__(self, X: Any, kernel: Any, make: Any, n_templates: int, options: dict[str, Any]) -> None:
+        self.X, self.kernel, self.make = X, kernel, make
         self.n_templates, self.options = n_templates, options
         self.made: dict[float, Any] = {}
 
     def __getitem__(self, width: float) -> Any:
         if width not in self.made:
+            start = time.perf_counter()
             if self.make is None:
                 rows = self.X.reshape(len(self.X), -1)
-                self.made[width] = self.kernels[width](rows.astype(np.float64))
+                self.made[width] = self.kernel(width)(rows.astype(np.float64))
             else:
-                features = self.make(self.kernels[width], self.n_templates, self.options)
-                self.made[width] = gram(features.fit_transform(self.X))
-            print(f"  Gram matrix at bandwidth {width:g} x median", flush=True)
+                self.made[width] = gram(self.features(width))
+            print(f"  Gram matrix at bandwidth {width:g} ({time.perf_counter() - start:.0f} s)", flush=True)
         return self.made[width]
+
+    def features(self, width: float) -> Any:
+        """Features at a bandwidth."""
+        return self.make(self.kernel(width), self.n_templates, self.options).fit_transform(self.X)
 
 
 def fourier(kernel: Any, n_templates: int, options: dict[str, Any]) -> Any:
@@ -147,36 +196,80 @@ def cdf(kernel: Any, n_templates: int, options: dict[str, Any]) -> Any:  # noqa:
     return GroupCDF(n_templates=n_templates, random_state=0, **options)
 
 
-def nested(
-    grams: Grams, energies: Any, folds: Any, layers: int, penalties: tuple[float, ...] = PENALTIES
-) -> dict[str, Any]:
+def second_layers(*, quick: bool) -> dict[str, Any]:
+    """List transformers that approach a Gaussian kernel of the features of the first layer."""
+    n_pairs, n_landmarks = (100, 40) if quick else (SECOND_PAIRS, SECOND_LANDMARKS)
+    return {
+        f"{n_pairs:,} random Fourier pairs": RandomFourierFeatures(n_components=2 * n_pairs, random_state=0),
+        f"{n_landmarks:,} Nystroem landmarks": NystroemFeatures(n_components=n_landmarks, random_state=0),
+    }
+
+
+def nested(grams: Grams, data: Molecules, axes: dict[str, Axis]) -> dict[str, Any]:
     """Error on each fold with the settings that the other four chose."""
-    candidates: dict[Any, Any] = {}
-    widths, seconds = (tuple(grams.kernels), (None,)) if layers == 1 else (FIRST_WIDTHS, SECOND_WIDTHS)
-    if layers == 2:
-        penalties = SECOND_PENALTIES
-    for width in widths:
-        for second in seconds:
-            found = inner_errors(layer(grams[width], second), energies, folds, penalties)
-            for (fold, penalty), error in found.items():
-                candidates.setdefault(fold, {})[width, second, penalty] = error
-    squared, chosen = np.zeros(len(energies)), {}
-    for fold, errors in candidates.items():
-        width, second, penalty = min(errors, key=errors.__getitem__)
-        chosen[fold] = {"width": width, "second_width": second, "penalty": penalty}
-        products = layer(grams[width], second)
-        held = folds == fold
-        [(_, predicted)] = predictions(
-            products[np.ix_(~held, ~held)], products[np.ix_(held, ~held)], energies[~held], [penalty]
-        )
-        squared[held] = (predicted - energies[held]) ** 2
-    by_fold = [float(np.sqrt(squared[folds == fold].mean())) for fold in sorted(candidates)]
+
+    def errors(settings: dict[str, float], penalties: list[float]) -> dict[tuple[Any, float], float]:
+        products = grams[settings.get("width", 1.0)][np.ix_(data.choosing, data.choosing)]
+        products = layer(products, settings.get("second_width"))
+        return inner_errors(products, data.energies[data.choosing], data.folds[data.choosing], penalties)
+
+    search = Search(axes, errors)
+    chosen = {int(fold): search.choose(int(fold)) for fold in np.unique(data.folds)}
+    made: dict[Any, Any] = {}
+    squared = np.zeros(len(data.energies))
+    for fold, settings in chosen.items():
+        key = settings.get("width", 1.0), settings.get("second_width")
+        if key not in made:
+            made = {key: layer(grams[key[0]], key[1])}
+        squared[data.folds == fold] = squared_errors(made[key], data, fold, settings["penalty"])
+    return errors_by_fold(squared, data) | {"chosen": chosen}
+
+
+def approached(grams: Grams, data: Molecules, chosen: dict[Any, Any], second: Any) -> dict[str, Any]:
+    """Error with features of the second layer instead of its kernel, at the bandwidths that the kernel chose.
+
+    Penalties are chosen anew, as `nested` chooses them.
+    """
+    squared = np.zeros(len(data.energies))
+    found: dict[int, Any] = {}
+    for width, second_width in sorted({(one["width"], one["second_width"]) for one in chosen.values()}):
+        kernel = Gaussian(second_gamma(grams[width][np.ix_(data.choosing, data.choosing)], second_width))
+        products = gram(clone(second).set_params(kernel=kernel).fit_transform(grams.features(width)))
+
+        def errors(
+            _: Any, penalties: list[float], products: Any = products
+        ) -> dict[tuple[Any, float], float]:
+            part = products[np.ix_(data.choosing, data.choosing)]
+            return inner_errors(part, data.energies[data.choosing], data.folds[data.choosing], penalties)
+
+        search = Search({"penalty": TWO_LAYERS["penalty"]}, errors)
+        for fold, settings in chosen.items():
+            if (settings["width"], settings["second_width"]) == (width, second_width):
+                # Keys are text in rows read from a file.
+                found[int(fold)] = {"width": width, "second_width": second_width} | search.choose(int(fold))
+                squared[data.folds == int(fold)] = squared_errors(
+                    products, data, int(fold), found[int(fold)]["penalty"]
+                )
+    return errors_by_fold(squared, data) | {"chosen": found}
+
+
+def squared_errors(products: Any, data: Molecules, fold: int, penalty: float) -> Any:
+    """Squared errors on a fold of a model of all molecules of the others."""
+    held = data.folds == fold
+    [(_, predicted)] = predictions(
+        products[np.ix_(~held, ~held)], products[np.ix_(held, ~held)], data.energies[~held], [penalty]
+    )
+    return (predicted - data.energies[held]) ** 2
+
+
+def errors_by_fold(squared: Any, data: Molecules) -> dict[str, Any]:
+    """Root mean squared errors of the folds, with their mean and its interval."""
+    by_fold = [float(np.sqrt(squared[data.folds == fold].mean())) for fold in np.unique(data.folds)]
     return {
         "value": float(np.mean(by_fold)),
         "interval": list(student_interval(by_fold)),
         "by_fold": by_fold,
         "pooled": float(np.sqrt(squared.mean())),
-        "chosen": chosen,
     }
 
 
@@ -185,8 +278,14 @@ def layer(products: Any, second: float | None) -> Any:
     if second is None:
         return products
     norms = np.diag(products)
+    return gaussian_of(products, norms, norms, second_gamma(products, second))
+
+
+def second_gamma(products: Any, second: float) -> float:
+    """Inverse squared bandwidth of the second layer, from one relative to the median squared distance."""
+    norms = np.diag(products)
     median = np.median(norms[:1000, None] + norms[:1000] - 2 * products[:1000, :1000])
-    return gaussian_of(products, norms, norms, 1 / (second * median))
+    return float(1 / (second * median))
 
 
 def molecules(table: Table) -> tuple[Any, Any, Any]:
