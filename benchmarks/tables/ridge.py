@@ -85,24 +85,37 @@ def predictions(
         yield penalty, cross @ cho_solve(factor, targets - mean, check_finite=False) + mean
 
 
-def inner_errors(
-    products: Array, targets: Array, folds: Array, penalties: Sequence[float]
-) -> dict[Any, float]:
-    """Squared errors of inner cross-validation: {(outer fold, penalty): mean over the other folds}.
+def squared(predicted: Array, targets: Array) -> Array:
+    """Squared error of each row of a single target."""
+    return (predicted - targets) ** 2
 
-    The rows outside two folds train one model, which judges for either fold by its error on the other.
+
+def inner_errors(
+    products: Array,
+    targets: Array,
+    folds: Array,
+    penalties: Sequence[float],
+    *,
+    learning: Array | None = None,
+    loss: Callable[[Array, Array], Array] = squared,
+) -> dict[Any, float]:
+    """Mean losses of inner cross-validation: {(outer fold, penalty): mean over the other folds}.
+
+    The rows outside two folds train one model, which judges for either fold by its error on the other; of these rows
+    only those of `learning`, if it is given.
     """
     errors: dict[Any, list[float]] = {}
     names = np.unique(folds)
     for pair in combinations(names, 2):
         held = np.isin(folds, pair)
+        known = ~held if learning is None else ~held & learning
         found = predictions(
-            products[np.ix_(~held, ~held)], products[np.ix_(held, ~held)], targets[~held], penalties
+            products[np.ix_(known, known)], products[np.ix_(held, known)], targets[known], penalties
         )
         for penalty, predicted in found:
-            squared = (predicted - targets[held]) ** 2
+            losses = loss(predicted, targets[held])
             for outer, inner in (pair, pair[::-1]):
-                error = float(np.mean(squared[folds[held] == inner]))
+                error = float(np.mean(losses[folds[held] == inner]))
                 errors.setdefault((int(outer), penalty), []).append(error)
     return {key: float(np.mean(values)) for key, values in errors.items() if len(values) == len(names) - 1}
 
@@ -139,7 +152,7 @@ class Search:
         self,
         axes: dict[str, Axis],
         errors: Callable[[dict[str, float], list[float]], dict[tuple[Any, float], float]],
-        tolerance: float = 1e-3,
+        tolerance: float = 0.01,
     ) -> None:
         self.axes, self.errors, self.tolerance = axes, errors, tolerance
         self._known: dict[tuple[Any, ...], dict[Any, float]] = {}
