@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh, solve_triangular
 from scipy.sparse.linalg import eigsh
 
-from benchmarks.common import digest_sources, write_result
+from benchmarks.common import digest_sources, markdown_table, write_result
 from segkit.benchmark.machine import machine
 from segkit.evaluation.statistics import student_interval
 
@@ -74,8 +74,8 @@ class Table:
         *,
         paper: float | None = None,
         note: str = "",
-    ) -> None:
-        """Add a row, by a function that returns its value, interval and what else is worth keeping."""
+    ) -> dict[str, Any]:
+        """Add a row, by a function that returns its value, interval and what else is worth keeping; give the row."""
         row = next((row for row in self._finished if row["settings"] == settings), None)
         if row is None:
             start = time.perf_counter()
@@ -84,7 +84,9 @@ class Table:
             row = {"settings": settings, **found, "paper": paper, "quoted": False, "note": note}
             row |= {"seconds": seconds, "sources": digest_sources()}
             print(*settings.values(), f"{row['value']:.4g}", f"({seconds:.1f} s)", flush=True)
-        self._add({**row, "paper": paper, "note": note})
+        # A note that was added to a finished row stays.
+        self._add({**row, "paper": paper, "note": note or row["note"]})
+        return self.rows[-1]
 
     def quote(self, settings: dict[str, Any], value: float, *, note: str = "") -> None:
         """Add a row of the paper that is not measured here."""
@@ -125,16 +127,27 @@ class Table:
 def markdown(result: dict[str, Any]) -> str:
     """Write a table in Markdown, its numbers beside those of the paper."""
     names = list(dict.fromkeys(name for row in result["rows"] for name in row["settings"]))
+    chosen = [chosen_of(row) for row in result["rows"]]
+    names_of_cells = [
+        *names,
+        "measured",
+        "95 % interval",
+        "paper",
+        *(["chosen"] if any(chosen) else []),
+        "note",
+    ]
     quick = " (quick form: sizes too small for conclusions)" if result["quick"] else ""
     lines = [f"# {result['name']}{quick}", "", f"{result['source']}: {result['quantity']}.", ""]
     lines += [f"- {note}" for note in result["notes"]]
-    lines += ["", "| " + " | ".join([*names, "measured", "95 % interval", "paper", "note"]) + " |"]
-    lines.append("|---" * (len(names) + 4) + "|")
-    for row in result["rows"]:
+    lines += ["", "| " + " | ".join(names_of_cells) + " |"]
+    lines.append("|---" * len(names_of_cells) + "|")
+    for row, settings_chosen in zip(result["rows"], chosen, strict=True):
         interval = "" if row["interval"] is None else " to ".join(_cell(bound) for bound in row["interval"])
         note = "; ".join(part for part in ("quoted" if row["quoted"] else "", row["note"]) if part)
         settings = [_cell(row["settings"].get(name)) for name in names]
-        cells = [*settings, _cell(row["value"]), interval, _cell(row["paper"]), note]
+        cells = [*settings, _cell(row["value"]), interval, _cell(row["paper"])]
+        cells += [settings_chosen] if any(chosen) else []
+        cells.append(note)
         lines.append("| " + " | ".join(cells) + " |")
     where = f"{result['machine']['n_cores']} cores, {result['machine']['cpu']}"
     return "\n".join([*lines, "", f"{result['seconds']:.0f} s on {where}."]) + "\n"
@@ -144,6 +157,43 @@ def percent(row: dict[str, Any]) -> str:
     """Write the value of a row with its interval."""
     low, high = row["interval"]
     return f"{row['value']:.2f} ({low:.2f} to {high:.2f})"
+
+
+def chosen_of(row: dict[str, Any]) -> str:
+    """Say between which values the settings lie that the folds of a row chose, of which that were tried."""
+    folds = list(row.get("chosen", {}).values())
+    parts = []
+    for name in folds[0].get("tried", {}) if folds else ():
+        values = dict.fromkeys(f"{choose(fold[name] for fold in folds):g}" for choose in (min, max))
+        limits = [
+            choose(fold["tried"][name][side] for fold in folds) for side, choose in enumerate((min, max))
+        ]
+        edges = sum(name in fold["edges"] for fold in folds)
+        on_edge = f", on an edge in {edges} folds" if edges else ""
+        parts.append(
+            f"{name.replace('_', ' ')} {' to '.join(values)} (of {limits[0]:g} to {limits[1]:g}{on_edge})"
+        )
+    return ", ".join(parts)
+
+
+def beside_paper(result: dict[str, Any]) -> str:
+    """Make the table of a page: numbers beside those of the paper, and the settings that the folds chose."""
+    rows = result["rows"]
+    names = list(dict.fromkeys(name for row in rows for name in row["settings"]))
+    chosen = [chosen_of(row) for row in rows]
+    lines = []
+    for row, settings in zip(rows, chosen, strict=True):
+        interval = "" if row["interval"] is None else " ({:.2f} to {:.2f})".format(*row["interval"])
+        lines.append(
+            [
+                *(_cell(row["settings"].get(name, "")) for name in names),
+                "" if row["value"] is None else f"{row['value']:.2f}{interval}",
+                _cell(row["paper"]),
+                *([settings] if any(chosen) else []),
+            ]
+        )
+    header = [*names, "measured (95 % interval)", "paper", *(["chosen"] if any(chosen) else [])]
+    return markdown_table(header, lines)
 
 
 def accuracy(predicted: ArrayLike, truth: ArrayLike) -> dict[str, Any]:
