@@ -161,7 +161,8 @@ def percent(row: dict[str, Any]) -> str:
 
 def chosen_of(row: dict[str, Any]) -> str:
     """Say between which values the settings lie that the folds of a row chose, of which that were tried."""
-    folds = list(row.get("chosen", {}).values())
+    # other tables note the name of what was chosen
+    folds = [fold for fold in row.get("chosen", {}).values() if isinstance(fold, dict)]
     parts = []
     for name in folds[0].get("tried", {}) if folds else ():
         values = dict.fromkeys(f"{choose(fold[name] for fold in folds):g}" for choose in (min, max))
