@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.again import again
 from benchmarks.cdf_error import cdf_error
 from benchmarks.common import RESULTS, difference_of, paired, signed, with_interval
 from benchmarks.drawings import SPREAD, draw_spread, embedding, maps
@@ -28,6 +29,7 @@ from benchmarks.orbit_error import orbit_error, orbit_transforms
 from benchmarks.overview import few_runs, headline, sixteen
 from benchmarks.promises import alarms, coverage
 from benchmarks.rates import rates
+from benchmarks.regions import regions
 from benchmarks.scores import (
     at_five,
     banks,
@@ -43,7 +45,9 @@ from benchmarks.scores import (
     segmentation,
 )
 from benchmarks.single_image import single_image
+from benchmarks.tables.common import beside_paper
 from benchmarks.tables.positive_definite import positive_definite
+from benchmarks.tables.xperm_sizes import permutation_task
 from segkit.evaluation.statistics import compare, compare_pooled
 
 ROOT = Path(__file__).parents[1]
@@ -562,8 +566,10 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "external": ("external-*.json", external),
     "first_look": ("first-look/*.json", first_look),
     "fusion": ("fusion-*.json", fusion),
+    "again": ("again.json", again),
     "rates": ("rates.json", rates),
     "single_image": ("single_image.json", single_image),
+    "regions": ("regions.json", regions),
     "objects": ("objects-*.json", objects),
     "objects_differences": ("objects-*.json", objects_differences),
     "cost": ("segmentation-*.json", cost),
@@ -582,6 +588,8 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "advice_scores": ("advice.json", advice_scores),
     "demo": ("demo.json", demo),
     "few_digits": ("003-table2.json", few_digits),
+    "permutation_task": ("000-figure4.json", permutation_task),
+    "orbit_photographs": ("002-table3.json", beside_paper),
     "orbit_segmentation": ("orbit_segmentation.json", orbit_segmentation),
     "positive_definite": ("003-table1.json", positive_definite),
     "orbit_error": ("orbit_error.json", orbit_error),

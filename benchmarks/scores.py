@@ -266,12 +266,13 @@ def findings(results: list[dict[str, Any]]) -> str:
         return " and ".join(f"{gap.found.difference:.3f}{_doubt(gap)}" for gap in gaps)
 
     networks, plain, paper = "segkit-networks", "segkit-no-networks", "segkit-paper"
-    fcn, equal = "fcn-vgg19", "forest-centred"
+    fcn, equal, unet = "fcn-vgg19", "forest-centred", "smp"
     rivals = {
         "forest": "the pixel forest",
         equal: "the forest with segkit's centring and threshold",
         fcn: "the pre-trained FCN-8s",
         paper: "the paper's recipe",
+        unet: "a U-Net on a pre-trained MobileNetV2",
     }
     return "\n".join(
         [
@@ -281,8 +282,11 @@ def findings(results: list[dict[str, Any]]) -> str:
             f"{_about_one_split(_known(gap_of(by_set, plain, fcn, 5)), 'FCN-8s')}",
             f"- The recipe of the source paper (VGG19 to conv3_4) is {compared(paper, fcn, where=True)} and "
             f"{compared(paper, 'forest')}. With 1 training image it is {compared(paper, fcn, 1, where=True)} and "
-            f"{compared(paper, 'forest', 1)}.",
-            f"- segkit with two networks is {compared(networks, paper)}. Without networks it is {compared(plain, paper)}.",
+            f"{compared(paper, 'forest', 1)}. segkit with two networks is {compared(networks, paper)}. Without networks it "
+            f"is {compared(plain, paper)}.",
+            f"- segkit with two networks is {compared(networks, unet, where=True)}. With 1 training image it is "
+            f"{compared(networks, unet, 1, where=True)}."
+            f"{_about_one_split(_known(gap_of(by_set, networks, unet, 5)), 'U-Net')}",
             "- Without networks, multiscale filters are worth "
             f"{lost('round', 'no-multiscale')} (with 1 and 5 training images), scattering {lost('round', 'no-scattering')}. "
             f"Centring each image is worth {lost('first', 'set')}, adapting the threshold to each image "
@@ -312,6 +316,8 @@ def _judged(gap: Gap, rival: str, *, where: bool) -> str:
 
 def _about_one_split(gap: Gap, rival: str) -> str:
     n_alone, n_sets = gap.found.n_seeds.count(1), len(gap.found.n_seeds)
+    if n_alone == n_sets:
+        return f" The {rival} ran 1 split: images only."
     return f" On {n_alone} of {n_sets} sets the {rival} ran 1 split: images only." if n_alone else ""
 
 

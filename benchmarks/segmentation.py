@@ -270,10 +270,13 @@ def parser_of(
     return parser
 
 
-def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Parse the command line; only the quick form brings its own images and needs no weights."""
+def parse(parser: argparse.ArgumentParser, name: str = "") -> argparse.Namespace:
+    """Parse the command line; only the quick form brings its own images and needs no weights.
+
+    Results go to the folder of result files, or to the file of this name in it.
+    """
     arguments = parser.parse_args()
-    arguments.out = result_path(arguments)
+    arguments.out = result_path(arguments, name)
     missing = [f"--{name}" for name in ("data", "vgg19", "squeezenet") if getattr(arguments, name) is None]
     if missing and not arguments.quick:
         parser.error(f"{', '.join(missing)}: needed, or --quick")

@@ -20,6 +20,7 @@ TABLES = {
     "000-figure1": "xperm",
     "000-figure2": "mnist_cdf",
     "000-figure3": "spoken_digits",
+    "000-figure4": "xperm_sizes",
     "002-table1": "molecules",
     "002-table2": "turned_digits",
     "002-table3": "natural_images",

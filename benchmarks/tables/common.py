@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import eigh
+from scipy.linalg import cho_factor, cho_solve, eigh, solve_triangular
+from scipy.sparse.linalg import eigsh
 
-from benchmarks.common import digest_sources, write_result
+from benchmarks.common import digest_sources, markdown_table, write_result
 from segkit.benchmark.machine import machine
 from segkit.evaluation.statistics import student_interval
 
@@ -73,8 +74,8 @@ class Table:
         *,
         paper: float | None = None,
         note: str = "",
-    ) -> None:
-        """Add a row, by a function that returns its value, interval and what else is worth keeping."""
+    ) -> dict[str, Any]:
+        """Add a row, by a function that returns its value, interval and what else is worth keeping; give the row."""
         row = next((row for row in self._finished if row["settings"] == settings), None)
         if row is None:
             start = time.perf_counter()
@@ -83,7 +84,9 @@ class Table:
             row = {"settings": settings, **found, "paper": paper, "quoted": False, "note": note}
             row |= {"seconds": seconds, "sources": digest_sources()}
             print(*settings.values(), f"{row['value']:.4g}", f"({seconds:.1f} s)", flush=True)
-        self._add({**row, "paper": paper, "note": note})
+        # A note that was added to a finished row stays.
+        self._add({**row, "paper": paper, "note": note or row["note"]})
+        return self.rows[-1]
 
     def quote(self, settings: dict[str, Any], value: float, *, note: str = "") -> None:
         """Add a row of the paper that is not measured here."""
@@ -124,19 +127,73 @@ class Table:
 def markdown(result: dict[str, Any]) -> str:
     """Write a table in Markdown, its numbers beside those of the paper."""
     names = list(dict.fromkeys(name for row in result["rows"] for name in row["settings"]))
+    chosen = [chosen_of(row) for row in result["rows"]]
+    names_of_cells = [
+        *names,
+        "measured",
+        "95 % interval",
+        "paper",
+        *(["chosen"] if any(chosen) else []),
+        "note",
+    ]
     quick = " (quick form: sizes too small for conclusions)" if result["quick"] else ""
     lines = [f"# {result['name']}{quick}", "", f"{result['source']}: {result['quantity']}.", ""]
     lines += [f"- {note}" for note in result["notes"]]
-    lines += ["", "| " + " | ".join([*names, "measured", "95 % interval", "paper", "note"]) + " |"]
-    lines.append("|---" * (len(names) + 4) + "|")
-    for row in result["rows"]:
+    lines += ["", "| " + " | ".join(names_of_cells) + " |"]
+    lines.append("|---" * len(names_of_cells) + "|")
+    for row, settings_chosen in zip(result["rows"], chosen, strict=True):
         interval = "" if row["interval"] is None else " to ".join(_cell(bound) for bound in row["interval"])
         note = "; ".join(part for part in ("quoted" if row["quoted"] else "", row["note"]) if part)
         settings = [_cell(row["settings"].get(name)) for name in names]
-        cells = [*settings, _cell(row["value"]), interval, _cell(row["paper"]), note]
+        cells = [*settings, _cell(row["value"]), interval, _cell(row["paper"])]
+        cells += [settings_chosen] if any(chosen) else []
+        cells.append(note)
         lines.append("| " + " | ".join(cells) + " |")
     where = f"{result['machine']['n_cores']} cores, {result['machine']['cpu']}"
     return "\n".join([*lines, "", f"{result['seconds']:.0f} s on {where}."]) + "\n"
+
+
+def percent(row: dict[str, Any]) -> str:
+    """Write the value of a row with its interval."""
+    low, high = row["interval"]
+    return f"{row['value']:.2f} ({low:.2f} to {high:.2f})"
+
+
+def chosen_of(row: dict[str, Any]) -> str:
+    """Say between which values the settings lie that the folds of a row chose, of which that were tried."""
+    folds = list(row.get("chosen", {}).values())
+    parts = []
+    for name in folds[0].get("tried", {}) if folds else ():
+        values = dict.fromkeys(f"{choose(fold[name] for fold in folds):g}" for choose in (min, max))
+        limits = [
+            choose(fold["tried"][name][side] for fold in folds) for side, choose in enumerate((min, max))
+        ]
+        edges = sum(name in fold["edges"] for fold in folds)
+        on_edge = f", on an edge in {edges} folds" if edges else ""
+        parts.append(
+            f"{name.replace('_', ' ')} {' to '.join(values)} (of {limits[0]:g} to {limits[1]:g}{on_edge})"
+        )
+    return ", ".join(parts)
+
+
+def beside_paper(result: dict[str, Any]) -> str:
+    """Make the table of a page: numbers beside those of the paper, and the settings that the folds chose."""
+    rows = result["rows"]
+    names = list(dict.fromkeys(name for row in rows for name in row["settings"]))
+    chosen = [chosen_of(row) for row in rows]
+    lines = []
+    for row, settings in zip(rows, chosen, strict=True):
+        interval = "" if row["interval"] is None else " ({:.2f} to {:.2f})".format(*row["interval"])
+        lines.append(
+            [
+                *(_cell(row["settings"].get(name, "")) for name in names),
+                "" if row["value"] is None else f"{row['value']:.2f}{interval}",
+                _cell(row["paper"]),
+                *([settings] if any(chosen) else []),
+            ]
+        )
+    header = [*names, "measured (95 % interval)", "paper", *(["chosen"] if any(chosen) else [])]
+    return markdown_table(header, lines)
 
 
 def accuracy(predicted: ArrayLike, truth: ArrayLike) -> dict[str, Any]:
@@ -208,6 +265,64 @@ class RegularizedLeastSquares:
             if error < least:
                 least, best = error, coefficients
         return best
+
+
+class DualLeastSquares:
+    """`RegularizedLeastSquares` of a Gram matrix that is too large to decompose.
+
+    With ``C = K + lambda I`` the prediction error without sample i is ``(C^-1 y)_i / (C^-1)_ii``. Each penalty
+    takes a Cholesky factor of C, so the penalties are searched downhill from `START`, and the error is a mean
+    over `N_LEFT_OUT` random samples.
+    """
+
+    START, N_LEFT_OUT = 5, 1000  # START is a place in the penalties of RegularizedLeastSquares
+
+    def fit(self, gram: NDArray[np.float64], y: ArrayLike, penalty: float | None = None) -> DualLeastSquares:
+        """Learn from inner products (n, n), whose diagonal is left changed; a given penalty is not chosen."""
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        targets = np.where(labels[:, None] == np.arange(len(self.classes_)), 1.0, -1.0)
+        largest = float(eigsh(gram, k=1, return_eigenvectors=False, v0=np.ones(len(gram)))[0])
+        penalties = [largest * float(relative) for relative in RegularizedLeastSquares.PENALTIES]
+        found: dict[float, tuple[float, NDArray[np.float64]]] = {}
+        diagonal = np.diag(gram).copy()
+
+        def error(penalty: float) -> float:
+            if penalty not in found:
+                np.fill_diagonal(gram, diagonal + penalty)
+                found[penalty] = self._leave_out(gram, targets)
+            return found[penalty][0]
+
+        if penalty is None:
+            penalty = penalties[_downhill(lambda place: error(penalties[place]), self.START, len(penalties))]
+        self.leave_one_out_, self.dual_coef_ = error(penalty), found[penalty][1]
+        self.penalty_, self.relative_penalty_ = penalty, penalty / largest
+        return self
+
+    def predict(self, scores: ArrayLike) -> NDArray[Any]:
+        """Give the class of the largest score; scores are inner products with training samples @ dual_coef_."""
+        labels: NDArray[Any] = self.classes_[np.argmax(np.asarray(scores), axis=1)]
+        return labels
+
+    def _leave_out(
+        self, system: NDArray[np.float64], targets: NDArray[np.float64]
+    ) -> tuple[float, NDArray[np.float64]]:
+        factor = cho_factor(system, lower=True, check_finite=False)
+        coefficients = cho_solve(factor, targets, check_finite=False)
+        rows = np.random.default_rng(0).permutation(len(system))[: self.N_LEFT_OUT]
+        units = np.zeros((len(system), len(rows)))
+        units[rows, np.arange(len(rows))] = 1
+        columns = solve_triangular(factor[0], units, lower=True, overwrite_b=True, check_finite=False)
+        of_inverse = np.square(columns).sum(axis=0)
+        return float(np.mean((coefficients[rows] / of_inverse[:, None]) ** 2)), coefficients
+
+
+def _downhill(value: Callable[[int], float], place: int, n: int) -> int:
+    """Go from a place to neighbours of smaller values until there is none."""
+    while True:
+        lowest = min(range(max(place - 1, 0), min(place + 2, n)), key=value)
+        if lowest == place:
+            return place
+        place = lowest
 
 
 def _cell(value: Any) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from sklearn.utils import gen_batches
 
 from benchmarks.tables.common import accuracy
 
@@ -27,11 +29,24 @@ def gram(
     Products within a block are made in `dtype`: float32 is twice as fast, float64 serves penalties
     below the rounding of float32.
     """
-    others = features if others is None else others
+    if others is None:
+        return _symmetric_gram(features, block, dtype)
     total = np.zeros((len(features), len(others)))
-    for start in range(0, features.shape[1], block):
-        part = slice(start, start + block)
+    for part in gen_batches(features.shape[1], block):
         total += features[:, part].astype(dtype) @ others[:, part].astype(dtype).T
+    return total
+
+
+def _symmetric_gram(features: Array, block: int, dtype: Any) -> Array:
+    """Inner products of features with themselves: those below the diagonal are copied to above it."""
+    total = np.zeros((len(features), len(features)))
+    bands = list(gen_batches(len(features), max(block, len(features) // 8)))
+    for part in gen_batches(features.shape[1], block):
+        columns = features[:, part].astype(dtype)
+        for band in bands:
+            total[band, : band.stop] += columns[band] @ columns[: band.stop].T
+    for band in bands:
+        total[: band.start, band] = total[band, : band.start].T
     return total
 
 
@@ -70,26 +85,131 @@ def predictions(
         yield penalty, cross @ cho_solve(factor, targets - mean, check_finite=False) + mean
 
 
-def inner_errors(
-    products: Array, targets: Array, folds: Array, penalties: Sequence[float]
-) -> dict[Any, float]:
-    """Squared errors of inner cross-validation: {(outer fold, penalty): mean over the other folds}.
+def squared(predicted: Array, targets: Array) -> Array:
+    """Squared error of each row of a single target."""
+    return (predicted - targets) ** 2
 
-    The rows outside two folds train one model, which judges for either fold by its error on the other.
+
+def inner_errors(
+    products: Array,
+    targets: Array,
+    folds: Array,
+    penalties: Sequence[float],
+    *,
+    learning: Array | None = None,
+    loss: Callable[[Array, Array], Array] = squared,
+) -> dict[Any, float]:
+    """Mean losses of inner cross-validation: {(outer fold, penalty): mean over the other folds}.
+
+    The rows outside two folds train one model, which judges for either fold by its error on the other; of these rows
+    only those of `learning`, if it is given.
     """
     errors: dict[Any, list[float]] = {}
     names = np.unique(folds)
     for pair in combinations(names, 2):
         held = np.isin(folds, pair)
+        known = ~held if learning is None else ~held & learning
         found = predictions(
-            products[np.ix_(~held, ~held)], products[np.ix_(held, ~held)], targets[~held], penalties
+            products[np.ix_(known, known)], products[np.ix_(held, known)], targets[known], penalties
         )
         for penalty, predicted in found:
-            squared = (predicted - targets[held]) ** 2
+            losses = loss(predicted, targets[held])
             for outer, inner in (pair, pair[::-1]):
-                error = float(np.mean(squared[folds[held] == inner]))
+                error = float(np.mean(losses[folds[held] == inner]))
                 errors.setdefault((int(outer), penalty), []).append(error)
     return {key: float(np.mean(values)) for key, values in errors.items() if len(values) == len(names) - 1}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Values of one setting, ``start * step**k`` for whole k from -n_steps to n_steps."""
+
+    start: float
+    step: float
+    n_steps: int = 6
+
+    def value(self, k: int) -> float:
+        """Give the value of index k, without the rounding errors of repeated products."""
+        return float(f"{self.start * self.step**k:.6g}")
+
+
+class Search:
+    """Search for the settings of least error on grids that grow until the least one has neighbours on both sides.
+
+    The last setting is searched for each value of those before it, and so on. A neighbour is preferred if its error is
+    lower by more than `tolerance`, relatively: wide kernels with small penalties may do equally well without end.
+
+    Parameters
+    ----------
+    axes : dict of str to Axis
+        The settings, the slowest one to change first.
+    errors : callable
+        ``errors(settings, values)`` gives, for values of the last setting, the errors of each fold:
+        {(fold, value): error}. Missing ones count as infinite.
+    """
+
+    def __init__(
+        self,
+        axes: dict[str, Axis],
+        errors: Callable[[dict[str, float], list[float]], dict[tuple[Any, float], float]],
+        tolerance: float = 0.01,
+    ) -> None:
+        self.axes, self.errors, self.tolerance = axes, errors, tolerance
+        self._known: dict[tuple[Any, ...], dict[Any, float]] = {}
+
+    def choose(self, fold: Any) -> dict[str, Any]:
+        """Give the settings for one fold, the least and largest value tried of each, and which lie on an edge."""
+        point = self._best(fold, (), (0,) * len(self.axes))
+        known = [key for key, found in self._known.items() if fold in found]
+        tried, edges = {}, []
+        for place, (name, axis) in enumerate(self.axes.items()):
+            tried[name] = [axis.value(choose(key[place] for key in known)) for choose in (min, max)]
+            beside = {key[place] for key in known if key[:place] == point[:place]}
+            if not {point[place] - 1, point[place] + 1} <= beside:
+                edges.append(name)
+        return {**self._settings(point), "tried": tried, "edges": edges}
+
+    def _best(self, fold: Any, fixed: tuple[int, ...], start: tuple[int, ...]) -> tuple[int, ...]:
+        """Walk along the next setting from its start; those after it start where its last value left them."""
+        place = len(fixed)
+        if place == len(self.axes):
+            return fixed
+        n_steps = list(self.axes.values())[place].n_steps
+        found: dict[int, tuple[int, ...]] = {}
+
+        def error(k: int, near: tuple[int, ...]) -> float:
+            if abs(k) > n_steps:
+                return np.inf
+            if k not in found:
+                found[k] = self._best(fold, (*fixed, k), near)
+            return self._error(fold, found[k])
+
+        here = start[place]
+        error(here, start)
+        while True:
+            near = found[here]
+            least = self._error(fold, near)
+            beside = min((here - 1, here + 1), key=lambda k: error(k, near))
+            if not error(beside, near) < (1 - self.tolerance) * least:
+                return near
+            here = beside
+
+    def _error(self, fold: Any, point: tuple[int, ...]) -> float:
+        if point not in self._known:
+            name, axis = list(self.axes.items())[-1]
+            # Both neighbours will be asked for too, and several penalties share the work on a matrix.
+            near = [(*point[:-1], k) for k in range(point[-1] - 1, point[-1] + 2) if abs(k) <= axis.n_steps]
+            new = [other for other in near if other not in self._known]
+            settings = self._settings(point)
+            del settings[name]
+            errors = self.errors(settings, [axis.value(other[-1]) for other in new])
+            for other in new:
+                value = axis.value(other[-1])
+                self._known[other] = {key[0]: error for key, error in errors.items() if key[1] == value}
+        return self._known[point].get(fold, np.inf)
+
+    def _settings(self, point: tuple[int, ...]) -> dict[str, float]:
+        return {name: axis.value(k) for (name, axis), k in zip(self.axes.items(), point, strict=True)}
 
 
 def cdf_thresholds(X: Array, n: int = 25) -> Array:
