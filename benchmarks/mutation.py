@@ -1,6 +1,6 @@
 """Do the tests notice a mistake? Small changes of the code, one at a time, and whether a test fails: a mutation score.
 
-    python -m benchmarks.mutation [--parts PART ...] [--sample N] [--seed S] [--again] [--quick] [--out FILE]
+    python -m benchmarks.mutation [--parts PART ...] [--sample N] [--seed S] [--most SECONDS] [--again] [--quick]
 
 A mutant is the code with one such change. cosmic-ray makes them. The packages have thousands, so a uniform random sample of
 each package is run, and the score, the share of mutants that a test notices, has Wilson's interval.
@@ -23,11 +23,12 @@ Left out, for no test could notice them, or nearly any test would:
 cosmic-ray does not change @, +=, `in`, words, arguments or calls, and drops no statements: nothing is known of those.
 
 A mutant is run with those tests of its own package, and examples of its docstrings, that run the changed statement: the
-tests of the module's own file first, then the quickest, up to `MOST_SECONDS` of processor time. Statements that run on
-import have the tests that use their function, class or module, and the test that compares defaults with docstrings.
-Hypothesis has a fixed seed. A mutant is killed if a test fails, or if the tests take much longer than undisturbed. Which
-test runs which line is found once, by coverage.py, and kept in mutants/. Programs that tests start are not followed. So the
-score errs on the low side: tests that were left out may notice more.
+tests of the module's own file first, then the quickest, up to `--most` seconds of processor time. With a larger `--most`,
+survivors of the same sample are run anew, with tests that were left out. Statements that run on import have the tests that
+use their function, class or module, and the test that compares defaults with docstrings. Hypothesis has a fixed seed. A
+mutant is killed if a test fails, or if the tests take much longer than undisturbed. Which test runs which line is found
+once, by coverage.py, and kept in mutants/. Programs that tests start are not followed. So the score errs on the low side:
+tests that were left out may notice more.
 
 `--again` runs the survivors of the file anew, after tests were added. equivalent_mutants.json lists survivors that no test
 can tell from the code, each with the reason. The file has the score with and without them. Another seed draws another
@@ -68,8 +69,8 @@ COPIED = ("segkit", "tests", "configs", "pyproject.toml")
 EQUIVALENT = Path(__file__).parent / "equivalent_mutants.json"
 MAP = ROOT / "mutants" / "lines.json"
 SAMPLE = 60
-# The tests of a mutant take no longer than this undisturbed; what is slower is left out, and counted.
-MOST_SECONDS = 60.0
+# The tests of a mutant take no more processor time than this undisturbed; what is slower is left out, and counted.
+MOST_SECONDS = 20.0
 # A mutant has this many times the undisturbed processor time, and some seconds more.
 TIMES, MORE_SECONDS = 4, 20.0
 # A test file undisturbed, all its tests, with coverage.
@@ -304,6 +305,8 @@ class Bench:
         File that keeps which test runs which line.
     on_import : sequence of str
         Tests of what all modules are after their import; they are run for statements that run then.
+    most_seconds : float
+        Processor time, undisturbed, of the tests of a mutant.
     """
 
     def __init__(
@@ -315,8 +318,10 @@ class Bench:
         kept: Path,
         *,
         on_import: Sequence[str] = (),
+        most_seconds: float = MOST_SECONDS,
     ) -> None:
         self.root, self.runs, self.kept, self.on_import = root, runs, kept, on_import
+        self.most_seconds = most_seconds
         paths = [path for name in code for path in _below(root, name, "*.py")]
         self.code = {path: (root / path).read_text(encoding="utf-8") for path in paths}
         self.files = [*_test_files(root, tests), *on_import]
@@ -392,7 +397,7 @@ class Bench:
         ordered = sorted(keys, key=lambda key: (Path(key.partition("::")[0]).name != own, seconds[key], key))
         chosen, total = [], 0.0
         for key in ordered:
-            if total + seconds[key] <= MOST_SECONDS:
+            if total + seconds[key] <= self.most_seconds:
                 chosen.append(key)
                 total += seconds[key]
         return chosen, len(ordered) - len(chosen)
@@ -400,7 +405,12 @@ class Bench:
     def try_out(self, mutant: Mutant, changed: str) -> dict[str, Any]:
         """Run the tests of a mutant until one fails."""
         tests, n_left_out = self.tests_of(mutant)
-        told: dict[str, Any] = {"tests": len(tests), "left_out": n_left_out, "outcome": "survived"}
+        told: dict[str, Any] = {
+            "tests": len(tests),
+            "left_out": n_left_out,
+            "limit": self.most_seconds,
+            "outcome": "survived",
+        }
         if not tests:
             return told
         path = self.root / mutant.module
@@ -449,6 +459,11 @@ def wilson(n_hits: float, n: float) -> tuple[float, float]:
 def is_killed(row: Mapping[str, Any], *, now: bool = False) -> bool:
     """Tell whether a mutant was noticed, when it was drawn, or by the tests since."""
     return bool((row.get("again", row["outcome"]) if now else row["outcome"]) != "survived")
+
+
+def is_settled(row: Mapping[str, Any], most_seconds: float) -> bool:
+    """Tell whether more time for tests would change nothing."""
+    return is_killed(row) or not row["left_out"] or row["limit"] >= most_seconds
 
 
 def reason_of(row: Mapping[str, Any], reasons: Sequence[Mapping[str, str]]) -> str | None:
@@ -575,8 +590,9 @@ class Campaign:
         """Try a sample of the mutants of a package."""
         self.header["mutants"][name] = len(mutants)
         mine = [row for row in self.rows if (row["seed"], row["package"]) == (seed, name)]
-        self.rows = [row for row in self.rows if row not in mine or row["code"] == self.code]
-        done = {_place(row) for row in mine if row["code"] == self.code}
+        done = [row for row in mine if row["code"] == self.code and is_settled(row, bench.most_seconds)]
+        self.rows = [row for row in self.rows if row not in mine or row in done]
+        known = {_place(row) for row in done}
         n_tried = n_broken = 0
         for mutant in draw(mutants, seed, name):
             if n_tried == n:
@@ -587,7 +603,7 @@ class Campaign:
                 n_broken += 1
                 continue
             n_tried += 1
-            if (mutant.module, mutant.operator, mutant.occurrence) in done:
+            if (mutant.module, mutant.operator, mutant.occurrence) in known:
                 continue
             row = {"seed": seed, "package": name, "code": self.code, **vars(mutant)}
             row |= {"change": change_of(source, changed)} | bench.try_out(mutant, changed)
@@ -637,6 +653,9 @@ def main() -> None:
     parser.add_argument(
         "--seed", type=int, default=0, help="another seed is another sample, kept beside the first"
     )
+    parser.add_argument(
+        "--most", type=float, default=MOST_SECONDS, help="processor time of the tests of a mutant, in seconds"
+    )
     parser.add_argument("--again", action="store_true", help="run the survivors of the file anew, draw none")
     parser.add_argument("--quick", action="store_true", help="a few mutants of one module: does it run?")
     parser.add_argument("--out", type=Path, help="JSON file to write")
@@ -657,7 +676,7 @@ def main() -> None:
                 if arguments.quick:
                     code, tests = ["segkit/kernels/frequencies.py"], ["tests/kernels/test_frequencies.py"]
                     on_import = []
-                bench = Bench(copy, runs, code, tests, kept, on_import=on_import)
+                bench = Bench(copy, runs, code, tests, kept, on_import=on_import, most_seconds=arguments.most)
                 bench.learn()
                 if arguments.again:
                     campaign.again(bench, part)

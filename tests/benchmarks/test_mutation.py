@@ -206,6 +206,20 @@ def test_a_run_that_was_cut_goes_on(bench, tmp_path):
     assert [row["code"] for row in json.loads(path.read_text(encoding="utf-8"))["rows"]] == ["other"]
 
 
+def test_more_time_goes_to_survivors_whose_tests_were_left_out(bench, tmp_path):
+    path, mutants = tmp_path / "mutation.json", bench.mutants()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench, "most_seconds", 0.0)
+        Campaign(path, "code").sample(bench, "toy", mutants, 99, seed=0)
+        none = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        assert all(row["outcome"] == "survived" and row["left_out"] for row in none)
+    Campaign(path, "code").sample(bench, "toy", mutants, 99, seed=0)
+    whole = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    assert len(whole) == len(none)
+    assert {row["outcome"] for row in whole} == {"killed", "survived"}
+    assert not any(row["left_out"] for row in whole)
+
+
 def test_survivors_are_run_again_and_equivalent_ones_are_told(bench, tmp_path):
     path = tmp_path / "mutation.json"
     reasons = [{"module": "toy/one.py", "change": "LIMIT = 10 -> LIMIT = 11", "reason": "any number will do"}]

@@ -244,3 +244,13 @@ def test_the_way_down_meets_each_bound(problem):
     losses = [minimum.history[-1] for minimum in minima]
     assert losses == sorted(losses)
     assert losses[0] < losses[-1]
+
+
+def test_no_kernel_value_exceeds_one_far_from_the_origin(rng):
+    """Products of far rows cancel: rounding makes squared distances of near rows negative."""
+    X = 1e6 + 1e-4 * rng.standard_normal((40, 3))
+    products = X @ X.T
+    squared = products.diagonal()[:, None] + products.diagonal() - 2 * products
+    assert squared.min() < -1e-5
+    K = ExactObjective(X, rng.standard_normal((40, 1)), sigma=1.0, epsilon=0.01)._gram(X)
+    assert K.max() == 1

@@ -164,6 +164,9 @@ def test_state_gives_the_same_features():
         lambda arrays: {"weights": arrays["weights"][:2]},
         lambda arrays: {"scores": arrays["scores"][:1]},
         lambda arrays: {"frequencies": arrays["frequencies"][1:]},
+        lambda arrays: {"frequencies": arrays["frequencies"][0]},
+        lambda arrays: {"columns": arrays["columns"][0]},
+        lambda arrays: {"columns": arrays["columns"][:, None]},
     ],
 )
 def test_damaged_states_are_refused(damage):

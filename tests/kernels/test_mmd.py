@@ -276,6 +276,14 @@ def test_no_positive_score_gives_uniform_weights_and_a_warning():
             "scores [1.0, nan]: weights need at least one score, all finite; "
             "leave out kernels that overflow, or standardise the features",
         ),
+        *(
+            (
+                lambda scores=scores: mixture_weights(scores),
+                f"scores {scores}: weights need at least one score, all finite; "
+                "leave out kernels that overflow, or standardise the features",
+            )
+            for scores in (3.0, [], [[1.0, 2.0]], [np.inf, 1.0])
+        ),
     ],
 )
 def test_bad_input(call, message):

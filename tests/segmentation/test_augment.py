@@ -6,7 +6,7 @@ from segkit.cli.terminal import describe_training
 from segkit.errors import ConfigError
 from segkit.features import MultiscaleBank
 from segkit.images import UNLABELLED
-from segkit.segmentation.augment import augment
+from segkit.segmentation.augment import _keeps_classes, _similarity, augment
 
 
 def scene(shape=(60, 72), *, turn=0):
@@ -108,3 +108,23 @@ def test_a_number_of_copies_is_a_whole_number(number):
     image, ids = scene()
     with pytest.raises(ConfigError, match=r"n_augmented=.*: give a number of copies, 0 or more"):
         segmenter(n_augmented=number).fit([image], [ids])
+
+
+def test_motions_are_similarities_about_the_centre_mirrored_or_not(rng):
+    motions = [_similarity((60, 72), rng) for _ in range(60)]
+    for motion in motions:
+        first, second = np.linalg.svd(motion.params[:2, :2], compute_uv=False)
+        assert first == pytest.approx(second)
+        assert 0.5 < first < 2
+        moved = motion(np.array([[35.5, 29.5]]))[0] - (35.5, 29.5)
+        assert (np.abs(moved) < (0.5 * 72, 0.5 * 60)).all()
+    n_mirrored = sum(np.linalg.det(motion.params[:2, :2]) < 0 for motion in motions)
+    assert 15 < n_mirrored < 45
+
+
+@pytest.mark.parametrize(("n_left", "keeps"), [(40, True), (10, True), (1, False), (0, False)])
+def test_a_copy_keeps_a_share_of_the_pixels_of_each_class(n_left, keeps):
+    ids, moved = np.zeros((20, 20), dtype=np.uint8), np.zeros((20, 20), dtype=np.uint8)
+    ids.ravel()[:40], moved.ravel()[:n_left] = 1, 1
+    ids[-1], moved[-1] = UNLABELLED, 0
+    assert _keeps_classes(ids, moved) == keeps

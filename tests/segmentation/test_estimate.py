@@ -1,14 +1,25 @@
 """Memory and time told before a prediction is made."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import tifffile
 
 import segkit
 from segkit import Segmenter
 from segkit.errors import InputError
 from segkit.features import MultiscaleBank
 from segkit.images import write_image
-from segkit.segmentation.estimate import bytes_of_kept, estimate_folder, keeps_maps
+from segkit.segmentation.estimate import (
+    Estimate,
+    bytes_of_kept,
+    bytes_of_results,
+    estimate_folder,
+    is_large,
+    keeps_maps,
+    require_memory,
+)
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +87,43 @@ def test_maps_are_kept_where_they_fit_and_counted(fitted, tmp_path, monkeypatch)
     for left, fits in ((needed, True), (needed - 1, False)):
         monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda left=left: left)
         assert keeps_maps(bank, channels, shape, 2) == fits
+
+
+@pytest.mark.parametrize(("n_classes", "of_pixel"), [(2, 64), (3, 88), (5, 136)])
+def test_results_take_the_same_for_each_pixel(n_classes, of_pixel):
+    assert bytes_of_results((300, 200, 3), n_classes) == 300 * 200 * of_pixel
+
+
+@pytest.mark.parametrize(("less", "fits"), [(0, True), (1, False)])
+def test_the_results_and_the_smallest_tile_must_fit(less, fits, monkeypatch):
+    bank = SimpleNamespace(is_local=False, bytes_per_pixel=lambda n_channels: 100.0 * n_channels)
+    needed = 40 * 50 * (64 + 300)
+    monkeypatch.setattr("segkit._memory.bytes_left", lambda: needed - less)
+    if fits:
+        require_memory(bank, (40, 50, 3), 2)
+    else:
+        with pytest.raises(InputError, match="image of 40 x 50 pixels: needs "):
+            require_memory(bank, (40, 50, 3), 2)
+
+
+def test_a_tiled_file_is_large_if_stored_and_segmented_it_does_not_fit(tmp_path, monkeypatch):
+    pixels = np.zeros((64, 96, 3), dtype=np.uint8)
+    tiled, strips, other = (tmp_path / name for name in ("tiled.tif", "strips.tif", "other.png"))
+    tifffile.imwrite(tiled, pixels, tile=(16, 16), photometric="rgb")
+    tifffile.imwrite(strips, pixels, photometric="rgb")
+    write_image(other, pixels[:, :, 0])
+    local, whole = (
+        SimpleNamespace(bank_=SimpleNamespace(is_local=is_local), classes_=np.arange(3))
+        for is_local in (True, False)
+    )
+    needed = 64 * 96 * (3 * 8 + 88)
+    for left, expected in ((needed, False), (needed - 1, True)):
+        monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda left=left: left)
+        assert is_large(tiled, local) == expected
+        assert not any(is_large(path, local) for path in (strips, other, tmp_path, tmp_path / "none.tif"))
+        assert not is_large(tiled, whole)
+
+
+def test_the_line_tells_images_tiles_memory_and_minutes():
+    told = Estimate(1, 12, 3 * 2**30, 90.0, []).tell()
+    assert told == "1 image, 12 tiles, at most 3.0 GiB of memory, about 1.5 minutes; nothing was written"

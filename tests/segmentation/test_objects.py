@@ -388,3 +388,34 @@ def test_objects_with_a_learnt_rim_read_features_once(data, monkeypatch):
     )
     segmenter.predict_objects(images[0])
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("splitter", "source", "told"),
+    [
+        (
+            Splitter(),
+            "nothing",
+            "no region is annotated as a whole, so each connected region counts as one object.",
+        ),
+        (
+            Splitter(landscape="distance", radius=6.0),
+            "regions",
+            "none are annotated one by one, so those that touch are told apart by their shape "
+            "(typical diameter 12 pixels).",
+        ),
+        (
+            Splitter(landscape="none", radius=6.0),
+            "regions",
+            "none are annotated one by one, so those that touch are told apart not at all, for regions are not compact "
+            "(typical diameter 12 pixels).",
+        ),
+        (
+            Splitter(radius=6.25),
+            "annotated",
+            "learnt from annotated ones (typical diameter 12.5 pixels); how well is unknown.",
+        ),
+    ],
+)
+def test_what_is_known_of_objects_is_told(splitter, source, told):
+    assert ObjectModel(splitter, source).tell() == f"Objects: {told}"

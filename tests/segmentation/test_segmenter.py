@@ -765,6 +765,8 @@ IMAGE, MASK = picture(0)
             [MASK.astype(float)],
             "mask 0 of shape (44, 52) and dtype float64: expected (H, W) of integers",
         ),
+        ([IMAGE], [MASK[:, :, None]], f"mask 0 of shape (44, 52, 1) and dtype {MASK.dtype}: expected (H, W)"),
+        ([IMAGE], [MASK[0]], f"mask 0 of shape (52,) and dtype {MASK.dtype}: expected (H, W)"),
         ([np.full_like(IMAGE, 0.5)], [MASK], "image 0 is constant"),
         ([np.where(MASK, np.nan, IMAGE)], [MASK], "holds NaN or infinity"),
         ([(IMAGE * 255).astype(np.uint8)], [MASK], "expected floats in [0, 1]"),
