@@ -42,6 +42,7 @@ from benchmarks.scores import (
     segmentation,
 )
 from benchmarks.single_image import single_image
+from benchmarks.tables.common import beside_paper
 from benchmarks.tables.positive_definite import positive_definite
 from segkit.evaluation.statistics import compare, compare_pooled
 
@@ -582,6 +583,9 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "few_digits": ("003-table2.json", few_digits),
     "orbit_segmentation": ("orbit_segmentation.json", orbit_segmentation),
     "positive_definite": ("003-table1.json", positive_definite),
+    "orbit_molecules": ("002-table1.json", beside_paper),
+    "orbit_digits": ("002-table2.json", beside_paper),
+    "orbit_photographs": ("002-table3.json", beside_paper),
     "orbit_error": ("orbit_error.json", orbit_error),
     "orbit_transforms": ("orbit_error.json", orbit_transforms),
     "cdf_error": ("cdf_error.json", cdf_error),
