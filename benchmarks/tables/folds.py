@@ -156,8 +156,7 @@ def approached(
     losses, found = np.zeros(len(data.targets)), {}
     for widths in sorted({widths_of(one) for one in chosen.values()}):
         kernel = Gaussian(second_gamma(grams[widths[0]], widths[1]))
-        features = clone(second).set_params(kernel=kernel).fit_transform(grams.features(widths[0]))
-        products = gram(features, dtype=grams.dtype)
+        products = second_gram(second, kernel, grams.features(widths[0]), grams.dtype)
 
         def errors(
             _: Any, penalties: list[float], products: Array = products
@@ -171,6 +170,14 @@ def approached(
                 found[int(fold)] = {"second_width": widths[1]} | own | {"width": widths[0]}
                 losses[data.folds == int(fold)] = data.outer(products, int(fold), own["penalty"])
     return found, losses
+
+
+def second_gram(second: Any, kernel: Gaussian, features: Array, dtype: Any = np.float64) -> Array:
+    """Inner products of features of the second layer."""
+    if isinstance(second, NystroemFeatures):
+        # Precision cuts the rank: in float32 a smooth kernel keeps few landmarks, however many there are.
+        features = features.astype(np.float64)
+    return gram(clone(second).set_params(kernel=kernel).fit_transform(features), dtype=dtype)
 
 
 def second_layers(n_pairs: int, n_landmarks: int) -> dict[str, Any]:
