@@ -46,6 +46,7 @@ from benchmarks.scores import (
 )
 from benchmarks.single_image import single_image
 from benchmarks.tables.common import beside_paper
+from benchmarks.tables.mnist_cdf import digits_by_size
 from benchmarks.tables.positive_definite import positive_definite
 from benchmarks.tables.xperm_sizes import permutation_task
 from segkit.evaluation.statistics import compare, compare_pooled
@@ -588,6 +589,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "advice_scores": ("advice.json", advice_scores),
     "demo": ("demo.json", demo),
     "few_digits": ("003-table2.json", few_digits),
+    "digits_by_size": ("000-figure2.json", digits_by_size),
     "permutation_task": ("000-figure4.json", permutation_task),
     "orbit_segmentation": ("orbit_segmentation.json", orbit_segmentation),
     "positive_definite": ("003-table1.json", positive_definite),
