@@ -104,20 +104,24 @@ def again(result: Mapping[str, Any]) -> str:
                 TITLES[method],
                 len(rows),
                 f"{sum(row['n_equal'] for row in rows)} of {sum(row['n_images'] for row in rows)}",
-                f"{np.mean(moved):+.4f}",
-                f"{max(moved, key=abs):+.4f}",
+                f"{_rounded(np.mean(moved)):+.4f}",
+                f"{_rounded(max(moved, key=abs)):+.4f}",
             )
         )
     return markdown_table(
         [
             "method",
             "rows measured again",
-            "images with the same pixels",
+            "images with the same counts",
             "mean change",
             "largest change of a row",
         ],
         lines,
     )
+
+
+def _rounded(change: float) -> float:
+    return round(float(change), 4) + 0.0  # no -0.0
 
 
 def measure(folder: Path, row: Mapping[str, Any], overrides: list[str], work: Path) -> dict[str, Any]:

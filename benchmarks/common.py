@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 import segkit
 from segkit._files import atomic
@@ -94,6 +96,17 @@ def rows_of(result: Mapping[str, Any]) -> list[dict[str, Any]]:
 def digest_of(row: Mapping[str, Any]) -> str | None:
     """Give the digest of the code that made a row, None if it carries none."""
     return next((row[key] for key in _DIGESTS if isinstance(row.get(key), str)), None)
+
+
+def wilson_interval(n_hits: float, n: float) -> tuple[float, float]:
+    """95 % interval of a share of n trials (E. B. Wilson, Journal of the American Statistical Association 22, 1927).
+
+    Neither has to be whole: a weighted sample has an effective size.
+    """
+    z, share = float(ndtri(0.975)), n_hits / n
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -46,6 +46,7 @@ from benchmarks.scores import (
 )
 from benchmarks.single_image import single_image
 from benchmarks.tables.common import beside_paper
+from benchmarks.tables.few_digits import layers_of_windows
 from benchmarks.tables.mnist_cdf import digits_by_size
 from benchmarks.tables.positive_definite import positive_definite
 from benchmarks.tables.xperm_sizes import permutation_task
@@ -589,6 +590,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "advice_scores": ("advice.json", advice_scores),
     "demo": ("demo.json", demo),
     "few_digits": ("003-table2.json", few_digits),
+    "layers_of_windows": ("003-table2.json", layers_of_windows),
     "digits_by_size": ("000-figure2.json", digits_by_size),
     "permutation_task": ("000-figure4.json", permutation_task),
     "orbit_segmentation": ("orbit_segmentation.json", orbit_segmentation),

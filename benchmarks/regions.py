@@ -37,9 +37,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.common import difference_of, digest_sources, markdown_table, paired, split, write_result
+from benchmarks.common import difference_of, digest_sources, markdown_table, split, write_result
 from benchmarks.segmentation import NETWORKS, bank_option, parse, parser_of, write_made_up
-from benchmarks.single_image import decide, grid_of, threshold_of
+from benchmarks.single_image import AS_IT_IS, decide, grid_of, pair_of, scores_by_set, threshold_of
 from segkit import Segmenter
 from segkit.benchmark import load_methods
 from segkit.evaluation.metrics import score_masks
@@ -50,7 +50,7 @@ from segkit.images.sampling import BLOCKS, block_folds
 Floats = NDArray[np.float32]
 
 SETS = ("kvasir_seg_256", "dsb2018_stained", "isbi2012_em")
-AS_IT_IS, REGIONS, BOTH = "as it is", "regions alone", "mean of both"
+REGIONS, BOTH = "regions alone", "mean of both"
 WAYS = (REGIONS, BOTH)
 N_REGIONS, N_COMPONENTS, COMPACTNESS, RING = 150, 8, 0.1, 3
 
@@ -126,10 +126,10 @@ def learn(images: list[Seen]) -> tuple[Pipeline, LogisticRegression]:
     rows, labels, weights, decisions, truths = [], [], [], [], []
     for seen in images:
         regions = regions_of(seen)
-        annotated = known(seen.truth)
+        annotated, described = known(seen.truth), describe(seen, regions)
         for label in (0, 1):
             n_pixels = np.bincount(regions[annotated & (seen.truth == label)], minlength=regions.max() + 1)
-            rows.append(describe(seen, regions)[n_pixels > 0])
+            rows.append(described[n_pixels > 0])
             labels.append(np.full(np.count_nonzero(n_pixels), label))
             weights.append(n_pixels[n_pixels > 0] / np.count_nonzero(annotated))
         decisions.append(seen.decisions[annotated])
@@ -153,22 +153,22 @@ def halves(ids: list[NDArray[np.uint8]]) -> list[list[NDArray[np.bool_]]]:
     return [[np.full(mask.shape, index % 2 == half) for index, mask in enumerate(ids)] for half in (0, 1)]
 
 
-def look(
-    segmenter: Segmenter, image: Floats, mask: NDArray[np.uint8], pca: PCA | None
-) -> tuple[Seen, Floats]:
-    """Decisions and features of an image on its grid."""
+def decide_grid(segmenter: Segmenter, image: Floats) -> tuple[Floats, Floats]:
+    """Decisions on the grid of an image, less their threshold, and features of its pixels."""
     row, col = grid_of(image.shape)
-    shape = (np.unique(row).size, np.unique(col).size)
     features = segmenter.pixel_features(image, row, col)
     found = decide(segmenter, features)
-    found -= threshold_of(segmenter, found)
-    components = np.zeros((found.size, 1)) if pca is None else pca.transform(features)
-    seen = Seen(
-        found.reshape(shape),
-        components.astype(np.float32).reshape(*shape, -1),
-        mask[row, col].reshape(shape),
+    return (found - threshold_of(segmenter, found)).reshape(len(np.unique(row)), -1), features
+
+
+def see(decisions: Floats, features: Floats, mask: NDArray[np.uint8], pca: PCA) -> Seen:
+    """Put together what is known of an image on its grid."""
+    components = pca.transform(features).astype(np.float32)
+    return Seen(
+        decisions,
+        components.reshape(*decisions.shape, -1),
+        mask[grid_of(mask.shape)].reshape(decisions.shape),
     )
-    return seen, features
 
 
 def measure(dataset: Dataset, segmenter: Segmenter, train: list[str], test: list[str]) -> dict[str, Any]:
@@ -185,22 +185,22 @@ def measure(dataset: Dataset, segmenter: Segmenter, train: list[str], test: list
 
     ids = [masks[stem] for stem in train]
     whole = fit(ids)
-    features = np.concatenate([look(whole, images[stem], masks[stem], None)[1] for stem in train])
-    pca = PCA(min(N_COMPONENTS, *features.shape), random_state=0).fit(features)
+    features = [decide_grid(whole, images[stem])[1] for stem in train]
+    together = np.concatenate(features)
+    pca = PCA(min(N_COMPONENTS, *together.shape), random_state=0).fit(together)
     held_out = []
     for half in halves(ids):
         rest = [np.where(out, np.uint8(UNLABELLED), mask) for out, mask in zip(half, ids, strict=True)]
         both = {0, 1} <= {int(value) for mask in rest for value in np.unique(mask)}
         part = fit(rest) if both else whole
-        for stem, out, mask in zip(train, half, ids, strict=True):
+        for stem, out, mask, own in zip(train, half, ids, features, strict=True):
             if out.any():
-                kept = np.where(out, mask, np.uint8(UNLABELLED))
-                decided = look(part, images[stem], kept, None)[0].decisions
-                held_out.append(look(whole, images[stem], kept, pca)[0]._replace(decisions=decided))
+                decided, _ = decide_grid(part, images[stem])
+                held_out.append(see(decided, own, np.where(out, mask, np.uint8(UNLABELLED)), pca))
     stage, scale = learn(held_out)
     found = {}
     for stem in test:
-        seen, _ = look(whole, images[stem], masks[stem], pca)
+        seen = see(*decide_grid(whole, images[stem]), masks[stem], pca)
         regions = regions_of(seen)
         of_region = stage.decision_function(describe(seen, regions))[regions]
         own = scale.coef_[0, 0] * seen.decisions
@@ -214,20 +214,12 @@ def measure(dataset: Dataset, segmenter: Segmenter, train: list[str], test: list
 def regions(result: dict[str, Any]) -> str:
     """Make the table: mean IoU as it is, and what the second stage adds."""
     rows = []
-    groups: dict[int, dict[str, dict[tuple[int, str], dict[str, float]]]] = {}
-    for row in result["rows"]:
-        of_set = groups.setdefault(row["n_train"], {}).setdefault(row["set"], {})
-        of_set.update({(row["seed"], image): scores for image, scores in row["mean_iou"].items()})
-    for n_train, sets in sorted(groups.items()):
+    for (n_train,), sets in scores_by_set(result["rows"], ("n_train",)).items():
         for name, scores in sets.items():
             mean = np.mean([one[AS_IT_IS] for one in scores.values()])
-            gains = [difference_of(compare(*_pair(scores, way))) for way in WAYS]
+            gains = [difference_of(compare(*pair_of(scores, way))) for way in WAYS]
             rows.append((n_train, name, f"{mean:.3f}", *gains, len({seed for seed, _ in scores})))
     return markdown_table(["training images", "set", AS_IT_IS, *WAYS, "splits"], rows)
-
-
-def _pair(scores: dict[tuple[int, str], dict[str, float]], way: str) -> Any:
-    return paired(*({key: one[which] for key, one in scores.items()} for which in (way, AS_IT_IS)))
 
 
 def main() -> None:

@@ -41,6 +41,8 @@ from segkit.images.sampling import draw_pixels
 from segkit.segmentation.threshold import best_threshold, image_threshold
 
 Floats = NDArray[np.float32]
+# Mean IoU of each way to decide, by seed and image.
+ScoresOfWays = dict[tuple[int, str], dict[str, float]]
 
 STEP = 4
 AS_IT_IS, HINDSIGHT = "as it is", "best threshold of each image in hindsight"
@@ -173,27 +175,35 @@ def measure(dataset: Dataset, segmenter: Segmenter, train: list[str], test: list
     return found
 
 
+def scores_by_set(
+    rows: list[dict[str, Any]], names: tuple[str, ...]
+) -> dict[tuple[Any, ...], dict[str, ScoresOfWays]]:
+    """Group the scores of rows by some of their settings, in order, and by set."""
+    groups: dict[tuple[Any, ...], dict[str, ScoresOfWays]] = {}
+    for row in rows:
+        of_set = groups.setdefault(tuple(row[name] for name in names), {}).setdefault(row["set"], {})
+        of_set.update({(row["seed"], image): scores for image, scores in row["mean_iou"].items()})
+    return dict(sorted(groups.items()))
+
+
+def pair_of(scores: ScoresOfWays, way: str) -> Any:
+    """Pair the scores of a way with those of the decisions as they are."""
+    return paired(*({key: one[which] for key, one in scores.items()} for which in (way, AS_IT_IS)))
+
+
 def single_image(result: dict[str, Any]) -> str:
     """Make the table: mean IoU as it is, and what each treatment adds."""
     rows = []
-    groups: dict[tuple[int, int], dict[str, dict[tuple[int, str], dict[str, float]]]] = {}
-    for row in result["rows"]:
-        of_set = groups.setdefault((row["n_train"], row["n_augmented"]), {}).setdefault(row["set"], {})
-        of_set.update({(row["seed"], image): scores for image, scores in row["mean_iou"].items()})
-    for (n_train, n_augmented), sets in sorted(groups.items()):
+    for (n_train, n_augmented), sets in scores_by_set(result["rows"], ("n_train", "n_augmented")).items():
         for name, scores in sets.items():
-            gains = [compare(*_pair(scores, way)).difference for way in WAYS]
+            gains = [compare(*pair_of(scores, way)).difference for way in WAYS]
             mean = np.mean([one[AS_IT_IS] for one in scores.values()])
             n_seeds = len({seed for seed, _ in scores})
             told = [f"{gain:+.3f}" for gain in gains]
             rows.append((n_train, n_augmented, name, f"{mean:.3f}", *told, n_seeds))
-        pooled = [compare_pooled([_pair(scores, way) for scores in sets.values()]) for way in WAYS]
+        pooled = [compare_pooled([pair_of(scores, way) for scores in sets.values()]) for way in WAYS]
         rows.append((n_train, n_augmented, "all, with equal weight", "", *map(difference_of, pooled), ""))
     return markdown_table(["training images", "copies", "set", AS_IT_IS, *WAYS, "splits"], rows)
-
-
-def _pair(scores: dict[tuple[int, str], dict[str, float]], way: str) -> Any:
-    return paired(*({key: one[which] for key, one in scores.items()} for which in (way, AS_IT_IS)))
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh, solve_triangular
 from scipy.sparse.linalg import eigsh
 
-from benchmarks.common import digest_sources, markdown_table, write_result
+from benchmarks.common import digest_sources, markdown_table, wilson_interval, write_result
 from segkit.benchmark.machine import machine
 from segkit.evaluation.statistics import student_interval
 
@@ -153,10 +152,10 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"{result['seconds']:.0f} s on {where}."]) + "\n"
 
 
-def percent(row: dict[str, Any]) -> str:
-    """Write the value of a row with its interval."""
-    low, high = row["interval"]
-    return f"{row['value']:.2f} ({low:.2f} to {high:.2f})"
+def to_hundredths(row: dict[str, Any]) -> str:
+    """Write the value of a row with its interval, if it has one."""
+    interval = "" if row["interval"] is None else " ({:.2f} to {:.2f})".format(*row["interval"])
+    return f"{row['value']:.2f}{interval}"
 
 
 def chosen_of(row: dict[str, Any]) -> str:
@@ -184,11 +183,10 @@ def beside_paper(result: dict[str, Any]) -> str:
     chosen = [chosen_of(row) for row in rows]
     lines = []
     for row, settings in zip(rows, chosen, strict=True):
-        interval = "" if row["interval"] is None else " ({:.2f} to {:.2f})".format(*row["interval"])
         lines.append(
             [
                 *(_cell(row["settings"].get(name, "")) for name in names),
-                "" if row["value"] is None else f"{row['value']:.2f}{interval}",
+                "" if row["value"] is None else to_hundredths(row),
                 _cell(row["paper"]),
                 *([settings] if any(chosen) else []),
             ]
@@ -200,16 +198,8 @@ def beside_paper(result: dict[str, Any]) -> str:
 def accuracy(predicted: ArrayLike, truth: ArrayLike) -> dict[str, Any]:
     """Percentage of right predictions, with its 95 % interval."""
     right = np.asarray(predicted) == np.asarray(truth)
-    interval = wilson_interval(int(right.sum()), right.size)
-    return {"value": 100 * float(right.mean()), "interval": list(interval)}
-
-
-def wilson_interval(n_right: int, n: int) -> tuple[float, float]:
-    """95 % interval of a percentage of n independent trials (E. B. Wilson, 1927)."""
-    z, share = 1.959964, n_right / n
-    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-    return 100 * (centre - half), 100 * (centre + half)
+    interval = [100 * end for end in wilson_interval(int(right.sum()), right.size)]
+    return {"value": 100 * float(right.mean()), "interval": interval}
 
 
 def mean_of_runs(values: Sequence[float]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from sklearn.model_selection import RepeatedStratifiedKFold, cross_val_score
 from sklearn.svm import SVC
 
 from benchmarks.common import markdown_table
-from benchmarks.tables.common import Table, accuracy, mean_of_runs, percent
+from benchmarks.tables.common import Table, accuracy, mean_of_runs, to_hundredths
 from segkit.evaluation.statistics import student_interval
 from segkit.invariance import (
     AverageFitKernel,
@@ -197,7 +197,7 @@ def layers_of_windows(result: dict[str, Any]) -> str:
     for method in methods:
         cells = []
         for n in sizes:
-            cells.append(percent(runs[method, n]))
+            cells.append(to_hundredths(runs[method, n]))
             less = np.subtract(runs[method, n]["runs"], runs[PAPERS_LAYER, n]["runs"])
             low, high = student_interval(less) if less.any() else (0.0, 0.0)
             cells.append("" if method == PAPERS_LAYER else f"{less.mean():+.2f} ({low:+.2f} to {high:+.2f})")

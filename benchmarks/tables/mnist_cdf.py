@@ -24,7 +24,7 @@ from benchmarks.tables.common import (
     Table,
     accuracy,
     mean_of_runs,
-    percent,
+    to_hundredths,
 )
 from segkit.invariance import Composition, Rotation, Translation
 from segkit.invariance.cdf import GroupCDF
@@ -285,7 +285,7 @@ def digits_by_size(result: dict[str, Any]) -> str:
             str(len(row["runs"])),
         )
         paper = "" if row["paper"] is None else f", paper {row['paper']:.2f}"
-        lines.setdefault(key, {})[settings["per class"]] = percent(row) + paper
+        lines.setdefault(key, {})[settings["per class"]] = to_hundredths(row) + paper
     header = ["features", "thresholds", "training sets", *(f"{size:,} of each class" for size in sizes)]
     return markdown_table(
         header, [[*key, *(cells.get(size, "") for size in sizes)] for key, cells in lines.items()]

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import markdown_table
-from benchmarks.tables.common import RegularizedLeastSquares, Table, percent
+from benchmarks.tables.common import RegularizedLeastSquares, Table, to_hundredths
 from benchmarks.tables.xperm import (
     LENGTH,
     N_CHARACTERS,
@@ -137,8 +137,8 @@ def permutation_task(result: dict[str, Any]) -> str:
             templates = [m for m in templates if sum(key[2] == m for key in panel) > 1]
         lines = []
         for value in values:
-            cells = {key[2]: percent(rows[key]) for key in panel if key[axis] == value}
+            cells = {key[2]: to_hundredths(rows[key]) for key in panel if key[axis] == value}
             lines.append([value, *(cells.get(m, "") for m in templates)])
         found.append(markdown_table([title, *(f"{m} template{'s' * (m > 1)}" for m in templates)], lines))
-    others = "; ".join(f"{key[0]} {percent(row)}" for key, row in rows.items() if len(key) == 1)
+    others = "; ".join(f"{key[0]} {to_hundredths(row)}" for key, row in rows.items() if len(key) == 1)
     return "\n".join([*found, f"Without templates: {others}."])

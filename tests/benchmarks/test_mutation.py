@@ -10,23 +10,10 @@ pytest.importorskip("coverage", reason="coverage.py finds which test runs which 
 if not hasattr(os, "fork"):
     pytest.skip("runs of tests are forks", allow_module_level=True)
 
-from benchmarks.mutation import (
-    CONFIDENT,
-    EQUIVALENT,
-    ROOT,
-    Bench,
-    Campaign,
-    Mutant,
-    change_of,
-    copy_tree,
-    draw,
-    list_mutants,
-    mutate,
-    mutation,
-    pooled,
-    score,
-    wilson,
-)
+from benchmarks.common import wilson_interval
+from benchmarks.mutants import Mutant, change_of, list_mutants, mutate
+from benchmarks.mutation import EQUIVALENT, ROOT, Campaign, draw, mutation, pooled, score
+from benchmarks.mutation_bench import Bench, copy_tree
 from benchmarks.mutation_runs import Runs
 
 SOURCE = '''"""Area."""
@@ -110,9 +97,9 @@ def test_a_sample_of_another_seed_is_another_and_a_longer_one_holds_the_shorter(
 @pytest.mark.parametrize(("n_hits", "n"), [(0, 10), (7, 10), (10, 10), (51, 60)])
 def test_wilson_has_the_shares_from_which_the_measured_one_is_as_far_as_chance_goes(n_hits, n):
     """Both ends p solve |p - hits / n| = 1.96 sqrt(p (1 - p) / n)."""
-    for end in wilson(n_hits, n):
-        assert abs(end - n_hits / n) == pytest.approx(CONFIDENT * math.sqrt(end * (1 - end) / n), abs=1e-7)
-    low, high = wilson(n_hits, n)
+    for end in wilson_interval(n_hits, n):
+        assert abs(end - n_hits / n) == pytest.approx(1.959964 * math.sqrt(end * (1 - end) / n), abs=1e-7)
+    low, high = wilson_interval(n_hits, n)
     assert low < high
 
 
@@ -124,7 +111,9 @@ def test_packages_weigh_as_many_as_their_mutants():
     scores = {name: score(of) for name, of in rows.items()}
     assert (scores["a"]["score"], scores["b"]["score"]) == (1.0, 0.5)
     assert pooled(scores, {"a": 300, "b": 100})["score"] == pytest.approx(0.875)
-    assert pooled(scores, {"a": 100, "b": 100})["interval"] == pytest.approx(wilson(15, 20), abs=1e-4)
+    assert pooled(scores, {"a": 100, "b": 100})["interval"] == pytest.approx(
+        wilson_interval(15, 20), abs=1e-4
+    )
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +171,7 @@ def test_tests_without_end_are_killed(bench):
     assert told["timed_out"] or told["status"] is None
     endless = changed.replace("    return width < limit", "    while True:\n        pass")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("benchmarks.mutation.MORE_SECONDS", 1.0)
+        patch.setattr("benchmarks.mutation_bench.MORE_SECONDS", 1.0)
         assert bench.try_out(mutant, endless)["outcome"] == "timed out"
 
 

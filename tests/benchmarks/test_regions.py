@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from benchmarks.regions import (
-    AS_IT_IS,
     BOTH,
     REGIONS,
     Seen,
@@ -12,6 +11,7 @@ from benchmarks.regions import (
     regions,
     regions_of,
 )
+from benchmarks.single_image import AS_IT_IS
 from segkit.images import UNLABELLED
 
 
