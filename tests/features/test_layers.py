@@ -15,8 +15,8 @@ PROJECTIONS = {
 }
 
 
-def assert_near(found, expected, tolerance=1e-5):
-    """Compare maps to the rounding of their largest value."""
+def assert_near(found, expected, tolerance=1e-4):
+    """Compare maps to what rounding in single precision adds up to over some fifty layers."""
     assert found.shape == expected.shape
     assert (found - expected).abs().max() <= tolerance * expected.abs().max()
 
