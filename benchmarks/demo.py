@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from benchmarks.common import write_result
+from benchmarks.common import digest_sources, write_result
 from segkit.benchmark.machine import machine
 from segkit.cli.demo import run_demo
 
@@ -29,7 +29,8 @@ def main() -> None:
         arguments.picture.parent.mkdir(parents=True, exist_ok=True)
         with Image.open(result.picture) as picture:
             picture.convert("RGB").save(arguments.picture, quality=88)
-    write_result(arguments.out, result.scores | {"seconds": result.summary.seconds, "machine": machine()})
+    made = {"seconds": result.summary.seconds, "machine": machine(), "sources": digest_sources()}
+    write_result(arguments.out, result.scores | made)
 
 
 if __name__ == "__main__":
