@@ -1,12 +1,13 @@
-"""Mixtures of Laplacian, ANOVA and polynomial kernels beside the mixture of Gaussians.
+"""Mixtures of Laplacian, ANOVA and polynomial kernels beside that of Gaussians; the default with a quadratic kernel.
 
     python -m benchmarks.mixtures --data DATA [--sets ...] [--train-sizes 1 5] [--seeds N] [--quick] [--out FILE]
 
 The default recipe without networks, but for its kernels: a mixture of one kind of kernel, of all channels, weighted by
 discrepancy, with the same number of features for each kind. Gaussians and Laplacians get random Fourier features, the other
-two kinds Nystroem features. Every model trains on 6,000 pixels, and chooses channels, penalty and threshold on half as many.
-Scores are those of all test images, on at most 4,096 pixels of a regular grid. Written to mixtures.json, seed by seed; rows
-that the file holds already are kept.
+two kinds Nystroem features. Beside them stand the default itself, which is a linear kernel and Gaussians of the channels
+with a value at every pixel, and the default with the quadratic kernel of all channels, half and half. Every model trains on
+6,000 pixels, and chooses channels, penalty and threshold on half as many. Scores are those of all test images, on at most
+4,096 pixels of a regular grid. Written to mixtures.json, seed by seed; kinds that the file holds are not measured again.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from benchmarks.attribution import QUICK_PIXELS, TRAINING_PIXELS, Trained, score
 from benchmarks.common import (
@@ -39,17 +41,50 @@ from segkit.benchmark.machine import machine
 from segkit.evaluation.statistics import compare, compare_pooled
 from segkit.features import FilterBank, MultiscaleBank
 from segkit.images import Dataset, load_pairs
-from segkit.kernels import Anova, Gaussian, Kernel, Laplacian, MixtureRFF, Polynomial
+from segkit.kernels import (
+    Anova,
+    Gaussian,
+    Kernel,
+    KernelMixture,
+    Laplacian,
+    LinearGaussianMixture,
+    MixtureRFF,
+    Polynomial,
+)
 from segkit.segmentation.segmenter import default_bank
 
 GAUSSIAN = "gaussian"
 TITLES = {"laplacian": "Laplacian", "anova": "ANOVA, degree 2", "polynomial": "polynomial, degrees 1 to 5"}
-KINDS = (GAUSSIAN, *TITLES)
+DEFAULT, QUADRATIC = "default", "default and quadratic"
+KINDS = (GAUSSIAN, *TITLES, DEFAULT, QUADRATIC)
 # Multiples of the inverse mean squared distance, which is 2 for each standardised channel.
 MULTIPLES = 4.0 ** np.arange(-3, 4)
 DEGREES = range(1, 6)
 N_COMPONENTS, N_SCORED = 700, 1000
 MOST_TEST_PIXELS = 2**12
+
+
+class LinearGaussianQuadratic(LinearGaussianMixture):
+    """The default mixture and, half and half, the quadratic kernel of all columns in Nystroem features."""
+
+    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
+        """Fit both parts; the quadratic kernel has as many features as the Gaussians."""
+        super().fit(X, y, groups)
+        self.quadratic_ = MixtureRFF(
+            [Polynomial(2, gamma=1 / self.n_features_in_)],
+            n_components=self.n_components,
+            max_samples=N_SCORED,
+            random_state=self.random_state,
+        ).fit(X, y)
+        return self
+
+    def transform(self, X: ArrayLike) -> NDArray[Any]:
+        """Map rows to the features of both parts, side by side."""
+        return np.hstack([super().transform(X), self.quadratic_.transform(X)]) * np.float32(np.sqrt(0.5))
+
+    def dot(self, X: ArrayLike, coef: NDArray[Any]) -> NDArray[Any]:
+        """Compute ``transform(X) @ coef.T``."""
+        return np.asarray(self.transform(X) @ coef.T)
 
 
 def kernels_of(kind: str, n_channels: int) -> list[Kernel]:
@@ -76,16 +111,22 @@ def kernels_of(kind: str, n_channels: int) -> list[Kernel]:
     return made[kind]
 
 
+def mixture_of(kind: str, n_channels: int) -> KernelMixture:
+    """Make the mixture of one kind, of standardised channels."""
+    if kind in (DEFAULT, QUADRATIC):
+        return LinearGaussianMixture() if kind == DEFAULT else LinearGaussianQuadratic()
+    return MixtureRFF(kernels_of(kind, n_channels), n_components=N_COMPONENTS, max_samples=N_SCORED)
+
+
 def train(
     dataset: Dataset, stems: Sequence[str], bank: FilterBank, kind: str, seed: int, n_pixels: int
 ) -> Trained:
     """Train on some images with a mixture of one kind of kernel."""
     places = [dataset.stems.index(stem) for stem in stems]
     images, masks = ([arrays[place] for place in places] for arrays in (dataset.images, dataset.masks))
-    kernels = kernels_of(kind, bank.n_channels(images[0].shape[2]))
     model = Segmenter(
         bank,
-        kernels=MixtureRFF(kernels, n_components=N_COMPONENTS, max_samples=N_SCORED),
+        kernels=mixture_of(kind, bank.n_channels(images[0].shape[2])),
         selection_pixels=n_pixels // 2,
         training_pixels=n_pixels,
         random_state=seed,
@@ -96,13 +137,19 @@ def train(
 
 
 def measure(
-    dataset: Dataset, folder: Path, sizes: Sequence[int], bank: FilterBank, seed: int, n_pixels: int
+    dataset: Dataset,
+    folder: Path,
+    sizes: Sequence[int],
+    bank: FilterBank,
+    seed: int,
+    n_pixels: int,
+    kinds: Sequence[str] = KINDS,
 ) -> list[dict[str, Any]]:
-    """Measure every kind of kernel on one split of a set: a row for each kind and number of training images."""
+    """Measure kinds of kernels on one split of a set: a row for each kind and number of training images."""
     splits = {n_train: split(folder, seed, n_train) for n_train in sizes}
     trained = [
         train(dataset, stems, bank, kind, seed, n_pixels)
-        for (stems, _), kind in itertools.product(splits.values(), KINDS)
+        for (stems, _), kind in itertools.product(splits.values(), kinds)
     ]
     rows = [
         {
@@ -131,17 +178,24 @@ def mixtures(result: Mapping[str, Any]) -> str:
         found = scores.setdefault((row["set"], row["kind"], row["n_train"]), {})
         found |= {(row["seed"], image): iou for image, iou in row["images"].items()}
     sets = [name for name in SETS if any(name == key[0] for key in scores)]
+    compared = [(f"{title}, less it", kind, GAUSSIAN) for kind, title in TITLES.items()]
+    compared += [
+        ("the default, less it", DEFAULT, GAUSSIAN),
+        ("the default and a quadratic kernel, less the default", QUADRATIC, DEFAULT),
+    ]
     rows = []
     for n_train in sorted({n_train for *_, n_train in scores}):
         means = [np.mean(list(scores[name, GAUSSIAN, n_train].values())) for name in sets]
         rows.append(
             (n_train, "Gaussian, mean IoU", *(f"{mean:.3f}" for mean in means), f"{np.mean(means):.3f}")
         )
-        for kind, title in TITLES.items():
-            pairs = [paired(*(scores[name, which, n_train] for which in (kind, GAUSSIAN))) for name in sets]
+        for title, kind, base in compared:
+            pairs = [
+                paired(*(scores.get((name, which, n_train), {}) for which in (kind, base))) for name in sets
+            ]
             known = [pair for pair in pairs if pair is not None]
-            cells = [difference_of(compare(*pair)) for pair in known]
-            rows.append((n_train, f"{title}, less it", *cells, difference_of(compare_pooled(known))))
+            cells = ["" if pair is None else difference_of(compare(*pair)) for pair in pairs]
+            rows.append((n_train, title, *cells, difference_of(compare_pooled(known)) if known else ""))
     header = ("training images", "mixture of kernels", *sets, "sets with equal weight")
     seeds = {name: sorted({row["seed"] for row in result["rows"] if row["set"] == name}) for name in sets}
     splits = ", ".join(f"{name} {len(own)}" for name, own in seeds.items())
@@ -172,12 +226,13 @@ def main() -> None:
         rows = json.loads(path.read_text())["rows"] if path.exists() and not arguments.quick else []
         for seed, name in itertools.product(range(arguments.seeds), arguments.sets):
             known = {"set": name, "seed": seed}
-            if any(known.items() <= row.items() for row in rows):
+            found = {row["kind"] for row in rows if known.items() <= row.items()}
+            if not (kinds := [kind for kind in KINDS if kind not in found]):
                 continue
             folder, start = arguments.data / name, time.perf_counter()
             dataset = load_pairs(folder / "images", folder / "masks")
-            found = measure(dataset, folder, arguments.train_sizes, bank, seed, n_pixels)
-            rows += [known | row | {"sources": digest_sources()} for row in found]
+            measured = measure(dataset, folder, arguments.train_sizes, bank, seed, n_pixels, kinds)
+            rows += [known | row | {"sources": digest_sources()} for row in measured]
             header = {"images": "mean IoU of each test image", "machine": machine()}
             write_rows(path, header, rows)
             print(f"{seed} {name}: {time.perf_counter() - start:.0f} s", flush=True)

@@ -1,12 +1,20 @@
 import numpy as np
 import pytest
 
-from benchmarks.mixtures import KINDS, MULTIPLES, kernels_of, measure, mixtures
+from benchmarks.mixtures import (
+    KINDS,
+    MULTIPLES,
+    QUADRATIC,
+    LinearGaussianQuadratic,
+    kernels_of,
+    measure,
+    mixtures,
+)
 from segkit.benchmark import few_shot_split
 from segkit.cli.phantom import make_demo_set
 from segkit.features import MultiscaleBank
 from segkit.images import load_pairs, write_image, write_mask
-from segkit.kernels import Normalized
+from segkit.kernels import LinearGaussianMixture, Normalized, Polynomial
 
 
 def test_kernels_have_the_bandwidths_of_distances_between_standardised_channels():
@@ -26,6 +34,30 @@ def test_kernels_have_the_bandwidths_of_distances_between_standardised_channels(
     np.testing.assert_allclose(
         [float(kernel(row)[0, 0]) for kernel in kernels_of("polynomial", 5)], [2, 4, 8, 16, 32]
     )
+
+
+def test_the_quadratic_kernel_is_half_of_the_mixture():
+    """Of as many rows as features, Nystroem features are those of the kernel itself."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40, 3)), np.arange(40) % 2
+    X[:, 0] += y
+    both = LinearGaussianQuadratic(n_components=48, random_state=0).fit(X, y)
+    default = LinearGaussianMixture(n_components=48, random_state=0).fit(X, y).transform(X)
+    quadratic = Normalized(Polynomial(2, gamma=1 / 3))(X)
+    scale = quadratic[0, 0] / (both.quadratic_.transform(X)[0] ** 2).sum()
+    Z = both.transform(X)
+    np.testing.assert_allclose(Z @ Z.T, (default @ default.T + quadratic / scale) / 2, atol=1e-5)
+    coef = rng.standard_normal((2, Z.shape[1]))
+    np.testing.assert_allclose(both.dot(X, coef), Z @ coef.T)
+
+
+def test_kinds_already_measured_are_left_out(tmp_path):
+    for index, (image, mask) in enumerate(zip(*make_demo_set(3, shape=(64, 64)), strict=True)):
+        write_image(tmp_path / "images" / f"{index}.png", image)
+        write_mask(tmp_path / "masks" / f"{index}.png", 255 * mask)
+    dataset = load_pairs(tmp_path / "images", tmp_path / "masks")
+    rows = measure(dataset, tmp_path, [1], MultiscaleBank(sigma_max=2), 3, 400, [QUADRATIC])
+    assert [row["kind"] for row in rows] == [QUADRATIC]
 
 
 def test_rows_hold_each_kind_and_the_test_images_of_the_protocol(tmp_path):
