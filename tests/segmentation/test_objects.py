@@ -419,3 +419,18 @@ def test_objects_with_a_learnt_rim_read_features_once(data, monkeypatch):
 )
 def test_what_is_known_of_objects_is_told(splitter, source, told):
     assert ObjectModel(splitter, source).tell() == f"Objects: {told}"
+
+
+@pytest.mark.parametrize(
+    ("regions", "n_objects", "told"),
+    [
+        ("images", 12, "12 annotated objects (typical diameter 7 pixels). On held-out images"),
+        ("blocks", 1, "1 annotated object (typical diameter 7 pixels). On held-out parts of the image"),
+    ],
+)
+def test_scores_are_told(regions, n_objects, told):
+    scores = SplitScores(regions, 3, n_objects, 0.875, 0.25, 0.2, {"none": 0.1})
+    assert ObjectModel(Splitter(radius=3.5), "instances", None, scores).tell() == (
+        f"Objects: learnt from {told} the AP at IoU 0.5 was 0.88: matches as a share of all true, missed and false "
+        "objects."
+    )
