@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from segkit.segmentation.outcome import FAILED, SKIPPED, WRITTEN, ImageRow, Interrupted, Outcome, write_summary
+from segkit.segmentation.outcome import (
+    FAILED,
+    SKIPPED,
+    WRITTEN,
+    ImageRow,
+    Interrupted,
+    Outcome,
+    write_summary,
+)
 from segkit.segmentation.part import Part
 
 OUT = Path("out")
@@ -99,7 +107,9 @@ def test_an_interruption_says_how_far_the_run_came():
 
 
 def test_the_table_has_a_line_for_each_row_and_a_column_for_each_field(tmp_path, mixed):
-    write_summary(tmp_path / "summary.csv", [*mixed, ImageRow("f.png", WRITTEN, height=4, pages=2, low_80=0.5)])
+    write_summary(
+        tmp_path / "summary.csv", [*mixed, ImageRow("f.png", WRITTEN, height=4, pages=2, low_80=0.5)]
+    )
     with (tmp_path / "summary.csv").open(newline="", encoding="utf-8") as file:
         header, *lines = csv.reader(file)
     assert header == list(ImageRow.__annotations__)
