@@ -1,6 +1,7 @@
 import json
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from segkit.segmentation.explain import find_faults
 from segkit.segmentation.held_out import Choice, HeldOut
 from segkit.segmentation.model_file import read_model, write_model
 from segkit.segmentation.regions import merge_small_regions
+from segkit.segmentation.segmenter import _Judge, _prefixed, _squeezed, _try
 from segkit.segmentation.summary import HeldOutScores, TrainingSummary
 from segkit.segmentation.threshold import image_threshold
 
@@ -1138,3 +1140,49 @@ def test_what_is_no_mask_is_refused_in_words(cell_segmenter):
         clone(cell_segmenter).fit([image], [[[0, 1], [1]]])
     with pytest.raises(InputError, match="instances given as int: give an array"):
         clone(cell_segmenter).fit([image], [image > 0.5], instances=3)
+
+
+def test_decisions_of_two_classes_have_no_plane():
+    decisions = np.arange(24.0).reshape(4, 6, 1)
+    np.testing.assert_array_equal(_squeezed(decisions), decisions[:, :, 0])
+    several = decisions.reshape(4, 1, 6)
+    assert _squeezed(several) is several
+
+
+def spread(function, items):
+    """Give the results of the items in another order, as workers do."""
+    for item in [*items][::-1]:
+        yield item, lambda item=item: function(item)
+
+
+def test_workers_take_the_banks_or_the_folds_of_a_single_one():
+    runs, told = [], []
+
+    def run(bank, progress, workers=None):
+        runs.append((bank, workers))
+        progress([], f"Tiles of {bank}")
+        return bank
+
+    trial = SimpleNamespace(run=run)
+
+    def follow(items, description):
+        told.append(description)
+
+    assert _try(trial, ["a"], follow, spread) == ["a"]
+    assert runs.pop() == ("a", spread)
+    assert _try(trial, ["a"], follow, None) == ["a"]
+    assert runs.pop()[1] is not None
+    assert told == ["Tiles of a"] * 2
+    told.clear()
+    assert _try(trial, ["a", "b", "c"], follow, spread) == ["a", "b", "c"]
+    assert runs == [("c", None), ("b", None), ("a", None)]
+    assert told == ["Bank 3 of 3: Tiles of c", "Bank 2 of 3: Tiles of b", "Bank 1 of 3: Tiles of a"]
+
+
+def test_another_process_shows_no_progress():
+    judge = _Judge(None, 2, max)
+    state = judge.__getstate__()
+    assert list(state["progress"]([1, 2], "words")) == [1, 2]
+    assert (state["trial"], state["n_banks"]) == (None, 2)
+    assert judge.progress is max
+    assert _prefixed(lambda items, description: description, "a: ")([], "b") == "a: b"
