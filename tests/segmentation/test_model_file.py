@@ -363,3 +363,22 @@ def test_scales_of_alarms_are_above_0(scales, faults):
     arrays |= {"svm.coef": np.zeros((2, 2)), "kernels.a": np.zeros(1)}
     assert _misfits(segmenter, {}, arrays) == faults
     assert _misfits(segmenter, {}, arrays | {"alarms.x": np.zeros((4, 3))}) == [*faults, "alarms.x"]
+
+
+@pytest.mark.parametrize("format_version", range(1, FORMAT_VERSION))
+def test_files_of_earlier_formats_need_no_digests(format_version):
+    text = json.dumps({"format_version": format_version, "n": 3})
+    data = pack({"a": np.arange(2.0)}, {"segkit": text})
+    header, arrays = parse_model(BytesIO(data), len(data), "m.segkit")
+    assert header == {"format_version": format_version, "n": 3}
+    assert arrays["a"].tolist() == [0, 1]
+    spoilt = pack({}, {"segkit": text, "sha256": "0"})
+    with pytest.raises(ModelFileError, match="header differs from its sha256"):
+        parse_model(BytesIO(spoilt), len(spoilt), "m.segkit")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_numbers_that_json_does_not_know_are_not_written(tmp_path, number):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_model(tmp_path / "m.segkit", {"n": number}, {})
+    assert not (tmp_path / "m.segkit").exists()
