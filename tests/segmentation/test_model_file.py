@@ -129,6 +129,8 @@ def test_every_flipped_bit_is_found(tmp_path):
         (lambda tensors: tensors.update(z="0"), "array z is missing"),
         (lambda tensors: tensors.update(a="0"), "array a differs from its sha256"),
         (lambda tensors: tensors.clear(), "array a is not declared"),
+        (lambda tensors: tensors.update(b=tensors.pop("a")), "array a is not declared"),
+        (lambda tensors: tensors.update({"A": tensors.pop("a")}), "array A is missing"),
     ],
 )
 def test_arrays_are_those_that_the_header_declares(change, message):
