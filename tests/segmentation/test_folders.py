@@ -774,3 +774,15 @@ def test_the_summary_has_sizes_pages_and_reasons(bright, images, tmp_path):
     assert rows[1]["reason"].startswith(str(images / "bad.png"))
     expected = read_image(images / "a" / "one.png")[0][:, :, 0] > 0.5
     np.testing.assert_array_equal(read_mask(tmp_path / "out" / "a" / "one.png")[0], expected)
+
+
+def test_a_table_of_earlier_masks_goes_before_new_masks_come(bright, images, tmp_path, monkeypatch):
+    def fail(*_):
+        raise caused(errno.ENOSPC)
+
+    predict_folder(bright, images, tmp_path / "out")
+    assert (tmp_path / "out" / "summary.csv").exists()
+    monkeypatch.setattr("segkit.segmentation.folders.put_summary", fail)
+    with pytest.raises(OutputError):
+        predict_folder(bright, images, tmp_path / "out", overwrite=True)
+    assert not (tmp_path / "out" / "summary.csv").exists()
