@@ -336,3 +336,73 @@ def test_pixel_sizes_go_from_the_training_files_to_the_summary(pictures, tmp_pat
     with (tmp_path / "out" / "summary.csv").open(newline="", encoding="utf-8") as file:
         warned = {row["image"]: row["warning"] for row in csv.DictReader(file)}
     assert [name for name, text in warned.items() if "pixels of" in text] == ["15.tif"]
+
+
+@pytest.mark.parametrize(
+    ("expected", "margin", "interval"),
+    [
+        (0.5, 0.25, (0.25, 0.75)),
+        (0.2, 0.25, (0.0, 0.45)),
+        (0.9, 0.25, (0.65, 1.0)),
+        (None, 0.25, None),
+        (0.5, None, None),
+    ],
+)
+def test_intervals_stay_within_0_and_1(expected, margin, interval):
+    check = ImageCheck(expected, margin, None, 1.0, (), None)
+    assert check.interval_80 == (interval and pytest.approx(interval))
+    assert check.interval_90 is None
+    swapped = ImageCheck(expected, None, margin, 1.0, (), None)
+    assert swapped.interval_90 == check.interval_80
+
+
+def alarms_of(**options):
+    return Alarms(("a", "b"), (0, 2), 3, None, None, **options)
+
+
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        ([[0, 0], [0, 0]], "a everywhere, which no training image is"),
+        ([[1, 1], [1, 1]], "b everywhere, as 2 of 3 training images"),
+        ([[0, 0], [0, 1]], None),
+        ([[1, 0], [1, 1]], None),
+    ],
+)
+def test_one_class_in_all_pixels_is_told_with_the_training_images(ids, told):
+    assert alarms_of().check(None, np.array(ids), None, None).one_class == told
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [
+        ((0.5, 0.5), []),
+        ((0.25, 1.0), []),
+        ((0.5 / 1.09, 0.5 / 1.09), []),
+        ((0.5 / 1.11, 0.5 / 1.11), ["pixels of 0.45 µm, of the training images 0.5 to 2 µm"]),
+        ((2 * 1.09, 2 * 1.09), []),
+        ((2 * 1.11, 2 * 1.11), ["pixels of 2.22 µm, of the training images 0.5 to 2 µm"]),
+    ],
+)
+def test_pixels_a_tenth_smaller_or_larger_than_any_are_told_of(size, told):
+    """Of oblong pixels the side of a square of their area counts."""
+    alarms = alarms_of().of_files([], [PixelSize(0.5, 0.5), PixelSize(1.0, 4.0), None])
+    assert alarms.compare_file("uint8", PixelSize(*size)) == told
+
+
+def test_types_of_pixels_are_named():
+    alarms = alarms_of(dtypes=("uint16", "uint8"))
+    assert alarms.compare_file("uint8", None) == []
+    assert alarms.compare_file("float32", None) == [
+        "pixels of float32, of the training images uint16 and uint8"
+    ]
+
+
+def test_the_page_with_the_lowest_iou_and_that_with_the_largest_distance():
+    checks = [
+        ImageCheck(0.0, 0.1, 0.2, 2.0, (), None),
+        ImageCheck(0.5, 0.1, 0.2, 3.0, (), None),
+        ImageCheck(0.5, 0.1, 0.2, 1.0, (), None),
+    ]
+    found = columns_of(checks)
+    assert (found["expected_iou"], found["distance"], found["high_90"]) == (0.0, 3.0, 0.2)

@@ -1,12 +1,15 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from skimage.transform import AffineTransform
 
 from segkit import Segmenter, load
 from segkit.cli.terminal import describe_training
 from segkit.errors import ConfigError
 from segkit.features import MultiscaleBank
 from segkit.images import UNLABELLED
-from segkit.segmentation.augment import _keeps_classes, _similarity, augment
+from segkit.segmentation.augment import _keeps_classes, _relight, _similarity, augment
 
 
 def scene(shape=(60, 72), *, turn=0):
@@ -128,3 +131,89 @@ def test_a_copy_keeps_a_share_of_the_pixels_of_each_class(n_left, keeps):
     ids.ravel()[:40], moved.ravel()[:n_left] = 1, 1
     ids[-1], moved[-1] = UNLABELLED, 0
     assert _keeps_classes(ids, moved) == keeps
+
+
+def test_a_copy_keeps_exactly_a_fifth_of_a_class():
+    ids = np.zeros((20, 20), dtype=np.uint8)
+    for n_left, keeps in ((80, True), (79, False)):
+        moved = np.full(ids.shape, UNLABELLED, dtype=np.uint8)
+        moved.ravel()[:n_left] = 0
+        assert _keeps_classes(ids, moved) == keeps
+
+
+def drawn(*places, mirror=1):
+    """Draws of given places between the ends of each range, in their order, and a given mirror."""
+    left = list(places)
+
+    def uniform(low, high, size=None):
+        mine = [left.pop(0) for _ in range(size or 1)]
+        found = low + (high - low) * np.array(mine)
+        return found if size else found[0]
+
+    def choice(given):
+        assert sorted(given) == [-1, 1]
+        return mirror
+
+    return SimpleNamespace(uniform=uniform, choice=choice)
+
+
+def test_a_draw_in_the_middle_of_each_range_moves_nothing():
+    np.testing.assert_allclose(_similarity((60, 72), drawn(*[0.5] * 4)).params, np.eye(3), atol=1e-12)
+
+
+@pytest.mark.parametrize("mirror", [-1, 1])
+def test_the_largest_motion(mirror):
+    """Larger by e^0.5, turned by a quarter, moved by 0.15 of the width and height about the centre."""
+    motion = _similarity((61, 73), drawn(1, 0.75, 1, 0, mirror=mirror))
+    centre, right, below = motion(np.array([[36, 30], [37, 30], [36, 31]]))
+    np.testing.assert_allclose(centre, [36 + 0.15 * 73, 30 - 0.15 * 61])
+    np.testing.assert_allclose(right - centre, [0, np.exp(0.5)], atol=1e-12)
+    np.testing.assert_allclose(below - centre, [-mirror * np.exp(0.5), 0], atol=1e-12)
+
+
+def test_light_changes_by_a_gamma_a_gain_and_gains_of_the_channels():
+    scales = []
+
+    def normal(mean, scale, size=None):
+        scales.append(scale)
+        assert mean == 0
+        return np.array(scale) if size is None else scale * np.arange(size)
+
+    image = np.array([[[0.25, 0.5, 0.9], [-0.1, 1.2, 0.1]]], dtype=np.float32)
+    found = _relight(image, SimpleNamespace(normal=normal))
+    assert scales == [(0.2, 0.12), 0.06]
+    gains = np.exp(0.12 + 0.06 * np.arange(3))
+    expected = gains * np.array([[0.25, 0.5, 0.9], [0, 1, 0.1]]) ** np.exp(0.2)
+    np.testing.assert_allclose(found[0], np.minimum(expected, 1), rtol=1e-6)
+    assert found.dtype == np.float32
+
+
+def test_images_are_interpolated_and_ids_are_not(monkeypatch):
+    shift = AffineTransform(translation=(0.75, 0))
+    monkeypatch.setattr("segkit.segmentation.augment._similarity", lambda shape, rng: shift)
+    monkeypatch.setattr("segkit.segmentation.augment._relight", lambda image, rng: image)
+    image = np.zeros((5, 6, 1), dtype=np.float32)
+    image[:, 3] = 1
+    ids = (9 * image[:, :, 0]).astype(np.uint8)
+    [copy], [mask] = augment(image, ids, 1, np.random.default_rng(0))
+    np.testing.assert_allclose(copy[2, :, 0], [0, 0, 0.75, 0.25, 0, 0], atol=1e-6)
+    assert mask[2].tolist() == [0, 0, 9, 0, 0, 0]
+
+
+def test_a_copy_that_loses_a_class_is_drawn_anew_up_to_ten_times(rng, monkeypatch):
+    image, ids = scene()
+    answers = [False, False, True]
+    calls = []
+
+    def similarity(shape, rng, original=_similarity):
+        calls.append(shape)
+        return original(shape, rng)
+
+    monkeypatch.setattr("segkit.segmentation.augment._similarity", similarity)
+    monkeypatch.setattr("segkit.segmentation.augment._keeps_classes", lambda *_: answers[len(calls) - 1])
+    augment(image, ids, 1, rng)
+    assert calls == [ids.shape] * 3
+    calls.clear()
+    answers[:] = [False] * 99
+    augment(image, ids, 2, rng)
+    assert len(calls) == 20

@@ -19,7 +19,7 @@ from segkit.features.normalised import NormalisedBank, even_grid
 from segkit.features.tiles import whole
 from segkit.features.views import View
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
-from segkit.segmentation.dense import decide_and_read, decide_in, decision_maps
+from segkit.segmentation.dense import _sums, decide_and_read, decide_in, decision_maps
 
 SHAPE = (21, 30)
 KEPT = np.array([2, 3, 5, 8, 13, 21, 34, 55])
@@ -234,3 +234,78 @@ def test_the_coarse_grid_is_read_in_the_same_pass(rng, monkeypatch, kernels, nor
     [decisions], features = decide_and_read(*where, [classifier])
     np.testing.assert_array_equal(decisions, decision_maps(*given))
     np.testing.assert_allclose(features, bank.sample(image, *even_grid(image.shape), kept), atol=1e-5)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_results_of_all_classes_are_counted_where_maps_are_kept(rng, monkeypatch, n_classes):
+    bank, kept = NormalisedBank(MultiscaleBank(sigma_max=1), "image"), np.arange(3)
+    kernels = LinearGaussianMixture(n_components=60, random_state=0)
+    image = rng.random((40, 50, 1), dtype=np.float32)
+    given, _ = learn(rng, bank, image, kept, kernels, n_classes)
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 30**2)
+    asked = []
+
+    def keeps_maps(bank, channels, shape, n_classes):
+        asked.append((channels.tolist(), shape, n_classes))
+        return False
+
+    monkeypatch.setattr("segkit.segmentation.dense.keeps_maps", keeps_maps)
+    decision_maps(*given)
+    [(channels, *rest)] = asked
+    assert channels == given[2].nonlinear_channels.tolist()
+    assert rest == [(40, 50, 1), n_classes]
+
+
+def test_several_classifiers_decide_as_each_by_itself(rng, stacks):
+    """They share maps, and differ in channels and classes; the grid is read by the first."""
+    bank = NormalisedBank(GivenBank(stacks), "image")
+    image = np.zeros((*SHAPE, 1), dtype=np.float32)
+    first, second = (
+        learn(rng, bank, image, kept, LinearGaussianMixture(n_components=20, random_state=0), n)[0][2]
+        for kept, n in ((KEPT[:5], 3), (KEPT[3:], 2))
+    )
+    decisions, features = decide_and_read(image, bank, [first, second])
+    assert [maps.shape for maps in decisions] == [(*SHAPE, 3), (*SHAPE, 1)]
+    for maps, classifier in zip(decisions, (first, second), strict=True):
+        np.testing.assert_allclose(maps, decision_maps(image, bank, classifier), atol=1e-5)
+    np.testing.assert_allclose(features, bank.sample(image, *even_grid(image.shape), KEPT[:5]), atol=1e-5)
+
+
+def test_a_level_is_the_mean_of_a_few_cells_and_kept():
+    """Of 256 cells every fourth one, of fewer than 64 all."""
+    rng = np.random.default_rng(0)
+    large = FeatureMaps(rng.random((2, 16, 16), dtype=np.float32), np.array([4, 9]))
+    small = FeatureMaps(rng.random((1, 5, 7), dtype=np.float32), np.array([7]), 2.0)
+    slopes, level = rng.standard_normal((3, 3)).astype(np.float32), np.full(3, np.nan, dtype=np.float32)
+    first, second = _sums([large, small], np.array([4, 7, 9]), slopes, level)
+    means = [large.values[0].ravel()[::4].mean(), small.values.mean(), large.values[1].ravel()[::4].mean()]
+    np.testing.assert_allclose(level, means, rtol=1e-6)
+    centred = large.values - level[[0, 2], None, None]
+    np.testing.assert_allclose(
+        first.values, np.tensordot(slopes[:, [0, 2]], centred, 1), rtol=1e-4, atol=1e-6
+    )
+    expected = slopes[:, 1, None, None] * (small.values - level[1])
+    np.testing.assert_allclose(second.values, expected, rtol=1e-4, atol=1e-6)
+    assert (first.indices.tolist(), second.stride) == ([0, 1, 2], 2.0)
+    before = level.copy()
+    list(_sums([FeatureMaps(large.values + 1, large.indices)], np.array([4, 7, 9]), slopes, level))
+    np.testing.assert_array_equal(level, before)
+
+
+@pytest.mark.parametrize(("at_once", "n_blocks"), [(630, 1), (629, 2), (100, 7), (1, 21)])
+def test_threads_share_the_rows_of_an_image(rng, stacks, monkeypatch, at_once, n_blocks):
+    bank = NormalisedBank(GivenBank(stacks), "set")
+    image = np.zeros((*SHAPE, 1), dtype=np.float32)
+    given, expected = learn(rng, bank, image, KEPT, MixtureRFF(n_components=60, random_state=0), 2)
+    shared = []
+
+    def in_threads(function, blocks):
+        shared.append(blocks)
+        return map(function, blocks)
+
+    monkeypatch.setattr("segkit.segmentation.dense.in_threads", in_threads)
+    monkeypatch.setattr("segkit.segmentation.dense.PIXELS_PER_BLOCK", at_once)
+    np.testing.assert_allclose(decision_maps(*given), expected, atol=1e-5)
+    [blocks] = shared
+    assert len(blocks) == n_blocks
+    np.testing.assert_array_equal(np.concatenate(blocks), np.arange(21))

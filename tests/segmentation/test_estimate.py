@@ -10,9 +10,13 @@ import segkit
 from segkit import Segmenter
 from segkit.errors import InputError
 from segkit.features import MultiscaleBank
-from segkit.images import write_image
+from segkit.features.tiles import Tile, least_tile
+from segkit.images import Reading, write_image
 from segkit.segmentation.estimate import (
     Estimate,
+    _bytes_kept,
+    _bytes_of_tiles,
+    _pace,
     bytes_of_kept,
     bytes_of_results,
     estimate_folder,
@@ -127,3 +131,123 @@ def test_a_tiled_file_is_large_if_stored_and_segmented_it_does_not_fit(tmp_path,
 def test_the_line_tells_images_tiles_memory_and_minutes():
     told = Estimate(1, 12, 3 * 2**30, 90.0, []).tell()
     assert told == "1 image, 12 tiles, at most 3.0 GiB of memory, about 1.5 minutes; nothing was written"
+
+
+def test_memory_and_time_are_those_of_the_largest_image_and_of_all_pixels(fitted, tmp_path, monkeypatch):
+    """Of files with one image: its pixels stored and as floats, the results, and the largest tile."""
+    rng = np.random.default_rng(1)
+    sizes = {"a": (50, 60), "b": (150, 200), "c": (120, 90)}
+    for name, size in sizes.items():
+        write_image(tmp_path / "images" / f"{name}.png", rng.random(size))
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 100**2)
+    monkeypatch.setattr("segkit.segmentation.estimate.bytes_used", lambda: 10**9)
+    monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda: 0)
+    measured = []
+    monkeypatch.setattr(
+        "segkit.segmentation.estimate._pace", lambda _, source, reading: measured.append(source) or 0.25
+    )
+    found = estimate_folder(fitted, tmp_path / "images", tmp_path / "out", [])
+    tiles = {size: fitted.bank_.tiles((*size, 1)) for size in sizes.values()}
+    largest = {size: max(np.prod(tile.shape) for tile in cut) for size, cut in tiles.items()}
+    of_pixel = fitted.bank_.bytes_per_pixel(1)
+    peak = max(height * width * 64 + int(largest[height, width] * of_pixel) for height, width in tiles)
+    assert found.peak == 10**9 + 150 * 200 * 8 + peak
+    assert measured == [tmp_path / "images" / "a.png"]
+    assert found.seconds == 0.25 * sum(np.prod(tile.shape) for cut in tiles.values() for tile in cut)
+    assert (found.n_images, found.n_tiles, found.faults) == (3, sum(map(len, tiles.values())), [])
+
+
+def test_pages_of_a_file_are_read_together(fitted, tmp_path, monkeypatch):
+    stack = np.random.default_rng(1).integers(0, 255, (4, 40, 50), dtype=np.uint8)
+    tifffile.imwrite(tmp_path / "images.tif", stack, photometric="minisblack", metadata={"axes": "ZYX"})
+    monkeypatch.setattr("segkit.segmentation.estimate.bytes_used", lambda: 0)
+    monkeypatch.setattr("segkit.segmentation.estimate._pace", lambda *_: 0.5)
+    found = estimate_folder(fitted, tmp_path / "images.tif", tmp_path / "out", [])
+    of_tile = int(40 * 50 * fitted.bank_.bytes_per_pixel(1))
+    assert (found.n_images, found.n_tiles, found.seconds) == (4, 4, 0.5 * 4 * 40 * 50)
+    assert found.peak == 4 * 40 * 50 * 8 + 40 * 50 * 64 + of_tile
+
+
+@pytest.mark.parametrize(
+    ("shape", "part"),
+    [((500, 400), (slice(58, 442), slice(8, 392))), ((385, 60), (slice(0, 384), slice(0, 60)))],
+)
+def test_the_pace_is_that_of_the_middle_of_an_image(tmp_path, monkeypatch, shape, part):
+    """Filters are made in a first prediction, which does not count."""
+    pixels = np.random.default_rng(0).integers(0, 255, shape, dtype=np.uint8)
+    tifffile.imwrite(tmp_path / "a.tif", pixels)
+    events = []
+
+    def predict(image, **options):
+        events.append(options)
+        np.testing.assert_allclose(image[:, :, 0], pixels[part] / np.float32(255), rtol=1e-6)
+
+    ticks = iter((10.0, 12.5))
+    monkeypatch.setattr(
+        "segkit.segmentation.estimate.time.perf_counter", lambda: events.append("tick") or next(ticks)
+    )
+    pace = _pace(SimpleNamespace(predict=predict, n_image_channels_=1), tmp_path / "a.tif", Reading())
+    assert pace == 2.5 / pixels[part].size
+    assert events == [{}, "tick", {"return_checks": True}, "tick"]
+
+
+def stub_bank(**parts):
+    """A bank of three channels on grids of strides 1, 2 and 4, whose image is cut into two tiles."""
+    tiles = [Tile((slice(0, 6), slice(0, 10)), (slice(0, size), slice(0, 10))) for size in (7, 9)]
+    return SimpleNamespace(
+        strides=lambda n_channels: np.array([1, 2, 4]),
+        tiles=lambda shape: tiles,
+        bytes_per_pixel=lambda n_channels: 10.5 * n_channels,
+        **parts,
+    )
+
+
+@pytest.mark.parametrize(
+    ("channels", "of_pixel"), [([0], 1), ([1], 1 / 4), ([2], 1 / 16), ([0, 1, 2], 21 / 16), ([], 0)]
+)
+def test_maps_take_what_their_grids_have_and_a_little_more(channels, of_pixel):
+    found = bytes_of_kept(stub_bank(), np.array(channels, dtype=np.intp), (160, 320, 3))
+    assert found == int(4 * 160 * 320 * of_pixel * 1.05)
+
+
+def test_the_largest_tile_counts():
+    bank = stub_bank()
+    assert _bytes_of_tiles(bank, (40, 50, 3), bank.tiles(None)) == int(90 * 31.5)
+
+
+@pytest.mark.parametrize("has_rim", [True, False])
+def test_maps_are_kept_of_several_tiles_for_classes_and_rim(has_rim, monkeypatch):
+    def judge(*channels):
+        return SimpleNamespace(nonlinear_channels=np.array(channels))
+
+    bank, shape = stub_bank(), (160, 320, 3)
+    rim = judge(1, 2) if has_rim else None
+    segmenter = SimpleNamespace(
+        bank_=bank, classes_=np.arange(2), classifier_=judge(1), objects_=SimpleNamespace(rim=rim)
+    )
+    kept = bytes_of_kept(bank, np.array([1, 2] if has_rim else [1]), shape)
+    needed = 1000 + kept + 160 * 320 * 64 + int(90 * 31.5)
+    for left, expected in ((needed, kept), (needed - 1, 0)):
+        monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda left=left: left)
+        assert _bytes_kept(segmenter, shape, bank.tiles(shape), 1000) == expected
+    monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda: 2**40)
+    assert _bytes_kept(segmenter, shape, bank.tiles(shape)[:1], 1000) == 0
+    segmenter.objects_ = None
+    assert _bytes_kept(segmenter, shape, bank.tiles(shape), 0) == bytes_of_kept(bank, np.array([1]), shape)
+
+
+@pytest.mark.parametrize(("less", "fits"), [(0, True), (1, False)])
+def test_of_a_local_bank_only_the_smallest_tile_must_fit(less, fits, monkeypatch):
+    bank = SimpleNamespace(
+        is_local=True, halo=5, alignment=4, bytes_per_pixel=lambda n_channels: 2.5 * n_channels
+    )
+    shape = (400, 500, 3)
+    n_pixels = least_tile(shape, 5, 4)
+    assert n_pixels < 400 * 500
+    needed = 400 * 500 * (64 + 24) + int(n_pixels * 7.5)
+    monkeypatch.setattr("segkit._memory.bytes_left", lambda: needed - less)
+    if fits:
+        require_memory(bank, shape, 3)
+    else:
+        with pytest.raises(InputError, match="image of 400 x 500 pixels: needs "):
+            require_memory(bank, shape, 3)

@@ -131,3 +131,40 @@ def test_the_margins_cover_exchangeable_images_as_promised(level):
         model = ExpectedIoU.learn(held_out(excess[:10]), np.ones(2))
         inside.append(abs(excess[10] - model.bias) <= model.margin(level))
     assert np.mean(inside) == pytest.approx(level, abs=0.02)
+
+
+def test_what_is_explained_names_both_margins():
+    found = ExpectedIoU(-0.0125, np.linspace(0.01, 0.09, 9), np.ones(2))
+    assert found.explain() == (
+        "Expected IoU: from the probabilities of an image's pixels. On 9 held-out training images they were too low by "
+        f"{0.0125:.3f} on average, which is taken off. Margins: 0.080 in 80 % of images and 0.090 in 90 % of images; they "
+        "take 4 and 9 training images."
+    )
+    few = ExpectedIoU(0.0, np.full(2, 0.1), np.ones(2))
+    assert few.explain() == (
+        "Expected IoU: from the probabilities of an image's pixels. On 2 held-out training images no correction of them is "
+        "certain enough to be made. Margins: unknown for 80 % of images and unknown for 90 % of images; they take 4 and 9 "
+        "training images."
+    )
+
+
+def test_presence_before_any_image_is_a_half():
+    np.testing.assert_allclose(presence_of(np.zeros((0, 3), dtype=bool)), 0.5)
+    np.testing.assert_allclose(presence_of(np.zeros((1, 2), dtype=bool)), 1 / 3)
+
+
+def test_arrays_restore_it_and_have_the_shapes_told():
+    found = ExpectedIoU(0.25, np.array([0.1, 0.2, 0.3]), np.array([1.0, 0.5]))
+    arrays = found.to_arrays()
+    assert {name: array.shape for name, array in arrays.items()} == found.state_shapes(2)
+    again = ExpectedIoU.from_arrays(arrays | {"other": np.zeros(1)})
+    assert again.bias == 0.25
+    np.testing.assert_array_equal(again.errors, found.errors)
+    np.testing.assert_array_equal(again.presence, found.presence)
+
+
+def test_two_values_are_enough_for_a_mean():
+    """The mean 0.3 has the variance 0.02 / 2."""
+    assert shrunken_mean(np.array([0.2, 0.4])) == pytest.approx(0.3 - 0.01 / 0.3)
+    assert shrunken_mean(np.array([-0.2, -0.4])) == pytest.approx(-0.3 + 0.01 / 0.3)
+    assert shrunken_mean(np.array([])) == 0

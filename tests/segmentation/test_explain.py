@@ -1,9 +1,11 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from segkit.images import LabelMap
-from segkit.segmentation.explain import expected_scores, explain_training, tell_training
+from segkit.segmentation.explain import expected_scores, explain_training, find_faults, tell_training
 from segkit.segmentation.summary import HeldOutScores, TrainingSummary
 
 LABELS = LabelMap((0, 255), ("background", "lesion"), None)
@@ -272,3 +274,142 @@ def test_without_held_out_pixels_nothing_was_adapted():
     lines = explain_training(summary(held_out=None), LABELS)
     assert len(lines) == 4
     assert "penalty, threshold and probabilities are not adapted to the images" in lines[2]
+
+
+def test_limits_of_what_is_annotated_belong_to_the_better_side():
+    assert "unknown: strokes on 49 % of" in expected_scores(summary(annotated=0.49))
+    assert "(only annotated pixels count, 50 % of all;" in expected_scores(summary(annotated=0.5))
+    assert "(measured on the 5 training images" in expected_scores(summary(annotated=0.9))
+    assert "unknown: strokes on 0.1 % of" in expected_scores(summary(annotated=1e-5))
+    assert "99 % of the pixels annotated" in tell_training(summary(annotated=0.99), LABELS)[0]
+
+
+def test_copies_of_one_image_tell_nothing_of_others():
+    assert expected_scores(held_out(regions="copies", interval=None, object_dice=None)) == (
+        "How well it will do on other images is unknown: with one image, only copies of it could be held out. They reached "
+        "mean IoU over classes 0.71 (other images will probably do worse)."
+    )
+    told = explain_training(held_out(regions="copies", n_regions=1), LABELS)
+    assert "consistently from copy to copy." in told[0]
+    assert "A single held-out copy of the image says too little" in told[2]
+    assert "each copy of the image held out in turn:" in told[2]
+
+
+def test_two_images_are_enough_to_name_the_worst():
+    scores = [region(0, 0.6), region(1, 0.4), region(None, 0.1)]
+    assert tell_training(held_out(scores=scores), LABELS, ["a", "b"])[2] == (
+        "Next: annotate another image like b: held out, it did worst, with a mean IoU of 0.40."
+    )
+    assert (
+        "another image like training image 1:" in tell_training(held_out(scores=scores[::-2] * 2), LABELS)[2]
+    )
+
+
+def test_three_classes_are_listed_with_commas():
+    labels = LabelMap((0, 1, 2), ("a", "b", "c"), None)
+    assert tell_training(summary(), labels)[0].startswith("Learnt a, b and c from 5 images")
+
+
+def test_late_fusion_is_explained():
+    assert explain_training(summary(n_parts=2), LABELS)[0] == (
+        "Networks: each has a classifier. The mean of the 2 decisions counts (late fusion)."
+    )
+
+
+def test_of_three_classes_no_threshold_is_explained():
+    labels = LabelMap((0, 1, 2), ("a", "b", "c"), None)
+    given = summary(otsu_weight=0.5, training_iou=[0.9, 0.8, 0.7], least_areas=[[0, 0], [2, 0], [3.5, 0]])
+    lines = explain_training(given, labels)
+    assert not any(line.startswith("Threshold") for line in lines)
+    assert lines[-2].startswith("Small regions: fewer than 2 pixels of b, 4 pixels of c are given")
+
+
+def test_threshold_of_strokes_and_of_blocks():
+    [line] = [
+        one for one in explain_training(summary(threshold=0.0, otsu_weight=0.25), LABELS) if "Otsu" in one
+    ]
+    assert line == (
+        "Threshold: +0.00 in units of the margin, so as much is called lesion as by the sign of the decision. Less than "
+        "half of each image is labelled: strokes do not tell how much of it is lesion. Each image moves it 25 % of the way "
+        "to Otsu's threshold of its own decisions."
+    )
+    line = explain_training(summary(threshold=0.5, held_out=BLOCKS), LABELS)[3]
+    assert "so less is called lesion than by the sign" in line
+    assert line.endswith(
+        "on average over held-out blocks, as many pixels are called lesion as are annotated so."
+    )
+
+
+@pytest.mark.parametrize(
+    ("chosen", "usual", "told"),
+    [
+        (
+            1e-4,
+            1e-3,
+            "0.0001. The usual penalty for 5 images, 0.001, is significantly worse than the best; this",
+        ),
+        (1e-3, None, "0.001, the usual one for 5 images. No other is significantly better."),
+    ],
+)
+def test_smaller_penalties_and_those_of_earlier_formats(chosen, usual, told):
+    line = explain_training(summary(penalty=chosen, held_out=replace(HELD_OUT, usual=usual)), LABELS)[2]
+    assert line.startswith(f"Penalty: lambda = {told}")
+
+
+def test_light_kernels_have_less_than_a_percent():
+    kernels = [kernel("linear a", 0.004), kernel("linear b", 0.006), kernel("matern gamma=1", 0.99, 1.0)]
+    assert explain_training(summary(kernels=kernels, selector="other", criterion="power"), LABELS)[:2] == [
+        "Channels: 10 of 90 kept. Most are from b (7), a (3).",
+        "Kernels: 1 % of the weight on linear kernels, most on b (1 %), a (less than 1 %); the rest on Gaussian kernels, "
+        "most on matern gamma=1 (99 %). The weights follow the power of a test that the classes differ.",
+    ]
+
+
+@pytest.mark.parametrize(("n_images", "regions"), [(1, "blocks"), (2, "images")])
+def test_without_held_out_scores_the_number_of_images_tells_the_regions(n_images, regions):
+    kernels = explain_training(summary(n_images=n_images, held_out=None), LABELS)[1]
+    assert kernels.endswith(f"over pairs of pixels of different {regions}.")
+
+
+@pytest.mark.parametrize(
+    ("decisions", "slope", "told"),
+    [
+        ([[1.0], [2.0]], [1.0], []),
+        ([[1.0, 5.0], [1.0, 6.0]], [0.0, 1.0], []),
+        ([[3.0], [3.0]], [1.0], ["its decisions are the same for every pixel, so it says one class everywhere"]),
+        ([[1.0, 2.0], [1.0, 2.0]], [1.0, 1.0], ["its decisions are the same for every pixel"]),
+        ([[1.0], [np.nan]], [1.0], ["its decisions are not finite: train it anew"]),
+        ([[1.0], [2.0]], [0.0], ["its probabilities are the same for every pixel: train it anew"]),
+        ([[np.inf], [2.0]], [0.0], ["its decisions are not finite", "its probabilities are the same"]),
+    ],
+)  # fmt: skip
+def test_decisions_and_probabilities_that_never_change_are_faults(decisions, slope, told):
+    given = []
+
+    def decide(X):
+        given.append(X)
+        return np.array(decisions)
+
+    classifier = SimpleNamespace(
+        mean_=np.array([5.0, -1.0]), scale_=np.array([1e-3, 1e3]), decision_function=decide
+    )
+    faults = find_faults(
+        SimpleNamespace(classifier_=classifier, platt_=SimpleNamespace(slope_=np.array(slope)))
+    )
+    assert len(faults) == len(told)
+    assert all(fault.startswith(words) for fault, words in zip(faults, told, strict=True))
+    # features like those of the training: noise of their means and scales
+    [X] = given
+    assert X.shape[1] == 2
+    noise = (X - classifier.mean_) / classifier.scale_
+    assert np.abs(noise.mean(axis=0)).max() < 0.6
+    np.testing.assert_allclose(noise.std(axis=0), 1, atol=0.5)
+
+
+def test_decisions_that_overflow_are_not_finite():
+    def overflow(X):
+        raise ValueError("too large")
+
+    classifier = SimpleNamespace(mean_=np.zeros(2), scale_=np.ones(2), decision_function=overflow)
+    [fault] = find_faults(SimpleNamespace(classifier_=classifier, platt_=SimpleNamespace(slope_=np.ones(1))))
+    assert fault == "its decisions are not finite: train it anew"

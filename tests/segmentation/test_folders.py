@@ -1,7 +1,10 @@
 import copy
 import csv
+import errno
 import warnings
 from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +14,28 @@ from sklearn.exceptions import NotFittedError
 from segkit import ModuleBank, Segmenter, predict_folder
 from segkit.errors import ConfigError, InputError, OutputError
 from segkit.features import Module
-from segkit.images import PixelSize, read_image, read_instances, read_mask, read_pixel_size, write_image
+from segkit.images import (
+    PixelSize,
+    Reading,
+    read_image,
+    read_instances,
+    read_mask,
+    read_pixel_size,
+    write_image,
+)
+from segkit.segmentation.base import BaseSegmenter
+from segkit.segmentation.folders import (
+    _digest_run,
+    _is_of_the_disk,
+    _kinds_of_objects,
+    _Maker,
+    _named,
+    _refuse_earlier,
+    _refuse_leftovers,
+    _tell_gone,
+    _tell_others,
+)
+from segkit.segmentation.outcome import WRITTEN, ImageRow
 
 SHAPE = (24, 32)
 
@@ -532,3 +556,233 @@ def test_the_summary_tells_what_to_expect_and_what_is_unlike_the_training_images
         warnings.simplefilter("ignore", UserWarning)
         predict_folder(segmenter, tmp_path / "images", tmp_path / "out", resume=True)
     assert table(tmp_path / "out" / "summary.csv") == [alike, dark]
+
+
+class Bright(BaseSegmenter):
+    """Says the second class where an image is bright; learns nothing."""
+
+    unlabelled = None
+
+    def _fit(self, images, ids, progress):
+        pass
+
+    def _scores(self, image, progress=None):
+        return image[:, :, 0]
+
+    def _labels(self, scores):
+        return (scores > 0.5).astype(np.intp)
+
+    def _probabilities(self, scores):
+        return np.stack([1 - scores, scores], axis=2)
+
+
+@pytest.fixture
+def bright():
+    image, mask = picture(0)
+    return Bright().fit([image], [mask])
+
+
+def caused(number):
+    """An error of a file, for that reason of the system."""
+    error = OutputError("told otherwise")
+    error.__cause__ = None if number is None else OSError(number, "of the system")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("number", "is_of_the_disk"),
+    [(errno.ENOSPC, True), (errno.EACCES, True), (errno.ENAMETOOLONG, False), (None, False)],
+)
+def test_faults_of_the_disk_end_a_run(number, is_of_the_disk):
+    assert _is_of_the_disk(caused(number)) == is_of_the_disk
+    told = _named(Path("a.png"), caused(number))
+    assert (told == "told otherwise") == (number is None)
+    assert told.startswith("a.png: ") == (number is not None)
+
+
+def test_a_summary_that_cannot_be_written_is_named_with_what_is_done(bright, images, tmp_path, monkeypatch):
+    def fail(*_):
+        raise caused(errno.ENOSPC)
+
+    monkeypatch.setattr("segkit.segmentation.folders.put_summary", fail)
+    with pytest.raises(OutputError) as caught:
+        predict_folder(bright, images, tmp_path / "out")
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 'out' / 'summary.csv'}: ")
+    assert message.endswith(" (2 of 2 images written; then --resume goes on)")
+
+
+def test_tables_that_cannot_be_written_are_named_with_what_is_done(
+    cell_segmenter, cell_images, tmp_path, monkeypatch
+):
+    def fail(*_):
+        raise caused(errno.ENOSPC)
+
+    monkeypatch.setattr("segkit.segmentation.folders.write_objects", fail)
+    with pytest.raises(OutputError) as caught:
+        predict_folder(cell_segmenter, cell_images, tmp_path / "out", objects=True)
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 'out' / 'objects.csv'}: ")
+    assert message.endswith(" (3 of 3 images written; then --resume goes on)")
+
+
+def test_another_process_shows_no_progress():
+    maker = _Maker(None, Path("new"), PixelSize(1, 1), Reading(), max)
+    state = maker.__getstate__()
+    assert list(state["follow"]([1, 2], "words")) == [1, 2]
+    assert {key: value for key, value in state.items() if key != "follow"} == {
+        key: value for key, value in vars(maker).items() if key != "follow"
+    }
+    assert maker.follow is max
+
+
+@pytest.mark.parametrize(("n", "more"), [(1, ""), (2, " and 1 more"), (3, " and 2 more")])
+def test_results_that_are_there_are_counted(tmp_path, n, more):
+    paths = [tmp_path / f"{number}.png" for number in range(4)]
+    _refuse_earlier(paths)
+    for path in paths[1 : n + 1]:
+        path.write_text("")
+    with pytest.raises(OutputError) as caught:
+        _refuse_earlier(paths)
+    assert str(caught.value) == (
+        f"{paths[1]}{more} would be overwritten: choose another folder, go on with what is there (--resume, in Python "
+        "resume=True), or replace it (--overwrite, overwrite=True)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("places", "more", "options", "in_python", "tops"),
+    [
+        (["overlay/a.png"], "", "--overlay", "overlay=True", ["overlay"]),
+        (
+            ["probability/a.tif", "overlay/a.png", "overlay/b.png"],
+            " and 2 more",
+            "--probability --overlay",
+            "probability=True, overlay=True",
+            ["probability", "overlay"],
+        ),
+        (
+            ["rois/a.zip", "objects.csv"],
+            " and 1 more",
+            "--objects",
+            "objects=True",
+            ["rois", "objects.csv"],
+        ),
+    ],
+)
+def test_results_that_would_stay_are_named_with_their_options(places, more, options, in_python, tops):
+    _refuse_leftovers(Path("out"), [])
+    with pytest.raises(OutputError) as caught:
+        _refuse_leftovers(Path("out"), [Path(place) for place in places])
+    assert str(caught.value) == (
+        f"{Path('out', places[0])}{more} of an earlier run would stay beside the new masks: write them anew too ({options}; "
+        f"in Python {in_python}), choose another folder, or remove {', '.join(str(Path('out', top)) for top in tops)} "
+        "yourself"
+    )
+
+
+def recorded(output, **rows):
+    """A record of images, by the name of each: what made it, and its row."""
+    entries = {name: SimpleNamespace(made_by=made_by, row=row) for name, (made_by, row) in rows.items()}
+    return SimpleNamespace(output=output, entries=entries)
+
+
+def test_images_of_another_model_are_told_of(tmp_path):
+    record = recorded(tmp_path, a=("mine", {}), b=("other", {}), c=("other", {}), d=("other", {}))
+    rows = [ImageRow(name, WRITTEN) for name in "abc"] + [ImageRow("d", WRITTEN, tiles=1)]
+    assert _tell_others(record, rows, "mine") == [
+        f"results of 2 other images in {tmp_path} are of another model or other options (b, c): give the folder of the "
+        "images to make all anew"
+    ]
+    assert _tell_others(record, [rows[0], rows[3]], "mine") == []
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ("", None),
+        ("b", "1 image of an earlier run is gone (b): its mask is left alone"),
+        ("cb", "2 images of an earlier run are gone (b, c): their masks are left alone"),
+    ],
+)
+def test_images_that_are_gone_are_told_of(tmp_path, names, told):
+    (tmp_path / "mask.png").write_text("")
+    there = {"mask": "mask.png"}
+    rows = dict.fromkeys(("a", *names), ("0", there))
+    rows |= {
+        "no_mask": ("0", {}),
+        "mask_gone": ("0", {"mask": "x.png"}),
+        "by_region": ("0", there | {"tiles": 3}),
+    }
+    plan = SimpleNamespace(jobs=[SimpleNamespace(name="a")])
+    assert _tell_gone(recorded(tmp_path, **rows), plan) == ([told] if told else [])
+
+
+def test_results_depend_on_model_kinds_pixel_size_and_axes(bright):
+    other = copy.deepcopy(bright)
+    other.threshold_ = 1.0
+    base = _digest_run(bright, ["overlay", "objects"], None, None)
+    assert base == _digest_run(bright, ["objects", "overlay"], None, None)
+    changed = [
+        _digest_run(other, ["overlay", "objects"], None, None),
+        _digest_run(bright, ["overlay"], None, None),
+        _digest_run(bright, ["overlay", "objects"], PixelSize(1, 1), None),
+        _digest_run(bright, ["overlay", "objects"], None, "YX"),
+    ]
+    assert len({base, *changed}) == 5
+
+
+def test_kinds_of_objects_are_those_that_can_be_written(monkeypatch):
+    knows = SimpleNamespace(objects_=1)
+    monkeypatch.setattr("segkit.segmentation.folders.find_spec", lambda name: name == "roifile" or None)
+    assert _kinds_of_objects(knows) == ["objects", "geojson", "rois"]
+    monkeypatch.setattr("segkit.segmentation.folders.find_spec", lambda name: None)
+    with pytest.warns(UserWarning, match="no regions for ImageJ are written, for roifile is missing"):
+        assert _kinds_of_objects(knows) == ["objects", "geojson"]
+    for without in (SimpleNamespace(), SimpleNamespace(objects_=None)):
+        with pytest.raises(ConfigError, match=r"^the model knows no objects "):
+            _kinds_of_objects(without)
+
+
+@pytest.mark.parametrize("kind", [{}, {"overwrite": True}, {"resume": True}, {"overwrite_foreign": True}])
+def test_a_second_run_needs_to_know_what_becomes_of_the_first(bright, images, tmp_path, kind):
+    first = predict_folder(bright, images, tmp_path / "out")
+    if not kind:
+        with pytest.raises(OutputError, match="and 2 more would be overwritten"):
+            predict_folder(bright, images, tmp_path / "out")
+        return
+    before = [path.stat().st_mtime_ns for path in first]
+    assert predict_folder(bright, images, tmp_path / "out", **kind) == first
+    # results that are the same are not written again
+    assert [path.stat().st_mtime_ns for path in first] == before
+
+
+def test_the_summary_has_sizes_pages_and_reasons(bright, images, tmp_path):
+    (images / "bad.png").write_text("no image")
+    with pytest.warns(UserWarning, match="bad"):
+        predict_folder(bright, images, tmp_path / "out")
+    with (tmp_path / "out" / "summary.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    told = [
+        tuple(row[name] for name in ("image", "status", "mask", "height", "width", "pages")) for row in rows
+    ]
+    assert told == [
+        ("a/one.png", "written", "a/one.png", "24", "32", "1"),
+        ("bad.png", "failed", "", "", "", ""),
+        ("stack.tif", "written", "stack.tif", "24", "32", "2"),
+    ]
+    assert rows[1]["reason"].startswith(str(images / "bad.png"))
+    expected = read_image(images / "a" / "one.png")[0][:, :, 0] > 0.5
+    np.testing.assert_array_equal(read_mask(tmp_path / "out" / "a" / "one.png")[0], expected)
+
+
+def test_a_table_of_earlier_masks_goes_before_new_masks_come(bright, images, tmp_path, monkeypatch):
+    def fail(*_):
+        raise caused(errno.ENOSPC)
+
+    predict_folder(bright, images, tmp_path / "out")
+    assert (tmp_path / "out" / "summary.csv").exists()
+    monkeypatch.setattr("segkit.segmentation.folders.put_summary", fail)
+    with pytest.raises(OutputError):
+        predict_folder(bright, images, tmp_path / "out", overwrite=True)
+    assert not (tmp_path / "out" / "summary.csv").exists()

@@ -120,3 +120,87 @@ def test_one_bank_of_several_is_the_chosen_one():
     held_out = {"regions": "images", "n_regions": 2, "mean_iou": 0.5, "by_bank": [bank, bank]}
     with pytest.raises(ModelFileError, match="one of by_bank must be chosen"):
         check_header(changed("summary.held_out", held_out), "m")
+
+
+OBJECTS = {
+    "splitter": {
+        "landscape": "distance",
+        "smoothing": 100.0,
+        "depth": 0.0,
+        "radius": 1e5,
+        "least_area": 0.0,
+        "fills_holes": True,
+    },
+    "source": "regions",
+    "scores": None,
+    "rim": None,
+}
+
+
+def with_objects(part, key, value):
+    return changed(
+        "objects", OBJECTS | {part: OBJECTS[part] | {key: value}} if key else OBJECTS | {part: value}
+    )
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        (changed("n_image_channels", 10_000), changed("n_image_channels", 10_001)),
+        (changed("summary.n_images", 2**63 - 1), changed("summary.n_images", 2**63)),
+        (changed("summary.n_images", 0), changed("summary.n_images", -1)),
+        (changed("summary.n_parts", 1), changed("summary.n_parts", 0)),
+        (changed("summary.n_parts", 2**63 - 1), changed("summary.n_parts", 2**63)),
+        (changed("label_map.values", [-(2**63), 2**63 - 1]), changed("label_map.values", [-(2**63) - 1, 0])),
+        (changed("label_map.values", [0, 2**63 - 1]), changed("label_map.values", [0, 2**63])),
+        (changed("otsu_weight", 1.0), changed("otsu_weight", 1.0001)),
+        (changed("otsu_weight", 0.0), changed("otsu_weight", -1e-9)),
+        (
+            changed("bank", {"kind": "stacked", "banks": [{}] * 16}),
+            changed("bank", {"kind": "stacked", "banks": [{}] * 17}),
+        ),
+        (changed("summary.peaks", [0.1, 0.2]), changed("summary.peaks", [0.1])),
+        (changed("summary.peaks", [0.1, 0.2]), changed("summary.peaks", [0.1, 0.2, 0.3])),
+        (changed("channels", [["a", "b"]]), changed("channels", [["a", "b", "c"]])),
+        (changed("objects", OBJECTS), with_objects("splitter", "smoothing", 100.1)),
+        (with_objects("splitter", "smoothing", 0.0), with_objects("splitter", "smoothing", -0.1)),
+        (with_objects("splitter", "radius", 1e-9), with_objects("splitter", "radius", 0.0)),
+        (with_objects("splitter", "radius", 0.5), with_objects("splitter", "radius", 1e5 + 1)),
+        (with_objects("splitter", "depth", 9.0), with_objects("splitter", "another", 1)),
+        (
+            with_objects("rim", None, {"kernels": {}, "channels": ["a"]}),
+            with_objects("rim", None, {"kernels": {}, "channels": []}),
+        ),
+    ],
+)  # fmt: skip
+def test_limits_of_entries_are_the_last_that_pass(good, bad):
+    check_header(good, "m")
+    with pytest.raises(ModelFileError):
+        check_header(bad, "m")
+
+
+@pytest.mark.parametrize("n_classes", [255, 256])
+def test_masks_have_up_to_255_classes(n_classes):
+    header = changed(
+        "label_map", {"values": list(range(n_classes)), "names": ["a"] * n_classes, "unlabelled": None}
+    )
+    header["least_areas"] = [[0.0, 0.0]] * n_classes
+    header["summary"]["training_iou"] = [1.0] * n_classes
+    if n_classes == 255:
+        check_header(header, "m")
+    else:
+        with pytest.raises(ModelFileError):
+            check_header(header, "m")
+
+
+@pytest.mark.parametrize(("chosen", "is_good"), [((True, False), True), ((True, True), False), ((), True)])
+def test_just_one_of_the_banks_is_chosen(chosen, is_good):
+    banks = [{"bank": "a", "mean_iou": 0.5, "chosen": one} for one in chosen]
+    header = changed(
+        "summary.held_out", {"regions": "copies", "n_regions": 2, "mean_iou": 0.5, "by_bank": banks}
+    )
+    if is_good:
+        check_header(header, "m")
+    else:
+        with pytest.raises(ModelFileError, match="one of by_bank must be chosen"):
+            check_header(header, "m")

@@ -584,3 +584,31 @@ def test_the_coarse_grid_is_sampled_with_the_training_pixels(trial):
         bank.sample(image, *even_grid(image.shape), found.classifier.channels_) for image in trial.images
     ]
     np.testing.assert_array_equal(found.at_grid, np.concatenate(expected))
+
+
+def test_an_image_whose_others_lack_a_class_is_not_compared():
+    image, label = np.repeat([0, 1], 4), np.array([0, 0, 1, 1, 0, 0, 0, 0])
+    decisions = np.where(label == 1, 1.0, -1.0)[None, :, None].astype(np.float32)
+    sample = PixelSample(image, image, image, label, np.ones(8))
+    grid, _ = spread_over(image)
+    on_grid = np.where(grid.label == 1, 1.0, -1.0)[None, :, None].astype(np.float32)
+    found = HeldOut([1.0], decisions, sample, image, 2, spread=Spread(grid, on_grid, NO_LEAST))
+    [compared] = found.choose("zero").images
+    assert (compared.image, compared.true) == (1, 1)
+
+
+def test_what_is_chosen_without_otsu_has_no_weight_of_it():
+    found = judged([SAME], [1e-3])
+    assert found.choose("zero").otsu_weight == found.choose("quantile").otsu_weight == 0
+    assert found.choose("quantile+otsu").otsu_weight == pytest.approx(2 / 5)
+
+
+@pytest.mark.parametrize(
+    ("n_copies", "one_image", "kind"), [(3, True, "copies"), (3, False, "images"), (1, True, "blocks")]
+)
+def test_copies_of_an_image_are_called_so(n_copies, one_image, kind):
+    X, drawn = pixels(n_images=n_copies, n=60)
+    fold = drawn.image if n_copies > 1 else np.arange(60) % 3
+    scores = hold_out(X, drawn, fold, fold, RECIPE, [1e-2], follow, one_image=one_image).choose("zero").scores
+    assert (scores.regions, scores.n_regions) == (kind, 3)
+    assert [entry["image"] for entry in scores.scores] == ([0, 1, 2] if kind == "images" else [None] * 3)

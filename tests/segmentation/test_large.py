@@ -2,7 +2,12 @@
 
 import csv
 import json
+import math
 import shutil
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,9 +16,27 @@ import tifffile
 from segkit import ScatteringBank, Segmenter, StackedBank, predict_folder
 from segkit.errors import ConfigError, InputError, OutputError
 from segkit.features import ElongatedBank, MultiscaleBank, PositionBank
+from segkit.features.tiles import Tile
 from segkit.images import UNLABELLED, LabelMap, PixelSize, read_pixel_size, write_image
 from segkit.images.regions import open_large
-from segkit.segmentation.large import segment_large
+from segkit.segmentation.large import (
+    PLAN,
+    _Allowed,
+    _around_point,
+    _Decider,
+    _Held,
+    _list_files,
+    _read_plan,
+    _refuse_existing,
+    _refuse_whole,
+    _row,
+    _Run,
+    _TileMaps,
+    _to_list,
+    _to_tile,
+    labels_place,
+    segment_large,
+)
 
 zarr = pytest.importorskip("zarr")
 SHAPE = (430, 520)
@@ -513,3 +536,219 @@ def test_an_image_without_pixels(tmp_path, shape):
     assert str(caught.value) == (
         f"{tmp_path / 'a.zarr'}: {shape[0]} x {shape[1]} pixels, expected one or more: export it again"
     )
+
+
+@pytest.mark.parametrize("normalization", ["image", "set"])
+def test_an_image_of_which_nothing_can_be_read_is_refused(tmp_path, normalization):
+    image, mask = picture(0, (60, 70), 8)
+    segmenter = Segmenter(
+        MultiscaleBank(sigma_max=1), selection_pixels=200, training_pixels=300, normalization=normalization
+    )
+    segmenter.fit([image / 255], [mask])
+    path = written("0.5", tmp_path, picture(5, (90, 80))[0])
+    whole = segment_large(segmenter, path, tmp_path / "whole")
+    expected = segmenter.predict(picture(5, (90, 80))[0] / np.float32(255))
+    assert np.mean(read_labels(whole.labels) != expected) < 1e-3
+    (path / "0" / "c" / "0" / "0" / "0").unlink()
+    with pytest.raises(InputError) as caught:
+        segment_large(segmenter, path, tmp_path / "out")
+    assert f"{path} at row 0, column 0: a chunk is missing" in str(caught.value)
+    assert not (tmp_path / "out" / "slide.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    ("at", "core", "seen"),
+    [
+        (30.2, (30, 32), (20, 40)),
+        (31.0, (31, 33), (20, 41)),
+        (32.9, (32, 34), (24, 42)),
+        (5.5, (5, 7), (0, 15)),
+        (95.0, (95, 97), (84, 100)),
+        (98.4, (98, 100), (88, 100)),
+        (99.0, (99, 100), (88, 100)),
+    ],
+)
+def test_a_point_has_a_small_tile_around_it(at, core, seen):
+    """Cores hold the pixels on both sides; what is seen starts on the grid of the alignment."""
+    assert _around_point(at, 100, 8, 4) == (slice(*core), slice(*seen))
+
+
+def test_tiles_are_stored_as_numbers():
+    tile = Tile((slice(1, 5), slice(2, 7)), (slice(0, 9), slice(0, 11)))
+    assert _to_list(tile) == [1, 5, 2, 7, 0, 9, 0, 11]
+    assert _to_tile(_to_list(tile)) == tile
+
+
+def test_a_region_in_memory_is_read_by_its_place_in_the_image():
+    image = np.arange(20 * 30).reshape(20, 30)
+    held = _Held((20, 30, 1), image[5:15, 7:27], (5, 7))
+    assert held.shape == (20, 30, 1)
+    np.testing.assert_array_equal(held[6:9, 10:27], image[6:9, 10:27])
+
+
+@pytest.mark.parametrize(("n_rows", "expected"), [(80, 80), (80.9, 80), (0, 64), (64, 64), (2**30, 100)])
+def test_strips_are_as_high_as_memory_allows(monkeypatch, n_rows, expected):
+    """Three of them, with 80 bytes a pixel, take half of it."""
+    monkeypatch.setattr("segkit.segmentation.large.bytes_left", lambda: int(n_rows * 6 * 80 * 50))
+    assert _Run._rows_of_strip(SimpleNamespace(image=SimpleNamespace(shape=(400, 50, 1)))) == expected
+
+
+def test_shares_are_those_of_all_pixels_with_four_digits():
+    ids = np.zeros((600, 5), dtype=np.uint8)
+    ids[300:500], ids[500, 0] = 1, 2
+    own = SimpleNamespace(segmenter=SimpleNamespace(label_map_=SimpleNamespace(names=("a", "b", "c"))))
+    assert _Run._shares(own, ids) == "a 0.6663; b 0.3333; c 0.0003"
+    ids[:] = 0
+    ids[:, 0] = UNLABELLED
+    assert _Run._shares(own, ids) == "a 0.8; b 0; c 0; unlabelled 0.2"
+
+
+@pytest.mark.parametrize(
+    ("faults", "status", "reason"),
+    [
+        ([], "written", ""),
+        (["a"], "failed", "1 fault: a"),
+        (["a", "b", "c"], "failed", "3 faults: a; b; c"),
+        (["a", "b", "c", "d"], "failed", "4 faults: a; b; c; and 1 more"),
+    ],
+)
+def test_the_row_tells_the_first_faults(faults, status, reason):
+    image = SimpleNamespace(shape=(40, 50, 3), path=Path("in/slide.svs"))
+    row = _row(SimpleNamespace(faults=faults, image=image, tiles=[1, 2]), Path("slide.tif"), "a 1", 1.2345)
+    assert (row.image, row.status, row.reason) == ("slide.svs", status, reason)
+    assert (row.mask, row.height, row.width, row.pages) == ("slide.tif", 40, 50, 1)
+    assert (row.tiles, row.seconds, row.shares) == (2, 1.23, "a 1")
+
+
+@pytest.mark.parametrize(
+    ("image", "labels"),
+    [("a.zarr", "a.zarr"), ("b.ZARR", "b.zarr"), ("c.svs", "c.tif"), ("d.ome.tif", "d.ome.tif")],
+)
+def test_labels_are_zarr_for_zarr_and_tiff_for_all_others(image, labels):
+    assert labels_place(Path("in", image), Path("out")) == Path("out", labels)
+
+
+def test_files_are_listed_with_size_and_time(tmp_path):
+    (tmp_path / "a.zarr" / "0").mkdir(parents=True)
+    (tmp_path / "a.zarr" / "0" / "c").write_bytes(b"123")
+    stat = (tmp_path / "a.zarr" / "0" / "c").stat()
+    assert _list_files(tmp_path / "a.zarr") == {"a.zarr/0/c": [3, stat.st_mtime_ns]}
+    assert _list_files(tmp_path / "a.zarr" / "0" / "c") == {"c": [3, stat.st_mtime_ns]}
+
+
+def plan_of(path, **parts):
+    return {"made_of": "0", "image": str(path.resolve()), "files": {}, "tiles": [], "means": None} | parts
+
+
+@pytest.mark.parametrize(
+    "content", [None, "{", "[1]", '{"made_of": "0", "image": "a", "files": {}, "tiles": []}']
+)
+def test_a_plan_that_is_damaged_is_none(tmp_path, content):
+    if content is not None:
+        (tmp_path / PLAN).write_text(content)
+    assert _read_plan(tmp_path / PLAN) is None
+    whole = plan_of(tmp_path)
+    (tmp_path / PLAN).write_text(json.dumps(whole))
+    assert _read_plan(tmp_path / PLAN) == whole
+
+
+NONE_ALLOWED = _Allowed(resume=False, overwrite=False, overwrite_foreign=False)
+
+
+@pytest.mark.parametrize(
+    ("plan", "asked", "told"),
+    [
+        (None, None, "is not of an earlier run here"),
+        (None, "overwrite", "is not of an earlier run here"),
+        (None, "overwrite_foreign", None),
+        ({}, None, "exists: --resume goes on, --overwrite replaces it"),
+        ({}, "resume", None),
+        ({}, "overwrite", None),
+        ({"image": "/b.tif"}, None, "is of another image, /b.tif"),
+        ({"image": "/b.tif"}, "resume", "is of another image, /b.tif"),
+        ({"image": "/b.tif"}, "overwrite", None),
+        ({"outputs": ["other.tif"]}, "resume", "is not of an earlier run here"),
+        ({"outputs": ["a.tif"]}, "resume", None),
+        ("damaged", "resume", None),
+        ("damaged", None, "exists: --resume goes on"),
+    ],
+)  # fmt: skip
+def test_what_is_there_is_replaced_as_it_was_asked_for(tmp_path, plan, asked, told):
+    path, output, folder = tmp_path / "in" / "a.tif", tmp_path / "out", tmp_path / "plans"
+    output.mkdir()
+    folder.mkdir()
+    (output / "a.tif").write_text("")
+    if plan is not None:
+        text = plan if isinstance(plan, str) else json.dumps(plan_of(path, **plan))
+        (folder / PLAN).write_text(text)
+    allowed = NONE_ALLOWED if asked is None else NONE_ALLOWED._replace(**{asked: True})
+    given = (path, output, folder, [output / "a.tif"], allowed)
+    if told is None:
+        _refuse_existing(*given)
+    else:
+        with pytest.raises(OutputError) as caught:
+            _refuse_existing(*given)
+        assert str(caught.value).startswith(f"{output / 'a.tif'} {told}")
+    _refuse_existing(*given[:3], [output / "new.tif"], allowed)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize("asked", [None, "resume", "overwrite", "overwrite_foreign"])
+def test_results_of_the_image_as_a_whole_are_not_forgotten(tmp_path, exists, asked):
+    if exists:
+        (tmp_path / "a.png").write_text("")
+    entries = {"a.tif": SimpleNamespace(outputs={"a.png": "0", "gone.png": "1"})}
+    record = SimpleNamespace(output=tmp_path, entries=entries)
+    allowed = NONE_ALLOWED if asked is None else NONE_ALLOWED._replace(**{asked: True})
+    if exists and asked in (None, "resume"):
+        with pytest.raises(OutputError) as caught:
+            _refuse_whole(record, Path("in/a.tif"), allowed)
+        assert str(caught.value).startswith(f"{tmp_path / 'a.png'} is of a run that read a.tif as a whole")
+    else:
+        _refuse_whole(record, Path("in/a.tif"), allowed)
+    _refuse_whole(record, Path("in/b.tif"), NONE_ALLOWED)
+
+
+def test_workers_find_image_and_output_wherever_they_start(tmp_path, monkeypatch, fitted):
+    monkeypatch.chdir(tmp_path)
+    path = written("tiff", Path("in"), picture(5, (90, 80))[0])
+    with open_large(path) as image:
+        maps = _TileMaps(fitted, image, 0)
+        [tile] = fitted.bank_.tiles(image.shape)
+        expected = maps(tile)
+    decider = _Decider(maps, None, None, Path("out"))
+    assert decider.__getstate__() == vars(decider) | {"folder": tmp_path / "out"}
+    again = object.__new__(_TileMaps)
+    again.__dict__.update(maps.__getstate__())
+    assert (again._image, again._path, again._level) == (None, tmp_path / "in" / "slide.tif", 0)
+    with open_large(tmp_path / "in" / "slide.tif") as image:
+        opened = []
+        monkeypatch.setattr(
+            "segkit.segmentation.large.open_large", lambda *place: opened.append(place) or nullcontext(image)
+        )
+        for _ in range(2):
+            for one, other in zip(again(tile), expected, strict=True):
+                np.testing.assert_array_equal(one.values, other.values)
+    assert opened == [(tmp_path / "in" / "slide.tif", 0)]
+
+
+def test_the_image_means_take_the_fewer_pixels(fitted):
+    """Tiles around the points of the grid for a large image, the tiles of the image for a small one."""
+    shape = (4000, 5000)
+    grid = tuple(at.ravel() for at in np.meshgrid([100.5, 2000.0], [50.0, 3000.25], indexing="ij"))
+    maps = SimpleNamespace(stack=fitted.bank_)
+    whole = Tile((slice(0, 4000), slice(0, 5000)), (slice(0, 4000), slice(0, 5000)))
+    own = SimpleNamespace(maps=maps, image=SimpleNamespace(shape=(*shape, 1)), tiles=[whole])
+    points = _Run._grid_tiles(own, grid)
+    alignment = fitted.bank_.alignment
+    margin = alignment * (math.ceil(fitted.bank_.halo / alignment) + 1)
+    rows, cols = (
+        [_around_point(at, n, margin, alignment) for at in np.unique(axis)]
+        for axis, n in zip(grid, shape, strict=True)
+    )
+    assert [(tile.core, tile.seen) for tile in points] == [
+        ((r[0], c[0]), (r[1], c[1])) for r in rows for c in cols
+    ]
+    small = replace(whole, seen=(slice(0, 20), slice(0, 20)))
+    own.tiles = [small]
+    assert _Run._grid_tiles(own, grid) is own.tiles

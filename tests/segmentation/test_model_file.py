@@ -1,14 +1,24 @@
 import hashlib
 import json
 from io import BytesIO
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from segkit.errors import ModelFileError, OutputError
+from segkit.features import Channel
 from segkit.segmentation.model_file import (
     FORMAT_VERSION,
+    _channels_of_both,
+    _check_sources,
+    _check_types,
+    _check_weights,
+    _misfits,
+    _positions,
+    _restore_reading,
+    _weight_sources,
     digest_arrays,
     parse_model,
     read_model,
@@ -119,6 +129,8 @@ def test_every_flipped_bit_is_found(tmp_path):
         (lambda tensors: tensors.update(z="0"), "array z is missing"),
         (lambda tensors: tensors.update(a="0"), "array a differs from its sha256"),
         (lambda tensors: tensors.clear(), "array a is not declared"),
+        (lambda tensors: tensors.update(b=tensors.pop("a")), "array a is not declared"),
+        (lambda tensors: tensors.update({"A": tensors.pop("a")}), "array A is missing"),
     ],
 )
 def test_arrays_are_those_that_the_header_declares(change, message):
@@ -157,4 +169,218 @@ def test_nothing_larger_than_the_file_is_made(tmp_path):
 def test_arrays_that_no_model_has_are_not_written(tmp_path):
     with pytest.raises(OutputError, match="array a is of dtype bool"):
         write_model(tmp_path / "m.segkit", {}, {"a": np.array([True])})
+    assert not (tmp_path / "m.segkit").exists()
+
+
+def test_a_model_that_does_not_fit_into_memory_is_told_with_its_size(tmp_path, monkeypatch):
+    def fail(*_):
+        raise MemoryError
+
+    (tmp_path / "m.segkit").write_bytes(bytes(250_000_000))
+    monkeypatch.setattr("segkit.segmentation.model_file.parse_model", fail)
+    with pytest.raises(ModelFileError) as caught:
+        read_model(tmp_path / "m.segkit")
+    assert str(caught.value) == (
+        f"{tmp_path / 'm.segkit'}: 0.2 GB do not fit into memory; train a smaller model"
+    )
+
+
+def test_a_model_that_may_not_be_read_is_told(tmp_path, monkeypatch):
+    def fail(*_):
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "m.segkit").write_bytes(b"")
+    monkeypatch.setattr("segkit.segmentation.model_file.parse_model", fail)
+    with pytest.raises(ModelFileError) as caught:
+        read_model(tmp_path / "m.segkit")
+    assert str(caught.value) == (
+        f"{tmp_path / 'm.segkit'}: cannot be read (Permission denied); check its permissions"
+    )
+
+
+def test_channels_are_found_by_their_names():
+    known = [Channel(name, "") for name in "abc"]
+    assert _positions([Channel("c", "x"), Channel("a", "")], known).tolist() == [2, 0]
+    with pytest.raises(ModelFileError) as caught:
+        _positions([Channel("a", ""), Channel("d", ""), Channel("e", "")], known)
+    assert str(caught.value) == "channel d is none of its bank"
+
+
+@pytest.mark.parametrize(("rim", "expected"), [(None, [1, 4]), ([0, 4, 5], [0, 1, 4, 5])])
+def test_channels_of_classes_and_rim_rise(rim, expected):
+    classifier = SimpleNamespace(channels_=np.array([1, 4]))
+    objects = SimpleNamespace(rim=rim and SimpleNamespace(channels_=np.array(rim)))
+    assert _channels_of_both(SimpleNamespace(classifier_=classifier, objects_=objects)).tolist() == expected
+    assert _channels_of_both(SimpleNamespace(classifier_=classifier, objects_=None)).tolist() == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "is_good"),
+    [
+        ("platt.slope", np.float32, True),
+        ("platt.slope", np.int64, False),
+        ("kernels.columns", np.int64, True),
+        ("rim.kernels.gaussian.columns", np.int64, True),
+        ("rim.kernels.gaussian.columns", np.float32, False),
+        ("kernels.columns_of_others", np.int64, False),
+        ("columns", np.int64, False),
+        ("weights.a", np.int64, True),
+        ("weights.a", np.float64, True),
+    ],
+)
+def test_arrays_are_numbers_of_their_kind(name, dtype, is_good):
+    arrays = {"a": np.zeros(2), name: np.zeros(2, dtype=dtype)}
+    if is_good:
+        _check_types(arrays, "m")
+    else:
+        with pytest.raises(ModelFileError) as caught:
+            _check_types(arrays, "m")
+        told = f"m: array {name} is of dtype {np.dtype(dtype)}; copy it anew or train again"
+        assert str(caught.value) == told
+
+
+def test_sources_of_weights_are_those_of_all_banks():
+    banks = [{"weights": "a"}, {"banks": [{"kind": "position"}, {"weights": "b"}]}]
+    assert _weight_sources({"banks": banks}) == ["a", "b"]
+
+
+@pytest.mark.parametrize("start", ["http", "https"])
+def test_a_model_file_starts_no_download(start, monkeypatch):
+    source = f"{start}://host/w.npz"
+    bank = {"banks": [{"weights": "local.npz"}, {"weights": source}]}
+    monkeypatch.setattr("segkit.segmentation.model_file.is_cached", lambda address: False)
+    with pytest.raises(
+        ModelFileError, match=f"^m: its network weights are at {source}, and a model file starts no"
+    ):
+        _check_sources(bank, {"a": np.zeros(1)}, "m")
+    _check_sources(bank, {"weights.a": np.zeros(1)}, "m")
+    _check_sources({"weights": "local.npz"}, {}, "m")
+    monkeypatch.setattr("segkit.segmentation.model_file.is_cached", lambda address: address == source)
+    _check_sources(bank, {}, "m")
+
+
+@pytest.mark.parametrize(
+    ("learns", "told"),
+    [
+        (True, "m: its learnt weights are not those it was trained with; copy it anew, or train again"),
+        (
+            False,
+            "m: its network weights are not those it was trained with; give back the file a.npz and timm's pre-trained "
+            "weights as they were, or train again",
+        ),
+    ],
+)
+def test_weights_are_those_of_the_training(learns, told):
+    segmenter = SimpleNamespace(bank_=SimpleNamespace(learns_weights=learns))
+    used = {"a": np.zeros(2)}
+    bank = {"banks": [{"weights": "a.npz"}, {"weights": "pretrained"}]}
+    _check_weights(segmenter, used, {"weights_sha256": digest_arrays(used)}, "m")
+    _check_weights(segmenter, {}, {"weights_sha256": None}, "m")
+    for found, digest in ((used, "0"), (used, None), ({}, digest_arrays(used))):
+        with pytest.raises(ModelFileError) as caught:
+            _check_weights(segmenter, found, {"weights_sha256": digest, "bank": bank}, "m")
+        assert str(caught.value) == told
+
+
+def test_planes_of_a_reading_share_the_channels():
+    entries = {"axes": None, "range": None, "context": 1, "unnamed": None, "is_learnt": False, "channels": []}
+    assert _restore_reading(entries, 6, "m").n_planes == 3
+    assert _restore_reading(None, 7, "m").n_planes == 1
+    with pytest.raises(ModelFileError) as caught:
+        _restore_reading(entries, 7, "m")
+    assert str(caught.value) == "m: 7 channels of 3 planes; copy it anew or train again"
+
+
+def judged(n_classes, channels, scale):
+    """A classifier whose arrays have a row for each class."""
+    return SimpleNamespace(
+        channels_=np.array(channels),
+        scale_=np.array(scale),
+        state_shapes=lambda n_labels: {
+            "svm.coef": (n_labels, 2),
+            "channels": (len(channels),),
+            "scaler.scale": (len(scale),),
+        },
+        to_state=lambda: ({}, dict.fromkeys(("svm.coef", "channels", "scaler.scale", "kernels.a"))),
+    )
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("has_rim", [False, True])
+def test_arrays_of_a_model_fit_each_other(n_classes, has_rim):
+    n_outputs = 1 if n_classes == 2 else 3
+    rim = judged(3, [0, 2], [1.0, 2.0]) if has_rim else None
+    segmenter = SimpleNamespace(
+        classes_=np.arange(n_classes),
+        classifier_=judged(n_classes, [1, 2, 4], [1.0, 2.0, 3.0]),
+        objects_=SimpleNamespace(rim=rim),
+        alarms_=None,
+    )
+    arrays = {
+        "platt.slope": np.zeros(n_outputs),
+        "platt.intercept": np.zeros(n_outputs),
+        "svm.coef": np.zeros((n_classes, 2)),
+        "channels": np.zeros(3),
+        "scaler.scale": np.zeros(3),
+        "kernels.a": np.zeros(7),
+        "weights.w": np.zeros(5),
+    }
+    if has_rim:
+        arrays |= {
+            "rim.svm.coef": np.zeros((3, 2)),
+            "rim.channels": np.zeros(2),
+            "rim.scaler.scale": np.zeros(2),
+            "rim.kernels.a": np.zeros(7),
+        }
+    used = {"w": np.zeros(5)}
+    assert _misfits(segmenter, used, arrays) == []
+    assert _misfits(segmenter, {}, arrays) == ["weights.w"]
+    assert _misfits(segmenter, used, arrays | {"z": np.zeros(1), "platt.slope": np.zeros(2)}) == [
+        "platt.slope",
+        "z",
+    ]
+    for prefix, classifier in (("", segmenter.classifier_), *([("rim.", rim)] if has_rim else [])):
+        first, scale = classifier.channels_[0], classifier.scale_.copy()
+        classifier.channels_[0], classifier.scale_[0] = classifier.channels_[1], 0
+        assert _misfits(segmenter, used, arrays) == [f"{prefix}channels", f"{prefix}scaler.scale"]
+        classifier.channels_[0], classifier.scale_[:] = first, scale
+
+
+@pytest.mark.parametrize(("scales", "faults"), [([1.0, 2.0], []), ([1.0, 0.0], ["alarms.scales"])])
+def test_scales_of_alarms_are_above_0(scales, faults):
+    alarms = SimpleNamespace(
+        known=SimpleNamespace(scales=np.array(scales)),
+        state_shapes=lambda n_kept, n_channels: {"alarms.scales": (2,), "alarms.x": (n_kept, n_channels)},
+    )
+    segmenter = SimpleNamespace(
+        classes_=np.arange(2),
+        classifier_=judged(2, [0, 1, 2], [1.0, 1.0, 1.0]),
+        objects_=None,
+        alarms_=alarms,
+        channels_="abc",
+        n_image_channels_=4,
+    )
+    arrays = {"platt.slope": np.zeros(1), "platt.intercept": np.zeros(1), "alarms.scales": np.array(scales)}
+    arrays |= {"channels": np.zeros(3), "scaler.scale": np.zeros(3), "alarms.x": np.zeros((3, 4))}
+    arrays |= {"svm.coef": np.zeros((2, 2)), "kernels.a": np.zeros(1)}
+    assert _misfits(segmenter, {}, arrays) == faults
+    assert _misfits(segmenter, {}, arrays | {"alarms.x": np.zeros((4, 3))}) == [*faults, "alarms.x"]
+
+
+@pytest.mark.parametrize("format_version", range(1, FORMAT_VERSION))
+def test_files_of_earlier_formats_need_no_digests(format_version):
+    text = json.dumps({"format_version": format_version, "n": 3})
+    data = pack({"a": np.arange(2.0)}, {"segkit": text})
+    header, arrays = parse_model(BytesIO(data), len(data), "m.segkit")
+    assert header == {"format_version": format_version, "n": 3}
+    assert arrays["a"].tolist() == [0, 1]
+    spoilt = pack({}, {"segkit": text, "sha256": "0"})
+    with pytest.raises(ModelFileError, match="header differs from its sha256"):
+        parse_model(BytesIO(spoilt), len(spoilt), "m.segkit")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_numbers_that_json_does_not_know_are_not_written(tmp_path, number):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_model(tmp_path / "m.segkit", {"n": number}, {})
     assert not (tmp_path / "m.segkit").exists()

@@ -1,6 +1,7 @@
 """Objects learnt by a segmenter: small made-up cells that touch."""
 
 from dataclasses import fields
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,13 +13,13 @@ from segkit import ConvNetBank, LinearGaussianMixture, MMDSelector, ModuleBank, 
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.errors import ConfigError, InputError
 from segkit.evaluation.objects import match, score_objects
-from segkit.features import MultiscaleBank
+from segkit.features import Channel, MultiscaleBank
 from segkit.images import UNLABELLED
-from segkit.images.sampling import block_folds
+from segkit.images.sampling import PixelSample, block_folds
 from segkit.objects.choose import SplitScores
 from segkit.objects.split import Splitter
 from segkit.segmentation.model_file import read_model
-from segkit.segmentation.objects import ObjectModel, check_instances
+from segkit.segmentation.objects import Lesson, ObjectModel, check_instances, learn_from_regions
 
 SHAPE = (64, 80)
 NONE = Splitter("none")
@@ -419,3 +420,94 @@ def test_objects_with_a_learnt_rim_read_features_once(data, monkeypatch):
 )
 def test_what_is_known_of_objects_is_told(splitter, source, told):
     assert ObjectModel(splitter, source).tell() == f"Objects: {told}"
+
+
+@pytest.mark.parametrize(
+    ("regions", "n_objects", "told"),
+    [
+        ("images", 12, "12 annotated objects (typical diameter 7 pixels). On held-out images"),
+        ("blocks", 1, "1 annotated object (typical diameter 7 pixels). On held-out parts of the image"),
+    ],
+)
+def test_scores_are_told(regions, n_objects, told):
+    scores = SplitScores(regions, 3, n_objects, 0.875, 0.25, 0.2, {"none": 0.1})
+    assert ObjectModel(Splitter(radius=3.5), "instances", None, scores).tell() == (
+        f"Objects: learnt from {told} the AP at IoU 0.5 was 0.88: matches as a share of all true, missed and false "
+        "objects."
+    )
+
+
+def lesson(ids, **options):
+    images = [np.zeros((*mask.shape, 1), dtype=np.float32) for mask in ids]
+    return Lesson(images, ids, [], None, None, None, None, (10, 20), 0, **options)
+
+
+@pytest.mark.parametrize(("n_images", "penalty"), [(1, 1e-3), (4, 5e-4), (100, 1e-4)])
+def test_the_usual_penalty_falls_with_the_root_of_the_number_of_images(n_images, penalty):
+    assert lesson([np.zeros((2, 3), np.uint8)] * n_images)._usual_penalty == pytest.approx(penalty)
+
+
+def test_classes_are_counted_over_all_masks_without_what_is_unlabelled():
+    masks = [np.array([[0, 1]], np.uint8), np.array([[UNLABELLED, 2]], np.uint8)]
+    assert lesson(masks)._n_classes == 3
+    assert lesson(masks[:1])._n_classes == 2
+    assert lesson(masks)._shapes == [(1, 2), (1, 2)]
+
+
+def test_classes_of_drawn_pixels_are_those_of_their_places():
+    masks = [np.arange(6, dtype=np.uint8).reshape(2, 3), 10 + np.arange(6, dtype=np.uint8).reshape(2, 3)]
+    image, row, col = np.array([[0, 0, 1, 1, 1], [0, 1, 1, 0, 1], [2, 0, 1, 2, 2]])
+    found = lesson(masks)._classes_of(PixelSample(image, row, col, 0 * image, np.ones(5)))
+    assert found.dtype == np.intp
+    assert found.tolist() == [2, 3, 14, 12, 15]
+
+
+def test_blocks_of_a_single_image_are_joined():
+    """Of each fold the decisions of its own blocks are taken; images are taken as they are."""
+    mask = np.zeros((24, 30), np.uint8)
+    blocks = block_folds(*np.indices(mask.shape), mask.shape)
+    maps = [[np.full((24, 30, n), k, dtype=np.float32) for n in (1, 3)] for k in range(3)]
+    one, two = lesson([mask]), lesson([mask, mask])
+    assert one._join(None, maps[0], 0) is maps[0]
+    joined = one._join(one._join(maps[0], maps[1], 1), maps[2], 2)
+    expected = np.where(blocks == 1, 1, np.where(blocks == 2, 2, 0))[:, :, None]
+    for found in joined:
+        np.testing.assert_array_equal(found, np.broadcast_to(expected, found.shape))
+    assert two._join(maps[0], maps[1], 1) is maps[1]
+
+
+def test_regions_that_are_annotated_in_part_teach_nothing():
+    whole = np.zeros((40, 40), np.uint8)
+    whole[10:18, 10:18] = 1
+    assert learn_from_regions([whole]).source == "regions"
+    stroke = np.full((40, 40), UNLABELLED, np.uint8)
+    stroke[10:12, 5:30], stroke[20:22, 5:30] = 0, 1
+    model = learn_from_regions([stroke])
+    assert (model.source, model.rim, model.scores) == ("nothing", None, None)
+
+
+@pytest.mark.parametrize(("shape", "n"), [((2, 4, 5), 2), ((4, 5), 1)])
+def test_stacked_label_images_are_one_for_each_mask(shape, n):
+    labels = np.zeros(shape, dtype=np.int64)
+    labels[..., 1, 1] = 5
+    checked = check_instances(labels, [np.zeros((4, 5), np.uint8)] * n)
+    assert [one.max() for one in checked] == [1] * n
+
+
+def test_one_image_with_an_object_is_enough():
+    empty, one = np.zeros((3, 4), dtype=int), np.eye(3, 4, dtype=int)
+    assert [labels.any() for labels in check_instances([empty, one], [np.zeros((3, 4), np.uint8)] * 2)] == [
+        False,
+        True,
+    ]
+
+
+def test_a_rim_is_stored_by_the_names_of_its_channels():
+    rim = SimpleNamespace(
+        channels_=np.array([2, 0]), to_state=lambda: ({"kind": "linear"}, {"a": np.ones(2), "b": np.zeros(1)})
+    )
+    channels = [Channel(name, "") for name in "xyz"]
+    header, arrays = ObjectModel(NONE, "instances", rim).to_state(channels)
+    assert header["rim"] == {"kernels": {"kind": "linear"}, "channels": ["z", "x"]}
+    assert header["scores"] is None
+    assert sorted(arrays) == ["rim.a", "rim.b"]

@@ -197,3 +197,28 @@ def test_parts_that_failed_are_no_class_and_stay():
     merge_small_regions_by_strips(ids, out, np.full((2, 2), 10.0), 8)
     assert (out[10:12, 10:12] == 0).all()
     assert (out[20:22, 20:22] == UNLABELLED).all()
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 5, 60])
+def test_a_region_amid_parts_that_failed_goes_to_the_nearest_class_beyond_them(n_rows):
+    """Strips beside it hold no class: farther ones are read."""
+    ids = np.zeros((60, 40), dtype=np.uint8)
+    ids[40:] = 2
+    ids[15:40] = UNLABELLED
+    ids[34:36, 20:22] = 1
+    out = np.empty_like(ids)
+    merge_small_regions_by_strips(ids, out, np.array([[0.0, 0], [10, 10], [0, 0]]), n_rows)
+    np.testing.assert_array_equal(out, np.where(ids == 1, 2, ids))
+
+
+@pytest.mark.parametrize("n_rows", [3, 7, 60])
+def test_limits_by_strips_are_those_of_whole_and_of_cut_regions(n_rows):
+    """A region just as large as its limit stays; the border of a strip is none of the image."""
+    ids = mask((10, 10, 3), (20, 20, 4), (0, 30, 3), (40, 0, 4), (57, 40, 3), (30, 57, 3))
+    for least, gone in (((9, 9), 0), ((10, 0), 9), ((0, 10), 27), ((10, 10), 36), ((17, 17), 68)):
+        out = np.empty_like(ids)
+        merge_small_regions_by_strips(ids, out, np.array([[0.0, 0.0], least]), n_rows)
+        assert ids.sum() - out.sum() == gone
+        np.testing.assert_array_equal(
+            out, merge_small_regions(ids.astype(int), np.array([[0.0, 0.0], least]))
+        )

@@ -1,6 +1,7 @@
 import json
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,13 +28,14 @@ from segkit.classifier.platt import PlattScaling
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
 from segkit.evaluation.metrics import score_masks
 from segkit.features import ElongatedBank, Module, MultiscaleBank, OrbitAveraged, PositionBank
-from segkit.images.sampling import draw_pixels
+from segkit.images.sampling import PixelSample, draw_pixels
 from segkit.invariance import FourierEmbedding, NystroemEmbedding, Rotation
 from segkit.kernels import Gaussian, Polynomial
 from segkit.segmentation.explain import find_faults
 from segkit.segmentation.held_out import Choice, HeldOut
 from segkit.segmentation.model_file import read_model, write_model
 from segkit.segmentation.regions import merge_small_regions
+from segkit.segmentation.segmenter import _Judge, _prefixed, _squeezed, _try
 from segkit.segmentation.summary import HeldOutScores, TrainingSummary
 from segkit.segmentation.threshold import image_threshold
 
@@ -1138,3 +1140,240 @@ def test_what_is_no_mask_is_refused_in_words(cell_segmenter):
         clone(cell_segmenter).fit([image], [[[0, 1], [1]]])
     with pytest.raises(InputError, match="instances given as int: give an array"):
         clone(cell_segmenter).fit([image], [image > 0.5], instances=3)
+
+
+def test_decisions_of_two_classes_have_no_plane():
+    decisions = np.arange(24.0).reshape(4, 6, 1)
+    np.testing.assert_array_equal(_squeezed(decisions), decisions[:, :, 0])
+    several = decisions.reshape(4, 1, 6)
+    assert _squeezed(several) is several
+
+
+def spread(function, items):
+    """Give the results of the items in another order, as workers do."""
+    for item in [*items][::-1]:
+        yield item, lambda item=item: function(item)
+
+
+def test_workers_take_the_banks_or_the_folds_of_a_single_one():
+    runs, told = [], []
+
+    def run(bank, progress, workers=None):
+        runs.append((bank, workers))
+        progress([], f"Tiles of {bank}")
+        return bank
+
+    trial = SimpleNamespace(run=run)
+
+    def follow(items, description):
+        told.append(description)
+
+    assert _try(trial, ["a"], follow, spread) == ["a"]
+    assert runs.pop() == ("a", spread)
+    assert _try(trial, ["a"], follow, None) == ["a"]
+    assert runs.pop()[1] is not None
+    assert told == ["Tiles of a"] * 2
+    told.clear()
+    assert _try(trial, ["a", "b", "c"], follow, spread) == ["a", "b", "c"]
+    assert runs == [("c", None), ("b", None), ("a", None)]
+    assert told == ["Bank 3 of 3: Tiles of c", "Bank 2 of 3: Tiles of b", "Bank 1 of 3: Tiles of a"]
+
+
+def test_another_process_shows_no_progress():
+    judge = _Judge(None, 2, max)
+    state = judge.__getstate__()
+    assert list(state["progress"]([1, 2], "words")) == [1, 2]
+    assert (state["trial"], state["n_banks"]) == (None, 2)
+    assert judge.progress is max
+    assert _prefixed(lambda items, description: description, "a: ")([], "b") == "a: b"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"threshold": "share"}, "threshold='share': it is called 'quantile' now"),
+        ({"threshold": "otsu"}, "threshold='otsu': choose quantile+otsu or quantile or iou or zero"),
+        ({"probability": "x"}, "probability='x': choose platt or raw"),
+        ({"fusion": "x"}, "fusion='x': choose early or late"),
+        ({"smallest_region": -0.1}, "smallest_region=-0.1: give a share from 0 to 1"),
+        ({"smallest_region": 1.1}, "smallest_region=1.1: give a share from 0 to 1"),
+        ({"n_augmented": -1}, "n_augmented=-1: give a number of copies, 0 or more"),
+        ({"lambdas": []}, "lambdas=[]: give one or more numbers above 0, or None"),
+        ({"lambdas": [0.1, 0]}, "lambdas=[0.1, 0]: give one or more numbers above 0, or None"),
+        ({"lambdas": [np.inf]}, "lambdas=[inf]: give one or more numbers above 0, or None"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_in_words(options, told):
+    with pytest.raises(ConfigError) as caught:
+        quick(**options)._check_options()
+    assert str(caught.value) == told
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"smallest_region": 0},
+        {"smallest_region": 1},
+        {"lambdas": None},
+        {"lambdas": [1e-9]},
+        {"n_augmented": 0},
+    ],
+)
+def test_options_at_their_limits_pass(options):
+    quick(**options)._check_options()
+
+
+def test_penalties_fall_or_are_that_of_the_svm():
+    assert quick(lambdas=[0.1, 10, 1])._penalties(5) == [10, 1, 0.1]
+    assert quick(lambdas=None, svm=LinearSVM(C=0.5))._penalties(8) == [0.25]
+    assert quick(lambdas=None)._penalties(4) == [1 / (4 * LinearSVM().C)]
+
+
+@pytest.mark.parametrize(
+    ("options", "calibrates"),
+    [
+        ({"lambdas": None, "probability": "raw", "threshold": "zero"}, False),
+        ({"lambdas": [1.0], "probability": "raw", "threshold": "zero"}, True),
+        ({"lambdas": None, "probability": "platt", "threshold": "zero"}, True),
+        ({"lambdas": None, "probability": "raw", "threshold": "iou"}, True),
+    ],
+)
+def test_only_what_needs_held_out_images_is_calibrated(options, calibrates):
+    assert quick(**options)._calibrates == calibrates
+
+
+def half_fitted(n_classes=2, **options):
+    """A segmenter that knows its classes and thresholds alone."""
+    segmenter = quick(**options)
+    segmenter.classes_, segmenter.n_image_channels_ = np.arange(n_classes), 1
+    segmenter.label_map_ = SimpleNamespace(names=tuple("abc"[:n_classes]))
+    segmenter.threshold_, segmenter.otsu_weight_ = 0.5, 0.0
+    segmenter.least_areas_ = np.zeros((n_classes, 2))
+    return segmenter
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ([[[5, 0], [3, 0]], [[1, 0], [0, 0]]], "a"),
+        ([[[0, 5], [0, 3]], [[0, 1], [0, 0]]], "b"),
+        ([[[5, 0], [3, 0]], [[1, 1], [0, 0]]], None),
+        ([[[5, 0], [0, 3]], [[0, 0], [0, 0]]], None),
+        ([[[5, 1], [0, 0]], [[2, 1], [0, 0]]], None),
+    ],
+)
+def test_a_model_that_says_one_class_of_all_pixels_is_told_of(counts, said, recwarn):
+    """Counts are by image, true class and guess: guesses are what the model says."""
+    half_fitted()._warn_of_one_class(np.array(counts, dtype=float))
+    assert [str(note.message).startswith(f"the model gives {said} everywhere") for note in recwarn] == [
+        True
+    ] * (said is not None)
+
+
+def test_training_pixels_are_counted_by_image():
+    segmenter = half_fitted()
+    segmenter.classifier_ = SimpleNamespace(decision_function=lambda X: X)
+    sample = PixelSample(
+        np.array([0, 0, 0, 1, 1]), *[np.arange(5)] * 2, np.array([0, 1, 1, 0, 0]), np.array([1.0, 2, 3, 4, 5])
+    )
+    counts = segmenter._training_counts(np.array([[0.1], [0.5], [0.6], [0.9], [-3.0]]), sample)
+    np.testing.assert_array_equal(counts, [[[1, 0], [2, 3]], [[5, 4], [0, 0]]])
+
+
+def test_labels_and_probabilities_of_two_classes_and_of_three():
+    two, three = half_fitted(), half_fitted(3)
+    decisions = np.array([[0.4, 0.6], [0.5, -2]], dtype=np.float32)
+    assert two._labels(decisions).tolist() == [[0, 1], [0, 0]]
+    two.platt_ = three.platt_ = SimpleNamespace(predict_proba=lambda flat: np.stack([flat, 2 * flat], axis=1))
+    found = two._probabilities(decisions)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, np.stack([decisions, 2 * decisions], axis=2))
+    several = np.arange(12.0).reshape(2, 2, 3)
+    assert three._labels(several).tolist() == [[2, 2], [2, 2]]
+    three.platt_ = SimpleNamespace(predict_proba=lambda flat: flat / 2)
+    np.testing.assert_array_equal(three._probabilities(several), several / 2)
+
+
+def test_small_regions_are_merged_only_where_some_are_too_small():
+    segmenter = half_fitted()
+    decisions = np.zeros((40, 40), dtype=np.float32)
+    decisions[5:7, 5:7] = 1
+    assert segmenter._labels(decisions).sum() == 4
+    segmenter.least_areas_[1] = 5
+    assert segmenter._labels(decisions).sum() == 0
+
+
+def chosen_candidate(choice, mean_iou=0.5, label="a"):
+    bank = SimpleNamespace(label=label, channels=lambda n: tuple("wxyz"))
+    classifier = SimpleNamespace(channels_=np.array([1, 3]))
+    return SimpleNamespace(bank=bank, classifier=classifier, choice=choice, mean_iou=mean_iou)
+
+
+def choice_of(n_regions=2):
+    return Choice(1e-3, 0.25, 0.75, "platt", HeldOutScores("images", n_regions, 0.5))
+
+
+@pytest.mark.parametrize("probability", ["platt", "raw"])
+def test_what_was_chosen_is_taken(probability):
+    segmenter = half_fitted(probability=probability)
+    segmenter.best_index_ = 1
+    segmenter._take([chosen_candidate(choice_of()), chosen_candidate(choice_of(), 0.75, "b")], n_images=4)
+    assert segmenter.bank_.label == "b"
+    assert segmenter.channels_ == ("x", "z")
+    assert (segmenter.threshold_, segmenter.otsu_weight_, segmenter.lambda_) == (0.25, 0.75, 1e-3)
+    assert (segmenter.platt_ == "platt") == (probability == "platt")
+    assert segmenter.held_out_.by_bank == [
+        {"bank": "a", "mean_iou": 0.5, "chosen": False},
+        {"bank": "b", "mean_iou": 0.75, "chosen": True},
+    ]
+
+
+def test_of_a_single_bank_or_region_nothing_is_compared():
+    segmenter = half_fitted(lambdas=None)
+    segmenter.best_index_ = 0
+    for candidates in ([chosen_candidate(choice_of())], [chosen_candidate(choice_of(1))] * 2):
+        segmenter._take(candidates, n_images=2)
+        assert segmenter.held_out_.by_bank is None
+        assert segmenter.lambda_ is None
+
+
+@pytest.mark.parametrize(("n_images", "penalty"), [(1, 1e-3), (100, 1e-4)])
+def test_without_held_out_images_the_usual_settings_are_taken(n_images, penalty):
+    segmenter = half_fitted(lambdas=[1e-2, 1e-3, 1e-4])
+    segmenter.best_index_ = 0
+    with pytest.warns(UserWarning, match="too few annotated regions to hold any out"):
+        segmenter._take([chosen_candidate(None)], n_images=n_images)
+    assert (segmenter.threshold_, segmenter.otsu_weight_, segmenter.held_out_) == (0, 0, None)
+    assert segmenter.lambda_ == penalty
+    np.testing.assert_array_equal(segmenter.platt_.slope_, PlattScaling.identity(2).slope_)
+
+
+def test_nothing_is_warned_of_where_nothing_was_to_be_calibrated(recwarn):
+    segmenter = half_fitted(lambdas=None, probability="raw", threshold="zero")
+    segmenter.best_index_ = 0
+    segmenter._take([chosen_candidate(None)], n_images=1)
+    assert not recwarn.list
+    assert segmenter.lambda_ is None
+
+
+def test_a_summary_has_the_brightest_pixels_and_means_over_images():
+    segmenter = half_fitted()
+    segmenter.best_index_ = 0
+    segmenter._take([chosen_candidate(choice_of())], n_images=2)
+    segmenter.channels_ = tuple(SimpleNamespace(group=group) for group in "uvu")
+    segmenter.classifier_ = SimpleNamespace(
+        kernels_=SimpleNamespace(criterion="power", describe=lambda groups: [groups]), n_parts=3, selector_=1
+    )
+    segmenter.bank_ = SimpleNamespace(n_channels=lambda n: 7 * n)
+    images = [np.full((2, 2, 1), value, dtype=np.float32) for value in (0.25, 0.75, 0.5)]
+    ids = [np.zeros((1, 4), np.uint8), np.full((1, 4), 255, np.uint8)]
+    iou = np.array([[0.5, 1.0], [0.25, np.nan]])
+    found = segmenter._summarise(images, ids, 99, iou, {"select": 1.234567}, "0")
+    assert (found.n_images, found.n_channels, found.n_parts, found.n_banks) == (3, 7, 3, 1)
+    assert (found.peaks, found.annotated, found.seconds) == ([0.25, 0.75], 0.5, {"select": 1.23})
+    assert (found.kept_channels, found.kernels) == ({"u": 2, "v": 1}, [["u", "v", "u"]])
+    assert found.training_iou == [0.375, 1.0]
+    assert found.training_mean_iou == 0.5
+    segmenter.bank = [BANK, BANK]
+    assert segmenter._summarise(images, ids, 99, iou, {}, "0").n_banks == 2

@@ -6,6 +6,7 @@ from segkit.segmentation.threshold import (
     image_threshold,
     label_pixels,
     quantile_threshold,
+    threshold_of_parts,
     weight_of_otsu,
 )
 
@@ -187,3 +188,33 @@ def test_a_quantile_lies_between_the_pixels_by_half_their_weights():
     """Pixels of weight 1 and 3 reach from 0 to 1 and from 1 to 4, with centres at 0.5 and 2.5."""
     found = quantile_threshold(np.array([0.0, 0.8]), np.array([0, 1]), np.array([1.0, 3.0]), np.zeros(2))
     assert found == pytest.approx(0.8 * (1 - 0.5) / (2.5 - 0.5))
+
+
+@pytest.mark.parametrize(("label", "low", "high"), [(0, 0.996, 0.999), (1, 0.001, 0.004)])
+def test_the_best_threshold_may_be_the_first_or_the_last(label, low, high):
+    """All pixels are of one class: the best calls nearly all so."""
+    decision, ones = np.linspace(0, 1, 1001), np.ones(1001)
+    chosen = best_threshold(decision, np.full(1001, label), ones, np.zeros(1001))
+    assert low <= chosen <= high
+
+
+def test_weights_of_otsu_add_up_with_the_images():
+    assert [weight_of_otsu(n) for n in (0, 4, 18)] == pytest.approx([1, 1 / 3, 1 / 10])
+
+
+def test_a_threshold_of_parts_is_that_of_all_of_them():
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(-0.4, 0.2, (5, 6)), rng.normal(0.5, 0.1, (3, 4)), np.full((2, 2), 7.0)]
+    weights = [rng.uniform(1, 2, part.shape) for part in parts]
+    whole, heavy = (np.concatenate([one.ravel() for one in several]) for several in (parts, weights))
+    for given, told in ((None, None), (weights, heavy)):
+        expected = image_threshold(whole, 0.3, 0.4, told)
+        assert threshold_of_parts(lambda: iter(parts), 0.3, 0.4, given) == pytest.approx(expected, abs=1e-12)
+    assert threshold_of_parts(lambda: 1 / 0, 0.3, 0.0) == 0.3
+
+
+def test_between_two_heaps_the_threshold_is_in_the_middle():
+    """Every cut between them parts them as well."""
+    decision = np.repeat([-0.5, 0.75], [30, 50])
+    assert image_threshold(decision, 0.0, 1.0) == pytest.approx(0.125, abs=0.005)
+    assert image_threshold(decision, 1.0, 0.25) == pytest.approx(0.75 + 0.25 * 0.125, abs=0.002)

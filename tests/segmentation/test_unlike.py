@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.spatial.distance import pdist
 
 from segkit.segmentation.unlike import (
@@ -8,9 +9,14 @@ from segkit.segmentation.unlike import (
     N_FREQUENCIES,
     SHARE_OF_NOISE,
     KnownImages,
+    _apart,
+    _distinct,
     _least_distances,
+    _outside,
+    _scaled,
     _texture,
     _told_apart,
+    _width,
 )
 
 
@@ -209,3 +215,87 @@ def test_arrays_restore_it(known):
     assert notes(again, images[0], features[0]) == notes(known, images[0], features[0]) != ()
     for name, shape in known.state_shapes(6, 1).items():
         assert known.to_arrays()[name].shape == shape
+
+
+def test_widths_are_those_of_one_more_value():
+    """Student's t interval of a prediction, on one side, and no less than a tenth."""
+    values = np.array([[0.0, 1.0], [0.5, 1.0], [2.0, 1.0], [1.0, 1.0]])
+    expected = stats.t.ppf(0.95, 3) * values[:, 0].std(ddof=1) * np.sqrt(5 / 4)
+    np.testing.assert_allclose(_width(values, 0.05), [expected, np.log(1.1)])
+
+
+def test_the_nearest_other_row_counts():
+    rows = np.array([[0.0, 0], [3, 4], [3, 5], [9, 13]])
+    np.testing.assert_allclose(_apart(rows), [5, 1, 1, 10])
+    assert (_apart(np.zeros((2, 3))) == np.finfo(np.float32).eps).all()
+
+
+def test_the_first_of_several_copies_is_chosen():
+    rows = np.array([[0.0], [1.0], [1.1], [5.0], [0.5], [6.5], [2.2]])
+    assert _distinct(rows) == [0, 2, 3, 5, 6]
+
+
+def test_both_parts_of_textures_count_alike():
+    textures = np.array([[1.0, 2, 3], [4, 5, 6]])
+    root = np.sqrt(2)
+    expected = textures / np.array([0.5 * root, 0.5 * root, 4 * root])
+    np.testing.assert_allclose(_scaled(textures, np.array([0.5, 4.0]), 2), expected)
+
+
+def test_noise_of_equal_pixels_is_that_of_rounding():
+    textures = np.zeros((3, 2 * N_FREQUENCIES + 2))
+    textures[:, 0] = 1
+    found = _least_distances(textures, 100)
+    np.testing.assert_allclose(found, 0.25 * np.sqrt([np.finfo(np.float32).eps / 100, 1 / 100]))
+    textures[:, 0] = 0.6
+    np.testing.assert_allclose(_least_distances(textures, 100)[0], 0.25 * np.sqrt(2 * (1 - 0.36) / 100))
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ([0.5, 0.2], None),
+        ([0.5, 0.1], "darker in channel 2 than the training images (mean 0.1, training 0.2 to 0.2)"),
+        ([0.9, 0.25], "brighter in channel 1 than the training images (mean 0.9, training 0.5 to 0.5)"),
+        ([0.545, 0.22], None),
+        ([0.555, 0.2], "brighter in channel 1 than the training images (mean 0.56, training 0.5 to 0.5)"),
+        ([0.0, 0.2], "darker in channel 1 than the training images (mean 0, training 0.5 to 0.5)"),
+    ],
+)
+def test_the_limits_of_equal_values_are_a_tenth(value, told):
+    known = np.tile([0.5, 0.2], (4, 1))
+    assert _outside(np.array(value), known, ("darker", "brighter"), "mean") == told
+
+
+def test_channels_share_the_probability_of_a_false_alarm():
+    logs = np.log(0.3) + np.array([-0.2, 0.1, 0.3, -0.2, 0.05])
+    width = stats.t.ppf(1 - 0.01 / 4, 4) * logs.std(ddof=1) * np.sqrt(6 / 5)
+    for side, word in ((-1, "darker"), (1, "brighter")):
+        for part, is_told in ((0.99, False), (1.01, True)):
+            value = np.exp(logs.mean() + side * part * width)
+            found = _outside(np.array([value]), np.exp(logs)[:, None], ("darker", "brighter"), "mean")
+            assert (found is not None) == is_told
+            assert not is_told or found.startswith(f"{word} than the training images (mean ")
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_small"), [((20, 25), True), ((21, 25), False), ((20, 26), False), ((9, 9), True)]
+)
+def test_half_the_height_and_width_are_small(known, shape, is_small):
+    image = pictures(1, seed=3)[0][0][: shape[0], : shape[1]]
+    assert any(note.startswith("smaller than") for note in known.compare(image, 0)) == is_small
+
+
+def test_beyond_the_farthest_a_texture_is_told(known):
+    image = pictures(1, seed=3)[0][0]
+    assert known.compare(image, known.farthest) == ()
+    [note] = known.compare(image, known.farthest * 1.001)
+    assert note.startswith("texture unlike the training images (distance ")
+    logs = np.log(known.distances)
+    width = max(stats.t.ppf(0.975, 7) * logs.std(ddof=1) * np.sqrt(9 / 8), np.log(1.1))
+    assert known.farthest == pytest.approx(np.exp(logs.mean() + width))
+    assert known.explain() == (
+        f"Unlike images: the texture of a training image is up to {known.distances.max():.2g} from the nearest of the "
+        f"others. A new image beyond {known.farthest:.2g} gets a warning, and so do brightness, contrast and size that are "
+        "far from those of the 8 different training images."
+    )

@@ -1,0 +1,216 @@
+"""Checks of images and masks that all segmenters share, on one that learns nothing."""
+
+import numpy as np
+import pytest
+
+from segkit.errors import InputError
+from segkit.images import UNLABELLED, LabelMap
+from segkit.segmentation.base import BaseSegmenter, as_list, mask_values
+
+
+class Bright(BaseSegmenter):
+    """Says the second class where the first channel is above a half."""
+
+    def __init__(self, unlabelled=UNLABELLED):
+        self.unlabelled = unlabelled
+
+    def _fit(self, images, ids, progress):
+        self.learnt_ = images, ids
+        self.progress_ = progress
+
+    def _scores(self, image, progress=None):
+        return image[:, :, 0]
+
+    def _labels(self, scores):
+        return (scores > 0.5).astype(np.intp)
+
+    def _probabilities(self, scores):
+        return np.stack([1 - scores, scores], axis=2)
+
+
+@pytest.fixture
+def image(rng):
+    return rng.uniform(size=(6, 8))
+
+
+@pytest.fixture
+def mask(image):
+    return (image > 0.5).astype(np.uint8)
+
+
+@pytest.fixture
+def bright(image, mask):
+    return Bright().fit([image], [mask])
+
+
+def test_images_and_masks_are_learnt_as_channels_and_ids(image, mask):
+    model = Bright().fit([image, image], [mask * 7, mask * 7])
+    images, ids = model.learnt_
+    assert [one.shape for one in images] == [(6, 8, 1)] * 2
+    assert all(one.dtype == np.float32 for one in images)
+    np.testing.assert_array_equal(ids[1], mask)
+    assert model.classes_.tolist() == [0, 7]
+    assert model.n_image_channels_ == 1
+    assert list(model.progress_([1, 2], "words")) == [1, 2]
+
+
+def test_a_progress_is_passed_on(image, mask):
+    assert Bright().fit([image], [mask], progress=max).progress_ is max
+
+
+@pytest.mark.parametrize(("shape", "n"), [((6, 8), 1), ((6, 8, 3), 1), ((2, 6, 8, 3), 2), ((1, 6, 8, 3), 1)])
+def test_one_array_of_up_to_three_axes_is_one_image(shape, n):
+    listed = as_list(np.zeros(shape))
+    assert len(listed) == n
+    assert listed[0].shape == (shape if len(shape) < 4 else shape[1:])
+
+
+def test_arrays_of_objects_and_tuples_are_several_images():
+    several = np.empty(2, dtype=object)
+    several[:] = [np.zeros((4, 5)), np.zeros((5, 4))]
+    assert [one.shape for one in as_list(several)] == [(4, 5), (5, 4)]
+    assert as_list((1, 2)) == [1, 2]
+
+
+@pytest.mark.parametrize(("given", "kind"), [("a.png", "str"), (b"a", "bytes"), ({1: 2}, "dict"), (3, "int")])
+def test_what_is_no_list_of_images_is_refused(given, kind):
+    with pytest.raises(InputError) as caught:
+        as_list(given, what="masks")
+    assert str(caught.value).startswith(f"masks given as {kind}: give an array (H, W), or a list of arrays")
+
+
+def test_predictions_are_a_list_if_a_list_was_given(bright, image, mask):
+    np.testing.assert_array_equal(bright.predict(image), mask)
+    np.testing.assert_array_equal(bright.predict(image[:, :, None]), mask)
+    for several in ([image], image[None, :, :, None]):
+        found = bright.predict(several)
+        assert isinstance(found, list)
+        np.testing.assert_array_equal(found[0], mask)
+    assert bright.predict_proba(image).shape == (6, 8, 2)
+
+
+def test_probabilities_and_checks_come_on_request_alone(bright, image, mask):
+    both = bright.predict(image, return_proba=True)
+    assert isinstance(both, tuple)
+    np.testing.assert_array_equal(both[0], mask)
+    np.testing.assert_array_equal(both[1], bright.predict_proba(image))
+    ids, check = bright.predict(image, return_checks=True)
+    np.testing.assert_array_equal(ids, mask)
+    assert check is None
+    assert len(bright.predict(image, return_proba=True, return_checks=True)) == 3
+
+
+def test_the_score_is_the_mean_iou(bright, image, mask):
+    wrong = mask.copy()
+    wrong[mask == 1] = 0
+    assert bright.score([image], [mask]) == 1
+    share = np.mean(mask == 0)
+    assert bright.score([image, image], [mask, wrong]) == pytest.approx((1 + share / 2) / 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda i, m: ([i], [m[:, :, None]]), "mask 0 of shape (6, 8, 1) and dtype uint8: expected (H, W) of integers"),
+        (lambda i, m: ([i], [m[0]]), "mask 0 of shape (8,) and dtype uint8: expected (H, W) of integers"),
+        (
+            lambda i, m: ([i, i], [m, m / 2]),
+            "mask 1 of shape (6, 8) and dtype float64: expected (H, W) of integers",
+        ),
+        (lambda i, m: ([i, i], [m]), "2 images and 1 mask: give one mask for each image, at least one"),
+        (lambda i, m: ([i], [m, m]), "1 image and 2 masks: give one mask for each image, at least one"),
+        (lambda i, m: ([], []), "0 images and 0 masks: give one mask for each image, at least one"),
+        (
+            lambda i, m: ([i], [m[:, :7]]),
+            "image 0 is 6 x 8, its mask 6 x 7: give masks of the images' own size",
+        ),
+        (
+            lambda i, m: ([i, i.T], [m, m]),
+            "image 1 is 8 x 6, its mask 6 x 8: give masks of the images' own size",
+        ),
+        (
+            lambda i, m: ([i, np.stack([i] * 3, axis=2)], [m, m]),
+            "image 1 has 3 channels, image 0 has 1: give images of one kind",
+        ),
+        (
+            lambda i, m: ([np.stack([i] * 3, axis=2), i], [m, m]),
+            "image 1 has 1 channel, image 0 has 3: give images of one kind",
+        ),
+        (
+            lambda i, m: ([i, np.full_like(i, 0.25)], [m, m]),
+            "image 1 is constant: there is nothing to learn from it, leave it out",
+        ),
+        (
+            lambda i, m: ([i, i], [m, np.full_like(m, UNLABELLED)]),
+            "mask 1 has no labelled pixel: annotate some, or leave that image out",
+        ),
+    ],
+)  # fmt: skip
+def test_images_and_masks_that_do_not_fit_are_refused(image, mask, change, message):
+    images, masks = change(image, mask)
+    with pytest.raises(InputError) as caught:
+        Bright().fit(images, masks)
+    assert str(caught.value) == message
+
+
+def test_a_class_without_pixels_is_named(image, mask):
+    labels = LabelMap((0, 1, 2, 3), ("a", "b", "c", "d"))
+    with pytest.raises(InputError) as caught:
+        Bright().fit([image], [2 * mask], label_map=labels)
+    assert str(caught.value) == "no mask holds class b, d: leave it out of the label map, or annotate some"
+    assert Bright().fit([image], [mask], label_map=LabelMap((0, 1), ("a", "b"))).label_map_.names == (
+        "a",
+        "b",
+    )
+
+
+def test_an_image_of_other_channels_is_refused(bright, image):
+    with pytest.raises(InputError) as caught:
+        bright.predict(np.stack([image] * 3, axis=2))
+    assert str(caught.value) == (
+        "image with 3 channels, the model was trained on 1: give images of the same kind"
+    )
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_an_image_that_is_not_scaled_is_named(image, mask, index):
+    images = [image, image]
+    images[index] = 300 * image
+    with pytest.raises(InputError, match=f"^image {index}"):
+        Bright().fit(images, [mask, mask])
+    with pytest.raises(InputError, match=r"^image: floats from"):
+        Bright().fit([image], [mask]).predict(images[index])
+
+
+@pytest.mark.parametrize(
+    ("values", "unlabelled", "classes", "names"),
+    [
+        ([0, 1], 255, [0, 1], ("background", "foreground")),
+        ([0, 255], 255, [0, 255], ("background", "foreground")),
+        ([0, 1, 255], 255, [0, 1], ("background", "foreground")),
+        ([1, 2, 3], 255, [1, 2, 3], ("1", "2", "3")),
+        ([1, 2, 3, 255], 255, [1, 2, 3], ("1", "2", "3")),
+        ([0, 4, 9], 9, [0, 4], ("background", "foreground")),
+        ([0, 1, 255], None, [0, 1, 255], ("0", "1", "255")),
+    ],
+)
+def test_classes_are_those_of_the_values_that_occur(image, values, unlabelled, classes, names):
+    mask = np.resize(np.array(values, dtype=np.uint8), image.shape)
+    model = Bright(unlabelled).fit([image], [mask])
+    assert model.classes_.tolist() == classes
+    assert model.label_map_.names == names
+    ids = model.learnt_[1][0]
+    assert {int(one) for one in np.unique(ids)} - {UNLABELLED} == set(range(len(classes)))
+    assert (UNLABELLED in ids) == (len(values) > len(classes))
+
+
+def test_masks_of_true_and_false_are_of_two_classes(image, mask):
+    model = Bright().fit([image], [mask > 0])
+    assert model.classes_.dtype == np.uint8
+    np.testing.assert_array_equal(model.predict(image), mask)
+
+
+@pytest.mark.parametrize(("values", "dtype"), [((0, 255), np.uint8), ((0, 256), np.uint16)])
+def test_mask_values_have_the_smallest_type_that_holds_them(values, dtype):
+    found = mask_values(LabelMap(values, ("a", "b"), None))
+    assert (found.dtype, found.tolist()) == (dtype, list(values))

@@ -1,0 +1,244 @@
+"""The record of an output folder: which files are segkit's own, which are damaged, and what is done."""
+
+import hashlib
+import json
+import zipfile
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from segkit.segmentation.part import Part
+from segkit.segmentation.record import (
+    HIDDEN,
+    Entry,
+    ForeignError,
+    _is_damaged,
+    _read,
+    digest_file,
+    digest_values,
+    key_of,
+    record_of,
+)
+
+
+def sha(text):
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def made(record, name, text):
+    path = record.workshop / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return Path(name)
+
+
+@pytest.fixture
+def output(tmp_path):
+    """A folder with the results of an image, a mask and an overlay."""
+    with record_of(tmp_path / "out") as record:
+        places = [made(record, "overlay/a.geojson", "{1"), made(record, "a.geojson", "{2")]
+        record.put("a", places, source="s", made_by="m", row={"mask": "a.geojson"})
+    return tmp_path / "out"
+
+
+def test_digests_are_sha256(tmp_path):
+    (tmp_path / "a").write_text("text")
+    assert digest_file(tmp_path / "a") == sha("text")
+    assert digest_values({"b": 1, "a": [2]}) == digest_values({"a": [2], "b": 1}) == sha('{"a": [2], "b": 1}')
+    assert digest_values({"a": 1}) != digest_values({"a": 2})
+
+
+def test_hidden_names_are_32_letters_of_a_digest():
+    assert key_of("a/b.png") == sha("a/b.png")[:32]
+    assert len(key_of("\udcff" * 300)) == 32
+
+
+def test_results_are_moved_and_recorded(output):
+    assert (output / "a.geojson").read_text() == "{2"
+    assert (output / "overlay" / "a.geojson").read_text() == "{1"
+    assert not (output / HIDDEN / "new").exists()
+    entry = _read(output / HIDDEN / "record" / f"{key_of('a')}.json")
+    expected = {"overlay/a.geojson": sha("{1"), "a.geojson": sha("{2")}
+    assert asdict(entry) == asdict(Entry("a", "s", "m", {"mask": "a.geojson"}, expected, {}))
+    with record_of(output) as record:
+        assert record.entries == {"a": entry}
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "made_by", "expected"),
+    [("a", "s", "m", True), ("a", "other", "m", False), ("a", "s", "other", False), ("b", "s", "m", False)],
+)
+def test_an_image_is_done_by_its_file_and_what_made_it(output, name, source, made_by, expected):
+    with record_of(output) as record:
+        assert record.is_done(name, source=source, made_by=made_by) == expected
+
+
+@pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_text("{3")])
+@pytest.mark.parametrize("name", ["a.geojson", "overlay/a.geojson"])
+def test_an_image_is_done_if_all_results_are_as_they_were_written(output, change, name):
+    change(output / name)
+    with record_of(output) as record:
+        assert not record.is_whole("a")
+        assert not record.is_done("a", source="s", made_by="m")
+
+
+def test_own_files_are_those_of_the_record_even_if_damaged(output):
+    (output / "mine.geojson").write_text("{}")
+    with record_of(output) as record:
+        assert record.is_own(Path("a.geojson"))
+        assert not record.is_own(Path("mine.geojson"))
+        assert not record.is_own(Path("none.geojson"))
+        (output / "a.geojson").write_text("")
+        assert record.is_own(Path("a.geojson"))
+        (output / "a.geojson").write_text('{"changed": 1}')
+        assert not record.is_own(Path("a.geojson"))
+        (output / "a.geojson").unlink()
+        assert not record.is_own(Path("a.geojson"))
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_files_of_somebody_else_are_refused_unless_all_are_replaced(output, replaces):
+    (output / "mine.geojson").write_text("{}")
+    (output / "link").symlink_to(output / "nowhere")
+    with record_of(output, replaces_foreign=replaces) as record:
+        record.refuse_foreign([Path("a.geojson"), Path("none.geojson")])
+        for name in ("mine.geojson", "link"):
+            if replaces:
+                record.refuse_foreign([Path(name)])
+            else:
+                with pytest.raises(ForeignError) as caught:
+                    record.refuse_foreign([Path("a.geojson"), Path(name)])
+                assert str(caught.value) == f"{output / name} was not written by segkit, or changed since"
+
+
+def test_outdated_files_are_withdrawn_and_others_stay(output):
+    (output / "mine.geojson").write_text("{}")
+    with record_of(output) as record:
+        record.withdraw(Path("a.geojson"))
+        record.withdraw(Path("mine.geojson"))
+        record.withdraw(Path("none.geojson"))
+    assert not (output / "a.geojson").exists()
+    assert (output / "mine.geojson").exists()
+
+
+@pytest.mark.parametrize("planned", [(), (Path("overlay/a.geojson"),)])
+def test_results_that_an_image_no_longer_has_are_removed_unless_another_needs_them(output, planned):
+    with record_of(output, planned) as record:
+        record.put("a", [made(record, "a.geojson", "{3")], source="s", made_by="m")
+        assert record.entries["a"].outputs == {"a.geojson": sha("{3")}
+    assert (output / "a.geojson").read_text() == "{3"
+    assert (output / "overlay" / "a.geojson").exists() == bool(planned)
+    stored = json.loads((output / HIDDEN / "record" / f"{key_of('a')}.json").read_text())
+    assert stored["replaced"] == {"a.geojson": sha("{2"), "overlay/a.geojson": sha("{1")}
+
+
+def test_the_same_results_are_not_written_again(output):
+    before = (output / "a.geojson").stat().st_ino
+    with record_of(output) as record:
+        for text, is_kept in (("{2", True), ("{4", False)):
+            places = [made(record, "overlay/a.geojson", "{1"), made(record, "a.geojson", text)]
+            record.put("a", places, source="s", made_by="m", row={"mask": "a.geojson"})
+            assert (record.workshop / "a.geojson").exists() == is_kept
+            assert ((output / "a.geojson").stat().st_ino == before) == is_kept
+
+
+def test_while_results_are_moved_the_last_one_is_away(output, monkeypatch):
+    """Where the mask is, the other results are those of the mask."""
+    seen = []
+
+    def move(source, target):
+        seen.append([(output / name).exists() for name in ("overlay/a.geojson", "a.geojson")])
+        Path(source).rename(target)
+
+    monkeypatch.setattr("segkit.segmentation.record.shutil.move", move)
+    planned = [Path("overlay/a.geojson"), Path("a.geojson")]
+    with record_of(output, planned) as record:
+        record.put("a", [made(record, place.as_posix(), "{5") for place in planned])
+    assert seen == [[True, False], [True, False]]
+
+
+def test_parts_have_workshops_of_their_own(tmp_path):
+    with record_of(tmp_path, part=Part(2, 3)) as record:
+        assert record.workshop == tmp_path / HIDDEN / "new" / "2-of-3"
+        record.workshop.mkdir(parents=True)
+    assert not record.workshop.exists()
+    with record_of(tmp_path) as record:
+        assert record.workshop == tmp_path / HIDDEN / "new"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        '{"name": "a"}',
+        json.dumps(asdict(Entry("a", "s", "m", {}, {"/etc/x": "0"}))),
+        json.dumps(asdict(Entry("a", "s", "m", {}, {"b/../../x": "0"}))),
+        json.dumps(asdict(Entry("a", "s", "m", {}, {}, {"../x": "0"}))),
+    ],
+)
+def test_entries_that_are_damaged_or_name_files_elsewhere_are_ignored(output, content):
+    (output / HIDDEN / "record" / "other.json").write_text(content)
+    with record_of(output) as record:
+        assert set(record.entries) == {"a"}
+        assert not record.is_own(Path("x"))
+
+
+def write(path, cut=None):
+    """Write a sound file of the kind of its name, and cut its end off."""
+    image = np.random.default_rng(0).integers(0, 255, (40, 50), dtype=np.uint8)
+    match path.suffix:
+        case ".png":
+            Image.fromarray(image).save(path)
+        case ".tif":
+            tifffile.imwrite(path, image, compression="adobe_deflate")
+        case ".geojson":
+            path.write_text(json.dumps({"features": list(range(99))}))
+        case ".npz":
+            np.savez(path, a=image)
+        case ".zip":
+            with zipfile.ZipFile(path, "w") as archive:
+                archive.writestr("a", image.tobytes())
+    if cut:
+        path.write_bytes(path.read_bytes()[:-cut])
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.tif", "a.geojson", "a.npz", "a.zip"])
+def test_files_that_lack_their_end_or_are_zeros_are_damaged(tmp_path, name):
+    assert not _is_damaged(write(tmp_path / name))
+    assert _is_damaged(write(tmp_path / name, cut=200))
+    for content in (b"", bytes(16), bytes(500)):
+        (tmp_path / name).write_bytes(content)
+        assert _is_damaged(tmp_path / name)
+    (tmp_path / name).write_text("of another kind, and so of somebody else")
+    assert not _is_damaged(tmp_path / name)
+
+
+def test_a_file_of_any_other_kind_is_not_looked_into(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b")
+    assert not _is_damaged(tmp_path / "a.csv")
+
+
+def test_an_archive_whose_contents_are_damaged(tmp_path):
+    data = bytearray(write(tmp_path / "a.zip").read_bytes())
+    data[500] ^= 1
+    (tmp_path / "a.zip").write_bytes(data)
+    assert _is_damaged(tmp_path / "a.zip")
+
+
+def test_compressions_that_are_not_segkits_are_not_called_damaged(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.tif", cut=200)
+    assert _is_damaged(path)
+    monkeypatch.setattr("segkit.segmentation.record._COMPRESSIONS", (tifffile.COMPRESSION.NONE,))
+    assert not _is_damaged(path)
+
+
+def test_pictures_too_large_to_decode_are_not_called_damaged(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 40 * 50 // 2 - 1)
+    assert not _is_damaged(path)
