@@ -5,8 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 SHARED = Path(os.environ.get("SEGKIT_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+
+# Tests do not time: a busy machine is no failure.
+settings.register_profile("segkit", deadline=None)
+settings.load_profile("segkit")
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from segkit.errors import InputError
 STEMS = [f"{n:02d}" for n in range(20)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(n=st.integers(3, 40), seed=st.integers(0, 1000))
 def test_split_is_that_of_the_protocol(n, seed):
     """Stems sorted, permuted; the last third, rounded up, is tested on, the first of the rest trained on."""

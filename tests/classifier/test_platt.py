@@ -67,7 +67,7 @@ def test_recovers_the_sigmoid_that_made_the_labels():
     assert platt.intercept_[0] == pytest.approx(-0.5, abs=0.06)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 100), scale=st.floats(1e-4, 1e4), shift=st.floats(-5, 5))
 def test_affine_decisions_give_the_same_probabilities(seed, scale, shift):
     decision, y = noisy(60, seed)

@@ -149,7 +149,7 @@ def test_block_size_does_not_change_the_solution(loss):
     np.testing.assert_allclose(many.coef_, one.coef_, rtol=1e-6, atol=1e-8)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1000), loss=st.sampled_from(["squared_hinge", "hinge"]))
 def test_permuted_rows_give_the_same_plane(seed, loss):
     X, y = overlapping(seed=seed)

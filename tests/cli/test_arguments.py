@@ -121,7 +121,7 @@ def segkit(prepared, monkeypatch, capsys):
     return run
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(command=st.sampled_from(COMMANDS), words=st.lists(WORD, max_size=8))
 @example(command="train", words=["images", "masks", "-o", "new.segkit"])
 @example(command="predict", words=["m.segkit", "images", "-o", "\udcff\x1b[2J"])

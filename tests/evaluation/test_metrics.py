@@ -28,7 +28,7 @@ def test_object_mean_is_over_the_defined_classes_but_the_first():
     assert np.isnan(object_mean([0.9]))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), n_classes=st.integers(2, 4))
 def test_iou_and_dice_equal_scikit_learns(seed, n_classes):
     rng = np.random.default_rng(seed)

@@ -224,7 +224,7 @@ def test_turning_by_any_angle_turns_the_maps():
     assert error(1) > 0.3
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(angle=st.sampled_from([3, 5, 12]), row=st.floats(0, 25), col=st.floats(0, 32))
 def test_a_turned_ramp_is_found_where_it_was(angle, row, col):
     """A linear function is reproduced by bilinear interpolation, so averaging must give it back."""

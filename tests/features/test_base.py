@@ -32,7 +32,7 @@ def bilinear(values, row, col, stride, offset):
     return upper * (1 - v) + lower * v
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     stride=st.sampled_from([1.0, 2.0, 4.0, 3.0]),
     offset=st.sampled_from([0.0, 0.5, 1.5, -1.0, 3.0]),

@@ -270,7 +270,7 @@ def test_any_turn_turns_the_maps():
     assert error(1) > 0.1
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(gain=st.floats(0.2, 1.5), shift=st.floats(-0.5, 0.5))
 def test_brightness_and_contrast_do_not_matter_to_patches(gain, shift):
     bank = small(floor=1e-5)

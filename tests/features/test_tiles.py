@@ -45,7 +45,7 @@ BANKS = [
 ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     shape=st.tuples(st.integers(1, 400), st.integers(1, 400)),
     halo=st.integers(0, 60),

@@ -102,7 +102,7 @@ def test_morlet_has_zero_mean_and_gabor_has_not():
     assert np.abs(_shearlet_atoms((40, 56), 3, 6)[..., 0, 0]).max() == 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.floats(1e-6, 1e6))
 def test_calderon_condition(x):
     octaves = 2.0 ** np.arange(-45, 46)
@@ -117,13 +117,13 @@ def test_supports():
     assert np.all(meyer(np.linspace(0.16, 0.45)) > 0)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.floats(-1, 1))
 def test_translates_of_the_bump_sum_to_one(y):
     np.testing.assert_allclose((_bump(y + np.array([-1, 0, 1])) ** 2).sum(), 1, atol=1e-12)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 5), st.integers(2, 12))
 def test_shearlets_are_a_tight_frame(height, width, n_scales, n_angles):
     np.testing.assert_allclose(total_energy((height, width), n_scales, n_angles), 1, atol=3e-7)

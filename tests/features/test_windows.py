@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from segkit.features.windows import Blend, Cells, Side, places, read_window
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     length=st.integers(12, 200),
     n_cells=st.integers(2, 6),

@@ -55,7 +55,7 @@ def feature(coordinates, kind="Polygon", **properties):
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(labels=LABELS)
 def test_written_objects_are_read_back(tmp_path, name, labels):
     WRITERS[name](tmp_path / name, labels)

@@ -19,7 +19,7 @@ def complaint(call, *args, **kwargs):
     return str(error.value)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(values=VALUES, has_unlabelled=st.booleans(), seed=st.integers(0, 99))
 def test_decode_undoes_encode(values, has_unlabelled, seed):
     *classes, last = values
@@ -139,7 +139,7 @@ def test_values_of_one_name_are_one_class():
     assert LabelMap.from_dict(json.loads(json.dumps(label_map.to_dict()))) == label_map
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(values=VALUES, n_classes=st.integers(2, 4), has_unlabelled=st.booleans(), seed=st.integers(0, 99))
 def test_joined_values_are_read_as_the_lowest_of_their_class(values, n_classes, has_unlabelled, seed):
     unlabelled = values[-1] if has_unlabelled and len(values) > 2 else None

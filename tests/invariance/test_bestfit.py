@@ -121,7 +121,7 @@ def test_transforming_either_argument_changes_nothing(kind, base, group, rng):
         np.testing.assert_allclose(kernel(X, group.act(element, Y)), expected, rtol=1e-9)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.integers(1, 20), st.integers(1, 40), st.integers(1, 200_000), st.integers(0, 99))
 def test_memory_limit_changes_no_value(n, m, memory_limit, seed):
     rng = np.random.default_rng(seed)
@@ -369,7 +369,7 @@ def test_smallest_eigenvalue_of_a_known_spectrum(rng):
     assert smallest_eigenvalue(Q @ np.diag([3, -0.5, 1, 0, 2]) @ Q.T) == pytest.approx(-0.5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 12), st.integers(0, 99), st.sampled_from([0.0, 0.1, 0.5]))
 def test_largest_pd_n_equals_trying_every_n(n, seed, tol):
     noise = np.random.default_rng(seed).normal(size=(n, n))

@@ -63,7 +63,7 @@ def test_equals_the_printed_definition(shape, group, n_transforms, rng):
     np.testing.assert_allclose(features, loop(cdf, X, group), atol=1e-12)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 1000),
     n_bins=st.integers(1, 6),

@@ -25,7 +25,7 @@ def rolled_products(left, right, rows, cols):
     return np.array([np.einsum("nchw,mchw->nm", left, y) for y in rolled])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.integers(1, 6),
     st.integers(1, 7),

@@ -39,7 +39,7 @@ def expected(embedding, products):
     return np.exp(-0.5 * (2 - 2 * products))[..., None].mean(axis=2)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 999), n_transforms=st.integers(1, 7))
 @pytest.mark.parametrize("embedding", EMBEDDINGS, ids=repr)
 def test_all_transformations_at_once_and_one_by_one_give_the_mean(embedding, seed, n_transforms):

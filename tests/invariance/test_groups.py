@@ -111,7 +111,7 @@ def test_inputs_stay_as_they_were(name):
     np.testing.assert_array_equal(x, before)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(name=st.sampled_from(sorted(EXACT)), seed=st.integers(0, 1000))
 def test_sampled_elements_are_listed_ones(name, seed):
     group, shape = EXACT[name]

@@ -64,7 +64,7 @@ def test_equals_a_loop_over_windows(shape, kernel, rng):
     np.testing.assert_allclose(kernel.diagonal(X), [loop(x, x, kernel) for x in X], rtol=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     height=st.integers(1, 6),
     width=st.integers(1, 6),

@@ -213,7 +213,7 @@ def test_drawn_transformations_have_the_expectation_and_the_rate_of_the_design(m
         assert slope(sizes, errors) < -0.4
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     limit=st.integers(1, 20_000),
     seed=st.integers(0, 99),

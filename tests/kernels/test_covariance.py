@@ -166,7 +166,7 @@ def test_odd_number_of_features_is_refused(problem, n_components):
 
 
 @given(points, st.floats(0, 6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_projection_is_feasible_idempotent_and_nearest(v, m):
     w = project(v, m)
     assert ((w >= 0) & (w <= 1)).all()

@@ -105,7 +105,7 @@ def test_feature_sums_equal_the_gram_matrix(rng, statistic, n_classes):
         assert sums.mmd_squared(statistic) == pytest.approx(expected, rel=1e-12)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(cuts=st.lists(st.integers(0, 30), max_size=4))
 def test_feature_sums_of_blocks_add_up(cuts):
     rng = np.random.default_rng(1)

@@ -139,7 +139,7 @@ def test_the_last_region_is_cut_by_the_border():
     assert mark_regions(scores, 4, side=4, shape=(18, 17)) == [(16, 16, 18, 17)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(1, 20),
     st.integers(1, 20),

@@ -58,7 +58,7 @@ class Copies:
             self.now, self.stroke = self.after.pop(), None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(ACTIONS)
 def test_any_sequence_is_that_of_full_copies(actions):
     drawing, copies = Drawing.blank(SHAPE), Copies(np.full(SHAPE, 255, dtype=np.uint8))

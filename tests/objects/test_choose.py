@@ -62,7 +62,7 @@ def as_set(overlaps):
     ), sorted(overlaps.predicted_areas)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 2**32),
     st.sampled_from(LANDSCAPES),
