@@ -47,6 +47,7 @@ COPIED = ("segkit", "tests", "configs", "pyproject.toml")
 EQUIVALENT = Path(__file__).parent / "equivalent_mutants.json"
 MAP = ROOT / "mutants" / "lines.json"
 SAMPLE = 60
+ALL = "all"
 LIBRARIES = (
     *("coverage", "hypothesis.extra.numpy", "imageio", "joblib", "numpy", "PIL.Image", "pydantic", "pytest"),
     *("safetensors.numpy", "zarr"),
@@ -108,6 +109,17 @@ def pooled(
     }
 
 
+def _of_all(scores: Mapping[str, Mapping[str, Any]], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Sum up the scores of packages."""
+    every: dict[str, Any] = {
+        key: sum(one[key] for one in scores.values()) for key in ("sampled", "killed", "equivalent")
+    }
+    for kind in ("", "_without_equivalent"):
+        if all(f"score{kind}" in one for one in scores.values()):
+            every |= pooled(scores, sizes, kind)
+    return every
+
+
 def header_of(rows: Sequence[dict[str, Any]], former: Mapping[str, Any]) -> dict[str, Any]:
     """Sum up the rows: of each sample, by its seed, the scores of the packages and of all."""
     header = dict(former)
@@ -118,38 +130,24 @@ def header_of(rows: Sequence[dict[str, Any]], former: Mapping[str, Any]) -> dict
             name: score(row for row in rows if (row["seed"], row["package"]) == (seed, name))
             for name in names
         }
-        every: dict[str, Any] = {
-            key: sum(one[key] for one in of.values()) for key in ("sampled", "killed", "equivalent")
-        }
-        for kind in ("", "_without_equivalent"):
-            if all(f"score{kind}" in one for one in of.values()):
-                every |= pooled(of, header["mutants"], kind)
-        header["samples"][str(seed)] = of | {"all": every}
+        header["samples"][str(seed)] = of | {ALL: _of_all(of, header["mutants"])}
     return header
 
 
 def mutation(result: dict[str, Any]) -> str:
     """Make the table, and say what became of the survivors."""
-    lines = []
-    for place, of in enumerate(result["samples"].values()):
-        for name, one in of.items():
-            own = [
-                one.get(f"{key}{kind}")
-                for kind in ("", "_without_equivalent")
-                for key in ("score", "interval")
-            ]
-            n_mutants = sum(result["mutants"][part] for part in of if name in (part, "all") and part != "all")
-            lines.append(
-                (
-                    ("first, tests as they were", "second, more tests")[min(place, 1)],
-                    "**all**" if name == "all" else f"`segkit/{name}/`",
-                    f"{n_mutants:,}",
-                    f"{one['killed']} of {one['sampled']}",
-                    _share(*own[:2]),
-                    one["equivalent"],
-                    _share(*own[2:]),
-                )
-            )
+    names = ("first, tests as they were", "second, more tests", "third, more tests again")
+    samples: list[tuple[str, Mapping[str, Any]]] = list(zip(names, result["samples"].values(), strict=False))
+    if len(samples) > 1:
+        parts = {name: one for _, of in samples for name, one in of.items() if name != ALL}
+        samples.append(("last of each package", {ALL: _of_all(parts, result["mutants"])}))
+    lines = [
+        _line(sample, name, one, result["mutants"])
+        for sample, of in samples
+        for name, one in of.items()
+        # of one package it is that package
+        if name != ALL or len(of) != 2
+    ]
     header = [
         "sample",
         "package",
@@ -160,6 +158,19 @@ def mutation(result: dict[str, Any]) -> str:
         "score without equivalent ones",
     ]
     return markdown_table(header, lines) + "\n" + _survivors(result["rows"])
+
+
+def _line(sample: str, name: str, one: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[Any, ...]:
+    own = [one.get(f"{key}{kind}") for kind in ("", "_without_equivalent") for key in ("score", "interval")]
+    return (
+        sample,
+        "**all**" if name == ALL else f"`segkit/{name}/`",
+        f"{sum(sizes.values()) if name == ALL else sizes[name]:,}",
+        f"{one['killed']} of {one['sampled']}",
+        _share(*own[:2]),
+        one["equivalent"],
+        _share(*own[2:]),
+    )
 
 
 def _survivors(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -597,6 +597,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "positive_definite": ("003-table1.json", positive_definite),
     "orbit_digits": ("002-table2.json", beside_paper),
     "orbit_photographs": ("002-table3.json", beside_paper),
+    "orbit_molecules": ("002-table1.json", beside_paper),
     "orbit_error": ("orbit_error.json", orbit_error),
     "orbit_transforms": ("orbit_error.json", orbit_transforms),
     "cdf_error": ("cdf_error.json", cdf_error),

@@ -233,6 +233,32 @@ def test_survivors_are_run_again_and_equivalent_ones_are_told(bench, tmp_path):
     assert "| `segkit/toy/` |" in mutation(json.loads(path.read_text(encoding="utf-8")))
 
 
+def test_the_last_sample_of_each_package_makes_the_last_line():
+    def scored(killed, sampled):
+        return {"killed": killed, "sampled": sampled, "equivalent": 0} | {
+            f"{key}{kind}": value
+            for kind in ("", "_without_equivalent")
+            for key, value in (("score", killed / sampled), ("interval", [0.0, 1.0]))
+        }
+
+    samples = {
+        "0": {"a": scored(5, 10), "b": scored(5, 10), "all": scored(10, 20)},
+        "1": {"b": scored(9, 10), "all": scored(9, 10)},
+    }
+    row = {"seed": 0, "outcome": "killed"}
+    lines = mutation({"samples": samples, "mutants": {"a": 100, "b": 300}, "rows": [row]}).splitlines()
+    first, second = "first, tests as they were", "second, more tests"
+    begins = [line.split(" | ")[:4] for line in lines[2:7]]
+    assert begins[:4] == [
+        [f"| {first}", "`segkit/a/`", "100", "5 of 10"],
+        [f"| {first}", "`segkit/b/`", "300", "5 of 10"],
+        [f"| {first}", "**all**", "400", "10 of 20"],
+        [f"| {second}", "`segkit/b/`", "300", "9 of 10"],
+    ]
+    # a quarter of 50 % and three quarters of 90 %
+    assert lines[6].startswith("| last of each package | **all** | 400 | 14 of 20 | 80 % (")
+
+
 def test_a_fixture_of_a_module_counts_for_all_tests_that_use_it(tmp_path):
     tests = (
         "import pytest\nfrom toy.one import area\n\n\n"

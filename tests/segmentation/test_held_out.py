@@ -536,19 +536,19 @@ def test_expected_and_true_iou_of_each_image_are_those_of_the_other_images(rule)
         assert image.true == pytest.approx(score_masks([grid.label[mine]], [ids], 2).mean, abs=0.02)
 
 
-def test_small_regions_of_the_grid_are_merged_as_those_of_the_image():
+@pytest.mark.parametrize(
+    ("least", "kept"), [(0, (1, 4, 9)), (9, (1, 4, 9)), (10, (4, 9)), (36, (4, 9)), (37, (9,)), (81, (9,))]
+)
+def test_small_regions_of_the_grid_are_merged_as_those_of_the_image(least, kept):
     """Every third row and column of an image: a region of nine pixels there is one pixel here."""
-    at = np.arange(1, 30, 3)
+    at = np.arange(1, 90, 3)
     rows, cols = (axis.ravel() for axis in np.meshgrid(at, at, indexing="ij"))
     zeros = np.zeros_like(rows)
     sample = PixelSample(zeros, rows, cols, zeros, np.ones(rows.size))
-    ids = np.zeros((10, 10), dtype=int)
-    ids[2, 2], ids[5:7, 5:7] = 1, 1
-    for least, kept in ((8, 5), (10, 4), (37, 0)):
-        spread = Spread(sample, np.zeros((100, 1), dtype=np.float32), np.array([[0.0, 0], [least, least]]))
-        # no region may cover more than a hundredth of an image
-        big = spread.merge(ids.ravel(), slice(0, 100))
-        assert big.sum() == (kept if least / 9 <= 1 else 5)
+    ids = np.zeros((30, 30), dtype=int)
+    ids[2, 2], ids[5:7, 5:7], ids[10:13, 10:13] = 1, 1, 1
+    spread = Spread(sample, np.zeros((900, 1), dtype=np.float32), np.array([[0.0, 0], [least, least]]))
+    assert spread.merge(ids.ravel(), slice(0, 900)).sum() == sum(kept)
 
 
 @pytest.mark.parametrize("why", ["strokes", "one image"])
