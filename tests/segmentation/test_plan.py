@@ -115,6 +115,21 @@ def test_stacks_have_a_mask_and_a_picture_for_each_page(folder, rng):
     assert job.layout.axes == "Z"
 
 
+@pytest.mark.parametrize("names", [("DAPI", "GFP"), ("GFP", "DAPI"), ("CY3", "GFP")])
+def test_other_names_of_channels_are_told_and_the_same_are_not(tmp_path, rng, names):
+    pixels = (255 * grey(rng, (2, 20, 30))).astype(np.uint8)
+    source = tmp_path / "images" / "e.ome.tif"
+    source.parent.mkdir()
+    metadata = {"axes": "CYX", "Channel": {"Name": list(names)}}
+    tifffile.imwrite(source, pixels, photometric="minisblack", metadata=metadata)
+    notes = planned(tmp_path, model(2), reading=Reading(channels=("DAPI", "GFP"))).notes
+    told = (
+        f"{source}: channels {', '.join(names)}, of the training images DAPI, GFP (1 such image): the first is read as "
+        "the first, and so on: right if only the names differ"
+    )
+    assert [note for note in notes if "channels" in note] == ([] if names == ("DAPI", "GFP") else [told])
+
+
 def test_damaged_files_and_other_channels_are_faults(folder, rng):
     (folder / "images" / "bad.png").write_text("no image")
     for name in "fgh":
