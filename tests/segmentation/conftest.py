@@ -6,6 +6,8 @@ import tifffile
 
 from segkit import ModuleBank, Segmenter
 from segkit.features import Module
+from segkit.images import UNLABELLED
+from segkit.segmentation.base import BaseSegmenter
 
 
 def make_cells(seed):
@@ -70,3 +72,29 @@ def contents():
         }
 
     return read
+
+
+class Bright(BaseSegmenter):
+    """Says the second class where the first channel is above a half; learns nothing."""
+
+    def __init__(self, unlabelled=UNLABELLED):
+        self.unlabelled = unlabelled
+
+    def _fit(self, images, ids, progress):
+        self.learnt_ = images, ids
+        self.progress_ = progress
+
+    def _scores(self, image, progress=None):
+        return image[:, :, 0]
+
+    def _labels(self, scores):
+        return (scores > 0.5).astype(np.intp)
+
+    def _probabilities(self, scores):
+        return np.stack([1 - scores, scores], axis=2)
+
+
+@pytest.fixture(scope="session", name="Bright")
+def bright_class():
+    """Give the class of a segmenter that learns nothing."""
+    return Bright

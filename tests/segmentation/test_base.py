@@ -5,27 +5,7 @@ import pytest
 
 from segkit.errors import InputError
 from segkit.images import UNLABELLED, LabelMap
-from segkit.segmentation.base import BaseSegmenter, as_list, mask_values
-
-
-class Bright(BaseSegmenter):
-    """Says the second class where the first channel is above a half."""
-
-    def __init__(self, unlabelled=UNLABELLED):
-        self.unlabelled = unlabelled
-
-    def _fit(self, images, ids, progress):
-        self.learnt_ = images, ids
-        self.progress_ = progress
-
-    def _scores(self, image, progress=None):
-        return image[:, :, 0]
-
-    def _labels(self, scores):
-        return (scores > 0.5).astype(np.intp)
-
-    def _probabilities(self, scores):
-        return np.stack([1 - scores, scores], axis=2)
+from segkit.segmentation.base import as_list, mask_values
 
 
 @pytest.fixture
@@ -39,11 +19,11 @@ def mask(image):
 
 
 @pytest.fixture
-def bright(image, mask):
+def bright(Bright, image, mask):
     return Bright().fit([image], [mask])
 
 
-def test_images_and_masks_are_learnt_as_channels_and_ids(image, mask):
+def test_images_and_masks_are_learnt_as_channels_and_ids(Bright, image, mask):
     model = Bright().fit([image, image], [mask * 7, mask * 7])
     images, ids = model.learnt_
     assert [one.shape for one in images] == [(6, 8, 1)] * 2
@@ -54,7 +34,7 @@ def test_images_and_masks_are_learnt_as_channels_and_ids(image, mask):
     assert list(model.progress_([1, 2], "words")) == [1, 2]
 
 
-def test_a_progress_is_passed_on(image, mask):
+def test_a_progress_is_passed_on(Bright, image, mask):
     assert Bright().fit([image], [mask], progress=max).progress_ is max
 
 
@@ -146,14 +126,14 @@ def test_the_score_is_the_mean_iou(bright, image, mask):
         ),
     ],
 )  # fmt: skip
-def test_images_and_masks_that_do_not_fit_are_refused(image, mask, change, message):
+def test_images_and_masks_that_do_not_fit_are_refused(Bright, image, mask, change, message):
     images, masks = change(image, mask)
     with pytest.raises(InputError) as caught:
         Bright().fit(images, masks)
     assert str(caught.value) == message
 
 
-def test_a_class_without_pixels_is_named(image, mask):
+def test_a_class_without_pixels_is_named(Bright, image, mask):
     labels = LabelMap((0, 1, 2, 3), ("a", "b", "c", "d"))
     with pytest.raises(InputError) as caught:
         Bright().fit([image], [2 * mask], label_map=labels)
@@ -173,7 +153,7 @@ def test_an_image_of_other_channels_is_refused(bright, image):
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_an_image_that_is_not_scaled_is_named(image, mask, index):
+def test_an_image_that_is_not_scaled_is_named(Bright, image, mask, index):
     images = [image, image]
     images[index] = 300 * image
     with pytest.raises(InputError, match=f"^image {index}"):
@@ -194,7 +174,7 @@ def test_an_image_that_is_not_scaled_is_named(image, mask, index):
         ([0, 1, 255], None, [0, 1, 255], ("0", "1", "255")),
     ],
 )
-def test_classes_are_those_of_the_values_that_occur(image, values, unlabelled, classes, names):
+def test_classes_are_those_of_the_values_that_occur(Bright, image, values, unlabelled, classes, names):
     mask = np.resize(np.array(values, dtype=np.uint8), image.shape)
     model = Bright(unlabelled).fit([image], [mask])
     assert model.classes_.tolist() == classes
@@ -204,7 +184,7 @@ def test_classes_are_those_of_the_values_that_occur(image, values, unlabelled, c
     assert (UNLABELLED in ids) == (len(values) > len(classes))
 
 
-def test_masks_of_true_and_false_are_of_two_classes(image, mask):
+def test_masks_of_true_and_false_are_of_two_classes(Bright, image, mask):
     model = Bright().fit([image], [mask > 0])
     assert model.classes_.dtype == np.uint8
     np.testing.assert_array_equal(model.predict(image), mask)

@@ -23,7 +23,6 @@ from segkit.images import (
     read_pixel_size,
     write_image,
 )
-from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.folders import (
     _digest_run,
     _is_of_the_disk,
@@ -558,26 +557,8 @@ def test_the_summary_tells_what_to_expect_and_what_is_unlike_the_training_images
     assert table(tmp_path / "out" / "summary.csv") == [alike, dark]
 
 
-class Bright(BaseSegmenter):
-    """Says the second class where an image is bright; learns nothing."""
-
-    unlabelled = None
-
-    def _fit(self, images, ids, progress):
-        pass
-
-    def _scores(self, image, progress=None):
-        return image[:, :, 0]
-
-    def _labels(self, scores):
-        return (scores > 0.5).astype(np.intp)
-
-    def _probabilities(self, scores):
-        return np.stack([1 - scores, scores], axis=2)
-
-
 @pytest.fixture
-def bright():
+def bright(Bright):
     image, mask = picture(0)
     return Bright().fit([image], [mask])
 
