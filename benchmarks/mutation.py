@@ -137,7 +137,10 @@ def header_of(rows: Sequence[dict[str, Any]], former: Mapping[str, Any]) -> dict
 def mutation(result: dict[str, Any]) -> str:
     """Make the table, and say what became of the survivors."""
     names = ("first, tests as they were", "second, more tests", "third, more tests again")
-    samples: list[tuple[str, Mapping[str, Any]]] = list(zip(names, result["samples"].values(), strict=False))
+    samples: list[tuple[str, Mapping[str, Any]]] = [
+        (names[place] if place < len(names) else f"number {place + 1}", of)
+        for place, of in enumerate(result["samples"].values())
+    ]
     if len(samples) > 1:
         parts = {name: one for _, of in samples for name, one in of.items() if name != ALL}
         samples.append(("last of each package", {ALL: _of_all(parts, result["mutants"])}))
