@@ -3,7 +3,7 @@
     python -m benchmarks.mixtures --data DATA [--sets ...] [--train-sizes 1 5] [--seeds N] [--quick] [--out FILE]
 
 The default recipe without networks, but for its kernels: a mixture of one kind of kernel, of all channels, weighted by
-discrepancy, with the same number of features for each kind. Gaussians and Laplacians get random Fourier features, the other
+discrepancy, with as many features for each of these kinds. Gaussians and Laplacians get random Fourier features, the other
 two kinds Nystroem features. Beside them stand the default itself, which is a linear kernel and Gaussians of the channels
 with a value at every pixel, and the default with the quadratic kernel of all channels, half and half. Every model trains on
 6,000 pixels, and chooses channels, penalty and threshold on half as many. Scores are those of all test images, on at most
@@ -85,6 +85,18 @@ class LinearGaussianQuadratic(LinearGaussianMixture):
     def dot(self, X: ArrayLike, coef: NDArray[Any]) -> NDArray[Any]:
         """Compute ``transform(X) @ coef.T``."""
         return np.asarray(self.transform(X) @ coef.T)
+
+    def linear_coef(self, coef: NDArray[Any]) -> None:  # type: ignore[override]
+        """Give no linear part: both parts are computed together."""
+
+    @property
+    def nonlinear_columns(self) -> NDArray[np.intp]:
+        """All columns."""
+        return np.arange(self.n_features_in_)
+
+    def nonlinear_dot(self, X: NDArray[Any], coef: NDArray[Any]) -> NDArray[Any]:
+        """Compute ``transform(X) @ coef.T``."""
+        return self.dot(X, coef)
 
 
 def kernels_of(kind: str, n_channels: int) -> list[Kernel]:

@@ -49,9 +49,12 @@ def test_the_quadratic_kernel_is_half_of_the_mixture():
     np.testing.assert_allclose(Z @ Z.T, (default @ default.T + quadratic / scale) / 2, atol=1e-5)
     coef = rng.standard_normal((2, Z.shape[1]))
     np.testing.assert_allclose(both.dot(X, coef), Z @ coef.T)
+    # what predicts whole images takes all of it as nonlinear
+    assert both.linear_coef(coef) is None
+    np.testing.assert_allclose(both.nonlinear_dot(X[:, both.nonlinear_columns], coef), Z @ coef.T)
 
 
-def test_kinds_already_measured_are_left_out(tmp_path):
+def test_only_the_kinds_asked_for_are_measured(tmp_path):
     for index, (image, mask) in enumerate(zip(*make_demo_set(3, shape=(64, 64)), strict=True)):
         write_image(tmp_path / "images" / f"{index}.png", image)
         write_mask(tmp_path / "masks" / f"{index}.png", 255 * mask)
