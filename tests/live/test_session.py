@@ -167,7 +167,8 @@ def test_export_is_what_the_command_line_trains(session, project, truth, monkeyp
     )
     assert images.stems == ["a", "b"]
     expected = exported.predict(images.images)
-    session.close()  # while it works, linear algebra has one thread, and sums are rounded otherwise
+    probabilities = exported.predict_proba(images.images)
+    session.close()
     words = done.command.split()
     assert words[:2] == ["segkit", "train"]
     done.model.unlink()
@@ -177,12 +178,11 @@ def test_export_is_what_the_command_line_trains(session, project, truth, monkeyp
     assert not end.value.code
     again = load(done.model)
     assert again.label_map_ == exported.label_map_
-    for one, other in zip(
-        again.predict_proba(images.images), exported.predict_proba(images.images), strict=True
-    ):
-        np.testing.assert_array_equal(one, other)
+    # While a session works, linear algebra has one thread, and sums are rounded otherwise.
+    for one, other in zip(again.predict_proba(images.images), probabilities, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
     for one, other in zip(again.predict(images.images), expected, strict=True):
-        np.testing.assert_array_equal(one, other)
+        assert np.mean(one == other) > 0.999
 
 
 def test_nothing_to_export(session):
