@@ -30,7 +30,7 @@ class HandOver(NamedTuple):
     options : Path
         YAML file of the options of training.
     command : str
-        The ``segkit train`` command that makes the same model.
+        The ``segkit train`` command that makes the same model, to rounding.
     """
 
     model: Path
