@@ -1,13 +1,14 @@
 """segkit against the pixel forest, FCN and U-Net, trained on 1 to 15 images of real sets.
 
     python -m benchmarks.segmentation --data DATA --vgg19 VGG19.npz --squeezenet SQUEEZENET.npz
-        [--sets ...] [--methods ...] [--train-sizes ...] [--seeds N] [--last N] [--quick]
+        [--sets ...] [--methods ...] [--train-sizes ...] [--seeds N] [--last N] [--work WORK] [--quick]
 
 DATA holds a folder for each set with images/ and masks/. The runs are those of `segkit benchmark`; each
 is kept in segmentation-SET.json when it is done, so that a cut run goes on where it stopped. Networks train
 on crops of 160 pixels for at most --max-steps steps; a run that was stopped by this budget is marked. fcn-best,
 fcn-vgg19-best, unet-best and smp choose between two learning rates on held-out pixels, and are trained anew on all pixels
-for as many steps as were best: give them more steps, so that validation stops them.
+for as many steps as were best: give them more steps, so that validation stops them. That takes most of an hour on a
+processor; with --work, a run that was cut goes on from its last validation.
 
 With --last N the last N images of a set are tested on, instead of a third drawn at random: slices of one volume are
 like their neighbours, and those of a block have few among the training images. Kept in lastN-SET.json.
@@ -20,6 +21,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -287,10 +289,13 @@ def main() -> None:
     parser = parser_of(__doc__, methods=METHODS, train_sizes=[1, 2, 3, 5, 15])
     parser.add_argument("--max-steps", type=int, default=400)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--work", type=Path, help="folder that keeps what a cut run has done")
     parser.add_argument("--last", type=int, metavar="N", help="test on the last N images of each set")
     arguments = parse(parser)
+    if arguments.work:
+        arguments.work.mkdir(parents=True, exist_ok=True)
     try:
-        with tempfile.TemporaryDirectory() as temporary:
+        with nullcontext(arguments.work) if arguments.work else tempfile.TemporaryDirectory() as temporary:
             if arguments.quick:
                 folder = Path(temporary) / "made-up"
                 write_made_up(folder)

@@ -6,6 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
+
+# Workers of pytest-xdist share the cores: with several threads each they would wait for each other. The variable is for
+# what is imported or started later.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    threadpool_limits(int(os.environ.setdefault("OMP_NUM_THREADS", "1")))
 
 SHARED = Path(os.environ.get("SEGKIT_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
