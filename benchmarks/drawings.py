@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from benchmarks.common import markdown_table
-from benchmarks.scores import DRAWN
 from benchmarks.segmentation import scores_of
 from segkit.report.figures import COLOURS, MARKERS
 from segkit.report.pictures import ERROR_COLOURS, Picture
@@ -201,7 +200,7 @@ def draw_spread(results: Sequence[Mapping[str, Any]], path: Path) -> None:
             found, n_splits = spread_of(scores, n_train)
             for place, method in enumerate(SHORT):
                 if method in found:
-                    _draw_row(axes, place, found[method], COLOURS[DRAWN.index(method)])
+                    _draw_row(axes, place, found[method], COLOURS[place])
                 else:
                     axes.text(
                         0.02, place, "not run", transform=axes.get_yaxis_transform(), va="center", color="0.4"

@@ -39,17 +39,17 @@ TITLES = {
 }
 # Splits that nearly all methods ran. Means that stand side by side are those of these splits, where some ran more.
 N_SPLITS = 5
-# Methods in the figure of learning curves; more would hide each other.
+# Methods in the figure of learning curves, of each kind the strongest; more would hide each other.
 DRAWN = (
     "segkit-networks",
     "segkit-no-networks",
     "segkit-paper",
     "forest",
-    "forest-convpaint",
-    "fcn",
+    "forest-centred",
+    "fcn-best",
     "fcn-vgg19",
-    "fcn-scratch",
-    "unet",
+    "unet-best",
+    "smp",
 )
 OBJECTS = {
     "drive": "vessels of the retina",
