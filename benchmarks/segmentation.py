@@ -223,16 +223,23 @@ def overrides_of(arguments: argparse.Namespace) -> list[str]:
         "fcn-vgg19": ["kind=fcn", "title=FCN-8s (VGG19)", *vgg, "n_hidden=512", *budget],
         "fcn-scratch": ["backbone=squeezenet1_0", "n_hidden=512", *budget],
         "unet": ["n_filters=16", *budget],
-        "fcn-best": ["kind=fcn", "title=FCN-8s, at its best", *squeezenet, "n_hidden=512", *best, *budget],
+        "fcn-best": [
+            "kind=fcn",
+            "title=FCN-8s, trained to its end",
+            *squeezenet,
+            "n_hidden=512",
+            *best,
+            *budget,
+        ],
         "fcn-vgg19-best": [
             "kind=fcn",
-            "title=FCN-8s (VGG19), at its best",
+            "title=FCN-8s (VGG19), trained to its end",
             *vgg,
             "n_hidden=512",
             *best,
             *budget,
         ],
-        "unet-best": ["kind=unet", "title=U-Net, at its best", "n_filters=32", *best, *budget],
+        "unet-best": ["kind=unet", "title=U-Net, trained to its end", "n_filters=32", *best, *budget],
         "smp": [*([f"weights={arguments.mobilenet}"] if arguments.mobilenet else []), *best, *budget],
     }
     return [f"{method}.{option}" for method in arguments.methods for option in of_methods.get(method, [])]
