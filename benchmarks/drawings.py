@@ -35,6 +35,8 @@ SHORT = {
     "fcn": "FCN-8s (SqueezeNet)",
 }
 SIZES = (1, 5, 15)
+# Of each method of the spread; the fifth colour is like the second in a file of few colours.
+_OF_METHODS = (*COLOURS[:4], *COLOURS[5:])
 # Colours of a file, which keep it small.
 _N_COLOURS = 48
 _DPI = 110
@@ -200,7 +202,7 @@ def draw_spread(results: Sequence[Mapping[str, Any]], path: Path) -> None:
             found, n_splits = spread_of(scores, n_train)
             for place, method in enumerate(SHORT):
                 if method in found:
-                    _draw_row(axes, place, found[method], COLOURS[place])
+                    _draw_row(axes, place, found[method], _OF_METHODS[place])
                 else:
                     axes.text(
                         0.02, place, "not run", transform=axes.get_yaxis_transform(), va="center", color="0.4"
