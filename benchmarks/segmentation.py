@@ -7,8 +7,8 @@ DATA holds a folder for each set with images/ and masks/. The runs are those of 
 is kept in segmentation-SET.json when it is done, so that a cut run goes on where it stopped. Networks train
 on crops of 160 pixels for at most --max-steps steps; a run that was stopped by this budget is marked. fcn-best,
 fcn-vgg19-best, unet-best and smp choose between two learning rates on held-out pixels, and are trained anew on all pixels
-for as many steps as were best: give them more steps, so that validation stops them. That takes most of an hour on a
-processor; with --work, a run that was cut goes on from its last validation.
+for as many steps as were best: give them more steps, so that validation stops them. That takes one to three hours
+on a core; with --work, a run that was cut goes on from its last validation, and its seconds are those since then.
 
 With --last N the last N images of a set are tested on, instead of a third drawn at random: slices of one volume are
 like their neighbours, and those of a block have few among the training images. Kept in lastN-SET.json.

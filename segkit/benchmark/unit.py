@@ -67,6 +67,7 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
     )
     learns_objects = bool(lesson) and isinstance(segmenter, Segmenter)
     further: dict[str, Any] = {"instances": lesson} if learns_objects else {}
+    resumed = job["checkpoint"] is not None and Path(job["checkpoint"]).exists()
     # Warnings become notes in the results, for nobody reads the output of this process.
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
@@ -78,6 +79,10 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
             **further,
         )
         fit_seconds = time.perf_counter() - start
+        if resumed:
+            warnings.warn(
+                "training went on from a checkpoint: its seconds are those since then", stacklevel=1
+            )
     own = {"method": job["name"], "n_train": job["n_train"], "seed": job["seed"]}
     radius = typical_radius(lesson)
     records = []

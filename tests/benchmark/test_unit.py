@@ -82,6 +82,15 @@ def test_groups_and_budget_are_recorded(folder):
     assert found["unit"]["budget_limited"] is True
 
 
+def test_seconds_of_a_resumed_training_are_marked(folder, tmp_path):
+    [unet] = load_methods(
+        ["unet"], None, ["unet={kind: unet, max_steps: 2, n_filters: 2, depth: 1, crop: 16}"]
+    )
+    units = [run_unit(job(folder, unet, checkpoint=str(tmp_path / "training.pt")))["unit"] for _ in range(2)]
+    marked = [any("from a checkpoint" in note for note in unit["notes"]) for unit in units]
+    assert marked == [False, True]
+
+
 def test_segkit_explains_itself(folder, small_segkit, tmp_path):
     found = run_unit(job(folder, small_segkit, pictures=str(tmp_path)))["unit"]["explain"]
     assert sum(found["kept_channels"].values()) == 8

@@ -157,9 +157,9 @@ def test_the_command_makes_the_same_model(cache, tmp_path):
     assert app(words[1:], standalone_mode=False) in (0, None)
     again = segkit.load(tmp_path / "again.segkit")
     image = project.image("a")
-    # to rounding: while a session works, linear algebra has one thread
+    # to rounding: beside the threads of a session, linear algebra may have fewer of its own
     decision = again.decision_function(image)
-    np.testing.assert_allclose(first.decision_function(image), decision, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(first.decision_function(image), decision, rtol=0, atol=1e-4)
     assert first.label_map_.values == (1, 2)
     assert [path.name for path in (tmp_path / "out" / "images").iterdir()] == ["a-1.tif"]
 

@@ -178,7 +178,7 @@ def test_export_is_what_the_command_line_trains(session, project, truth, monkeyp
     assert not end.value.code
     again = load(done.model)
     assert again.label_map_ == exported.label_map_
-    # While a session works, linear algebra has one thread, and sums are rounded otherwise.
+    # Beside the threads of a session, linear algebra may have fewer of its own, and sums are rounded otherwise.
     for one, other in zip(again.predict_proba(images.images), probabilities, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
     for one, other in zip(again.predict(images.images), expected, strict=True):
