@@ -32,14 +32,14 @@ TITLES = {
     "convpaint": "convpaint, first layer (VGG19)",
     "convpaint-m": "convpaint, three layers (VGG19)",
     "convpaint-centred": "convpaint, three layers (VGG19), centred, adaptive threshold",
-    "fcn-best": "FCN-8s on SqueezeNet, pre-trained, trained to its end",
-    "fcn-vgg19-best": "FCN-8s on VGG19 to conv3_4, pre-trained, trained to its end",
-    "unet-best": "U-Net of 32 filters, trained to its end",
-    "smp": "U-Net on MobileNetV2, pre-trained, trained to its end",
+    "fcn-best": "FCN-8s on SqueezeNet, pre-trained, to early stopping",
+    "fcn-vgg19-best": "FCN-8s on VGG19 to conv3_4, pre-trained, to early stopping",
+    "unet-best": "U-Net of 32 filters, to early stopping",
+    "smp": "U-Net on MobileNetV2, pre-trained, to early stopping",
 }
 # Splits that nearly all methods ran. Means that stand side by side are those of these splits, where some ran more.
 N_SPLITS = 5
-# Methods in the figure of learning curves, networks trained to their end among them; more would hide each other.
+# Methods in the figure of learning curves, networks trained to early stopping among them; more would hide each other.
 DRAWN = (
     "segkit-networks",
     "segkit-no-networks",
@@ -393,7 +393,7 @@ def draw_learning_curves(results: list[dict[str, Any]], path: Path) -> None:
         ncols=2,
         frameon=False,
     )
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=105)
 
 
 def differences(results: list[dict[str, Any]]) -> str:

@@ -225,7 +225,7 @@ def overrides_of(arguments: argparse.Namespace) -> list[str]:
         "unet": ["n_filters=16", *budget],
         "fcn-best": [
             "kind=fcn",
-            "title=FCN-8s, trained to its end",
+            "title=FCN-8s, to early stopping",
             *squeezenet,
             "n_hidden=512",
             *best,
@@ -233,13 +233,13 @@ def overrides_of(arguments: argparse.Namespace) -> list[str]:
         ],
         "fcn-vgg19-best": [
             "kind=fcn",
-            "title=FCN-8s (VGG19), trained to its end",
+            "title=FCN-8s (VGG19), to early stopping",
             *vgg,
             "n_hidden=512",
             *best,
             *budget,
         ],
-        "unet-best": ["kind=unet", "title=U-Net, trained to its end", "n_filters=32", *best, *budget],
+        "unet-best": ["kind=unet", "title=U-Net, to early stopping", "n_filters=32", *best, *budget],
         "smp": [*([f"weights={arguments.mobilenet}"] if arguments.mobilenet else []), *best, *budget],
     }
     return [f"{method}.{option}" for method in arguments.methods for option in of_methods.get(method, [])]
