@@ -5,7 +5,6 @@ import pytest
 from segkit._common import pass_on
 from segkit.benchmark import Benchmark
 from segkit.errors import ClusterError
-from segkit.scale import Cluster
 from tests.benchmark.conftest import folder, small_forest  # noqa: F401
 
 pytest.importorskip("distributed")
@@ -22,10 +21,9 @@ def scores(result):
     ]
 
 
-def test_runs_on_workers_give_the_same_scores(folder, small_forest, tmp_path):  # noqa: F811
+def test_runs_on_workers_give_the_same_scores(cluster, folder, small_forest, tmp_path):  # noqa: F811
     plain = benchmark(folder, tmp_path / "plain", [small_forest]).run()
-    with Cluster(n_workers=2) as cluster:
-        spread = benchmark(folder, tmp_path / "spread", [small_forest]).run(workers=cluster.spread)
+    spread = benchmark(folder, tmp_path / "spread", [small_forest]).run(workers=cluster.spread)
     assert (plain["failures"], spread["failures"]) == ([], [])
     assert len(spread["records"]) == len(plain["records"]) > 0
     assert scores(spread) == scores(plain)

@@ -20,12 +20,6 @@ from segkit.scale import Cluster
 pytest.importorskip("distributed")
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    with Cluster(n_workers=2) as opened:
-        yield opened
-
-
 class Odd:
     """Squares numbers; some do other things."""
 

@@ -17,12 +17,6 @@ pytest.importorskip("distributed")
 ALL = {"probability": True, "overlay": True, "objects": True}
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    with Cluster(n_workers=2) as opened:
-        yield opened
-
-
 @pytest.fixture
 def run(cell_segmenter, cell_images, tmp_path):
     def segment(output, **options):

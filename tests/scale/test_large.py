@@ -5,7 +5,6 @@ import pytest
 
 from segkit import Segmenter
 from segkit.features import MultiscaleBank
-from segkit.scale import Cluster
 from segkit.segmentation.large import segment_large
 
 pytest.importorskip("distributed")
@@ -38,26 +37,26 @@ def read(outcome):
     return np.asarray(zarr.open_group(str(outcome.labels), mode="r")["labels/segkit/0"])
 
 
-def test_labels_of_workers_are_those_of_one_process(fitted, slide, tmp_path, monkeypatch):
+def test_labels_of_workers_are_those_of_one_process(cluster, fitted, slide, tmp_path, monkeypatch):
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 100**2)
     plain = segment_large(fitted, slide, tmp_path / "plain")
     assert plain.n_tiles > 4
-    with Cluster(n_workers=2) as cluster:
-        spread = segment_large(fitted, slide, tmp_path / "spread", workers=cluster.spread)
+    spread = segment_large(fitted, slide, tmp_path / "spread", workers=cluster.spread)
     assert (spread.n_tiles, spread.n_kept, spread.faults) == (plain.n_tiles, 0, [])
     np.testing.assert_array_equal(read(spread), read(plain))
 
 
-def test_a_missing_chunk_is_told_by_a_worker_and_mended_by_resume(fitted, slide, tmp_path, monkeypatch):
+def test_a_missing_chunk_is_told_by_a_worker_and_mended_by_resume(
+    cluster, fitted, slide, tmp_path, monkeypatch
+):
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 100**2)
     plain = segment_large(fitted, slide, tmp_path / "plain")
     [chunk] = slide.glob("0/c/0/2/2")
     content = chunk.read_bytes()
     chunk.unlink()
-    with Cluster(n_workers=2) as cluster:
-        broken = segment_large(fitted, slide, tmp_path / "out", workers=cluster.spread)
-        assert any("tile at row" in fault and str(slide) in fault for fault in broken.faults)
-        chunk.write_bytes(content)
-        mended = segment_large(fitted, slide, tmp_path / "out", resume=True, workers=cluster.spread)
+    broken = segment_large(fitted, slide, tmp_path / "out", workers=cluster.spread)
+    assert any("tile at row" in fault and str(slide) in fault for fault in broken.faults)
+    chunk.write_bytes(content)
+    mended = segment_large(fitted, slide, tmp_path / "out", resume=True, workers=cluster.spread)
     assert mended.faults == []
     np.testing.assert_array_equal(read(mended), read(plain))
