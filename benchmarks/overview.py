@@ -13,13 +13,14 @@ from benchmarks.external import KINDS
 from benchmarks.scores import OBJECTS, TITLES, Gap, Scores, by_set_of, gap_of, sizes_of
 from benchmarks.segmentation import scores_of
 
-DEFAULT, FOREST, PAPER, FCN = "segkit-no-networks", "forest", "segkit-paper", "fcn-vgg19"
+DEFAULT, FOREST, PAPER, FCN, UNET = "segkit-no-networks", "forest", "segkit-paper", "fcn-vgg19", "smp"
+OURS = ("segkit-networks", DEFAULT)
 SHOWN = {
     DEFAULT: "segkit, no networks (default)",
     "segkit-networks": "segkit, two networks",
     FOREST: "forest",
 }
-RECIPES = (PAPER, "segkit-networks", DEFAULT)
+RECIPES = (PAPER, *OURS)
 SHORT = {FCN: "pre-trained FCN-8s", FOREST: "pixel forest"}
 NETWORKS = tuple(method for method in TITLES if method.startswith(("fcn", "unet", "smp")))
 # Files of results by the start of their name; those of the first look are named by the set alone.
@@ -104,6 +105,23 @@ def headline(results: Iterable[dict[str, Any]]) -> str:
     )
 
 
+def against_unet(results: Iterable[dict[str, Any]]) -> str:
+    """Compare segkit's recipes with the pre-trained U-Net on each set, on the splits that all three ran."""
+    by_set = by_set_of(results)
+    rows = []
+    for n_train, (name, scores) in product(sizes_of(by_set), by_set.items()):
+        shared = _shared({name: scores}, (UNET, *OURS), n_train)
+        if not shared:
+            continue
+        means = [f"{_mean(shared[name][method, n_train]):.3f}" for method in (UNET, *OURS)]
+        gaps = [_broken(str(gap_of(shared, method, UNET, n_train))) for method in OURS]
+        n_splits = _n_draws(shared, (UNET,), (n_train,))
+        rows.append((n_train, f"{name}: {OBJECTS[name]}", *means, *gaps, n_splits))
+    titles = [TITLES[method] for method in OURS]
+    less = [f"{title}, less the U-Net" for title in titles]
+    return markdown_table(("training images", "set", "U-Net", *titles, *less, "splits"), rows).rstrip()
+
+
 def _shared(by_set: Mapping[str, Scores], methods: Iterable[str], n_train: int) -> dict[str, Scores]:
     """Keep the runs that all methods have, and the sets that have any."""
     kept: dict[str, Scores] = {}
@@ -142,23 +160,38 @@ def few_runs(results: Iterable[Mapping[str, Any]]) -> str:
     developed = by_kind["development"]
     counts = [f"{_n_draws(by_set, (*SHOWN,), (1, 2))} on the {kind} sets" for kind, by_set in by_kind.items()]
     of_paper = _n_draws(developed, (PAPER,), (1, 2))
-    trained = {name for name, scores in developed.items() if any(method in NETWORKS for method, _ in scores)}
-    sizes = sorted(
-        {n_train for scores in developed.values() for method, n_train in scores if method in NETWORKS}
-    )
-    left_out = sorted(set(developed) - trained)
-    places = _and(sorted(trained)) + (f", not on {_and(left_out)}" if left_out else "")
     runs = [run for result in results for run in result["runs"] if run["method"] in NETWORKS]
     devices = {_DEVICES.get(run["device"], run["device"]) for run in runs}
     return "\n".join(
         [
-            f"- **Few draws of training images.** With 1 or 2 training images: {_and(counts)}; {of_paper} of the "
-            "recipe of the paper. With so few images the draw matters most: ten draws are few.",
-            f"- **Few runs of trained networks.** FCN-8s and U-Net were trained on {_and(sorted(devices))}, on {places}, "
-            f"with {_images(sizes)}, {_n_draws(developed, NETWORKS, sizes)} splits each. {_budget(results, NETWORKS)} were "
-            "stopped by their budget of steps: with more they may score higher.",
+            f"- **Few draws of training images.** With 1 or 2 training images: {_and(counts)}; of the recipe of the paper "
+            f"{of_paper} on the development sets, fewer on the others. With so few images the draw matters most: ten draws "
+            "are few.",
+            f"- **Few runs of trained networks.** FCN-8s and U-Net were trained on {_and(sorted(devices))}: "
+            f"{_places(developed)}. {_budget(results, NETWORKS)} were stopped by their budget of steps: with more they may "
+            "score higher.",
         ]
     )
+
+
+def _places(by_set: Mapping[str, Scores]) -> str:
+    """Tell on which sets which networks were trained, with how many images and splits."""
+    trained = {
+        name: [method for method in NETWORKS if any(own == method for own, _ in scores)]
+        for name, scores in by_set.items()
+    }
+    told: dict[str, list[str]] = {}
+    for name, methods in trained.items():
+        both = all(any(method.startswith(kind) for method in methods) for kind in ("fcn", "unet"))
+        own = {name: by_set[name]}
+        sizes = sorted({n_train for method, n_train in by_set[name] if method in NETWORKS})
+        n_splits = _n_draws(own, NETWORKS, sizes) if methods else "0"
+        what = f"with {_images(sizes)}, {n_splits} split{'s' * (n_splits != '1')}" if methods else "none"
+        if methods and not both:
+            what = f"{_and(TITLES[method] for method in methods)} and no other, {what}"
+        told.setdefault(what, []).append(name)
+    in_order = sorted(told.items(), key=lambda item: (item[0] == "none", " and no other, " in item[0]))
+    return "; ".join(f"on {_and(names)} {what}" for what, names in in_order)
 
 
 def _n_draws(by_set: Mapping[str, Scores], methods: Sequence[str], sizes: Sequence[int]) -> str:

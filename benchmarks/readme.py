@@ -26,7 +26,7 @@ from benchmarks.fusion import fusion
 from benchmarks.mixtures import mixtures
 from benchmarks.mutation import mutation
 from benchmarks.orbit_error import orbit_error, orbit_transforms
-from benchmarks.overview import few_runs, headline, sixteen
+from benchmarks.overview import against_unet, few_runs, headline, sixteen
 from benchmarks.promises import alarms, coverage
 from benchmarks.rates import rates
 from benchmarks.regions import regions
@@ -557,6 +557,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "banks": ("*ation*-*.json", banks),
     "sixteen": (_ALL_SETS, sixteen),
     "headline": ("segmentation-*.json", headline),
+    "against_unet": ("segmentation-*.json", against_unet),
     "few_runs": (_ALL_SETS, few_runs),
     "parts": ("*ation*-*.json", parts),
     "attribution": ("attribution.json", attribution),

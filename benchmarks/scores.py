@@ -71,7 +71,7 @@ IN_SHORT = {
     "segkit-networks": "segkit, two networks",
     "segkit-no-networks": "segkit, no networks",
     "forest": "pixel forest",
-    "fcn-vgg19": "FCN-8s, pre-trained (VGG19)",
+    "fcn-vgg19": "FCN-8s on VGG19, pre-trained to conv3_4",
 }
 # Changed parts of a recipe: the recipe, the variant and its title, in the order of the table.
 PARTS = (
@@ -247,7 +247,10 @@ def _limited(results: list[dict[str, Any]], method: str) -> str:
         run for result in results for run in result["runs"] if (run["method"], run["n_train"]) == (method, 5)
     ]
     n_limited = sum(bool(run["budget_limited"]) for run in runs)
-    return f"{n_limited} of {len(runs)} runs of the FCN-8s were stopped by their budget of training steps."
+    return (
+        f"{n_limited} of {len(runs)} runs of the FCN-8s were stopped by their budget of training steps; its layers above "
+        "conv3_4 start from random numbers."
+    )
 
 
 def _seeds(result: dict[str, Any], method: str) -> set[int]:
@@ -277,15 +280,16 @@ def findings(results: list[dict[str, Any]]) -> str:
     return "\n".join(
         [
             f"- segkit with two networks is {compared(networks, 'forest')}, {compared(networks, equal)} and "
-            f"{compared(networks, fcn)}.",
+            f"{compared(networks, fcn, where=True)}.",
             f"- segkit without networks is {compared(plain, 'forest')}, {compared(plain, equal)} and {compared(plain, fcn)}."
             f"{_about_one_split(_known(gap_of(by_set, plain, fcn, 5)), 'FCN-8s')}",
             f"- The recipe of the source paper (VGG19 to conv3_4) is {compared(paper, fcn, where=True)} and "
             f"{compared(paper, 'forest')}. With 1 training image it is {compared(paper, fcn, 1, where=True)} and "
             f"{compared(paper, 'forest', 1)}. segkit with two networks is {compared(networks, paper)}. Without networks it "
             f"is {compared(plain, paper)}.",
-            f"- segkit with two networks is {compared(networks, unet, where=True)}. With 1 training image it is "
-            f"{compared(networks, unet, 1, where=True)}."
+            f"- segkit with two networks is {compared(networks, unet, where=True)}. Without networks it is "
+            f"{_judged(_known(gap_of(by_set, plain, unet, 5)), 'that U-Net', where=False)}. With 1 training image two "
+            f"networks are {_judged(_known(gap_of(by_set, networks, unet, 1)), 'it', where=True)}."
             f"{_about_one_split(_known(gap_of(by_set, networks, unet, 5)), 'U-Net')}",
             "- Without networks, multiscale filters are worth "
             f"{lost('round', 'no-multiscale')} (with 1 and 5 training images), scattering {lost('round', 'no-scattering')}. "
@@ -404,8 +408,8 @@ def differences(results: list[dict[str, Any]]) -> str:
     for n_train, rival in product(sizes_of(by_set), rivals):
         if (gap := gap_of(by_set, mine, rival, n_train)) is None:
             continue
-        means = [np.mean(gaps) for gaps in gap.of_seeds.values()]
-        least_to_greatest = f"{min(means):+.3f} to {max(means):+.3f}"
+        means = [np.mean(gaps) for gaps in gap.of_seeds.values() if len(gaps) == len(gap.sets)]
+        least_to_greatest = f"{min(means):+.3f} to {max(means):+.3f}" if means else ""
         rows.append(
             (str(n_train), TITLES[rival], str(gap), least_to_greatest, str(len(gap.sets)), str(gap.n_runs))
         )
@@ -413,7 +417,7 @@ def differences(results: list[dict[str, Any]]) -> str:
         "training images",
         "segkit, two networks, less",
         "mean IoU (95 % interval)",
-        "seeds, least to greatest",
+        "splits, least to greatest",
         "sets",
         "runs",
     )

@@ -1,37 +1,28 @@
 import pytest
 
-from benchmarks.again import MOST_TRAINING_IMAGES, again, compare_runs, draw
+from benchmarks.again import again, compare_runs, measured_anew
 
 
-def run(name, n_train, seed, images=None):
-    return {"set": name, "method": "forest", "n_train": n_train, "seed": seed, "images": images or {}}
+def run(n_train, seed, images=None, sources=None):
+    return {
+        "method": "forest",
+        "n_train": n_train,
+        "seed": seed,
+        "images": images or {},
+        "sources": sources,
+    }
 
 
-@pytest.fixture
-def runs():
-    return [run(name, n_train, seed) for name in "ab" for n_train in (1, 5, 15) for seed in range(3)]
-
-
-def test_the_sets_take_turns_and_no_row_is_drawn_twice(runs):
-    drawn = draw(runs, 6)
-    assert [row["set"] for row in drawn] == ["a", "b"] * 3
-    assert len({(row["set"], row["n_train"], row["seed"]) for row in drawn}) == 6
-
-
-def test_only_few_training_images_are_drawn(runs):
-    drawn = draw(runs, 100)
-    assert len(drawn) == 12
-    assert max(row["n_train"] for row in drawn) == MOST_TRAINING_IMAGES
-
-
-def test_the_draw_depends_on_its_seed_only(runs):
-    assert draw(runs, 4) == draw(runs[::-1], 4)
-    assert any(draw(runs, 4, seed=seed) != draw(runs, 4) for seed in range(1, 5))
+def test_only_rows_of_other_code_are_compared():
+    before = [run(1, 0, sources="a"), run(1, 1, sources="a"), run(5, 0), run(5, 9, sources="a")]
+    now = [run(5, 0, sources="b"), run(1, 0, sources="b"), run(1, 1, sources="a"), run(5, 1, sources="b")]
+    found = [(old["sources"], new["n_train"], new["seed"]) for old, new in measured_anew(before, now)]
+    assert found == [(None, 5, 0), ("a", 1, 0)]
 
 
 def test_images_agree_where_all_counts_are_the_same():
-    before = run("a", 1, 0, {"x": [50, 10, 10, 30, 0.9, 0.8, 0.1], "y": [40, 0, 0, 60, 1.0, 1.0, 0.0]})
-    now = run("a", 1, 0, {"x": [50, 10, 10, 30, 0.9, 0.8, 0.2], "y": [40, 0, 10, 50, 0.9, 0.8, 0.2]})
+    before = run(1, 0, {"x": [50, 10, 10, 30, 0.9, 0.8, 0.1], "y": [40, 0, 0, 60, 1.0, 1.0, 0.0]})
+    now = run(1, 0, {"x": [50, 10, 10, 30, 0.9, 0.8, 0.2], "y": [40, 0, 10, 50, 0.9, 0.8, 0.2]})
     found = compare_runs(before, now)
     assert (found["n_images"], found["n_equal"]) == (2, 1)
     of_x = (50 / 70 + 30 / 50) / 2

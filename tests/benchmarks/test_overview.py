@@ -146,22 +146,22 @@ def test_few_runs_are_counted():
     results[0]["runs"] += [run("segkit-paper", HALF), run("segkit-paper", HALF, seed=1)]
     networks = [run("unet", HALF, 1, seed, budget_limited=seed > 0) for seed in range(3)]
     results.append(development("kvasir_seg_256", *networks, run("fcn", HALF, 5, budget_limited=True)))
+    results.append(development("isbi2012_em", run("smp", HALF, 5)))
     draws, trained = overview.few_runs(results).splitlines()
+    assert "3 on the development sets, 2 on the first look sets and 1 on the external sets" in draws
+    assert "of the recipe of the paper 2 on the development sets" in draws
     assert (
-        "3 on the development sets, 2 on the first look sets and 1 on the external sets; 2 of the recipe"
-        in draws
-    )
-    assert (
-        "on a processor, on kvasir_seg_256, not on drive, with 1 and 5 training images, 1 to 3 splits"
+        "on a processor: on kvasir_seg_256 with 1 and 5 training images, 1 to 3 splits; on isbi2012_em U-Net on "
+        "MobileNetV2, pre-trained, to early stopping and no other, with 5 training images, 1 split; on drive none."
         in trained
     )
-    assert "3 of 4 runs were stopped" in trained
+    assert "3 of 5 runs were stopped" in trained
 
 
 def test_networks_on_every_set_leave_none_out():
-    runs = [run(method, HALF) for method in ("segkit-no-networks", "segkit-paper", "unet")]
+    runs = [run(method, HALF) for method in ("segkit-no-networks", "segkit-paper", "unet", "fcn")]
     _, trained = overview.few_runs([development("drive", *runs)]).splitlines()
-    assert "on drive, with 1 training image, 1 splits" in trained
+    assert "on a processor: on drive with 1 training image, 1 split. 0 of 2" in trained
 
 
 def test_tables_may_have_several_patterns():
