@@ -518,8 +518,8 @@ def objects(results: list[dict[str, Any]]) -> str:
         "panoptic quality",
         "aggregated Jaccard",
         "count error",
-        "seeds",
-        "AP at 0.5 of the seeds",
+        "splits",
+        "AP at 0.5 of the splits",
     )
     rows = []
     for result in results:
