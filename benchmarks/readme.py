@@ -10,6 +10,7 @@ import argparse
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -563,7 +564,8 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "attribution": ("attribution.json", attribution),
     "mixtures": ("mixtures.json", mixtures),
     "mutation": ("mutation.json", mutation),
-    "differences": ("segmentation-*.json", differences),
+    "differences": ("segmentation-*.json", partial(differences, mine="segkit-networks")),
+    "default_differences": ("segmentation-*.json", partial(differences, mine="segkit-no-networks")),
     "choice": ("*ation*-*.json", choice),
     "block": ("[ls]*-*.json", block),
     "external": ("external-*.json", external),

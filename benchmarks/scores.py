@@ -282,7 +282,8 @@ def findings(results: list[dict[str, Any]]) -> str:
             f"- segkit with two networks is {compared(networks, 'forest')}, {compared(networks, equal)} and "
             f"{compared(networks, fcn, where=True)}.",
             f"- segkit without networks is {compared(plain, 'forest')}, {compared(plain, equal)} and {compared(plain, fcn)}."
-            f"{_about_one_split(_known(gap_of(by_set, plain, fcn, 5)), 'FCN-8s')}",
+            f"{_about_one_split(_known(gap_of(by_set, plain, fcn, 5)), 'FCN-8s')} With 1 training image it is "
+            f"{compared(plain, 'forest', 1)} and {compared(plain, equal, 1)}.",
             f"- The recipe of the source paper (VGG19 to conv3_4) is {compared(paper, fcn, where=True)} and "
             f"{compared(paper, 'forest')}. With 1 training image it is {compared(paper, fcn, 1, where=True)} and "
             f"{compared(paper, 'forest', 1)}. segkit with two networks is {compared(networks, paper)}. Without networks it "
@@ -400,10 +401,10 @@ def draw_learning_curves(results: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=105)
 
 
-def differences(results: list[dict[str, Any]]) -> str:
-    """Of segkit to each rival on the runs both have, sets pooled with equal weight."""
+def differences(results: list[dict[str, Any]], mine: str) -> str:
+    """Of a method to each other one on the runs both have, sets pooled with equal weight."""
     by_set = by_set_of(results)
-    mine, *rivals = TITLES
+    rivals = [method for method in TITLES if method != mine]
     rows = []
     for n_train, rival in product(sizes_of(by_set), rivals):
         if (gap := gap_of(by_set, mine, rival, n_train)) is None:
@@ -415,7 +416,7 @@ def differences(results: list[dict[str, Any]]) -> str:
         )
     header = (
         "training images",
-        "segkit, two networks, less",
+        f"{TITLES[mine].replace('**', '')}, less",
         "mean IoU (95 % interval)",
         "splits, least to greatest",
         "sets",
