@@ -115,11 +115,16 @@ def against_unet(results: Iterable[dict[str, Any]]) -> str:
             continue
         means = [f"{_mean(shared[name][method, n_train]):.3f}" for method in (UNET, *OURS)]
         gaps = [_broken(str(gap_of(shared, method, UNET, n_train))) for method in OURS]
-        n_splits = _n_draws(shared, (UNET,), (n_train,))
-        rows.append((n_train, f"{name}: {OBJECTS[name]}", *means, *gaps, n_splits))
-    titles = [TITLES[method] for method in OURS]
-    less = [f"{title}, less the U-Net" for title in titles]
-    return markdown_table(("training images", "set", "U-Net", *titles, *less, "splits"), rows).rstrip()
+        rows.append((n_train, f"{name} ({_n_draws(shared, (UNET,), (n_train,))})", *means, *gaps))
+    ours = ("two networks", "no networks")
+    header = (
+        "training images",
+        "set (splits)",
+        "U-Net",
+        *ours,
+        *(f"{title}, less the U-Net" for title in ours),
+    )
+    return markdown_table(header, rows).rstrip()
 
 
 def _shared(by_set: Mapping[str, Scores], methods: Iterable[str], n_train: int) -> dict[str, Scores]:
