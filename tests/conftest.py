@@ -1,7 +1,6 @@
 """Fixtures shared by the whole suite."""
 
 import os
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -19,18 +18,6 @@ SHARED = Path(os.environ.get("SEGKIT_SHARED", Path(__file__).resolve().parents[2
 # Tests do not time: a busy machine is no failure.
 settings.register_profile("segkit", deadline=None)
 settings.load_profile("segkit")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Give workers the files in the order below: by default files with many tests come first."""
-    if hasattr(config.option, "loadscopereorder"):
-        config.option.loadscopereorder = False
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files with few tests first: theirs take longest, so none of them is left to one worker at the end."""
-    n_tests = Counter(item.path for item in items)
-    items.sort(key=lambda item: n_tests[item.path])
 
 
 @pytest.fixture(scope="session")
