@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import RESULTS, digest_of, markdown_table, write_rows
+from benchmarks.common import RESULTS, digest_of, git, markdown_table, write_rows
 from benchmarks.scores import TITLES
 from benchmarks.segmentation import SETS, records_of
 
@@ -66,12 +65,14 @@ def measured_anew(before: Iterable[Run], now: Iterable[Run]) -> Iterator[tuple[R
 def again(result: Mapping[str, Any]) -> str:
     """Make the table: rows of each method that were measured anew, and how far they moved."""
     lines = []
-    for method in (method for method in TITLES if any(row["method"] == method for row in result["rows"])):
+    for method, title in TITLES.items():
         rows = [row for row in result["rows"] if row["method"] == method]
+        if not rows:
+            continue
         moved = [row["mean_iou"] - row["mean_iou_before"] for row in rows]
         lines.append(
             (
-                TITLES[method],
+                title,
                 len(rows),
                 f"{sum(row['n_equal'] for row in rows)} of {sum(row['n_images'] for row in rows)}",
                 f"{_rounded(np.mean(moved)):+.4f}",
@@ -89,11 +90,8 @@ def _rounded(change: float) -> float:
 
 def _committed(commit: str, name: str) -> list[Run]:
     """Read the runs of a set from the history."""
-    place = f"{commit}:benchmarks/results/{name}"
-    shown = subprocess.run(["git", "show", place], cwd=ROOT, capture_output=True, text=True, check=False)
-    if shown.returncode:
-        raise SystemExit(f"{place}: not in the history, clone the repository whole ({shown.stderr.strip()})")
-    runs: list[Run] = json.loads(shown.stdout)["runs"]
+    shown = git(ROOT, "show", f"{commit}:benchmarks/results/{name}")
+    runs: list[Run] = json.loads(shown)["runs"]
     return runs
 
 
@@ -112,6 +110,8 @@ def main() -> None:
             codes = {"sources_before": digest_of(old), "sources": digest_of(new)}
             own = {key: new[key] for key in KEY}
             rows.append({"set": name, **own, **codes, **compare_runs(old, new)})
+    if not rows:
+        raise SystemExit(f"{arguments.commit}: no row was measured anew since then, give an earlier commit")
     write_rows(arguments.out, {"before": arguments.commit}, rows)
 
 

@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import json
 import math
+import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -91,6 +92,18 @@ def rows_of(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = [row for found in lists for row in found if isinstance(row, dict)]
     parts = [part for part in result.values() if isinstance(part, dict) and digest_of(part)]
     return [of_file | row for row in rows + parts or [dict(result)] if not row.get("quoted")]
+
+
+def git(root: Path, *arguments: str) -> str:
+    """Ask git about the history of the repository in a folder."""
+    try:
+        return subprocess.run(
+            ["git", *arguments], cwd=root, capture_output=True, check=True, text=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise SystemExit(
+            f"{root}: git {' '.join(arguments[:2])}: no history of a git repository to read, clone it whole"
+        ) from error
 
 
 def digest_of(row: Mapping[str, Any]) -> str | None:

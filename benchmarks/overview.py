@@ -193,9 +193,9 @@ def _places(by_set: Mapping[str, Scores]) -> str:
         n_splits = _n_draws(own, NETWORKS, sizes) if methods else "0"
         what = f"with {_images(sizes)}, {n_splits} split{'s' * (n_splits != '1')}" if methods else "none"
         if methods and not both:
-            what = f"{_and(TITLES[method] for method in methods)} and no other, {what}"
+            what = f"only {_and(TITLES[method] for method in methods)}, {what}"
         told.setdefault(what, []).append(name)
-    in_order = sorted(told.items(), key=lambda item: (item[0] == "none", " and no other, " in item[0]))
+    in_order = sorted(told.items(), key=lambda item: (item[0] == "none", item[0].startswith("only ")))
     return "; ".join(f"on {_and(names)} {what}" for what, names in in_order)
 
 

@@ -35,7 +35,7 @@ from typing import Any
 import grimp
 
 import segkit
-from benchmarks.common import RESULTS, digest_of, markdown_table, rows_of
+from benchmarks.common import RESULTS, digest_of, git, markdown_table, rows_of
 
 ROOT = Path(__file__).parents[1]
 STATES = ("current", "older", "unknown code", "without digest")
@@ -76,7 +76,7 @@ class History:
     @cached_property
     def commits(self) -> dict[str, Tree]:
         """Trees by the digest of `digest_sources`; of commits with the same digest, one."""
-        hashes = self._git("log", "--format=%H", "--", "segkit/*.py", "configs/*.yaml").split()
+        hashes = git(self.root, "log", "--format=%H", "--", "segkit/*.py", "configs/*.yaml").split()
         trees = [self._tree(commit) for commit in hashes]
         self._read({blob for tree in trees for blob in tree.values()})
         return {self._digest(tree): tree for tree in reversed(trees)}
@@ -111,7 +111,7 @@ class History:
         return digest.hexdigest()[:12]
 
     def _tree(self, commit: str) -> Tree:
-        listed = self._git("ls-tree", "-r", commit, "--", "segkit", "configs").splitlines()
+        listed = git(self.root, "ls-tree", "-r", commit, "--", "segkit", "configs").splitlines()
         files = {path: meta.split()[2] for meta, path in (line.split("\t") for line in listed)}
         return {
             path: blob
@@ -136,16 +136,6 @@ class History:
             size = int(found[start:end].split()[2])
             self._contents[blob] = found[end + 1 : end + 1 + size]
             start = end + size + 2
-
-    def _git(self, *arguments: str) -> str:
-        try:
-            return subprocess.run(
-                ["git", *arguments], cwd=self.root, capture_output=True, check=True, text=True
-            ).stdout
-        except (OSError, subprocess.CalledProcessError) as error:
-            raise SystemExit(
-                f"{self.root}: no history of a git repository to read, clone it whole"
-            ) from error
 
 
 def _paths(module: str) -> list[str]:

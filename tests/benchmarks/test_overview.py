@@ -160,8 +160,8 @@ def test_few_runs_are_counted():
     assert "3 on the development sets, 2 on the first look sets and 1 on the external sets" in draws
     assert "of the recipe of the paper 2 on the development sets" in draws
     assert (
-        "on a processor: on kvasir_seg_256 with 1 and 5 training images, 1 to 3 splits; on isbi2012_em U-Net on "
-        "MobileNetV2, pre-trained, to early stopping and no other, with 5 training images, 1 split; on drive none."
+        "on a processor: on kvasir_seg_256 with 1 and 5 training images, 1 to 3 splits; on isbi2012_em only U-Net on "
+        "MobileNetV2, pre-trained, to early stopping, with 5 training images, 1 split; on drive none."
         in trained
     )
     assert "3 of 5 runs were stopped" in trained
