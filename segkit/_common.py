@@ -19,11 +19,7 @@ Progress = Callable[[Iterable[Any], str], Iterable[Any]]
 
 
 class Workers(Protocol):
-    """What applies a function to items, here or elsewhere.
-
-    It gives each item, in any order, with what returns the function's value or raises its error. Items are taken as they
-    are needed. The function is sent elsewhere once, an item each time: both can be pickled.
-    """
+    """What applies a function to items, here or elsewhere."""
 
     def __call__(
         self, function: Callable[[Item], Value], items: Iterable[Item], /
@@ -35,7 +31,7 @@ _UNPRINTABLE = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\ud
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
-    """Say how many there are, such as "1 image" or "3 images"."""
+    """Describe how many there are, such as "1 image" or "3 images"."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
@@ -63,7 +59,7 @@ def first_few(items: Sequence[str], *, most: int = 10, separator: str = ", ") ->
 
 
 def folded(faults: Sequence[str]) -> list[str]:
-    """Tell files of which the same is wrong in one go: "a, b: damaged" of "a: damaged" and "b: damaged"."""
+    """Report files of which the same is wrong in one go: "a, b: damaged" of "a: damaged" and "b: damaged"."""
     files_of: defaultdict[str, list[str]] = defaultdict(list)
     for fault in faults:
         file, _, reason = fault.partition(": ")
@@ -84,7 +80,7 @@ def safe_cell(value: Any) -> Any:
 
 
 def is_whole(value: Any, *, least: int = 1) -> bool:
-    """Tell whether a value is a whole number of at least `least`, of Python's or NumPy's types."""
+    """Return whether a value is a whole number of at least `least`, of Python's or NumPy's types."""
     return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
 
 
@@ -102,24 +98,7 @@ def one_by_one(
 
 
 def add_up(function: Callable[[Item], Value], blocks: Iterable[Item], workers: Workers = one_by_one) -> Value:
-    """Sum a function over blocks of rows, each where `workers` apply it: only sums come here, never rows.
-
-    Sums are added in the order of the blocks, whichever is done first, so that the total does not depend on it.
-
-    Parameters
-    ----------
-    function : callable
-        Takes a block, for example the name of a file of rows, and gives what can be added by ``+``.
-    blocks : iterable
-        One or more.
-    workers : Workers
-        What applies the function.
-
-    Returns
-    -------
-    object
-        The total.
-    """
+    """Sum a function over blocks of rows, each where `workers` apply it: only sums come here, never rows."""
     early: dict[int, Value] = {}
     total: Value | None = None
     place = 0

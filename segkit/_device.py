@@ -64,7 +64,7 @@ def device_name() -> str:
 
 
 def torch_device() -> torch.device:
-    """Give the device that banks compute on."""
+    """Return the device that banks compute on."""
     import torch
 
     return torch.device(device_name())
@@ -90,13 +90,7 @@ def _found(name: str) -> str:
 
 @contextmanager
 def card_has_room() -> Iterator[None]:
-    """Tell in one line that the memory of a card is full.
-
-    Raises
-    ------
-    InputError
-        In place of torch's error.
-    """
+    """Report in one line that the memory of a card is full."""
     import torch
 
     try:

@@ -78,7 +78,7 @@ def read_size(size: int | str) -> int:
 
 
 def describe(n_bytes: float) -> str:
-    """Say a number of bytes in MiB or GiB."""
+    """Describe a number of bytes in MiB or GiB."""
     return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.0f} MiB"
 
 
@@ -88,13 +88,7 @@ def bytes_left() -> int:
 
 
 def require_bytes(n_bytes: int, *, what: str) -> None:
-    """Refuse work that does not fit under the limit.
-
-    Raises
-    ------
-    InputError
-        If fewer than so many further bytes are left.
-    """
+    """Refuse work that does not fit under the limit."""
     left = bytes_left()
     if n_bytes > left:
         given = _limits[-1] if _limits else left + bytes_used()
@@ -131,7 +125,7 @@ def _physical() -> int:
 
 
 def _control_groups() -> Iterator[tuple[int, int]]:
-    """Give limit and use of the control group, as containers and batch systems set them."""
+    """Return limit and use of the control group, as containers and batch systems set them."""
     for limit_file, used_file, cache in (
         ("memory.max", "memory.current", "inactive_file"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),

@@ -30,11 +30,7 @@ def count_threads() -> int:
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Keep linear algebra to the thread that calls it.
-
-    Its other threads spin for a while when they have nothing left to do, which takes the cores from torch's and
-    from those of `in_threads`: many small products between other work are faster without them.
-    """
+    """Keep linear algebra to the thread that calls it."""
     if hasattr(_mine, "n_threads"):
         yield
         return
@@ -48,20 +44,7 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Generator[Result, None, None]:
-    """Apply a function to items, each on one thread, and give the results in order.
-
-    Parameters
-    ----------
-    function : callable
-        Takes an item.
-    items : iterable
-        All are taken at once.
-
-    Yields
-    ------
-    object
-        What the function returns; the first error it raises ends the rest.
-    """
+    """Apply a function to items, each on one thread, and give the results in order."""
     n_threads = count_threads()
     if n_threads == 1:
         yield from map(function, items)

@@ -8,13 +8,7 @@ from segkit._common import one_line
 
 
 class SegkitError(Exception):
-    """Base of every error segkit raises on purpose.
-
-    Parameters
-    ----------
-    message : str, default=""
-        What was given, what is needed, the cure. Control characters of names in it are escaped: a terminal would obey them.
-    """
+    """Base of every error segkit raises on purpose."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(one_line(str(message)))

@@ -7,7 +7,7 @@ import sys
 
 
 def is_running(pid: int) -> bool:
-    """Tell whether there is a process of that number."""
+    """Return whether there is a process of that number."""
     if sys.platform == "win32":  # where os.kill would end it
         import ctypes
 

@@ -29,7 +29,7 @@ _syncs: ContextVar[bool] = ContextVar("syncs", default=True)
 
 @contextmanager
 def saving(path: Path) -> Iterator[Path]:
-    """Give a temporary path, as `atomic` does, and say plainly why a file cannot be written.
+    """Return a temporary path, as `atomic` does, and say plainly why a file cannot be written.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def saving(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path` that takes its place once the block ends without an error.
+    """Return a temporary path beside `path` that takes its place once the block ends without an error.
 
     A reader sees the old file or the new one, never a part of one, even after a crash or a loss of power. Missing folders
     are made, and removed again if the file cannot be written.
@@ -79,7 +79,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def why(error: OSError) -> str:
-    """Say why a file cannot be written, and what helps."""
+    """Explain why a file cannot be written, and what helps."""
     if is_full(error):
         return "the disk is full: free some space and run the same command again"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -91,7 +91,7 @@ def why(error: OSError) -> str:
 
 
 def is_full(error: OSError) -> bool:
-    """Tell whether the disk, or the user's share of it, is full."""
+    """Return whether the disk, or the user's share of it, is full."""
     return error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 

@@ -63,18 +63,7 @@ def advice_frame(image: str, advice: Advised) -> bytes:
 
 
 def outline(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Find the pixels of objects that touch another object or the background.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (H, W), int
-        0 for the background, the number of the object elsewhere.
-
-    Returns
-    -------
-    ndarray of shape (H, W), bool
-        The outlines, which lie within the objects.
-    """
+    """Find the pixels of objects that touch another object or the background."""
     rim = np.zeros(labels.shape, dtype=np.bool_)
     below, right = labels[1:] != labels[:-1], labels[:, 1:] != labels[:, :-1]
     rim[1:] |= below
@@ -101,18 +90,7 @@ def plain(value: Any) -> Any:
 
 
 def one_line(error: Exception) -> str:
-    """Say what went wrong in one line, without a traceback.
-
-    Parameters
-    ----------
-    error : Exception
-        One of segkit's own, of the operating system's, or a fault of segkit.
-
-    Returns
-    -------
-    str
-        The line.
-    """
+    """Describe what went wrong in one line, without a traceback."""
     if isinstance(error, MemoryError):
         return "out of memory: close other programs, or annotate smaller images"
     text = " ".join(str(error).split())

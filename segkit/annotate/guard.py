@@ -20,17 +20,7 @@ REFUSED = 1008  # websocket: policy violation
 
 
 class Guard:
-    """Answer requests with the right token, host and origin; refuse all others in one line.
-
-    Parameters
-    ----------
-    app : callable
-        The ASGI application behind the guard.
-    token : str
-        Secret of the printed address.
-    port : int
-        Port of the server. It is part of the cookie's name, because browsers send the cookies of a host to all its ports.
-    """
+    """Answer requests with the right token, host and origin; refuse all others in one line."""
 
     def __init__(self, app: App, *, token: str, port: int) -> None:
         self._app, self._token = app, token

@@ -111,20 +111,7 @@ _READER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminat
 
 
 def pack(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
-    """Make the frame of a message.
-
-    Parameters
-    ----------
-    header : mapping
-        What is JSON.
-    payload : bytes
-        What is not.
-
-    Returns
-    -------
-    bytes
-        The frame.
-    """
+    """Make the frame of a message."""
     text = json.dumps(header, ensure_ascii=False, allow_nan=False).encode("utf-8", errors="replace")
     return _LENGTH.pack(len(text)) + text + payload
 
@@ -158,34 +145,7 @@ def split(frame: bytes) -> tuple[bytes, bytes]:
 
 
 def read_message(frame: bytes) -> tuple[Message, bytes]:
-    """Read and check a message of the page.
-
-    Parameters
-    ----------
-    frame : bytes
-        One binary frame of the websocket.
-
-    Returns
-    -------
-    message : Message
-        The checked header.
-    payload : bytes
-        Bytes behind it; only strokes have any.
-
-    Raises
-    ------
-    FramingError
-        If the frame is not built as the page builds them.
-    InputError
-        If a field is missing, unknown, of the wrong type or out of its range.
-
-    Examples
-    --------
-    >>> from segkit.annotate.messages import pack, read_message
-    >>> message, payload = read_message(pack({"op": "open", "image": "cell 7"}))
-    >>> message.image
-    'cell 7'
-    """
+    """Read and check a message of the page."""
     header, payload = split(frame)
     try:
         message = _READER.validate_json(header)
@@ -205,27 +165,7 @@ def read_message(frame: bytes) -> tuple[Message, bytes]:
 
 
 def unpack_mask(stroke: Stroke, payload: bytes, size: tuple[int, int]) -> NDArray[np.bool_]:
-    """Read the mask of a stroke.
-
-    Parameters
-    ----------
-    stroke : Stroke
-        Its header.
-    payload : bytes
-        The mask, row by row, 8 pixels a byte, the first pixel in the highest bit.
-    size : tuple of int
-        Height and width of the image.
-
-    Returns
-    -------
-    ndarray of shape (h, w), bool
-        Pixels to paint.
-
-    Raises
-    ------
-    InputError
-        If the box leaves the image, or the mask is longer or shorter than the box.
-    """
+    """Read the mask of a stroke."""
     (row, column), (height, width) = stroke.corner, stroke.shape
     if row + height > size[0] or column + width > size[1]:
         raise InputError(

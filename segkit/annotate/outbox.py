@@ -18,11 +18,7 @@ _MOST_FAILURES = 20
 
 
 class Outbox:
-    """Messages for one tab that shows one image.
-
-    Labels are kept as the box that changed, and read when they are sent: however slow the tab, one box is all it waits
-    for. Of predictions, the blocks of the newest generation are kept; of anything else, the newest message.
-    """
+    """Messages for one tab that shows one image."""
 
     def __init__(self) -> None:
         self.image: str | None = None
@@ -70,7 +66,7 @@ class Outbox:
         self._changed.set()
 
     def set_state(self, image: str, state: str) -> None:
-        """Tell how much of an image is labelled."""
+        """Describe how much of an image is labelled."""
         self._states[image] = state
         self._changed.set()
 
@@ -85,18 +81,7 @@ class Outbox:
         self._changed.clear()
 
     def take(self, drawing: Drawing | None) -> Iterator[bytes]:
-        """Give frames to send, and forget them; `wait` tells whether there are more.
-
-        Parameters
-        ----------
-        drawing : Drawing, optional
-            Labels of the shown image.
-
-        Yields
-        ------
-        bytes
-            Frames; the page needs them in this order.
-        """
+        """Return frames to send, and forget them; `wait` tells whether there are more."""
         while self._first:
             yield self._first.popleft()
         if self._box is not None and drawing is not None and self.image is not None:

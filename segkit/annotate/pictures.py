@@ -36,19 +36,7 @@ Depth = Literal["8", "16", "float"]
 
 @dataclass(frozen=True, eq=False)
 class Pyramid:
-    """An image and its halves, quarters, ..., as integers.
-
-    Parameters
-    ----------
-    levels : list of ndarray of shape (H, W, C), uint8 or uint16
-        The image first; a pixel of a level is the mean of 2 x 2 pixels of the level before.
-    depth : {"8", "16", "float"}
-        Depth of the file, as its values tell.
-    offset, step : float
-        The image in [0, 1] is offset + step * levels[0].
-    low, high : ndarray of shape (C,), float
-        Values in [0, 1] that are shown black and white by default.
-    """
+    """An image and its halves, quarters, ..., as integers."""
 
     levels: list[NDArray[Any]]
     depth: Depth
@@ -64,18 +52,7 @@ class Pyramid:
 
 
 def build_pyramid(image: NDArray[np.float32]) -> Pyramid:
-    """Halve an image until it fits a tile.
-
-    Parameters
-    ----------
-    image : ndarray of shape (H, W, C), float32
-        Values in [0, 1].
-
-    Returns
-    -------
-    Pyramid
-        All levels.
-    """
+    """Halve an image until it fits a tile."""
     sample = _sample(image)
     depth = _depth_of(sample)
     offset, span = 0.0, 1.0
@@ -96,18 +73,7 @@ def build_pyramid(image: NDArray[np.float32]) -> Pyramid:
 
 
 def halve(image: NDArray[Any]) -> NDArray[Any]:
-    """Average 2 x 2 pixels; an odd last row or column is averaged with itself.
-
-    Parameters
-    ----------
-    image : ndarray of shape (H, W, C), uint8 or uint16
-        The image.
-
-    Returns
-    -------
-    ndarray of shape (ceil(H / 2), ceil(W / 2), C)
-        Rounded means, of the same dtype.
-    """
+    """Average 2 x 2 pixels; an odd last row or column is averaged with itself."""
     height, width = image.shape[:2]
     if height % 2 or width % 2:
         image = np.pad(image, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
@@ -128,31 +94,7 @@ def render_tile(
     low: float | None = None,
     high: float | None = None,
 ) -> NDArray[np.uint8]:
-    """Draw one tile with 8 bits.
-
-    Parameters
-    ----------
-    pyramid : Pyramid
-        The image.
-    level : int
-        0 is the image itself; each level halves it.
-    row, column : int
-        Which tile of the level, from the upper left one.
-    channel : int, optional
-        Show this channel in grey; by default all in colour.
-    low, high : float, optional
-        Values in [0, 1] to show black and white; by default the pyramid's.
-
-    Returns
-    -------
-    ndarray of shape (h, w) or (h, w, 3), uint8
-        The tile; those at the right and lower edge are smaller.
-
-    Raises
-    ------
-    InputError
-        If there is no such level, tile or channel, or low is not below high.
-    """
+    """Draw one tile with 8 bits."""
     if not 0 <= level < len(pyramid.levels):
         raise InputError(f"level {level} of an image with levels 0 to {len(pyramid.levels) - 1}")
     whole = pyramid.levels[level]
@@ -192,15 +134,7 @@ def encode(picture: NDArray[np.uint8], *, compression: int = 0) -> bytes:
 
 
 class Pictures:
-    """Pyramids and thumbnails of the images of a project; a few of them stay in memory.
-
-    Parameters
-    ----------
-    read : callable
-        ``read(key)`` gives an image (H, W, C) with values in [0, 1].
-    memory : int
-        Bytes for pyramids. The last one is kept whatever it takes.
-    """
+    """Pyramids and thumbnails of the images of a project; a few of them stay in memory."""
 
     def __init__(self, read: Callable[[str], NDArray[np.float32]], *, memory: int = _MEMORY) -> None:
         self._read, self._memory = read, memory
@@ -210,7 +144,7 @@ class Pictures:
         self._pyramid_lock, self._thumbnail_lock = threading.Lock(), threading.Lock()
 
     def pyramid(self, key: str) -> Pyramid:
-        """Give the pyramid of an image; raises what reading it raises."""
+        """Return the pyramid of an image; raises what reading it raises."""
         with self._pyramid_lock:
             if key not in self._pyramids:
                 self._pyramids[key] = build_pyramid(self._read(key))
@@ -230,7 +164,7 @@ class Pictures:
             self._thumbnails.pop(key, None)
 
     def thumbnail(self, key: str) -> bytes:
-        """Give the PNG of a small picture of an image; raises what reading it raises."""
+        """Return the PNG of a small picture of an image; raises what reading it raises."""
         with self._thumbnail_lock:
             if key not in self._thumbnails:
                 pyramid = self._pyramids.get(key) or build_pyramid(self._read(key))
@@ -261,7 +195,7 @@ def _sample(image: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _depth_of(sample: NDArray[np.float32]) -> Depth:
-    """Tell the depth of the file from the values: those of 8 bits are multiples of 1/255."""
+    """Report the depth of the file from the values: those of 8 bits are multiples of 1/255."""
     for depth, largest, tolerance in (("8", 255, 1e-4), ("16", 65535, 2e-2)):
         steps = sample * np.float32(largest)
         if np.abs(steps - np.rint(steps)).max() < tolerance:

@@ -37,15 +37,7 @@ _MOST_PAGES_REMEMBERED = 1000
 
 
 class Room:
-    """The session, its project, and the tabs that show them.
-
-    Parameters
-    ----------
-    project : Project
-        Images and labels.
-    session : LiveSession
-        Learns from the labels.
-    """
+    """The session, its project, and the tabs that show them."""
 
     def __init__(self, project: Project, session: LiveSession) -> None:
         self.project, self.session = project, session
@@ -103,13 +95,7 @@ class Room:
         self._forget()
 
     async def handle(self, tab: Outbox, page: str, frame: bytes) -> None:
-        """Do what a message asks for; what is wrong with it is told to its tab.
-
-        Raises
-        ------
-        FramingError
-            If the frame is not one of the page's.
-        """
+        """Do what a message asks for; what is wrong with it is told to its tab."""
         try:
             message, payload = messages.read_message(frame)
             image = getattr(message, "image", None)
@@ -278,7 +264,7 @@ class Room:
             self._loop.call_soon_threadsafe(self._spread, event)
 
     def _spread(self, event: Event) -> None:
-        """Give an event of the session to the tabs that it concerns."""
+        """Return an event of the session to the tabs that it concerns."""
         match event:
             case Labels():
                 (row, column), (height, width) = event.patch.corner, event.patch.values.shape
@@ -307,7 +293,7 @@ class Room:
                 self._tell_all("expected", plain(event))
 
     def _tell_all(self, op: str, content: dict[str, Any]) -> None:
-        """Tell every tab, and those to come."""
+        """Report every tab, and those to come."""
         header = {"op": op, **content}
         self._told[op] = header
         for tab in self.tabs:
@@ -391,7 +377,7 @@ class Room:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """Tell one state of a file from another; None without it."""
+    """Report one state of a file from another; None without it."""
     try:
         found = path.stat()
     except OSError:

@@ -26,20 +26,7 @@ _MARGIN = 2 * _SMOOTHNESS
 
 
 class CropSampler:
-    """Square crops around random labelled pixels.
-
-    Parameters
-    ----------
-    images : sequence of ndarray of shape (H, W, C), float32
-        The training images.
-    ids : sequence of ndarray of shape (H, W), uint8
-        Class ids; each mask has at least one pixel other than `segkit.images.UNLABELLED`.
-    crop : int
-        Side of the crops in pixels. Smaller images are mirrored at their far edges, and the mirrored pixels are
-        unlabelled.
-    augment : bool
-        Whether `augmenter` varies the crops.
-    """
+    """Square crops around random labelled pixels."""
 
     def __init__(
         self, images: Sequence[FloatArray], ids: Sequence[IdArray], *, crop: int, augment: bool
@@ -51,22 +38,7 @@ class CropSampler:
         self._labelled = [np.flatnonzero(mask != UNLABELLED) for _, mask in self._padded]
 
     def draw(self, n_crops: int, rng: np.random.Generator) -> tuple[FloatArray, IdArray]:
-        """Draw crops, each from a random image.
-
-        Parameters
-        ----------
-        n_crops : int
-            Number of crops.
-        rng : numpy.random.Generator
-            Random numbers.
-
-        Returns
-        -------
-        images : ndarray of shape (n_crops, crop, crop, C), float32
-            The crops.
-        ids : ndarray of shape (n_crops, crop, crop), uint8
-            The class ids of the crops.
-        """
+        """Draw crops, each from a random image."""
         images, ids = zip(*(self._draw_one(rng) for _ in range(n_crops)), strict=True)
         return np.stack(images), np.stack(ids)
 
@@ -99,33 +71,7 @@ class CropSampler:
 
 
 def augmenter(crop: int, n_image_channels: int) -> _Augmentation:
-    """Make a function that varies crops by flips, quarter turns, elastic deformation, brightness, contrast, colour.
-
-    Parameters
-    ----------
-    crop : int
-        Side of the output crops. Input crops are larger by 24 pixels on all sides: the deformation reads these
-        pixels.
-    n_image_channels : int
-        Channels of the images; hue and saturation vary where there are three.
-
-    Returns
-    -------
-    callable
-        ``augmentation(image, ids, rng)`` returns the varied image (crop, crop, C) and the class ids
-        (crop, crop), interpolated by nearest neighbour. All random numbers come from the generator `rng`.
-
-    Raises
-    ------
-    ConfigError
-        If albumentations is not installed.
-
-    Notes
-    -----
-    Displacements are uniform noise in [-1, 1], blurred by a Gaussian of 12 pixels and scaled to a
-    root mean square of 3 pixels. Blurring reduces the variance 1/3 of white noise to
-    ``1 / (3 * 4 * pi * sigma**2)``.
-    """
+    """Make a function that varies crops by flips, quarter turns, elastic deformation, brightness, contrast, colour."""
     # Without this, albumentations asks a server for newer versions when it is imported.
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     try:

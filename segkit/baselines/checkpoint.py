@@ -33,19 +33,7 @@ class _Validated:
 
 @dataclass
 class TrainingState(_Validated):
-    """State of a run.
-
-    Parameters
-    ----------
-    network : torch.nn.Module
-        The network with its present weights.
-    optimiser : torch.optim.Optimizer
-        The optimiser of these weights.
-    best : dict of str to torch.Tensor
-        Weights at the best validation, on the CPU.
-    history : list of dict
-        Step, loss and IoU of each validation; step and loss where nothing is held out.
-    """
+    """State of a run."""
 
     network: nn.Module
     optimiser: torch.optim.Optimizer
@@ -68,17 +56,7 @@ class TrainingState(_Validated):
 
 @dataclass
 class FinishedRun(_Validated):
-    """A run with held-out pixels that ended.
-
-    Parameters
-    ----------
-    learning_rate : float
-        Its learning rate.
-    history : list of dict
-        As of `TrainingState`.
-    weights : dict of str to torch.Tensor
-        Those of its best validation; none if another run is better.
-    """
+    """A run with held-out pixels that ended."""
 
     learning_rate: float
     history: list[dict[str, Any]]
@@ -86,20 +64,7 @@ class FinishedRun(_Validated):
 
 
 class Checkpoint:
-    """The finished runs of a training and the state of the present one, in a file if one is given.
-
-    Parameters
-    ----------
-    path : str, Path or None
-        The file; None keeps nothing. If it exists, its runs and its state are taken over.
-    digest : str
-        Digest of images, masks and options.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read, or comes from other images or options.
-    """
+    """The finished runs of a training and the state of the present one, in a file if one is given."""
 
     def __init__(self, path: str | Path | None, digest: str) -> None:
         self._path = None if path is None else Path(path)
@@ -120,7 +85,7 @@ class Checkpoint:
                 run.weights = {}
 
     def restore(self, state: TrainingState) -> None:
-        """Give a new run what the file holds of it, once."""
+        """Return a new run what the file holds of it, once."""
         if self._saved is None:
             return
         state.network.load_state_dict(self._saved["network"])
@@ -129,13 +94,7 @@ class Checkpoint:
         self._saved = None
 
     def save(self, state: TrainingState) -> None:
-        """Write the file; the old one stays until the new one is complete.
-
-        Raises
-        ------
-        OutputError
-            If the file cannot be written.
-        """
+        """Write the file; the old one stays until the new one is complete."""
         import torch
 
         if self._path is None:

@@ -233,12 +233,12 @@ class PixelForest(BaseSegmenter):
 
 
 def _margin(probabilities: NDArray[Any]) -> NDArray[Any]:
-    """Give the probability of the second of two classes less that of the first, (..., 1)."""
+    """Return the probability of the second of two classes less that of the first, (..., 1)."""
     return np.asarray(probabilities[..., 1:] - probabilities[..., :1])
 
 
 def _boosted_trees() -> Any:
-    """Give CatBoost's classifier."""
+    """Return CatBoost's classifier."""
     try:
         from catboost import CatBoostClassifier
     except ImportError as error:

@@ -15,13 +15,7 @@ from segkit.features.base import Channel, FeatureMaps
 
 
 class NearestBank(FilterBank):
-    """Another bank's maps, read at the nearest cell.
-
-    Parameters
-    ----------
-    bank : FilterBank
-        The bank.
-    """
+    """Another bank's maps, read at the nearest cell."""
 
     def __init__(self, bank: FilterBank) -> None:
         self.bank = bank

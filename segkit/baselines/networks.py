@@ -13,19 +13,7 @@ from torchvision.models.segmentation import fcn_resnet50
 
 
 class SkipFCN(nn.Module):
-    """Fully convolutional network with skips from the poolings of its encoder.
-
-    Parameters
-    ----------
-    features : nn.Sequential
-        The encoder.
-    n_image_channels, n_classes : int
-        Numbers of input and output channels.
-    n_hidden : int
-        Width of fc6 and fc7.
-    output_stride : int
-        Stride of the finest pooling with scores of its own.
-    """
+    """Fully convolutional network with skips from the poolings of its encoder."""
 
     def __init__(
         self,
@@ -67,13 +55,7 @@ class SkipFCN(nn.Module):
 
 
 class ResNetFCN(nn.Module):
-    """torchvision's `fcn_resnet50`, for any number of image channels.
-
-    Parameters
-    ----------
-    n_image_channels, n_classes : int
-        Numbers of input and output channels.
-    """
+    """torchvision's `fcn_resnet50`, for any number of image channels."""
 
     def __init__(self, n_image_channels: int, n_classes: int) -> None:
         super().__init__()
@@ -88,17 +70,7 @@ class ResNetFCN(nn.Module):
 
 
 class UNetwork(nn.Module):
-    """U-Net with padded convolutions and batch normalisation.
-
-    Parameters
-    ----------
-    n_image_channels, n_classes : int
-        Numbers of input and output channels.
-    n_filters : int
-        Number of filters of the finest level; it doubles at each coarser level.
-    depth : int
-        Number of poolings. Sides of images must be multiples of ``2**depth`` pixels.
-    """
+    """U-Net with padded convolutions and batch normalisation."""
 
     def __init__(self, n_image_channels: int, n_classes: int, *, n_filters: int, depth: int) -> None:
         super().__init__()
@@ -123,16 +95,7 @@ class UNetwork(nn.Module):
 
 
 class EncoderUNet(nn.Module):
-    """U-Net of segmentation_models_pytorch.
-
-    Parameters
-    ----------
-    unet : nn.Module
-        The network; its `encoder` is a torchvision network.
-    keep_statistics : bool, default=False
-        Whether batch normalisations of the encoder keep their mean and variance in training. A batch of few crops would
-        replace them by poor ones.
-    """
+    """U-Net of segmentation_models_pytorch."""
 
     def __init__(self, unet: nn.Module, *, keep_statistics: bool = False) -> None:
         super().__init__()

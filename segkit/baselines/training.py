@@ -32,12 +32,7 @@ _HELD_OUT_SHARE = 5
 
 
 class NetSegmenter(BaseSegmenter):
-    """A network trained until the segmentation of held-out pixels no longer improves.
-
-    `FCN` and `UNet` document the options, and build their network. A training step depends only on its number and
-    the seed. On a CPU, a run resumed from a checkpoint therefore ends with the same weights as one without
-    interruption.
-    """
+    """A network trained until the segmentation of held-out pixels no longer improves."""
 
     def __init__(
         self,
@@ -247,33 +242,7 @@ class NetSegmenter(BaseSegmenter):
 def _hold_out(
     ids: Sequence[IdArray], n_classes: int, *, random_state: int = 0
 ) -> tuple[list[IdArray], list[IdArray]]:
-    """Split annotations into a training part and a validation part.
-
-    Parameters
-    ----------
-    ids : sequence of ndarray of shape (H, W), uint8
-        Class ids; `segkit.images.UNLABELLED` marks pixels without annotation.
-    n_classes : int
-        Number of classes.
-    random_state : int, default=0
-        Seed of the choice.
-
-    Returns
-    -------
-    learnt, held_out : list of ndarray of shape (H, W), uint8
-        The same masks; in each, the pixels of the other part are unlabelled.
-
-    Warns
-    -----
-    UserWarning
-        If no split keeps all classes for training. Both parts then hold all pixels.
-
-    Notes
-    -----
-    With five images or more, a fifth of the images is held out. With fewer, a quarter of each image is: every fourth
-    block of a 4 x 4 grid. The training part must keep all classes. Among such splits, one with the most classes in
-    the validation part is taken.
-    """
+    """Split annotations into a training part and a validation part."""
     splits = []
     for held in _candidates([mask.shape for mask in ids], np.random.default_rng(random_state)):
         pairs = list(zip(ids, held, strict=True))

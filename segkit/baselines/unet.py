@@ -194,7 +194,7 @@ class UNet(NetSegmenter):
 
 
 def _unet() -> Any:
-    """Give the U-Net of segmentation_models_pytorch."""
+    """Return the U-Net of segmentation_models_pytorch."""
     try:
         from segmentation_models_pytorch import Unet
     except ImportError as error:

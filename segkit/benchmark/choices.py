@@ -28,28 +28,7 @@ CRITERIA = {
 def choices(
     segmenter: Segmenter, training: Sequence[tuple[NDArray[Any], NDArray[Any]]] | None = None
 ) -> dict[str, Any]:
-    """List the kept channels, the scores of the kernels, and the classes in the plane.
-
-    Parameters
-    ----------
-    segmenter : Segmenter
-        A fitted segmenter.
-    training : sequence of tuple, optional
-        Its training images and class ids; without them no pixels are embedded.
-
-    Returns
-    -------
-    dict
-        JSON-able: ``bank`` (its label), ``kept_channels``, ``n_channels``, ``kernels`` (name, gamma, weight, score),
-        ``criterion``, ``threshold``, ``words`` (the choices and their reasons), and ``embedding``:
-        pixels in the plane, by t-SNE of the random features of the kernels with the highest and the
-        lowest score (figure 7).
-
-    References
-    ----------
-    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in
-    the feature space, figure 7.
-    """
+    """List the kept channels, the scores of the kernels, and the classes in the plane."""
     summary = segmenter.summary_
     kernels = summary.kernels
     return {

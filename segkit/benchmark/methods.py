@@ -114,7 +114,7 @@ _CENTRED = {"normalization": "image", "threshold": "quantile+otsu"}
 
 
 def _convpaint(*layers: str) -> dict[str, Any]:
-    """Give the pixel classifier of convpaint on some layers; `PixelForest` says where its settings come from."""
+    """Return the pixel classifier of convpaint on some layers; `PixelForest` says where its settings come from."""
     return {
         "kind": "forest",
         "bank": {"name": "vgg16", "layers": list(layers), "pyramid": [1.0, 0.5, 0.25]},
@@ -200,19 +200,7 @@ _OF_THE_BENCHMARK = {
 
 @dataclass(frozen=True)
 class Method:
-    """A segmentation method in a benchmark.
-
-    Parameters
-    ----------
-    name : str
-        Name on the command line and in the results.
-    title : str
-        Name in reports.
-    kind : {"segkit", "forest", "fcn", "unet"}
-        Kind of estimator.
-    options : Config or model
-        Checked options of the estimator.
-    """
+    """A segmentation method in a benchmark."""
 
     name: str
     title: str
@@ -220,10 +208,7 @@ class Method:
     options: Any
 
     def build(self, seed: int, checkpoint: str | None = None, *, context: int = 0) -> BaseSegmenter:
-        """Make the estimator with a seed; networks write a checkpoint, and continue from it.
-
-        `context` is the number of planes on either side whose channels the images hold.
-        """
+        """Make the estimator with a seed; networks write a checkpoint, and continue from it."""
         if isinstance(self.options, Config):
             data = self.options.data.model_copy(update={"context": context})
             return self.options.model_copy(update={"seed": seed, "data": data}).build()

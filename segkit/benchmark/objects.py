@@ -46,31 +46,7 @@ def read_annotated(
     unlabelled: int | None = None,
     reading: Reading | None = None,
 ) -> list[Annotated]:
-    """Read images of a folder with masks that number objects, by name; pages are named "stem#1", ...
-
-    Parameters
-    ----------
-    images, masks : str or Path
-        Folders or files.
-    stems : sequence of str
-        Images to read.
-    n_channels : int, optional
-        Number of channels to read the planes of the images with; by default their own.
-    unlabelled : int, optional
-        The mask value of pixels nobody annotated.
-    reading : Reading, optional
-        How the images are read.
-
-    Returns
-    -------
-    list of Annotated
-        Masks hold 0, 255, and 128 where nobody annotated, as `segkit.images.load_pairs` gives them.
-
-    Raises
-    ------
-    InputError
-        If a file is missing or cannot be read.
-    """
+    """Read images of a folder with masks that number objects, by name; pages are named "stem#1", ..."""
     faults: list[str] = []
     items = list(read_items(pairs_of(images, masks, stems), faults, [], reading=reading))
     if faults:
@@ -110,26 +86,7 @@ def count_matches(
     radius: float,
     labelled: NDArray[np.bool_],
 ) -> dict[str, dict[str, Any]]:
-    """Count the objects of one image, and matches with the true ones, for each way to tell them apart.
-
-    Parameters
-    ----------
-    truth : ndarray of shape (H, W), int32
-        True objects.
-    foreground : ndarray of shape (H, W), bool
-        Predicted pixels of objects.
-    learnt : ndarray of shape (H, W), int32, or None
-        The same pixels, as the method tells objects apart.
-    radius : float
-        Radius of a typical training object, in pixels.
-    labelled : ndarray of shape (H, W), bool
-        Pixels that are annotated.
-
-    Returns
-    -------
-    dict
-        ``n_true``, ``n_predicted`` and ``tp`` (at IoU 0.5, 0.6, 0.7, 0.8, 0.9) of each splitting.
-    """
+    """Count the objects of one image, and matches with the true ones, for each way to tell them apart."""
     found = {} if learnt is None else {LEARNT: learnt}
     found[COMPONENTS] = connected_components(foreground)
     found[WATERSHED] = fixed_watershed(ndimage.binary_fill_holes(foreground), radius)

@@ -16,13 +16,7 @@ from segkit.errors import InputError
 
 @dataclass(frozen=True)
 class Split:
-    """Names of the training images and of the test images.
-
-    Parameters
-    ----------
-    train, test : tuple of str
-        Stems. No image and no group of images is in both.
-    """
+    """Names of the training images and of the test images."""
 
     train: tuple[str, ...]
     test: tuple[str, ...]
@@ -100,28 +94,7 @@ def few_shot_split(
 
 
 def read_groups(path: Path, stems: Sequence[str], *, files: Sequence[str] | None = None) -> dict[str, str]:
-    """Read the group (patient, video) of each image.
-
-    Parameters
-    ----------
-    path : Path
-        CSV file of two columns, stem and group, with or without a header.
-    stems : sequence of str
-        The annotated images; each needs a group.
-    files : sequence of str, optional
-        The stem of the file of each of `stems`, as in `Dataset`. A line with the stem of a file is for all its pages
-        without a line of their own.
-
-    Returns
-    -------
-    dict of str to str
-        The group of each of `stems`.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, a line does not have two columns, or an image has no group or several.
-    """
+    """Read the group (patient, video) of each image."""
     try:
         # utf-8-sig: spreadsheets write a byte order mark.
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -156,25 +129,7 @@ def read_groups(path: Path, stems: Sequence[str], *, files: Sequence[str] | None
 
 
 def read_stem_list(path: Path, stems: Sequence[str]) -> list[str]:
-    """Read the names of the images to test on.
-
-    Parameters
-    ----------
-    path : Path
-        Text file, one stem a line.
-    stems : sequence of str
-        The annotated images.
-
-    Returns
-    -------
-    list of str
-        Sorted names without repetition.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, is empty, or names images that are not annotated.
-    """
+    """Read the names of the images to test on."""
     try:
         lines = {line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()} - {""}
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:

@@ -23,10 +23,7 @@ def read_stems(
     n_channels: int | None = None,
     reading: Reading | None = None,
 ) -> list[tuple[str, NDArray[np.float32], NDArray[Any]]]:
-    """Read images of a folder with their masks, by name; pages are named "stem#1", ...
-
-    `n_channels` are those of a plane, without context.
-    """
+    """Read images of a folder with their masks, by name; pages are named "stem#1", ..."""
     reading = reading or Reading()
     wanted = set(stems)
     found = []
@@ -48,13 +45,7 @@ def pairs_of(images: str | Path, masks: str | Path, stems: Sequence[str]) -> lis
 
 
 def refuse_missing(stems: Sequence[str], found: Collection[str], images: str | Path) -> None:
-    """Refuse names of images that were not found.
-
-    Raises
-    ------
-    InputError
-        If there are any.
-    """
+    """Refuse names of images that were not found."""
     missing = set(stems) - set(found)
     if missing:
         raise InputError(

@@ -70,10 +70,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def write_csv(path: Path, records: Sequence[dict[str, Any]], label_map: LabelMap) -> None:
-    """Write all values of the records of a benchmark as a table; undefined scores are empty cells.
-
-    Records with counts of objects have further columns for each way to tell objects apart.
-    """
+    """Write all values of the records of a benchmark as a table; undefined scores are empty cells."""
     per_class = ("iou", "dice", "precision", "recall", "boundary_f")
     own = ("method", "n_train", "seed", "image", "group", "mean_iou")
     costs = ("brier", "fit_seconds", "predict_seconds", "peak_memory_mib")
@@ -86,7 +83,7 @@ def write_csv(path: Path, records: Sequence[dict[str, Any]], label_map: LabelMap
 
 
 def _object_cells(objects: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the columns of the objects of a record, the same for all methods."""
+    """Return the columns of the objects of a record, the same for all methods."""
     cells: dict[str, Any] = {"n_true": next(iter(objects.values()))["n_true"]}
     for splitting in SPLITTINGS:
         counts = objects.get(splitting)
@@ -103,19 +100,7 @@ def write_scores(
     label_map: LabelMap,
     objects: Sequence[Mapping[str, Any]] | None = None,
 ) -> None:
-    """Write the scores of each image and method as a table, with the counts and scores of its objects if there are any.
-
-    Parameters
-    ----------
-    path : Path
-        A CSV file.
-    records : sequence of dict
-        Records with mean IoU, and IoU and Dice by class, of each image.
-    label_map : LabelMap
-        Names of the classes.
-    objects : sequence of dict, optional
-        Of each record, ``images`` of `segkit.evaluation.folders.objects_to_dict`.
-    """
+    """Write the scores of each image and method as a table, with the counts and scores of its objects if there are any."""
     counted = [] if objects is None else [{name: entry[name] for name in _OBJECT_SCORES} for entry in objects]
     _write_table(path, records, label_map, ("image", "method", "mean_iou"), ("iou", "dice"), further=counted)
 

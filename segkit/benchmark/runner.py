@@ -204,7 +204,7 @@ class Benchmark:
         return self._done(unit) or self._run(unit)
 
     def _result(self, unit: Unit, outcome: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Give the result of a unit; one whose workers died has failed, as one whose process died has."""
+        """Return the result of a unit; one whose workers died has failed, as one whose process died has."""
         try:
             return outcome()
         except ClusterError as error:
@@ -429,7 +429,7 @@ class Benchmark:
         return found if good and self._has_pictures(unit) else None
 
     def _has_pictures(self, unit: Unit) -> bool:
-        """Tell whether the predictions of a unit exist, if they are stored at all."""
+        """Return whether the predictions of a unit exist, if they are stored at all."""
         return not self._keeps(unit) or all(
             path.exists() for stem in unit.split.test for path in self.picture_files(unit.method.name, stem)
         )

@@ -38,23 +38,7 @@ from segkit.segmentation.segmenter import Segmenter
 
 
 def run_unit(job: dict[str, Any]) -> dict[str, Any]:
-    """Train on the training images of a split and score the test images.
-
-    Parameters
-    ----------
-    job : dict
-        ``images`` and ``masks`` (folders), ``label_map``, ``name``, ``method`` (from `Method.to_dict`),
-        ``n_train``, ``seed``, ``train`` and ``test`` (stems), ``groups`` (of the test images, or None),
-        ``tolerance``, ``n_channels`` to read the images with, ``pictures`` (folder for predictions in ``masks/`` and
-        ``probability/``, or None), and ``checkpoint`` (file from which an interrupted training continues). With
-        ``objects``, masks number objects, and its ``unlabelled`` is the value of pixels that nobody annotated.
-
-    Returns
-    -------
-    dict
-        ``unit``: seconds, memory, machine and the choices of the method; ``records``: one for each test image, with
-        the counts of `segkit.benchmark.objects.count_matches` as ``objects`` if masks number objects.
-    """
+    """Train on the training images of a split and score the test images."""
     label_map = LabelMap.from_dict(job["label_map"])
     stems = [*job["train"], *job["test"]]
     items = _read(job, stems)
@@ -142,7 +126,7 @@ def _read(job: dict[str, Any], stems: Sequence[str]) -> list[Annotated]:
 
 
 def _budget_limited(segmenter: BaseSegmenter) -> bool | None:
-    """Tell whether `max_steps` ended training; None for methods without such a limit."""
+    """Return whether `max_steps` ended training; None for methods without such a limit."""
     stopped_early = getattr(segmenter, "stopped_early_", None)
     return None if stopped_early is None else not stopped_early
 

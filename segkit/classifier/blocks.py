@@ -24,19 +24,7 @@ _SHORTEST_STEP = 2.0**-20
 
 @dataclass(frozen=True, eq=False)
 class NewtonSums:
-    """Loss, its gradient and its Hessian at a plane, summed over rows; sums of blocks are added by ``+``.
-
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows.
-    loss : float
-        Sum of ``cost * max(0, 1 - margin)**2``.
-    gradient : ndarray of shape (n_features + 1,), float64
-        Its gradient by normal and intercept.
-    hessian : ndarray of shape (n_features + 1, n_features + 1), float64
-        Its Hessian.
-    """
+    """Loss, its gradient and its Hessian at a plane, summed over rows; sums of blocks are added by ``+``."""
 
     n_rows: int
     loss: float
@@ -53,21 +41,13 @@ class NewtonSums:
 
 
 class SumsAt:
-    """Computes the sums of a block at a plane, where its rows are.
-
-    Parameters
-    ----------
-    load : callable
-        Takes a block, for example the name of a file, and gives its rows.
-    theta : ndarray of shape (n_features + 1,), float64
-        Normal and intercept.
-    """
+    """Computes the sums of a block at a plane, where its rows are."""
 
     def __init__(self, load: Callable[[Any], Rows], theta: Floats) -> None:
         self.load, self.theta = load, theta
 
     def __call__(self, block: Any) -> NewtonSums:
-        """Give the sums of a block."""
+        """Return the sums of a block."""
         X, sign, cost = self.load(block)
         slack = 1 - sign * (X @ self.theta[:-1] + self.theta[-1])
         active = slack > 0
@@ -91,46 +71,7 @@ def fit_blocks(
     max_iter: int = 100,
     workers: Workers = one_by_one,
 ) -> LinearSVM:
-    """Fit the plane of two classes that `LinearSVM` of squared hinge fits to the rows of all blocks together.
-
-    Parameters
-    ----------
-    load : callable
-        Takes a block and gives its features, labels of +-1 and costs. It is called where the sums are computed, once for
-        each step.
-    blocks : iterable
-        One or more.
-    n_features : int
-        Number of features.
-    C : float, default=1.0
-        As for `LinearSVM`.
-    tol : float, default=1e-8
-        Stop when half the squared gradient is at most `tol` times the objective.
-    max_iter : int, default=100
-        Newton steps at most.
-    workers : Workers
-        What applies a function to the blocks, such as `segkit.scale.Cluster.spread`.
-
-    Returns
-    -------
-    LinearSVM
-        Ready to predict classes 0 (label -1) and 1.
-
-    Raises
-    ------
-    InputError
-        If no block is given.
-
-    Warns
-    -----
-    ConvergenceWarning
-        If `max_iter` steps were not enough.
-
-    Notes
-    -----
-    A step takes one pass over the blocks, more if it has to be shortened. The loss is piecewise quadratic, so that a
-    handful of steps suffices. What comes back from a block is a matrix of side ``n_features + 1``, however many its rows.
-    """
+    """Fit the plane of two classes that `LinearSVM` of squared hinge fits to the rows of all blocks together."""
     listed: Sequence[Any] = list(blocks)
     if not listed:
         raise InputError("no block of rows is given: give one or more")

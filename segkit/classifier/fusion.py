@@ -18,41 +18,7 @@ from segkit.kernels import SummedMixtures
 
 
 class FusedClassifier(PixelClassifier):
-    r"""Train a classifier on each part of the channels, and average their decisions.
-
-    The mean of decisions :math:`w_j^T z_j(x)` is one decision of the features of all parts, side by side. So the fitted
-    object is a `PixelClassifier` with a sum of mixtures of kernels (`SummedMixtures`) and one plane.
-
-    Parameters
-    ----------
-    classifier : PixelClassifier
-        Settings of the classifier of each part; not fitted.
-    parts : ndarray of shape (n_parts, n_channels), bool
-        Channels, of all, of each part. A channel may belong to several parts.
-
-    Raises
-    ------
-    ConfigError
-        If the kernels name the columns of Gaussians.
-
-    Attributes
-    ----------
-    members_ : list of PixelClassifier
-        The fitted classifiers of the parts, whose channels are numbered within their part.
-
-    Notes
-    -----
-    One classifier of all channels (early fusion) selects and weighs them together. With few images some of a network's
-    channels separate the classes by chance, and take the place of channels of the others. Parts that are trained by
-    themselves make mistakes in different places, which the mean evens out.
-
-    The random features of kernels that have some are shared out between the parts.
-
-    References
-    ----------
-    J. Kittler, M. Hatef, R. P. W. Duin, J. Matas, On combining classifiers, IEEE Trans. Pattern Analysis and Machine
-    Intelligence 20, 1998 (sum rule).
-    """
+    r"""Train a classifier on each part of the channels, and average their decisions."""
 
     def __init__(self, classifier: PixelClassifier, parts: NDArray[np.bool_]) -> None:
         if getattr(classifier.kernels, "gaussian_columns", None) is not None:
@@ -153,7 +119,7 @@ class FusedClassifier(PixelClassifier):
         return [np.searchsorted(self.channels_, own) for own in self._channels_of_members]
 
     def _allow(self) -> None:
-        """Tell the members which channels Gaussian kernels may see."""
+        """Report the members which channels Gaussian kernels may see."""
         if self.gaussian_channels is not None:
             for member, part in zip(self.members_, self.parts, strict=True):
                 member.gaussian_channels = self.gaussian_channels[part]

@@ -31,78 +31,31 @@ def _gives_probabilities(classifier: MarginClassifier) -> bool:
 
 
 class MarginClassifier(ClassifierMixin, BaseEstimator):
-    """Base of classifiers by decisions.
-
-    A subclass stores `probability`, sets `classes_` in its `fit`, calls `_fit_probabilities` there, and implements
-    `decision_function`.
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (n_classes,)
-        Class labels.
-    platt_ : PlattScaling
-        From decisions to probabilities, if `probability` is set.
-    """
+    """Base of classifiers by decisions."""
 
     probability: bool
     classes_: NDArray[Any]
 
     @abstractmethod
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
-        """Score samples.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, *shape)
-            Samples of the training samples' shape.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-            Decisions. Of two classes, positive means ``classes_[1]``; of more, the largest wins.
-        """
+        """Score samples."""
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Classify samples by the sign of the decision, or by the largest of several.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, *shape)
-            Samples of the training samples' shape.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Class labels.
-        """
+        """Classify samples by the sign of the decision, or by the largest of several."""
         decisions = self.decision_function(X)
         label = (decisions > 0).astype(np.intp) if decisions.ndim == 1 else decisions.argmax(axis=1)
         return cast(NDArray[Any], self.classes_[label])
 
     @available_if(_gives_probabilities)
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Estimate the probabilities of the classes by Platt's scaling; needs ``probability=True`` in `fit`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, *shape)
-            Samples of the training samples' shape.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), float64
-            Probabilities in the order of `classes_`. Rows sum to 1.
-        """
+        """Estimate the probabilities of the classes by Platt's scaling; needs ``probability=True`` in `fit`."""
         check_is_fitted(self, "platt_")
         return self.platt_.predict_proba(self.decision_function(X))
 
     def _fit_probabilities(
         self, y: NDArray[Any], decide: _HeldOutDecisions, sample_weight: NDArray[Any] | None = None
     ) -> None:
-        """Fit Platt's scaling to decisions on samples that were held out in turn, if probabilities are asked for.
-
-        ``decide(train, test)`` trains on some samples and gives the decisions of others.
-        """
+        """Fit Platt's scaling to decisions on samples that were held out in turn, if probabilities are asked for."""
         self.__dict__.pop("platt_", None)
         if not self.probability:
             return

@@ -111,10 +111,7 @@ def _out_of_range(made: NDArray[Any]) -> InputError:
 
 
 def in_span_of_rows(blocks: Blocks) -> tuple[Blocks, NDArray[Any]]:
-    """Coordinates of fewer rows than features in an orthonormal basis of their span, and the basis.
-
-    The optimal beta lies in that span and the rotation keeps all norms, so it is the same problem.
-    """
+    """Coordinates of fewer rows than features in an orthonormal basis of their span, and the basis."""
     features = np.empty((blocks.n_rows, blocks.n_features), dtype=blocks.dtype)
     for part, block in blocks(np.arange(blocks.n_rows)):
         features[part] = block
@@ -125,10 +122,7 @@ def in_span_of_rows(blocks: Blocks) -> tuple[Blocks, NDArray[Any]]:
 
 
 class Loss(NamedTuple):
-    """Loss of the slack ``r = 1 - margin``: zero, a parabola over ``0 < r < width``, a line of slope 1.
-
-    An infinite width is the squared hinge ``r**2``, a finite one the hinge smoothed over that width.
-    """
+    """Loss of the slack ``r = 1 - margin``: zero, a parabola over ``0 < r < width``, a line of slope 1."""
 
     width: float
 
@@ -138,7 +132,7 @@ class Loss(NamedTuple):
         return 1 / self.width if np.isfinite(self.width) else 2.0
 
     def zone(self, slack: Floats) -> NDArray[np.int8]:
-        """Tell which piece each slack is on: OUTSIDE, QUADRATIC or LINEAR."""
+        """Return which piece each slack is on: OUTSIDE, QUADRATIC or LINEAR."""
         return (slack > 0).astype(np.int8) + (slack >= self.width)
 
     def slope(self, slack: Floats) -> Floats:
@@ -167,12 +161,7 @@ class Sample(NamedTuple):
 
 
 class Problem:
-    """One two-class problem: the current plane, and the sums that Newton's method needs there.
-
-    The plane is ``theta = (beta, b)`` on features with a `constant` appended. `hessian` sums
-    ``cost * phi phi^T`` over the rows in the quadratic zone, the two columns of `pull` sum
-    ``cost * y * phi`` over the quadratic and over the linear zone.
-    """
+    """One two-class problem: the current plane, and the sums that Newton's method needs there."""
 
     def __init__(
         self,
@@ -265,11 +254,7 @@ class Problem:
         return self.objective - self.lower_bound
 
     def narrow(self) -> None:
-        """Smooth less once the smoothing dominates the gap.
-
-        At the optimum the slacks inside the parabola are proportional to its width, so the rows there
-        will stay: the next step is taken before any changes zone.
-        """
+        """Smooth less once the smoothing dominates the gap."""
         if self.narrowing_due:
             self.loss = Loss(NARROWING * self.loss.width)
 
@@ -309,11 +294,7 @@ class Problem:
             self.slack[sample.rows] -= step * sign
 
     def _line_minimum(self, sample: Sample, towards: Floats, linear: float, quadratic: float) -> float:
-        """Step t >= 0 that minimises ``linear t + quadratic t^2 / 2 + sum cost loss(slack - t towards)``.
-
-        The derivative is piecewise linear and increasing: Newton's method finds its zero in a few
-        evaluations, bisection keeps it from cycling.
-        """
+        """Step t >= 0 that minimises ``linear t + quadratic t^2 / 2 + sum cost loss(slack - t towards)``."""
         slack, cost = self.slack[sample.rows], sample.scale * self.cost[sample.rows] * towards
         low, high, step, first = 0.0, np.inf, 0.0, 0.0
         for _ in range(100):

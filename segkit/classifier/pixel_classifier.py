@@ -29,37 +29,7 @@ _MIXTURES: dict[str, type[KernelMixture]] = {**MIXTURES, "sum": SummedMixtures}
 
 
 class PixelClassifier:
-    """Select channels, standardise them, learn a mixture of kernels and fit a linear SVM on its features.
-
-    Parameters
-    ----------
-    selector : estimator
-        Which channels to keep; it has ``get_support``. It is cloned.
-    kernels : KernelMixture
-        Kernels of the standardised channels. It is cloned.
-    svm : LinearSVM
-        Linear classifier. It is cloned.
-    gaussian_channels : ndarray of shape (n_channels,), bool, or None
-        Channels, of all, that Gaussian kernels may see. None leaves it to `kernels`.
-
-    Attributes
-    ----------
-    selector_ : estimator
-        Fitted; None in a classifier that was read from a file.
-    channels_ : ndarray of shape (n_kept,), int
-        Kept channels, rising.
-    mean_, scale_ : ndarray of shape (n_kept,), float32
-        Weighted mean and standard deviation of the kept channels over the training pixels.
-    kernels_ : KernelMixture
-        Fitted on the standardised channels.
-    svm_ : LinearSVM
-        Fitted on the features of `kernels_`.
-
-    References
-    ----------
-    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in the feature space,
-    section 7 and eq. 7.17.
-    """
+    """Select channels, standardise them, learn a mixture of kernels and fit a linear SVM on its features."""
 
     def __init__(
         self,
@@ -75,39 +45,13 @@ class PixelClassifier:
         self.gaussian_channels = gaussian_channels
 
     def select(self, X: FloatArray, y: NDArray[Any], groups: IntArray) -> Self:
-        """Select channels.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_channels), float32
-            All channels of some pixels.
-        y : ndarray of shape (n,), int
-            Class ids.
-        groups : ndarray of shape (n,), int
-            Image or block of each pixel.
-
-        Returns
-        -------
-        PixelClassifier
-            Itself.
-        """
+        """Select channels."""
         self.selector_ = _fit_grouped(clone(self.selector), X, y, groups)
         self.channels_: IntArray = self.selector_.get_support(indices=True)
         return self
 
     def allow_gaussians(self, per_pixel: NDArray[np.bool_]) -> Self:
-        """Let Gaussian kernels see channels with a value at every pixel, unless the kernels name their columns.
-
-        Parameters
-        ----------
-        per_pixel : ndarray of shape (n_channels,), bool
-            Channels, of all, whose maps have a stride of 1.
-
-        Returns
-        -------
-        PixelClassifier
-            Itself. A mixture without ``gaussian_columns`` is not concerned.
-        """
+        """Let Gaussian kernels see channels with a value at every pixel, unless the kernels name their columns."""
         if not hasattr(self.kernels, "gaussian_columns"):
             return self
         named = self.kernels.gaussian_columns
@@ -130,26 +74,7 @@ class PixelClassifier:
         *,
         penalty: float | None = None,
     ) -> Self:
-        """Fit scales, kernels and SVM; the features of the kernels are made block by block.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_kept), float32
-            Kept channels of the training pixels.
-        y : ndarray of shape (n,), int
-            Class ids.
-        sample_weight : ndarray of shape (n,)
-            Weight of each pixel.
-        groups : ndarray of shape (n,), int
-            Image or block of each pixel.
-        penalty : float, optional
-            Lambda of eq. 7.17; without it the ``C`` of the SVM counts.
-
-        Returns
-        -------
-        PixelClassifier
-            Itself.
-        """
+        """Fit scales, kernels and SVM; the features of the kernels are made block by block."""
         Z = self._learn_kernels(X, y, sample_weight, groups)
         self.svm_ = clone(self.svm)
         if penalty is not None:
@@ -167,22 +92,7 @@ class PixelClassifier:
         penalties: Sequence[float],
         tol: float,
     ) -> list[Self]:
-        """Fit at several penalties, with the same scales and kernels; all features are held in memory.
-
-        Parameters
-        ----------
-        X, y, sample_weight, groups : ndarray
-            As for `fit`.
-        penalties : sequence of float
-            Values of lambda, best falling.
-        tol : float
-            Relative duality gap at which the SVMs stop.
-
-        Returns
-        -------
-        list of PixelClassifier
-            One for each penalty.
-        """
+        """Fit at several penalties, with the same scales and kernels; all features are held in memory."""
         Z = self._learn_kernels(X, y, sample_weight, groups)
         Cs = [_cost(penalty, len(Z)) for penalty in penalties]
         svms = clone(self.svm).set_params(tol=tol).path(self.kernels_.transform(Z), y, Cs, sample_weight)
@@ -200,22 +110,7 @@ class PixelClassifier:
         penalty: float,
         tol: float,
     ) -> Self:
-        """Fit the SVM anew, from the planes it has, with the same scales and kernels; all features are held in memory.
-
-        Parameters
-        ----------
-        X, y, sample_weight : ndarray
-            As for `fit`.
-        penalty : float
-            Lambda of eq. 7.17.
-        tol : float
-            Relative duality gap at which the SVM stops.
-
-        Returns
-        -------
-        PixelClassifier
-            A copy; this one is not changed.
-        """
+        """Fit the SVM anew, from the planes it has, with the same scales and kernels; all features are held in memory."""
         fitted = copy(self)
         fitted.svm_ = copy(self.svm_).set_params(C=_cost(penalty, len(X)), tol=tol, warm_start=True)
         fitted.svm_.fit(self.kernels_.transform(self.standardise(X)), y, sample_weight)
@@ -229,18 +124,7 @@ class PixelClassifier:
         return Z
 
     def decision_function(self, X: FloatArray) -> FloatArray:
-        """Decide on pixels.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_kept), float32
-            Kept channels of the pixels.
-
-        Returns
-        -------
-        ndarray of shape (n, n_outputs), float32
-            Decisions in units of the margin: one output for two classes, else one for each class.
-        """
+        """Decide on pixels."""
         return np.asarray(
             self.kernels_.dot(self.standardise(X), self.svm_.coef_) + self.svm_.intercept_, dtype=np.float32
         )
@@ -262,15 +146,7 @@ class PixelClassifier:
         return np.asarray(self.channels_[self.kernels_.nonlinear_columns])
 
     def to_state(self) -> tuple[dict[str, Any], Arrays]:
-        """Describe the fitted classifier for a model file.
-
-        Returns
-        -------
-        header : dict
-            JSON-able description of the kernels.
-        arrays : dict of ndarray
-            Arrays of kernels, scales and SVM by name.
-        """
+        """Describe the fitted classifier for a model file."""
         header, arrays = self.kernels_.to_state()
         kind = next(kind for kind, mixture in _MIXTURES.items() if type(self.kernels_) is mixture)
         stored = {f"kernels.{name}": array for name, array in arrays.items()}
@@ -280,27 +156,7 @@ class PixelClassifier:
 
     @classmethod
     def from_state(cls, channels: IntArray, header: dict[str, Any], arrays: Arrays) -> Self:
-        """Restore a classifier from what `to_state` gave.
-
-        Parameters
-        ----------
-        channels : ndarray of shape (n_kept,), int
-            Kept channels.
-        header : dict
-            Description of the kernels.
-        arrays : dict of ndarray
-            Arrays by name; others are ignored.
-
-        Returns
-        -------
-        PixelClassifier
-            Fitted, without a selector.
-
-        Raises
-        ------
-        ModelFileError
-            If the kernels are of an unknown kind, or do not fit the channels.
-        """
+        """Restore a classifier from what `to_state` gave."""
         own = {
             name.removeprefix("kernels."): array
             for name, array in arrays.items()
@@ -347,7 +203,7 @@ class PixelClassifier:
 
 
 def _cost(penalty: float, n_samples: int) -> float:
-    """Give C for a penalty: eq. 7.17 averages the losses, the SVM sums them."""
+    """Return C for a penalty: eq. 7.17 averages the losses, the SVM sums them."""
     return 1 / (n_samples * penalty)
 
 

@@ -90,7 +90,7 @@ def annotate(
 
 
 def _reading(given: Reading, trained: Reading | None) -> Reading:
-    """Tell how images are read: as the options say, else as the training images of the model were."""
+    """Describe how images are read: as the options say, else as the training images of the model were."""
     for one in filter(None, (given, trained)):
         if one.context:
             raise ConfigError(

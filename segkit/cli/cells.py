@@ -55,35 +55,7 @@ class _Drawn(NamedTuple):
 def make_cell_set(
     n_images: int, *, shape: tuple[int, int] = (192, 256), random_state: int = 0
 ) -> tuple[list[NDArray[np.float32]], list[Labels]]:
-    """Draw stained tissue with nuclei, some of which touch, and number them.
-
-    Parameters
-    ----------
-    n_images : int
-        Number of pictures, at least 1.
-    shape : tuple of int, default=(192, 256)
-        Height and width in pixels of 0.5 micrometres, each at least 64. A larger picture shows more nuclei.
-    random_state : int, default=0
-        Seed. Picture i is the same however many are drawn.
-
-    Returns
-    -------
-    images : list of ndarray of shape (H, W, 3), float32
-        Pictures in [0, 1].
-    instances : list of ndarray of shape (H, W), int32
-        0 for the background, a number from 1 on for each nucleus. A nucleus is in one piece of at least 25 pixels.
-
-    Raises
-    ------
-    InputError
-        If `n_images` or `shape` is too small.
-
-    Examples
-    --------
-    >>> images, instances = make_cell_set(2, shape=(64, 96))
-    >>> images[0].shape, instances[0].shape, bool(instances[0].max() > 5)
-    ((64, 96, 3), (64, 96), True)
-    """
+    """Draw stained tissue with nuclei, some of which touch, and number them."""
     if n_images < 1 or min(shape) < 64:
         raise InputError(
             f"{count(n_images, 'picture')} of {shape[0]} x {shape[1]} pixels, "

@@ -33,21 +33,7 @@ N_TRAIN, N_TEST = 5, 10
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo did and how well.
-
-    Parameters
-    ----------
-    summary : TrainingSummary
-        Summary of the training.
-    stems : list of str
-        Names of the training images.
-    label_map : LabelMap
-        Classes of the masks.
-    scores : dict
-        Scores on the test images, as `segkit.evaluation.folders.scores_to_dict` gives them.
-    picture : Path
-        Test images beside truth, probability and prediction.
-    """
+    """What the demo did and how well."""
 
     summary: TrainingSummary
     stems: list[str]
@@ -57,23 +43,7 @@ class DemoResult:
 
 
 def run_demo(output: Path, *, seed: int = 0, progress: Progress | None = None) -> DemoResult:
-    """Draw pictures, train on five, segment the others, score, and write everything down.
-
-    Parameters
-    ----------
-    output : Path
-        Folder to write: ``train/`` and ``test/`` with ``images/`` and ``masks/``, ``model.segkit``,
-        ``predictions/`` with ``overlay/`` and ``probability/``, and ``demo.png``.
-    seed : int, default=0
-        Seed of pictures and training.
-    progress : callable, optional
-        As for `Segmenter.fit`.
-
-    Returns
-    -------
-    DemoResult
-        Scores and where the picture is.
-    """
+    """Draw pictures, train on five, segment the others, score, and write everything down."""
     images, masks = make_demo_set(N_TRAIN + N_TEST, random_state=seed)
     label_map = LabelMap.infer([0, 255])
     masks = [label_map.decode(mask) for mask in masks]

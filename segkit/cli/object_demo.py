@@ -30,19 +30,7 @@ SHAPE = (192, 256)
 
 @dataclass(frozen=True, eq=False)
 class ObjectDemoResult:
-    """What the demo of objects did and how well.
-
-    Parameters
-    ----------
-    n_train, n_taught : int
-        Number of training pictures, and of numbered nuclei in them.
-    scores : ObjectScores
-        Scores on the other pictures.
-    tables : tuple of Path
-        A row for each nucleus, and a row for each picture.
-    picture : Path
-        Pictures beside true and found nuclei.
-    """
+    """What the demo of objects did and how well."""
 
     n_train: int
     n_taught: int
@@ -51,7 +39,7 @@ class ObjectDemoResult:
     picture: Path
 
     def describe(self) -> str:
-        """Say in three lines what was learnt from, how well it counts, and where the results are."""
+        """Describe in three lines what was learnt from, how well it counts, and where the results are."""
         values, interval = self.scores.values, self.scores.intervals["ap_50"]
         sure = "" if interval is None else f" (95 % interval {interval[0]:.2f} to {interval[1]:.2f})"
         n_test = self.scores.n_true.size
@@ -69,23 +57,7 @@ class ObjectDemoResult:
 
 
 def run_object_demo(output: Path, *, seed: int = 0, progress: Progress | None = None) -> ObjectDemoResult:
-    """Draw tissue, learn from numbered nuclei, find those of other pictures, score and measure them.
-
-    Parameters
-    ----------
-    output : Path
-        Folder to write: ``train/`` and ``test/`` with ``images/`` and ``masks/``, ``model.segkit``, ``predictions/``
-        with ``objects/``, ``geojson/``, ``rois/``, ``overlay/``, ``objects.csv`` and ``images.csv``, and ``demo.png``.
-    seed : int, default=0
-        Seed of pictures and training.
-    progress : callable, optional
-        As for `Segmenter.fit`.
-
-    Returns
-    -------
-    ObjectDemoResult
-        Scores, and where tables and picture are.
-    """
+    """Draw tissue, learn from numbered nuclei, find those of other pictures, score and measure them."""
     images, truths = make_cell_set(N_TRAIN + N_TEST, shape=SHAPE, random_state=seed)
     stems = [f"{index + 1:02d}" for index in range(len(images))]
     pixel_size = PixelSize(PIXEL_SIZE, PIXEL_SIZE)

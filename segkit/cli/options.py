@@ -117,7 +117,7 @@ WorkersOption = Annotated[
 
 @contextmanager
 def spread_over(scheduler: str | None, n_workers: int | None) -> Iterator[Workers | None]:
-    """Give what spreads work over the workers that were asked for; None without any: this process does it all."""
+    """Return what spreads work over the workers that were asked for; None without any: this process does it all."""
     if scheduler is None and n_workers is None:
         yield None
         return

@@ -44,35 +44,7 @@ class _Lesions(NamedTuple):
 def make_demo_set(
     n_images: int, *, shape: tuple[int, int] = (192, 256), random_state: int = 0
 ) -> tuple[list[NDArray[np.float32]], list[NDArray[np.uint8]]]:
-    """Draw capsule endoscopy pictures with vascular lesions and their masks.
-
-    Parameters
-    ----------
-    n_images : int
-        Number of pictures, at least 1.
-    shape : tuple of int, default=(192, 256)
-        Height and width in pixels, each at least 64.
-    random_state : int, default=0
-        Seed. Picture i is the same however many are drawn.
-
-    Returns
-    -------
-    images : list of ndarray of shape (H, W, 3), float32
-        Pictures in [0, 1].
-    masks : list of ndarray of shape (H, W), uint8
-        1 inside a lesion, 0 elsewhere. Lesions cover 0.5 to 6 % of a picture, in 1 to 3 pieces.
-
-    Raises
-    ------
-    InputError
-        If `n_images` or `shape` is too small.
-
-    Examples
-    --------
-    >>> images, masks = make_demo_set(2, shape=(64, 96))
-    >>> images[0].shape, masks[0].shape
-    ((64, 96, 3), (64, 96))
-    """
+    """Draw capsule endoscopy pictures with vascular lesions and their masks."""
     if n_images < 1 or min(shape) < 64:
         raise InputError(
             f"{count(n_images, 'picture')} of {shape[0]} x {shape[1]} pixels, "

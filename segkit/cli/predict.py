@@ -277,12 +277,12 @@ def _predict_large(
 
 
 def _warn(line: str) -> None:
-    """Say a line on standard error, even with --quiet."""
+    """Describe a line on standard error, even with --quiet."""
     say(line, err=True)
 
 
 def _name_some(rows: Sequence[ImageRow], tell: Callable[[str], None]) -> None:
-    """Say why the first images were not written, a line each; two whose results clash have one line."""
+    """Explain why the first images were not written, a line each; two whose results clash have one line."""
     lines = list(dict.fromkeys(f"{row.status}: {row.reason}" for row in rows))
     for line in lines[:_N_NAMED]:
         tell(line)

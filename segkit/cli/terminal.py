@@ -67,12 +67,12 @@ class progress_bars:  # noqa: N801
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Say lines on standard output or error. Control characters of names are escaped: a terminal would obey them."""
+    """Describe lines on standard output or error. Control characters of names are escaped: a terminal would obey them."""
     typer.echo(printable(text), err=err)
 
 
 def teller(*, quiet: bool) -> Callable[[str], None]:
-    """Give what says a line, or says nothing."""
+    """Return what says a line, or says nothing."""
     return (lambda _: None) if quiet else say
 
 
@@ -90,7 +90,7 @@ def describe_training(
     *,
     explain: bool = False,
 ) -> str:
-    """Say in three lines what was learnt from, which scores to expect and what to annotate next; explain the choices."""
+    """Describe the training in three lines: what was learnt from, scores to expect, what to annotate next."""
     from segkit.segmentation.explain import explain_training, tell_training
 
     choices = explain_training(summary, label_map) if explain else []
@@ -98,21 +98,21 @@ def describe_training(
 
 
 def describe_object_model(objects: ObjectModel | None, *, explain: bool = False) -> str:
-    """Say what a model knows of objects, and explain how they are told apart."""
+    """Describe what a model knows of objects, and explain how they are told apart."""
     if objects is None:
         return "Objects: the model is of an earlier format, which knew none."
     return "\n".join([objects.tell(), *([objects.describe()] if explain else [])])
 
 
 def describe_alarms(alarms: Alarms | None, *, explain: bool = False) -> str:
-    """Say how far the expected IoU of an image may be off, if that is known; explain why, and when images are unlike."""
+    """Describe how far the expected IoU of an image may be off, and when images are unlike."""
     if alarms is None:
         return "Expected IoU: the model is of an earlier format, which knew none."
     return "\n".join([*alarms.tell(), *(alarms.explain() if explain else [])])
 
 
 def describe_scores(result: dict[str, Any]) -> str:
-    """Say the scores that `segkit.evaluation.compare_folders` gave."""
+    """Describe the scores that `segkit.evaluation.compare_folders` gave."""
     lines = _lines_of_objects(result["objects"]) if "objects" in result else []
     lines += [
         f"Object IoU {_score(result['object_iou'], result['object_iou_interval'])}",
@@ -131,7 +131,7 @@ def describe_scores(result: dict[str, Any]) -> str:
 
 
 def describe_objects(images: Sequence[ImageSummary]) -> list[str]:
-    """Say how many objects there are, in how many images, how large, and of which classes."""
+    """Describe how many objects there are, in how many images, how large, and of which classes."""
     import numpy as np
 
     areas = np.concatenate([image.areas for image in images])
@@ -148,7 +148,7 @@ def describe_objects(images: Sequence[ImageSummary]) -> list[str]:
 
 
 def _lines_of_objects(objects: dict[str, Any]) -> list[str]:
-    """Say the scores of objects, and that those below them are of pixels."""
+    """Describe the scores of objects, and that those below them are of pixels."""
     names = {
         "ap_50": "AP at IoU 0.5",
         "mean_ap": f"Mean AP at IoU {objects['thresholds'][0]:g} to {objects['thresholds'][-1]:g}",
@@ -170,7 +170,7 @@ def _lines_of_objects(objects: dict[str, Any]) -> list[str]:
 
 
 def describe_benchmark(result: dict[str, Any]) -> str:
-    """Say the scores of each method at each number of training images; `result` is results.json."""
+    """Describe the scores of each method at each number of training images; `result` is results.json."""
     from segkit.report.summary import summarise
 
     lines = [
@@ -195,7 +195,7 @@ def describe_benchmark(result: dict[str, Any]) -> str:
 
 
 def _lines_of_splittings(records: Sequence[dict[str, Any]]) -> list[str]:
-    """Say the AP of the objects of each method at each number of training images, told apart in each way."""
+    """Describe the AP of the objects of each method at each number of training images, told apart in each way."""
     from segkit.report.objects import summarise_objects
 
     runs: dict[tuple[str, int | None], list[str]] = {}
@@ -237,7 +237,7 @@ def describe_model(header: dict[str, Any], *, explain: bool = False) -> str:
 
 
 def _reading_rows(reading: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Tell how a model reads images, as far as it does not leave that to their files."""
+    """Describe how a model reads images, as far as it does not leave that to their files."""
     known = reading or {}
     told = {
         "Axes": known.get("axes") or known.get("unnamed"),
@@ -254,7 +254,7 @@ def _printable(text: str) -> str:
 
 
 def _many(number: int, noun: str) -> str:
-    """Say how many there are, with commas: "1,234 objects"."""
+    """Describe how many there are, with commas: "1,234 objects"."""
     return f"{number:,} {noun if number == 1 else noun + 's'}"
 
 

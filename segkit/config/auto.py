@@ -11,19 +11,7 @@ DEFAULT_BANK: dict[str, Any] = {"name": "stacked"}
 
 
 def banks_at_hand(n_image_channels: int) -> list[dict[str, Any]]:
-    """List banks to compare, best guess first; a single training image takes the first.
-
-    Parameters
-    ----------
-    n_image_channels : int
-        Channels of the images. Networks see grey images and those of three channels.
-
-    Returns
-    -------
-    list of dict
-        The bank of networks with all its weights in torch's cache, if there is one, and the default bank. Nothing is
-        downloaded.
-    """
+    """List banks to compare, best guess first; a single training image takes the first."""
     if n_image_channels not in (1, 3):
         return [DEFAULT_BANK]
     networks = [bank for bank in _banks_of_networks() if all(map(_is_at_hand, networks_of(bank)))]

@@ -288,7 +288,7 @@ def _averaged(
 
 
 def single_kind(value: Any) -> str:
-    """Tell the kind of a bank inside a stacked one; without a name it is scattering."""
+    """Report the kind of a bank inside a stacked one; without a name it is scattering."""
     name = (
         value.get("name", "scattering")
         if isinstance(value, Mapping)
@@ -298,7 +298,7 @@ def single_kind(value: Any) -> str:
 
 
 def bank_kind(value: Any) -> str:
-    """Tell the kind of a bank. Options that every bank has, without a name, are of the default, stacked bank."""
+    """Report the kind of a bank. Options that every bank has, without a name, are of the default, stacked bank."""
     unnamed = isinstance(value, Mapping) and "name" not in value
     return "stacked" if unnamed and value.keys() <= StackedConfig.model_fields.keys() else single_kind(value)
 

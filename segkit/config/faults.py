@@ -18,25 +18,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     def refuse_idle(self, names: Iterable[str], *, under: str, cure: str) -> None:
-        """Refuse options that another option leaves without effect.
-
-        A default is never refused: nothing is lost by it. Results of benchmarks list every option, and so
-        do some configurations.
-
-        Parameters
-        ----------
-        names : iterable of str
-            Options without effect.
-        under : str
-            Option that is the reason, and its value. ``{at}`` stands for the section's key and a dot.
-        cure : str
-            Another value for that option, written alike.
-
-        Raises
-        ------
-        PydanticCustomError
-            If one of the options differs from its default.
-        """
+        """Refuse options that another option leaves without effect."""
         fields = type(self).model_fields
         defaults = {name: fields[name].get_default(call_default_factory=True) for name in names}
         idle = {name: getattr(self, name) for name in defaults if getattr(self, name) != defaults[name]}
@@ -45,10 +27,7 @@ class Section(BaseModel):
 
 
 def locate(error: Any, options: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
-    """Find the keys that lead to a fault, and the section or list that holds each key.
-
-    The location that pydantic gives also names kinds of banks and of values; these are left out.
-    """
+    """Find the keys that lead to a fault, and the section or list that holds each key."""
     location: list[str] = []
     within: list[Any] = []
     value: Any = options
@@ -63,7 +42,7 @@ def locate(error: Any, options: Mapping[str, Any]) -> tuple[list[str], list[Any]
 
 
 def deepest(errors: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """Give the first fault, or the one inside its value: of a list where one number may stand too, that of an item."""
+    """Return the first fault, or the one inside its value: of a list where one number may stand too, that of an item."""
     key, _ = locate(errors[0], options)
     keys = [locate(error, options)[0] for error in errors]
     inside = [place for place, other in enumerate(keys) if other[: len(key)] == key]
@@ -71,7 +50,7 @@ def deepest(errors: Sequence[Any], options: Mapping[str, Any]) -> Any:
 
 
 def explain_value(error: Any, location: Iterable[str]) -> str:
-    """Tell a fault of a value, or of options without effect, in one line."""
+    """Report a fault of a value, or of options without effect, in one line."""
     key = ".".join(location)
     if error["type"] == "idle":
         return _explain_idle(**error["ctx"], at=f"{key}." if key else "")

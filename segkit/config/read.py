@@ -47,14 +47,14 @@ def read_options(
 
 
 def shipped(name: str) -> Path:
-    """Give the file of a configuration that comes with segkit."""
+    """Return the file of a configuration that comes with segkit."""
     package = Path(__file__).parents[1]
     folder = package / "configs"  # in a checkout it is beside the package
     return (folder if folder.exists() else package.parent / "configs") / f"{name}.yaml"
 
 
 def _find(path: Path) -> Path:
-    """Give a file, or else the one that comes with segkit: NAME, NAME.yaml or configs/NAME.yaml."""
+    """Return a file, or else the one that comes with segkit: NAME, NAME.yaml or configs/NAME.yaml."""
     if path.exists() or path.parent not in (Path(), Path("configs")):
         return path
     found = shipped(path.stem)

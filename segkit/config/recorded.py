@@ -18,23 +18,7 @@ from segkit.segmentation.segmenter import Segmenter, segmenter_of
 
 @dataclass(frozen=True)
 class RecordedTraining:
-    """What a model file records of its training.
-
-    Parameters
-    ----------
-    path : Path
-        The model file.
-    options : dict
-        The configuration, every option.
-    only_annotated : bool
-        Whether what was not annotated was left out.
-    n_images : int
-        Number of training images.
-    digest : str
-        Digest of the training set, see `Segmenter.digest_training_set`.
-    versions : dict of str to str
-        Versions of segkit and of the packages its numbers depend on.
-    """
+    """What a model file records of its training."""
 
     path: Path
     options: dict[str, Any]
@@ -44,41 +28,13 @@ class RecordedTraining:
     versions: dict[str, str]
 
     def configure(self, overrides: Iterable[str] = ()) -> Config:
-        """Give the recorded configuration; overrides, ``key=value``, win over it.
-
-        Raises
-        ------
-        ConfigError
-            If this segkit does not know an option, or an override does not fit.
-        """
+        """Return the recorded configuration; overrides, ``key=value``, win over it."""
         return Config.from_options(read_options(None, overrides, base=self.options))
 
     def compare(
         self, segmenter: Segmenter, dataset: Dataset, images: str, *, other_images: bool = False
     ) -> list[str]:
-        """Compare training images, and versions, with those of the model.
-
-        Parameters
-        ----------
-        segmenter : Segmenter
-            Not yet fitted.
-        dataset : Dataset
-            What it is to be trained on.
-        images : str
-            Where the images come from, for messages.
-        other_images : bool, default=False
-            Whether the images may differ.
-
-        Returns
-        -------
-        list of str
-            Notes on what differs.
-
-        Raises
-        ------
-        InputError
-            If the images, masks or objects are not those of the model, and may not differ.
-        """
+        """Compare training images, and versions, with those of the model."""
         digest = segmenter.digest_training_set(
             dataset.images, dataset.masks, instances=dataset.instances, label_map=dataset.label_map
         )
@@ -104,23 +60,7 @@ class RecordedTraining:
 
 
 def read_training(path: Path) -> RecordedTraining:
-    """Read what a model file records of its training.
-
-    Parameters
-    ----------
-    path : Path
-        A model file.
-
-    Returns
-    -------
-    RecordedTraining
-        Settings and training set.
-
-    Raises
-    ------
-    ModelFileError
-        If the file is damaged, or records no settings.
-    """
+    """Read what a model file records of its training."""
     header, arrays = read_model(path)
     summary = segmenter_of(header, arrays, str(path)).summary_
     settings = header["settings"]

@@ -192,13 +192,7 @@ class DataConfig(Section):
         return Reading(self.axes, self.range, self.context)
 
     def refuse_objects(self) -> None:
-        """Refuse objects where classes are compared.
-
-        Raises
-        ------
-        ConfigError
-            If masks number objects, or objects are given.
-        """
+        """Refuse objects where classes are compared."""
         key = "data.masks=instances" if self.masks == "instances" else "data.instances"
         if self.masks == "instances" or self.instances is not None:
             raise ConfigError(
@@ -206,13 +200,7 @@ class DataConfig(Section):
             )
 
     def require_objects(self) -> None:
-        """Refuse classes where masks have to number objects.
-
-        Raises
-        ------
-        ConfigError
-            If masks hold classes, classes are named, or objects are given beside the masks.
-        """
+        """Refuse classes where masks have to number objects."""
         for key, is_set in {
             "data.masks=classes": self.masks == "classes",
             "data.labels": self.labels is not None,
@@ -274,7 +262,7 @@ class Config(Section):
             raise ConfigError(_explain(deepest(error.errors(), options), options)) from error
 
     def to_settings(self, *, only_annotated: bool = False) -> dict[str, Any]:
-        """Give what a model file records of a training: every option, also those that were not given.
+        """Return what a model file records of a training: every option, also those that were not given.
 
         Parameters
         ----------
@@ -334,7 +322,7 @@ class Config(Section):
 
 
 def _explain(error: Any, options: Mapping[str, Any]) -> str:
-    """Tell a fault that pydantic found in one line."""
+    """Report a fault that pydantic found in one line."""
     location, within = locate(error, options)
     key = ".".join(location)
     if error["type"] == "invalid_key":

@@ -39,30 +39,7 @@ def score_image(
     *,
     tolerance: float = TOLERANCE,
 ) -> dict[str, Any]:
-    """Score one predicted mask by every score of a report.
-
-    Parameters
-    ----------
-    truth, prediction : array-like of shape (H, W), int
-        Class ids; `segkit.images.UNLABELLED` in the truth marks pixels that count nowhere.
-    probability : array-like of shape (H, W, n_classes) or None
-        Probability of each class, where the method gives any.
-    n_classes : int
-        Number of classes.
-    tolerance : float, default=2.0
-        Of `segkit.evaluation.metrics.boundary_f`, in pixels.
-
-    Returns
-    -------
-    dict
-        JSON-able: ``confusion``, ``iou``, ``mean_iou`` (eq. 8.1), ``dice``, ``precision``, ``recall``,
-        ``boundary_f``, ``brier``, ``reliability``; None where a score is undefined.
-
-    Raises
-    ------
-    InputError
-        If shapes differ, an id is no class, nothing is labelled, or probabilities are not of these classes.
-    """
+    """Score one predicted mask by every score of a report."""
     counts = confusion(truth, prediction, n_classes)
     if not counts.any():
         raise InputError("true mask has no labelled pixel: leave that image out")
@@ -167,22 +144,7 @@ def score_read_objects(found: ReadMasks) -> ObjectScores | None:
 
 
 def objects_to_dict(scores: ObjectScores, stems: Sequence[str]) -> dict[str, Any]:
-    """Give scores of objects as JSON-able numbers.
-
-    Parameters
-    ----------
-    scores : ObjectScores
-        At the default thresholds.
-    stems : sequence of str
-        Name of each image.
-
-    Returns
-    -------
-    dict
-        ``n_true``, ``n_predicted``, ``n_undefined`` (images without any object), ``thresholds``, ``mean_matched_iou``;
-        ``scores``, a ``value`` and an ``interval`` for each of `ObjectScores.values`; and ``images`` with counts and
-        scores of each. None where a score is undefined.
-    """
+    """Return scores of objects as JSON-able numbers."""
     values, intervals = scores.values, scores.intervals
     return {
         "n_true": int(scores.n_true.sum()),
@@ -210,7 +172,7 @@ def objects_to_dict(scores: ObjectScores, stems: Sequence[str]) -> dict[str, Any
 
 
 def scores_to_dict(scores: Scores, stems: Sequence[str], label_map: LabelMap) -> dict[str, Any]:
-    """Give scores as JSON-able numbers; None where a class is in neither truth nor prediction."""
+    """Return scores as JSON-able numbers; None where a class is in neither truth nor prediction."""
     return {
         "n_images": len(stems),
         "mean_iou": scores.mean,

@@ -23,20 +23,7 @@ Masks = Sequence[NDArray[Any]]
 
 
 def is_instance_masks(masks: Masks, *, unlabelled: int | None = None) -> bool:
-    """Tell whether masks number objects, as training tells it: see `segkit.images.numbering.look_like_instances`.
-
-    Parameters
-    ----------
-    masks : sequence of ndarray of shape (H, W), int
-        The masks of a folder, as the files hold them.
-    unlabelled : int, optional
-        Value of unlabelled pixels, which is no object.
-
-    Returns
-    -------
-    bool
-        Whether values are ids of objects.
-    """
+    """Return whether masks number objects, as training tells it: see `segkit.images.numbering.look_like_instances`."""
     return look_like_instances(_numbers_of(masks, unlabelled))
 
 
@@ -49,33 +36,7 @@ def which_number_objects(
     unlabelled: int | None,
     outlined: tuple[Sequence[str], Sequence[str]] = ((), ()),
 ) -> tuple[bool, bool]:
-    """Tell whether true masks, and predicted ones, number objects.
-
-    Parameters
-    ----------
-    truths, guesses : sequence of ndarray of shape (H, W), int
-        True and predicted masks, as the files hold them.
-    masks_are : {"instances", "classes"} or None
-        What both hold; by default recognised. Beside instance masks, masks of fewer objects are recognised too: three
-        values or more, each in one piece, or 0 only.
-    labels : mapping of int to str, or None
-        Names of the classes; masks with named classes number no objects.
-    unlabelled : int or None
-        Value of unlabelled pixels in the true masks.
-    outlined : tuple of two sequences of str, default=((), ())
-        Names of the true masks, and of the predicted ones, that were outlines of objects.
-
-    Returns
-    -------
-    true, predicted : bool
-        Whether each side numbers objects.
-
-    Raises
-    ------
-    InputError
-        If `masks_are` is "instances" and classes are named, 0 marks unlabelled pixels, or an id is below 0; or if
-        outlines are to be classes.
-    """
+    """Return whether true masks, and predicted ones, number objects."""
     names = [*outlined[0], *outlined[1]]
     refusal = refuse_options(names, labels=labels, unlabelled=unlabelled, masks_are=masks_are)
     if refusal is not None:
@@ -95,7 +56,7 @@ def which_number_objects(
 
 
 def _may_number(masks: Masks, unlabelled: int | None) -> bool:
-    """Tell whether masks may hold a few objects, tiny ones, or none; 0 and one other value are rather classes."""
+    """Return whether masks may hold a few objects, tiny ones, or none; 0 and one other value are rather classes."""
     numbers = _numbers_of(masks, unlabelled)
     empty = all(not len(one.ids) for one in numbers)
     return empty or look_like_instances(numbers, most_classes=2, least_area=1)

@@ -19,13 +19,7 @@ from segkit.evaluation.folders import TOLERANCE, score_image
 
 
 class KeptScores:
-    """Scores of `score_image`, found again by the digest of masks and probabilities.
-
-    Parameters
-    ----------
-    folder : Path or None
-        Folder of one small file for each image; None keeps nothing.
-    """
+    """Scores of `score_image`, found again by the digest of masks and probabilities."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -76,6 +70,6 @@ def _digest(
 
 @cache
 def _code() -> str:
-    """Give a digest of the code that scores: scores of other code are not used."""
+    """Return a digest of the code that scores: scores of other code are not used."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     return f"{__version__} " + hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

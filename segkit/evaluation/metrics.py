@@ -150,31 +150,14 @@ def score_masks(
 
 
 def object_mean(scores: ArrayLike) -> FloatArray:
-    """Average scores over the classes other than class 0, the background.
-
-    Parameters
-    ----------
-    scores : array-like of shape (..., n_classes)
-        IoU, Dice or another score of each class; NaN where a class has none.
-
-    Returns
-    -------
-    ndarray of shape (...)
-        Mean over the classes that have a score; NaN where no class but the background has one.
-
-    Examples
-    --------
-    >>> from segkit.evaluation.metrics import object_mean
-    >>> object_mean([[0.9, 0.5, 0.7], [0.9, 0.5, float("nan")]]).tolist()
-    [0.6, 0.5]
-    """
+    """Average scores over the classes other than class 0, the background."""
     return _nanmean(np.moveaxis(np.asarray(scores, dtype=np.float64)[..., 1:], -1, 0))
 
 
 def _interval_where_defined(
     scores: FloatArray, clusters: ArrayLike | None, random_state: int
 ) -> tuple[float, float] | None:
-    """Give the bootstrap interval of the mean over the images that have a score."""
+    """Return the bootstrap interval of the mean over the images that have a score."""
     defined = ~np.isnan(scores)
     if not defined.any():
         return None
@@ -189,29 +172,7 @@ def confusion(
     unlabelled: int = 255,
     sample_weight: ArrayLike | None = None,
 ) -> NDArray[Any]:
-    """Count the pixels of each true class (rows) given each predicted class (columns).
-
-    Parameters
-    ----------
-    truth, prediction : array-like of equal shape, int
-        Class ids 0..n_classes - 1.
-    n_classes : int
-        Number of classes.
-    unlabelled : int, default=255
-        True value of pixels that count nowhere.
-    sample_weight : array-like of the same shape, optional
-        Number of pixels that each pixel stands for.
-
-    Returns
-    -------
-    ndarray of shape (n_classes, n_classes), int, or float with weights
-        Counts, or sums of weights.
-
-    Raises
-    ------
-    InputError
-        If the shapes differ or a value is not a class id.
-    """
+    """Count the pixels of each true class (rows) given each predicted class (columns)."""
     truth, prediction = _of_equal_shape(truth, prediction)
     labelled = truth != unlabelled
     pairs = truth[labelled].astype(np.intp) * n_classes + prediction[labelled].astype(np.intp)
@@ -278,43 +239,7 @@ def boundary_f(
     tolerance: float = 2.0,
     unlabelled: int = 255,
 ) -> FloatArray:
-    """Agreement of the outlines of each class.
-
-    Parameters
-    ----------
-    truth, prediction : array-like of shape (H, W), int
-        Class ids.
-    n_classes : int
-        Number of classes.
-    tolerance : float, default=2.0
-        Largest distance, in pixels, at which two outlines agree.
-    unlabelled : int, default=255
-        Value of unlabelled pixels in the truth; outlines there count nowhere.
-
-    Returns
-    -------
-    ndarray of shape (n_classes,)
-        Harmonic mean of the share of the predicted outline near the true one and the share of the true
-        outline near the predicted one; 0 where only one has an outline, NaN where neither has.
-
-    Raises
-    ------
-    InputError
-        If the shapes differ.
-
-    References
-    ----------
-    G. Csurka, D. Larlus, F. Perronnin, What is a good evaluation measure for semantic segmentation?, 2013.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from segkit.evaluation.metrics import boundary_f
-    >>> truth = np.zeros((20, 20), dtype=int)
-    >>> truth[5:15, 5:15] = 1
-    >>> boundary_f(truth, np.roll(truth, 1, axis=0), 2).tolist()
-    [1.0, 1.0]
-    """
+    """Agreement of the outlines of each class."""
     truth, prediction = _of_equal_shape(truth, prediction)
     labelled = truth != unlabelled
     scores = np.full(n_classes, np.nan)
@@ -331,27 +256,7 @@ def boundary_f(
 
 
 def brier_score(truth: ArrayLike, probability: ArrayLike, *, unlabelled: int = 255) -> float:
-    """Mean squared difference of probability and outcome, over labelled pixels and classes.
-
-    Parameters
-    ----------
-    truth : array-like of shape (H, W), int
-        Class ids; `unlabelled` marks pixels that do not count.
-    probability : array-like of shape (H, W, n_classes)
-        Probability of each class.
-    unlabelled : int, default=255
-        Value of unlabelled pixels.
-
-    Returns
-    -------
-    float
-        0 for certain and right; 0.25 for two classes and probability 1/2 everywhere.
-
-    Raises
-    ------
-    InputError
-        If no pixel is labelled.
-    """
+    """Mean squared difference of probability and outcome, over labelled pixels and classes."""
     outcome, given = _outcomes(truth, probability, unlabelled)
     if not given.size:
         raise InputError("true mask has no labelled pixel: leave that image out")
@@ -361,24 +266,7 @@ def brier_score(truth: ArrayLike, probability: ArrayLike, *, unlabelled: int = 2
 def reliability(
     truth: ArrayLike, probability: ArrayLike, *, n_bins: int = 10, unlabelled: int = 255
 ) -> dict[str, list[float]]:
-    """Count predictions and hits by bins of probability, for the reliability curve of the classes other than class 0.
-
-    Parameters
-    ----------
-    truth : array-like of shape (H, W), int
-        Class ids; `unlabelled` marks pixels that do not count.
-    probability : array-like of shape (H, W, n_classes)
-        Probability of each class.
-    n_bins : int, default=10
-        Equal bins of probability.
-    unlabelled : int, default=255
-        Value of unlabelled pixels.
-
-    Returns
-    -------
-    dict of list of float
-        ``count``, summed ``probability`` and number of ``hits`` in each bin; sums of several images add up.
-    """
+    """Count predictions and hits by bins of probability, for the reliability curve of the classes other than class 0."""
     outcome, given = (values[:, 1:].ravel() for values in _outcomes(truth, probability, unlabelled))
     inside = np.minimum((given * n_bins).astype(np.intp), n_bins - 1)
     return {
@@ -409,7 +297,7 @@ def _outline(inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _outcomes(truth: ArrayLike, probability: ArrayLike, unlabelled: int) -> tuple[FloatArray, FloatArray]:
-    """Give true class (0 or 1) and predicted probability of labelled pixels, both (n, n_classes)."""
+    """Return true class (0 or 1) and predicted probability of labelled pixels, both (n, n_classes)."""
     truth, given = np.asarray(truth), np.asarray(probability, dtype=np.float64)
     if given.ndim != 3 or given.shape[:2] != truth.shape:
         raise InputError(

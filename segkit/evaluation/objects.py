@@ -32,19 +32,7 @@ _SMALL_TABLE = 2**20
 
 @dataclass(frozen=True, eq=False)
 class Overlaps:
-    """All pairs of a true and a predicted object that share a pixel.
-
-    Parameters
-    ----------
-    true, predicted : ndarray of shape (n_pairs,), int
-        Position of the pair's objects in `true_ids` and `predicted_ids`.
-    shared : ndarray of shape (n_pairs,), int
-        Number of pixels in both.
-    true_ids, predicted_ids : ndarray of int
-        The objects, in the order of their first pixels: scores do not depend on the numbers.
-    true_areas, predicted_areas : ndarray of int
-        Their numbers of pixels.
-    """
+    """All pairs of a true and a predicted object that share a pixel."""
 
     true: IntArray
     predicted: IntArray
@@ -65,18 +53,7 @@ class Overlaps:
         return np.asarray(self.shared / self.unions)
 
     def matched(self, threshold: float) -> IntArray:
-        """Choose as many pairs as possible, no object twice; of equally many those with the larger sum of IoU.
-
-        Parameters
-        ----------
-        threshold : float
-            Least IoU of a pair, above 0 and at most 1.
-
-        Returns
-        -------
-        ndarray of shape (n_matched,), int
-            Positions of the chosen pairs in `true`, `predicted` and `iou`.
-        """
+        """Choose as many pairs as possible, no object twice; of equally many those with the larger sum of IoU."""
         if not 0 < threshold <= 1:
             raise InputError(f"threshold {threshold:g}: give an IoU above 0 and at most 1")
         able = np.flatnonzero(self.iou >= threshold)
@@ -102,15 +79,7 @@ class Overlaps:
         return np.flatnonzero(chosen[true] == predicted)
 
     def aggregated_jaccard(self) -> tuple[int, int]:
-        """Give intersection and union of the aggregated Jaccard index (Kumar et al., 2017).
-
-        Returns
-        -------
-        intersection, union : int
-            Sums over the true objects, each with the predicted object of largest IoU; a true object without any adds
-            its area to the union, and so does a predicted object that no true one chose. As in the original, several
-            true objects may choose the same predicted one.
-        """
+        """Return intersection and union of the aggregated Jaccard index (Kumar et al., 2017)."""
         order = np.lexsort((self.predicted, -self.shared, -self.iou, self.true))
         _, first = np.unique(self.true[order], return_index=True)
         best = order[first]
@@ -219,7 +188,7 @@ class ObjectScores:
         }
 
     def _ratios(self) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
-        """Give each score as sums over images; `mean_ap` is the mean of several ratios."""
+        """Return each score as sums over images; `mean_ap` is the mean of several ratios."""
         either = self.tp + self.fp + self.fn
         known = self.union > 0
         more = self.n_predicted - self.n_true
@@ -239,33 +208,7 @@ class ObjectScores:
 
 
 def match(truth: ArrayLike, predicted: ArrayLike, *, labelled: ArrayLike | None = None) -> Overlaps:
-    """Find the pairs of a true and a predicted object that share a pixel.
-
-    Parameters
-    ----------
-    truth, predicted : array-like of shape (H, W), int
-        Label images: 0 is background, every other number one object.
-    labelled : array-like of shape (H, W), bool, optional
-        Pixels that count; by default all. A predicted object with more than half of its pixels elsewhere is left out,
-        as nobody can say whether it is right.
-
-    Returns
-    -------
-    Overlaps
-        Pairs, objects and areas, in time and memory linear in pixels.
-
-    Raises
-    ------
-    InputError
-        If the shapes differ, or the ids are no whole numbers from 0.
-
-    Examples
-    --------
-    >>> from segkit.evaluation.objects import match
-    >>> found = match([[1, 1, 0, 7]], [[0, 3, 3, 4]])
-    >>> found.iou.round(2).tolist(), found.matched(0.5).size
-    ([0.33, 1.0], 1)
-    """
+    """Find the pairs of a true and a predicted object that share a pixel."""
     truth, predicted = _label_image(truth, "true"), _label_image(predicted, "predicted")
     if truth.shape != predicted.shape:
         raise InputError(
@@ -396,7 +339,7 @@ def _only_labelled(
 
 
 def _number(ids: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
-    """Give the ids by first pixel, and each pixel's position among them, -1 for background."""
+    """Return the ids by first pixel, and each pixel's position among them, -1 for background."""
     values, of_pixel = None, ids.ravel()
     if of_pixel.max(initial=0) > max(of_pixel.size, _SMALL_TABLE):  # numbers far apart
         values, of_pixel = np.unique(np.append(of_pixel, 0), return_inverse=True)

@@ -33,36 +33,7 @@ _SUMMARY, _FAILED = "summary.csv", "failed"
 
 @dataclass(frozen=True, eq=False)
 class ReadMasks:
-    """Predicted masks beside true ones.
-
-    Parameters
-    ----------
-    stems : list of str
-        Name of each pair; pages of a multi-page file are "stem#1", "stem#2", ...
-    files : list of str
-        Stem of the file of each pair: the name of the image, without a suffix such as ``_mask``.
-    pages : list of int
-        Its page in that file, from 0.
-    sources : list of Path
-        The file of each true mask.
-    truths, predictions : list of ndarray of shape (H, W), uint8
-        Class ids; `segkit.images.UNLABELLED` in truths.
-    label_map : LabelMap
-        Values and names of the classes.
-    notes : list of str
-        Notes for the reader of the scores.
-    true_objects, predicted_objects : list of ndarray of shape (H, W), int, or None
-        Label images, if both sides number objects: 0 is background (unlabelled pixels too), other numbers are objects.
-        Class ids are then 0 for background and 1 for all objects.
-    failed : dict of str to str
-        Files that cannot be scored, and why, by stem.
-    skipped : list of str
-        Predictions without a true mask.
-    n_pages : dict of str to int
-        Number of pages of each file, those without a labelled pixel too.
-    axes : str, optional
-        Names of the axes that were given.
-    """
+    """Predicted masks beside true ones."""
 
     stems: list[str]
     files: list[str]
@@ -92,44 +63,7 @@ def read_folders(
     skip: Collection[str] = (),
     strict: bool = True,
 ) -> ReadMasks:
-    """Read a folder of predicted masks and a folder of true ones.
-
-    Parameters
-    ----------
-    predictions, masks : str or Path
-        Folders of masks of the same names; either side may have a suffix such as ``_mask``, as for
-        `segkit.images.pair`. Either side may be outlines, ``NAME.geojson`` or ``NAME_RoiSet.zip``, or one COCO file.
-        Every true mask needs a prediction. Predictions without a true mask are counted and left out.
-    labels : mapping of int to str, optional
-        Names of the mask values; values of one name are one class. By default every value that occurs is a class,
-        called by its value if there are more than two.
-    unlabelled : int, optional
-        Value of unlabelled pixels in the true masks.
-    masks_are : {"instances", "classes"}, optional
-        Whether mask values number objects; by default recognised, see `which_number_objects`. If one side only does,
-        both are read as classes, every value above 0 as foreground.
-    axes : str, optional
-        Names of the axes of the images, as in `segkit.images.Reading`: masks that name none have them without channels.
-    images : str or Path, optional
-        Folder of the images, for the sizes of outlines where both sides are outlines.
-    skip : collection of str
-        Sub-folders of `predictions` that hold no masks.
-    strict : bool, default=True
-        Whether a missing, damaged or misshapen mask is an error. Otherwise the other files are read, and a note says
-        which are missing from the scores.
-
-    Returns
-    -------
-    ReadMasks
-        Stems, class ids, label images of objects, label map and notes.
-
-    Raises
-    ------
-    InputError
-        If both are one folder, a true mask has no prediction or several, sizes differ, a file cannot be read, a
-        value has no name among `labels`, or `masks_are` contradicts the other options. Without `labels`, if the two sides
-        share one value at most and each holds others, so that they cannot mean the same classes.
-    """
+    """Read a folder of predicted masks and a folder of true ones."""
     image_of = _images_of(Path(masks), images)
     matched = _match_predictions(Path(predictions), Path(masks), skip, image_of)
     notes = matched.notes
@@ -234,7 +168,7 @@ def _classes_of(
 
 
 def _note_on_rare(truths: Sequence[NDArray[Any]], label_map: LabelMap, unlabelled: int | None) -> list[str]:
-    """Say which values are in one true mask only and count as a class: they may be a slip."""
+    """Describe which values are in one true mask only and count as a class: they may be a slip."""
     if len(truths) < _FEWEST_FOR_RARE or label_map.n_classes < 3:
         return []
     counts = Counter(int(value) for truth in truths for value in np.unique(truth) if value != unlabelled)
@@ -247,7 +181,7 @@ def _note_on_rare(truths: Sequence[NDArray[Any]], label_map: LabelMap, unlabelle
 
 
 def _notes_on_pieces(items: Sequence[_Item], unlabelled: int | None) -> list[str]:
-    """Say which true objects, and which predicted ones, are in several pieces: values that may be classes."""
+    """Describe which true objects, and which predicted ones, are in several pieces: values that may be classes."""
     truths = {item.stem: number_objects(without(item.truth, unlabelled)) for item in items}
     guesses = {item.stem: number_objects(item.guess) for item in items}
     return [
@@ -263,7 +197,7 @@ def _note_on_objects(
     numbered: tuple[bool, bool],
     masks_are: MasksAre | None,
 ) -> str:
-    """Say that masks are read as objects, or as classes because only one side numbers objects."""
+    """State that masks are read as objects, or as classes because only one side numbers objects."""
     if all(numbered):
         doubt = "" if masks_are else "; if each value is a class: --set data.masks=classes"
         return f"{NUMBERED}: scored as objects, and by pixels as foreground{doubt}"
@@ -285,7 +219,7 @@ def _values(masks: Sequence[NDArray[Any]]) -> set[int]:
 
 
 def _images_of(masks: Path, images: str | Path | None) -> dict[str, Path]:
-    """Give the image files by stem; one image file by the name of its mask file."""
+    """Return the image files by stem; one image file by the name of its mask file."""
     if images is None:
         return {}
     images = Path(images)
@@ -345,7 +279,7 @@ def _refuse_missing(matched: _Matched) -> None:
 
 
 def _note_on_failed(failed: Mapping[str, str], n_files: int) -> list[str]:
-    """Say how many true masks are missing from the scores."""
+    """Describe how many true masks are missing from the scores."""
     if not failed:
         return []
     return [
@@ -354,7 +288,7 @@ def _note_on_failed(failed: Mapping[str, str], n_files: int) -> list[str]:
 
 
 def _note_on_earlier(folder: Path, predictions: Sequence[Path]) -> list[str]:
-    """Say which masks in an output folder of segkit are not of its last run, which failed on their images."""
+    """Describe which masks in an output folder of segkit are not of its last run, which failed on their images."""
     summary = folder / _SUMMARY
     if not (folder / lock.HIDDEN / "record").is_dir():
         return []
@@ -375,13 +309,13 @@ def _note_on_earlier(folder: Path, predictions: Sequence[Path]) -> list[str]:
 
 
 def _is_set(path: Path) -> bool:
-    """Tell whether a file is a COCO file of several images."""
+    """Return whether a file is a COCO file of several images."""
     source = open_objects(path)
     return isinstance(source, Coco) and len(source.stems) > 1
 
 
 def _names(stems: Collection[str]) -> set[str]:
-    """Give what images may be called: the stems, and NAME of NAME_mask."""
+    """Return what images may be called: the stems, and NAME of NAME_mask."""
     return {*stems, *filter(None, map(image_name, stems))}
 
 
@@ -406,10 +340,7 @@ def _read_both(
     *,
     strict: bool,
 ) -> tuple[list[_Item], dict[str, str], dict[str, int]]:
-    """Read every page of true and predicted masks, name the faults of files that cannot be scored, and count pages.
-
-    Planes of a stack that nobody annotated are left out.
-    """
+    """Read every page of true and predicted masks, name the faults of files that cannot be scored, and count pages."""
     items: list[_Item] = []
     failed: dict[str, str] = {}
     misshapen: list[str] = []
@@ -464,7 +395,7 @@ def _open_both(
 
 
 def _sizes_of(drawn: Sequence[Drawn], image: Path | None, axes: str | None) -> list[tuple[int, ...]] | None:
-    """Give the size of each page, from the mask that is an image, else from the image; None if neither is there."""
+    """Return the size of each page, from the mask that is an image, else from the image; None if neither is there."""
     for one in drawn:
         if isinstance(one, list):
             return [page.shape for page in one]
@@ -474,7 +405,7 @@ def _sizes_of(drawn: Sequence[Drawn], image: Path | None, axes: str | None) -> l
 
 
 def _other_than(labels: NDArray[Any], unlabelled: int | None) -> NDArray[Any]:
-    """Give another id to the object of outlines that has the value of unlabelled pixels by chance."""
+    """Return another id to the object of outlines that has the value of unlabelled pixels by chance."""
     return labels if not unlabelled else np.where(labels == unlabelled, labels.max() + 1, labels)
 
 

@@ -22,23 +22,7 @@ _DRAWN_AT_ONCE = 2**20
 
 @dataclass(frozen=True)
 class Comparison:
-    """How much higher one method scores than another on the same images.
-
-    Parameters
-    ----------
-    difference : float
-        Mean difference of the scores.
-    interval : tuple of float
-        Its 95 % bootstrap interval over images (or groups of images), and over seeds where there are several.
-    p_value : float
-        Two-sided, of Wilcoxon's signed-rank test on the differences of the images (or groups). Where there are several
-        seeds it is at least twice the share of the resamples on the other side of 0: it then holds for other seeds too,
-        and is not below 0.05 where the interval holds 0.
-    n_images : int
-        Images (or groups) that were resampled.
-    n_seeds : tuple of int
-        Seeds that were resampled, of each data set; 1 where only images were.
-    """
+    """How much higher one method scores than another on the same images."""
 
     difference: float
     interval: tuple[float, float]
@@ -60,50 +44,7 @@ def bootstrap_means(
     n_resamples: int = 10_000,
     random_state: int = 0,
 ) -> FloatArray:
-    """Resample scores and take the mean of each resample.
-
-    Parameters
-    ----------
-    values : array-like of shape (n,)
-        One score for each record.
-    clusters : array-like of shape (n,), optional
-        The image of each record, or its group of images: its records are drawn together. By default each record is
-        its own.
-    seeds : array-like of shape (n,), optional
-        The draw of training images (random split) of each record. With two or more, seeds are resampled as well as
-        clusters: the means are those of other images under other draws. With one, or by default, clusters only: the
-        means are those of other images under these draws.
-    n_resamples : int, default=10_000
-        Number of resamples.
-    random_state : int, default=0
-        Seed of the resampling.
-
-    Returns
-    -------
-    ndarray of shape (n_resamples,)
-        Mean over the records of each resample, in the unit of the values.
-
-    Raises
-    ------
-    InputError
-        If there is no score, one is not finite, or clusters or seeds are of another number of records.
-
-    Notes
-    -----
-    With several seeds this is the pigeonhole bootstrap. Seeds and clusters are drawn with replacement, independently;
-    a record weighs the product of the times its seed and its cluster were drawn. Not every seed has every cluster, so
-    that a resample may hold no record; then it is drawn again.
-
-    It is conservative. Let scores be ``mu + a_seed + b_image + e``, of n records, r_s of seed s and c_i of image i. Their
-    mean has the variance ``(u var(a) + v var(b) + var(e)) / n`` with ``u = sum r_s^2 / n`` and ``v = sum c_i^2 / n``.
-    Resampled means of many seeds and images have about ``((u + 2) var(a) + (v + 2) var(b) + 3 var(e)) / n``. No bootstrap
-    has the variance itself (McCullagh). Few seeds work the other way, as for `bootstrap_interval`.
-
-    References
-    ----------
-    - A. B. Owen, The pigeonhole bootstrap, Annals of Applied Statistics 1(2), 2007, doi:10.1214/07-AOAS122.
-    - P. McCullagh, Resampling and exchangeable arrays, Bernoulli 6(2), 2000.
-    """
+    """Resample scores and take the mean of each resample."""
     values = _as_scores(values)
     cluster, seed = _numbered(clusters, values.size, "cluster"), _numbered(seeds, values.size, "seed")
     if seed is not None and seed.any():
@@ -122,39 +63,7 @@ def bootstrap_interval(
     n_resamples: int = 10_000,
     random_state: int = 0,
 ) -> tuple[float, float]:
-    """Give the percentile bootstrap interval of a mean.
-
-    Parameters
-    ----------
-    values : array-like of shape (n,)
-        One score for each record.
-    clusters, seeds : array-like of shape (n,), optional
-        As for `bootstrap_means`.
-    level : float, default=0.95
-        Coverage asked for. Of 95 %, ten clusters cover some 90, five some 85. Where seeds differ as much as images,
-        two seeds cover some 80, five some 90. Where they hardly differ, more than 95 are covered.
-    n_resamples : int, default=10_000
-        Number of resamples.
-    random_state : int, default=0
-        Seed of the resampling.
-
-    Returns
-    -------
-    tuple of float
-        Lower and upper end, in the unit of the values.
-
-    Raises
-    ------
-    InputError
-        As `bootstrap_means`.
-
-    Examples
-    --------
-    >>> from segkit.evaluation.statistics import bootstrap_interval
-    >>> low, high = bootstrap_interval([0.6, 0.7, 0.8, 0.9])
-    >>> 0.6 <= low < 0.75 < high <= 0.9
-    True
-    """
+    """Return the percentile bootstrap interval of a mean."""
     means = bootstrap_means(values, clusters, seeds, n_resamples=n_resamples, random_state=random_state)
     return _percentiles(means, level)
 
@@ -162,40 +71,7 @@ def bootstrap_interval(
 def student_interval(
     values: ArrayLike, *, test_to_train: float = 0.0, level: float = 0.95
 ) -> tuple[float, float]:
-    """Give the interval of a mean by Student's t, as for the scores of folds or of random splits of one set.
-
-    Parameters
-    ----------
-    values : array-like of shape (n,)
-        One score for each fold, split or run, at least two.
-    test_to_train : float, default=0.0
-        Number of test samples over number of training samples, for random splits that draw both from the same samples:
-        the variance is widened for what the splits have in common (Nadeau and Bengio).
-    level : float, default=0.95
-        Coverage asked for. Folds share training data, so that they vary together: by default the interval of folds
-        covers less.
-
-    Returns
-    -------
-    tuple of float
-        Lower and upper end, in the unit of the values.
-
-    Raises
-    ------
-    InputError
-        If there are fewer than two values, or one is not finite.
-
-    References
-    ----------
-    - C. Nadeau, Y. Bengio, Inference for the generalization error, Machine Learning 52, 2003.
-
-    Examples
-    --------
-    >>> from segkit.evaluation.statistics import student_interval
-    >>> low, high = student_interval([0.6, 0.7, 0.8])
-    >>> round(low, 2), round(high, 2)
-    (0.45, 0.95)
-    """
+    """Return the interval of a mean by Student's t, as for the scores of folds or of random splits of one set."""
     scores = _as_scores(values)
     if scores.size < 2:
         raise InputError("1 value: give two or more, for one says nothing of how they vary")
@@ -213,39 +89,7 @@ def ratio_interval(
     n_resamples: int = 10_000,
     random_state: int = 0,
 ) -> tuple[float, float] | None:
-    """Give the percentile bootstrap interval of a ratio of sums, such as the hits of all images over their objects.
-
-    Parameters
-    ----------
-    parts, wholes : array-like of shape (n,) or (n, n_ratios)
-        What each record adds to numerator and denominator. Of several ratios, the interval is that of their mean.
-    clusters : array-like of shape (n,), optional
-        As for `bootstrap_means`.
-    level : float, default=0.95
-        Coverage asked for.
-    n_resamples : int, default=10_000
-        Number of resamples.
-    random_state : int, default=0
-        Seed.
-
-    Returns
-    -------
-    tuple of float, or None
-        Lower and upper end. Records that add nothing to either sum are not drawn, nor do resamples count whose
-        denominator is 0; None if there is nothing else.
-
-    Raises
-    ------
-    InputError
-        If there is no record, a number is not finite, or shapes or clusters are of another number of records.
-
-    Examples
-    --------
-    >>> from segkit.evaluation.statistics import ratio_interval
-    >>> low, high = ratio_interval([6, 7, 8, 9], [10, 10, 10, 10])
-    >>> 0.6 <= low < 0.75 < high <= 0.9
-    True
-    """
+    """Return the percentile bootstrap interval of a ratio of sums, such as the hits of all images over their objects."""
     part, whole = (_as_columns(sums) for sums in (parts, wholes))
     if part.shape != whole.shape:
         raise InputError(
@@ -276,54 +120,14 @@ def compare(
     *,
     random_state: int = 0,
 ) -> Comparison:
-    """Compare the scores of two methods on the same records.
-
-    Parameters
-    ----------
-    first, second : array-like of shape (n,)
-        Scores of the two methods; entry i of both is of the same image, split and seed.
-    clusters, seeds : array-like of shape (n,), optional
-        As for `bootstrap_means`.
-    random_state : int, default=0
-        Seed of the resampling.
-
-    Returns
-    -------
-    Comparison
-        Of first minus second.
-
-    Raises
-    ------
-    InputError
-        If the numbers of scores differ, there is none, or one is not finite, or clusters or seeds are of another
-        number.
-    """
+    """Compare the scores of two methods on the same records."""
     return compare_pooled([(first, second, clusters, seeds)], random_state=random_state)
 
 
 def compare_pooled(
     sets: Sequence[tuple[ArrayLike, ArrayLike, ArrayLike | None, ArrayLike | None]], *, random_state: int = 0
 ) -> Comparison:
-    """Compare two methods over several data sets, each of which has the same weight.
-
-    Parameters
-    ----------
-    sets : sequence of tuple
-        ``(first, second, clusters, seeds)`` of each data set, as for `compare`.
-    random_state : int, default=0
-        Seed of the resampling.
-
-    Returns
-    -------
-    Comparison
-        Of first minus second; images and seeds are resampled within their own set. The sets are not resampled: the
-        interval holds for these.
-
-    Raises
-    ------
-    InputError
-        If there is no set, or one is as `compare` cannot take it.
-    """
+    """Compare two methods over several data sets, each of which has the same weight."""
     if not sets:
         raise InputError("no data set to compare on: give at least one")
     means, resampled, per_cluster, n_seeds = [], [], [], []
@@ -408,7 +212,7 @@ def _as_scores(values: ArrayLike) -> FloatArray:
 
 
 def _numbered(names: ArrayLike | None, n: int, kind: str) -> IntArray | None:
-    """Give the number of the cluster or seed of each record, from 0."""
+    """Return the number of the cluster or seed of each record, from 0."""
     if names is None:
         return None
     _, number = np.unique(np.asarray(names), return_inverse=True)

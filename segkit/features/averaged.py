@@ -196,7 +196,7 @@ class OrbitAveraged(FilterBank):
         return self.bank.is_network
 
     def fusion_parts(self, n_image_channels: int = 3) -> NDArray[np.bool_]:
-        """Give the parts of the bank; a channel's standard deviation is in the parts of its mean."""
+        """Return the parts of the bank; a channel's standard deviation is in the parts of its mean."""
         return np.tile(self._bank.fusion_parts(n_image_channels), (1, 1 if self.embedding == "mean" else 2))
 
     @property
@@ -210,11 +210,11 @@ class OrbitAveraged(FilterBank):
         return self._bank.weights_used(wanted, n_image_channels)
 
     def weights_origin(self) -> list[dict[str, str | None]]:
-        """Tell where the weights of the bank come from."""
+        """Report where the weights of the bank come from."""
         return self._bank.weights_origin()
 
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
-        """Give a copy of the bank, `bank_`, these weights."""
+        """Return a copy of the bank, `bank_`, these weights."""
         bank = clone(self.bank)
         bank.use_weights(weights)
         self.bank_ = bank
@@ -253,11 +253,7 @@ class OrbitAveraged(FilterBank):
 
 
 class _Moments:
-    """Sums over the group of some channels, and of their squared differences from the first element's values.
-
-    Subtracting those values first avoids cancellation. Double precision adds a few single-precision numbers exactly.
-    Means alone need no values of the first element.
-    """
+    """Sums over the group of some channels, and of their squared differences from the first element's values."""
 
     def __init__(self, first: FeatureMaps, n_moments: int) -> None:
         self.indices, self.grid = first.indices, (first.stride, first.offset)
@@ -271,7 +267,7 @@ class _Moments:
             squares += np.square(np.subtract(features, self.reference, dtype=np.float64))
 
     def maps(self, n_turns: int, n_channels: int) -> Iterator[FeatureMaps]:
-        """Give the means and, as channels behind all `n_channels`, the standard deviations."""
+        """Return the means and, as channels behind all `n_channels`, the standard deviations."""
         means = self.sums[0]
         means /= n_turns
         yield FeatureMaps(means.astype(np.float32), self.indices, *self.grid)
@@ -282,10 +278,7 @@ class _Moments:
 
 
 def _seen(frame: _Symmetry | _Turned, core: Sides, reach: int, margin: int, alignment: int) -> Sides:
-    """Rows and columns of a turned image that the bank must see for the cells around a core.
-
-    They start where cells of the whole turned image do, and reach as far as the bank and a cell between two grids.
-    """
+    """Rows and columns of a turned image that the bank must see for the cells around a core."""
     corners = [(side.start - reach, side.stop + reach) for side in core]
     rows, cols = frame.place(
         np.array([(row, col) for row in corners[0] for col in corners[1]], dtype=np.float64)
@@ -367,10 +360,7 @@ class _Symmetry:
 
 
 class _Turned:
-    """An image turned about its centre by bilinear interpolation, mirrored at its edges, in a frame that holds it.
-
-    Parts of it are turned when they are read.
-    """
+    """An image turned about its centre by bilinear interpolation, mirrored at its edges, in a frame that holds it."""
 
     def __init__(self, image: FloatArray, turn: Matrix) -> None:
         self.image, self.matrix = image, turn

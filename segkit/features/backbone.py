@@ -26,19 +26,7 @@ _N_NEAREST = 3
 
 
 class Block(NamedTuple):
-    """One block of a network, with the position of its cells on the pixel grid of a window.
-
-    Parameters
-    ----------
-    name : str
-        Path of the module in timm's network.
-    n_channels : int
-        Channels of the block.
-    stride : int
-        Pixels between neighbouring cells.
-    offset : float
-        Pixel that the centre of the first cell is at: for a patch of 14 pixels, 6.5.
-    """
+    """One block of a network, with the position of its cells on the pixel grid of a window."""
 
     name: str
     n_channels: int
@@ -47,26 +35,7 @@ class Block(NamedTuple):
 
 
 class Backbone:
-    """A network of timm with weights, cut after the deepest of some blocks.
-
-    Parameters
-    ----------
-    model : str
-        A model of timm, with or without the tag of its weights.
-    window : int
-        Side in pixels of the images that it sees.
-    blocks : tuple of int
-        Blocks whose maps are wanted, rising.
-    state : dict of str to Tensor, or None
-        Weights by timm's names; None draws random ones.
-    random_state : int, default=0
-        Seed of random weights.
-
-    Raises
-    ------
-    WeightsError
-        If weights are missing or have other shapes.
-    """
+    """A network of timm with weights, cut after the deepest of some blocks."""
 
     def __init__(
         self, model: str, window: int, blocks: tuple[int, ...], state: State | None, *, random_state: int = 0
@@ -129,13 +98,7 @@ class _Outputs:
 
 @lru_cache(maxsize=16)
 def blocks_of(model: str, window: int) -> tuple[Block, ...]:
-    """List the blocks of a network, first to last, without loading weights.
-
-    Raises
-    ------
-    ConfigError
-        If timm is missing, or lacks the model, or the model has no maps, or refuses the window.
-    """
+    """List the blocks of a network, first to last, without loading weights."""
     import torch
 
     with torch.device("meta"):
@@ -182,13 +145,7 @@ def parameters_of(model: str, window: int, blocks: tuple[int, ...]) -> tuple[str
 
 
 def configuration(model: str) -> Any:
-    """Look up timm's description of a model's weights: mean and std of colours, licence, and where they are.
-
-    Raises
-    ------
-    ConfigError
-        If timm is missing, or lacks the model, or weights of this tag.
-    """
+    """Look up timm's description of a model's weights: mean and std of colours, licence, and where they are."""
     timm = import_timm()
     try:
         found = timm.is_model(model.partition(".")[0]) and timm.get_pretrained_cfg(model)
@@ -203,20 +160,14 @@ def configuration(model: str) -> Any:
 
 
 def nearest_models(model: str) -> list[str]:
-    """Give the names of models that are nearest to a name, with tags where it has one."""
+    """Return the names of models that are nearest to a name, with tags where it has one."""
     timm = import_timm()
     known = timm.list_models(pretrained="." in model)
     return get_close_matches(model, known, n=_N_NEAREST, cutoff=0)
 
 
 def import_timm() -> Any:
-    """Import timm.
-
-    Raises
-    ------
-    ConfigError
-        If it is not installed.
-    """
+    """Import timm."""
     try:
         return import_module("timm")
     except ImportError as error:
@@ -256,7 +207,7 @@ def _info(whole: nn.Module) -> list[dict[str, Any]]:
 
 
 def _normalises(whole: nn.Module) -> bool:
-    """Tell whether a network is a plain transformer with a last normalisation, which then follows each block."""
+    """Return whether a network is a plain transformer with a last normalisation, which then follows each block."""
     from torch import nn
 
     grids = {(entry["num_chs"], entry["reduction"]) for entry in _info(whole)}
@@ -278,7 +229,7 @@ class _Steps:
         whole.register_forward_pre_hook(self._start)
 
     def offset(self, stride: int) -> float:
-        """Give the pixel that the centre of the first cell of a stride is at."""
+        """Return the pixel that the centre of the first cell of a stride is at."""
         at, offset = 1, 0.0
         while at < stride:
             # A step without a layer of its own merges whole blocks of cells, whose centre is in their middle.
@@ -303,13 +254,13 @@ class _Steps:
 
 
 def _stride(module: nn.Module) -> int:
-    """Give the stride of a layer that moves a kernel over a grid; 1 for others."""
+    """Return the stride of a layer that moves a kernel over a grid; 1 for others."""
     stride = getattr(module, "stride", 1) if not list(module.children()) else 1
     return _number(stride) if isinstance(stride, int | tuple | list) else 1
 
 
 def _padding(module: nn.Module, size: int, kernel: int, dilation: int) -> float:
-    """Give the padding on the near side; layers of TensorFlow's kind pad as much as a size needs."""
+    """Return the padding on the near side; layers of TensorFlow's kind pad as much as a size needs."""
     if "Same" in type(module).__name__:
         stride = _stride(module)
         missing = (math.ceil(size / stride) - 1) * stride + (kernel - 1) * dilation + 1 - size
@@ -342,7 +293,7 @@ def _matched(model: str, window: int, blocks: tuple[int, ...], state: State, who
 
 
 def _converted(state: State, whole: nn.Module) -> State:
-    """Give weights timm's present names, and resize positional embeddings to the window."""
+    """Return weights timm's present names, and resize positional embeddings to the window."""
     convert = getattr(import_module(type(whole).__module__), "checkpoint_filter_fn", None)
     if convert is None or not state:
         return state

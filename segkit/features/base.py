@@ -222,7 +222,7 @@ class FilterBank(BaseEstimator, ABC):
         return False
 
     def fusion_parts(self, n_image_channels: int = 3) -> NDArray[np.bool_]:
-        """Tell which channels a classifier of each part sees in late fusion.
+        """Return which channels a classifier of each part sees in late fusion.
 
         Parameters
         ----------
@@ -371,7 +371,7 @@ class FilterBank(BaseEstimator, ABC):
         return {}
 
     def weights_origin(self) -> list[dict[str, str | None]]:
-        """Tell ``model``, ``source`` and ``licence`` of weights that others trained; empty where nothing is known."""
+        """Report ``model``, ``source`` and ``licence`` of weights that others trained; empty where nothing is known."""
         return []
 
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
@@ -422,13 +422,7 @@ def _columns(channels: NDArray[np.intp]) -> dict[int, int]:
 
 
 def as_array(values: ArrayLike, *, name: str) -> NDArray[Any]:
-    """Give an array of what was given.
-
-    Raises
-    ------
-    InputError
-        If rows differ in length.
-    """
+    """Return an array of what was given."""
     try:
         return np.asarray(values)
     except ValueError:
@@ -436,13 +430,7 @@ def as_array(values: ArrayLike, *, name: str) -> NDArray[Any]:
 
 
 def as_image(image: ArrayLike) -> FloatArray:
-    """Check an image and return it as (H, W, C) float32.
-
-    Raises
-    ------
-    InputError
-        If the array is not (H, W) or (H, W, C), is not floating point, or holds NaN or infinity.
-    """
+    """Check an image and return it as (H, W, C) float32."""
     array = as_array(image, name="image")
     if array.ndim == 2:
         array = array[:, :, None]
@@ -460,18 +448,7 @@ def as_image(image: ArrayLike) -> FloatArray:
 
 
 def refuse_former(**former: str) -> Callable[[Init], Init]:
-    """Make a constructor refuse the former names of its options, each with what replaces it.
-
-    Parameters
-    ----------
-    **former : str
-        What to give in place of each former option.
-
-    Returns
-    -------
-    callable
-        Decorator of ``__init__``. The constructor raises `ConfigError` for a former option.
-    """
+    """Make a constructor refuse the former names of its options, each with what replaces it."""
 
     def decorate(init: Init) -> Init:
         @wraps(init)

@@ -16,25 +16,13 @@ def count_views(mode: str, n_image_channels: int) -> int:
 
 
 def check_mode(mode: str) -> None:
-    """Refuse an unknown mode.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such mode.
-    """
+    """Refuse an unknown mode."""
     if mode not in CHANNEL_MODES:
         raise ConfigError(f"channel_mode {mode!r}: choose one of {', '.join(CHANNEL_MODES)}")
 
 
 def check_channels(mode: str, n_image_channels: int) -> None:
-    """Refuse channels that a mode does not map to three.
-
-    Raises
-    ------
-    InputError
-        If the mode is rgb, and the image has neither one nor three channels.
-    """
+    """Refuse channels that a mode does not map to three."""
     if mode == "rgb" and n_image_channels not in (1, 3):
         raise InputError(
             f"image with {n_image_channels} channels for a three-channel network: choose how they map, "
@@ -43,13 +31,7 @@ def check_channels(mode: str, n_image_channels: int) -> None:
 
 
 def three_channels(image: FloatArray, mode: str) -> list[FloatArray]:
-    """Make the images (H, W, 3) that a network runs on, from an image (H, W, C).
-
-    Raises
-    ------
-    InputError
-        If the mode is rgb, and the image has neither one nor three channels.
-    """
+    """Make the images (H, W, 3) that a network runs on, from an image (H, W, C)."""
     check_channels(mode, image.shape[2])
     if mode == "each":
         return [np.repeat(image[:, :, [index]], 3, axis=2) for index in range(image.shape[2])]

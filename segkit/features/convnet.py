@@ -320,7 +320,7 @@ class ConvNetBank(FilterBank):
         return [layer for layer in trace.layers if self._names(layer)]
 
     def _names(self, layer: Layer) -> bool:
-        """Tell whether the option `layers` names a layer."""
+        """Return whether the option `layers` names a layer."""
         named = set(self.layers or ())
         return bool({layer.name, layer.label} & named) or (layer.is_activation and ACTIVATIONS in named)
 

@@ -200,13 +200,7 @@ class _Spectrum:
 
 
 class _Band:
-    """The frequencies that a filter of some direction passes.
-
-    Attributes
-    ----------
-    across, along : ndarray of shape (n_rows, n_cols), float32
-        Frequencies across and along the filter, in radians per pixel.
-    """
+    """The frequencies that a filter of some direction passes."""
 
     def __init__(self, spectrum: _Spectrum, angle: float, sigma: float, elongation: float) -> None:
         self._spectrum = spectrum

@@ -23,13 +23,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def load_pretrained(model: str) -> dict[str, torch.Tensor]:
-    """Load the pre-trained weights of a model of timm.
-
-    Raises
-    ------
-    WeightsError
-        If there are none, or they cannot be downloaded, are gated or damaged.
-    """
+    """Load the pre-trained weights of a model of timm."""
     found = configuration(model)
     if found.hf_hub_id:
         return read_weights(_hub_file(model, found))
@@ -42,7 +36,7 @@ def load_pretrained(model: str) -> dict[str, torch.Tensor]:
 
 
 def origin_of(model: str) -> dict[str, str | None]:
-    """Tell where the pre-trained weights of a model come from, and their licence."""
+    """Report where the pre-trained weights of a model come from, and their licence."""
     found = configuration(model)
     source = f"https://huggingface.co/{found.hf_hub_id}" if found.hf_hub_id else found.url
     return {"model": _with_tag(found), "source": source, "licence": found.license}
@@ -82,7 +76,7 @@ def _hub_file(model: str, found: Any) -> Path:
 
 
 def _first(download: Any, repository: str, names: list[str], revision: str | None) -> Path:
-    """Give the first of some files that the cache or the hub has; the cache is asked first."""
+    """Return the first of some files that the cache or the hub has; the cache is asked first."""
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     for name in names:

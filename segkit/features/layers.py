@@ -35,34 +35,7 @@ _TO_CHANNELS_LAST = (0, 2, 3, 1)
 
 @dataclass(frozen=True)
 class Layer:
-    """One output of a network, with the position of its cells on the pixel grid.
-
-    Parameters
-    ----------
-    name : str
-        Name in channel names and model files: "conv3_2" in VGG networks, the module's path in others.
-    label : str
-        Name in the network's paper, such as "fire4_expand1x1" in SqueezeNet, or the path of the block that ends here,
-        such as "layer2.0" in ResNet; `name` if there is none.
-    node : str
-        Node of the traced graph.
-    n_channels : int
-        Filters of the layer.
-    stride, offset : float
-        Cell i is centred on pixel ``offset + stride * i``.
-    radius : float
-        Radius of the receptive field in pixels.
-    parameters : tuple of str
-        Names of the weights of this layer and of all layers below.
-    is_activation : bool
-        Whether it is the output of a non-linearity.
-    is_default : bool
-        Whether it is used where no layers are named.
-    is_global : bool
-        Whether it depends on means over the whole image besides.
-    channels_last : bool
-        Whether the node's output is (1, H, W, C), not (1, C, H, W).
-    """
+    """One output of a network, with the position of its cells on the pixel grid."""
 
     name: str
     label: str
@@ -95,10 +68,7 @@ class Window:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Position of a tensor's cells on the pixel grid, and the weights that it is computed with.
-
-    A tensor without cells has one value for each channel: a weight, or a mean over the whole image (`is_global`).
-    """
+    """Position of a tensor's cells on the pixel grid, and the weights that it is computed with."""
 
     stride: float = 1.0
     offset: float = 0.0
@@ -111,18 +81,7 @@ class _Grid:
 
 
 def find_layers(module: GraphModule) -> list[Layer]:
-    """Walk the graph and list the outputs of non-linearities, residual blocks and their projections.
-
-    Parameters
-    ----------
-    module : GraphModule
-        A traced network.
-
-    Returns
-    -------
-    list of Layer
-        The layers, in the order of the graph.
-    """
+    """Walk the graph and list the outputs of non-linearities, residual blocks and their projections."""
     grids = _find_grids(module)
     blocks = _ResidualBlocks(module.graph)
     projections = blocks.find_projections(grids)
@@ -262,15 +221,7 @@ def _first(value: Any) -> int:
 
 
 class _ResidualBlocks:
-    """Blocks of a network whose classes have residual sums, also those blocks that have none.
-
-    Attributes
-    ----------
-    ends : dict of Node to str
-        Last node of each block, with the block's path.
-    units : dict of Node to str
-        Last node of each convolution with its normalisation and activation outside of blocks, with the unit's path.
-    """
+    """Blocks of a network whose classes have residual sums, also those blocks that have none."""
 
     def __init__(self, graph: Graph) -> None:
         from torchvision.ops.misc import Conv2dNormActivation
@@ -288,7 +239,7 @@ class _ResidualBlocks:
         self.units = {node: path for path, node in units.items()}
 
     def holds(self, node: Node) -> bool:
-        """Tell whether a node lies in a block."""
+        """Return whether a node lies in a block."""
         return self._block_of(node) is not None
 
     def find_projections(self, grids: dict[Node, _Grid | None]) -> dict[Node, str]:

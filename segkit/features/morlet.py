@@ -30,27 +30,7 @@ Blocks = list[tuple[slice, slice, Any]]
 
 
 class Scattering:
-    """Scattering transform of planes of one shape.
-
-    Parameters
-    ----------
-    scale : int
-        Averaging scale J.
-    shape : (int, int)
-        Height and width of the planes, multiples of 2**J.
-    L : int
-        Number of wavelet angles over half a turn.
-    max_order : {1, 2}
-        Number of wavelet-modulus layers.
-    outputs : ndarray of shape (n_paths,), int
-        Output that each path, in kymatio's order, is averaged into.
-    margin : int
-        Cells at each side of the planes that are left out of the outputs.
-
-    References
-    ----------
-    M. Andreux et al., Kymatio: scattering transforms in Python, JMLR 21(60), 2020.
-    """
+    """Scattering transform of planes of one shape."""
 
     def __init__(
         self,
@@ -77,20 +57,7 @@ class Scattering:
         }
 
     def __call__(self, plane: FloatArray, wanted: NDArray[np.intp]) -> FloatArray:
-        """Transform a plane.
-
-        Parameters
-        ----------
-        plane : ndarray of shape (H, W), float32
-            The plane; it is taken to repeat.
-        wanted : ndarray of shape (n,), int
-            Wanted outputs.
-
-        Returns
-        -------
-        ndarray of shape (n, H / 2**J - 2 margin, W / 2**J - 2 margin), float32
-            Means of the wanted outputs' paths.
-        """
+        """Transform a plane."""
         used = [path for path, output in self._output.items() if output in set(wanted.tolist())]
         sums: dict[int, FloatArray] = {}
         level_of: dict[int, int] = {}

@@ -20,15 +20,7 @@ NORMALIZATIONS = ("image", "set")
 
 @dataclass(frozen=True, eq=False)
 class NormalisedBank:
-    """A fitted bank with normalisation by image.
-
-    Parameters
-    ----------
-    bank : FilterBank
-        Fitted.
-    normalization : {"image", "set"}
-        "image" subtracts the mean of each channel over the image; "set" leaves the channels as they are.
-    """
+    """A fitted bank with normalisation by image."""
 
     bank: FilterBank
     normalization: str
@@ -75,12 +67,12 @@ class NormalisedBank:
         return features
 
     def grid(self, shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Give rows and columns of the pixels that image means are taken from; none without normalisation by image."""
+        """Return rows and columns of the pixels that image means are taken from; none without normalisation by image."""
         rows, cols = even_grid(shape)
         return (rows, cols) if self.normalization == "image" else (rows[:0], cols[:0])
 
 
 def even_grid(shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Give rows and columns of pixels spread evenly over an image; turning the image turns the grid."""
+    """Return rows and columns of pixels spread evenly over an image; turning the image turns the grid."""
     rows, cols = np.meshgrid(*(np.linspace(0, size - 1, GRID) for size in shape[:2]), indexing="ij")
     return rows.ravel(), cols.ravel()

@@ -77,10 +77,7 @@ class Disc:
         return Patches(values.reshape(len(values), -1), means, np.sqrt(variance)[:, None])
 
     def readers(self, scaled: Disc, moves: Sequence[Similarity], smoothing: float) -> FloatArray:
-        """Matrices that read an enlarged patch at the pixels of this disc as each move places them.
-
-        A Gaussian interpolates between pixels; (n_moves, n_pixels, n_scaled_pixels).
-        """
+        """Matrices that read an enlarged patch at the pixels of this disc as each move places them."""
         turns = np.array([move.turn for move in moves])
         amplitudes = np.array([[[1 / move.amplitude]] for move in moves]).round(14)
         points = scaled.scale * self.offsets @ turns.transpose(0, 2, 1)
@@ -92,17 +89,7 @@ class Disc:
 
 
 class PatchOrbit(NamedTuple):
-    """Templates, and the templates moved by a group.
-
-    Parameters
-    ----------
-    templates : ndarray of shape (T, C, n_pixels)
-        The templates.
-    readers : ndarray of shape (n_moves, n_pixels, n_scaled_pixels)
-        Matrices that read a patch as each element of the group moves it.
-    moved : ndarray of shape (C * n_scaled_pixels, T, n_moves)
-        The templates times a factor, moved by the transposes of the readers.
-    """
+    """Templates, and the templates moved by a group."""
 
     templates: FloatArray
     readers: FloatArray

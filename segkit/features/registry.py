@@ -53,13 +53,7 @@ MOST_TURNS = 720
 
 
 def check_size(bank: FilterBank, n_image_channels: int) -> None:
-    """Refuse a bank of absurdly many channels or of absurd reach, before anything of that size is made.
-
-    Raises
-    ------
-    ConfigError
-        If it has more than 200,000 channels, or needs more than 4,096 pixels around a pixel.
-    """
+    """Refuse a bank of absurdly many channels or of absurd reach, before anything of that size is made."""
     # Each further image channel adds as many as the second.
     first, both = bank.n_channels(1), bank.n_channels(2)
     number = first + (n_image_channels - 1) * (both - first)
@@ -113,23 +107,7 @@ def bank_from_dict(description: dict[str, Any]) -> FilterBank:
 
 
 def group_of(orbit: str | int) -> Group:
-    """Find the group that the option `orbit` names.
-
-    Parameters
-    ----------
-    orbit : {"d4"} or int
-        The eight symmetries of the square, or a number of angles, equispaced over a whole turn.
-
-    Returns
-    -------
-    Group
-        `Dihedral()` or ``Rotation(orbit)``.
-
-    Raises
-    ------
-    ConfigError
-        If it is neither.
-    """
+    """Find the group that the option `orbit` names."""
     if orbit == "d4":
         return Dihedral()
     if not is_whole(orbit) or int(orbit) > MOST_TURNS:

@@ -89,7 +89,7 @@ class StackedBank(FilterBank):
         return any(bank.is_network for bank in self._used)
 
     def fusion_parts(self, n_image_channels: int = 3) -> NDArray[np.bool_]:
-        """Give each network a part: its own channels, and those of all banks that are no network."""
+        """Return each network a part: its own channels, and those of all banks that are no network."""
         of_network = np.array([bank.is_network for bank in self._used])
         if of_network.sum() < 2:
             return super().fusion_parts(n_image_channels)
@@ -176,11 +176,11 @@ class StackedBank(FilterBank):
         }
 
     def weights_origin(self) -> list[dict[str, str | None]]:
-        """Tell where the weights of the banks come from."""
+        """Report where the weights of the banks come from."""
         return [origin for bank in self._used for origin in bank.weights_origin()]
 
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
-        """Give copies of the banks their weights."""
+        """Return copies of the banks their weights."""
         self._check()
         self.banks_ = [clone(bank) for bank in self.banks]
         for place, bank in enumerate(self.banks_):

@@ -21,15 +21,7 @@ _LEAST_CORE = 2**6
 
 @dataclass(frozen=True)
 class Tile:
-    """A part of an image.
-
-    Parameters
-    ----------
-    core : (slice, slice)
-        Rows and columns whose features are wanted. The cores of all tiles cover the image once.
-    seen : (slice, slice)
-        Rows and columns to read: the core and a margin around it.
-    """
+    """A part of an image."""
 
     core: tuple[slice, slice]
     seen: tuple[slice, slice]
@@ -50,7 +42,7 @@ class Tile:
         return rows, cols
 
     def holds(self, rows: NDArray[Any], cols: NDArray[Any]) -> NDArray[np.bool_]:
-        """Tell which pixel positions of the image lie in the core."""
+        """Return which pixel positions of the image lie in the core."""
         inside = [
             (core.start <= positions) & (positions < core.stop)
             for core, positions in zip(self.core, (rows, cols), strict=True)
@@ -59,23 +51,7 @@ class Tile:
 
 
 def cut(shape: tuple[int, ...], halo: int, alignment: int, bytes_per_pixel: float = 0.0) -> list[Tile]:
-    """Cut an image into tiles; an image of at most `PIXELS_AT_ONCE` pixels stays whole, if memory allows.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Shape of the image; height and width come first.
-    halo, alignment : int
-        Halo and alignment of the filter bank. With a large halo the tiles are larger too, so that margins do not
-        dominate.
-    bytes_per_pixel : float, default=0.0
-        Memory that the filter bank needs for each pixel of a tile.
-
-    Returns
-    -------
-    list of Tile
-        The tiles, row by row.
-    """
+    """Cut an image into tiles; an image of at most `PIXELS_AT_ONCE` pixels stays whole, if memory allows."""
     if is_small(shape, bytes_per_pixel):
         return [whole(shape)]
     # One cell more than the halo: features are interpolated between the centres of neighbouring cells.
@@ -99,7 +75,7 @@ def least_tile(shape: tuple[int, ...], halo: int, alignment: int) -> int:
 
 
 def is_small(shape: tuple[int, ...], bytes_per_pixel: float = 0.0) -> bool:
-    """Tell whether an image is processed as a whole, with so much memory for each pixel."""
+    """Return whether an image is processed as a whole, with so much memory for each pixel."""
     n_pixels = shape[0] * shape[1]
     # the memory left is asked for only where it matters: the answer takes a while
     return n_pixels <= PIXELS_AT_ONCE and (
@@ -114,7 +90,7 @@ def whole(shape: tuple[int, ...]) -> Tile:
 
 
 def _least_core(margin: int) -> int:
-    """Give the side of the smallest core: of a smaller one's tile most would be margin."""
+    """Return the side of the smallest core: of a smaller one's tile most would be margin."""
     return max(margin, _LEAST_CORE)
 
 

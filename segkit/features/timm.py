@@ -226,7 +226,7 @@ class TimmBank(FilterBank):
         self.__dict__.pop("_made", None)
 
     def weights_origin(self) -> list[dict[str, str | None]]:
-        """Tell the model, the source and the licence of the weights; a file's licence is not known."""
+        """Report the model, the source and the licence of the weights; a file's licence is not known."""
         if str(self.weights) == "random":
             return []
         if str(self.weights) == "pretrained":

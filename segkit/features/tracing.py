@@ -25,36 +25,7 @@ _COUNTER = "num_batches_tracked"
 
 
 class Trace:
-    """The graph and the weights of a network, with the layers that have all their weights.
-
-    Parameters
-    ----------
-    network : str
-        A torchvision network.
-    state : dict of str to Tensor, or None
-        Weights by torchvision's names, of all layers or of the first ones; None draws random weights. Counters of
-        batches (``num_batches_tracked``) may be missing: inference does not use them.
-    random_state : int, default=0
-        Seed of random weights.
-    output_stride : int, optional
-        Largest stride of the maps, see `segkit.features.dilation.dilate`.
-
-    Attributes
-    ----------
-    layers : list of Layer
-        The layers that have all their weights.
-    missing : dict of Layer to list of str
-        The other layers of the network, each with the names of the weights that are absent.
-    state : dict of str to Tensor
-        The weights of `layers`.
-
-    Raises
-    ------
-    ConfigError
-        If the network does not exist, cannot be traced, or has no convolutions.
-    WeightsError
-        If the weights belong to another network, or the first layer lacks some.
-    """
+    """The graph and the weights of a network, with the layers that have all their weights."""
 
     def __init__(
         self,
@@ -106,22 +77,7 @@ class Trace:
         self._plans: dict[frozenset[str], list[tuple[Node, list[Node]]]] = {}
 
     def outputs(self, batch: torch.Tensor, nodes: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
-        """Run the network no deeper than needed, and yield the outputs of some nodes as soon as they are computed.
-
-        Parameters
-        ----------
-        batch : Tensor of shape (n, 3, H, W)
-            The images, on the device to compute on. The network moves there.
-        nodes : collection of str
-            Names of nodes.
-
-        Yields
-        ------
-        str
-            A node.
-        Tensor
-            Its output, which the network forgets after its last use.
-        """
+        """Run the network no deeper than needed, and yield the outputs of some nodes as soon as they are computed."""
         import torch
         from torch.fx import Interpreter
 

@@ -21,15 +21,7 @@ Grid = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Feature maps of a tile.
-
-    Parameters
-    ----------
-    tile : Tile
-        Where the maps are.
-    stacks : sequence of FeatureMaps
-        The maps, counted from the first row and column that the tile sees.
-    """
+    """Feature maps of a tile."""
 
     tile: Tile
     stacks: Sequence[FeatureMaps]
@@ -55,31 +47,14 @@ class View:
         return stack.upsample(self.tile.shape, rows)[:, :, own_cols]
 
     def positions(self, grid: Grid) -> tuple[NDArray[np.bool_], Grid]:
-        """Tell which positions of a grid lie in the core, and count those from the first row and column seen."""
+        """Return which positions of a grid lie in the core, and count those from the first row and column seen."""
         mine = self.tile.holds(*grid)
         rows, cols = (at[mine] - seen.start for at, seen in zip(grid, self.tile.seen, strict=True))
         return mine, (rows, cols)
 
 
 class Tiling:
-    """An image as some of the banks of a stack see it, tile by tile.
-
-    Parameters
-    ----------
-    image : ndarray of shape (H, W, C), float32
-        The image.
-    bank : FilterBank
-        The stack.
-    parts : list of (FilterBank, ndarray of int)
-        Banks of the stack, each with its wanted channels, numbered as in the stack. Every tile shows all of them.
-
-    Attributes
-    ----------
-    tiles : list of Tile
-        The tiles; one, the whole image, if that is small or every bank needs all of it.
-    whole_parts, local_parts : list of ndarray of int
-        Channels of each bank that needs the whole image, and of each that tiles are enough for.
-    """
+    """An image as some of the banks of a stack see it, tile by tile."""
 
     def __init__(
         self, image: FloatArray, bank: FilterBank, parts: Sequence[tuple[FilterBank, IntArray]]
@@ -97,7 +72,7 @@ class Tiling:
             yield View(tile, [*self.local_maps(tile), *moved_to(tile, kept)])
 
     def shows(self, channels: IntArray) -> bool:
-        """Tell whether any of these channels is among the wanted ones."""
+        """Return whether any of these channels is among the wanted ones."""
         return bool(np.isin(concatenate([*self.whole_parts, *self.local_parts]), channels).any())
 
     def whole_maps(self) -> list[FeatureMaps]:
@@ -113,20 +88,7 @@ class Tiling:
 
 
 class Kept:
-    """Maps of some channels, kept of tiles that differ from bank to bank.
-
-    Parameters
-    ----------
-    tilings : sequence of Tiling
-        The image, as banks of its own see it each.
-    channels : ndarray of int
-        Channels to keep.
-
-    Attributes
-    ----------
-    tiles : list of Tile
-        Parts of the image, each of which lies in one tile of every tiling that shows any of the channels.
-    """
+    """Maps of some channels, kept of tiles that differ from bank to bank."""
 
     def __init__(self, tilings: Sequence[Tiling], channels: IntArray) -> None:
         self._channels, self._kept = channels, list[View]()
@@ -162,7 +124,7 @@ def _copied(stack: FeatureMaps, channels: IntArray) -> FeatureMaps:
 
 
 def _holds(core: tuple[slice, slice], part: tuple[slice, slice]) -> bool:
-    """Tell whether a part of the image lies in a core."""
+    """Return whether a part of the image lies in a core."""
     return all(
         own.start <= side.start and side.stop <= own.stop for own, side in zip(core, part, strict=True)
     )

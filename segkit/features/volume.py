@@ -138,22 +138,7 @@ class VolumeBank(FilterBank):
 
 
 def depth_weights(n_planes: int, spacing: float, sigma: float) -> list[FloatArray]:
-    """Give the weights by which planes are smoothed over depth, and those of the first and second derivative.
-
-    Parameters
-    ----------
-    n_planes : int
-        Number of planes, odd.
-    spacing : float
-        Pixels between planes.
-    sigma : float
-        Standard deviation in pixels.
-
-    Returns
-    -------
-    list of ndarray of shape (n_planes,), float32
-        Of order 0, 1 and 2. Derivatives that the planes do not show are 0.
-    """
+    """Return the weights by which planes are smoothed over depth, and those of the first and second derivative."""
     depth = spacing * (np.arange(n_planes) - n_planes // 2)
     smooth = np.exp(-0.5 * (depth / sigma) ** 2)
     smooth /= smooth.sum()

@@ -28,20 +28,7 @@ _FREQUENCY = 0.375
 
 
 def check_family_size(n_scales: int, n_angles: int) -> None:
-    """Check the size of a family of atoms.
-
-    Parameters
-    ----------
-    n_scales : int
-        Number of dyadic scales, 1 to 10.
-    n_angles : int
-        Number of directions, 2 to 64.
-
-    Raises
-    ------
-    ConfigError
-        If either number is too small or too large.
-    """
+    """Check the size of a family of atoms."""
     for name, given, least, most in (("n_scales", n_scales, 1, 10), ("n_angles", n_angles, 2, 64)):
         if given < least:
             raise ConfigError(f"{name}={given}: expected {least} or more; try n_scales=3, n_angles=8")
@@ -59,18 +46,7 @@ def _frequencies(shape: tuple[int, int]) -> tuple[_Float64Array, _Float64Array]:
 
 
 def _gabor_angles(n_angles: int) -> _Float64Array:
-    """Compute the directions of Gabor atoms, ``180 k / n_angles`` degrees.
-
-    Parameters
-    ----------
-    n_angles : int
-        Number of directions.
-
-    Returns
-    -------
-    ndarray of shape (n_angles,), float64
-        Angles from the x axis towards the y axis, in degrees, in [0, 180).
-    """
+    """Compute the directions of Gabor atoms, ``180 k / n_angles`` degrees."""
     return 180.0 * np.arange(n_angles) / n_angles
 
 
@@ -81,51 +57,7 @@ def _gabor_atoms(
     *,
     zero_mean: bool = True,
 ) -> FloatArray:
-    r"""Sample Gabor atoms, or Morlet atoms, at dyadic scales and equispaced angles.
-
-    Parameters
-    ----------
-    shape : (int, int)
-        Height and width of the grid.
-    n_scales, n_angles : int
-        Number of scales (1 or more) and of directions (2 or more).
-    zero_mean : bool, default=True
-        Subtract a multiple of the Gaussian envelope so that the mean is zero (Morlet atoms).
-
-    Returns
-    -------
-    ndarray of shape (n_scales, n_angles, H, W), float32
-        Fourier transforms of the atoms; `_gabor_angles` gives their directions.
-
-    Raises
-    ------
-    ConfigError
-        If there are too few scales or angles.
-
-    Notes
-    -----
-    The mother atom and its Fourier transform are
-
-    .. math::
-        \psi(x, y) = \frac{1}{2 \pi \sigma_x \sigma_y}
-            \exp\Bigl(-\frac{x^2}{2 \sigma_x^2} - \frac{y^2}{2 \sigma_y^2} + 2 \pi i W x\Bigr),
-        \qquad \hat\psi(u, v) = \exp\bigl(-2 \pi^2 [\sigma_x^2 (u - W)^2 + \sigma_y^2 v^2]\bigr),
-
-    with :math:`\sigma_x = 0.8` pixels, :math:`W = 0.375` (kymatio's ``xi / (2 pi)``) and
-    :math:`\sigma_x / \sigma_y = 4 / n_{angles}`, at most 1. An atom of the family is
-    :math:`4^{-j} \psi(\tilde x, \tilde y)` with
-    :math:`\tilde x = 2^{-j} (x \cos\theta + y \sin\theta)`,
-    :math:`\tilde y = 2^{-j} (-x \sin\theta + y \cos\theta)`; eq. 7.2 prints :math:`\cos\theta` twice.
-    The factor :math:`4^{-j}` keeps the peak of :math:`\hat\psi` at 1. With the paper's :math:`2^{-j}` the Bessel
-    bound (7.8) would grow with the scale.
-
-    The atoms are sampled at the pixels, so frequencies beyond Nyquist fold back.
-
-    References
-    ----------
-    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in the
-    feature space, eq. 7.1-7.4.
-    """
+    r"""Sample Gabor atoms, or Morlet atoms, at dyadic scales and equispaced angles."""
     check_family_size(n_scales, n_angles)
     slant = _slant(n_angles)
     atoms = np.empty((n_scales, n_angles, *shape), dtype=np.float32)
@@ -142,20 +74,7 @@ def _gabor_atoms(
 
 
 def _gabor_lowpass(shape: tuple[int, int], scale: float) -> FloatArray:
-    r"""Sample the Gaussian low-pass below the coarsest of `scale` Gabor scales.
-
-    Parameters
-    ----------
-    shape : (int, int)
-        Height and width of the grid.
-    scale : float
-        Logarithm to base 2 of the averaging width; the standard deviation is ``0.4 * 2**scale`` pixels.
-
-    Returns
-    -------
-    ndarray of shape (H, W), float32
-        Fourier transform :math:`\exp(-2 \pi^2 \sigma^2 (u^2 + v^2))`, folded at Nyquist, 1 at the origin.
-    """
+    r"""Sample the Gaussian low-pass below the coarsest of `scale` Gabor scales."""
     gaussian = _folded_gaussian(shape, sigma=_SIGMA * 2.0 ** (scale - 1), slant=1, theta=0, centre=0)
     gaussian /= gaussian[0, 0]
     return gaussian.astype(np.float32)
@@ -185,28 +104,7 @@ def _folded_gaussian(
 
 
 def _bump(y: ArrayLike) -> _Float64Array:
-    r"""Evaluate a smooth bump on [-1, 1] whose squared integer translates sum to 1.
-
-    Parameters
-    ----------
-    y : array-like of float
-        Points of evaluation.
-
-    Returns
-    -------
-    ndarray of float64, the shape of `y`
-        :math:`\psi_2(y) = \cos(\frac{\pi}{2} v(|y|))`, with :math:`v` the :math:`C^\infty` step from 0 at 0
-        to 1 at 1, :math:`v(t) = e^{-1/t} / (e^{-1/t} + e^{-1/(1-t)})`.
-
-    Notes
-    -----
-    As :math:`v(t) + v(1 - t) = 1`, :math:`\sum_{k=-1}^{1} |\psi_2(y + k)|^2 = 1` for y in [-1, 1].
-
-    References
-    ----------
-    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in the
-    feature space, eq. 7.7.
-    """
+    r"""Evaluate a smooth bump on [-1, 1] whose squared integer translates sum to 1."""
     # Within 1e-3 of either end v is 0 or 1 to the last bit, and 1/t would overflow.
     t = np.clip(np.abs(np.asarray(y, dtype=np.float64)), 1e-3, 1 - 1e-3)
     step = expit(1 / (1 - t) - 1 / t)
@@ -214,18 +112,7 @@ def _bump(y: ArrayLike) -> _Float64Array:
 
 
 def _shearlet_angles(n_angles: int) -> _Float64Array:
-    """Compute the directions of shearlets: within a cone their slopes are equispaced, their angles are not.
-
-    Parameters
-    ----------
-    n_angles : int
-        Number of directions.
-
-    Returns
-    -------
-    ndarray of shape (n_angles,), float64
-        Angles from the x axis towards the y axis, in degrees, in [0, 180).
-    """
+    """Compute the directions of shearlets: within a cone their slopes are equispaced, their angles are not."""
     position = 4.0 * np.arange(n_angles) / n_angles
     slope = np.where(position <= 1, position, np.where(position < 3, 2 - position, position - 4))
     vertical = (position > 1) & (position < 3)
@@ -233,48 +120,7 @@ def _shearlet_angles(n_angles: int) -> _Float64Array:
 
 
 def _shearlet_atoms(shape: tuple[int, int], n_scales: int, n_angles: int) -> FloatArray:
-    r"""Sample cone-adapted shearlets; with `_shearlet_lowpass` they are a tight frame.
-
-    Parameters
-    ----------
-    shape : (int, int)
-        Height and width of the grid.
-    n_scales, n_angles : int
-        Number of scales (1 or more) and of directions (2 or more), the same at every scale.
-
-    Returns
-    -------
-    ndarray of shape (n_scales, n_angles, H, W), float32
-        Fourier transforms of the atoms. They are even functions, so the atoms are real. `_shearlet_angles`
-        gives their directions.
-
-    Raises
-    ------
-    ConfigError
-        If there are too few scales or angles.
-
-    Notes
-    -----
-    In the horizontal cone of the frequency plane, :math:`|\xi_2| \le |\xi_1|`,
-
-    .. math:: \hat\psi_{j,k}(\xi) = \psi_1(2^{j-1} \xi_1)\, \psi_2(K \xi_2 / (4 \xi_1) - k),
-
-    where :math:`\psi_2` is the bump of eq. 7.7 and :math:`\psi_1(x) = \psi_2(\log_2 |4 x|)` is a Meyer-type wavelet
-    (eq. 7.6) with support :math:`1/8 \le |x| \le 1/2`: it meets the Calderón condition
-    :math:`\sum_{j \in Z} |\psi_1(2^{-j} x)|^2 = 1` within the support [-1/2, -1/16] and [1/16, 1/2] that the paper
-    allows (and misprints). In the vertical cone :math:`\xi_1` and :math:`\xi_2` change roles. Atoms across the
-    diagonal are composed of a part from each cone. Eq. 7.5 writes the product in ``x, y``; the classical
-    construction, which conditions 7.6 and 7.7 make a frame, is in the Fourier domain.
-
-    Scale 0 also takes all higher frequencies. At Nyquist, opposite edges of the grid are the same frequency, so
-    direction has no meaning there: between 3/8 and 1/2 cycles per pixel each atom blends smoothly with its mirror
-    image. That keeps it short in space, and the squares of the atoms and of the low-pass sum to 1 on the whole grid.
-
-    References
-    ----------
-    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in the
-    feature space, eq. 7.5-7.7.
-    """
+    r"""Sample cone-adapted shearlets; with `_shearlet_lowpass` they are a tight frame."""
     check_family_size(n_scales, n_angles)
     direction = 4.0 * np.arange(n_angles)[:, None, None] / n_angles
     energy = np.zeros((n_scales, n_angles, *shape))
@@ -288,20 +134,7 @@ def _shearlet_atoms(shape: tuple[int, int], n_scales: int, n_angles: int) -> Flo
 
 
 def _shearlet_lowpass(shape: tuple[int, int], scale: float) -> FloatArray:
-    r"""Sample the low-pass that completes `scale` shearlet scales to a tight frame.
-
-    Parameters
-    ----------
-    shape : (int, int)
-        Height and width of the grid.
-    scale : float
-        Number of shearlet scales above it; the pass-band is :math:`\max(|u|, |v|) \le 2^{-scale - 1}`.
-
-    Returns
-    -------
-    ndarray of shape (H, W), float32
-        Fourier transform, the root of the sum of :math:`|\psi_1|^2` over all coarser scales.
-    """
+    r"""Sample the low-pass that completes `scale` shearlet scales to a tight frame."""
     energy = np.zeros(shape)
     for radius, _, window in _copies(shape):
         energy += (window * _bump(np.maximum(_log2(2.0 ** (scale + 1) * radius), 0))) ** 2
@@ -339,53 +172,13 @@ def _log2(x: _Float64Array) -> _Float64Array:
 
 
 def bessel_bound(filters: NDArray[Any]) -> float:
-    r"""Compute the Bessel bound of a set of filters: their largest gain of energy.
-
-    Parameters
-    ----------
-    filters : ndarray of shape (..., H, W)
-        Fourier transforms of the filters.
-
-    Returns
-    -------
-    float
-        :math:`B = \max_\omega \sum_\lambda |\hat g_\lambda(\omega)|^2`, the smallest B with
-        :math:`\sum_\lambda \|f \star g_\lambda\|_2^2 \le B \|f\|_2^2` for every periodic f.
-
-    References
-    ----------
-    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in the
-    feature space, eq. 7.8.
-
-    Examples
-    --------
-    >>> from segkit.features.wavelets import FAMILIES, bessel_bound
-    >>> round(bessel_bound(FAMILIES["shearlet"].atoms((64, 64), 3, 8)), 3)
-    1.0
-    """
+    r"""Compute the Bessel bound of a set of filters: their largest gain of energy."""
     energy = np.square(np.abs(filters), dtype=np.float64)
     return float(energy.sum(axis=tuple(range(filters.ndim - 2))).max())
 
 
 class _Family(NamedTuple):
-    """A family of atoms with its low-pass, and the radius of each.
-
-    Parameters
-    ----------
-    atoms : callable
-        ``atoms(shape, n_scales, n_angles)``, Fourier transforms (n_scales, n_angles, H, W).
-    lowpass : callable
-        ``lowpass(shape, scale)``, Fourier transform (H, W).
-    angles : callable
-        ``angles(n_angles)``, directions in degrees.
-    radius : callable
-        ``radius(n_angles)``, pixels beyond which an atom of scale 0 is negligible; the radius of scale j is
-        ``2**j`` times as large.
-    lowpass_radius : float
-        Radius of the low-pass of scale 0.
-    is_real : bool
-        Whether the atoms are real in space.
-    """
+    """A family of atoms with its low-pass, and the radius of each."""
 
     atoms: Callable[[tuple[int, int], int, int], FloatArray]
     lowpass: Callable[[tuple[int, int], float], FloatArray]

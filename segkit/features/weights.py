@@ -26,27 +26,7 @@ _WITHOUT_WEIGHTS = (
 
 
 def load_weights(network: str, source: str | Path) -> dict[str, torch.Tensor]:
-    """Load a state dictionary.
-
-    Parameters
-    ----------
-    network : str
-        Name of a torchvision model, for example "vgg16".
-    source : str or Path
-        "imagenet" (torchvision's weights, downloaded once into torch's cache), an ``http(s)://``
-        address of a ``name-<sha256 prefix>.pth`` file, or the path of a ``.npz``, ``.safetensors``,
-        ``.pth`` or ``.pt`` file. A file may hold only the first layers.
-
-    Returns
-    -------
-    dict of str to torch.Tensor
-        Parameters and buffers by torchvision's names.
-
-    Raises
-    ------
-    WeightsError
-        If the weights cannot be found, read or trusted.
-    """
+    """Load a state dictionary."""
     address = str(source)
     if address == "imagenet":
         return download_weights(imagenet_address(network))
@@ -80,22 +60,19 @@ def check_network(network: str) -> None:
 
 
 def cached_file(address: str) -> Path:
-    """Give the place of downloaded weights in torch's cache."""
+    """Return the place of downloaded weights in torch's cache."""
     import torch
 
     return Path(torch.hub.get_dir()) / "checkpoints" / address.rsplit("/", 1)[-1]
 
 
 def is_cached(address: str) -> bool:
-    """Tell whether the weights at an address were downloaded already."""
+    """Return whether the weights at an address were downloaded already."""
     return cached_file(address).is_file()
 
 
 def download_weights(address: str) -> dict[str, torch.Tensor]:
-    """Download a state dictionary once into torch's cache, and check the hash in its name.
-
-    The name ends in ``-<first hexadecimal digits of the sha256>.pth``, like those of torchvision.
-    """
+    """Download a state dictionary once into torch's cache, and check the hash in its name."""
     import torch
 
     filename = address.rsplit("/", 1)[-1]

@@ -21,19 +21,7 @@ from segkit._common import FloatArray
 
 @dataclass(frozen=True)
 class Side:
-    """Windows along one side of an image.
-
-    Parameters
-    ----------
-    length : int
-        Pixels of the image.
-    window : int
-        Pixels of a window.
-    hop : int
-        Pixels between neighbouring windows.
-    n_passes, shift : int
-        Number of passes over the image, and pixels between the first windows of two passes.
-    """
+    """Windows along one side of an image."""
 
     length: int
     window: int
@@ -64,13 +52,7 @@ class Side:
         return max(before, after) < self.length
 
     def pixels(self, at: tuple[int, int]) -> NDArray[np.intp]:
-        """List the pixels of the image that a window holds, mirrored at the edges.
-
-        Parameters
-        ----------
-        at : (int, int)
-            Pass and number of the window.
-        """
+        """List the pixels of the image that a window holds, mirrored at the edges."""
         start = self.first + at[0] * self.shift + at[1] * self.hop
         pixels = np.abs(np.arange(start, start + self.window))
         mirrored: NDArray[np.intp] = np.minimum(pixels, 2 * (self.length - 1) - pixels)
@@ -79,19 +61,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Cells:
-    """Cells of a map along one side of an image, as far as a part of the image is interpolated from them.
-
-    Parameters
-    ----------
-    side : Side
-        The windows.
-    n_cells : int
-        Cells of a window.
-    offset : float
-        Pixel of a window that the centre of its first cell is at.
-    part : slice
-        Pixels of the image.
-    """
+    """Cells of a map along one side of an image, as far as a part of the image is interpolated from them."""
 
     side: Side
     n_cells: int
@@ -124,7 +94,7 @@ class Cells:
         return self.side.first + self.offset
 
     def places(self, at: tuple[int, int]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Tell which cells of a window are wanted, and their places among the wanted ones."""
+        """Return which cells of a window are wanted, and their places among the wanted ones."""
         per_hop = round(self.side.hop * self.n_cells / self.side.window)
         first, stop = self.ends
         places = at[0] + self.side.n_passes * (at[1] * per_hop + np.arange(self.n_cells)) - first
@@ -133,17 +103,7 @@ class Cells:
 
 
 class Blend:
-    """A map of an image, as the mean of the maps of its windows, weighted by a smooth function of the place in a window.
-
-    The weights are those of a Hann window, which fall towards the edges of a window and are never zero.
-
-    Parameters
-    ----------
-    rows, cols : Cells
-        Cells of the map.
-    n_channels : int
-        Number of channels.
-    """
+    """A map of an image, as the mean of the maps of its windows, weighted by a smooth function of the place in a window."""
 
     def __init__(self, rows: Cells, cols: Cells, n_channels: int) -> None:
         self._sides = rows, cols
@@ -152,7 +112,7 @@ class Blend:
         self._weights = np.zeros(shape, dtype=np.float32)
 
     def needs(self, place: tuple[tuple[int, int], tuple[int, int]]) -> bool:
-        """Tell whether a window holds wanted cells."""
+        """Return whether a window holds wanted cells."""
         return all(cells.places(at)[0].size for cells, at in zip(self._sides, place, strict=True))
 
     def add(self, place: tuple[tuple[int, int], tuple[int, int]], values: FloatArray) -> None:
@@ -166,7 +126,7 @@ class Blend:
         self._sums[:, at[0], at[1]] += weights * values[:, own_rows[:, None], own_cols]
 
     def values(self) -> FloatArray:
-        """Give the means (n_channels, h, w), after the last window."""
+        """Return the means (n_channels, h, w), after the last window."""
         self._sums /= self._weights
         return self._sums
 

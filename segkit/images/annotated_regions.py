@@ -23,26 +23,7 @@ _BACKGROUND = "background"
 
 
 def read_annotated_regions(image: LargeImage, path: Path) -> Dataset:
-    """Read the annotated regions of a slide, and the pixels around them.
-
-    Parameters
-    ----------
-    image : LargeImage
-        The slide, at the level to learn from.
-    path : Path
-        GeoJSON, as QuPath exports it: polygons with classes, in pixels of level 0. Later ones lie over earlier ones.
-
-    Returns
-    -------
-    Dataset
-        A crop for each group of regions that are near each other, named by its first row and column. Pixels that no region
-        holds are unlabelled.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, a region lacks a class or lies outside, or there is one class only.
-    """
+    """Read the annotated regions of a slide, and the pixels around them."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -78,7 +59,7 @@ def read_annotated_regions(image: LargeImage, path: Path) -> Dataset:
 
 
 def _classes(regions: list[Outline], path: Path) -> tuple[LabelMap, dict[str, int]]:
-    """Give each class a number by its name, the background first."""
+    """Return each class a number by its name, the background first."""
     without = sum(not region.class_name for region in regions)
     if without or not regions:
         raise InputError(

@@ -23,19 +23,7 @@ UNKNOWN = "?"
 
 
 class Layout(NamedTuple):
-    """What the pages of a file are.
-
-    Parameters
-    ----------
-    axes : str
-        Letters of the axes that its pages are unrolled from, the first slowest; empty for a single page.
-    shape : tuple of int
-        Their lengths.
-    channels : tuple of str
-        Names of the channels, where the file tells.
-    told : str, optional
-        All axes of the file, if only its mask told what they are.
-    """
+    """What the pages of a file are."""
 
     axes: str = ""
     shape: tuple[int, ...] = ()
@@ -57,13 +45,7 @@ class Stack:
 
 
 def check_axes(axes: str) -> str:
-    """Give names of axes in capitals; refuse what names none.
-
-    Raises
-    ------
-    InputError
-        If a letter is unknown or comes twice, X or Y is missing, or X comes before Y.
-    """
+    """Return names of axes in capitals; refuse what names none."""
     letters = str(axes).strip().upper()
     cure = "give a letter for each axis, in the order of the file, such as ZYX, CYX or TCZYX"
     if odd := [letter for letter in letters if letter not in LETTERS]:
@@ -84,7 +66,7 @@ def check_axes(axes: str) -> str:
 
 
 def is_page(letter: str) -> bool:
-    """Tell whether an axis is unrolled into pages."""
+    """Return whether an axis is unrolled into pages."""
     return letter not in "YX" and letter not in _CHANNELS
 
 
@@ -97,33 +79,7 @@ def name_axes(
     unnamed: str | None = None,
     n_masks: int | None = None,
 ) -> str:
-    """Name each axis of a file.
-
-    Parameters
-    ----------
-    path : Path
-        The file, for messages.
-    own : str
-        Letters as tifffile gives them.
-    shape : sequence of int
-        Length of each axis.
-    given : str, optional
-        Axes that the user named: those of every file of so many axes.
-    unnamed : str, optional
-        Axes of a file that names none, if there are so many.
-    n_masks : int, optional
-        Number of pages of its mask: as many pages of the image are planes, for a mask has no channels.
-
-    Returns
-    -------
-    str
-        A letter of `LETTERS` for each axis.
-
-    Raises
-    ------
-    InputError
-        If the axes are not known: which of planes and channels its pages are is asked, and never guessed.
-    """
+    """Name each axis of a file."""
     letters = "".join(_known(letter) for letter in own)
     if given is not None and _fits(given, letters):
         return given
@@ -151,13 +107,7 @@ def name_axes(
 
 
 def plane_axes(path: Path, own: str, shape: Sequence[int], *, given: str | None = None) -> str:
-    """Name the unnamed axes of a file planes, in the order that is given for images, if there are so many.
-
-    Raises
-    ------
-    InputError
-        If there are several, and no order is given: which of them is time and which is depth is not guessed.
-    """
+    """Name the unnamed axes of a file planes, in the order that is given for images, if there are so many."""
     letters = "".join(_known(letter) for letter in own)
     planes = "".join(letter for letter in given or "" if letter not in _CHANNELS)
     if UNKNOWN in letters and _fits(planes, letters):
@@ -172,7 +122,7 @@ def plane_axes(path: Path, own: str, shape: Sequence[int], *, given: str | None 
 
 
 def _has_several(letters: str, shape: Sequence[int]) -> bool:
-    """Tell whether pages without names lie along several axes."""
+    """Return whether pages without names lie along several axes."""
     return sum(letter == UNKNOWN and length > 1 for letter, length in zip(letters, shape, strict=True)) > 1
 
 
@@ -183,7 +133,7 @@ def _known(letter: str) -> str:
 
 
 def _fits(given: str, letters: str) -> bool:
-    """Tell whether named axes can be those of a file: colours (S) are in its tags, and cannot be anything else."""
+    """Return whether named axes can be those of a file: colours (S) are in its tags, and cannot be anything else."""
     return len(given) == len(letters) and all(
         name in _CHANNELS for name, letter in zip(given, letters, strict=True) if letter == "S"
     )

@@ -19,22 +19,14 @@ GREY, COLOUR = 1, 3
 
 
 class Kind(NamedTuple):
-    """Kind of an image.
-
-    Parameters
-    ----------
-    n_channels : int
-        Channels of the file.
-    is_grey : bool
-        Whether it has one channel, or three equal ones.
-    """
+    """Kind of an image."""
 
     n_channels: int
     is_grey: bool
 
 
 def kind_of(image: NDArray[np.float32]) -> Kind:
-    """Tell the kind of an image (H, W, C)."""
+    """Report the kind of an image (H, W, C)."""
     n_channels = image.shape[2]
     return Kind(
         n_channels, n_channels == GREY or (n_channels == COLOUR and bool((image == image[:, :, :1]).all()))
@@ -42,7 +34,7 @@ def kind_of(image: NDArray[np.float32]) -> Kind:
 
 
 def fits(kind: Kind, n_channels: int) -> bool:
-    """Tell whether an image can be read with so many channels without loss."""
+    """Return whether an image can be read with so many channels without loss."""
     return n_channels == kind.n_channels or (kind.is_grey and n_channels in (GREY, COLOUR))
 
 
@@ -54,10 +46,7 @@ def with_channels(image: NDArray[np.float32], n_channels: int) -> NDArray[np.flo
 
 
 def common_channels(kinds: Mapping[str, Kind]) -> int | None:
-    """Give the number of channels that all images can be read with, by name; None if there is none.
-
-    It is that of the files where they agree, else 3 if any image is in colour, else 1.
-    """
+    """Return the number of channels that all images can be read with, by name; None if there is none."""
     found = {kind.n_channels for kind in kinds.values()}
     if len(found) == 1:
         return found.pop()
@@ -66,7 +55,7 @@ def common_channels(kinds: Mapping[str, Kind]) -> int | None:
 
 
 def describe_changes(kinds: Mapping[str, Kind], n_channels: int, *, like: str = "the others") -> list[str]:
-    """Say in one line which images are read with other channels than their files have."""
+    """Describe in one line which images are read with other channels than their files have."""
     changed = [name for name, kind in kinds.items() if kind.n_channels != n_channels]
     if not changed:
         return []
@@ -80,7 +69,7 @@ def describe_changes(kinds: Mapping[str, Kind], n_channels: int, *, like: str = 
 
 
 def describe_fault(kinds: Mapping[str, Kind]) -> str:
-    """Say that images cannot be read with one number of channels."""
+    """State that images cannot be read with one number of channels."""
     counts = Counter(kind.n_channels for kind in kinds.values())
     told = ", ".join(f"{n_images} with {n_channels}" for n_channels, n_images in sorted(counts.items()))
     return (

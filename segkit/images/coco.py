@@ -18,29 +18,7 @@ from segkit.images.stems import stem_of
 
 
 class Coco:
-    """Objects of many images.
-
-    Parameters
-    ----------
-    content : dict
-        A parsed COCO file.
-    name : str, default="COCO file"
-        What an error message calls it, for example its path.
-
-    Attributes
-    ----------
-    stems : list of str
-        Names of the images, as `file_name` without extension.
-
-    Raises
-    ------
-    InputError
-        If images lack an id or a file name, or annotations are of an image that is not listed.
-
-    Notes
-    -----
-    An object is the union of its polygons. Crowds (``iscrowd``) are no objects.
-    """
+    """Objects of many images."""
 
     def __init__(self, content: Mapping[str, Any], *, name: str = "COCO file") -> None:
         self._name = name
@@ -78,23 +56,7 @@ class Coco:
         return {stem: known for stem, known in found.items() if times[known] == 1 or stem == known}
 
     def outlines(self, stem: str) -> Outlines:
-        """Give the objects of an image.
-
-        Parameters
-        ----------
-        stem : str
-            One of `stems`.
-
-        Returns
-        -------
-        Outlines
-            Polygons with classes; crowds and annotations without segmentation are counted.
-
-        Raises
-        ------
-        InputError
-            If a segmentation is damaged.
-        """
+        """Return the objects of an image."""
         objects, left_out = [], Counter[str]()
         for entry in self._annotations[self._ids[stem]]:
             segmentation = entry.get("segmentation")
@@ -125,34 +87,7 @@ class Coco:
 
 
 def decode_runs(counts: str | list[int], shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Turn run lengths into a mask.
-
-    Parameters
-    ----------
-    counts : str or list of int
-        Lengths of runs of 0 and 1 in turn, down the columns; as text, five bits a character as COCO's own tools
-        compress them.
-    shape : tuple of int
-        Height and width.
-
-    Returns
-    -------
-    ndarray of shape (H, W), uint8
-        0 or 1.
-
-    Raises
-    ------
-    ValueError
-        If the runs do not add up to the size of the mask.
-
-    Examples
-    --------
-    >>> decode_runs([1, 2, 1], (2, 2))
-    array([[0, 1],
-           [1, 0]], dtype=uint8)
-    >>> decode_runs("121", (2, 2)).tolist()
-    [[0, 1], [1, 0]]
-    """
+    """Turn run lengths into a mask."""
     runs = _decompress(counts) if isinstance(counts, str) else list(counts)
     height, width = shape
     if sum(runs) != height * width or min(runs, default=0) < 0:

@@ -19,25 +19,7 @@ _KINDS = ("Feature", "FeatureCollection")
 
 
 def outlines_from_geojson(content: Any, *, name: str = "GeoJSON") -> Outlines:
-    """Read the objects of parsed GeoJSON.
-
-    Parameters
-    ----------
-    content : dict or list
-        A FeatureCollection, a list of Features, or one Feature.
-    name : str, default="GeoJSON"
-        What an error message calls it, for example the path of the file.
-
-    Returns
-    -------
-    Outlines
-        Polygons and MultiPolygons with names and classes; other geometries are counted.
-
-    Raises
-    ------
-    InputError
-        If it is something else.
-    """
+    """Read the objects of parsed GeoJSON."""
     objects: list[Outline] = []
     left_out: Counter[str] = Counter()
     for feature in _features(content, name):
@@ -124,7 +106,7 @@ def _text(value: Any) -> str:
 
 
 def _class_name(properties: Mapping[str, Any]) -> str:
-    """Give the class as QuPath shows it: "Tumor", or "Tumor: Positive" of a derived class."""
+    """Return the class as QuPath shows it: "Tumor", or "Tumor: Positive" of a derived class."""
     classification = properties.get("classification") or {}
     if isinstance(classification, str):
         return classification

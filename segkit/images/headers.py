@@ -32,7 +32,7 @@ MOST_EXPANSION = 10_000
 
 
 def format_of(path: Path) -> str:
-    """Tell the format of a file from its first bytes, "" if they are none that is known."""
+    """Report the format of a file from its first bytes, "" if they are none that is known."""
     with path.open("rb") as file:
         head = file.read(16)
     if head[:4] == _WEBP[0] and head[8:12] == _WEBP[1]:
@@ -41,13 +41,7 @@ def format_of(path: Path) -> str:
 
 
 def check_format(path: Path, expected: tuple[str, ...]) -> str:
-    """Give the format of a file; refuse another one than the extension says.
-
-    Raises
-    ------
-    InputError
-        If it is another one, with the name that fits it.
-    """
+    """Return the format of a file; refuse another one than the extension says."""
     found = format_of(path)
     if found in expected:
         return found
@@ -62,22 +56,7 @@ def check_format(path: Path, expected: tuple[str, ...]) -> str:
 
 
 def refuse_bomb(path: Path, n_bytes: int, size: str) -> None:
-    """Refuse pixels that cannot be in the file, or do not fit into the memory of the machine.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    n_bytes : int
-        Bytes of all its pixels, as its header says.
-    size : str
-        Size of the image, for the message.
-
-    Raises
-    ------
-    InputError
-        If so many pixels do not fit.
-    """
+    """Refuse pixels that cannot be in the file, or do not fit into the memory of the machine."""
     on_disk = path.stat().st_size
     if n_bytes > max(HARMLESS_BYTES, MOST_EXPANSION * on_disk):
         raise InputError(
@@ -93,7 +72,7 @@ def refuse_bomb(path: Path, n_bytes: int, size: str) -> None:
 
 
 def memory_of_machine() -> int | None:
-    """Give the bytes of memory of this machine, None where the system does not tell."""
+    """Return the bytes of memory of this machine, None where the system does not tell."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # Windows has no such call

@@ -80,7 +80,7 @@ class Inspection:
         return counts
 
     def describe(self) -> str:
-        """Tell all of it in a few lines: sizes, channels, bits, mask values, how they are read, faults."""
+        """Report all of it in a few lines: sizes, channels, bits, mask values, how they are read, faults."""
         lines = [count(len(self.stems), "annotated image")]
         if self.stems:
             n_pixels = sum(self.value_counts.values())
@@ -132,7 +132,7 @@ class ImageInspection:
     layouts: dict[Layout, int] = field(default_factory=dict)
 
     def describe(self) -> str:
-        """Tell all of it in a few lines: sizes, channels, bits, values, anything odd, faults."""
+        """Report all of it in a few lines: sizes, channels, bits, values, anything odd, faults."""
         lines = [count(len(self.stems), "image")]
         if self.stems:
             low, high = self.value_range
@@ -329,7 +329,7 @@ def _odd(
     digests: Mapping[str, str],
     faults: list[str],
 ) -> list[str]:
-    """Say what is odd about images that can be read; channels that do not fit together are a fault."""
+    """Describe what is odd about images that can be read; channels that do not fit together are a fault."""
     messages = []
     if kinds:
         n_channels = common_channels(kinds)
@@ -377,7 +377,7 @@ def _about_images(
 
 
 def _counted(numbers: Mapping[str, int]) -> str:
-    """Say how many there are of each, unless all are of one kind."""
+    """Describe how many there are of each, unless all are of one kind."""
     if len(numbers) == 1:
         return next(iter(numbers))
     return first_few([f"{name} ({number})" for name, number in numbers.items()])

@@ -74,13 +74,7 @@ def read_instances(path: str | Path, shape: tuple[int, int] | None = None) -> ND
 
 
 def open_objects(path: Path) -> Outlines | Coco | None:
-    """Read a file of outlines; None of an image file.
-
-    Raises
-    ------
-    InputError
-        If the file is missing, damaged, or of another format.
-    """
+    """Read a file of outlines; None of an image file."""
     suffix = path.suffix.lower()
     if suffix not in OUTLINE_EXTENSIONS:
         return None
@@ -95,13 +89,7 @@ def open_objects(path: Path) -> Outlines | Coco | None:
 
 
 def outlines_of(source: Outlines | Coco, stem: str | None, path: Path) -> Outlines:
-    """Give the outlines of one image: by its stem of a COCO file of several images.
-
-    Raises
-    ------
-    InputError
-        If the file does not know the image.
-    """
+    """Return the outlines of one image: by its stem of a COCO file of several images."""
     if isinstance(source, Outlines):
         return source
     if len(source.stems) == 1:

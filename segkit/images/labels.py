@@ -223,7 +223,7 @@ class LabelMap:
         return table[positions].reshape(ids.shape)
 
     def describe(self) -> str:
-        """Say in one sentence how masks are read."""
+        """Describe in one sentence how masks are read."""
         names = list(self.names)
         for index, rest in enumerate(self.others):
             if rest:
@@ -235,7 +235,7 @@ class LabelMap:
         return sentence
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the map as lists and numbers for JSON; `from_dict` reads it back."""
+        """Return the map as lists and numbers for JSON; `from_dict` reads it back."""
         entries = {"values": list(self.values), "names": list(self.names), "unlabelled": self.unlabelled}
         # maps of one value a class look as they did before classes could have several
         return entries | ({"others": [list(rest) for rest in self.others]} if self.others else {})

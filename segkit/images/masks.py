@@ -28,15 +28,7 @@ Drawn = list[NDArray[Any]] | Outlines | Coco
 
 
 class MaskReader:
-    """Reader of mask files; a COCO file, which holds many images, is parsed once.
-
-    Parameters
-    ----------
-    messages : list of str
-        Notes on how files are read are added to it.
-    axes : str, optional
-        Names of the axes of the images, as in `Reading`: masks that name none have them without channels.
-    """
+    """Reader of mask files; a COCO file, which holds many images, is parsed once."""
 
     def __init__(self, messages: list[str], *, axes: str | None = None) -> None:
         self._messages = messages
@@ -45,13 +37,7 @@ class MaskReader:
         self._oddities: dict[str, Oddities] = {}
 
     def open(self, path: Path) -> Drawn:
-        """Read a mask file.
-
-        Raises
-        ------
-        InputError
-            If it cannot be read.
-        """
+        """Read a mask file."""
         if path in self._opened:
             return self._opened[path]
         source = open_objects(path)
@@ -72,31 +58,7 @@ class MaskReader:
         *,
         image: Path | None = None,
     ) -> list[NDArray[Any]]:
-        """Give the mask of each page of an image.
-
-        Parameters
-        ----------
-        drawn : Drawn
-            As `open` gives it.
-        path : Path
-            The mask file.
-        stem : str
-            The name of the image.
-        sizes : sequence of tuple of int, or None
-            Height and width of each page of the image, if they are known.
-        image : Path, optional
-            The image file, to name it in errors.
-
-        Returns
-        -------
-        list of ndarray of shape (H, W), int
-            Masks as the file holds them, of any size; of outlines the label image, of the size of the image.
-
-        Raises
-        ------
-        InputError
-            If the number of pages differs, or the size of the image of outlines is unknown or another one.
-        """
+        """Return the mask of each page of an image."""
         if isinstance(drawn, list):
             if sizes is None or len(drawn) == len(sizes):
                 return drawn
@@ -119,34 +81,14 @@ class MaskReader:
         return [mask]
 
     def notes(self) -> list[str]:
-        """Say what of the outlines is not in the label images as it was drawn."""
+        """Describe what of the outlines is not in the label images as it was drawn."""
         return describe_oddities(self._oddities)
 
 
 def find_masks(
     masks: Path, images: Collection[str], faults: list[str], messages: list[str]
 ) -> dict[str, Path]:
-    """Give the mask file of each stem of a folder or file.
-
-    Parameters
-    ----------
-    masks : Path
-        Folder of masks, image files and outlines; or one such file, or a COCO file, which is the mask of many images.
-    images : collection of str
-        Stems of the images, as far as they are known.
-    faults, messages : list of str
-        Faults and notes are added to them.
-
-    Returns
-    -------
-    dict of str to Path
-        By the stem of the image for outlines, else by the own stem; so are outlines of images that are not known.
-
-    Raises
-    ------
-    InputError
-        If a file of outlines cannot be read.
-    """
+    """Return the mask file of each stem of a folder or file."""
     if not masks.is_file() or masks.suffix.lower() not in OUTLINE_EXTENSIONS:
         return masks_by_stem(masks, images, faults, messages)
     source = open_objects(masks)
@@ -160,10 +102,7 @@ def find_masks(
 def part_folder(
     folder: Path, file_of: Mapping[str, Path], faults: list[str], messages: list[str]
 ) -> tuple[dict[str, Path], dict[str, Path]]:
-    """Part the files of one folder into images and their masks, by stem: NAME_mask beside NAME, or outlines.
-
-    `file_of` are its image files by stem; faults and notes are added to the lists.
-    """
+    """Part the files of one folder into images and their masks, by stem: NAME_mask beside NAME, or outlines."""
     beside = masks_beside_images(file_of)
     images = {stem: file for stem, file in file_of.items() if stem not in beside}
     masks = {stem: file for stem, file in file_of.items() if stem in beside}
@@ -172,7 +111,7 @@ def part_folder(
 
 
 def size_fault(name: str, image: Sequence[int], mask: Sequence[int], *, kind: str = "mask") -> str:
-    """Say that a mask is of another size than its image."""
+    """State that a mask is of another size than its image."""
     return (
         f"{name}: image of {image[0]} x {image[1]} pixels, {kind} of {mask[0]} x {mask[1]}, "
         f"expected one size: export the {kind} at the size of the image"

@@ -22,28 +22,19 @@ READERS = {
 
 
 def is_microscopy(path: Path) -> bool:
-    """Tell whether a file is of a microscope's own format, by its extension."""
+    """Return whether a file is of a microscope's own format, by its extension."""
     return path.suffix.lower() in READERS
 
 
 def check_reader(path: Path) -> None:
-    """Refuse a file that the installed packages cannot read.
-
-    Raises
-    ------
-    InputError
-        If bioio or its reader is missing; the message says how to install it.
-    """
+    """Refuse a file that the installed packages cannot read."""
     package, cure = READERS[path.suffix.lower()]
     if missing := [name for name in ("bioio", package) if find_spec(name) is None]:
         raise InputError(f"{path}: {', '.join(missing)} is not installed, which reads {path.suffix}: {cure}")
 
 
 def read_array(path: Path) -> tuple[Any, str, Layout]:
-    """Read an array and its axes; `Layout` holds the names of channels only.
-
-    Several scenes become axis P, if they are of one size.
-    """
+    """Read an array and its axes; `Layout` holds the names of channels only."""
     image = _open(path)
     axes = image.dims.order
     scenes = []

@@ -32,21 +32,7 @@ _MOST_OF_BYTE, _FULL_BYTE = 255, 250
 
 
 class Numbers(NamedTuple):
-    """Objects of a label image.
-
-    Parameters
-    ----------
-    ids : ndarray of shape (n_objects,), int
-        Ids in ascending order.
-    n_pieces : ndarray of shape (n_objects,), int
-        In how many pieces each object is; pixels hang together by sides or corners.
-    areas : ndarray of shape (n_objects,), int
-        Pixels of each object.
-    n_at_border : int
-        Number of objects that touch the border of the image.
-    has_background : bool
-        Whether any pixel is 0.
-    """
+    """Objects of a label image."""
 
     ids: NDArray[np.int64]
     n_pieces: NDArray[np.int64]
@@ -73,7 +59,7 @@ class Objects(NamedTuple):
     n_at_border: int
 
     def describe(self) -> str:
-        """Say all three in one line."""
+        """Describe all three in one line."""
         if not self.n_objects:
             return "none"
         return f"{self.n_objects:,}, median area {self.median_area:,g} pixels, {self.n_at_border:,} at the border"
@@ -89,28 +75,7 @@ def find_instances(
     unlabelled: int | None,
     masks_are: MasksAre | None,
 ) -> dict[str, NDArray[np.int32]] | None:
-    """Find the objects that masks number, if they do.
-
-    Parameters
-    ----------
-    masks : mapping of str to ndarray of shape (H, W), int
-        Mask of each image, by name.
-    outlined : collection of str
-        Names of the images whose masks were outlines of objects.
-    faults, messages : list of str
-        Faults and notes are added to them.
-    labels : mapping of int to str or None
-        The class name of each mask value, if the user gave it.
-    unlabelled : int or None
-        The mask value of pixels nobody annotated; no object has it.
-    masks_are : {"instances", "classes"} or None
-        What masks hold; None to tell it from their values.
-
-    Returns
-    -------
-    dict of str to ndarray of shape (H, W), int32, or None
-        Label image of each image; None if masks hold classes, or there is a fault.
-    """
+    """Find the objects that masks number, if they do."""
     numbered = {stem: mask if stem in outlined else without(mask, unlabelled) for stem, mask in masks.items()}
     numbers = {stem: number_objects(mask) for stem, mask in numbered.items()}
     is_numbered = number_masks(
@@ -129,28 +94,7 @@ def number_masks(
     unlabelled: int | None,
     masks_are: MasksAre | None,
 ) -> bool:
-    """Tell whether masks number objects, and check that they do it well.
-
-    Parameters
-    ----------
-    numbers : mapping of str to Numbers
-        Objects of each mask, pixels without annotation set to 0, by name.
-    outlined : collection of str
-        Names of the images whose masks were outlines of objects.
-    faults, messages : list of str
-        Faults and notes are added to them.
-    labels : mapping of int to str or None
-        The class name of each mask value, if the user gave it.
-    unlabelled : int or None
-        The mask value of pixels nobody annotated; no object has it.
-    masks_are : {"instances", "classes"} or None
-        What masks hold; None to tell it from their values.
-
-    Returns
-    -------
-    bool
-        True if masks number objects; False if they hold classes, or there is a fault.
-    """
+    """Return whether masks number objects, and check that they do it well."""
     refusal = refuse_options(outlined, labels=labels, unlabelled=unlabelled, masks_are=masks_are)
     if refusal is not None and numbers:
         faults.append(refusal)
@@ -178,7 +122,7 @@ def refuse_options(
     unlabelled: int | None,
     masks_are: MasksAre | None,
 ) -> str | None:
-    """Say why options contradict each other, or masks of outlines; None if they do not."""
+    """Explain why options contradict each other, or masks of outlines; None if they do not."""
     if outlined and (labels is not None or masks_are == "classes"):
         cure = "leave data.labels out" if masks_are is None else "save each class as a value of an image"
         return (
@@ -193,7 +137,7 @@ def refuse_options(
 
 
 def describe_numbered(n_objects: int, n_masks: int) -> str:
-    """Say that masks number objects, and how many."""
+    """State that masks number objects, and how many."""
     return f"{NUMBERED}: {count_objects(n_objects)} in {count(n_masks, 'mask')}"
 
 
@@ -210,10 +154,7 @@ def check_numbers(
     key: str,
     cure: str,
 ) -> dict[str, NDArray[np.int32]] | None:
-    """Check masks that number objects; (H, W) int32 by name, or None if there is a fault.
-
-    `key` is what the masks were said to be, and `cure` what to do if they are masks of classes.
-    """
+    """Check masks that number objects; (H, W) int32 by name, or None if there is a fault."""
     numbers = {stem: number_objects(mask) for stem, mask in masks.items()}
     if wrong := _faults_of(numbers, (), key=key, cure=cure):
         faults += wrong
@@ -237,7 +178,7 @@ def _faults_of(
 
 
 def count_objects(number: int) -> str:
-    """Say how many objects there are, such as "2,640 objects"."""
+    """Describe how many objects there are, such as "2,640 objects"."""
     return f"{number:,} {'object' if number == 1 else 'objects'}"
 
 
@@ -250,18 +191,7 @@ def summarise_objects(labels: Sequence[NDArray[np.int32]]) -> Objects:
 
 
 def number_objects(labels: NDArray[Any]) -> Numbers:
-    """Count the objects of a label image, their pixels and pieces.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (H, W), int
-        0 for background, the id of an object elsewhere.
-
-    Returns
-    -------
-    Numbers
-        By ascending id.
-    """
+    """Count the objects of a label image, their pixels and pieces."""
     pieces, n_pieces = label_pieces(labels)
     owners = np.zeros(n_pieces + 1, dtype=np.int64)
     owners[pieces.ravel()] = labels.ravel()
@@ -275,10 +205,7 @@ def number_objects(labels: NDArray[Any]) -> Numbers:
 
 
 def label_pieces(labels: NDArray[Any]) -> tuple[NDArray[Any], int]:
-    """Find the connected regions of equal values other than 0; their numbers by pixel, and how many there are.
-
-    Pixels hang together by sides or corners, as ImageJ and `skimage.measure.label` have it.
-    """
+    """Find the connected regions of equal values other than 0; their numbers by pixel, and how many there are."""
     pieces, n_pieces = measure.label(labels, background=0, connectivity=2, return_num=True)  # type: ignore[no-untyped-call]
     return pieces, int(n_pieces)
 
@@ -286,23 +213,7 @@ def label_pieces(labels: NDArray[Any]) -> tuple[NDArray[Any], int]:
 def look_like_instances(
     numbers: Sequence[Numbers], *, most_classes: int = MOST_CLASSES, least_area: float = LEAST_AREA
 ) -> bool:
-    """Tell whether masks number objects, from their values.
-
-    Parameters
-    ----------
-    numbers : sequence of Numbers
-        Objects of each mask, pixels without annotation set to 0.
-    most_classes : int, default=10
-        Masks of so many values, or fewer, are taken for classes.
-    least_area : float, default=4
-        Least median of the areas in pixels.
-
-    Returns
-    -------
-    bool
-        Whether there are more values, 0 among them, nine of ten values of a mask are in one piece each, and half of them
-        have `least_area` or more.
-    """
+    """Return whether masks number objects, from their values."""
     values = {int(value) for one in numbers for value in one.ids}
     has_background = any(one.has_background for one in numbers)
     if not has_background or len(values) + 1 <= most_classes or min(values, default=0) < 0:
@@ -313,22 +224,7 @@ def look_like_instances(
 
 
 def check_pieces(numbers: Sequence[Numbers], *, key: str, cure: str) -> list[str]:
-    """Find label images whose values are classes, as most of them are in several pieces.
-
-    Parameters
-    ----------
-    numbers : sequence of Numbers
-        Objects of each label image.
-    key : str
-        What the masks were said to be, for example "data.masks=instances".
-    cure : str
-        What to do if they are masks of classes.
-
-    Returns
-    -------
-    list of str
-        The fault, if there is one.
-    """
+    """Find label images whose values are classes, as most of them are in several pieces."""
     numbers = [one for one in numbers if len(one.ids)]
     n_broken = sum(int(np.sum(one.n_pieces > 1)) for one in numbers)
     n_objects = sum(len(one.ids) for one in numbers)
@@ -349,13 +245,13 @@ def check_pieces(numbers: Sequence[Numbers], *, key: str, cure: str) -> list[str
 
 
 def _cut_to_bytes(numbers: Sequence[Numbers]) -> str:
-    """Say what to do if files of 8 bits may have cut the numbers of more than 255 objects; "" if they have not."""
+    """Describe what to do if files of 8 bits may have cut the numbers of more than 255 objects; "" if they have not."""
     full = any(len(one.ids) >= _FULL_BYTE and one.ids[-1] == _MOST_OF_BYTE for one in numbers)
     return "; if 8 bits were too few for more than 255 objects, save them anew with 16 bits" if full else ""
 
 
 def describe_broken(numbers: Mapping[str, Numbers]) -> list[str]:
-    """Say which objects are in several pieces; a line, or none."""
+    """Describe which objects are in several pieces; a line, or none."""
     broken = {stem: int(np.sum(one.n_pieces > 1)) for stem, one in numbers.items()}
     if not any(broken.values()):
         return []
@@ -369,22 +265,7 @@ def describe_broken(numbers: Mapping[str, Numbers]) -> list[str]:
 def compare_with_classes(
     labels_of: Mapping[str, NDArray[np.int32]], ids_of: Mapping[str, NDArray[np.uint8]], background: str
 ) -> list[str]:
-    """Say where objects and masks of classes differ.
-
-    Parameters
-    ----------
-    labels_of : mapping of str to ndarray of shape (H, W), int32
-        Label image of each image, by name.
-    ids_of : mapping of str to ndarray of shape (H, W), uint8
-        Class ids of each image: 0 is the background, 255 marks pixels without annotation.
-    background : str
-        The name of class 0.
-
-    Returns
-    -------
-    list of str
-        A line for each kind of difference.
-    """
+    """Describe where objects and masks of classes differ."""
     n_outside = n_without_id = n_mixed = 0
     for stem, labels in labels_of.items():
         ids = ids_of[stem]

@@ -19,17 +19,7 @@ LARGEST_ID = int(np.iinfo(np.int32).max)
 
 
 class Outline(NamedTuple):
-    """Outline of one object.
-
-    Parameters
-    ----------
-    polygons : list of list of ndarray of shape (n_points, 2), float
-        Rings of points (x, y) for each polygon, as `fill` takes them.
-    name : str
-        The name of the object; "" if it has none.
-    class_name : str
-        The class of the object; "" if it has none.
-    """
+    """Outline of one object."""
 
     polygons: list[Polygon]
     name: str = ""
@@ -37,17 +27,7 @@ class Outline(NamedTuple):
 
 
 class Outlines(NamedTuple):
-    """Objects of one image.
-
-    Parameters
-    ----------
-    objects : list of Outline
-        In the order of the file.
-    left_out : Counter of str
-        How many entries of each kind have no area: points, lines, ...
-    shape : tuple of int, optional
-        Height and width of the image, if the file tells.
-    """
+    """Objects of one image."""
 
     objects: list[Outline]
     left_out: Counter[str]
@@ -55,25 +35,7 @@ class Outlines(NamedTuple):
 
 
 def check_label_image(labels: ArrayLike, *, name: str = "label image") -> NDArray[np.int32]:
-    """Refuse an array that is no label image.
-
-    Parameters
-    ----------
-    labels : array-like of shape (H, W), int
-        0 for background, the id of an object elsewhere.
-    name : str, default="label image"
-        What an error message calls it, for example its path.
-
-    Returns
-    -------
-    ndarray of shape (H, W), int32
-        The same values.
-
-    Raises
-    ------
-    InputError
-        If it holds no whole numbers of shape (H, W), negative ids, or ids beyond int32.
-    """
+    """Refuse an array that is no label image."""
     labels = np.asarray(labels)
     if not (np.issubdtype(labels.dtype, np.integer) or labels.dtype == np.bool_) or labels.ndim != 2:
         raise InputError(
@@ -95,23 +57,7 @@ def check_ids(ids: NDArray[Any], *, name: str) -> None:
 
 
 class Oddities(NamedTuple):
-    """What of outlines is not in the label image as it was drawn.
-
-    Parameters
-    ----------
-    left_out : Counter of str
-        Entries of each kind without area.
-    n_empty : int
-        Objects outside the image, or without the centre of a pixel.
-    n_over : int
-        Objects drawn over earlier ones.
-    n_pixels : int
-        Pixels of theirs that were of an earlier object.
-    n_covered : int
-        Objects covered as a whole.
-    classes : Counter of str
-        Objects of each class.
-    """
+    """What of outlines is not in the label image as it was drawn."""
 
     left_out: Counter[str]
     n_empty: int
@@ -124,30 +70,7 @@ class Oddities(NamedTuple):
 def paint(
     outlines: Outlines, shape: tuple[int, int], *, name: str = "outlines"
 ) -> tuple[NDArray[np.int32], Oddities]:
-    """Make the label image of outlines.
-
-    Parameters
-    ----------
-    outlines : Outlines
-        The objects.
-    shape : tuple of int
-        Height and width of the image.
-    name : str, default="outlines"
-        What an error message calls them, for example the path of the file.
-
-    Returns
-    -------
-    labels : ndarray of shape (H, W), int32
-        0 for background, the id of an object elsewhere: the name if all names are different whole numbers above 0, else
-        1, 2, ... in the order of the file. Where objects overlap, the later one wins.
-    oddities : Oddities
-        Overlapping objects, and objects left out.
-
-    Raises
-    ------
-    InputError
-        If the outlines are of an image of another size, or coordinates are no numbers.
-    """
+    """Make the label image of outlines."""
     if outlines.shape is not None and outlines.shape != shape:
         raise InputError(
             f"{name}: outlines for an image of {_size(outlines.shape)} pixels, image of {_size(shape)}, "
@@ -173,7 +96,7 @@ def paint(
 
 
 def describe_oddities(found: Mapping[str, Oddities]) -> list[str]:
-    """Say what of the outlines of files, by their names, is not in the label images as it was drawn."""
+    """Describe what of the outlines of files, by their names, is not in the label images as it was drawn."""
     left_out = sum((one.left_out for one in found.values()), Counter[str]())
     classes = sum((one.classes for one in found.values()), Counter[str]())
 

@@ -27,20 +27,7 @@ def refuse_existing(paths: Sequence[Path], *, overwrite: bool) -> None:
 
 
 def refuse_unwritable(path: Path, *, within: Path | None = None) -> None:
-    """Refuse a file that could not be written, or that lies in folders of a mistyped path.
-
-    Parameters
-    ----------
-    path : Path
-        File to be written.
-    within : Path, optional
-        Output folder that the user gave, in which folders are made freely; by default the file's own folder.
-
-    Raises
-    ------
-    OutputError
-        If the file is a folder, the place cannot be written, or neither the folder nor the one above it exists.
-    """
+    """Refuse a file that could not be written, or that lies in folders of a mistyped path."""
     folder = path.parent if within is None else within
     above = folder.absolute().parent
     if not folder.exists() and not above.exists():
@@ -57,22 +44,7 @@ def refuse_extension(path: Path, extension: str) -> None:
 
 
 def refuse_foreign(paths: Iterable[Path], *, is_own: Callable[[Path], bool], allowed: bool) -> None:
-    """Refuse to replace files that segkit did not write, such as masks drawn by hand, unless asked to.
-
-    Parameters
-    ----------
-    paths : iterable of Path
-        Files to be written; those that do not exist yet are no matter.
-    is_own : callable
-        Tells whether segkit wrote a file that exists.
-    allowed : bool
-        Whether the user asked for it in so many words.
-
-    Raises
-    ------
-    OutputError
-        If a file that exists is not segkit's own.
-    """
+    """Refuse to replace files that segkit did not write, such as masks drawn by hand, unless asked to."""
     foreign = [] if allowed else [path for path in paths if os.path.lexists(path) and not is_own(path)]
     if foreign:
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""

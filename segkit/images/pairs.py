@@ -130,16 +130,13 @@ class Dataset:
         return found[0] if max(found) <= min(found) * _SAME_SPACING else None
 
     def describe(self) -> list[str]:
-        """Say line by line how the files were read."""
+        """Describe line by line how the files were read."""
         is_numbered = any(message.startswith(NUMBERED) for message in self.messages)
         return list(self.messages) if is_numbered else [self.label_map.describe(), *self.messages]
 
 
 class Item(NamedTuple):
-    """One page of a pair, the mask in the file's own values, or as numbers of outlines; objects of a further file.
-
-    `around` are the images of the planes around it and its own, in order of depth; it alone where there is no context.
-    """
+    """One page of a pair, the mask in the file's own values, or as numbers of outlines; objects of a further file."""
 
     stem: str
     file: str
@@ -280,17 +277,7 @@ def load_pairs(
 
 
 class Meaning(NamedTuple):
-    """What masks hold.
-
-    Parameters
-    ----------
-    masks : dict of str to ndarray of shape (H, W), int
-        Masks of classes, by name.
-    label_map : LabelMap or None
-        The classes, if they can be told.
-    instances : dict of str to ndarray of shape (H, W), int32, or None
-        Objects of each image, by name.
-    """
+    """What masks hold."""
 
     masks: dict[str, NDArray[Any]]
     label_map: LabelMap | None
@@ -310,34 +297,7 @@ def interpret(
     unlabelled: int | None,
     masks_are: MasksAre | None,
 ) -> Meaning:
-    """Tell classes and objects from masks that were read, and check that images and masks fit together.
-
-    Parameters
-    ----------
-    stems : sequence of str
-        Name of each image.
-    masks : dict of str to ndarray of shape (H, W), int
-        Mask of each image, by name.
-    outlined : collection of str
-        Names of the images whose masks were outlines of objects.
-    instances : dict of str to ndarray of shape (H, W), int32, or None
-        Objects of each image, by name, if they were given beside the masks.
-    kinds : mapping of str to Kind
-        Kind of each image, by name.
-    faults, messages : list of str
-        Faults and notes are added to them.
-    labels : mapping of int to str or None
-        The class name of each mask value.
-    unlabelled : int or None
-        The mask value of pixels nobody annotated.
-    masks_are : {"instances", "classes"} or None
-        Whether masks number objects or hold classes.
-
-    Returns
-    -------
-    Meaning
-        Classes and objects.
-    """
+    """Report classes and objects from masks that were read, and check that images and masks fit together."""
     n_faults = len(faults)
     if instances is not None:
         if masks_are == "instances":
@@ -372,7 +332,7 @@ def interpret(
 
 
 def _unlabelled_of(numbered: object, unlabelled: int | None) -> int | None:
-    """Give the value of unlabelled pixels in the masks that are made of objects, else that of the files."""
+    """Return the value of unlabelled pixels in the masks that are made of objects, else that of the files."""
     return unlabelled if numbered is None or unlabelled is None else UNLABELLED_OBJECT
 
 
@@ -383,10 +343,7 @@ def match_instances(
     *,
     pairs: Sequence[Pair] | None = None,
 ) -> dict[str, Path] | None:
-    """Match images with files of objects as `pair` does with masks; faults are added to the list.
-
-    If `pairs` are given, only their images need objects.
-    """
+    """Match images with files of objects as `pair` does with masks; faults are added to the list."""
     if instances is None:
         return None
     found: list[str] = []
@@ -425,30 +382,7 @@ def check_together(
     unlabelled: int | None,
     shown: int | None = None,
 ) -> LabelMap | None:
-    """Check that images and masks that were read fit together.
-
-    Parameters
-    ----------
-    stems : sequence of str
-        Name of each image.
-    kinds : mapping of str to Kind
-        Kind of each image, by name.
-    values_of : mapping of str to sequence of int
-        Values of each mask, by name.
-    faults, messages : list of str
-        Faults and notes are added to them.
-    labels : mapping of int to str or None
-        The class name of each mask value.
-    unlabelled : int or None
-        The mask value of pixels nobody annotated.
-    shown : int, optional
-        That value in the files, if it is another one.
-
-    Returns
-    -------
-    LabelMap or None
-        The classes, if they can be told.
-    """
+    """Check that images and masks that were read fit together."""
     faults += _same_names(stems)
     n_channels = common_channels(kinds) if kinds else None
     if n_channels is not None:
@@ -477,10 +411,7 @@ def match(
     only_annotated: bool = False,
     can_leave_out: bool = True,
 ) -> list[Pair]:
-    """Match images with masks as `pair` does; faults and notes are added to the lists.
-
-    `can_leave_out` tells whether a fault about images without masks names that option.
-    """
+    """Match images with masks as `pair` does; faults and notes are added to the lists."""
     images, masks = Path(images), Path(masks)
     if images.is_dir() and masks.is_file() and masks.suffix.lower() == ".json":
         image_of = by_stem(images, faults)
@@ -593,7 +524,7 @@ def _pair_file(image: Path, masks: Path, faults: list[str]) -> list[Pair]:
 
 
 def _left_out(lonely: Sequence[str], n_images: int) -> list[str]:
-    """Say how many images have a mask, if not all of them; a line, or none."""
+    """Describe how many images have a mask, if not all of them; a line, or none."""
     n_masks = n_images - len(lonely)
     verb = "has" if n_masks == 1 else "have"
     told = f"{n_masks} of {count(n_images, 'image')} {verb} a mask; the others are left out"
@@ -621,24 +552,7 @@ def read_items(
     instances: Mapping[str, Path] | None = None,
     reading: Reading | None = None,
 ) -> Iterator[Item]:
-    """Read pair after pair; faults and notes are added to the lists, and the next pair is read.
-
-    Parameters
-    ----------
-    pairs : sequence of Pair
-        Images and masks.
-    faults, messages : list of str
-        Faults and notes are added to them.
-    instances : mapping of str to Path, optional
-        Further files of objects, by the stem of the image.
-    reading : Reading, optional
-        How the images are read; percentiles are known.
-
-    Yields
-    ------
-    Item
-        A page of a pair.
-    """
+    """Read pair after pair; faults and notes are added to the lists, and the next pair is read."""
     reading = reading or Reading()
     reader = MaskReader(messages, axes=reading.axes)
     for entry in pairs:
@@ -751,7 +665,7 @@ def _of_one_class(values_of: Mapping[str, Sequence[int]], label_map: LabelMap) -
 def _scribbles(
     values_of: Mapping[str, Sequence[int]], unlabelled: int | None, shown: int | None
 ) -> list[str]:
-    """Say which masks have pixels nobody annotated, where others have none or no mask has any."""
+    """Describe which masks have pixels nobody annotated, where others have none or no mask has any."""
     if unlabelled is None:
         return []
     partial = [stem for stem, values in values_of.items() if unlabelled in values]

@@ -129,7 +129,7 @@ def read_z_step(path: str | Path) -> float | None:
 
 
 def check_pixel_size(pixel_size: float | tuple[float, float]) -> PixelSize:
-    """Give height and width of a pixel in micrometres; refuse what cannot be a size."""
+    """Return height and width of a pixel in micrometres; refuse what cannot be a size."""
     try:
         sizes = np.asarray(pixel_size, dtype=np.float64).ravel()
     except (TypeError, ValueError) as error:
@@ -146,19 +146,7 @@ def check_pixel_size(pixel_size: float | tuple[float, float]) -> PixelSize:
 
 
 class Physical(NamedTuple):
-    """What a written stack tells of its image: axes of its pages, their lengths, size of a pixel, and step in depth.
-
-    Parameters
-    ----------
-    axes : str
-        Letters of the axes of pages, as in `segkit.images.axes.Layout`.
-    shape : tuple of int
-        Their lengths.
-    pixel_size : PixelSize or None
-        Micrometres per pixel.
-    z_step : float or None
-        Micrometres from plane to plane.
-    """
+    """What a written stack tells of its image: axes of its pages, their lengths, size of a pixel, and step in depth."""
 
     axes: str = ""
     shape: tuple[int, ...] = ()
@@ -169,10 +157,7 @@ class Physical(NamedTuple):
 def tiff_options(
     path: Path, pages: NDArray[Any], physical: Physical, *, has_classes: bool = False
 ) -> tuple[NDArray[Any], dict[str, Any]]:
-    """Give the array and the options of `tifffile.imwrite` for pages (n, H, W), one page (H, W), or maps of classes.
-
-    A name that ends in ``.ome.tif`` makes OME-TIFF. Else ImageJ's metadata are written, if it knows the dtype.
-    """
+    """Return the array and the options of `tifffile.imwrite` for pages (n, H, W), one page (H, W), or maps of classes."""
     size = None if physical.pixel_size is None else check_pixel_size(physical.pixel_size)
     letters, array = _named(pages, physical, has_classes=has_classes)
     if path.name.lower().endswith((".ome.tif", ".ome.tiff")):
@@ -194,7 +179,7 @@ def tiff_options(
 
 
 def in_ome(size: PixelSize | None, z_step: float | None = None) -> dict[str, Any]:
-    """Give the metadata of OME-TIFF that tell a pixel size and a step in depth, as far as they are known."""
+    """Return the metadata of OME-TIFF that tell a pixel size and a step in depth, as far as they are known."""
     lengths = {"Y": size and size.y, "X": size and size.x, "Z": z_step}
     found: dict[str, Any] = {}
     for axis, length in lengths.items():
@@ -204,7 +189,7 @@ def in_ome(size: PixelSize | None, z_step: float | None = None) -> dict[str, Any
 
 
 def in_centimetres(size: PixelSize | None, step: int = 1) -> dict[str, Any]:
-    """Give the options of `tifffile.imwrite` that tell the size of a pixel `step` times as large, if it is known."""
+    """Return the options of `tifffile.imwrite` that tell the size of a pixel `step` times as large, if it is known."""
     if size is None:
         return {}
     resolution = (_CENTIMETRE / (size.x * step), _CENTIMETRE / (size.y * step))
@@ -226,7 +211,7 @@ def _named(pages: NDArray[Any], physical: Physical, *, has_classes: bool) -> tup
 
 
 def _of_32_bits(array: NDArray[Any]) -> NDArray[Any]:
-    """Give integers of 64 bits as 32, which OME knows, if they fit."""
+    """Return integers of 64 bits as 32, which OME knows, if they fit."""
     if array.dtype.kind not in "iu" or array.dtype.itemsize < 8:
         return array
     fits = not array.size or np.iinfo(np.int32).min <= array.min() <= array.max() <= np.iinfo(np.int32).max
@@ -234,7 +219,7 @@ def _of_32_bits(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def png_options(pixel_size: PixelSize | None) -> dict[str, Any]:
-    """Give the options of Pillow's `save` that store a pixel size in a PNG file."""
+    """Return the options of Pillow's `save` that store a pixel size in a PNG file."""
     if pixel_size is None:
         return {}
     y, x = check_pixel_size(pixel_size)
@@ -303,7 +288,7 @@ def _of_resolution(x: float, y: float, unit_x: float | None, unit_y: float | Non
 
 
 def checked_size(y: float, x: float) -> PixelSize | None:
-    """Give the size of a pixel; None if it cannot be one."""
+    """Return the size of a pixel; None if it cannot be one."""
     return PixelSize(y, x) if _LEAST <= y <= _MOST and _LEAST <= x <= _MOST else None
 
 
@@ -314,7 +299,7 @@ def _ratio(value: Any) -> float:
 
 
 def micrometres(unit: Any) -> float | None:
-    """Give the length of a unit; None of a pixel or another word."""
+    """Return the length of a unit; None of a pixel or another word."""
     # ImageJ escapes the sign of micro; there are two such signs
     word = str(unit).strip().replace("\\u00B5", "u").replace("\u00b5", "u").replace("\u03bc", "u")
     low = word.lower()

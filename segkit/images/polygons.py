@@ -29,15 +29,7 @@ _AHEAD_LEFT = np.array([(-1, 0), (0, 0), (0, -1), (-1, -1)])
 
 
 class Filled(NamedTuple):
-    """Pixels of an outline.
-
-    Parameters
-    ----------
-    top, left : int
-        The first row and column of `inside`.
-    inside : ndarray of shape (height, width), bool
-        Which pixels of the box are inside.
-    """
+    """Pixels of an outline."""
 
     top: int
     left: int
@@ -45,26 +37,7 @@ class Filled(NamedTuple):
 
 
 def fill(polygons: Iterable[Polygon], shape: tuple[int, int]) -> Filled:
-    """Find the pixels inside polygons.
-
-    Parameters
-    ----------
-    polygons : iterable of list of ndarray of shape (n_points, 2), float
-        Rings of points (x, y) for each polygon, closed or not; a ring within a ring is a hole. Pixels of any polygon
-        are inside.
-    shape : tuple of int
-        Height and width of the image; what lies outside is cut off.
-
-    Returns
-    -------
-    Filled
-        The pixels, in the box of the polygons.
-
-    Raises
-    ------
-    InputError
-        If a coordinate is NaN or infinite, or no pair of numbers.
-    """
+    """Find the pixels inside polygons."""
     polygons = [[_points(ring) for ring in rings if len(ring)] for rings in polygons]
     points = [ring for rings in polygons for ring in rings]
     if not points:
@@ -93,7 +66,7 @@ def _points(ring: Any) -> NDArray[np.float64]:
 
 
 def _parity(rings: Polygon, top: int, left: int, shape: tuple[int, int]) -> NDArray[np.bool_]:
-    """Tell of each pixel of a box whether a line from its centre to the left crosses an odd number of edges."""
+    """Report of each pixel of a box whether a line from its centre to the left crosses an odd number of edges."""
     height, width = shape
     starts = np.concatenate(rings)
     ends = np.concatenate([np.roll(ring, -1, axis=0) for ring in rings])
@@ -116,20 +89,7 @@ def _parity(rings: Polygon, top: int, left: int, shape: tuple[int, int]) -> NDAr
 
 
 def trace(labels: NDArray[Any]) -> dict[int, list[Polygon]]:
-    """Trace the outline of every object along the edges of its pixels.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (H, W), int
-        0 for background, the id of an object elsewhere.
-
-    Returns
-    -------
-    dict of int to list of list of ndarray of shape (n_points, 2), int
-        By ascending id a polygon for each piece that hangs together by the sides of its pixels: the outer ring, then
-        the rings of its holes. Rings hold corners only, as (x, y), without the first again at the end. They do not
-        touch themselves; outer rings go clockwise on the screen, holes the other way.
-    """
+    """Trace the outline of every object along the edges of its pixels."""
     pieces = measure.label(labels, background=0, connectivity=1)  # type: ignore[no-untyped-call]
     polygons: dict[int, tuple[int, Polygon]] = {}
     for ring, (row, column) in _rings(labels):
@@ -145,7 +105,7 @@ def trace(labels: NDArray[Any]) -> dict[int, list[Polygon]]:
 
 
 def _rings(labels: NDArray[Any]) -> Iterator[tuple[Ring, tuple[int, int]]]:
-    """Give every ring, with the row and column of a pixel of its object beside it."""
+    """Return every ring, with the row and column of a pixel of its object beside it."""
     padded = np.pad(labels, 1)
     rows, columns, directions = _edges(padded)
     following = _following(padded, rows, columns, directions)

@@ -23,13 +23,7 @@ _OME_ENDS = (".ome.tif", ".ome.tiff")
 
 
 class OnDisk:
-    """An array in a file, which is opened for each access, for pages that are mapped count as memory.
-
-    Parameters
-    ----------
-    path : Path
-        A file of `numpy.save`.
-    """
+    """An array in a file, which is opened for each access, for pages that are mapped count as memory."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -60,17 +54,7 @@ class OnDisk:
 
 
 class Pyramid:
-    """Levels of a pyramid: each shows every second pixel of the one before.
-
-    Parameters
-    ----------
-    pixels : OnDisk
-        Array of shape (H, W) or (n_planes, H, W).
-    grid : Grid
-        Where its pixels lie.
-    lookup : ndarray of shape (256,), optional
-        What is written for each value of uint8 pixels.
-    """
+    """Levels of a pyramid: each shows every second pixel of the one before."""
 
     def __init__(self, pixels: OnDisk, grid: Grid, lookup: NDArray[Any] | None = None) -> None:
         self._pixels, self._lookup, self.grid = pixels, lookup, grid
@@ -86,7 +70,7 @@ class Pyramid:
         return "cyx"[-len(self.shapes[0]) :]
 
     def blocks(self, level: int) -> Iterator[tuple[tuple[Any, ...], NDArray[Any]]]:
-        """Give the blocks of a level, plane by plane and row by row, each with its place; the last ones are smaller."""
+        """Return the blocks of a level, plane by plane and row by row, each with its place; the last ones are smaller."""
         step = 2**level
         *planes, height, width = self.shapes[level]
         for plane in np.ndindex(*planes):
@@ -102,22 +86,7 @@ class Pyramid:
 
 
 def write_pyramid(place: Path, pyramid: Pyramid, *, label_name: str | None = None) -> None:
-    """Write a pyramid, whole or not at all, as OME-Zarr 0.5 or tiled TIFF, by the extension.
-
-    Parameters
-    ----------
-    place : Path
-        A folder ``.zarr``, or a file ``.tif``; missing folders are made, what is there is replaced.
-    pyramid : Pyramid
-        The pixels.
-    label_name : str, optional
-        An OME-Zarr holds them under ``labels/``, by this name; by default they are its image.
-
-    Raises
-    ------
-    OutputError
-        If it cannot be written.
-    """
+    """Write a pyramid, whole or not at all, as OME-Zarr 0.5 or tiled TIFF, by the extension."""
     if place.suffix.lower() == ".zarr":
         _write_zarr(place, pyramid, label_name)
     else:

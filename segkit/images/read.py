@@ -101,10 +101,7 @@ def read_stack(
     n_masks: int | None = None,
     unnamed: str | None = None,
 ) -> Stack:
-    """Read the pages of a file as `read_pages` does, and what they are.
-
-    `unnamed` are the axes of a file that names none: letters, or "any", for which its pages are planes.
-    """
+    """Read the pages of a file as `read_pages` does, and what they are."""
     path = Path(path)
     check_path(path)
     notes: list[str] = []
@@ -207,15 +204,7 @@ def to_float(array: ArrayLike, *, name: str = "image") -> NDArray[np.float32]:
 
 
 def check_range(image: NDArray[np.floating[Any]], *, name: str = "image") -> None:
-    """Refuse floats that are not scaled to [0, 1], such as those of 0 to 255.
-
-    Filters may leave values a little outside, so up to the width of the range is allowed on either side.
-
-    Raises
-    ------
-    InputError
-        If values are below -1 or above 2.
-    """
+    """Refuse floats that are not scaled to [0, 1], such as those of 0 to 255."""
     low, high = float(image.min()), float(image.max())
     if low < -1 or high > 2:
         raise InputError(
@@ -225,13 +214,7 @@ def check_range(image: NDArray[np.floating[Any]], *, name: str = "image") -> Non
 
 
 def check_size(image: NDArray[Any], *, name: str = "image") -> None:
-    """Refuse an image too small to learn from.
-
-    Raises
-    ------
-    InputError
-        If its height or width is below `SMALLEST_SIDE`.
-    """
+    """Refuse an image too small to learn from."""
     height, width = image.shape[:2]
     if min(height, width) < SMALLEST_SIDE:
         raise InputError(
@@ -265,25 +248,7 @@ def check_image(image: ArrayLike, *, name: str = "image") -> None:
 
 
 def count_pages(path: str | Path, *, axes: str | None = None) -> int:
-    """Count the pages of an image file, from its header.
-
-    Parameters
-    ----------
-    path : str or Path
-        A PNG, JPEG, BMP or TIFF file; `read_pages` tells how pages are found.
-    axes : str, optional
-        Names of the axes of a TIFF, as in `read_pages`.
-
-    Returns
-    -------
-    int
-        Number of arrays that `read_pages` gives.
-
-    Raises
-    ------
-    InputError
-        If the file is missing, of another format, or has a damaged header. If what its pages are is not known.
-    """
+    """Count the pages of an image file, from its header."""
     path = Path(path)
     check_path(path)
     if is_microscopy(path):
@@ -393,7 +358,7 @@ def check_path(path: Path) -> None:
 
 
 def _what_it_is(path: Path) -> str:
-    """Say why a path is no file to read."""
+    """Explain why a path is no file to read."""
     if path.exists():
         return "neither a file nor a link to one, but a folder, a pipe or a device: give an image file"
     if path.is_symlink():
@@ -490,7 +455,7 @@ def _check_header(path: Path, image: ImageFile.ImageFile, notes: list[str]) -> N
 
 
 def _of_turning(orientation: object, size: str) -> list[str]:
-    """Tell of an image that viewers turn and segkit does not, so that its mask has the pixels of the file."""
+    """Report of an image that viewers turn and segkit does not, so that its mask has the pixels of the file."""
     if orientation not in _TURNED:
         return []
     return [
@@ -500,7 +465,7 @@ def _of_turning(orientation: object, size: str) -> list[str]:
 
 
 def _of_transparency(alpha: NDArray[Any]) -> list[str]:
-    """Tell of pixels of which nothing is seen, and whose values may be anything."""
+    """Report of pixels of which nothing is seen, and whose values may be anything."""
     share = float(np.mean(alpha == 0))
     return (
         [f"{share:.1%} of its pixels are fully transparent; the values hidden there are read"]

@@ -125,7 +125,7 @@ class Reading:
     def in_context(
         self, images: Sequence[NDArray[np.float32]], layout: Layout, n_channels: int, *, name: str
     ) -> list[NDArray[np.float32]]:
-        """Give images so many channels, and add those of the planes around each."""
+        """Return images so many channels, and add those of the planes around each."""
         around = [neighbours(layout, page, self.context, name=name) for page in range(len(images))]
         return [joined([images[place] for place in places], n_channels) for places in around]
 
@@ -172,13 +172,7 @@ def _some(page: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def parse_range(text: str) -> tuple[float, float]:
-    """Read LOW and HIGH of a range, or of percentiles.
-
-    Raises
-    ------
-    InputError
-        If it is none.
-    """
+    """Read LOW and HIGH of a range, or of percentiles."""
     words = str(text).strip()
     is_percentiles = words.startswith(_WORD)
     numbers = words.removeprefix(_WORD).lstrip(": ") if is_percentiles else words
@@ -208,13 +202,7 @@ def scale_between(page: NDArray[Any], low: float, high: float, *, name: str) -> 
 
 
 def _check_within(stack: Stack, limits: tuple[float, float], *, name: str) -> None:
-    """Refuse a file of which many values lie outside of the range that was stated.
-
-    Raises
-    ------
-    InputError
-        If more than a hundredth do.
-    """
+    """Refuse a file of which many values lie outside of the range that was stated."""
     low, high = limits
     n_values = sum(page.size for page in stack.pages)
     outside = sum(np.count_nonzero((page < low) | (page > high)) for page in stack.pages)
@@ -233,13 +221,7 @@ def joined(planes: Sequence[NDArray[np.float32]], n_channels: int) -> NDArray[np
 
 
 def neighbours(layout: Layout, page: int, context: int, *, name: str) -> list[int]:
-    """Give the pages around a page of a stack, and itself, in order of depth; the first and the last plane repeat.
-
-    Raises
-    ------
-    InputError
-        If there is context, and the file has no planes.
-    """
+    """Return the pages around a page of a stack, and itself, in order of depth; the first and the last plane repeat."""
     if not context:
         return [page]
     axis = layout.axes.find("Z")

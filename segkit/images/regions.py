@@ -25,17 +25,7 @@ Region = tuple[slice, slice]
 
 
 class Grid(NamedTuple):
-    """Where the pixels of an image lie.
-
-    Parameters
-    ----------
-    step : tuple of float
-        Height and width of a pixel.
-    unit : str or None
-        Their unit, as OME-Zarr spells it; None if it is not known.
-    origin : tuple of float
-        Place of the first pixel, in that unit.
-    """
+    """Where the pixels of an image lie."""
 
     step: tuple[float, float] = (1.0, 1.0)
     unit: str | None = None
@@ -43,7 +33,7 @@ class Grid(NamedTuple):
 
     @classmethod
     def of(cls, size: PixelSize | None, factors: tuple[float, float] = (1.0, 1.0)) -> Grid:
-        """Give the grid of pixels so many times as large as those of a size in micrometres, if it is known."""
+        """Return the grid of pixels so many times as large as those of a size in micrometres, if it is known."""
         if size is None:
             return cls(factors)
         return cls((size.y * factors[0], size.x * factors[1]), "micrometer")
@@ -57,27 +47,7 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LargeImage:
-    """An image of which regions are read when they are asked for.
-
-    ``image[rows, columns]``, two slices, gives the region as (h, w, C) float32 in [0, 1].
-
-    Parameters
-    ----------
-    path : Path
-        The file, or the folder of an OME-Zarr.
-    shape : tuple of int
-        Height, width and channels at the level.
-    stored : dtype
-        Type of the pixels in the file.
-    downsample : float
-        Pixels of level 0 for each pixel of this level, along a side.
-    read : callable
-        Reads a region as it is stored, (h, w, C).
-    closing : ExitStack
-        Closes the file at the end of a block of ``with``.
-    grid : Grid
-        Where its pixels lie.
-    """
+    """An image of which regions are read when they are asked for."""
 
     path: Path
     shape: tuple[int, int, int]
@@ -97,13 +67,7 @@ class LargeImage:
         self.closing.close()
 
     def __getitem__(self, region: Region) -> FloatArray:
-        """Read a region.
-
-        Raises
-        ------
-        InputError
-            If it cannot be read; the message names the file and the place.
-        """
+        """Read a region."""
         rows, cols = (
             slice(*side.indices(length)[:2]) for side, length in zip(region, self.shape, strict=False)
         )
@@ -123,7 +87,7 @@ class LargeImage:
 
 
 def is_by_region(path: Path) -> bool:
-    """Tell whether an image is of a kind that is always read by region, by its name."""
+    """Return whether an image is of a kind that is always read by region, by its name."""
     return path.suffix.lower() in (*SLIDE_EXTENSIONS, *ZARR_EXTENSIONS)
 
 
@@ -141,27 +105,7 @@ def shape_of_tiled(path: Path) -> tuple[int, int, int] | None:
 
 
 def open_large(path: str | Path, level: int = 0) -> LargeImage:
-    """Open an image to read regions of it.
-
-    Parameters
-    ----------
-    path : str or Path
-        Folder of an OME-Zarr (0.4 or 0.5), a TIFF file, or a slide (SVS, NDPI and others).
-    level : int, default=0
-        Level of the pyramid; 0 has all pixels.
-
-    Returns
-    -------
-    LargeImage
-        The image; nothing but its header is read.
-
-    Raises
-    ------
-    InputError
-        If it is absent, damaged, or no image of one plane.
-    ConfigError
-        If there is no such level, or the reader is not installed.
-    """
+    """Open an image to read regions of it."""
     path = Path(path)
     if not path.exists():
         raise InputError(f"{path}: no such file or folder: give an OME-Zarr, a TIFF file or a slide")
@@ -226,7 +170,7 @@ def _open_zarr(path: Path, level: int) -> LargeImage:
 
 
 def _level_of(path: Path, group: Any, name: str, level: int) -> Any:
-    """Give the array of a level, which a copy that was cut short may lack."""
+    """Return the array of a level, which a copy that was cut short may lack."""
     try:
         return group[name]
     except KeyError:
@@ -349,7 +293,7 @@ def _of_array(
 
 
 def _missing_chunk(path: Path, array: Any) -> Callable[[Any], tuple[int, ...] | None]:
-    """Give a function that finds the first pixel of a missing chunk among those that a region needs."""
+    """Return a function that finds the first pixel of a missing chunk among those that a region needs."""
     folder = path / array.path
     sizes = getattr(array, "shards", None) or array.chunks
 

@@ -23,23 +23,7 @@ _LARGEST_SIDE = 60_000
 
 
 def outlines_from_rois(path: str | Path) -> Outlines:
-    """Read the objects of a .roi file or a zip of them.
-
-    Parameters
-    ----------
-    path : str or Path
-        A ``.roi`` or ``.zip`` file.
-
-    Returns
-    -------
-    Outlines
-        Regions with an area, by their names; points, lines and text are counted.
-
-    Raises
-    ------
-    InputError
-        If the file is damaged or holds no regions, or the package ``roifile`` is missing.
-    """
+    """Read the objects of a .roi file or a zip of them."""
     path = Path(path)
     roifile = _roifile(path)
     objects: list[Outline] = []
@@ -131,7 +115,7 @@ def _contents(path: Path) -> Iterator[bytes]:
 
 
 def _rings(roi: Any, roifile: ModuleType) -> list[Ring]:
-    """Give the rings of a region; none if it has no area."""
+    """Return the rings of a region; none if it has no area."""
     types = roifile.ROI_TYPE
     flat = (types.LINE, types.FREELINE, types.POLYLINE, types.ANGLE, types.POINT, types.NOROI)
     if roi.roitype in flat or roi.subtype in (roifile.ROI_SUBTYPE.TEXT, roifile.ROI_SUBTYPE.IMAGE):
@@ -142,7 +126,7 @@ def _rings(roi: Any, roifile: ModuleType) -> list[Ring]:
 
 
 def _box(roi: Any, *, is_oval: bool) -> NDArray[np.float64]:
-    """Give the outline of a rectangle or an oval."""
+    """Return the outline of a rectangle or an oval."""
     x, y, width, height = roi.left, roi.top, roi.right - roi.left, roi.bottom - roi.top
     if roi.subpixelrect:
         x, y, width, height = roi.xd, roi.yd, roi.widthd, roi.heightd

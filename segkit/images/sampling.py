@@ -20,17 +20,7 @@ HALF = 0.5
 
 @dataclass(frozen=True, eq=False)
 class PixelSample:
-    """Pixels drawn from a set of images, in order of image.
-
-    Parameters
-    ----------
-    image, row, col : ndarray of shape (n,), int
-        Where each pixel is.
-    label : ndarray of shape (n,), int
-        Its class id.
-    weight : ndarray of shape (n,), float
-        How many labelled pixels it stands for, relative to the mean over the sample.
-    """
+    """Pixels drawn from a set of images, in order of image."""
 
     image: IntArray
     row: IntArray
@@ -50,24 +40,7 @@ class PixelSample:
 def draw_pixels(
     ids: Sequence[NDArray[Any]], n_classes: int, n_pixels: int, rng: np.random.Generator
 ) -> PixelSample:
-    """Draw pixels without replacement, as many of each class as there are to be had.
-
-    Parameters
-    ----------
-    ids : sequence of ndarray of shape (H, W), int
-        Class ids 0..n_classes - 1 of each image; any other value is unlabelled.
-    n_classes : int
-        Number of classes.
-    n_pixels : int
-        Size of the sample. Rare classes give all they have, the others share what they leave.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    PixelSample
-        Its weights restore the share that each class has among all labelled pixels.
-    """
+    """Draw pixels without replacement, as many of each class as there are to be had."""
     flat = np.concatenate([mask.ravel() for mask in ids])
     starts = np.cumsum([0, *(mask.size for mask in ids)])
     members = [np.flatnonzero(flat == label) for label in range(n_classes)]
@@ -86,20 +59,7 @@ def draw_pixels(
 
 
 def spread_pixels(ids: Sequence[NDArray[Any]], most: int) -> PixelSample:
-    """Take pixels on a regular grid of each image.
-
-    Parameters
-    ----------
-    ids : sequence of ndarray of shape (H, W), int
-        Class ids of each image, `UNLABELLED` where not annotated.
-    most : int
-        Pixels of an image, at most.
-
-    Returns
-    -------
-    PixelSample
-        Every step-th row and column, from half a step on, with labels as they are, and weights of 1.
-    """
+    """Take pixels on a regular grid of each image."""
     parts = []
     for index, mask in enumerate(ids):
         step = max(1, ceil(sqrt(mask.size / most)))
@@ -130,11 +90,7 @@ def fair_shares(available: Sequence[int], total: int) -> list[int]:
 
 
 def assign_folds(sample: PixelSample, shapes: Sequence[tuple[int, int]], n_folds: int) -> IntArray:
-    """Fold of each pixel: whole images, or, of a single image, whole blocks of a 4 x 4 grid.
-
-    Pixels next to each other are too alike to be held out one by one. Images of a class that few hold are dealt
-    out first, so that they are in different folds.
-    """
+    """Fold of each pixel: whole images, or, of a single image, whole blocks of a 4 x 4 grid."""
     groups = pixel_groups(sample, shapes)
     return np.asarray(_deal(sample, len(shapes), n_folds)[groups]) if len(shapes) > 1 else groups
 

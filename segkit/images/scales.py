@@ -19,15 +19,7 @@ _MOST_OF_8_BITS = np.iinfo(np.uint8).max / np.iinfo(np.uint16).max
 
 
 class Scale(NamedTuple):
-    """Scale of the values of an image.
-
-    Parameters
-    ----------
-    dtype : str
-        Type of the pixels in the file.
-    peak : float
-        The brightest pixel, in [0, 1].
-    """
+    """Scale of the values of an image."""
 
     dtype: str
     peak: float
@@ -39,7 +31,7 @@ class Scale(NamedTuple):
 
 
 def scale_of(image: NDArray[np.float32], dtype: object) -> Scale:
-    """Tell the scale of an image in [0, 1], read from a file of that type."""
+    """Report the scale of an image in [0, 1], read from a file of that type."""
     return Scale(str(dtype), float(image.max()))
 
 
@@ -49,10 +41,7 @@ def of_other_scale(peaks: Mapping[Name, float], low: float, high: float) -> list
 
 
 def check_scales(scales: Mapping[str, Scale], faults: list[str], messages: list[str]) -> None:
-    """Check that images of one folder are scaled alike; faults and notes are added to the lists.
-
-    8 bits stored as 16, beside files of 8 bits, are a fault. Other mixtures may be right, and are noted.
-    """
+    """Check that images of one folder are scaled alike; faults and notes are added to the lists."""
     depths: dict[str, list[str]] = {}
     for name, scale in scales.items():
         depths.setdefault(scale.dtype, []).append(name)

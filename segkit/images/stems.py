@@ -31,17 +31,7 @@ _OUTLINE_NAME = re.compile(
 
 
 class Matches(NamedTuple):
-    """Masks found for images.
-
-    Parameters
-    ----------
-    mask_of : dict of str to str
-        Stem of the mask of each image that has one, by the stem of the image.
-    images_among_masks : list of str
-        Stems in the folder of masks that belong to images: NAME where every mask is called NAME_mask.
-    faults : list of str
-        Images with several masks.
-    """
+    """Masks found for images."""
 
     mask_of: dict[str, str]
     images_among_masks: list[str]
@@ -85,7 +75,7 @@ def list_images(folder: str | Path, extensions: Sequence[str] = IMAGE_EXTENSIONS
 
 
 def _refuse_zarr(folder: Path) -> None:
-    """Say what becomes of an OME-Zarr where images are expected that are read as a whole."""
+    """Describe what becomes of an OME-Zarr where images are expected that are read as a whole."""
     found = [path for path in (folder, *sorted(folder.glob("*"))) if path.suffix.lower() == ".zarr"]
     if found:
         raise InputError(
@@ -117,7 +107,7 @@ def list_without_masks(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def files_by_stem(folder: Path) -> dict[str, Path]:
-    """Give the file of each stem of a folder; two files of one stem are refused."""
+    """Return the file of each stem of a folder; two files of one stem are refused."""
     faults: list[str] = []
     found = by_stem(folder, faults)
     if faults:
@@ -126,29 +116,14 @@ def files_by_stem(folder: Path) -> dict[str, Path]:
 
 
 def by_stem(folder: str | Path, faults: list[str]) -> dict[str, Path]:
-    """Give the file of each stem of a folder; two files of one stem are added to the faults."""
+    """Return the file of each stem of a folder; two files of one stem are added to the faults."""
     return _only(paths_by_stem(folder, faults), faults)
 
 
 def masks_by_stem(
     folder: Path, images: Collection[str], faults: list[str], messages: list[str]
 ) -> dict[str, Path]:
-    """Give the mask file of each stem of a folder: image files, and files of outlines of the images.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder.
-    images : collection of str
-        Stems of the images. Outlines of other names are left out, unless there are only outlines.
-    faults, messages : list of str
-        Faults and notes are added to them.
-
-    Returns
-    -------
-    dict of str to Path
-        By the stem of the image for outlines, else by the own stem.
-    """
+    """Return the mask file of each stem of a folder: image files, and files of outlines of the images."""
     outlines, others = outlines_by_stem(folder, images)
     if not outlines and not others:
         return by_stem(folder, faults)
@@ -161,10 +136,7 @@ def masks_by_stem(
 def outlines_by_stem(
     folder: Path, images: Collection[str]
 ) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
-    """Give the files of outlines in a folder by the stem of their image, and apart from them those of no image.
-
-    The image of NAME.zip, NAME_RoiSet.zip, RoiSet_NAME.zip and the like is NAME.
-    """
+    """Return the files of outlines in a folder by the stem of their image, and apart from them those of no image."""
     found: defaultdict[str, list[Path]] = defaultdict(list)
     others: defaultdict[str, list[Path]] = defaultdict(list)
     for path in _list(folder, OUTLINE_EXTENSIONS):
@@ -175,7 +147,7 @@ def outlines_by_stem(
 
 
 def outlines_of_image(folder: Path, name: str) -> list[tuple[str, Path]]:
-    """Give stem and path of the files of outlines that belong to an image, wherever they lie in the folder."""
+    """Return stem and path of the files of outlines that belong to an image, wherever they lie in the folder."""
     return [
         (stem, folder / path)
         for path in _list(folder, OUTLINE_EXTENSIONS)
@@ -184,7 +156,7 @@ def outlines_of_image(folder: Path, name: str) -> list[tuple[str, Path]]:
 
 
 def has_images(folder: Path) -> bool:
-    """Tell whether there are image files in a folder."""
+    """Return whether there are image files in a folder."""
     return bool(_list(folder, IMAGE_EXTENSIONS))
 
 
@@ -202,7 +174,7 @@ def outlines_without_mask(
 
 
 def outline_names(stem: str) -> list[str]:
-    """Give what the image of a file of outlines may be called: its own stem, or NAME of NAME_RoiSet or RoiSet_NAME."""
+    """Return what the image of a file of outlines may be called: its own stem, or NAME of NAME_RoiSet or RoiSet_NAME."""
     match = _OUTLINE_NAME.fullmatch(stem)
     inner = [] if match is None else [match["name"] or f"{match['path'] or ''}{match['after']}"]
     return [stem, *inner, *filter(None, map(image_name, [stem, *inner]))]
@@ -218,7 +190,7 @@ def _only(paths: dict[str, list[Path]], faults: list[str]) -> dict[str, Path]:
 
 
 def paths_by_stem(folder: str | Path, faults: list[str]) -> dict[str, list[Path]]:
-    """Give all files of each stem of a folder; a folder without images is added to the faults."""
+    """Return all files of each stem of a folder; a folder without images is added to the faults."""
     root = root_of(Path(folder))
     paths: defaultdict[str, list[Path]] = defaultdict(list)
     try:
@@ -232,48 +204,36 @@ def paths_by_stem(folder: str | Path, faults: list[str]) -> dict[str, list[Path]
 
 
 def root_of(folder: Path) -> Path:
-    """Give the folder itself, or the folder of a file."""
+    """Return the folder itself, or the folder of a file."""
     return folder.parent if folder.is_file() else folder
 
 
 def stem_of(path: PurePath) -> str:
-    """Give the name that an image shares with its mask: `name_of`, without the ``.ome`` of ``.ome.tif``."""
+    """Return the name that an image shares with its mask: `name_of`, without the ``.ome`` of ``.ome.tif``."""
     name = name_of(path)
     return name[:-4] if PurePath(name).suffix.lower() == ".ome" else name
 
 
 def name_of(path: PurePath) -> str:
-    """Give the path without its extension, accents spelled in one way, and bytes that are no text as escapes."""
+    """Return the path without its extension, accents spelled in one way, and bytes that are no text as escapes."""
     # macOS stores an accent apart from its letter, other systems store one character
     return unicodedata.normalize("NFC", without_bytes(path.with_suffix("").as_posix()))
 
 
 def image_name(stem: str) -> str | None:
-    """Give NAME of a stem such as NAME_mask, NAME-labels or NAME_gt; None of any other stem."""
+    """Return NAME of a stem such as NAME_mask, NAME-labels or NAME_gt; None of any other stem."""
     match = _SUFFIX.fullmatch(stem)
     return None if match is None else match["name"]
 
 
 def masks_beside_images(stems: Collection[str]) -> dict[str, str]:
-    """Give the image stem of each mask stem in one folder: NAME of NAME_mask, if both are there."""
+    """Return the image stem of each mask stem in one folder: NAME of NAME_mask, if both are there."""
     named = {stem: image_name(stem) for stem in stems}
     return {stem: name for stem, name in named.items() if name is not None and name in stems}
 
 
 def match_stems(images: Collection[str], masks: Collection[str]) -> Matches:
-    """Find the mask of each image by name.
-
-    Parameters
-    ----------
-    images, masks : collection of str
-        Stems.
-
-    Returns
-    -------
-    Matches
-        The mask of an image has its stem, or that and a suffix such as ``_mask``. Two such masks of one image are
-        a fault. In a folder of masks that holds NAME beside every NAME_mask, NAME is an image.
-    """
+    """Find the mask of each image by name."""
     beside = masks_beside_images(masks)
     is_mixed = 2 * len(beside) == len(masks) and not beside.keys() & set(images)
     candidates = sorted(beside) if is_mixed else sorted(masks)

@@ -268,12 +268,12 @@ def overlay(image: ArrayLike, ids: ArrayLike, *, line_width: int | None = None) 
 
 
 def line_width_of(shape: tuple[int, ...]) -> int:
-    """Give the width of contours on a picture, in pixels: one for each 800 pixels of its longer side."""
+    """Return the width of contours on a picture, in pixels: one for each 800 pixels of its longer side."""
     return max(1, round(max(shape) / _PIXELS_PER_LINE_WIDTH))
 
 
 def to_rgb(image: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give the colours in which an image (H, W) or (H, W, C) is shown, (H, W, 3) in [0, 1]."""
+    """Return the colours in which an image (H, W) or (H, W, C) is shown, (H, W, 3) in [0, 1]."""
     if image.ndim == 3 and image.shape[2] == 3:
         return image.clip(0, 1)
     grey = image if image.ndim == 2 else image.mean(axis=2)
@@ -293,13 +293,7 @@ def _save_tiff(path: Path, pages: NDArray[Any], options: dict[str, Any]) -> None
 
 
 def save_as(path: str | Path, extensions: Sequence[str], save: Callable[[Path], object]) -> None:
-    """Write a file whole or not at all, if its extension is one of those.
-
-    Raises
-    ------
-    OutputError
-        If the extension is another one, or the file cannot be written.
-    """
+    """Write a file whole or not at all, if its extension is one of those."""
     path = Path(path)
     if path.suffix.lower() not in extensions:
         raise OutputError(

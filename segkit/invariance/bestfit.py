@@ -311,21 +311,7 @@ class AverageFitKernel(_FitKernel):
 
 
 def as_arguments(kernel: Kernel, X: FloatArray) -> FloatArray:
-    """Give samples the form that a kernel takes.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel.
-    X : ndarray of shape (n, *shape)
-        Samples.
-
-    Returns
-    -------
-    ndarray of shape (n, *shape) or (n, n_values)
-        The samples for a `MapKernel`, a best or average fit, or either one `Normalized`; their values
-        in rows for any other kernel.
-    """
+    """Return samples the form that a kernel takes."""
     return X if _compares_samples(kernel) else X.reshape(len(X), -1)
 
 

@@ -247,27 +247,7 @@ class GroupCDF(OrbitTransformer):
 def _gaussian_templates(
     n_templates: int, n_values: int, *, epsilon: float, rng: np.random.RandomState
 ) -> NDArray[np.float64]:
-    """Draw templates by the Gaussian law N(0, I / n_values) within a ball.
-
-    Parameters
-    ----------
-    n_templates, n_values : int
-        How many, and of how many values.
-    epsilon : float
-        Templates of squared norm 1 + epsilon or more are drawn again.
-    rng : RandomState
-        Where the draws come from.
-
-    Returns
-    -------
-    ndarray of shape (n_templates, n_values), float64
-        The templates.
-
-    References
-    ----------
-    Y. Mroueh, S. Voinea, T. Poggio, Learning with group invariant features: a kernel perspective,
-    2015, section 3.
-    """
+    """Draw templates by the Gaussian law N(0, I / n_values) within a ball."""
     kept = np.empty((0, n_values))
     while len(kept) < n_templates:
         draws = rng.standard_normal((n_templates, n_values)) / math.sqrt(n_values)
@@ -278,20 +258,7 @@ def _gaussian_templates(
 def _quadrature_weights(
     thresholds: NDArray[np.float64], *, rule: Literal["sum", "trapezoid"]
 ) -> NDArray[np.float64]:
-    """Weigh thresholds so that a sum over them approximates an integral.
-
-    Parameters
-    ----------
-    thresholds : ndarray of shape (n_thresholds,)
-        Increasing thresholds.
-    rule : {"sum", "trapezoid"}
-        The mean gap for each, or half the gaps on either side.
-
-    Returns
-    -------
-    ndarray of shape (n_thresholds,), float64
-        The weights; 1 for a single threshold.
-    """
+    """Weigh thresholds so that a sum over them approximates an integral."""
     gaps = np.diff(thresholds)
     if not gaps.size:
         return np.ones(1)

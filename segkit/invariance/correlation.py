@@ -13,12 +13,7 @@ from segkit.kernels.base import FloatArray, Gaussian, Kernel, Laplacian, Polynom
 
 
 class ImageMaps(Protocol):
-    """A function of two images through inner products of their maps.
-
-    ``k(x, y) = of_products(sum_c <left_c(x), right_c(y)>)``, where the right maps of a circularly
-    shifted image are the shifted right maps, and `of_products` increases, or first decreases and
-    then increases, so that the largest of many values is that of an extreme product.
-    """
+    """A function of two images through inner products of their maps."""
 
     def left_maps(self, X: ArrayLike, /) -> FloatArray:
         """Map the first argument; (n, H, W) or (n, H, W, C) -> (n, n_maps, H, W)."""
@@ -44,18 +39,7 @@ class MapKernel(Kernel, ImageMaps, Protocol):
 
 
 def map_form(kernel: Kernel) -> ImageMaps | None:
-    """Write a kernel as a function of inner products of maps of images.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        `Polynomial`, `Gaussian`, `Laplacian`, whose maps are the colours, or a `MapKernel`.
-
-    Returns
-    -------
-    ImageMaps or None
-        The same function of images, or None if it has no such form.
-    """
+    """Write a kernel as a function of inner products of maps of images."""
     if isinstance(kernel, MapKernel):
         return kernel if kernel.has_maps else None
     if isinstance(kernel, Polynomial):
@@ -66,37 +50,7 @@ def map_form(kernel: Kernel) -> ImageMaps | None:
 
 
 class CircularCorrelation:
-    """Inner products of images with circular shifts of other images.
-
-    Parameters
-    ----------
-    shape : (int, int)
-        Height and width of the images, in pixels.
-    rows, cols : ndarray of int
-        Shifts of the second image, downwards and to the right; all pairs of them are taken.
-    dtype : dtype
-        float32 or float64, in which everything is computed.
-
-    Notes
-    -----
-    With F the discrete Fourier transform and W its pixels' number,
-
-        sum_p x[p] y[p - s] = 1/W sum_w F(x)[w] conj(F(y)[w]) exp(2 pi i <w, s>).
-
-    The inverse transform is two real matrix products, along rows and along columns, for the wanted
-    shifts only; the half spectrum of a real image suffices. On windows of shifts, and on all shifts
-    of images of up to some 40 pixels a side, this is faster than an inverse FFT; on all shifts of
-    larger images it is slower, threefold at 128 pixels.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from segkit.invariance.correlation import CircularCorrelation
-    >>> x, y = np.array([[[[1.0, 2.0, 3.0]]]]), np.array([[[[0.0, 0.0, 1.0]]]])
-    >>> correlation = CircularCorrelation((1, 3), np.arange(1), np.arange(3), x.dtype)
-    >>> correlation.products(correlation.left_spectra(x), correlation.right_spectra(y)).round(6).ravel()
-    array([3., 1., 2.])
-    """
+    """Inner products of images with circular shifts of other images."""
 
     def __init__(
         self, shape: tuple[int, int], rows: NDArray[np.intp], cols: NDArray[np.intp], dtype: Any
@@ -127,20 +81,7 @@ class CircularCorrelation:
         return np.stack([for_real, for_imaginary])
 
     def products(self, left: FloatArray, right: FloatArray) -> FloatArray:
-        """Inner products, summed over maps.
-
-        Parameters
-        ----------
-        left : ndarray of shape (n_frequencies, n, 2 n_maps)
-            Result of `left_spectra`, or some of its samples.
-        right : ndarray of shape (2, n_frequencies, 2 n_maps, m)
-            Result of `right_spectra`, or some of its samples.
-
-        Returns
-        -------
-        ndarray of shape (n_shifts, n, m)
-            The shift along columns changes fastest.
-        """
+        """Inner products, summed over maps."""
         n, m = left.shape[1], right.shape[3]
         spectra = np.matmul(left, right).reshape(self._over_rows.shape[1], -1)
         over_rows = (self._over_rows @ spectra).reshape(-1, self._over_cols.shape[1], n * m)
@@ -171,10 +112,7 @@ class _PolynomialMaps:
 
 @dataclass(frozen=True)
 class _RadialMaps:
-    """A kernel of the distance of images: two constant maps take half the squared norms off <x, y>.
-
-    Maps are float64, since a small distance is the difference of large products.
-    """
+    """A kernel of the distance of images: two constant maps take half the squared norms off <x, y>."""
 
     kernel: Gaussian | Laplacian
 

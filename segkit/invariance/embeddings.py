@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 
 class Pairs(Protocol):
-    """Pairs of n samples and m templates, one of the two transformed.
-
-    Values are of shape (n, m), or (n, m, n_transforms) where all transformations are evaluated at once.
-    """
+    """Pairs of n samples and m templates, one of the two transformed."""
 
     def products(self) -> torch.Tensor:
         """Inner products of samples and templates, in a new tensor."""

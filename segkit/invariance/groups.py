@@ -86,10 +86,10 @@ class Group(ABC):
 
     @abstractmethod
     def inverse(self, element: Element) -> Element:
-        """Give the transformation that undoes this one, up to interpolation and losses at the edges."""
+        """Return the transformation that undoes this one, up to interpolation and losses at the edges."""
 
     def plane_map(self, element: Element) -> Matrix:  # noqa: ARG002
-        """Say where a transformation moves the points of an image.
+        """Describe where a transformation moves the points of an image.
 
         Parameters
         ----------
@@ -111,7 +111,7 @@ class Group(ABC):
         )
 
     def amplitude(self, element: Element) -> float:  # noqa: ARG002
-        """Give the factor that a transformation of images multiplies intensities by."""
+        """Return the factor that a transformation of images multiplies intensities by."""
         return 1.0
 
     def check(self, shape: Shape) -> None:
@@ -184,13 +184,7 @@ class Identity(Group):
 
 
 class OneParameterGroup(Group):
-    """Transformations with one parameter, which is listed or drawn by a law.
-
-    Attributes
-    ----------
-    positive : bool
-        Whether the number must be above 0.
-    """
+    """Transformations with one parameter, which is listed or drawn by a law."""
 
     law: Law | None
     positive: ClassVar[bool] = False
@@ -381,13 +375,7 @@ def pick(elements: Sequence[Element], n: int, rng: RandomGenerator) -> Sequence[
 
 
 def draw_numbers(law: Law, n: int, rng: RandomGenerator, *, positive: bool = False) -> list[float]:
-    """Draw n numbers by a law and check them.
-
-    Raises
-    ------
-    ConfigError
-        If one is not finite, or not positive where it must be.
-    """
+    """Draw n numbers by a law and check them."""
     numbers = [float(number) for number in law.sample(n, rng)]
     unfit = [number for number in numbers if not _is_fit(number, positive=positive)]
     if unfit:

@@ -106,26 +106,7 @@ class LocalPolynomialKernel:
             )
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
-        """Kernel values between samples; (n, *shape), (m, *shape) -> (n, m).
-
-        Parameters
-        ----------
-        X : array-like of shape (n, t), (n, H, W) or (n, H, W, C)
-            Signals or images.
-        Y : array-like of shape (m, t), (m, H, W) or (m, H, W, C), default=None
-            Others of the same shape; None compares `X` with itself.
-
-        Returns
-        -------
-        ndarray of shape (n, m)
-            Kernel values; float32 if `X` is.
-
-        Raises
-        ------
-        InputError
-            If shapes differ or do not hold the windows, there is no value, or one is not real or not
-            finite.
-        """
+        """Kernel values between samples; (n, *shape), (m, *shape) -> (n, m)."""
         left, right = self._planes(X), None
         if Y is not None:
             right = self._planes(Y).astype(left.dtype, copy=False)
@@ -146,7 +127,7 @@ class LocalPolynomialKernel:
         return len(self._windows) == 1 and self.degrees[0] == 2
 
     def left_maps(self, X: ArrayLike) -> FloatArray:
-        """Give the weighted maps of first arguments; (n, *shape) -> (n, n_maps, *shape without channels).
+        """Return the weighted maps of first arguments; (n, *shape) -> (n, n_maps, *shape without channels).
 
         With `right_maps`, ``K(x, y) = of_products(sum(left_maps(x) * right_maps(y)))``, where the
         right maps may be shifted circularly in place of y.
@@ -171,7 +152,7 @@ class LocalPolynomialKernel:
         return np.stack([weight * values for weight, values in self._maps(self._planes(X))], axis=1)
 
     def right_maps(self, X: ArrayLike) -> FloatArray:
-        """Give the maps of second arguments; (n, *shape) -> (n, n_maps, *shape without channels).
+        """Return the maps of second arguments; (n, *shape) -> (n, n_maps, *shape without channels).
 
         Parameters
         ----------
@@ -308,10 +289,7 @@ class LocalPolynomialKernel:
 
 @dataclass(frozen=True)
 class _PixelMaps:
-    """Maps of 1, of pixels and of products of two: ``sum_l (<x, y>_l + 1)^2`` is an inner product of them.
-
-    ``<x, y>_l`` sums over the window l inside the image, or averages over that centred on a pixel.
-    """
+    """Maps of 1, of pixels and of products of two: ``sum_l (<x, y>_l + 1)^2`` is an inner product of them."""
 
     window: int
     is_centred: bool

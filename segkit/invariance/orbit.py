@@ -57,29 +57,7 @@ class _OrbitEmbedding(OrbitTransformer):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: None = None) -> Self:  # noqa: ARG002
-        """Draw templates and transformations.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, *shape)
-            Samples: rows, signals, images or matrices.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        estimator
-            The fitted transformer.
-
-        Raises
-        ------
-        ConfigError
-            If an option does not fit another or this machine, or `n_transforms` is None and the
-            group has no list of elements.
-        InputError
-            If the group cannot act on samples of that shape, the kernel vanishes on all landmarks,
-            or the median heuristic finds no bandwidth because there is one sample or most are equal.
-        """
+        """Draw templates and transformations."""
         rng = check_random_state(self.random_state)
         samples = self._start(X, rng)
         self._fit_first_layer(samples, rng)
@@ -87,23 +65,7 @@ class _OrbitEmbedding(OrbitTransformer):
         return self
 
     def transform(self, X: ArrayLike) -> FloatArray:
-        """Map samples to their orbit embeddings.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, *shape)
-            Samples.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features_out)
-            Features; float32 if `X` is.
-
-        Raises
-        ------
-        InputError
-            If samples differ in shape from the training samples.
-        """
+        """Map samples to their orbit embeddings."""
         features = self._first_layer(self._validated(X))
         if self.second_layer_ is not None:
             features = self.second_layer_.transform(features)

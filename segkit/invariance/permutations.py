@@ -68,7 +68,7 @@ class Permutation(Group):
         return self.act(self.inverse(element), X)
 
     def inverse(self, element: Element) -> Element:
-        """Give the permutation that puts every entry back."""
+        """Return the permutation that puts every entry back."""
         return np.argsort(element)
 
 

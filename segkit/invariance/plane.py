@@ -19,25 +19,7 @@ class Similarity(NamedTuple):
 
 
 def similarities(group: Group, shape: Shape) -> list[Similarity]:
-    """List the turns, reflections and enlargements of which a group consists.
-
-    Parameters
-    ----------
-    group : Group
-        `Rotation`, `Reflection`, `Dihedral`, `Scaling`, `Identity`, or a composition of them.
-    shape : tuple of int
-        Shape of one image or patch.
-
-    Returns
-    -------
-    list of Similarity
-        One for each element, in the group's order. Quarter turns are exact.
-
-    Raises
-    ------
-    ConfigError
-        If the elements cannot be listed, or one does anything else to the plane.
-    """
+    """List the turns, reflections and enlargements of which a group consists."""
     return [
         _similarity(group, group.plane_map(element), group.amplitude(element))
         for element in group.elements(shape)

@@ -13,23 +13,7 @@ from segkit.kernels.base import FloatArray
 
 
 def as_samples(X: ArrayLike) -> FloatArray:
-    """Check the samples that a kernel compares.
-
-    Parameters
-    ----------
-    X : array-like of shape (n, *shape)
-        Samples.
-
-    Returns
-    -------
-    ndarray of shape (n, *shape)
-        The samples in a floating dtype, float32 if `X` is.
-
-    Raises
-    ------
-    InputError
-        If there is no value, or one is not real or not finite.
-    """
+    """Check the samples that a kernel compares."""
     samples = np.asarray(X)
     if samples.dtype.kind not in "buif":
         raise InputError(
@@ -48,18 +32,7 @@ def as_samples(X: ArrayLike) -> FloatArray:
 
 
 def check_values(values: FloatArray) -> None:
-    """Check kernel values of finite samples.
-
-    Parameters
-    ----------
-    values : ndarray
-        Kernel values.
-
-    Raises
-    ------
-    InputError
-        If some exceed the largest number of their dtype.
-    """
+    """Check kernel values of finite samples."""
     if not np.isfinite(values).all():
         raise InputError(
             f"kernel values exceed the largest {values.dtype} number: scale the samples to [0, 1] or "
@@ -68,25 +41,7 @@ def check_values(values: FloatArray) -> None:
 
 
 def validate_samples(estimator: Any, X: ArrayLike) -> FloatArray:
-    """Check samples that a fitted estimator is given.
-
-    Parameters
-    ----------
-    estimator : estimator
-        Its attribute ``shape_in_`` is the shape of one sample.
-    X : array-like of shape (n_samples, *shape)
-        Samples.
-
-    Returns
-    -------
-    ndarray of shape (n_samples, *shape)
-        The samples; float32 if `X` is, else float64.
-
-    Raises
-    ------
-    InputError
-        If samples differ in shape from the training samples.
-    """
+    """Check samples that a fitted estimator is given."""
     check_is_fitted(estimator)
     shape = np.asarray(X).shape[1:]
     # scikit-learn itself refuses rows of another length

@@ -90,7 +90,7 @@ class TimeWarp(OneParameterGroup):
         return _along_time(self._matrix(element, X).T.tocsr(), X)
 
     def inverse(self, element: Element) -> Element:
-        """Give the reciprocal speed."""
+        """Return the reciprocal speed."""
         return 1 / element
 
     def _matrix(self, speed: float, X: Array) -> Any:
@@ -215,7 +215,7 @@ class PitchShift(OneParameterGroup):
         raise InputError(f"{self} has no adjoint, a phase vocoder not being linear: transform the data")
 
     def inverse(self, element: Element) -> Element:
-        """Give the opposite shift."""
+        """Return the opposite shift."""
         return -element
 
 

@@ -133,7 +133,7 @@ class Translation(Group):
         return self.act(self.inverse(element), X)
 
     def inverse(self, element: Element) -> Element:
-        """Give the opposite shift."""
+        """Return the opposite shift."""
         return (-element[0], -element[1])
 
     def plane_map(self, element: Element) -> Matrix:
@@ -313,7 +313,7 @@ class PolarRotation(Group):
         return np.roll(X, -element, axis=2)
 
     def inverse(self, element: Element) -> Element:
-        """Give the opposite turn."""
+        """Return the opposite turn."""
         return -element
 
 
@@ -443,7 +443,7 @@ class Rotation(_Interpolated, OneParameterGroup):
         return super().adjoint(element, X)
 
     def inverse(self, element: Element) -> Element:
-        """Give the opposite angle."""
+        """Return the opposite angle."""
         return -element
 
     def plane_map(self, element: Element) -> Matrix:
@@ -505,7 +505,7 @@ class Scaling(_Interpolated, OneParameterGroup):
         return LogNormal(0.1)
 
     def inverse(self, element: Element) -> Element:
-        """Give the reciprocal factor."""
+        """Return the reciprocal factor."""
         return 1 / element
 
     def plane_map(self, element: Element) -> Matrix:
@@ -598,20 +598,7 @@ class Affine(_Interpolated):
 
 
 def _interpolation_matrix(pull: Matrix, shape: Shape) -> Any:
-    """Sparse matrix that resamples a flattened image bilinearly.
-
-    Parameters
-    ----------
-    pull : ndarray of shape (3, 3)
-        Homogeneous matrix from output to input (row, column) positions, relative to the centre.
-    shape : tuple of int
-        Height and width.
-
-    Returns
-    -------
-    scipy.sparse.csr_array of shape (H * W, H * W), float64
-        At most four weights in each row; neighbours outside the image count as 0.
-    """
+    """Sparse matrix that resamples a flattened image bilinearly."""
     height, width = shape[:2]
     centre = np.array([(height - 1) / 2, (width - 1) / 2])
     grid = np.indices((height, width)).reshape(2, -1)

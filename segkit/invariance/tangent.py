@@ -37,51 +37,7 @@ RANK_TOLERANCE = 1e-10
 def _tangent_vectors(
     X: ArrayLike, *, sigma: float = 0.9, tangents: Sequence[str] | None = None
 ) -> tuple[Floats, Floats]:
-    """Smooth images and differentiate them by small transformations.
-
-    Parameters
-    ----------
-    X : array-like of shape (n, H, W)
-        Images.
-    sigma : float, default=0.9
-        Standard deviation of the Gaussian that smooths the images, in pixels, > 0.
-    tangents : sequence of str, default=None
-        Any of "horizontal" and "vertical" (shifts), "rotation", "scaling", "axis" and "diagonal"
-        (stretches along one axis or diagonal that shrink the other) and "thickness"; None is all seven.
-
-    Returns
-    -------
-    smoothed : ndarray of shape (n, H, W), float64
-        The smoothed images, zeros outside the frame.
-    vectors : ndarray of shape (n, n_tangents, H, W), float64
-        The derivatives of the smoothed images.
-
-    Raises
-    ------
-    InputError
-        If `X` is not a stack of images.
-    ConfigError
-        If a tangent is unknown, there is none, or `sigma` is out of its range.
-
-    Notes
-    -----
-    With derivatives I_u to the right and I_v downwards, and (u, v) relative to the image centre:
-    I_u, I_v, ``v I_u - u I_v``, ``u I_u + v I_v``, ``u I_u - v I_v``, ``v I_u + u I_v`` and
-    ``I_u^2 + I_v^2``.
-
-    References
-    ----------
-    P. Simard, Y. LeCun, J. Denker, B. Victorri, Transformation invariance in pattern recognition:
-    tangent distance and tangent propagation, 1998, section 2.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from segkit.invariance.tangent import _tangent_vectors
-    >>> smoothed, vectors = _tangent_vectors(np.eye(8)[None])
-    >>> vectors.shape
-    (1, 7, 8, 8)
-    """
+    """Smooth images and differentiate them by small transformations."""
     names = _check_tangents(tangents)
     _check_positive("sigma", sigma)
     images = _as_images(check_array(X, dtype=np.float64, allow_nd=True))
@@ -115,56 +71,7 @@ def _tangent_distances(
     elasticity: float = 1e-6,
     two_sided: bool = True,
 ) -> Floats:
-    """Squared tangent distances between images.
-
-    Parameters
-    ----------
-    X : array-like of shape (n, H, W)
-        Images.
-    Y : array-like of shape (m, H, W), default=None
-        Other images; None is `X`.
-    sigma : float, default=0.9
-        Standard deviation of the Gaussian that smooths the images, in pixels, > 0.
-    tangents : sequence of str, default=None
-        Names from `_tangent_vectors`; None is all seven.
-    elasticity : float, default=1e-6
-        Price k of moving along a tangent plane, > 0. It keeps the moves bounded where two planes are
-        parallel; a large one leaves the Euclidean distance.
-    two_sided : bool, default=True
-        Whether both images move, or only those of `Y`.
-
-    Returns
-    -------
-    ndarray of shape (n, m), float64
-        Squared distances of the smoothed images.
-
-    Raises
-    ------
-    InputError
-        If `X` or `Y` is not a stack of images, or their sizes differ.
-    ConfigError
-        If a tangent is unknown, there is none, or `sigma` or `elasticity` is out of its range.
-
-    Notes
-    -----
-    With orthonormal bases Q_x, Q_y of the tangent planes,
-    ``min_{a,b} ||x + Q_x a - y - Q_y b||^2 + k ||a||^2 + k ||b||^2``, in closed form.
-
-    References
-    ----------
-    P. Simard, Y. LeCun, J. Denker, B. Victorri, Transformation invariance in pattern recognition:
-    tangent distance and tangent propagation, 1998, section 2 (k is its spring constant).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from segkit.invariance.tangent import _tangent_distances
-    >>> grid = np.arange(16) - 7.5
-    >>> blobs = np.exp(-((grid - np.array([[0.0], [0.5]])) ** 2) / 8)
-    >>> images = blobs[:, :, None] * blobs[0]  # the second one is shifted by half a pixel
-    >>> bool(_tangent_distances(images)[0, 1] < 0.01 * ((images[0] - images[1]) ** 2).sum())
-    True
-    """
+    """Squared tangent distances between images."""
     _check_positive("elasticity", elasticity)
     left = right = _Planes.at(X, sigma=sigma, tangents=tangents)
     if Y is not None:
@@ -303,7 +210,7 @@ class TangentDistanceClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Give the class of the most neighbours.
+        """Return the class of the most neighbours.
 
         Parameters
         ----------
@@ -319,7 +226,7 @@ class TangentDistanceClassifier(ClassifierMixin, BaseEstimator):
         return labels
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """Give the share of each class among the neighbours.
+        """Return the share of each class among the neighbours.
 
         Parameters
         ----------
@@ -373,10 +280,7 @@ class TangentDistanceClassifier(ClassifierMixin, BaseEstimator):
 
 @dataclass(frozen=True, eq=False)
 class _Planes:
-    """Smoothed images (n, H * W) and orthonormal bases (n, n_tangents, H * W) of their tangent planes.
-
-    Where tangents depend on each other, basis vectors are zero.
-    """
+    """Smoothed images (n, H * W) and orthonormal bases (n, n_tangents, H * W) of their tangent planes."""
 
     points: Floats
     bases: Floats

@@ -53,15 +53,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class Average:
-    """Averages of an embedding of some samples at some templates.
-
-    Parameters
-    ----------
-    rows, templates : slice
-        Which samples and which templates.
-    values : torch.Tensor of shape (n_rows, n_features, n_templates)
-        The averages, float64; `n_features` for each template.
-    """
+    """Averages of an embedding of some samples at some templates."""
 
     rows: slice
     templates: slice
@@ -79,36 +71,7 @@ def orbit_averages(
     device: str = "cpu",
     memory_limit: int = 2**30,
 ) -> Iterator[Average]:
-    """Average an embedding of samples and templates over transformations of one of them.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, *shape), float32 or float64
-        Samples.
-    templates : ndarray of shape (n_templates, *shape)
-        Templates.
-    embedding : Embedding
-        The function that is averaged; it must not tell a sample from a template.
-    elements : sequence
-        The transformations.
-    transform : callable
-        ``transform(element, block)`` transforms templates or samples.
-    of_templates : bool
-        Whether templates are transformed, or samples.
-    device : str, default="cpu"
-        Torch device that computes.
-    memory_limit : int, default=2**30
-        Bytes of blocks held at a time. The arguments are extra.
-
-    Yields
-    ------
-    Average
-        All samples at some templates, if templates are transformed; else some samples at all templates.
-
-    Notes
-    -----
-    The transformed side is cut into blocks. Each transformation is applied once to each block. Sums are float64.
-    """
+    """Average an embedding of samples and templates over transformations of one of them."""
     import torch
 
     templates = templates.astype(X.dtype, copy=False)
@@ -133,15 +96,7 @@ def orbit_averages(
 
 
 class OrbitTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Base of transformers that average over a group: its elements, and checks of samples.
-
-    Attributes
-    ----------
-    elements_ : sequence
-        The transformations.
-    shape_in_ : tuple of int
-        Shape of one sample.
-    """
+    """Base of transformers that average over a group: its elements, and checks of samples."""
 
     group: Group | None
     n_transforms: int | None
@@ -168,18 +123,7 @@ class OrbitTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
 
 def check_device(device: str) -> None:
-    """Check that torch can compute on a device.
-
-    Parameters
-    ----------
-    device : str
-        Name of the device, such as ``"cpu"`` or ``"cuda"``.
-
-    Raises
-    ------
-    ConfigError
-        If it does not exist here, or has no float64.
-    """
+    """Check that torch can compute on a device."""
     import torch
 
     try:

@@ -55,27 +55,7 @@ class _TransformingSVC(ClassifierMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from labelled samples.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, *shape)
-            Samples: images, signals or rows.
-        y : array-like of shape (n_samples,)
-            Class labels.
-
-        Returns
-        -------
-        estimator
-            The fitted classifier.
-
-        Raises
-        ------
-        InputError
-            If there is one class only, or the group cannot act on samples of that shape.
-        ConfigError
-            If `n_transforms` is None and the group has no list of elements.
-        """
+        """Learn from labelled samples."""
         samples, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], allow_nd=True)
         rng = check_random_state(self.random_state)
         self.shape_in_ = samples.shape[1:]
@@ -304,26 +284,7 @@ class JitteredQuerySVC(_TransformingSVC):
 def _virtual_samples(
     group: Group, elements: Sequence[Element], X: FloatArray, y: NDArray[Any]
 ) -> tuple[FloatArray, NDArray[Any]]:
-    """Add transforms of labelled samples to them.
-
-    Parameters
-    ----------
-    group : Group
-        The group.
-    elements : sequence
-        Its elements to apply.
-    X : ndarray of shape (n_samples, *shape)
-        Samples.
-    y : ndarray of shape (n_samples,)
-        Class labels.
-
-    Returns
-    -------
-    samples : ndarray of shape (n_virtual, *shape)
-        The samples, then their transforms, element by element. Transforms equal to their sample are left out.
-    labels : ndarray of shape (n_virtual,)
-        Labels of all of them.
-    """
+    """Add transforms of labelled samples to them."""
     samples, labels = [X], [y]
     for element in elements:
         transformed = group.act(element, X)

@@ -355,23 +355,7 @@ _KERNELS = {
 
 
 def kernel_to_dict(kernel: Kernel) -> dict[str, Any]:
-    """Describe one of segkit's kernels in values that JSON can hold.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        `Gaussian`, `Laplacian`, `L1Laplacian`, `Anova`, `Polynomial` or `Normalized`.
-
-    Returns
-    -------
-    dict
-        The name of the class under ``"name"``, and its parameters.
-
-    Raises
-    ------
-    ConfigError
-        If the kernel has another class.
-    """
+    """Describe one of segkit's kernels in values that JSON can hold."""
     name = type(kernel).__name__
     # Compare the class, not only its name: another class with this name would be rebuilt wrongly.
     if _KERNELS.get(name) is not type(kernel):
@@ -384,23 +368,7 @@ def kernel_to_dict(kernel: Kernel) -> dict[str, Any]:
 
 
 def kernel_from_dict(description: dict[str, Any]) -> Kernel:
-    """Rebuild a kernel from its description by `kernel_to_dict`.
-
-    Parameters
-    ----------
-    description : dict
-        The name of the class under ``"name"``, and its parameters.
-
-    Returns
-    -------
-    Kernel
-        A kernel equal to the described one.
-
-    Raises
-    ------
-    ModelFileError
-        If the kernel or a parameter does not exist.
-    """
+    """Rebuild a kernel from its description by `kernel_to_dict`."""
     parameters: dict[str, Any] = {
         key: kernel_from_dict(value) if isinstance(value, dict) else value
         for key, value in description.items()
@@ -417,20 +385,7 @@ def kernel_from_dict(description: dict[str, Any]) -> Kernel:
 
 
 def gram_matrices(kernels: Iterable[Kernel], X: ArrayLike) -> Iterator[FloatArray]:
-    """Yield the Gram matrix of each kernel; the distances are computed once.
-
-    Parameters
-    ----------
-    kernels : iterable of Kernel
-        The kernels. `Gaussian` and `Laplacian` kernels share one distance matrix.
-    X : array-like of shape (n_samples, n_features)
-        The rows.
-
-    Yields
-    ------
-    ndarray of shape (n_samples, n_samples)
-        Kernel values, in the dtype of `X`.
-    """
+    """Yield the Gram matrix of each kernel; the distances are computed once."""
     squared = None
     for kernel in kernels:
         if isinstance(kernel, _Radial):

@@ -41,50 +41,7 @@ class Objective(Protocol):
 
 
 class ExactObjective:
-    r"""The conditional covariance objective, with the n x n Gram matrix of the Gaussian kernel.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        Standardised rows.
-    Y : ndarray of shape (n_samples, n_targets)
-        Targets: one-hot columns, or one column of numbers; centred here.
-    sigma : float
-        Bandwidth of the kernel, > 0, in units of `X`.
-    epsilon : float
-        Ridge per sample, > 0.
-
-    Notes
-    -----
-    With :math:`H = I - 11^T/n` and :math:`k(x, z) = \exp(-\|w \odot x - w \odot z\|^2 / 2\sigma^2)`,
-
-    .. math:: f(w) = \mathrm{Tr}\,[Y^T (H K_w H + n \epsilon I)^{-1} Y].
-
-    (The paper prints :math:`d\epsilon`.) With :math:`M = (H K_w H + n \epsilon I)^{-1} Y`, which is
-    centred as `Y` is, and :math:`P = K_w \odot M M^T`,
-
-    .. math:: \partial f / \partial w_j = \frac{w_j}{\sigma^2} \sum_{ab} P_{ab} (x_{aj} - x_{bj})^2.
-
-    The derivative is 0 where the weight is 0, so features with weight 0 are left out of all products.
-    Everything is computed in float64.
-
-    References
-    ----------
-    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in the
-    feature space, eq. 7.14-7.15.
-
-    J. Chen, M. Stern, M. J. Wainwright, M. I. Jordan, Kernel feature selection via conditional
-    covariance minimization, NeurIPS 2017, arXiv:1707.01164.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from segkit.kernels.covariance import ExactObjective
-    >>> X = np.array([[-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [1.0, 1.0]])
-    >>> objective = ExactObjective(X, X[:, :1], sigma=2.0, epsilon=0.1)
-    >>> objective.value_and_gradient(np.array([1.0, 0.0]))[0] < objective.value_and_gradient(np.ones(2))[0]
-    True
-    """
+    r"""The conditional covariance objective, with the n x n Gram matrix of the Gaussian kernel."""
 
     def __init__(self, X: FloatArray, Y: FloatArray, sigma: float, epsilon: float) -> None:
         self._X = np.asarray(X, dtype=np.float64)
@@ -117,62 +74,7 @@ class ExactObjective:
 
 
 class RandomFeatureObjective:
-    r"""The conditional covariance objective with random Fourier features of the Gaussian kernel.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features), float32 or float64
-        Standardised rows. The large products keep their precision; the linear system is solved in float64.
-    Y : ndarray of shape (n_samples, n_targets)
-        Targets: one-hot columns, or one column of numbers; centred here.
-    sigma : float
-        Bandwidth of the kernel, > 0, in units of `X`.
-    epsilon : float
-        Ridge per sample, > 0.
-    n_components : int
-        Number D of random features, even: a cosine and a sine for each frequency.
-    rng : numpy.random.Generator or numpy.random.RandomState
-        Source of the frequencies, drawn once.
-
-    Raises
-    ------
-    ConfigError
-        If `n_components` is odd or less than 2.
-
-    Notes
-    -----
-    With features :math:`\Phi` of the rows :math:`w \odot x` and :math:`V = H\Phi`,
-
-    .. math:: (V V^T + n \epsilon I)^{-1}
-              = \frac{1}{n \epsilon}\,[I - V (V^T V + n \epsilon I)^{-1} V^T],
-
-    so no n x n matrix is needed. With :math:`B = (V^T V + n \epsilon I)^{-1} V^T Y` and
-    :math:`M = (Y - V B) / (n \epsilon)` the derivative of the value by :math:`\Phi` is
-    :math:`-2 M B^T`.
-
-    The kernel is even in each weight, so its derivative at a weight of 0 is 0. With fixed random frequencies the
-    derivative there is noise of mean 0. The gradient sets it to 0, as in the exact objective. That is the better
-    estimate, and features with weight 0, soon most of them, are left out of all products.
-
-    References
-    ----------
-    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in the
-    feature space, eq. 7.14-7.15 and the approximation that follows them.
-
-    J. Chen, M. Stern, M. J. Wainwright, M. I. Jordan, Kernel feature selection via conditional
-    covariance minimization, NeurIPS 2017, arXiv:1707.01164.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from segkit.kernels.covariance import ExactObjective, RandomFeatureObjective
-    >>> X = np.array([[-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [1.0, 1.0]])
-    >>> problem = dict(X=X, Y=X[:, :1], sigma=2.0, epsilon=0.1)
-    >>> exact, _ = ExactObjective(**problem).value_and_gradient(np.ones(2))
-    >>> features = RandomFeatureObjective(**problem, n_components=512, rng=np.random.default_rng(0))
-    >>> bool(abs(features.value_and_gradient(np.ones(2))[0] / exact - 1) < 0.1)
-    True
-    """
+    r"""The conditional covariance objective with random Fourier features of the Gaussian kernel."""
 
     def __init__(
         self,
@@ -234,30 +136,7 @@ def _centred(columns: FloatArray) -> FloatArray:
 
 
 def project(w: Floats, m: float) -> Floats:
-    """Project onto the weights between 0 and 1 with sum at most m.
-
-    Parameters
-    ----------
-    w : ndarray of shape (n_features,), float64
-        Any point.
-    m : float
-        Bound on the sum, >= 0.
-
-    Returns
-    -------
-    ndarray of shape (n_features,), float64
-        The nearest feasible weights in Euclidean distance.
-
-    Notes
-    -----
-    The projection is ``clip(w - t, 0, 1)``: with t = 0 if that is feasible, else with the t > 0 for which
-    the sum is m. Bisection finds t down to neighbouring floating-point numbers.
-
-    References
-    ----------
-    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in the
-    feature space, eq. 7.15b-c.
-    """
+    """Project onto the weights between 0 and 1 with sum at most m."""
     nearest: Floats = np.clip(w, 0, 1)
     if nearest.sum() <= m:
         return nearest
@@ -271,19 +150,7 @@ def project(w: Floats, m: float) -> Floats:
 
 
 class Minimum(NamedTuple):
-    """Result of a solver.
-
-    Parameters
-    ----------
-    weights : ndarray of shape (n_features,)
-        The weights.
-    history : list of float
-        The objective at each start and after each step; the last value belongs to `weights`.
-    n_iter : int
-        Number of iterations. The last one may have found no step that lowers the objective.
-    converged : bool
-        True if the tolerance was met, False if the limit of steps ended the search.
-    """
+    """Result of a solver."""
 
     weights: Floats
     history: list[float]
@@ -294,38 +161,7 @@ class Minimum(NamedTuple):
 def minimise(
     objective: Objective, start: Floats, m: float, *, max_iter: int = 100, tol: float = 1e-4
 ) -> Minimum:
-    """Minimise over 0 <= w <= 1, sum w <= m by spectral projected gradient.
-
-    Parameters
-    ----------
-    objective : Objective
-        Function to minimise.
-    start : ndarray of shape (n_features,), float64
-        Start; it is projected first. A weight of 0 stays 0.
-    m : float
-        Bound on the sum of the weights.
-    max_iter : int, default=100
-        Largest number of steps.
-    tol : float, default=1e-4
-        Relative tolerance: stop when the decrease of the objective that a step promises, to first order, is at most
-        this fraction of the objective.
-
-    Returns
-    -------
-    Minimum
-        A local minimum; its history falls from entry to entry.
-
-    Notes
-    -----
-    A step goes from w towards ``project(w - a g, m)``. The spectral length is ``a = s's / s'z``, with s the last
-    change of the weights and z the last change of the gradient g. The step is halved until the objective
-    decreases enough (Armijo's rule). A constant factor of the objective changes nothing.
-
-    References
-    ----------
-    E. G. Birgin, J. M. Martinez, M. Raydan, Nonmonotone spectral projected gradient methods on convex
-    sets, SIAM J. Optim. 10(4), 2000 (here with monotone decrease).
-    """
+    """Minimise over 0 <= w <= 1, sum w <= m by spectral projected gradient."""
     w = project(start, m)
     value, gradient = objective.value_and_gradient(w)
     history = [value]
@@ -367,34 +203,7 @@ def _search(
 def minimise_downwards(
     objective: Objective, n_features: int, bounds: Sequence[float], *, max_iter: int = 100, tol: float = 1e-4
 ) -> Iterator[Minimum]:
-    """Minimise over 0 <= w <= 1, sum w <= m for decreasing m, each from the minimum before.
-
-    Parameters
-    ----------
-    objective : Objective
-        Function to minimise.
-    n_features : int
-        Number of features.
-    bounds : sequence of float
-        The wanted bounds m, in decreasing order, at most `n_features`.
-    max_iter : int, default=100
-        Largest number of steps at each bound, intermediate bounds included.
-    tol : float, default=1e-4
-        As in `minimise`.
-
-    Yields
-    ------
-    Minimum
-        One for each of `bounds`; its history includes the intermediate bounds before it.
-
-    Notes
-    -----
-    All weights start at 1, where the median distance is a good bandwidth; the bound then decreases by a
-    factor of 0.7 at a time. With equal weights m / n_features the kernel is far too wide, the gradient is
-    uninformative, and a feature whose weight falls to 0 stays at 0. In 100 draws of 60 samples with ten features, of
-    which three decide the class by XOR, the three were found 37 times by `minimise` from equal weights, 50 times by
-    fixed steps, and 94 times by this function.
-    """
+    """Minimise over 0 <= w <= 1, sum w <= m for decreasing m, each from the minimum before."""
     # Divided once, so that the first bound is all features.
     w, bound = np.ones(n_features), n_features / _TIGHTENING
     for m in bounds:
@@ -413,32 +222,7 @@ def minimise_downwards(
 def minimise_fixed_step(
     objective: Objective, start: Floats, m: float, *, max_iter: int = 100, learning_rate: float = 1e-3
 ) -> Minimum:
-    """Take steps of projected gradient with a fixed length, as in the authors' code.
-
-    Parameters
-    ----------
-    objective : Objective
-        Function to minimise.
-    start : ndarray of shape (n_features,), float64
-        Start; it must be feasible.
-    m : float
-        Bound on the sum of the weights.
-    max_iter : int, default=100
-        Number of steps.
-    learning_rate : float, default=1e-3
-        Factor of the gradient in each step.
-
-    Returns
-    -------
-    Minimum
-        The last point, which need not be the lowest. There is no test of convergence; `converged` is True.
-
-    References
-    ----------
-    J. Chen, M. Stern, M. J. Wainwright, M. I. Jordan, Kernel feature selection via conditional
-    covariance minimization, NeurIPS 2017, arXiv:1707.01164. (Their code clips and then projects onto a simplex.
-    The result is not the nearest point, and the method can stall.)
-    """
+    """Take steps of projected gradient with a fixed length, as in the authors' code."""
     w = start
     value, gradient = objective.value_and_gradient(w)
     history = [value]

@@ -32,47 +32,7 @@ def fourier_map(
     scale: bool = True,
     out: FloatArray | None = None,
 ) -> FloatArray:
-    """Map rows to random Fourier features.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features), float32 or float64
-        The rows.
-    frequencies : ndarray of shape (n_features, n_draws)
-        Draws from the spectral law.
-    phases : ndarray of shape (n_draws,), optional
-        Phases in [0, 2 pi). With phases a draw gives one feature, without them a pair of cosine and sine.
-    amplitudes : ndarray of shape (n_draws,), optional
-        Factor of each draw; by default ``sqrt(1 / n_draws)`` for pairs and ``sqrt(2 / n_draws)`` with phases.
-    scale : bool, default=True
-        Whether to apply the factors; False leaves plain cosines and sines.
-    out : ndarray of shape (n_samples, n_components), optional
-        Array for the result, in the dtype of `X`; rows may be strided.
-
-    Returns
-    -------
-    ndarray of shape (n_samples, n_components)
-        ``[cos block | sin block]``, thus 2 n_draws columns, or n_draws columns with phases; in the
-        dtype of `X`.
-
-    Raises
-    ------
-    InputError
-        If the columns of `X` do not match the rows of `frequencies`, or `out` is read-only.
-
-    Notes
-    -----
-    Both forms satisfy ``E <z(x), z(y)> = k(x, y)``. Pairs have ||z(x)|| = 1 exactly and a lower
-    variance:
-
-    - pair: ``z(x) = [cos(W'x), sin(W'x)] / sqrt(n_draws)``
-    - phase: ``z(x) = sqrt(2 / n_draws) cos(W'x + b)``, b uniform on [0, 2 pi)
-
-    References
-    ----------
-    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in
-    the feature space, eq. 2.15-2.18.
-    """
+    """Map rows to random Fourier features."""
     n_draws = frequencies.shape[1]
     if X.ndim != 2 or X.shape[1] != len(frequencies):
         raise InputError(
@@ -111,31 +71,7 @@ def fourier_dot(
     *,
     amplitudes: NDArray[Any],
 ) -> FloatArray:
-    """Compute linear functions of random Fourier features, ``fourier_map(X, ...) @ coef.T``, at less cost.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features), float32 or float64
-        The rows.
-    frequencies : ndarray of shape (n_features, n_draws)
-        Draws from the spectral law.
-    coef : ndarray of shape (n_functions, n_components)
-        Coefficients of each function.
-    phases : ndarray of shape (n_draws,), optional
-        As in `fourier_map`.
-    amplitudes : ndarray of shape (n_draws,)
-        Factor of each draw.
-
-    Returns
-    -------
-    ndarray of shape (n_samples, n_functions)
-        Values, in the dtype of `X`.
-
-    Notes
-    -----
-    Features are computed for one block of rows at a time, and the amplitudes are multiplied into `coef`. A single
-    function of pairs needs only one cosine per draw: ``c cos t + s sin t = hypot(c, s) cos(t + atan2(-s, c))``.
-    """
+    """Compute linear functions of random Fourier features, ``fourier_map(X, ...) @ coef.T``, at less cost."""
     n_draws = frequencies.shape[1]
     # A pair has one amplitude for its cosine and its sine.
     factors = amplitudes if phases is not None else np.tile(amplitudes, 2)

@@ -23,32 +23,7 @@ def _independent_frequencies(
 def _orthogonal_frequencies(
     kernel: ShiftInvariantKernel, n_features: int, n_draws: int, rng: np.random.RandomState
 ) -> NDArray[np.float64]:
-    """Draw frequencies from the spectral law that are orthogonal in blocks.
-
-    Parameters
-    ----------
-    kernel : Gaussian or Laplacian
-        A kernel with a rotation-invariant spectral law.
-    n_features, n_draws : int
-        Dimension and number of the frequencies.
-    rng : RandomState
-        Random numbers.
-
-    Returns
-    -------
-    ndarray of shape (n_features, n_draws), float64
-        Blocks of n_features columns with Haar orthogonal directions and the norms of independent draws. Each
-        column follows the spectral law.
-
-    Raises
-    ------
-    ConfigError
-        If the kernel has another class.
-
-    References
-    ----------
-    F. X. Yu et al., Orthogonal random features, 2016.
-    """
+    """Draw frequencies from the spectral law that are orthogonal in blocks."""
     norms = np.linalg.norm(_radial(kernel, "orthogonal").frequencies(n_features, n_draws, rng), axis=0)
     directions = np.empty((n_features, n_draws))
     for start in range(0, n_draws, n_features):
@@ -63,32 +38,7 @@ def _orthogonal_frequencies(
 def _halton_frequencies(
     kernel: ShiftInvariantKernel, n_features: int, n_draws: int, rng: np.random.RandomState
 ) -> NDArray[np.float64]:
-    """Make frequencies that cover the spectral law evenly (quasi-Monte Carlo).
-
-    Parameters
-    ----------
-    kernel : Gaussian or Laplacian
-        A kernel with a spectral law made of normal variables.
-    n_features, n_draws : int
-        Dimension and number of the frequencies.
-    rng : RandomState
-        Random numbers of the scrambling.
-
-    Returns
-    -------
-    ndarray of shape (n_features, n_draws), float64
-        A scrambled Halton sequence, mapped by the inverse normal distribution function. The law of a Laplacian
-        is gamma g / |u|, and one more coordinate of the sequence gives |u|.
-
-    Raises
-    ------
-    ConfigError
-        If the kernel has another class.
-
-    References
-    ----------
-    J. Yang et al., Quasi-Monte Carlo feature maps for shift-invariant kernels, 2014, section 3.
-    """
+    """Make frequencies that cover the spectral law evenly (quasi-Monte Carlo)."""
     radial = _radial(kernel, "qmc")
     is_laplacian = isinstance(radial, Laplacian)
     sequence = qmc.Halton(n_features + is_laplacian, seed=rng).random(n_draws).T

@@ -251,7 +251,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return mixture
 
     def _fits_together(self) -> bool:
-        """Tell whether the shapes and the columns of restored arrays agree."""
+        """Return whether the shapes and the columns of restored arrays agree."""
         if self.frequencies_.ndim != 2 or self.columns_.ndim != 1:
             return False
         n_kernels, n_draws = 1 + len(self.gammas), self.frequencies_.shape[1]

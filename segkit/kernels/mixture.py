@@ -345,7 +345,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return mixture
 
     def _fits_together(self) -> bool:
-        """Tell whether the shapes of restored arrays agree."""
+        """Return whether the shapes of restored arrays agree."""
         if self.frequencies_.ndim != 2:
             return False
         n_features, n_draws = self.frequencies_.shape

@@ -282,40 +282,7 @@ def mixture_weights(scores: ArrayLike) -> _Float64Array:
 
 @dataclass(frozen=True, eq=False)
 class FeatureSums:
-    """Sums of explicit features by class, for the MMD of rows in several blocks.
-
-    Parameters
-    ----------
-    classes : ndarray of shape (n_classes,)
-        The labels.
-    counts : ndarray of shape (n_classes,), float64
-        Rows of each class.
-    sums : ndarray of shape (n_classes, n_components), float64
-        Sum of the features of each class.
-    squared_norms : ndarray of shape (n_classes,), float64
-        Sum of the squared norms of the features of each class.
-
-    Notes
-    -----
-    Let K = ZZ', and S_c the sum of the features of class c. The sum of K over pairs from classes
-    a and b is <S_a, S_b>, and the sum of its diagonal within a class is the sum of squared norms. Estimates
-    cost O(n D) instead of O(n^2), and equal the estimates on ZZ' up to rounding. Sums of several blocks are added
-    by ``+``.
-
-    References
-    ----------
-    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in
-    the feature space, eq. 4.11.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from segkit.kernels.mmd import FeatureSums, mmd_squared
-    >>> Z, y = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [3.0, 1.0]]), np.array([0, 0, 1, 1])
-    >>> sums = FeatureSums.of(Z[:3], y[:3], classes=[0, 1]) + FeatureSums.of(Z[3:], y[3:], classes=[0, 1])
-    >>> sums.mmd_squared() == mmd_squared(Z @ Z.T, y)
-    True
-    """
+    """Sums of explicit features by class, for the MMD of rows in several blocks."""
 
     classes: NDArray[Any]
     counts: _Float64Array
@@ -324,27 +291,7 @@ class FeatureSums:
 
     @classmethod
     def of(cls, Z: FloatArray, y: ArrayLike, classes: ArrayLike) -> Self:
-        """Sum up one block of rows.
-
-        Parameters
-        ----------
-        Z : ndarray of shape (n_samples, n_components)
-            Features.
-        y : array-like of shape (n_samples,)
-            Labels.
-        classes : array-like of shape (n_classes,)
-            The labels of all blocks; a block need not hold each of them.
-
-        Returns
-        -------
-        FeatureSums
-            Sums of the block.
-
-        Raises
-        ------
-        InputError
-            If `Z` and `y` differ in length, or a label is not among `classes`.
-        """
+        """Sum up one block of rows."""
         labels, classes = np.asarray(y), np.asarray(classes)
         if len(Z) != len(labels):
             raise InputError(f"{len(Z)} rows and {len(labels)} labels: give one label for each row")
@@ -385,11 +332,7 @@ class FeatureSums:
 
 @dataclass(frozen=True, eq=False)
 class _PairSums:
-    """Sums of kernel values over pairs of samples, by class.
-
-    `counts` (n_classes,) are numbers of samples, `totals` (n_classes, n_classes) sums over all pairs, and `traces`
-    (n_classes,) sums over the pairs of a sample with itself.
-    """
+    """Sums of kernel values over pairs of samples, by class."""
 
     counts: _Float64Array
     totals: _Float64Array

@@ -25,17 +25,7 @@ _RIDGE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class NystroemMap:
-    """The map ``x -> k(x, landmarks) projection``.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel.
-    landmarks : ndarray of shape (n_landmarks, n_features)
-        Second arguments of the kernel.
-    projection : ndarray of shape (n_landmarks, rank)
-        Matrix from kernel values to features.
-    """
+    """The map ``x -> k(x, landmarks) projection``."""
 
     kernel: Kernel
     landmarks: FloatArray
@@ -43,30 +33,7 @@ class NystroemMap:
 
     @classmethod
     def from_landmarks(cls, kernel: Kernel, landmarks: FloatArray) -> Self:
-        """Make the map that reproduces the kernel on the landmarks.
-
-        Parameters
-        ----------
-        kernel : Kernel
-            The kernel.
-        landmarks : ndarray of shape (n_landmarks, n_features), float32 or float64
-            Rows.
-
-        Returns
-        -------
-        NystroemMap
-            With ``projection = U Lambda^-1/2``, leading eigenvalue first.
-
-        Raises
-        ------
-        InputError
-            If the kernel vanishes on all landmarks.
-
-        Notes
-        -----
-        Let ``K = U Lambda U'`` on the landmarks. Eigenvalues up to n_landmarks * eps * the largest
-        are left out. Here eps is the precision of later kernel values: the dtype of the landmarks.
-        """
+        """Make the map that reproduces the kernel on the landmarks."""
         # in float64 even for float32 rows: small eigenvalues are divided by
         gram = kernel(landmarks.astype(np.float64))
         projection = inverse_root(gram, float(np.finfo(landmarks.dtype).eps))
@@ -193,20 +160,7 @@ class NystroemFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
 
 def inverse_root(gram: FloatArray, precision: float) -> NDArray[np.float64]:
-    """Factor the pseudo-inverse of a kernel matrix.
-
-    Parameters
-    ----------
-    gram : ndarray of shape (m, m), float64
-        Kernel matrix ``K = U Lambda U'``.
-    precision : float
-        Relative precision of later kernel values: eigenvalues up to ``m * precision`` times the largest count as 0.
-
-    Returns
-    -------
-    ndarray of shape (m, rank), float64
-        ``P = U Lambda^-1/2``, leading eigenvalue first; ``P P' = K^+``.
-    """
+    """Factor the pseudo-inverse of a kernel matrix."""
     eigenvalues, vectors = np.linalg.eigh(gram)
     cut = len(gram) * precision * eigenvalues[-1]
     kept = np.flatnonzero(eigenvalues > max(cut, 0))[::-1]
@@ -220,32 +174,7 @@ def choose_landmarks(X: FloatArray, n_landmarks: int, rng: np.random.RandomState
 
 
 def leverage_scores(kernel: Kernel, rows: FloatArray, rng: np.random.RandomState) -> NDArray[np.float64]:
-    """Estimate the ridge leverage scores of samples from a random subsample.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel.
-    rows : ndarray of shape (n_samples, n_features) or (n_samples, *shape)
-        Samples in the form of the kernel's arguments.
-    rng : RandomState
-        Random numbers for the subsample.
-
-    Returns
-    -------
-    ndarray of shape (n_samples,), float64
-        Positive scores, up to a common factor.
-
-    Notes
-    -----
-    The score is ``k(x, x) - k(x, B) (K_BB + c I)^-1 k(B, x)``, with b subsampled rows B and c = 0.001 b times
-    the mean of k(x, x). If B is all rows, this is c times the diagonal of ``K (K + c I)^-1``.
-
-    References
-    ----------
-    A. Alaoui and M. Mahoney, Fast randomized kernel ridge regression with statistical guarantees,
-    2015, section 3.
-    """
+    """Estimate the ridge leverage scores of samples from a random subsample."""
     subsample = choose_landmarks(rows, _SUBSAMPLE, rng).astype(np.float64)
     diagonal = kernel.diagonal(rows).astype(np.float64)
     # Keep scores positive even for a kernel that vanishes: then a landmark can be drawn, and its map reports it.

@@ -186,12 +186,12 @@ class SummedMixtures:
         ]
 
     def _with_coef(self, coef: NDArray[Any]) -> list[tuple[KernelMixture, IntArray, NDArray[Any]]]:
-        """Give each mixture with its columns and its part of the coefficients."""
+        """Return each mixture with its columns and its part of the coefficients."""
         parts = np.split(coef, self._ends[:-1], axis=1)
         return list(zip(self.mixtures, self.columns, parts, strict=True))
 
     def _fits_together(self) -> bool:
-        """Tell whether the columns fit the mixtures and leave none out."""
+        """Return whether the columns fit the mixtures and leave none out."""
         own = list(zip(self.mixtures, self.columns, strict=False))
         seen = np.unique(np.concatenate(self.columns))
         return bool(

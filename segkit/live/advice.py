@@ -62,15 +62,7 @@ SIDE = 1 / 6
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """Some pixels of an image that might be annotated, spread evenly over it.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, n_kept), float
-        The kept channels, standardised; see `segkit.Segmenter.pixel_features`.
-    probabilities : ndarray of shape (n, n_classes), float
-        Probability of each class by the model trained so far.
-    """
+    """Some pixels of an image that might be annotated, spread evenly over it."""
 
     X: Floats
     probabilities: Floats
@@ -84,22 +76,7 @@ class Ranking(NamedTuple):
 
 
 class LabelledPixels:
-    """What is known of the labelled pixels: how far any pixel is from them.
-
-    Parameters
-    ----------
-    kernels : KernelMixture
-        Fitted kernels of the classifier.
-    Z : ndarray of shape (m, n_kept), float
-        Standardised channels of labelled pixels; some 2,000 are enough.
-    n_images : int, default=1
-        Number of images that they are of.
-
-    Raises
-    ------
-    InputError
-        If there is no labelled pixel, or a value is not finite.
-    """
+    """What is known of the labelled pixels: how far any pixel is from them."""
 
     def __init__(self, kernels: KernelMixture, Z: Floats, *, n_images: int = 1) -> None:
         if n_images < 1 or not len(Z):
@@ -113,35 +90,13 @@ class LabelledPixels:
         self._root = np.linalg.cholesky(precision.astype(np.float64)).astype(features.dtype)
 
     def whiten(self, X: Floats) -> Floats:
-        """Map pixels so that inner products are posterior covariances.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_kept), float
-            Standardised channels of pixels.
-
-        Returns
-        -------
-        ndarray of shape (n, n_features), of the type of `X`
-            Rows whose squared lengths are squared distances to the labelled pixels.
-        """
+        """Map pixels so that inner products are posterior covariances."""
         rows = solve_triangular(self._root, self._features(X).T, lower=True, check_finite=False)
         rows *= RHO**0.5
         return np.asarray(rows.T)
 
     def distance(self, X: Floats) -> NDArray[np.float64]:
-        """Compute squared kernel distances from pixels to the labelled ones.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_kept), float
-            Standardised channels of pixels.
-
-        Returns
-        -------
-        ndarray of shape (n,), float64
-            From 0 to k(x, x).
-        """
+        """Compute squared kernel distances from pixels to the labelled ones."""
         return np.asarray((self.whiten(X) ** 2).sum(axis=1), dtype=np.float64)
 
     def _features(self, X: Floats) -> Floats:
@@ -151,82 +106,19 @@ class LabelledPixels:
 
 
 def uncertainty(probabilities: Floats) -> NDArray[np.float64]:
-    """Compute the entropy of class probabilities, as a share of the highest.
-
-    Parameters
-    ----------
-    probabilities : ndarray of shape (..., n_classes), float
-        Probabilities of two classes or more.
-
-    Returns
-    -------
-    ndarray of shape (...), float64
-        From 0, certain, to 1, all classes alike.
-
-    Raises
-    ------
-    InputError
-        If a probability is not within 0 and 1.
-    """
+    """Compute the entropy of class probabilities, as a share of the highest."""
     if not ((probabilities >= 0) & (probabilities <= 1)).all():
         raise InputError(f"probabilities of shape {probabilities.shape}: give numbers from 0 to 1, not NaN")
     return np.asarray(entr(probabilities, dtype=np.float64).sum(axis=-1) / np.log(probabilities.shape[-1]))
 
 
 def score_pixels(X: Floats, probabilities: Floats, labelled: LabelledPixels) -> NDArray[np.float64]:
-    """Compute what pixels are worth: uncertainty times squared kernel distance to the labelled pixels.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, n_kept), float
-        Standardised channels.
-    probabilities : ndarray of shape (n, n_classes), float
-        Probability of each class.
-    labelled : LabelledPixels
-        What is labelled.
-
-    Returns
-    -------
-    ndarray of shape (n,), float64
-        Scores, >= 0.
-    """
+    """Compute what pixels are worth: uncertainty times squared kernel distance to the labelled pixels."""
     return np.asarray(uncertainty(probabilities) * labelled.distance(X))
 
 
 def rank_images(candidates: Sequence[Candidate], labelled: LabelledPixels) -> Ranking:
-    """Rank images by what annotating one would take from the uncertain variance of all.
-
-    Parameters
-    ----------
-    candidates : sequence of Candidate
-        The images; 100 to 250 pixels of each are enough.
-    labelled : LabelledPixels
-        What is labelled.
-
-    Returns
-    -------
-    Ranking
-        Places of the candidates, the best first, and their scores, >= 0. Every image counts alike, however many of its
-        pixels are given.
-
-    Raises
-    ------
-    InputError
-        If there is no candidate, one has no pixel, or a value is not finite.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from segkit.kernels import LinearGaussianMixture
-    >>> from segkit.live.advice import Candidate, LabelledPixels, rank_images
-    >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> kernels = LinearGaussianMixture(random_state=0).fit(X, X[:, 0] > 0)
-    >>> near, far = X[:50] / 9, X[50:100]
-    >>> labelled = LabelledPixels(kernels, near)
-    >>> unsure = np.full((50, 2), 0.5)
-    >>> rank_images([Candidate(near, unsure), Candidate(far, unsure)], labelled).order
-    array([1, 0])
-    """
+    """Rank images by what annotating one would take from the uncertain variance of all."""
     if not candidates or not all(len(candidate.X) for candidate in candidates):
         raise InputError(
             f"{count(len(candidates), 'image')} to rank: give at least one, each with some of its pixels"
@@ -246,42 +138,7 @@ def rank_images(candidates: Sequence[Candidate], labelled: LabelledPixels) -> Ra
 def rank_typical(
     kernels: KernelMixture, candidates: Sequence[Floats], annotated: Sequence[Floats]
 ) -> Ranking:
-    """Rank images by how near their mean is, in the kernel's space, to that of all images: the usual ones first.
-
-    Parameters
-    ----------
-    kernels : KernelMixture
-        Fitted kernels of the classifier.
-    candidates : sequence of ndarray of shape (n, n_kept)
-        Standardised channels of some pixels, spread evenly, of each image that might be annotated.
-    annotated : sequence of ndarray of shape (n, n_kept)
-        The same of images that are annotated.
-
-    Returns
-    -------
-    Ranking
-        Places of the candidates, the most typical first. Scores are minus the distance of an image's mean to the mean of
-        all images, each weighing the same: the maximum mean discrepancy of an image and all of them.
-
-    Raises
-    ------
-    InputError
-        If there is no candidate, an image has no pixel, or a value is not finite.
-
-    References
-    ----------
-    A. Gretton et al., A kernel two-sample test, JMLR 13, 2012, eq. 1 and 2 (MMD as a distance of means).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from segkit.kernels import LinearMixture
-    >>> from segkit.live.advice import rank_typical
-    >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> kernels = LinearMixture().fit(X, X[:, 0] > 0)
-    >>> rank_typical(kernels, [X + 3, X], [X - 1]).order
-    array([1, 0])
-    """
+    """Rank images by how near their mean is, in the kernel's space, to that of all images: the usual ones first."""
     images = [*candidates, *annotated]
     if not candidates or not all(len(X) for X in images):
         raise InputError(
@@ -302,40 +159,7 @@ def mark_regions(
     side: int | None = None,
     shape: tuple[int, int] | None = None,
 ) -> list[Box]:
-    """Mark the square regions of an image that are worth most, none overlapping another.
-
-    Parameters
-    ----------
-    scores : ndarray of shape (h, w), float
-        Score, >= 0, of every cell of a grid; 0 where nothing is to be learnt, such as labelled pixels.
-    stride : int
-        Pixels along the side of a cell.
-    n_regions : int, default=3
-        Most regions to mark.
-    side : int, optional
-        Side of a region in pixels; by default a sixth of the shorter side of the image.
-    shape : tuple of int, optional
-        Height and width of the image, whose last cells may be cut; by default all cells are whole.
-
-    Returns
-    -------
-    list of (top, left, bottom, right)
-        Regions in pixels, the best first; bottom and right are outside. Fewer where nothing else is worth anything.
-
-    Raises
-    ------
-    InputError
-        If the scores are no grid, or one is negative or not finite.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from segkit.live.advice import mark_regions
-    >>> scores = np.zeros((6, 6))
-    >>> scores[4, 1] = 1
-    >>> mark_regions(scores, 10, side=10)
-    [(40, 10, 50, 20)]
-    """
+    """Mark the square regions of an image that are worth most, none overlapping another."""
     if scores.ndim != 2 or not scores.size or not (np.isfinite(scores) & (scores >= 0)).all():
         raise InputError(f"scores of shape {scores.shape}: give a grid (h, w) of finite numbers >= 0")
     height, width = shape or (scores.shape[0] * stride, scores.shape[1] * stride)
@@ -353,10 +177,7 @@ def mark_regions(
 
 
 def _taken(rows: Floats, weighted: Floats) -> float:
-    """Mean of u(x) times the variance that annotating an image takes at x.
-
-    From whitened pixels of the image, as they are and times the weighted second moment of all candidates.
-    """
+    """Mean of u(x) times the variance that annotating an image takes at x."""
     noisy = rows @ rows.T
     noisy[np.diag_indices_from(noisy)] += RHO * len(rows)
     return float(np.trace(cho_solve(cho_factor(noisy), weighted @ rows.T)))

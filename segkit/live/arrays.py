@@ -139,7 +139,7 @@ class ArrayProject:
             self.images = [*self.images, ArrayEntry(key)]
 
     def image(self, key: str) -> NDArray[np.float32]:
-        """Give an image, (H, W, C) float32 in [0, 1].
+        """Return an image, (H, W, C) float32 in [0, 1].
 
         Raises
         ------
@@ -150,7 +150,7 @@ class ArrayProject:
         return to_float(self._pixels[key], name=key)
 
     def labels(self, key: str) -> Drawing:
-        """Give the label image of an image.
+        """Return the label image of an image.
 
         Raises
         ------
@@ -161,7 +161,7 @@ class ArrayProject:
         return self._drawings[key]
 
     def save(self, key: str) -> int:
-        """Give the version of the label image of an image: in memory it needs no saving."""
+        """Return the version of the label image of an image: in memory it needs no saving."""
         return self.labels(key).version
 
     def annotated(self) -> list[str]:
@@ -220,7 +220,7 @@ class ArrayProject:
                     drawing.forget()
 
     def training_options(self) -> dict[str, Any]:
-        """Give the options with which `segkit.images.load_pairs` reads the label images."""
+        """Return the options with which `segkit.images.load_pairs` reads the label images."""
         return {"labels": {one.value: one.name for one in self.classes}, "unlabelled": UNLABELLED}
 
     def training_files(self) -> TrainingFiles:

@@ -186,29 +186,7 @@ class FeatureCache:
 
 
 def content_key(image: ArrayLike, bank: FilterBank, tile: str) -> str:
-    """Name feature maps by everything they depend on.
-
-    Parameters
-    ----------
-    image : array-like of shape (H, W) or (H, W, C), float in [0, 1]
-        The image.
-    bank : FilterBank
-        The bank, fitted if it learns. Of weights their values count, not where they come from.
-    tile : str
-        Which part of the image the maps are of.
-
-    Returns
-    -------
-    str
-        sha256, 64 hexadecimal digits.
-
-    Raises
-    ------
-    InputError
-        If the image is no finite array of floats.
-    ConfigError
-        If the bank is none of segkit's own.
-    """
+    """Name feature maps by everything they depend on."""
     image = as_image(image)
     n_image_channels = image.shape[2]
     weights = bank.weights_used(np.arange(bank.n_channels(n_image_channels)), n_image_channels)
@@ -226,7 +204,7 @@ def content_key(image: ArrayLike, bank: FilterBank, tile: str) -> str:
 
 
 def default_folder() -> Path:
-    """Give the folder of feature maps: ``SEGKIT_CACHE``, or a folder in the user's folder of caches."""
+    """Return the folder of feature maps: ``SEGKIT_CACHE``, or a folder in the user's folder of caches."""
     given = os.environ.get("SEGKIT_CACHE")
     if given:
         return Path(given)
@@ -303,7 +281,7 @@ def _write(folder: Path, maps: list[FeatureMaps]) -> None:
 
 
 def _publish(part: Path, folder: Path) -> None:
-    """Give a finished entry its name; one that is there already, from another program, stays."""
+    """Return a finished entry its name; one that is there already, from another program, stays."""
     try:
         part.rename(folder)
     except OSError:

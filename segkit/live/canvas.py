@@ -21,26 +21,7 @@ Block = dict[str, Any]
 
 
 class Canvas:
-    """Decisions of a model at the pixels of an image, as far as they are known.
-
-    Parameters
-    ----------
-    model : LiveModel
-        The model.
-    features : ImageFeatures
-        Features of the image, ready.
-    generation : int
-        Number that its predictions carry.
-    key : str
-        Key of the image.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Height and width.
-    has_objects : bool
-        Whether objects were looked for.
-    """
+    """Decisions of a model at the pixels of an image, as far as they are known."""
 
     def __init__(self, model: LiveModel, features: ImageFeatures, generation: int, *, key: str) -> None:
         assert features.coarse is not None
@@ -143,7 +124,7 @@ def read_block(
     corner: tuple[int, int],
     stride: int,
 ) -> Block:
-    """Give the contents of a `Prediction` of mask values (h, w) and probabilities (h, w, n_classes)."""
+    """Return the contents of a `Prediction` of mask values (h, w) and probabilities (h, w, n_classes)."""
     second, first = np.partition(probabilities, -2, axis=2)[:, :, -2:].transpose(2, 0, 1)
     return {
         "generation": generation,

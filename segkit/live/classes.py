@@ -52,12 +52,12 @@ class LabelClass:
 
 
 def default_classes() -> list[LabelClass]:
-    """Give background (0) and foreground (1)."""
+    """Return background (0) and foreground (1)."""
     return classes_of({0: "background", 1: "foreground"})
 
 
 def classes_of(names: dict[int, str]) -> list[LabelClass]:
-    """Give classes of these names, by value, in colours that colour-blind eyes tell apart."""
+    """Return classes of these names, by value, in colours that colour-blind eyes tell apart."""
     # the background is calm, what is looked for leaps out
     colours = ["#56b4e9", "#f0e442"]
     colours += [
@@ -70,13 +70,7 @@ def classes_of(names: dict[int, str]) -> list[LabelClass]:
 
 
 def check_classes(classes: Sequence[LabelClass]) -> list[LabelClass]:
-    """Give classes in the order of their values.
-
-    Raises
-    ------
-    InputError
-        If there are fewer than 2 or more than 20, or values or names repeat.
-    """
+    """Return classes in the order of their values."""
     if not 2 <= len(classes) <= MOST_CLASSES:
         raise InputError(f"{len(classes)} classes: give 2 to {MOST_CLASSES}")
     for what, seen in (
@@ -90,7 +84,7 @@ def check_classes(classes: Sequence[LabelClass]) -> list[LabelClass]:
 
 
 def classes_of_map(label_map: LabelMap) -> list[LabelClass]:
-    """Give the classes of masks, in their order; those of other values than 0 to 254 get free ones."""
+    """Return the classes of masks, in their order; those of other values than 0 to 254 get free ones."""
     # two classes of 0 and 255 become 0 and 1
     free = (value for value in range(UNLABELLED) if value not in label_map.id_of_value)
     values = [value if 0 <= value < UNLABELLED else next(free) for value in label_map.values]

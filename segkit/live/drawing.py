@@ -125,7 +125,7 @@ class Drawing:
     def paint(
         self, corner: tuple[int, int], mask: ArrayLike, value: int, *, stroke: object | None = None
     ) -> Patch:
-        """Give the pixels of a mask a label.
+        """Return the pixels of a mask a label.
 
         Parameters
         ----------
@@ -167,7 +167,7 @@ class Drawing:
             return Patch((top, left), after)
 
     def fill_unlabelled(self, values: ArrayLike) -> Patch:
-        """Give every pixel without a label the one of another label image, in one step.
+        """Return every pixel without a label the one of another label image, in one step.
 
         Parameters
         ----------
@@ -256,12 +256,12 @@ class Drawing:
 
 
 def _clip(start: int, length: int, most: int) -> tuple[int, int]:
-    """Give first pixel and number of pixels of an interval as far as it lies in 0..most."""
+    """Return first pixel and number of pixels of an interval as far as it lies in 0..most."""
     first, last = (min(max(int(edge), 0), most) for edge in (start, start + length))
     return first, last - first
 
 
 def _extent(there: NDArray[np.bool_]) -> slice:
-    """Give the slice from the first to the last True."""
+    """Return the slice from the first to the last True."""
     places = np.flatnonzero(there)
     return slice(int(places[0]), int(places[-1]) + 1)

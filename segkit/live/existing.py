@@ -19,17 +19,7 @@ from segkit.live.classes import MOST_CLASSES, LabelClass, classes_of_map
 
 
 class Existing(NamedTuple):
-    """Masks that were read.
-
-    Parameters
-    ----------
-    labels : dict of str to ndarray of shape (H, W), uint8
-        Label image of each image that has a mask, by key.
-    classes : list of LabelClass
-        The classes.
-    messages : list of str
-        Notes on how files were read.
-    """
+    """Masks that were read."""
 
     labels: dict[str, NDArray[np.uint8]]
     classes: list[LabelClass]
@@ -39,28 +29,7 @@ class Existing(NamedTuple):
 def read_existing(
     images: Path, masks: Path, classes: Sequence[LabelClass] | None, reading: Reading | None = None
 ) -> Existing:
-    """Read masks of classes as label images.
-
-    Parameters
-    ----------
-    images, masks : Path
-        Folders or files, as `segkit.images.pair` matches them; images may lack a mask.
-    classes : sequence of LabelClass or None
-        The classes; None to take them from the masks.
-    reading : Reading, optional
-        How the images are read.
-
-    Returns
-    -------
-    Existing
-        Label images, 255 where nobody annotated. Masks of 0 and 255 alone are background and foreground; beside other
-        values 255 marks unlabelled pixels.
-
-    Raises
-    ------
-    InputError
-        If anything is wrong with a file, or masks number objects, or hold a value without a class.
-    """
+    """Read masks of classes as label images."""
     faults: list[str] = []
     messages: list[str] = []
     pairs = match(images, masks, faults, messages, only_annotated=True)
@@ -89,7 +58,7 @@ def read_existing(
 
 
 def _label_map(masks: Path, values: set[int], classes: Sequence[LabelClass] | None) -> LabelMap:
-    """Tell which value is which class, in the order of the classes."""
+    """Return which value is which class, in the order of the classes."""
     unlabelled = None if _is_binary(values) else UNLABELLED
     if classes is None:
         return _inferred(masks, values, unlabelled)
@@ -121,5 +90,5 @@ def _inferred(masks: Path, values: set[int], unlabelled: int | None) -> LabelMap
 
 
 def _is_binary(values: set[int]) -> bool:
-    """Tell whether 255, or more, stands for the foreground: nothing but it and 0 occurs."""
+    """Return whether 255, or more, stands for the foreground: nothing but it and 0 occurs."""
     return len(values) == 2 and min(values) == 0 and max(values) >= UNLABELLED

@@ -30,33 +30,7 @@ MEMORY_LIMIT = 2**30
 
 
 class ImageFeatures:
-    """Features of one image, computed once and kept in a cache on disk.
-
-    Parameters
-    ----------
-    image : ndarray of shape (H, W, C), float32 in [0, 1]
-        The image.
-    bank : NormalisedBank
-        Filters that are fixed, not learnt from images.
-    cache : FeatureCache
-        Where maps are kept.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Height and width in pixels.
-    stride : int
-        Pixels between cells of the coarse grid, a power of 2; 1 for an image of up to 32,768 pixels.
-    means : ndarray of shape (n_channels,), float32
-        Mean of each channel over the image; zeros without normalisation by image.
-    coarse : ndarray of shape (n_channels, h, w), float32
-        Channels less their means, at the middle of each cell of the coarse grid.
-
-    Raises
-    ------
-    ConfigError
-        If the bank learns its filters from images.
-    """
+    """Features of one image, computed once and kept in a cache on disk."""
 
     def __init__(self, image: FloatArray, bank: NormalisedBank, cache: FeatureCache) -> None:
         check_fixed(bank.bank)
@@ -79,17 +53,11 @@ class ImageFeatures:
         return self.coarse is not None
 
     def is_of(self, image: FloatArray) -> bool:
-        """Tell whether they are the features of these pixels, (H, W, C)."""
+        """Return whether they are the features of these pixels, (H, W, C)."""
         return np.array_equal(self._image, image)
 
     def prepare(self) -> Iterator[float]:
-        """Compute what the first pass over the image gives, step by step.
-
-        Yields
-        ------
-        float
-            How much is done, up to 1. Steps take a fraction of a second each, so that other work can come between.
-        """
+        """Compute what the first pass over the image gives, step by step."""
         if self.is_ready:
             return
         key = f"{self._key}-coarse"
@@ -136,7 +104,7 @@ class ImageFeatures:
         return X
 
     def views(self, box: Box) -> Iterator[View]:
-        """Give views that together show a box of the image, (first row, first column, last row, last column), last out."""
+        """Return views that together show a box of the image, (first row, first column, last row, last column), last out."""
         top, left, bottom, right = box
         for place, tile in enumerate(self._tiling.tiles):
             rows, cols = tile.core
@@ -154,7 +122,7 @@ class ImageFeatures:
                 self._kept[key] = self._cache.put(key, maps)
 
     def _coarse_positions(self) -> tuple[IntArray, IntArray]:
-        """Give rows and columns of the middles of the cells."""
+        """Return rows and columns of the middles of the cells."""
         rows, cols = np.meshgrid(
             *(
                 np.minimum(np.arange(0, side, self.stride) + self.stride // 2, side - 1)
@@ -165,7 +133,7 @@ class ImageFeatures:
         return rows.ravel(), cols.ravel()
 
     def _view(self, place: int) -> View:
-        """Give the maps of a tile: from memory, from the cache, or computed anew."""
+        """Return the maps of a tile: from memory, from the cache, or computed anew."""
         for _ in self._compute(place):
             pass
         tile = self._tiling.tiles[place]

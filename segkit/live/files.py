@@ -25,19 +25,7 @@ _SAFE = "nothing is lost as long as this program runs"
 
 
 class Stored(NamedTuple):
-    """What ``project.json`` holds.
-
-    Parameters
-    ----------
-    images : Path
-        Folder or file of the images.
-    classes : list of LabelClass
-        The classes.
-    accepted : set of str
-        Keys of the images whose labels are accepted predictions.
-    digests : dict of str to str
-        `digest_of` each labelled image, by key.
-    """
+    """What ``project.json`` holds."""
 
     images: Path
     classes: list[LabelClass]
@@ -46,13 +34,7 @@ class Stored(NamedTuple):
 
 
 def read_project(path: Path) -> Stored:
-    """Read ``project.json``.
-
-    Raises
-    ------
-    InputError
-        If it is damaged, of a later format, or cannot be read.
-    """
+    """Read ``project.json``."""
     cure = (
         "restore it from a copy, or give another output folder and take the masks over "
         f"(--masks {path.parent / 'masks'}; masks= in Python)"
@@ -78,13 +60,7 @@ def read_project(path: Path) -> Stored:
 
 
 def write_project(path: Path, stored: Stored) -> None:
-    """Write ``project.json``.
-
-    Raises
-    ------
-    OutputError
-        If the disk is full or cannot be written.
-    """
+    """Write ``project.json``."""
     entries = {
         "format": FORMAT,
         "images": _relative(stored.images, path.parent),

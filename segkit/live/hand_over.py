@@ -46,29 +46,7 @@ def hand_over(
     *,
     model: str | Path | None = None,
 ) -> HandOver:
-    """Train on the saved label images of a project, as ``segkit train`` does.
-
-    Parameters
-    ----------
-    project : Project or ArrayProject
-        Its label images are saved; images in memory are written first.
-    config : Config
-        Options of training; classes and unlabelled pixels are those of the project.
-    progress : callable, optional
-        As for `Segmenter.fit`.
-    model : str or Path, optional
-        The model file; by default ``model.segkit`` in the folder of the project.
-
-    Returns
-    -------
-    HandOver
-        Files and command. A model and options of an earlier hand-over are replaced.
-
-    Raises
-    ------
-    InputError
-        If fewer than two classes have labels.
-    """
+    """Train on the saved label images of a project, as ``segkit train`` does."""
     if not project.annotated():
         raise InputError("nothing is labelled yet: draw strokes of two classes or more, then export")
     meanings = project.training_options()

@@ -40,19 +40,7 @@ _MIX = 0x7FEB352D, 0x846CA68B
 
 @dataclass(frozen=True, eq=False)
 class LiveModel:
-    """A fitted model and how it is read; it is never changed, only replaced.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n_classes,), uint8
-        Mask values of the classes that it knows, rising.
-    classifier : PixelClassifier
-        Fitted.
-    threshold, otsu_weight : float
-        As for `segkit.Segmenter`.
-    platt : PlattScaling
-        From decisions to probabilities.
-    """
+    """A fitted model and how it is read; it is never changed, only replaced."""
 
     values: NDArray[np.uint8]
     classifier: PixelClassifier
@@ -69,18 +57,18 @@ class LiveModel:
         return decisions.reshape(*coarse.shape[1:], -1)
 
     def threshold_of(self, coarse: FloatArray) -> float:
-        """Give the threshold of an image from its coarse decisions; 0 for three classes and more."""
+        """Return the threshold of an image from its coarse decisions; 0 for three classes and more."""
         if coarse.shape[2] > 1:
             return 0.0
         return image_threshold(coarse[:, :, 0], self.threshold, self.otsu_weight)
 
     def label(self, decisions: FloatArray, threshold: float) -> NDArray[np.uint8]:
-        """Give the mask values of decisions (h, w, n_outputs), (h, w)."""
+        """Return the mask values of decisions (h, w, n_outputs), (h, w)."""
         ids = decisions.argmax(axis=2) if decisions.shape[2] > 1 else decisions[:, :, 0] > threshold
         return self.values[ids.astype(np.intp)]
 
     def probabilities(self, decisions: FloatArray) -> FloatArray:
-        """Give the probabilities of the classes, (h, w, n_classes)."""
+        """Return the probabilities of the classes, (h, w, n_classes)."""
         flat = decisions.reshape(-1, decisions.shape[2])
         flat = flat[:, 0] if flat.shape[1] == 1 else flat
         return self.platt.predict_proba(flat).astype(np.float32).reshape(*decisions.shape[:2], -1)
@@ -88,17 +76,7 @@ class LiveModel:
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Labelled pixels of an image in an order that does not depend on what else is labelled.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Height and width.
-    counts : dict of int to int
-        Number of labelled pixels by mask value.
-    first : dict of int to ndarray of int
-        Flat indices of the pixels that are drawn first, by mask value.
-    """
+    """Labelled pixels of an image in an order that does not depend on what else is labelled."""
 
     shape: tuple[int, int]
     counts: dict[int, int]
@@ -132,10 +110,7 @@ def _first(pixels: IntArray) -> IntArray:
 
 
 def _rank(pixels: IntArray) -> IntArray:
-    """Give flat indices ranks, from 0 to 2**32, that look random whatever the width of the image; none occurs twice.
-
-    The ranks of a mere multiplication follow each other: in images of some widths pixels were drawn in vertical runs.
-    """
+    """Return flat indices ranks, from 0 to 2**32, that look random whatever the width of the image; none occurs twice."""
     bits = pixels.astype(np.uint32)
     for shift, factor in zip((16, 15), _MIX, strict=True):
         bits ^= bits >> np.uint32(shift)
@@ -157,17 +132,7 @@ class _Features:
 
 @dataclass(eq=False)
 class Learner:
-    """Learn from the labelled pixels of all images, again and again.
-
-    Parameters
-    ----------
-    segmenter : Segmenter
-        Its selector, kernels, SVM, penalties and rule of the threshold; not fitted.
-    strides : ndarray of shape (n_channels,)
-        Stride of the map of each channel.
-    read : callable
-        ``read(key, rows, cols)`` gives all channels of pixels of an image, less their image means.
-    """
+    """Learn from the labelled pixels of all images, again and again."""
 
     segmenter: Segmenter
     strides: NDArray[np.float64]
@@ -181,19 +146,7 @@ class Learner:
     )
 
     def fit(self, labelled: Mapping[str, Labelled]) -> LiveModel | None:
-        """Refit; gives None while fewer than two classes have labels.
-
-        Parameters
-        ----------
-        labelled : mapping of str to Labelled
-            The annotated images by key.
-
-        Returns
-        -------
-        LiveModel or None
-            The model. Channels, scales and kernels are those of the fit before, and the SVM starts from its planes,
-            unless labels have grown by half, or there are other classes or more images.
-        """
+        """Refit; gives None while fewer than two classes have labels."""
         images = {key: one for key, one in labelled.items() if one.counts}
         # an image may be another one by the time that it has labels again
         self._known = {key: known for key, known in self._known.items() if key in images}
@@ -220,13 +173,7 @@ class Learner:
         return LiveModel(values, classifier, threshold, otsu_weight, platt)
 
     def judge(self, model: LiveModel) -> tuple[LiveModel, HeldOutScores] | None:
-        """Hold out images (blocks, of a single one) in turn: threshold and probabilities of a model, and its expected IoU.
-
-        Returns
-        -------
-        tuple of LiveModel and HeldOutScores, or None
-            None if no class can be held out.
-        """
+        """Hold out images (blocks, of a single one) in turn, for threshold, probabilities and expected IoU."""
         if self._drawn is None:
             return None
         sample, X, shapes, values, sparse = self._drawn

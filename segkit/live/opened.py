@@ -17,20 +17,7 @@ from segkit.segmentation.segmenter import Segmenter
 
 
 class OpenedModel:
-    """A trained model, and the mask values that the project gives its classes.
-
-    Parameters
-    ----------
-    segmenter : Segmenter
-        Fitted.
-    classes : sequence of LabelClass
-        Classes of the project.
-
-    Raises
-    ------
-    InputError
-        If the model knows a class that the project does not.
-    """
+    """A trained model, and the mask values that the project gives its classes."""
 
     def __init__(self, segmenter: Segmenter, classes: Sequence[LabelClass]) -> None:
         value_of = {one.name: one.value for one in classes}
@@ -45,13 +32,7 @@ class OpenedModel:
         self._values = np.array([value_of[name] for name in names], dtype=np.uint8)
 
     def paint(self, image: FloatArray, generation: int, *, key: str) -> OpenedCanvas:
-        """Predict a whole image (H, W, C).
-
-        Raises
-        ------
-        InputError
-            If it has other channels than the training images.
-        """
+        """Predict a whole image (H, W, C)."""
         n_channels = self._segmenter.n_image_channels_
         if not fits(kind_of(image), n_channels):
             raise InputError(
@@ -66,21 +47,7 @@ class OpenedModel:
 
 
 class OpenedCanvas:
-    """Prediction of a trained model for one image, with the interface of a `Canvas`.
-
-    Parameters
-    ----------
-    values : ndarray of shape (H, W), uint8
-        Mask values of the predicted classes.
-    probabilities : ndarray of shape (H, W, n_classes), float32
-        Their probabilities.
-    classes : list of int
-        Mask values of the classes, rising.
-    generation : int
-        Number that the predictions carry.
-    key : str
-        Key of the image.
-    """
+    """Prediction of a trained model for one image, with the interface of a `Canvas`."""
 
     done = 1.0
 
@@ -103,7 +70,7 @@ class OpenedCanvas:
         return [read_block(self._values, self._probabilities, self.classes, self.generation, (0, 0), 1)]
 
     def next_block(self, box: Box) -> Block | None:  # noqa: ARG002
-        """Give nothing: all is known."""
+        """Return nothing: all is known."""
         return None
 
     def whole(self) -> tuple[NDArray[np.uint8], FloatArray]:

@@ -207,7 +207,7 @@ class Project:
         return image
 
     def labels(self, key: str) -> Drawing:
-        """Give the label image of an image; it is read once, and kept.
+        """Return the label image of an image; it is read once, and kept.
 
         Parameters
         ----------
@@ -294,7 +294,7 @@ class Project:
             return [key for key, drawing in self._drawings.items() if drawing.version != self._saved[key]]
 
     def label_path(self, key: str) -> Path:
-        """Give the file of the label image of an image; it exists if pixels have labels."""
+        """Return the file of the label image of an image; it exists if pixels have labels."""
         entry = self._entry(key)
         name = name_of(entry.path.relative_to(self._root))
         return self.masks / f"{name}{'.png' if entry.n_pages == 1 else '.tif'}"
@@ -310,7 +310,7 @@ class Project:
             return [entry.key for entry in self.images if self._is_annotated(entry.key)]
 
     def accepted(self, key: str) -> bool:
-        """Tell whether an image was accepted by `accept`, and all its pixels still have labels."""
+        """Return whether an image was accepted by `accept`, and all its pixels still have labels."""
         self._entry(key)
         with self._guard:
             drawing = self._drawings.get(key)
@@ -381,11 +381,11 @@ class Project:
                     drawing.forget()
 
     def training_options(self) -> dict[str, Any]:
-        """Give the options with which `segkit.images.load_pairs` reads the label images."""
+        """Return the options with which `segkit.images.load_pairs` reads the label images."""
         return {"labels": {one.value: one.name for one in self.classes}, "unlabelled": UNLABELLED}
 
     def training_files(self) -> TrainingFiles:
-        """Give the folders of images and label images, saved ones, and of results."""
+        """Return the folders of images and label images, saved ones, and of results."""
         return TrainingFiles(self.source, self.masks, self.output)
 
     def _open(self, classes: list[LabelClass] | None, masks: str | Path | None) -> None:
@@ -548,7 +548,7 @@ class Project:
         return pages
 
     def _pages_with(self, entry: ImageEntry, labels: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
-        """Give the label images of all pages of a file, one of them new."""
+        """Return the label images of all pages of a file, one of them new."""
         exists = self.label_path(entry.key).is_file()
         pages = self._read_label_pages(entry) if exists else []
         if not pages:
@@ -587,7 +587,7 @@ class Project:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """Give time of change and size of a file; None if there is none."""
+    """Return time of change and size of a file; None if there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -637,7 +637,7 @@ def _has_labels(labels: NDArray[Any]) -> bool:
 
 
 def _and_known(odd: Sequence[int], classes: Sequence[LabelClass]) -> str:
-    """Say which values have no class, and which have."""
+    """Describe which values have no class, and which have."""
     return (
         f"{first_few([str(value) for value in odd])}, the classes are "
         f"{first_few([f'{one.value} ({one.name})' for one in classes])}"

@@ -53,10 +53,10 @@ class Annotations(Protocol):
         """Folder of what a session writes; None writes nothing."""
 
     def image(self, key: str) -> NDArray[np.float32]:
-        """Give an image, (H, W, C) in [0, 1]."""
+        """Return an image, (H, W, C) in [0, 1]."""
 
     def labels(self, key: str) -> Drawing:
-        """Give the label image of an image."""
+        """Return the label image of an image."""
 
     def save(self, key: str) -> int:
         """Save the label image of an image; gives the `Drawing.version` that is safe."""
@@ -71,7 +71,7 @@ class Annotations(Protocol):
         """Rename, recolour, add or remove classes."""
 
     def training_options(self) -> dict[str, Any]:
-        """Give the options with which `segkit.images.load_pairs` reads the label images."""
+        """Return the options with which `segkit.images.load_pairs` reads the label images."""
 
     def training_files(self) -> TrainingFiles:
-        """Give the files that training reads; they are written by then."""
+        """Return the files that training reads; they are written by then."""

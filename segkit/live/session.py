@@ -271,7 +271,7 @@ class LiveSession:
         self._wake()
 
     def look(self, key: str, box: Box) -> None:
-        """Tell which part of the shown image is visible: first row, first column, last row, last column, last ones out."""
+        """Return which part of the shown image is visible: first row, first column, last row, last column, last ones out."""
         with self._news:
             if key == self._shown:
                 self._box = box
@@ -373,7 +373,7 @@ class LiveSession:
             return canvas.whole()
 
     def suggest(self, key: str) -> Advised:
-        """Say where annotation would teach most: in an image, and which other image; see `segkit.live.advice`.
+        """Describe where annotation would teach most: in an image, and which other image; see `segkit.live.advice`.
 
         Parameters
         ----------
@@ -822,7 +822,7 @@ class LiveSession:
 
 
 def _first_bank(segmenter: Segmenter) -> FilterBank:
-    """Give the bank to draw with: the first of several."""
+    """Return the bank to draw with: the first of several."""
     bank = segmenter.bank
     if bank is None:
         return default_bank()

@@ -27,10 +27,7 @@ def glimpse(features: ImageFeatures) -> FloatArray:
 def suggest_images(
     model: LiveModel, glimpses: Sequence[FloatArray], annotated: Sequence[FloatArray]
 ) -> NDArray[np.intp]:
-    """Rank images by their glimpses, the most typical first; gives their places.
-
-    Of the ways that `benchmarks.advice` compares, only this one was better than images at random.
-    """
+    """Rank images by their glimpses, the most typical first; gives their places."""
     if not glimpses:
         return np.empty(0, dtype=np.intp)
     classifier = model.classifier

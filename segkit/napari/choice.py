@@ -8,13 +8,7 @@ from qtpy.QtWidgets import QComboBox
 
 
 class LayerChoice(QComboBox):
-    """A choice among layers.
-
-    Parameters
-    ----------
-    nothing : str
-        What is shown if there are none.
-    """
+    """A choice among layers."""
 
     def __init__(self, nothing: str) -> None:
         super().__init__()

@@ -24,13 +24,7 @@ _GREATEST = UNLABELLED - 1
 
 
 def labels_shape(image: Image, *, channels: bool = False) -> tuple[int, ...]:
-    """Give the shape of a Labels layer of an Image layer, whose first axis may hold channels.
-
-    Raises
-    ------
-    InputError
-        If nothing is left to segment in.
-    """
+    """Return the shape of a Labels layer of an Image layer, whose first axis may hold channels."""
     shape = tuple(np.shape(_finest(image)))
     shape = shape[:-1] if image.rgb else shape
     shape = shape[1:] if channels else shape
@@ -53,13 +47,7 @@ def image_plane(image: Image, place: Place, *, channels: bool = False) -> NDArra
 
 
 def labels_plane(labels: Labels, place: Place) -> NDArray[np.uint8]:
-    """Read a plane of a Labels layer as labels of segkit: values of classes, 255 for pixels without annotation.
-
-    Raises
-    ------
-    InputError
-        If there are labels beyond 254 or below 0.
-    """
+    """Read a plane of a Labels layer as labels of segkit: values of classes, 255 for pixels without annotation."""
     plane = np.asarray(_finest(labels)[tuple(slice(None) if at is None else at for at in place)])
     low, high = (int(plane.min()), int(plane.max())) if plane.size else (0, 0)
     if low < 0 or high > _GREATEST:
@@ -83,7 +71,7 @@ def annotated_places(labels: Labels) -> list[Place]:
 
 
 def like(image: Image, *, channels: bool = False) -> dict[str, Any]:
-    """Give the place in the world of an Image layer, as arguments of another layer over it."""
+    """Return the place in the world of an Image layer, as arguments of another layer over it."""
     shift = 1 if channels else 0
     n_axes = image.ndim - shift
     kept = {"scale": image.scale[shift:], "translate": image.translate[shift:]}
@@ -178,13 +166,7 @@ def predict_layer(segmenter: Segmenter, image: Image, *, channels: bool = False)
 
 
 def check_shapes(image: Image, labels: Labels, *, channels: bool = False) -> None:
-    """Refuse a Labels layer that does not fit an Image layer.
-
-    Raises
-    ------
-    InputError
-        If its shape is another one.
-    """
+    """Refuse a Labels layer that does not fit an Image layer."""
     needed, given = labels_shape(image, channels=channels), tuple(np.shape(_finest(labels)))
     if given != needed:
         raise InputError(
@@ -210,5 +192,5 @@ def _pairs(
 
 
 def _finest(layer: Any) -> Any:
-    """Give the data of a layer; those of most pixels if it has several resolutions."""
+    """Return the data of a layer; those of most pixels if it has several resolutions."""
     return layer.data[0] if getattr(layer, "multiscale", False) else layer.data

@@ -33,17 +33,7 @@ _COMMAND = "command.txt"
 
 
 class Shown(NamedTuple):
-    """A plane that is learnt from.
-
-    Parameters
-    ----------
-    image : Image
-        The image layer.
-    labels : Labels
-        The Labels layer painted on it.
-    place : tuple
-        The plane: a number for each axis that is not shown, None for the two that are.
-    """
+    """A plane that is learnt from."""
 
     image: Image
     labels: Labels
@@ -51,24 +41,7 @@ class Shown(NamedTuple):
 
 
 class Learning:
-    """A live session of planes of layers.
-
-    Parameters
-    ----------
-    listener : callable
-        Called with every event of the session, from its threads.
-    channels : bool, default=False
-        Whether the first axis of images holds channels.
-    cache : FeatureCache, optional
-        Where feature maps are kept.
-
-    Attributes
-    ----------
-    session : LiveSession
-        The session.
-    planes : dict of str to Shown
-        The plane of each image of the session, by its name.
-    """
+    """A live session of planes of layers."""
 
     def __init__(
         self, listener: Callable[[Event], None], *, channels: bool = False, cache: FeatureCache | None = None
@@ -83,7 +56,7 @@ class Learning:
         self._n_names = 0
 
     def fits(self, image: Image, place: Place) -> bool:
-        """Tell whether an image has the channels of those that are learnt from."""
+        """Return whether an image has the channels of those that are learnt from."""
         known = any(shown.image is image and shown.place == place for shown in self.planes.values())
         if known or self._n_channels is None:
             return True
@@ -91,13 +64,7 @@ class Learning:
         return fits(kind_of(pixels), self._n_channels)
 
     def show(self, shown: Shown) -> str:
-        """Learn from a plane, and from all annotated planes of its layers; gives its name in the session.
-
-        Raises
-        ------
-        InputError
-            If the Labels layer does not fit the image, or the image cannot be learnt from.
-        """
+        """Learn from a plane, and from all annotated planes of its layers; gives its name in the session."""
         check_shapes(shown.image, shown.labels, channels=self.channels)
         for key, other in list(self.planes.items()):
             # one image has one Labels layer, and the other way round
@@ -114,13 +81,7 @@ class Learning:
         return key
 
     def follow(self) -> None:
-        """Tell the session which labels were painted or erased since the last time.
-
-        Raises
-        ------
-        InputError
-            If there are more labels than segkit can tell apart.
-        """
+        """Report the session which labels were painted or erased since the last time."""
         for key, shown in list(self.planes.items()):
             try:
                 check_shapes(shown.image, shown.labels, channels=self.channels)
@@ -141,19 +102,11 @@ class Learning:
                 self.forget(key)
 
     def look(self, key: str, box: Box) -> None:
-        """Tell which part of a plane is visible."""
+        """Return which part of a plane is visible."""
         self.session.look(key, box)
 
     def save(self, path: Path, progress: Progress | None = None) -> HandOver:
-        """Train on all labels and write the model; images, labels and the command go to a folder beside it.
-
-        Raises
-        ------
-        InputError
-            If fewer than two classes are annotated.
-        OutputError
-            If a file cannot be written, or the folder holds images of another origin.
-        """
+        """Train on all labels and write the model; images, labels and the command go to a folder beside it."""
         self.project.output = path.with_name(f"{path.stem}-training")
         written = self.session.export(model=path, progress=progress)
         (self.project.output / _COMMAND).write_text(written.command + "\n", encoding="utf-8")

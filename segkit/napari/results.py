@@ -30,18 +30,7 @@ class _Made:
 
 
 class Results:
-    """Layers of results, in a viewer.
-
-    Parameters
-    ----------
-    viewer : napari.Viewer
-        The viewer.
-
-    Attributes
-    ----------
-    shows_uncertainty : bool
-        Whether new predictions come with a layer of uncertainty.
-    """
+    """Layers of results, in a viewer."""
 
     def __init__(self, viewer: Any) -> None:
         self.shows_uncertainty = False
@@ -100,7 +89,7 @@ class Results:
         return made
 
     def _layer(self, shown: Shown, name: str) -> Layer:
-        """Give the layer of an image; it is made if it is not there."""
+        """Return the layer of an image; it is made if it is not there."""
         made, layers = self._made(shown), self._viewer.layers
         if name in made.layers and made.layers[name] in layers:
             return made.layers[name]
@@ -126,7 +115,7 @@ class Results:
 
 
 def is_made(layer: Layer) -> bool:
-    """Tell whether segkit made a layer."""
+    """Return whether segkit made a layer."""
     return bool(layer.metadata.get(_MADE_BY_SEGKIT))
 
 
@@ -149,7 +138,7 @@ def _as_labels(values: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _colours(labels: Labels) -> DirectLabelColormap:
-    """Give the colours of the painted labels, without one for the background: the image stays to be seen there."""
+    """Return the colours of the painted labels, without one for the background: the image stays to be seen there."""
     clear = np.zeros(4)
     colours = {label: labels.get_color(label) for label in range(BACKGROUND + 1, UNLABELLED)}
     return DirectLabelColormap(color_dict={None: clear, 0: clear, BACKGROUND: clear} | colours)

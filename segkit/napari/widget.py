@@ -55,20 +55,7 @@ class _Post(QObject):
 
 
 class SegmentWidget(QWidget):
-    """Learn from labels that are painted in napari, and show the prediction while they are.
-
-    Parameters
-    ----------
-    napari_viewer : napari.Viewer
-        The viewer.
-    cache : FeatureCache, optional
-        Where feature maps are kept.
-
-    Attributes
-    ----------
-    learning : Learning or None
-        What is learnt, once it has begun.
-    """
+    """Learn from labels that are painted in napari, and show the prediction while they are."""
 
     def __init__(self, napari_viewer: Any, cache: FeatureCache | None = None) -> None:
         super().__init__()
@@ -313,7 +300,7 @@ class SegmentWidget(QWidget):
             )
 
     def count_objects(self) -> None:
-        """Give each object of the prediction a number, in a Labels layer, and tell how many there are."""
+        """Return each object of the prediction a number, in a Labels layer, and tell how many there are."""
         with self._telling():
             prediction = self._predicted.get(self._key or "")
             if self._key is None or prediction is None:
@@ -327,13 +314,7 @@ class SegmentWidget(QWidget):
                 self.result.setText("Counting as soon as the whole plane is predicted")
 
     def save_model(self, path: str | Path) -> None:
-        """Train on all labels and write the model, in the background.
-
-        Parameters
-        ----------
-        path : str or Path
-            The model file. Images, labels and the command go to the folder ``NAME-training`` beside it.
-        """
+        """Train on all labels and write the model, in the background."""
         with self._telling():
             learning, _ = self._begin()
             file = Path(path)
@@ -378,13 +359,7 @@ class SegmentWidget(QWidget):
         return like(image, channels=self._channels)
 
     def _shown(self) -> Shown:
-        """Find out what is to be learnt from.
-
-        Raises
-        ------
-        InputError
-            If something is missing or does not fit.
-        """
+        """Find out what is to be learnt from."""
         image, labels = self._image(), self.labels_choice.layer
         if labels is None:
             raise InputError(f"no labels to paint on {image.name}: press New")
@@ -412,13 +387,7 @@ class SegmentWidget(QWidget):
         )
 
     def _begin(self) -> tuple[Learning, str]:
-        """Learn from what is chosen and painted now; gives the name of the plane.
-
-        Raises
-        ------
-        InputError
-            If something is missing or does not fit.
-        """
+        """Learn from what is chosen and painted now; gives the name of the plane."""
         shown = self._shown()
         if self.learning is not None and not self.learning.fits(shown.image, shown.place):
             self._stop()
@@ -450,7 +419,7 @@ class SegmentWidget(QWidget):
             self._say(self._fault)
 
     def _mended(self) -> None:
-        """Say again what the session is busy with, if a fault stood there."""
+        """Describe again what the session is busy with, if a fault stood there."""
         if self._fault is not None:
             self._fault = None
             self._say(self._status.text, self._status.done)
@@ -547,7 +516,7 @@ class SegmentWidget(QWidget):
         show_info(f"model saved: {written.model}")
 
     def _report(self, items: Iterable[Any], description: str) -> Iterator[Any]:
-        """Say how far training is, from its thread."""
+        """Describe how far training is, from its thread."""
         self._tell(partial(self.result.setText, f"Training: {description}"))
         yield from items
 
@@ -621,7 +590,7 @@ class SegmentWidget(QWidget):
 
 
 class _Telling:
-    """Tell errors of segkit in a notification instead of raising them."""
+    """Report errors of segkit in a notification instead of raising them."""
 
     def __init__(self, complain: Callable[[str], None]) -> None:
         self._complain = complain
@@ -644,7 +613,7 @@ def _button(text: str, tip: str, call: Callable[[], None]) -> QPushButton:
 
 
 def _visible(shown: Shown) -> tuple[int, int, int, int]:
-    """Give the visible part of a plane; all of it as long as napari has not drawn it."""
+    """Return the visible part of a plane; all of it as long as napari has not drawn it."""
     axes = [axis for axis, at in enumerate(shown.place) if at is None]
     sides = [int(shown.labels.data.shape[axis]) for axis in axes]
     corners = np.asarray(shown.labels.corner_pixels)[:, axes].astype(int)

@@ -29,18 +29,7 @@ _SOLID = 0.9
 
 
 def splitter_of(instances: Sequence[LabelArray]) -> Splitter:
-    """Give the usual splitter for objects of the annotated size.
-
-    Parameters
-    ----------
-    instances : sequence of ndarray of shape (H, W), int32
-        Annotated objects; at least one.
-
-    Returns
-    -------
-    Splitter
-        Watershed on distance and inside. Objects cut by the border of an image do not count, unless there are no others.
-    """
+    """Return the usual splitter for objects of the annotated size."""
     areas = _whole_areas(instances)
     with_holes = [_has_hole(labels) for labels in instances]
     return Splitter(
@@ -52,21 +41,7 @@ def splitter_of(instances: Sequence[LabelArray]) -> Splitter:
 
 
 def splitter_of_regions(ids: Sequence[NDArray[np.uint8]]) -> tuple[Splitter, bool]:
-    """Give a splitter for objects of the size and shape of annotated regions, where objects are not annotated.
-
-    Parameters
-    ----------
-    ids : sequence of ndarray of shape (H, W), uint8
-        Class ids, 0 for the background.
-
-    Returns
-    -------
-    splitter : Splitter
-        Watershed on the distance, if most regions are solid: they fill nine tenths of their convex hull. Its radius is
-        that of the solid regions. Otherwise each region is one object.
-    is_known : bool
-        Whether any region is whole and annotated all round.
-    """
+    """Return a splitter for objects of the size and shape of annotated regions, where objects are not annotated."""
     tables = [measure(_regions_of(mask)) for mask in ids]
     areas, solidity, cut = (
         np.concatenate([table[name] for table in tables]) for name in ("area", "solidity", "touches_border")
@@ -81,23 +56,7 @@ def splitter_of_regions(ids: Sequence[NDArray[np.uint8]]) -> tuple[Splitter, boo
 
 
 def rim_ids(instances: LabelArray, ids: NDArray[np.uint8], radius: float) -> NDArray[np.uint8]:
-    """Tell inside, rim and background of annotated objects.
-
-    Parameters
-    ----------
-    instances : ndarray of shape (H, W), int32
-        Annotated objects.
-    ids : ndarray of shape (H, W), uint8
-        Class ids; only the unlabelled pixels are looked at.
-    radius : float
-        Radius of a typical object, in pixels.
-
-    Returns
-    -------
-    ndarray of shape (H, W), uint8
-        0 background, 1 inside, 2 rim: pixels of an object less than 0.3 radii (at least 1.01 pixels) from those of which a
-        side faces another object or the background. `segkit.images.UNLABELLED` stays.
-    """
+    """Report inside, rim and background of annotated objects."""
     inner = np.zeros(instances.shape, dtype=bool)
     padded = np.pad(instances, 1, mode="edge")
     for shift in ((0, 1), (2, 1), (1, 0), (1, 2)):
@@ -125,7 +84,7 @@ def _least_area(areas: NDArray[Any]) -> float:
 
 
 def _has_hole(labels: LabelArray) -> NDArray[np.bool_]:
-    """Tell for each object whether another object or the background lies in a hole of it."""
+    """Report for each object whether another object or the background lies in a hole of it."""
     told = []
     for index, box in enumerate(ndimage.find_objects(labels), start=1):
         if box is not None:

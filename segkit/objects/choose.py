@@ -24,19 +24,7 @@ LEAST_GAIN = 0.03
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """An annotated image, segmented by a model that did not see it.
-
-    Parameters
-    ----------
-    truth : ndarray of shape (H, W), int32
-        Annotated objects.
-    ids : ndarray of shape (H, W), int
-        Predicted class ids, 0 for the background.
-    probability, inside : ndarray of shape (H, W), float32
-        Predicted probability of the foreground, and of the inside of an object.
-    labelled : ndarray of shape (H, W), bool
-        Pixels that are annotated.
-    """
+    """An annotated image, segmented by a model that did not see it."""
 
     truth: LabelArray
     ids: NDArray[np.intp]
@@ -47,23 +35,7 @@ class Example:
 
 @dataclass(frozen=True)
 class SplitScores:
-    """Scores of the chosen settings, and of others, on held-out images.
-
-    Parameters
-    ----------
-    regions : {"images", "blocks"}
-        What was held out.
-    n_regions : int
-        Number of images that were scored.
-    n_objects : int
-        Number of annotated objects.
-    ap_50, mean_ap : float
-        AP at IoU 0.5, and mean AP over IoU 0.5 to 0.9: means over images.
-    usual : float
-        Mean AP of the usual settings.
-    by_landscape : dict of str to float
-        Mean AP of the best settings of each landscape.
-    """
+    """Scores of the chosen settings, and of others, on held-out images."""
 
     regions: str
     n_regions: int
@@ -74,31 +46,14 @@ class SplitScores:
     by_landscape: dict[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the scores as values that JSON can hold."""
+        """Return the scores as values that JSON can hold."""
         return asdict(self)
 
 
 def choose(
     examples: Sequence[Example], usual: Splitter, *, regions: str = "images"
 ) -> tuple[Splitter, SplitScores]:
-    """Choose how objects are told apart.
-
-    Parameters
-    ----------
-    examples : sequence of Example
-        Held-out images.
-    usual : Splitter
-        The settings to prefer.
-    regions : {"images", "blocks"}
-        What was held out.
-
-    Returns
-    -------
-    splitter : Splitter
-        The usual settings, unless others have a mean AP higher by 0.03 or more; then the best.
-    scores : SplitScores
-        Scores of the choice.
-    """
+    """Choose how objects are told apart."""
     scored = dict(_score_all(examples, usual))
     means = {splitter: float(ap.mean()) for splitter, ap in scored.items()}
     best = max(means, key=means.__getitem__)
@@ -121,7 +76,7 @@ def choose(
 def _score_all(
     examples: Sequence[Example], usual: Splitter
 ) -> Iterator[tuple[Splitter, NDArray[np.float64]]]:
-    """Give the AP at each threshold, averaged over images, for each setting; one watershed serves all depths."""
+    """Return the AP at each threshold, averaged over images, for each setting; one watershed serves all depths."""
     families = [replace(usual, landscape="none", smoothing=0.0, depth=0.0)]
     families += [
         replace(usual, landscape=name, smoothing=smoothing)
@@ -138,17 +93,7 @@ def _score_all(
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Pixels that the basins of an image share with its annotated objects. Merging basins adds rows: no depth needs pixels.
-
-    Parameters
-    ----------
-    hills : Hills
-        Hills of the predicted classes.
-    areas, known : ndarray of shape (n_hills,), int
-        Number of pixels of each basin, and of those that are annotated.
-    pairs : Overlaps
-        Pairs of an annotated object and a basin, on annotated pixels.
-    """
+    """Pixels that the basins of an image share with its annotated objects; merging basins adds rows."""
 
     hills: Hills
     areas: IntArray
@@ -167,7 +112,7 @@ class Table:
         return cls(hills, areas, known, match(np.where(example.labelled, example.truth, 0), basins))
 
     def overlaps(self, splitter: Splitter) -> Overlaps:
-        """Give what `match` gives for the objects at the depth of a splitter, up to the order of objects."""
+        """Return what `match` gives for the objects at the depth of a splitter, up to the order of objects."""
         roots = self.hills.roots(splitter.depth)
         areas, known = np.zeros_like(self.areas), np.zeros_like(self.known)
         np.add.at(areas, roots, self.areas)

@@ -46,17 +46,7 @@ OVERLAY_FOLDER = "overlay"
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What came of measuring a folder.
-
-    Parameters
-    ----------
-    images : list of ImageSummary
-        Numbers of each image.
-    messages : list of str
-        How masks were read, and notes.
-    files : list of Path
-        Everything that was written, the two tables first.
-    """
+    """What came of measuring a folder."""
 
     images: list[ImageSummary]
     messages: list[str]
@@ -96,52 +86,7 @@ def measure_folder(
     skip: Collection[str] = (),
     progress: Progress | None = None,
 ) -> Measured:
-    """Measure every object of a folder of masks.
-
-    Parameters
-    ----------
-    masks : str or Path
-        Folder of label images, of masks of classes, or of outlines (sub-folders too); or one file, such as a COCO file.
-    output : str or Path
-        Folder for ``objects.csv`` and ``images.csv``; see `segkit.objects.tables` for their columns.
-    images : str or Path, optional
-        Folder of the images, or one image, to measure intensities in the values of the files. Names are matched as by
-        `segkit.images.pair`. Images without a mask are left out. Outlines need them, for the size of the image.
-    masks_are : {"instances", "classes"}, optional
-        Whether each value above 0 is an object, or a class. Objects of a class are its connected regions; pixels are
-        connected by sides or corners. By default recognised as by `segkit.images.load_pairs`. Masks of 3 to 10 values
-        in one piece each are refused, as they may be either.
-    labels : mapping of int to str, optional
-        The class name of each mask value, the background first. Without it the lowest value is the background.
-    unlabelled : int, optional
-        Value of pixels nobody annotated: no object.
-    axes : str, optional
-        Names of the axes of stacks, as in `segkit.images.Reading`; masks that name none have them without channels.
-    pixel_size : float or tuple of float, optional
-        Height and width of a pixel in micrometres, or one number for both. By default as the image file says, or the
-        mask file without images.
-    overlay : bool, default=False
-        Whether to write images with outlines of the objects as PNG into ``output/overlay``.
-    overwrite : bool, default=False
-        Whether to replace files that are there already.
-    skip : collection of str
-        Sub-folders of `masks` that hold no masks.
-    progress : callable, optional
-        As for `Segmenter.fit`.
-
-    Returns
-    -------
-    Measured
-        Numbers of each image, messages, and files.
-
-    Raises
-    ------
-    InputError
-        If a file cannot be read, a mask has no image, sizes differ, or options do not fit the masks. All files are read
-        before anything is written.
-    OutputError
-        If results would lie among the inputs, replace something, or cannot be written.
-    """
+    """Measure every object of a folder of masks."""
     masks, output = Path(masks), Path(output)
     images = None if images is None else Path(images)
     _check_options(images, masks_are, labels, unlabelled, overlay=overlay)
@@ -196,7 +141,7 @@ def _check_options(
 def _match(
     masks: Path, images: Path | None, skip: Collection[str], messages: list[str]
 ) -> list[tuple[str, Path, Path | None]]:
-    """Give name, mask file and image file of each mask."""
+    """Return name, mask file and image file of each mask."""
     if images is not None and images.is_file() and masks.is_file():
         return [(stem_of(Path(images.name)), masks, images)]
     image_of = {} if images is None else files_by_stem(images)
@@ -275,7 +220,7 @@ def _plan(
 def _read(
     reader: MaskReader, mask: Path, stem: str, image: Path | None
 ) -> tuple[list[NDArray[Any]] | None, list[NDArray[Any]], bool]:
-    """Give the pages of the image, if there is one, the mask of each page, and whether they were outlines."""
+    """Return the pages of the image, if there is one, the mask of each page, and whether they were outlines."""
     drawn = reader.open(mask)
     n_masks = len(drawn) if isinstance(drawn, list) else None
     pages = None if image is None else read_pages(image, n_masks=n_masks, axes=reader.axes)
@@ -306,7 +251,7 @@ def _classes(
     unlabelled: int | None,
     messages: list[str],
 ) -> LabelMap | None:
-    """Tell the classes of masks; None if they number objects. How they are read is the first message."""
+    """Report the classes of masks; None if they number objects. How they are read is the first message."""
     faults: list[str] = []
     if number_masks(
         contents.numbers,
@@ -332,7 +277,7 @@ def _label_map(
     labels: Mapping[int, str] | None,
     unlabelled: int | None,
 ) -> LabelMap:
-    """Give the classes of masks, called by their values if they have no names."""
+    """Return the classes of masks, called by their values if they have no names."""
     values = sorted(contents.values)
     if labels is not None:
         return LabelMap.infer({*values, *labels}, labels=labels, unlabelled=unlabelled)
@@ -382,7 +327,7 @@ def _measure_file(
 def _number(
     page: NDArray[Any], label_map: LabelMap | None, unlabelled: int | None
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Give label image and class ids of a mask; no class ids if it numbers objects."""
+    """Return label image and class ids of a mask; no class ids if it numbers objects."""
     if label_map is None:
         return without(page, unlabelled), None
     ids = label_map.encode(page)

@@ -20,24 +20,14 @@ IntArray = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Hills:
-    """Hills of a landscape, and how far each rises above the pass to a higher one.
-
-    Parameters
-    ----------
-    basins : ndarray of shape (H, W), int32
-        Basin of each pixel, 1 to n; 0 outside the foreground.
-    depths : ndarray of shape (n,), float64
-        Rise of each hill above the pass to a higher one; infinite for the highest of a connected part.
-    parents : ndarray of shape (n,), int
-        Index of the hill on the other side of that pass; its own index for the highest.
-    """
+    """Hills of a landscape, and how far each rises above the pass to a higher one."""
 
     basins: LabelArray
     depths: NDArray[np.float64]
     parents: IntArray
 
     def roots(self, depth: float) -> IntArray:
-        """Give the index of the hill that each hill is merged into, if those that rise less than a depth are; (n,)."""
+        """Return the index of the hill that each hill is merged into, if those that rise less than a depth are; (n,)."""
         roots = np.where(self.depths < depth, self.parents, np.arange(self.parents.size))
         # each step crosses a pass to hills that are joined already, so that it ends
         while (roots != roots[roots]).any():
@@ -50,20 +40,7 @@ class Hills:
 
 
 def find_hills(landscape: ArrayLike, mask: ArrayLike) -> Hills:
-    """Find the hills of a landscape and the passes between them.
-
-    Parameters
-    ----------
-    landscape : array-like of shape (H, W), float
-        High in the middle of objects.
-    mask : array-like of shape (H, W), bool
-        Foreground.
-
-    Returns
-    -------
-    Hills
-        One for each local maximum. Pixels are connected by their sides.
-    """
+    """Find the hills of a landscape and the passes between them."""
     # the rest lies below everything, the frame too, so that each part of the foreground has a maximum of its own
     mask = np.pad(np.asarray(mask, dtype=bool), 1)
     land = np.pad(np.asarray(landscape, dtype=np.float32), 1)
@@ -86,7 +63,7 @@ def join_hills(parts: Sequence[Hills], shape: tuple[int, ...]) -> Hills:
 
 
 def give_numbers(labels: NDArray[np.integer]) -> LabelArray:
-    """Give objects the numbers 1 to n by their first pixel in reading order; 0 stays 0."""
+    """Return objects the numbers 1 to n by their first pixel in reading order; 0 stays 0."""
     of_pixel = labels.ravel()
     if of_pixel.max(initial=0) > of_pixel.size:  # numbers far apart
         of_pixel = np.unique(np.append(0, of_pixel), return_inverse=True)[1][1:]
@@ -99,7 +76,7 @@ def give_numbers(labels: NDArray[np.integer]) -> LabelArray:
 
 
 def _passes(basins: LabelArray, land: NDArray[np.float32]) -> tuple[IntArray, IntArray, NDArray[np.float64]]:
-    """Give each pair of touching basins (indices) and the height of its highest pass, the highest first."""
+    """Return each pair of touching basins (indices) and the height of its highest pass, the highest first."""
     ends, heights = [], []
     for one, other in (((slice(1, None),), (slice(-1),)), ((..., slice(1, None)), (..., slice(-1)))):
         near, far = basins[one], basins[other]
@@ -120,7 +97,7 @@ def _climb(
     second: IntArray,
     height: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], IntArray]:
-    """Give the depth and the parent of each hill, joining hills from the highest pass down."""
+    """Return the depth and the parent of each hill, joining hills from the highest pass down."""
     depths, parents = np.full(tops.size, np.inf), np.arange(tops.size)
     highest = list(range(tops.size))
 

@@ -98,7 +98,7 @@ def measure(
 
 
 def check_labels(labels: ArrayLike) -> NDArray[np.integer]:
-    """Give a label image (H, W) as integers; refuse anything else."""
+    """Return a label image (H, W) as integers; refuse anything else."""
     labels = np.asarray(labels)
     if labels.ndim != 2:
         raise InputError(
@@ -174,7 +174,7 @@ def _intensities(
 
 
 def _names(name_of: Mapping[int, str], runs: Runs) -> NDArray[Any]:
-    """Give the class name of each object."""
+    """Return the class name of each object."""
     missing = [str(number) for number in runs.ids.tolist() if number not in name_of]
     if missing:
         raise InputError(
@@ -197,7 +197,7 @@ def _majority(pixels: NDArray[Any], owner: NDArray[np.intp], n_objects: int) -> 
 def _fitting(
     array: ArrayLike, labels: NDArray[np.integer], name: str, *, n_dims: tuple[int, ...] = (2,)
 ) -> NDArray[Any]:
-    """Give an array of the size of the label image; refuse any other."""
+    """Return an array of the size of the label image; refuse any other."""
     array = np.asarray(array)
     if array.shape[:2] != labels.shape or array.ndim not in n_dims:
         size = ", ".join(map(str, labels.shape))

@@ -23,55 +23,14 @@ _NEAR = 4
 def write_object_overlay(
     path: str | Path, image: ArrayLike, labels: ArrayLike, *, line_width: int | None = None
 ) -> None:
-    """Write the picture that `object_overlay` draws.
-
-    Parameters
-    ----------
-    path : str or Path
-        A ``.png`` file; missing folders are made, an existing file is replaced.
-    image : array-like of shape (H, W) or (H, W, C), float in [0, 1]
-        The image.
-    labels : array-like of shape (H, W), int
-        0 for background, a positive number for each object.
-    line_width : int, optional
-        As for `object_overlay`.
-
-    Raises
-    ------
-    InputError
-        If the sizes differ, or `labels` is no label image.
-    OutputError
-        If the file cannot be written.
-    """
+    """Write the picture that `object_overlay` draws."""
     write_image(path, object_overlay(image, labels, line_width=line_width) / 255)
 
 
 def object_overlay(
     image: ArrayLike, labels: ArrayLike, *, line_width: int | None = None
 ) -> NDArray[np.uint8]:
-    """Draw the outlines of objects over an image.
-
-    Parameters
-    ----------
-    image : array-like of shape (H, W) or (H, W, C), float in [0, 1]
-        The image, shown as by `segkit.images.overlay`.
-    labels : array-like of shape (H, W), int
-        0 for background, a positive number for each object.
-    line_width : int, optional
-        Width of outlines in pixels, 1 or more; by default one for each 800 pixels of the longer side, but
-        at most a tenth of the width of half of the objects.
-
-    Returns
-    -------
-    ndarray of shape (H, W, 3), uint8
-        The picture. Each outline lies inside its object, with a dark rim on the background around it. Objects that
-        touch, or nearly so, differ in colour. There is no tint: the stain stays as it is.
-
-    Raises
-    ------
-    InputError
-        If the sizes differ, or `labels` is no label image.
-    """
+    """Draw the outlines of objects over an image."""
     image, labels = np.asarray(image, dtype=np.float64), check_labels(labels)
     if image.shape[:2] != labels.shape:
         raise InputError(
@@ -92,26 +51,7 @@ def object_overlay(
 
 
 def colour_apart(index: NDArray[np.intp], distance: int) -> NDArray[np.intp]:
-    """Choose a colour for each object, other than those of its neighbours.
-
-    Parameters
-    ----------
-    index : ndarray of shape (H, W), int
-        Objects 1, 2, ..., n; 0 is background.
-    distance : int
-        Objects nearer than that, in steps from pixel to pixel, are neighbours.
-
-    Returns
-    -------
-    ndarray of shape (n,), int
-        Position in the palette of each object's colour. Colours take turns as far as neighbours allow.
-
-    Notes
-    -----
-    Objects are coloured in reverse order of taking away the one with the fewest neighbours left. In a map in the plane
-    that one has five at most, so six colours are always enough. Objects in pieces may need more; they then share the
-    colour that the fewest neighbours have.
-    """
+    """Choose a colour for each object, other than those of its neighbours."""
     neighbours = _neighbours(index, distance)
     n_colours = len(OBJECT_COLOURS)
     colours = np.full(len(neighbours) + 1, -1)
@@ -165,13 +105,13 @@ def _shrunk(index: NDArray[np.intp], width: int) -> NDArray[np.intp]:
 
 
 def _beside(index: NDArray[np.intp]) -> tuple[NDArray[np.intp], ...]:
-    """Give what is above, below, left and right of each pixel; beyond the border as on it."""
+    """Return what is above, below, left and right of each pixel; beyond the border as on it."""
     padded = np.pad(index, 1, mode="edge")
     return padded[:-2, 1:-1], padded[2:, 1:-1], padded[1:-1, :-2], padded[1:-1, 2:]
 
 
 def _line_width(shape: tuple[int, ...], runs: Runs) -> int:
-    """Give the width of outlines: one pixel for each 800 of the longer side, at most a tenth of a usual object."""
+    """Return the width of outlines: one pixel for each 800 of the longer side, at most a tenth of a usual object."""
     if not runs.n_objects:
         return 1
     return max(1, min(line_width_of(shape), int(np.sqrt(np.median(runs.areas)) / 10)))

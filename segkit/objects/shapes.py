@@ -27,15 +27,7 @@ _SIDE, _CORNER = 2, 10
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Horizontal runs of pixels of one object each, sorted by object, row and column.
-
-    Parameters
-    ----------
-    ids : ndarray of shape (n_objects,), int64
-        Number of each object in the label image, ascending.
-    owner, row, start, stop : ndarray of shape (n_runs,), int64
-        Position in `ids` of the object, row, first column, and the column after the last.
-    """
+    """Horizontal runs of pixels of one object each, sorted by object, row and column."""
 
     ids: Integers
     owner: Integers
@@ -101,20 +93,7 @@ def add_up(values: NDArray[Any], owner: NDArray[np.integer], n_objects: int) -> 
 
 
 def moments(runs: Runs) -> tuple[Floats, Floats]:
-    """Compute the centroid and the covariance of the pixels of each object.
-
-    Parameters
-    ----------
-    runs : Runs
-        The objects.
-
-    Returns
-    -------
-    centroids : ndarray of shape (n_objects, 2), float64
-        Mean row and column.
-    covariances : ndarray of shape (n_objects, 3), float64
-        Variance of the rows, of the columns, and covariance of the two.
-    """
+    """Compute the centroid and the covariance of the pixels of each object."""
     corner = runs.boxes[:, :2]
     # within the box of the object, so that whole numbers stay small enough to be exact
     row = runs.row - corner[runs.owner, 0]
@@ -132,18 +111,7 @@ def moments(runs: Runs) -> tuple[Floats, Floats]:
 
 
 def axes(covariances: Floats) -> tuple[Floats, Floats, Floats]:
-    """Compute the axes and the eccentricity of the ellipses with given second moments.
-
-    Parameters
-    ----------
-    covariances : ndarray of shape (n_objects, 3), float64
-        As `moments` gives them.
-
-    Returns
-    -------
-    major, minor, eccentricity : ndarray of shape (n_objects,), float64
-        Lengths of the whole axes, four standard deviations. The eccentricity of a single pixel is 0.
-    """
+    """Compute the axes and the eccentricity of the ellipses with given second moments."""
     rows, columns, mixed = covariances.T
     spread = np.hypot((rows - columns) / 2, mixed)
     large = (rows + columns) / 2 + spread
@@ -153,20 +121,7 @@ def axes(covariances: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def perimeters(labels: NDArray[np.integer], ids: Integers) -> Floats:
-    """Compute the length of the contour of each object, holes included.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (H, W), int
-        Label image.
-    ids : ndarray of shape (n_objects,), int64
-        All numbers in it but 0, ascending.
-
-    Returns
-    -------
-    ndarray of shape (n_objects,), float64
-        Perimeters in pixels, those of `skimage.measure.perimeter` for each object alone.
-    """
+    """Compute the length of the contour of each object, holes included."""
     padded = np.pad(labels, 1)
     inner = padded[1:-1, 1:-1]
     beside = (padded[:-2, 1:-1], padded[2:, 1:-1], padded[1:-1, :-2], padded[1:-1, 2:])
@@ -188,23 +143,7 @@ def perimeters(labels: NDArray[np.integer], ids: Integers) -> Floats:
 
 
 def hull_areas(runs: Runs) -> Integers:
-    """Count the pixels in the convex hull of each object.
-
-    Parameters
-    ----------
-    runs : Runs
-        The objects.
-
-    Returns
-    -------
-    ndarray of shape (n_objects,), int64
-        Number of pixels whose centre is in the hull, or on its edge.
-
-    Notes
-    -----
-    The hull is that of the middles of all pixel sides, as in `skimage.morphology.convex_hull_image`. In whole numbers,
-    as here, a centre on an edge is always on it. In floating point, as there, it is so nearly always.
-    """
+    """Count the pixels in the convex hull of each object."""
     left = _hull(*_outermost(runs, runs.start))
     # the right side is the left side in a mirror
     right = _hull(*_outermost(runs, 1 - runs.stop))
@@ -238,11 +177,7 @@ def _least(owner: Integers, y: Integers, x: Integers) -> _Points:
 
 
 def _hull(owner: Integers, y: Integers, x: Integers) -> _Points:
-    """Keep the corners of the left side of each hull.
-
-    A point on or to the right of the line between its neighbours is no corner. All such points of all objects go at
-    once, until none is left; objects that have lost none are done.
-    """
+    """Keep the corners of the left side of each hull."""
     done: list[_Points] = []
     while owner.size:
         is_corner = np.ones(owner.size, dtype=bool)
@@ -274,10 +209,10 @@ def _first_column(corners: _Points, owner: Integers, row: Integers) -> Integers:
 
 
 def _sum_below(m: Integers) -> Integers:
-    """Give 0 + 1 + ... + (m - 1)."""
+    """Return 0 + 1 + ... + (m - 1)."""
     return m * (m - 1) // 2
 
 
 def _sum_of_squares_below(m: Integers) -> Integers:
-    """Give 0² + 1² + ... + (m - 1)²."""
+    """Return 0² + 1² + ... + (m - 1)²."""
     return m * (m - 1) * (2 * m - 1) // 6

@@ -68,7 +68,7 @@ class Splitter:
     def split(
         self, mask: ArrayLike, *, probability: ArrayLike | None = None, inside: ArrayLike | None = None
     ) -> LabelArray:
-        """Tell the objects of a mask apart.
+        """Report the objects of a mask apart.
 
         Parameters
         ----------
@@ -130,7 +130,7 @@ class Splitter:
         return np.where(kept, np.cumsum(kept, dtype=np.int32), 0)[labels]
 
     def describe(self) -> str:
-        """Say in one sentence how objects are told apart."""
+        """Describe in one sentence how objects are told apart."""
         size = f"typical radius {self.radius:.3g} pixels"
         if self.landscape == "none":
             return f"each connected region is one object ({size})"
@@ -143,7 +143,7 @@ class Splitter:
         return f"watershed on {told}, smoothed by {self.smoothing:g} radii, at least {self.depth:g} deep ({size})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the settings as values that JSON can hold."""
+        """Return the settings as values that JSON can hold."""
         return asdict(self)
 
     @classmethod
@@ -159,7 +159,7 @@ def split(
     probability: ArrayLike | None = None,
     inside: ArrayLike | None = None,
 ) -> LabelArray:
-    """Tell objects that touch apart.
+    """Report objects that touch apart.
 
     Parameters
     ----------

@@ -50,19 +50,7 @@ _PHYSICAL = {"pixel_height_um", "pixel_width_um", "objects_per_mm2", "mean_area_
 
 
 class ImageObjects(NamedTuple):
-    """Objects of one image.
-
-    Parameters
-    ----------
-    image : str
-        Name of the image.
-    shape : tuple of int
-        Height and width in pixels.
-    objects : dict of str to ndarray
-        Measurements, as `segkit.objects.measure` gives them.
-    pixel_size : tuple of float, optional
-        Height and width of a pixel in micrometres.
-    """
+    """Objects of one image."""
 
     image: str
     shape: tuple[int, int]
@@ -72,23 +60,7 @@ class ImageObjects(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ImageSummary:
-    """Numbers of one image.
-
-    Parameters
-    ----------
-    image : str
-        Name of the image.
-    shape : tuple of int
-        Height and width in pixels.
-    areas : ndarray of shape (n_objects,), float64
-        Area of each object in pixels.
-    n_at_border : int
-        Number of objects that touch the border.
-    counts : dict of str to int
-        Number of objects of each class; empty where classes are unknown.
-    pixel_size : tuple of float, optional
-        Height and width of a pixel in micrometres.
-    """
+    """Numbers of one image."""
 
     image: str
     shape: tuple[int, int]
@@ -113,29 +85,7 @@ class ImageSummary:
 
 
 def write_objects(path: str | Path, rows: Iterable[ImageObjects]) -> list[ImageSummary]:
-    """Write a table of one row for each object.
-
-    Parameters
-    ----------
-    path : str or Path
-        CSV file; missing folders are made, an existing file is replaced, completely or not at all.
-    rows : iterable of ImageObjects
-        Objects, image by image. Those of one image are written before the next is taken.
-
-    Returns
-    -------
-    list of ImageSummary
-        Numbers of each image, for `write_images`.
-
-    Notes
-    -----
-    Columns: ``image``, ``id``, ``class``, ``area_px``, ``centroid_row_px``, ``centroid_col_px``, ``min_row``,
-    ``min_col``, ``max_row``, ``max_col`` (the row and column after the last), ``perimeter_px``, ``major_axis_px``,
-    ``minor_axis_px``, ``eccentricity``, ``solidity``, ``mean_`` and ``std_`` of each channel (``red``, ``green`` and
-    ``blue``, or ``intensity``, or ``channel_1``, ...), ``probability_mean``, ``touches_border`` (yes or no),
-    ``area_um2``, ``centroid_row_um``, ``centroid_col_um``, ``perimeter_um``, ``major_axis_um``, ``minor_axis_um``.
-    Columns that no image has are left out; a cell is empty where the image lacks the column.
-    """
+    """Write a table of one row for each object."""
     path = Path(path)
     summaries = []
     header: list[str] = ["image"]
@@ -151,24 +101,7 @@ def write_objects(path: str | Path, rows: Iterable[ImageObjects]) -> list[ImageS
 
 
 def write_images(path: str | Path, images: Sequence[ImageSummary], *, classes: Sequence[str] = ()) -> None:
-    """Write a table of one row for each image.
-
-    Parameters
-    ----------
-    path : str or Path
-        CSV file; missing folders are made, an existing file is replaced.
-    images : sequence of ImageSummary
-        As `write_objects` gives them.
-    classes : sequence of str, default=()
-        Classes that are counted even if no image has an object of them.
-
-    Notes
-    -----
-    Columns: ``image``, ``height_px``, ``width_px``, ``count``, ``count_CLASS`` of each of several classes,
-    ``covered_share`` (fraction of the pixels), ``objects_per_megapixel``, ``mean_area_px``, ``touching_border``, and
-    where the pixel size is known ``pixel_height_um``, ``pixel_width_um``, ``objects_per_mm2``, ``mean_area_um2``. An
-    image without objects has zeros, and no mean area.
-    """
+    """Write a table of one row for each image."""
     names = list(dict.fromkeys([*classes, *sorted({name for image in images for name in image.counts})]))
     rows = [_image_row(image, names if len(names) > 1 else []) for image in images]
     if all(image.pixel_size is None for image in images):
@@ -179,7 +112,7 @@ def write_images(path: str | Path, images: Sequence[ImageSummary], *, classes: S
 
 
 def _columns(entry: ImageObjects) -> dict[str, list[Any]]:
-    """Give the cells of the objects of an image, by column of the file."""
+    """Return the cells of the objects of an image, by column of the file."""
     objects = entry.objects
     columns = {"image": [safe_cell(entry.image)] * len(objects["label"])}
     columns |= {name: _cells(objects[key], key) for key, name in _NAMES.items() if key in objects}
@@ -193,7 +126,7 @@ def _columns(entry: ImageObjects) -> dict[str, list[Any]]:
 
 
 def _cells(column: NDArray[Any], key: str) -> list[Any]:
-    """Give the cells of a column."""
+    """Return the cells of a column."""
     values = column.astype(np.int64) if key in _WHOLE else column
     return [_cell(value) for value in values.tolist()]
 
@@ -208,7 +141,7 @@ def _cell(value: Any) -> Any:
 
 
 def _rows(columns: dict[str, list[Any]], header: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Give the rows of an image, with empty cells in columns it lacks."""
+    """Return the rows of an image, with empty cells in columns it lacks."""
     empty = [""] * len(columns["image"])
     return zip(*(columns.get(name, empty) for name in header), strict=True)
 
@@ -237,7 +170,7 @@ def _write_rows(path: Path, rows: Iterable[Iterable[Any]], *, mode: str = "w") -
 
 
 def _image_row(image: ImageSummary, classes: Sequence[str]) -> dict[str, Any]:
-    """Give the cells of an image."""
+    """Return the cells of an image."""
     n_objects, n_pixels = image.areas.size, image.shape[0] * image.shape[1]
     mean = float(image.areas.mean()) if n_objects else None
     height, width = image.pixel_size or (None, None)

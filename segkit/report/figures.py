@@ -61,15 +61,7 @@ _CROWD = 2000
 
 @dataclass(frozen=True)
 class Look:
-    """Name, colour and marker of a method in all figures.
-
-    Parameters
-    ----------
-    title : str
-        Its name in words.
-    colour, marker : str
-        As matplotlib knows them.
-    """
+    """Name, colour and marker of a method in all figures."""
 
     title: str
     colour: str
@@ -77,18 +69,7 @@ class Look:
 
 
 def looks(titles: Mapping[str, str]) -> dict[str, Look]:
-    """Give each method a colour and a marker of its own.
-
-    Parameters
-    ----------
-    titles : mapping of str to str
-        The title of each method.
-
-    Returns
-    -------
-    dict of str to Look
-        The same keys.
-    """
+    """Return each method a colour and a marker of its own."""
     return {
         method: Look(title, COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)])
         for index, (method, title) in enumerate(titles.items())
@@ -96,18 +77,7 @@ def looks(titles: Mapping[str, str]) -> dict[str, Look]:
 
 
 def draw_key(look: Look) -> str:
-    """Draw the line and marker of a method for a legend.
-
-    Parameters
-    ----------
-    look : Look
-        Colour and marker.
-
-    Returns
-    -------
-    str
-        An SVG element, as all drawing functions here return.
-    """
+    """Draw the line and marker of a method for a legend."""
     with _drawing("key", (0.36, 0.2), "") as canvas:
         axes = canvas.figure.subplots()
         marker = MarkerStyle(look.marker)
@@ -127,25 +97,7 @@ def draw_learning_curve(
     single_class: tuple[str, float] | None = None,
     of_objects: bool = False,
 ) -> str:
-    """Draw mean IoU or object IoU against the number of annotated images, with intervals.
-
-    Parameters
-    ----------
-    rows : sequence of MethodScores
-        Scores of all methods and sizes.
-    looks : mapping of str to Look
-        How each method is drawn.
-    single_class : tuple of str and float, optional
-        The class of a map that gives every pixel the same, and its score: a dotted line, unless it is far below
-        everything else.
-    of_objects : bool, default=False
-        Whether to draw object IoU, where there is one, instead of mean IoU.
-
-    Returns
-    -------
-    str
-        An SVG element.
-    """
+    """Draw mean IoU or object IoU against the number of annotated images, with intervals."""
     name = "Object IoU" if of_objects else "Mean IoU"
     label = f"{name} of each method against the number of annotated images, with 95 % intervals"
     sizes = sorted({row.n_train for row in rows if row.n_train is not None})
@@ -174,7 +126,7 @@ def draw_learning_curve(
 
 
 def _curve_point(row: MethodScores, *, of_objects: bool) -> tuple[float, float, float, float] | None:
-    """Give the number of images, the score, and the ends of its interval; None where there is no score."""
+    """Return the number of images, the score, and the ends of its interval; None where there is no score."""
     score, interval = (
         (row.object_iou, row.object_iou_interval) if of_objects else (row.mean_iou, row.interval)
     )
@@ -198,22 +150,7 @@ def _draw_single_class(axes: Axes, name: str, score: float) -> None:
 
 
 def draw_spread(scores: Mapping[str, Sequence[float]], looks: Mapping[str, Look], *, low: float) -> str:
-    """Draw the mean IoU of every test image, and a box around the middle half, for each method.
-
-    Parameters
-    ----------
-    scores : mapping of str to sequence of float
-        Mean IoU of the test images of each method.
-    looks : mapping of str to Look
-        How each method is drawn.
-    low : float
-        Lower end of the axis, the same in all figures that are compared.
-
-    Returns
-    -------
-    str
-        An SVG element.
-    """
+    """Draw the mean IoU of every test image, and a box around the middle half, for each method."""
     label = "Mean IoU of each test image for " + ", ".join(looks[method].title for method in scores)
     with _drawing(f"spread {label} {scores}", (_PANEL, 0.7 + 0.42 * len(scores)), label) as canvas:
         axes = canvas.figure.subplots()
@@ -242,22 +179,7 @@ def draw_spread(scores: Mapping[str, Sequence[float]], looks: Mapping[str, Look]
 
 
 def draw_bars(values: Mapping[str, float], xlabel: str, label: str) -> str:
-    """Draw one bar for each name, from top to bottom.
-
-    Parameters
-    ----------
-    values : mapping of str to float
-        Length of each bar.
-    xlabel : str
-        Label of the axis.
-    label : str
-        Description of the figure for screen readers.
-
-    Returns
-    -------
-    str
-        An SVG element.
-    """
+    """Draw one bar for each name, from top to bottom."""
     with _drawing(f"{label} {values}", (_PANEL, 0.7 + 0.26 * len(values)), label) as canvas:
         axes = canvas.figure.subplots()
         bars = axes.barh(range(len(values)), list(values.values()), height=0.66, color=COLOURS[0])
@@ -271,22 +193,7 @@ def draw_bars(values: Mapping[str, float], xlabel: str, label: str) -> str:
 
 
 def draw_bandwidth_curve(kernels: Sequence[Mapping[str, Any]], criterion: str, label: str) -> str:
-    """Draw the score of kernels against their bandwidth parameter gamma.
-
-    Parameters
-    ----------
-    kernels : sequence of dict
-        Each with ``name``, ``gamma`` and ``score``.
-    criterion : str
-        Name of the score.
-    label : str
-        Description of the figure for screen readers.
-
-    Returns
-    -------
-    str
-        An SVG element.
-    """
+    """Draw the score of kernels against their bandwidth parameter gamma."""
     families: dict[str, list[tuple[float, float]]] = {}
     for kernel in kernels:
         families.setdefault(kernel["name"].split(" ")[0], []).append((kernel["gamma"], kernel["score"]))
@@ -311,22 +218,7 @@ def draw_bandwidth_curve(kernels: Sequence[Mapping[str, Any]], criterion: str, l
 
 
 def draw_embedding(panel: Mapping[str, Any], names: Sequence[str], label: str) -> str:
-    """Draw pixels in the plane found by t-SNE of their random features, coloured by class.
-
-    Parameters
-    ----------
-    panel : dict
-        Points ``xy`` and class ids ``label``.
-    names : sequence of str
-        Class names.
-    label : str
-        Description of the figure for screen readers.
-
-    Returns
-    -------
-    str
-        An SVG element.
-    """
+    """Draw pixels in the plane found by t-SNE of their random features, coloured by class."""
     xy, classes = np.array(panel["xy"]), np.array(panel["label"])
     with _drawing(f"{label} {xy.sum()}", (3.6, 3.8), label) as canvas:
         axes = canvas.figure.subplots()
@@ -350,22 +242,7 @@ def draw_embedding(panel: Mapping[str, Any], names: Sequence[str], label: str) -
 
 
 def draw_reliability(sums: Mapping[str, Mapping[str, Sequence[float]]], looks: Mapping[str, Look]) -> str:
-    """Draw the share of pixels of a class against the probability given.
-
-    Bins with more pixels have larger markers.
-
-    Parameters
-    ----------
-    sums : mapping of str to dict
-        Of each method ``count``, summed ``probability`` and ``hits`` of each bin.
-    looks : mapping of str to Look
-        How each method is drawn.
-
-    Returns
-    -------
-    str
-        An SVG element.
-    """
+    """Draw the share of pixels of a class against the probability given."""
     label = "Share of pixels that are of the class against the probability given, for each method"
     with _drawing("reliability", (4.6, 4.2), label) as canvas:
         axes = canvas.figure.subplots()
@@ -424,7 +301,7 @@ class _Canvas:
 
 @contextmanager
 def _drawing(salt: str, size: tuple[float, float], label: str) -> Iterator[_Canvas]:
-    """Give a canvas in the report's style; its `svg` is set at the end of the block."""
+    """Return a canvas in the report's style; its `svg` is set at the end of the block."""
     style = _STYLE | {"svg.hashsalt": ascii(salt)}
     with matplotlib.style.context(style, after_reset=True), warnings.catch_warnings():
         # The fonts of the page have the glyphs that matplotlib's font lacks.

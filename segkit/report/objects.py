@@ -15,30 +15,7 @@ from segkit.report.summary import Interval, Record, clusters_of, gather, seeds_o
 
 @dataclass(frozen=True)
 class ObjectRow:
-    """Scores of the objects of one method, told apart in one way, at one number of annotated images.
-
-    Parameters
-    ----------
-    method : str
-        Its key.
-    splitting : {"learnt", "components", "watershed"}
-        How its predicted objects are told apart.
-    n_train : int or None
-        Number of annotated images.
-    n_true, n_predicted : int
-        Number of objects of all records (an image counts once for each split).
-    ap_50, mean_ap : float or None
-        AP at IoU 0.5, and mean AP over IoU 0.5 to 0.9: means over the records that have objects, true or predicted; None
-        if none has.
-    ap_50_interval, mean_ap_interval : tuple of float, or None
-        Their 95 % bootstrap intervals over images (or groups of images), and over splits where there are several.
-    count_error : float
-        Predicted minus true objects, mean over the records.
-    count_error_interval : tuple of float
-        Its 95 % bootstrap interval.
-    absolute_count_error : float
-        Mean over the records of the absolute difference.
-    """
+    """Scores of the objects of one method, told apart in one way, at one number of annotated images."""
 
     method: str
     splitting: str
@@ -59,28 +36,7 @@ class ObjectRow:
 
 
 def summarise_objects(records: Sequence[Record]) -> list[ObjectRow]:
-    """Score the objects of each method at each number of annotated images.
-
-    Parameters
-    ----------
-    records : sequence of dict
-        Records as in results.json; those without ``objects`` are left out.
-
-    Returns
-    -------
-    list of ObjectRow
-        Methods in the order in which they first occur, each by number of annotated images, then by splitting.
-
-    Examples
-    --------
-    >>> from segkit.report.objects import summarise_objects
-    >>> counts = {"n_true": 4, "n_predicted": 3, "tp": [2, 2, 1, 1, 0]}
-    >>> record = {"method": "forest", "n_train": 5, "seed": 0, "image": "a", "group": None,
-    ...           "objects": {"components": counts}}
-    >>> [row] = summarise_objects([record])
-    >>> row.name("forest"), row.ap_50, row.count_error
-    ('forest + components', 0.4, -1.0)
-    """
+    """Score the objects of each method at each number of annotated images."""
     counted = [record for record in records if "objects" in record]
     runs = gather(counted, lambda record: (record["method"], record["n_train"]))
     position = {method: index for index, method in enumerate(dict.fromkeys(method for method, _ in runs))}

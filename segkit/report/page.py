@@ -121,7 +121,7 @@ def write_report(
 
 
 def _folder_title(path: Path) -> str:
-    """Give the names of the two folders around a file, such as "study/report"."""
+    """Return the names of the two folders around a file, such as "study/report"."""
     folder = path.resolve().parent
     return "/".join(name for name in (folder.parent.name, folder.name) if name) or "report"
 
@@ -211,13 +211,13 @@ def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str,
 
 
 def _class_colours(names: Sequence[str]) -> dict[str, str]:
-    """Give the colour of the outlines of each class, if there are several."""
+    """Return the colour of the outlines of each class, if there are several."""
     colours = dict(zip(names[1:], itertools.cycle(CLASS_COLOURS.tolist()), strict=False))
     return {name: f"rgb{tuple(colour)}" for name, colour in colours.items()} if len(colours) > 1 else {}
 
 
 def _error_colours(result: Mapping[str, Any]) -> dict[str, str]:
-    """Give the colour of each kind of error that this result can have."""
+    """Return the colour of each kind of error that this result can have."""
     several = len(result["label_map"]["names"]) > 2
     colours = {kind: colour for kind, colour in ERROR_COLOURS.items() if kind != "confused" or several}
     return {kind: f"rgb{colour}" for kind, colour in colours.items()}
@@ -409,7 +409,7 @@ def _object_examples(result: Mapping[str, Any], pictures: Pictures) -> list[dict
 
 
 def _image_scores(record: Record) -> dict[str, float | None]:
-    """Give the mean IoU and the object IoU of an image."""
+    """Return the mean IoU and the object IoU of an image."""
     [object_iou] = object_scores([record], "iou")
     return {"mean_iou": record["mean_iou"], "object_iou": object_iou}
 
@@ -460,7 +460,7 @@ def _panel(drawings: Sequence[_Drawing]) -> dict[str, Any]:
 def _confusions(
     records: Sequence[Record], headline: int | None, names: Sequence[str]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Give the confusion matrix of each method, as counts and as shares of each true class."""
+    """Return the confusion matrix of each method, as counts and as shares of each true class."""
     counts: dict[str, Any] = {}
     for record in records:
         if record["n_train"] == headline:

@@ -74,18 +74,7 @@ Pictures = Callable[[str, int | None, int | None, str], Picture | None]
 
 
 def choose_images(records: Sequence[Record]) -> dict[str, Record]:
-    """Choose the images with the highest, the median and the lowest mean IoU.
-
-    Parameters
-    ----------
-    records : sequence of dict
-        Records of one run of one method.
-
-    Returns
-    -------
-    dict of str to dict
-        The records of the ``best``, ``median`` and ``worst`` image; fewer where there are fewer images.
-    """
+    """Choose the images with the highest, the median and the lowest mean IoU."""
     order = sorted(records, key=lambda record: -float(record["mean_iou"]))
     places = {"best": 0, "worst": len(order) - 1, "median": len(order) // 2}
     rank_of = {place: rank for rank, place in reversed(places.items())}
@@ -93,18 +82,7 @@ def choose_images(records: Sequence[Record]) -> dict[str, Record]:
 
 
 def draw_image(picture: Picture) -> str:
-    """Draw the image as it is.
-
-    Parameters
-    ----------
-    picture : Picture
-        The picture.
-
-    Returns
-    -------
-    str
-        A data URI, as all drawing functions here return.
-    """
+    """Draw the image as it is."""
     return _encode(_overlay(picture.image, np.zeros_like(picture.truth)))
 
 
@@ -119,18 +97,7 @@ def draw_overlay(picture: Picture) -> str:
 
 
 def draw_errors(picture: Picture) -> str:
-    """Colour right, missed and false objects over the image in dark grey.
-
-    Parameters
-    ----------
-    picture : Picture
-        The picture. Rightly found background (class 0) has no colour. Unlabelled pixels are plain grey.
-
-    Returns
-    -------
-    str
-        As of `draw_image`; the colours are those of `ERROR_COLOURS`.
-    """
+    """Colour right, missed and false objects over the image in dark grey."""
     pixels = _darkened(overlay(picture.image, np.zeros_like(picture.truth)))
     for kind, where in _errors(picture).items():
         pixels[where] += _ERROR_STRENGTH * (np.array(ERROR_COLOURS[kind]) - pixels[where])
@@ -139,18 +106,7 @@ def draw_errors(picture: Picture) -> str:
 
 
 def draw_objects(picture: Picture) -> tuple[str, str] | None:
-    """Outline the true objects, found or missed, and the predicted ones, right or false; None without objects.
-
-    Parameters
-    ----------
-    picture : Picture
-        The picture. Objects match at an IoU of 0.5 or more.
-
-    Returns
-    -------
-    tuple of str, or None
-        Two pictures as of `draw_image`, in the colours of `ERROR_COLOURS` over the image in dark grey.
-    """
+    """Outline the true objects, found or missed, and the predicted ones, right or false; None without objects."""
     if picture.objects is None:
         return None
     truth, predicted = picture.objects
@@ -206,36 +162,14 @@ def _errors(picture: Picture) -> dict[str, NDArray[np.bool_]]:
 
 
 def draw_heat_map(picture: Picture) -> str | None:
-    """Draw the probability of all classes but the first together; None without probabilities.
-
-    Parameters
-    ----------
-    picture : Picture
-        The picture.
-
-    Returns
-    -------
-    str or None
-        As of `draw_image`.
-    """
+    """Draw the probability of all classes but the first together; None without probabilities."""
     if picture.probability is None:
         return None
     return _encode(_heat(1 - picture.probability[:, :, 0]), side=_SMALL_SIDE)
 
 
 def draw_residual(picture: Picture) -> str | None:
-    """Draw 1 - the probability of the true class, grey at unlabelled pixels; None without probabilities.
-
-    Parameters
-    ----------
-    picture : Picture
-        The picture.
-
-    Returns
-    -------
-    str or None
-        As of `draw_image`.
-    """
+    """Draw 1 - the probability of the true class, grey at unlabelled pixels; None without probabilities."""
     if picture.probability is None:
         return None
     labelled = picture.truth != UNLABELLED
@@ -247,18 +181,7 @@ def draw_residual(picture: Picture) -> str | None:
 
 
 def heat_colours(n_stops: int = 9) -> list[str]:
-    """Give the colours of the heat maps from 0 to 1.
-
-    Parameters
-    ----------
-    n_stops : int, default=9
-        Number of colours.
-
-    Returns
-    -------
-    list of str
-        Hexadecimal colours.
-    """
+    """Return the colours of the heat maps from 0 to 1."""
     stops = _heat(np.linspace(0, 1, n_stops))
     return [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in stops.tolist()]
 

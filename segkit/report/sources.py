@@ -28,18 +28,7 @@ _ROUNDING = 1e-6  # float32 probabilities may leave [0, 1] by this much
 
 
 def pictures_of_benchmark(benchmark: Benchmark) -> Pictures:
-    """Give a function that reads the predictions kept by a benchmark.
-
-    Parameters
-    ----------
-    benchmark : Benchmark
-        A benchmark after its run.
-
-    Returns
-    -------
-    callable
-        Of method, number of training images, seed and stem; None for predictions that were not kept.
-    """
+    """Return a function that reads the predictions kept by a benchmark."""
 
     def picture(method: str, n_train: int | None, seed: int | None, stem: str) -> Picture | None:
         mask_file, probability_file = benchmark.picture_files(method, stem)
@@ -62,38 +51,7 @@ def result_of_folders(
     *,
     kept: KeptScores | None = None,
 ) -> tuple[dict[str, Any], Pictures]:
-    """Score folders of masks with all scores of the report.
-
-    Parameters
-    ----------
-    found : ReadMasks
-        What `segkit.evaluation.reading.read_folders` read.
-    predictions, masks : Path
-        Where it was read. Probability maps are looked for in ``probability/`` of `predictions`: one map for each class,
-        or one of the foreground, page after page for a multi-page file.
-    images : Path, optional
-        Folder of the images, to show beside the masks.
-    kept : KeptScores, optional
-        Scores of an earlier evaluation.
-
-    Returns
-    -------
-    result : dict
-        As in ``results.json``, of one method and without a number of training images. Of masks that number objects
-        also ``objects``, as `segkit.evaluation.folders.objects_to_dict` gives it.
-    pictures : callable
-        As `pictures_of_benchmark` gives.
-
-    Raises
-    ------
-    InputError
-        If probability maps do not fit.
-
-    Warns
-    -----
-    UserWarning
-        If an image cannot be shown.
-    """
+    """Score folders of masks with all scores of the report."""
     kept = kept or KeptScores(None)
     maps = _kept_probabilities(predictions, found)
     n_pages = Counter(found.files)
@@ -150,7 +108,7 @@ def result_of_folders(
 
 
 def _images_of(images: Path, masks: Path) -> dict[str, Path]:
-    """Give the image of each mask, by the stem of the mask and of the image."""
+    """Return the image of each mask, by the stem of the mask and of the image."""
     pairs = pair(images, masks, only_annotated=True)
     root = masks if masks.is_dir() else masks.parent
     shown = {stem_of(entry.mask.relative_to(root)): entry.image for entry in pairs}

@@ -26,36 +26,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class MethodScores:
-    """Scores of one method trained on one number of annotated images.
-
-    Parameters
-    ----------
-    method : str
-        Its key.
-    n_train : int or None
-        Number of annotated images; None if unknown.
-    n_images, n_seeds, n_records : int
-        Different test images, random splits, and records (an image counts once for each split).
-    mean_iou : float
-        Mean over the records of their mean IoU over all classes (eq. 8.1).
-    interval : tuple of float
-        Its 95 % bootstrap interval over images (or groups of images), and over splits where there are several.
-    object_iou, object_dice : float or None
-        The same means over the classes other than the first, the background. Records without a score of any of
-        these classes are left out; None if there are no others.
-    object_iou_interval, object_dice_interval : tuple of float, or None
-        Their 95 % bootstrap intervals.
-    iou, dice, precision, recall, boundary_f : tuple of float or None
-        Of each class, the mean over the records in which it is defined.
-    present_iou : tuple of float or None
-        IoU of each class over the records whose truth contains it.
-    micro_iou : tuple of float or None
-        IoU of each class from the pixels of all records together.
-    brier, calibration_error : float or None
-        Brier score, and mean distance of probability and outcome over bins of probability.
-    n_undefined, n_false, n_missed : tuple of int
-        Records in which a class is in neither truth nor prediction, in the prediction only, in the truth only.
-    """
+    """Scores of one method trained on one number of annotated images."""
 
     method: str
     n_train: int | None
@@ -84,25 +55,7 @@ class MethodScores:
 
 @dataclass(frozen=True)
 class ImageScores:
-    """Scores of one method on one test image, averaged over the random splits that tested on it.
-
-    Parameters
-    ----------
-    method : str
-        Its key.
-    n_train : int or None
-        Number of annotated images it learnt from.
-    image : str
-        The test image.
-    n_seeds : int
-        Number of splits averaged over.
-    mean_iou : float
-        Mean IoU over all classes (eq. 8.1).
-    object_iou, object_dice : float or None
-        The same over the classes other than the background.
-    iou, boundary_f : tuple of float or None
-        Of each class.
-    """
+    """Scores of one method on one test image, averaged over the random splits that tested on it."""
 
     method: str
     n_train: int | None
@@ -117,19 +70,7 @@ class ImageScores:
 
 @dataclass(frozen=True)
 class MethodComparison:
-    """Two methods on their common test images and splits.
-
-    Parameters
-    ----------
-    first, second : str
-        Keys of the methods; the comparison is of first minus second.
-    n_images : int
-        Different images they were compared on.
-    comparison : Comparison
-        Mean difference, its interval, p-value, and whether the images are too few.
-    p_adjusted : float
-        Holm's adjustment of the p-value for the number of pairs compared.
-    """
+    """Two methods on their common test images and splits."""
 
     first: str
     second: str
@@ -139,28 +80,7 @@ class MethodComparison:
 
 
 def summarise(records: Sequence[Record]) -> list[MethodScores]:
-    """Score each method at each number of annotated images.
-
-    Parameters
-    ----------
-    records : sequence of dict
-        Records as in results.json.
-
-    Returns
-    -------
-    list of MethodScores
-        Methods in the order in which they first occur, each by number of annotated images.
-
-    Examples
-    --------
-    >>> from segkit.report.summary import summarise
-    >>> record = {"method": "forest", "n_train": 5, "seed": 0, "image": "a", "group": None,
-    ...           "confusion": [[8, 2], [0, 10]], "iou": [0.8, 0.83], "mean_iou": 0.82,
-    ...           "dice": [0.89, 0.91], "precision": [1.0, 0.83], "recall": [0.8, 1.0],
-    ...           "boundary_f": [None, None], "brier": None, "reliability": None}
-    >>> [(row.method, row.n_train, row.mean_iou, row.boundary_f) for row in summarise([record])]
-    [('forest', 5, 0.82, (None, None))]
-    """
+    """Score each method at each number of annotated images."""
     runs = gather(records, lambda record: (record["method"], record["n_train"]))
     position = {method: index for index, method in enumerate(dict.fromkeys(method for method, _ in runs))}
     ordered = sorted(runs, key=lambda run: (position[run[0]], run[1] or 0))
@@ -168,18 +88,7 @@ def summarise(records: Sequence[Record]) -> list[MethodScores]:
 
 
 def average_seeds(records: Sequence[Record]) -> list[ImageScores]:
-    """Average the scores of each method and image over the random splits.
-
-    Parameters
-    ----------
-    records : sequence of dict
-        Records as in results.json.
-
-    Returns
-    -------
-    list of ImageScores
-        In the order of the records.
-    """
+    """Average the scores of each method and image over the random splits."""
     runs = gather(records, lambda record: (record["method"], record["n_train"], record["image"]))
     return [
         ImageScores(
@@ -198,20 +107,7 @@ def average_seeds(records: Sequence[Record]) -> list[ImageScores]:
 
 
 def compare_methods(records: Sequence[Record], n_train: int | None) -> list[MethodComparison]:
-    """Compare each pair of methods on their common images and splits.
-
-    Parameters
-    ----------
-    records : sequence of dict
-        Records as in results.json.
-    n_train : int or None
-        Number of annotated images to compare at.
-
-    Returns
-    -------
-    list of MethodComparison
-        One for each pair with a common image and split, in the order of the methods.
-    """
+    """Compare each pair of methods on their common images and splits."""
     runs = gather(
         [record for record in records if record["n_train"] == n_train], lambda record: record["method"]
     )
@@ -232,37 +128,13 @@ def compare_methods(records: Sequence[Record], n_train: int | None) -> list[Meth
 
 
 def object_scores(records: Iterable[Record], score: str) -> list[float | None]:
-    """Give the mean of each record over the classes other than the background.
-
-    Parameters
-    ----------
-    records : iterable of dict
-        Records as in results.json.
-    score : str
-        Name of a score of each class, such as ``iou``.
-
-    Returns
-    -------
-    list of float or None
-        One for each record; None where none of these classes has a score.
-    """
+    """Return the mean of each record over the classes other than the background."""
     means = (float(object_mean(record[score])) for record in records)
     return [None if np.isnan(mean) else mean for mean in means]
 
 
 def add_reliability(records: Iterable[Record]) -> dict[str, list[float]] | None:
-    """Add up the reliability counts of records; None where no record has them.
-
-    Parameters
-    ----------
-    records : iterable of dict
-        Records as in results.json.
-
-    Returns
-    -------
-    dict of list of float, or None
-        ``count``, summed ``probability`` and ``hits`` of each bin, as `segkit.evaluation.metrics.reliability` gives.
-    """
+    """Add up the reliability counts of records; None where no record has them."""
     known = [record["reliability"] for record in records if record["reliability"] is not None]
     if not known:
         return None
@@ -270,20 +142,7 @@ def add_reliability(records: Iterable[Record]) -> dict[str, list[float]] | None:
 
 
 def best_single_class(records: Iterable[Record]) -> tuple[int, float]:
-    """Score a map that gives every pixel the same class, as a floor for any method.
-
-    Parameters
-    ----------
-    records : iterable of dict
-        Records as in results.json, at least one. Predictions are not used.
-
-    Returns
-    -------
-    class_index : int
-        The class with the best map.
-    mean_iou : float
-        Mean IoU of that map (eq. 8.1), an image counting once for each split.
-    """
+    """Score a map that gives every pixel the same class, as a floor for any method."""
     truths = {(record["seed"], record["image"]): np.sum(record["confusion"], axis=1) for record in records}
     pixels = np.array(list(truths.values()))
     scores = []
@@ -295,18 +154,7 @@ def best_single_class(records: Iterable[Record]) -> tuple[int, float]:
 
 
 def headline_size(result: Mapping[str, Any]) -> int | None:
-    """Choose the number of annotated images that stands first in the report.
-
-    Parameters
-    ----------
-    result : dict
-        Content of results.json, with at least one record.
-
-    Returns
-    -------
-    int or None
-        The number of the pictures. Without pictures, the largest of the numbers that most methods have.
-    """
+    """Choose the number of annotated images that stands first in the report."""
     methods: dict[int | None, set[str]] = {}
     for record in result["records"]:
         methods.setdefault(record["n_train"], set()).add(record["method"])
@@ -317,20 +165,7 @@ def headline_size(result: Mapping[str, Any]) -> int | None:
 
 
 def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Say what was found, and what limits it, in sentences that may be quoted.
-
-    Parameters
-    ----------
-    result : dict
-        Content of results.json.
-
-    Returns
-    -------
-    findings : list of str
-        The best method and its scores, its lead over the runner-up, and the score of a map of one class.
-    caveats : list of str
-        One split only, trainings cut short, failed runs, classes without a score.
-    """
+    """Describe what was found, and what limits it, in sentences that may be quoted."""
     if not result["records"]:
         failed = count(len(result["failures"]), "run")
         return [f"No run finished, so there is nothing to report ({failed} failed)."], []
@@ -379,7 +214,7 @@ def _praise(row: MethodScores, result: Mapping[str, Any]) -> str:
 
 
 def _about_objects(result: Mapping[str, Any]) -> list[str]:
-    """Say how many objects were found, if the masks number objects and hold any."""
+    """Describe how many objects were found, if the masks number objects and hold any."""
     objects = result.get("objects")
     if objects is None or objects["scores"]["ap_50"]["value"] is None:
         return []
@@ -454,18 +289,7 @@ def _about_empty_classes(row: MethodScores, result: Mapping[str, Any]) -> str:
 
 
 def signed(value: float) -> str:
-    """Write a difference with its sign, +0.020 or −0.020.
-
-    Parameters
-    ----------
-    value : float
-        The difference.
-
-    Returns
-    -------
-    str
-        Three decimals, a true minus sign, no sign for a zero.
-    """
+    """Write a difference with its sign, +0.020 or −0.020."""
     text = f"{value:+.3f}"
     return "0.000" if text[1:] == "0.000" else text.replace("-", "\N{MINUS SIGN}")
 
@@ -526,7 +350,7 @@ def _interval(scores: Sequence[float | None], run: Sequence[Record]) -> Interval
 
 
 def clusters_of(run: Sequence[Record]) -> list[int]:
-    """Give each record the number of its group, or else of its image."""
+    """Return each record the number of its group, or else of its image."""
     return _numbered(
         [
             ("image", record["image"]) if record["group"] is None else ("group", record["group"])
@@ -536,7 +360,7 @@ def clusters_of(run: Sequence[Record]) -> list[int]:
 
 
 def seeds_of(run: Sequence[Record]) -> list[int]:
-    """Give each record the number of its random split; masks that no benchmark made are of one."""
+    """Return each record the number of its random split; masks that no benchmark made are of one."""
     return _numbered(_column(run, "seed"))
 
 

@@ -19,15 +19,7 @@ from segkit.errors import InputError
 
 
 class Deployed(WorkerPlugin):
-    """A function, as a plugin: each worker, those that start later too, unpickles it once.
-
-    Parameters
-    ----------
-    function : callable
-        Takes an item.
-    key : str
-        Its name among the functions of the worker.
-    """
+    """A function, as a plugin: each worker, those that start later too, unpickles it once."""
 
     held: ClassVar[dict[str, Deployed]] = {}  # by this process
 
@@ -52,19 +44,7 @@ class Deployed(WorkerPlugin):
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of an item: a value or an error, and the warnings on the way.
-
-    Parameters
-    ----------
-    found : object
-        The value.
-    error : Exception or None
-        What was raised instead.
-    cause : Exception or None
-        Its cause, which an exception that is pickled alone would lose.
-    warnings : list of str
-        Warnings to users.
-    """
+    """What came of an item: a value or an error, and the warnings on the way."""
 
     found: Any = None
     error: Exception | None = None
@@ -72,7 +52,7 @@ class Answer:
     warnings: tuple[str, ...] = ()
 
     def value(self) -> Any:
-        """Give the value, or raise the error."""
+        """Return the value, or raise the error."""
         if self.error is not None:
             raise self.error from self.cause
         return self.found

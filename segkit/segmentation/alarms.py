@@ -71,25 +71,7 @@ class ImageCheck:
 
 @dataclass(frozen=True, eq=False)
 class Alarms:
-    """Values from the training, by which predictions of new images are checked.
-
-    Parameters
-    ----------
-    names : tuple of str
-        Names of the classes.
-    n_only : tuple of int
-        For each class, number of training images whose labelled pixels are all of that class.
-    n_images : int
-        Number of training images.
-    expected : ExpectedIoU or None
-        Errors of held-out training images; None if no whole images were held out.
-    known : KnownImages or None
-        Training images to compare with; None if there are too few.
-    dtypes : tuple of str, default=()
-        Types of the pixels in the files of the training images, where they are known.
-    pixel_sizes : tuple of (float, float), default=()
-        Heights and widths of a pixel in micrometres, of the training images whose files tell.
-    """
+    """Values from the training, by which predictions of new images are checked."""
 
     names: tuple[str, ...]
     n_only: tuple[int, ...]
@@ -100,12 +82,12 @@ class Alarms:
     pixel_sizes: tuple[tuple[float, float], ...] = ()
 
     def of_files(self, dtypes: Iterable[str], pixel_sizes: Iterable[PixelSize | None]) -> Alarms:
-        """Give a copy that knows types and pixel sizes of the training images' files."""
+        """Return a copy that knows types and pixel sizes of the training images' files."""
         sizes = {(float(size[0]), float(size[1])) for size in pixel_sizes if size is not None}
         return replace(self, dtypes=tuple(sorted(set(dtypes))), pixel_sizes=tuple(sorted(sizes)))
 
     def compare_file(self, dtype: str, pixel_size: PixelSize | None) -> list[str]:
-        """Say in what a file is unlike the training images': bits of a pixel, and its size in micrometres."""
+        """Describe in what a file is unlike the training images': bits of a pixel, and its size in micrometres."""
         told = []
         if self.dtypes and dtype not in self.dtypes:
             told.append(f"pixels of {dtype}, of the training images {' and '.join(self.dtypes)}")
@@ -121,24 +103,7 @@ class Alarms:
     def check(
         self, image: FloatArray, ids: NDArray[np.integer], probabilities: FloatArray, features: FloatArray
     ) -> ImageCheck:
-        """Check the prediction of an image.
-
-        Parameters
-        ----------
-        image : ndarray of shape (H, W, C), float32
-            The image.
-        ids : ndarray of shape (H, W), int
-            Predicted class ids.
-        probabilities : ndarray of shape (H, W, n_classes)
-            Probabilities of the classes.
-        features : ndarray of shape (n_grid, n_kept), float32
-            Standardised kept channels at the pixels of `segkit.features.normalised.even_grid`.
-
-        Returns
-        -------
-        ImageCheck
-            Expected IoU and warnings.
-        """
+        """Check the prediction of an image."""
         expected, known = self.expected, self.known
         distance = None if known is None else known.distance(features)
         margin_80, margin_90 = (None if expected is None else expected.margin(level) for level in LEVELS)
@@ -152,7 +117,7 @@ class Alarms:
         )
 
     def tell(self) -> list[str]:
-        """Say in a sentence how far the expected IoU of an image may be off; say nothing if that is unknown."""
+        """Describe in a sentence how far the expected IoU of an image may be off; say nothing if that is unknown."""
         return [] if self.expected is None else self.expected.tell()
 
     def explain(self) -> list[str]:
@@ -219,22 +184,7 @@ def count_single(ids: Sequence[IdArray], n_classes: int) -> tuple[int, ...]:
 def columns_of(
     checks: Sequence[ImageCheck | None], of_file: Sequence[str] = ()
 ) -> dict[str, float | str | None]:
-    """Give the columns of summary.csv for the checks of a file's pages.
-
-    Parameters
-    ----------
-    checks : sequence of ImageCheck or None
-        The check of each page; None from a model without `Alarms`.
-    of_file : sequence of str, default=()
-        In what the file is unlike those of the training images.
-
-    Returns
-    -------
-    dict
-        ``expected_iou``, ``low_80``, ``high_80``, ``low_90`` and ``high_90`` of the page with the lowest expected IoU,
-        ``distance`` of the page with the largest, and ``warning``, which numbers pages from 1 if there are several.
-        Unknown values are None.
-    """
+    """Return the columns of summary.csv for the checks of a file's pages."""
     known = [check for check in checks if check is not None]
     expected = [check for check in known if check.expected_iou is not None]
     worst = min(expected, key=lambda check: check.expected_iou or 0.0, default=None)

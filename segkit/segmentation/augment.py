@@ -25,26 +25,7 @@ IdArray = NDArray[np.uint8]
 def augment(
     image: FloatArray, ids: IdArray, n_copies: int, rng: np.random.Generator
 ) -> tuple[list[FloatArray], list[IdArray]]:
-    """Make augmented copies of an image and its class ids.
-
-    Parameters
-    ----------
-    image : ndarray of shape (H, W, C), float32 in [0, 1]
-        The image.
-    ids : ndarray of shape (H, W), uint8
-        Class id of each pixel, or `segkit.images.UNLABELLED`.
-    n_copies : int
-        Number of copies.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    images : list of ndarray of shape (H, W, C), float32 in [0, 1]
-        Copies under a random similarity, mirrored beyond the border of the image, with a random gamma and random gains.
-    ids : list of ndarray of shape (H, W), uint8
-        Their class ids.
-    """
+    """Make augmented copies of an image and its class ids."""
     copies = [_copy(image, ids, rng) for _ in range(n_copies)]
     return [copy for copy, _ in copies], [own for _, own in copies]
 

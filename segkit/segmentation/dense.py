@@ -37,24 +37,7 @@ PIXELS_PER_BLOCK = 8192
 def decision_maps(
     image: FloatArray, bank: NormalisedBank, classifier: PixelClassifier, progress: Progress = pass_on
 ) -> FloatArray:
-    """Decide at every pixel.
-
-    Parameters
-    ----------
-    image : ndarray of shape (H, W, C), float32 in [0, 1]
-        The image.
-    bank : NormalisedBank
-        Fitted.
-    classifier : PixelClassifier
-        Fitted on channels of the bank.
-    progress : callable, optional
-        Follows the tiles of a large image.
-
-    Returns
-    -------
-    ndarray of shape (H, W, n_outputs), float32
-        Decisions in units of the margin.
-    """
+    """Decide at every pixel."""
     [decisions], _ = decide_and_read(image, bank, [classifier], progress)
     return decisions
 
@@ -65,26 +48,7 @@ def decide_and_read(
     classifiers: Sequence[PixelClassifier],
     progress: Progress = pass_on,
 ) -> tuple[list[FloatArray], FloatArray]:
-    """Decide at every pixel by one classifier or several, and read kept channels on a coarse grid, in the same pass.
-
-    Parameters
-    ----------
-    image : ndarray of shape (H, W, C), float32 in [0, 1]
-        The image.
-    bank : NormalisedBank
-        Fitted.
-    classifiers : sequence of PixelClassifier
-        Fitted on channels of the bank. Maps that several of them need are computed once.
-    progress : callable, optional
-        Follows the tiles of a large image.
-
-    Returns
-    -------
-    decisions : list of ndarray of shape (H, W, n_outputs), float32
-        Decisions of each classifier, in units of the margin.
-    features : ndarray of shape (n_grid, n_kept), float32
-        Normalised features of the first classifier at the pixels of `segkit.features.normalised.even_grid`.
-    """
+    """Decide at every pixel by one classifier or several, and read kept channels on a coarse grid, in the same pass."""
     judges = [_Judge(image.shape, classifier) for classifier in classifiers]
     channels = np.unique(concatenate([judge.channels for judge in judges]))
     nonlinear = np.unique(concatenate([judge.nonlinear for judge in judges]))
@@ -117,22 +81,7 @@ def decide_and_read(
 
 
 def decide_in(view: View, classifier: PixelClassifier, means: FloatArray) -> FloatArray:
-    """Decide at the pixels of a view's core, with known image means.
-
-    Parameters
-    ----------
-    view : View
-        Maps of the kept channels; others are left out.
-    classifier : PixelClassifier
-        Fitted.
-    means : ndarray of shape (n_kept,), float32
-        Mean of each kept channel over the image; zeros without normalisation by image.
-
-    Returns
-    -------
-    ndarray of shape (h, w, n_outputs), float32
-        As `decision_maps` gives, up to rounding.
-    """
+    """Decide at the pixels of a view's core, with known image means."""
     view = view.subset(classifier.channels_)
     shape = tuple(core.stop - core.start for core in view.tile.core)
     decisions = np.zeros((*shape, len(classifier.svm_.coef_)), dtype=np.float32)
@@ -149,7 +98,7 @@ def decide_in(view: View, classifier: PixelClassifier, means: FloatArray) -> Flo
 
 
 def _follow(tilings: Sequence[Tiling | Kept], progress: Progress, description: str) -> Iterator[View]:
-    """Give the maps of each tile in turn, followed by the progress."""
+    """Return the maps of each tile in turn, followed by the progress."""
     n_tiles = sum(len(tiling.tiles) for tiling in tilings)
     views = chain.from_iterable(tiling.views() for tiling in tilings)
     for _, view in zip(progress(range(n_tiles), description), views, strict=True):
@@ -157,15 +106,7 @@ def _follow(tilings: Sequence[Tiling | Kept], progress: Progress, description: s
 
 
 class _Judge:
-    """The decisions of a classifier on an image, which grow view by view.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Shape of the image.
-    classifier : PixelClassifier
-        Fitted.
-    """
+    """The decisions of a classifier on an image, which grow view by view."""
 
     def __init__(self, shape: tuple[int, ...], classifier: PixelClassifier) -> None:
         self.classifier, self.channels = classifier, classifier.channels_
@@ -219,11 +160,7 @@ def _read_at_grid(at_grid: FloatArray, view: View, channels: IntArray, grid: Gri
 def _sums(
     stacks: Sequence[FeatureMaps], channels: IntArray, slopes: FloatArray, level: FloatArray
 ) -> Iterable[FeatureMaps]:
-    """Sum the channels, less their levels, with their slopes (n_outputs, n_channels), over the maps of each grid.
-
-    The level is a typical value of a channel, subtracted first to avoid cancellation in float32. It is read from a few cells
-    of the first tile and kept for the others.
-    """
+    """Sum the channels, less their levels, with their slopes (n_outputs, n_channels), over the maps of each grid."""
     sums: dict[tuple[float, ...], FeatureMaps] = {}
     for stack in stacks:
         column = np.searchsorted(channels, stack.indices)

@@ -38,21 +38,7 @@ _SIDE = 384
 
 @dataclass(frozen=True)
 class Estimate:
-    """Tiles, memory and time of the prediction of a folder.
-
-    Parameters
-    ----------
-    n_images : int
-        Pages of all images that can be segmented.
-    n_tiles : int
-        Tiles of all pages.
-    peak : int
-        Bytes of memory of the whole process, at most.
-    seconds : float
-        Time, by the pace at a part of the first image.
-    faults : list of str
-        Why other images cannot be segmented.
-    """
+    """Tiles, memory and time of the prediction of a folder."""
 
     n_images: int
     n_tiles: int
@@ -61,7 +47,7 @@ class Estimate:
     faults: list[str]
 
     def tell(self) -> str:
-        """Say all in one line."""
+        """Describe all in one line."""
         return (
             f"{count(self.n_images, 'image')}, {count(self.n_tiles, 'tile')}, at most {describe(self.peak)} of memory, "
             f"about {self.seconds / 60:.1f} minutes; nothing was written"
@@ -76,13 +62,7 @@ def estimate_folder(
     progress: Progress = pass_on,
     axes: str | None = None,
 ) -> Estimate:
-    """Estimate memory and time of the prediction of a folder, and write nothing. `axes` are as for `predict_folder`.
-
-    Raises
-    ------
-    InputError
-        If no image can be segmented.
-    """
+    """Estimate memory and time of the prediction of a folder, and write nothing. `axes` are as for `predict_folder`."""
     reading = reading_of(segmenter) if axes is None else replace(reading_of(segmenter), axes=axes)
     plan = make_plan(segmenter, images, output, kinds, progress, reading)
     if not plan.fit:
@@ -104,7 +84,7 @@ def estimate_folder(
 
 
 def is_large(images: Path, segmenter: Segmenter) -> bool:
-    """Tell whether an image is read by region: by its kind, or by its header and the memory that is left."""
+    """Return whether an image is read by region: by its kind, or by its header and the memory that is left."""
     if is_by_region(images):
         return True
     if not images.is_file() or images.suffix.lower() not in TIFF_EXTENSIONS or not segmenter.bank_.is_local:
@@ -117,13 +97,7 @@ def is_large(images: Path, segmenter: Segmenter) -> bool:
 
 
 def require_memory(bank: FilterBank, shape: tuple[int, ...], n_classes: int) -> None:
-    """Refuse an image whose results and smallest tile do not fit under the memory limit.
-
-    Raises
-    ------
-    InputError
-        If they do not fit.
-    """
+    """Refuse an image whose results and smallest tile do not fit under the memory limit."""
     n_pixels = least_tile(shape, bank.halo, bank.alignment) if bank.is_local else shape[0] * shape[1]
     needed = bytes_of_results(shape, n_classes) + int(n_pixels * bank.bytes_per_pixel(shape[2]))
     require_bytes(needed, what=f"image of {shape[0]} x {shape[1]} pixels")
@@ -137,7 +111,7 @@ def bytes_of_results(shape: tuple[int, ...], n_classes: int) -> int:
 def keeps_maps(
     bank: FilterBank, channels: NDArray[np.intp], shape: tuple[int, ...], n_classes: int, taken: int = 0
 ) -> bool:
-    """Tell whether the maps of channels of a whole image fit into memory, beside a tile, the results, and what is taken."""
+    """Return whether the maps of channels of a whole image fit into memory beside a tile and the results."""
     needed = taken + bytes_of_kept(bank, channels, shape) + bytes_of_results(shape, n_classes)
     return needed + _bytes_of_tiles(bank, shape, bank.tiles(shape)) <= bytes_left()
 

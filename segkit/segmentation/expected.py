@@ -25,29 +25,7 @@ LEVELS = (0.8, 0.9)
 def expected_iou(
     ids: NDArray[np.integer], probabilities: NDArray[np.floating], presence: NDArray[np.float64]
 ) -> float:
-    r"""Compute the mean IoU over classes that a predicted mask has if the probabilities are right.
-
-    Parameters
-    ----------
-    ids : ndarray of shape (...), int
-        Predicted class ids of some pixels or of an image.
-    probabilities : ndarray of shape (..., n_classes)
-        Probabilities of the classes there.
-    presence : ndarray of shape (n_classes,)
-        Probability that an image holds each class.
-
-    Returns
-    -------
-    float
-        Between 0 and 1.
-
-    Notes
-    -----
-    The IoU of class k with predicted pixels :math:`m_k` is :math:`\sum m_k p_k / \sum (m_k + p_k - m_k p_k)`, the
-    ratio of the expected intersection to the expected union. With many pixels it is close to the expected ratio. A class
-    that is not predicted has the IoU 0 if the image holds it, and is left out otherwise: its weight in the mean is its
-    `presence`.
-    """
+    r"""Compute the mean IoU over classes that a predicted mask has if the probabilities are right."""
     n_classes = presence.size
     flat = np.asarray(ids).reshape(-1)
     given = np.asarray(probabilities).reshape(-1, n_classes)
@@ -59,23 +37,13 @@ def expected_iou(
 
 
 def presence_of(holds: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Give the probability that one more image holds each class, by Laplace's rule, from (n_images, n_classes)."""
+    """Return the probability that one more image holds each class, by Laplace's rule, from (n_images, n_classes)."""
     return np.asarray((holds.sum(axis=0) + 1) / (len(holds) + 2))
 
 
 @dataclass(frozen=True)
 class HeldOutImage:
-    """Scores of a training image by a model trained without it.
-
-    Parameters
-    ----------
-    expected : float
-        Mean IoU expected from its probabilities.
-    true : float
-        Mean IoU with its mask.
-    image : int, default=0
-        Its index among the training images.
-    """
+    """Scores of a training image by a model trained without it."""
 
     expected: float
     true: float
@@ -94,19 +62,7 @@ def compare(
 
 
 def shrunken_mean(values: NDArray[np.float64]) -> float:
-    r"""Shrink the mean of a few values towards 0, the more the less certain it is.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n,)
-        The values.
-
-    Returns
-    -------
-    float
-        Their mean :math:`m`, times :math:`\max(0, 1 - s^2 / (n m^2))` with :math:`s^2` their variance (James and Stein's
-        estimator with positive part, in one dimension); 0 for fewer than two.
-    """
+    r"""Shrink the mean of a few values towards 0, the more the less certain it is."""
     if values.size < 2:
         return 0.0
     mean, error = float(values.mean()), float(values.var(ddof=1)) / values.size
@@ -115,36 +71,7 @@ def shrunken_mean(values: NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ExpectedIoU:
-    """Errors of expected IoUs, from training images that were held out in turn.
-
-    Parameters
-    ----------
-    bias : float
-        Mean error of expected IoUs, subtracted from those of new images.
-    errors : ndarray of shape (n,)
-        Absolute error of each training image, after correction by the mean error of the others.
-    presence : ndarray of shape (n_classes,)
-        Probability that an image holds each class.
-
-    Notes
-    -----
-    The margins are conformal: a new image's error is within the margin of `conformal_margin` with the promised
-    probability if its error and those of the held-out training images are exchangeable. For this, the new image must be
-    from the same source as the training images. Images of another microscope are not exchangeable. Neither are several
-    pages of one stack among the training images: images are held out one by one, whatever file they are from.
-
-    Even for exchangeable images the promise is not exact. Models of held-out images were trained on fewer images than the
-    final one, and every training image has its own model: this is cross-validation, not a split into two parts. Without
-    further assumptions, Barber et al. guarantee about 1 - 2 a in place of 1 - a for a variant of it (CV+). If a model
-    hardly depends on any single image, it is about 1 - a. `docs/tasks/confidence.md` shows measured coverage.
-
-    The promise is an average over images and training sets. It does not hold for hard images alone.
-
-    References
-    ----------
-    R. F. Barber, E. J. Candès, A. Ramdas, R. J. Tibshirani, Predictive inference with the jackknife+, Annals of
-    Statistics 49, 2021, theorems 1 and 4.
-    """
+    """Errors of expected IoUs, from training images that were held out in turn."""
 
     bias: float
     errors: FloatArray
@@ -162,11 +89,11 @@ class ExpectedIoU:
         return float(np.clip(expected_iou(ids, probabilities, self.presence) - self.bias, 0, 1))
 
     def margin(self, level: float) -> float | None:
-        """Give the margin of a promised probability; None if there are too few training images."""
+        """Return the margin of a promised probability; None if there are too few training images."""
         return conformal_margin(self.errors, level)
 
     def tell(self) -> list[str]:
-        """Say in a sentence how far the expected IoU of an image may be off; say nothing if there are too few images."""
+        """Describe how far the expected IoU of an image may be off; empty if there are too few images."""
         margin = self.margin(LEVELS[0])
         if margin is None:
             return []
@@ -195,7 +122,7 @@ class ExpectedIoU:
         )
 
     def to_arrays(self) -> Arrays:
-        """Give the arrays by name, for a model file."""
+        """Return the arrays by name, for a model file."""
         return {"bias": np.array([self.bias]), "errors": self.errors, "presence": self.presence}
 
     @classmethod

@@ -34,41 +34,12 @@ _CRITERIA = {
 def tell_training(
     summary: TrainingSummary, label_map: LabelMap, names: Sequence[str] | None = None
 ) -> list[str]:
-    """Tell a training in three lines: what was learnt from, the scores to expect, and what to do next.
-
-    Parameters
-    ----------
-    summary : TrainingSummary
-        Summary of the training.
-    label_map : LabelMap
-        Names of the classes.
-    names : sequence of str, optional
-        Names of the training images, in their order.
-
-    Returns
-    -------
-    list of str
-        Three lines.
-    """
+    """Report a training in three lines: what was learnt from, the scores to expect, and what to do next."""
     return [_learnt_from(summary, label_map), expected_scores(summary), _next_step(summary, names)]
 
 
 def explain_training(summary: TrainingSummary, label_map: LabelMap) -> list[str]:
-    """Explain the choices of a training, with their reasons.
-
-    Parameters
-    ----------
-    summary : TrainingSummary
-        Summary of the training.
-    label_map : LabelMap
-        Names of the classes.
-
-    Returns
-    -------
-    list of str
-        Sentences on the bank (of several), channels, kernels, penalty, threshold, small regions, and the IoU on the
-        training pixels.
-    """
+    """Explain the choices of a training, with their reasons."""
     lines = [*_chosen_bank(summary), *_fusion(summary), _channels(summary), _kernels(summary)]
     if summary.held_out is None:
         lines.append(
@@ -83,7 +54,7 @@ def explain_training(summary: TrainingSummary, label_map: LabelMap) -> list[str]
 
 
 def expected_scores(summary: TrainingSummary) -> str:
-    """Say which scores to expect on other images, and how sure that is."""
+    """Describe which scores to expect on other images, and how sure that is."""
     held_out = summary.held_out
     if held_out is None:
         return "How well it will do on other images is unknown: nothing could be held out to test it."
@@ -114,18 +85,7 @@ def expected_scores(summary: TrainingSummary) -> str:
 
 
 def find_faults(segmenter: Any) -> list[str]:
-    """Find what makes a model of sound parts useless: decisions or probabilities that never change.
-
-    Parameters
-    ----------
-    segmenter : Segmenter
-        Fitted or loaded.
-
-    Returns
-    -------
-    list of str
-        What is wrong, each in one line; empty if nothing is.
-    """
+    """Find what makes a model of sound parts useless: decisions or probabilities that never change."""
     classifier, platt = segmenter.classifier_, segmenter.platt_
     noise = np.random.default_rng(0).standard_normal((32, classifier.mean_.size))
     try:
@@ -172,7 +132,7 @@ def _with_interval(value: float, interval: Sequence[float] | None) -> str:
 
 
 def _next_step(summary: TrainingSummary, names: Sequence[str] | None) -> str:
-    """Say which kind of image to annotate next, by the held-out scores of the training images."""
+    """Describe which kind of image to annotate next, by the held-out scores of the training images."""
     held_out = summary.held_out
     scored = [] if held_out is None else [entry for entry in held_out.scores if entry["image"] is not None]
     if summary.n_images == 1:
@@ -188,7 +148,7 @@ def _next_step(summary: TrainingSummary, names: Sequence[str] | None) -> str:
 
 
 def _chosen_bank(summary: TrainingSummary) -> list[str]:
-    """Say which of several banks was chosen; nothing for a single one."""
+    """Describe which of several banks was chosen; nothing for a single one."""
     if summary.n_banks == 1:
         return []
     if summary.held_out is None or not (banks := summary.held_out.by_bank):
@@ -206,7 +166,7 @@ def _chosen_bank(summary: TrainingSummary) -> list[str]:
 
 
 def _fusion(summary: TrainingSummary) -> list[str]:
-    """Say how many classifiers decide together; nothing for a single one."""
+    """Describe how many classifiers decide together; nothing for a single one."""
     if summary.n_parts == 1:
         return []
     return [

@@ -197,13 +197,7 @@ def segment_folder(
     workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Segment every image of a folder as `predict_folder` does, and give what came of each.
-
-    Raises
-    ------
-    Interrupted
-        After Ctrl-C, once the summary is written.
-    """
+    """Segment every image of a folder as `predict_folder` does, and give what came of each."""
     check_is_fitted(segmenter, "classes_")
     refuse_empty(output)
     images, output = Path(images), Path(output)
@@ -363,7 +357,7 @@ class _Run:
         return f"{self._n_written} of {count(len(self.plan.jobs), 'image')} written"
 
     def _to_make(self) -> Iterator[Job]:
-        """Give the images that are to be segmented, and note of the others what came of them."""
+        """Return the images that are to be segmented, and note of the others what came of them."""
         for job in self.follow(self.plan.jobs, "Segmenting"):
             if isinstance(job, Fault):
                 self._row_of[job.name] = self._failed(job.name, job.reason)
@@ -389,7 +383,7 @@ class _Run:
         return True
 
     def _look(self, job: Job) -> ImageRow | None:
-        """Give the row of an image that is done; None if it is to be segmented."""
+        """Return the row of an image that is done; None if it is to be segmented."""
         self.record.refuse_foreign(job.outputs)
         # before the image is read: if it is replaced meanwhile, the next run takes it for changed
         source = self._source_of[job.name] = digest_file(job.source)
@@ -421,7 +415,7 @@ class _Run:
         return ImageRow(name, FAILED, reason)
 
     def _stopped(self, path: Path, error: OutputError) -> OutputError:
-        """Say that the run stops here and how it goes on: the fault is no image's."""
+        """State that the run stops here and how it goes on: the fault is no image's."""
         return OutputError(f"{_named(path, error)} ({self._done}; then --resume goes on)")
 
     def _withdraw_tables(self) -> None:
@@ -444,7 +438,7 @@ class _Run:
             raise self._stopped(self.record.output / objects, error) from error
 
     def _measured(self) -> Iterator[ImageObjects]:
-        """Give the measurements of the written images, one after the other."""
+        """Return the measurements of the written images, one after the other."""
         for row in self._all_rows:
             place = measured_place(row.image)
             if row.status == WRITTEN and place.as_posix() in self.record.entries[row.image].outputs:
@@ -462,12 +456,12 @@ class _Run:
 
 
 def _named(path: Path, error: OutputError) -> str:
-    """Say why a file cannot be written by its own name, and not by that of the place where it is made."""
+    """Explain why a file cannot be written by its own name, and not by that of the place where it is made."""
     return f"{path}: {why(error.__cause__)}" if isinstance(error.__cause__, OSError) else str(error)
 
 
 def _is_of_the_disk(error: OutputError) -> bool:
-    """Tell whether nothing could be written, whatever the image: its name alone may be too long."""
+    """Return whether nothing could be written, whatever the image: its name alone may be too long."""
     cause = error.__cause__
     return isinstance(cause, OSError) and cause.errno != errno.ENAMETOOLONG
 
@@ -475,7 +469,7 @@ def _is_of_the_disk(error: OutputError) -> bool:
 def _digest_run(
     segmenter: BaseSegmenter, kinds: Sequence[str], pixel_size: PixelSize | None, axes: str | None
 ) -> str:
-    """Give a digest of all that the results of an image depend on, but for the image."""
+    """Return a digest of all that the results of an image depend on, but for the image."""
     named = {} if axes is None else {"axes": axes}
     return digest_values(
         {
@@ -489,7 +483,7 @@ def _digest_run(
 
 
 def _digest_model(segmenter: BaseSegmenter) -> str:
-    """Give a digest of a fitted segmenter; versions of packages are part of it."""
+    """Return a digest of a fitted segmenter; versions of packages are part of it."""
     if not isinstance(segmenter, Segmenter):
         return str(joblib.hash(segmenter))
     header, arrays = describe(segmenter, embed_weights=False)
@@ -498,7 +492,7 @@ def _digest_model(segmenter: BaseSegmenter) -> str:
 
 
 def _kinds_of_objects(segmenter: BaseSegmenter) -> list[str]:
-    """Give the kinds of results of objects, once the model is known to tell them apart."""
+    """Return the kinds of results of objects, once the model is known to tell them apart."""
     if getattr(segmenter, "objects_", None) is None:
         raise ConfigError(
             "the model knows no objects (it is of an earlier format, or no Segmenter): train it anew, or measure its "
@@ -540,7 +534,7 @@ def _refuse_leftovers(output: Path, places: Sequence[Path]) -> None:
 
 
 def _tell_others(record: Record, others: Sequence[ImageRow], made_by: str) -> list[str]:
-    """Tell of earlier images whose rows stay in the tables although another model or other options made them."""
+    """Report of earlier images whose rows stay in the tables although another model or other options made them."""
     odd = [row.image for row in others if row.tiles is None and record.entries[row.image].made_by != made_by]
     if not odd:
         return []
@@ -551,7 +545,7 @@ def _tell_others(record: Record, others: Sequence[ImageRow], made_by: str) -> li
 
 
 def _tell_gone(record: Record, plan: Plan) -> list[str]:
-    """Tell of images of an earlier run that are no longer there."""
+    """Report of images of an earlier run that are no longer there."""
     present = {job.name for job in plan.jobs}
     gone = sorted(
         name

@@ -241,20 +241,7 @@ class _Header(_Part):
 
 
 def check_header(header: dict[str, Any], path: str) -> None:
-    """Check type and range of each entry of a header of the present format.
-
-    Parameters
-    ----------
-    header : dict
-        Header of a model file, upgraded.
-    path : str
-        File of the header, for messages.
-
-    Raises
-    ------
-    ModelFileError
-        If an entry is missing, of a wrong type, or out of range; the message names it.
-    """
+    """Check type and range of each entry of a header of the present format."""
     try:
         _Header.model_validate(header)
     except ValidationError as error:

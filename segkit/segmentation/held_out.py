@@ -57,23 +57,7 @@ FEWEST_FOR_INTERVAL = 3
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """Settings chosen on held-out pixels.
-
-    Parameters
-    ----------
-    penalty : float
-        Lambda of eq. 7.17.
-    threshold : float
-        Decision above which a pixel is of the second of two classes.
-    otsu_weight : float
-        Weight of Otsu's threshold of an image, see `segkit.segmentation.threshold.image_threshold`.
-    platt : PlattScaling
-        Fitted on the held-out decisions at that penalty.
-    scores : HeldOutScores
-        Scores at that penalty.
-    images : sequence of HeldOutImage
-        Expected and true IoU of each image at that penalty; none of blocks, or without pixels spread over the images.
-    """
+    """Settings chosen on held-out pixels."""
 
     penalty: float
     threshold: float
@@ -85,24 +69,14 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Pixels of a regular grid of each image, few enough to hold all their channels.
-
-    Parameters
-    ----------
-    sample : PixelSample
-        The pixels, see `segkit.images.sampling.spread_pixels`.
-    values : ndarray of shape (..., n_spread, n_values), float32
-        Their channels, or decisions on them.
-    least : ndarray of shape (n_classes, 2), float64
-        Least areas of regions in pixels of the image, as for `merge_small_regions`.
-    """
+    """Pixels of a regular grid of each image, few enough to hold all their channels."""
 
     sample: PixelSample
     values: FloatArray
     least: NDArray[np.float64]
 
     def merge(self, ids: IntArray, image: slice) -> IntArray:
-        """Give regions of an image that are too small to the classes around them, as far as the grid shows them."""
+        """Return regions of an image that are too small to the classes around them, as far as the grid shows them."""
         rows, cols = (np.unique(getattr(self.sample, axis)[image]) for axis in ("row", "col"))
         step = max(np.diff(at).max(initial=1) for at in (rows, cols))
         return merge_small_regions(ids.reshape(rows.size, cols.size), self.least / step**2).ravel()
@@ -110,25 +84,7 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Decisions on pixels by classifiers that saw nothing of their image or block.
-
-    Parameters
-    ----------
-    penalties : sequence of float
-        Values of lambda (eq. 7.17), falling.
-    decisions : ndarray of shape (n_penalties, n, n_outputs), float32
-        Decisions at each penalty.
-    sample : PixelSample
-        The pixels.
-    fold : ndarray of shape (n,), int
-        Fold in which each was held out.
-    n_images : int
-        Number of training images, those that could not be judged included.
-    sparse : sequence of int, default=()
-        Images with few labels: the fraction of their labelled pixels that is foreground says nothing of the image.
-    spread : Spread or None
-        Pixels spread evenly over each image, not balanced over classes, with decisions (n_penalties, n_spread, n_outputs).
-    """
+    """Decisions on pixels by classifiers that saw nothing of their image or block."""
 
     penalties: Sequence[float]
     decisions: FloatArray
@@ -149,20 +105,7 @@ class HeldOut:
         return np.unique(self.sample.label).size == self.n_classes
 
     def choose(self, rule: str) -> Choice:
-        """Choose penalty and threshold.
-
-        Parameters
-        ----------
-        rule : {"quantile+otsu", "quantile", "iou", "zero"}
-            How the threshold is found, see `segkit.Segmenter`.
-
-        Returns
-        -------
-        Choice
-            The penalty nearest, by ratio, to the usual one among those that are not significantly worse than the best
-            (one-sided paired t-test over images or blocks). A few images say little about penalties, and the best of
-            several is often so by luck.
-        """
+        """Choose penalty and threshold."""
         region = self._regions()
         scored = [self._score(outputs, region, rule) for outputs in self.decisions]
         scores = np.array([[entry["mean_iou"] for entry in entries] for entries in scored])
@@ -190,7 +133,7 @@ class HeldOut:
         return "copies" if np.unique(self.sample.image).size > 1 else "blocks"
 
     def _regions(self) -> IntArray:
-        """Give the number of the image, or of the block, of each pixel."""
+        """Return the number of the image, or of the block, of each pixel."""
         return np.unique(self.fold if self._by_block else self.sample.image, return_inverse=True)[1]
 
     def _score(self, decisions: FloatArray, region: IntArray, rule: str) -> list[dict[str, Any]]:
@@ -216,10 +159,7 @@ class HeldOut:
         return scored
 
     def _compare_images(self, chosen: int, rule: str) -> Sequence[HeldOutImage]:
-        """Compare expected and true IoU of each image, by threshold and probabilities of the other images.
-
-        With few labels the true IoU is unknown, and an image kept back without others has no threshold.
-        """
+        """Compare expected and true IoU of each image, by threshold and probabilities of the other images."""
         if self.spread is None or self._by_block or self.sparse:
             return ()
         spread, decisions = self.spread.sample, self.spread.values[chosen]
@@ -289,23 +229,7 @@ class HeldOut:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A fitted bank, the classifier for its channels, and the settings chosen for both.
-
-    Parameters
-    ----------
-    bank : FilterBank
-        Fitted.
-    classifier : PixelClassifier
-        Channels are selected; the rest is not fitted.
-    choice : Choice or None
-        None if nothing was to be judged, or no class could be held out.
-    X : ndarray of shape (n, n_kept), float32, or None
-        Kept channels of the training pixels, if they were sampled.
-    seconds : dict of str to float
-        Duration of each step.
-    at_grid : ndarray of shape (n_grid, n_kept), float32, or None
-        Kept channels on the coarse grid of each image, see `grid_of`, if they were sampled.
-    """
+    """A fitted bank, the classifier for its channels, and the settings chosen for both."""
 
     bank: FilterBank
     classifier: PixelClassifier
@@ -322,35 +246,7 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """Pixels and settings that are the same for every bank.
-
-    Parameters
-    ----------
-    images : sequence of ndarray of shape (H, W, C), float32
-        Training images.
-    drawn : PixelSample
-        Pixels on which channels are selected and settings are judged.
-    training : PixelSample
-        Training pixels, sampled in the same pass if memory allows, with the coarse grid of each image.
-    classifier : PixelClassifier
-        Not fitted.
-    normalization : {"image", "set"}
-        As for `NormalisedBank`.
-    penalties : sequence of float
-        Values of lambda (eq. 7.17) to judge, falling; none to judge nothing.
-    rule : str
-        Rule of the threshold, as for `HeldOut.choose`.
-    sparse : sequence of int, default=()
-        Images with few labels, as for `HeldOut`.
-    ids : sequence of ndarray of shape (H, W), uint8, default=()
-        Class ids of every pixel; without them no expected IoU is compared with the true one.
-    least : ndarray of shape (n_classes, 2), float64, or None
-        Least areas of regions, as for `merge_small_regions`; needed with `ids`.
-    one_image : bool, default=False
-        Whether all images are copies of one: they tell no more of other images than blocks of it do.
-    fusion : {"early", "late"}, default="early"
-        As for `segkit.Segmenter`.
-    """
+    """Pixels and settings that are the same for every bank."""
 
     images: Sequence[FloatArray]
     drawn: PixelSample
@@ -456,36 +352,7 @@ def hold_out(
     workers: Workers = threaded,
     one_image: bool = False,
 ) -> HeldOut:
-    """Decide on the pixels of each fold by classifiers trained on the other folds.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, n_channels), float32
-        All channels, as the bank gives them.
-    sample : PixelSample
-        The pixels; each class has some.
-    groups, fold : ndarray of shape (n,), int
-        Image or block of each pixel, and the fold in which it is held out.
-    classifier : PixelClassifier
-        Its parts are learnt anew for each fold, the selected channels too.
-    penalties : sequence of float
-        Values of lambda (eq. 7.17).
-    progress : callable
-        Wraps the folds.
-    sparse : sequence of int, default=()
-        Images with few labels, as for `HeldOut`.
-    spread : Spread or None
-        Pixels spread evenly over each image, with all their channels; decided on too, where whole images are held out.
-    workers : callable, optional
-        What spreads the folds; by default the threads of this process.
-    one_image : bool, default=False
-        Whether all images are copies of one.
-
-    Returns
-    -------
-    HeldOut
-        Without the pixels of folds whose others lack a class.
-    """
+    """Decide on the pixels of each fold by classifiers trained on the other folds."""
     import torch  # noqa: F401 -- the kernels need it; loaded before the threads, it keeps to one core in each
 
     n_classes = sample.label.max() + 1
@@ -548,7 +415,7 @@ class _FoldJudge:
         return _Decided(drawn, _decide_together(judges, self.spread.values[self.spread_over(index)]))
 
     def spread_over(self, index: int) -> NDArray[np.bool_]:
-        """Tell which of the evenly spread pixels lie in the images of a fold."""
+        """Return which of the evenly spread pixels lie in the images of a fold."""
         if self.spread is None:
             return np.zeros(0, dtype=bool)
         return np.isin(self.spread.sample.image, self.sample.image[self.fold == index])
@@ -560,22 +427,19 @@ def count_pixels(sample: PixelSample, guess: IntArray, n_classes: int) -> NDArra
 
 
 def usual_penalty(penalties: Sequence[float], n_images: int) -> float:
-    """Give the penalty nearest, by ratio, to the usual one for so many images; the larger of two as near."""
+    """Return the penalty nearest, by ratio, to the usual one for so many images; the larger of two as near."""
     usual = PENALTY_OF_ONE_IMAGE / sqrt(n_images)
     return min(penalties, key=lambda value: (round(abs(log10(value / usual)), 9), -value))
 
 
 def can_be_compared(candidates: Sequence[Candidate]) -> bool:
-    """Tell whether there are several candidates, and two images or more were held out."""
+    """Return whether there are several candidates, and two images or more were held out."""
     choice = candidates[0].choice
     return len(candidates) > 1 and choice is not None and choice.scores.n_regions > 1
 
 
 def best_index(candidates: Sequence[Candidate]) -> int:
-    """Give the place of the highest mean IoU on held-out images; the first of equals, and where none can be compared.
-
-    No significance test, unlike penalties: no bank is preferred a priori.
-    """
+    """Return the place of the highest mean IoU on held-out images; the first of equals, and where none can be compared."""
     if not can_be_compared(candidates):
         return 0
     return int(np.argmax([candidate.mean_iou for candidate in candidates]))
@@ -604,7 +468,7 @@ def _decide_together(judges: Sequence[PixelClassifier], X: FloatArray) -> FloatA
 
 
 def _not_worse(scores: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Tell for each row of paired scores whether it is not significantly worse than the best."""
+    """Report for each row of paired scores whether it is not significantly worse than the best."""
     n = scores.shape[1]
     if n < 2:
         return np.ones(len(scores), dtype=bool)
@@ -621,7 +485,7 @@ def _interval(scores: NDArray[np.float64]) -> list[float] | None:
 
 
 def _or_none(values: NDArray[np.float64]) -> list[float | None]:
-    """Give numbers that JSON can hold; undefined ones are None."""
+    """Return numbers that JSON can hold; undefined ones are None."""
     return [None if np.isnan(value) else float(value) for value in values]
 
 

@@ -59,23 +59,7 @@ PLAN = "plan.json"
 
 @dataclass(frozen=True)
 class LargeOutcome:
-    """Labels of a large image.
-
-    Parameters
-    ----------
-    labels : Path
-        The file, or the folder of an OME-Zarr.
-    n_tiles : int
-        Tiles of the image.
-    n_kept : int
-        Tiles that an earlier run had decided.
-    faults : list of str
-        Why tiles failed, a line each; their pixels are unlabelled.
-    row : ImageRow
-        Its row in summary.csv.
-    probability : Path, optional
-        The file, or the folder of an OME-Zarr, of the probability map.
-    """
+    """Labels of a large image."""
 
     labels: Path
     n_tiles: int
@@ -86,7 +70,7 @@ class LargeOutcome:
 
 
 def labels_place(image: Path, output: Path) -> Path:
-    """Give the place of the labels of an image: an OME-Zarr of one, a TIFF file of any other."""
+    """Return the place of the labels of an image: an OME-Zarr of one, a TIFF file of any other."""
     return output / (f"{image.stem}.zarr" if image.suffix.lower() == ".zarr" else f"{image.stem}.tif")
 
 
@@ -104,49 +88,7 @@ def segment_large(
     workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> LargeOutcome:
-    """Segment an image that is read by region.
-
-    Parameters
-    ----------
-    segmenter : Segmenter
-        Fitted.
-    path : str or Path
-        An OME-Zarr, a TIFF file or a slide; see `segkit.images.regions.open_large`.
-    output : str or Path
-        Folder for the labels: an OME-Zarr with ``labels/segkit`` for an OME-Zarr, else a tiled TIFF with a pyramid. Values
-        are those of the training masks, and 255 where a tile failed. Labels carry the pixel size of the image.
-        ``summary.csv`` has a row of the image, beside those of other images.
-    level : int, default=0
-        Level of the pyramid to segment.
-    probability : bool, default=False
-        Whether to write the probability map too, as labels are written but as float32, into ``output/probability``: of two
-        classes that of the second, of more a plane for each. It is NaN where a tile failed.
-    pixel_size : float or tuple of float, optional
-        Size of a square pixel of this level in micrometres, or its height and width, in place of what the file tells.
-    resume : bool, default=False
-        Whether tiles that an earlier run decided are kept.
-    overwrite : bool, default=False
-        Whether results of an earlier run are replaced.
-    overwrite_foreign : bool, default=False
-        Whether a file or folder at the place of a result that no earlier run wrote is replaced too.
-    workers : callable, optional
-        What spreads the tiles over processes and machines, such as `segkit.scale.Cluster.spread`; by default they are
-        decided here, one after the other. Workers see image and output folder under the same paths.
-    progress : callable, optional
-        As for `Segmenter.fit`.
-
-    Returns
-    -------
-    LargeOutcome
-        Results and faults.
-
-    Raises
-    ------
-    InputError
-        If the image cannot be opened, does not fit the model, or no tile could be decided.
-    OutputError
-        If something is there already that may not be replaced, or results cannot be written.
-    """
+    """Segment an image that is read by region."""
     start = time.perf_counter()
     path, output = Path(path), Path(output)
     size = None if pixel_size is None else check_pixel_size(pixel_size)
@@ -360,7 +302,7 @@ class _Run:
         return shares
 
     def _shares(self, ids: OnDisk) -> str:
-        """Tell the share of each class in the pixels, and that of those without one."""
+        """Report the share of each class in the pixels, and that of those without one."""
         counts = np.zeros(256, dtype=np.int64)
         for row in range(0, len(ids), _ROWS_AT_ONCE):
             counts += np.bincount(ids[row : row + _ROWS_AT_ONCE].ravel(), minlength=256)
@@ -497,7 +439,7 @@ class _Held:
 
 
 def _around_point(at: float, length: int, margin: int, alignment: int) -> tuple[slice, slice]:
-    """Give core and seen pixels of one side for a point."""
+    """Return core and seen pixels of one side for a point."""
     first = math.floor(at)
     core = slice(first, min(first + 2, length) if first < length - 1 else length)
     start = max(0, alignment * ((first - margin) // alignment))
@@ -514,7 +456,7 @@ def _to_tile(numbers: list[int]) -> Tile:
 
 
 def _list_files(image: Path) -> dict[str, list[int]]:
-    """Give size and time of change of the file, or of all files of an OME-Zarr, by their paths."""
+    """Return size and time of change of the file, or of all files of an OME-Zarr, by their paths."""
     paths = sorted(image.rglob("*")) if image.is_dir() else [image]
     stats = ((path, path.stat()) for path in paths if path.is_file())
     return {

@@ -64,22 +64,7 @@ _PARAMETERS = (
 
 
 def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-    """Write a model file in one step: the old file stays until the new one is whole.
-
-    Parameters
-    ----------
-    path : str or Path
-        File to write; missing folders are made.
-    header : dict
-        JSON-able facts; the format version and the digests are added.
-    arrays : dict of str to ndarray
-        Arrays by name, of float32, float64, int32 or int64.
-
-    Raises
-    ------
-    OutputError
-        If the file cannot be written.
-    """
+    """Write a model file in one step: the old file stays until the new one is whole."""
     path = Path(path)
     digests = {name: digest_arrays({name: array}) for name, array in sorted(arrays.items())}
     text = json.dumps({"format_version": FORMAT_VERSION, **header, _TENSORS: digests}, allow_nan=False)
@@ -92,20 +77,7 @@ def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, NDAr
 
 
 def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read a model file, and check it against its digests.
-
-    Returns
-    -------
-    header : dict
-        What `write_model` was given, and ``format_version``.
-    arrays : dict of str to ndarray
-        Arrays by name.
-
-    Raises
-    ------
-    ModelFileError
-        If the file is absent, damaged, not a segkit model, or of another format version.
-    """
+    """Read a model file, and check it against its digests."""
     path = Path(path)
     if not path.is_file():
         raise ModelFileError(f"{path}: no such model file; train one with segkit train")
@@ -186,22 +158,7 @@ def package_versions() -> dict[str, str]:
 
 
 def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Arrays]:
-    """Describe a fitted segmenter.
-
-    Parameters
-    ----------
-    segmenter : Segmenter
-        Fitted.
-    embed_weights : bool
-        Whether the network weights it needs are among the arrays; what a bank learnt always is.
-
-    Returns
-    -------
-    header : dict
-        JSON-able: bank, kept channels, label map, threshold, kernels, parameters, summary, settings, versions.
-    arrays : dict of ndarray
-        The arrays by name.
-    """
+    """Describe a fitted segmenter."""
     classifier, bank = segmenter.classifier_, segmenter.bank_
     weights = bank.weights_used(_channels_of_both(segmenter), segmenter.n_image_channels_)
     kernels, arrays = classifier.to_state()
@@ -244,24 +201,7 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
 
 
 def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -> None:
-    """Give a segmenter the fitted state that `describe` described.
-
-    Parameters
-    ----------
-    segmenter : Segmenter
-        Made of the stored bank and parameters, not fitted.
-    header : dict
-        Header of the present format, checked by `check_header`.
-    arrays : dict of ndarray
-        The arrays by name.
-    path : str
-        Where they come from, for messages.
-
-    Raises
-    ------
-    ModelFileError
-        If the arrays do not fit each other, there are others, or the bank's weights are not those of the training.
-    """
+    """Return a segmenter the fitted state that `describe` described."""
     _check_types(arrays, path)
     _check_sources(header["bank"], arrays, path)
     segmenter.n_image_channels_ = header["n_image_channels"]
@@ -328,7 +268,7 @@ def _positions(channels: Sequence[Channel], known: Sequence[Channel]) -> NDArray
 
 
 def _channels_of_both(segmenter: Any) -> NDArray[np.intp]:
-    """Give the channels that the classes or the rim of objects need, rising."""
+    """Return the channels that the classes or the rim of objects need, rising."""
     rim = None if segmenter.objects_ is None else segmenter.objects_.rim
     kept: NDArray[np.intp] = segmenter.classifier_.channels_
     return kept if rim is None else np.union1d(kept, rim.channels_)

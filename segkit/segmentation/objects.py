@@ -40,19 +40,7 @@ _Maps = list[FloatArray]
 
 @dataclass(frozen=True, eq=False)
 class ObjectModel:
-    """How a segmenter tells objects apart.
-
-    Parameters
-    ----------
-    splitter : Splitter
-        The settings.
-    source : {"instances", "regions", "nothing"}
-        What they were learnt from: annotated objects, the sizes and shapes of annotated regions, or neither.
-    rim : PixelClassifier or None
-        Classifier of background, inside and rim, if objects were annotated.
-    scores : SplitScores or None
-        Scores on held-out images, if objects were annotated.
-    """
+    """How a segmenter tells objects apart."""
 
     splitter: Splitter
     source: str
@@ -60,7 +48,7 @@ class ObjectModel:
     scores: SplitScores | None = None
 
     def tell(self) -> str:
-        """Say in one sentence, for everybody, what is known of objects and how well they are told apart."""
+        """Describe in one sentence, for everybody, what is known of objects and how well they are told apart."""
         size = f"typical diameter {2 * self.splitter.radius:.3g} pixels"
         if self.source == "nothing":
             return (
@@ -163,29 +151,7 @@ def check_instances(instances: Any, ids: Sequence[NDArray[np.uint8]]) -> list[La
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """Annotated objects, and how the segmenter that they belong to sees and classifies pixels.
-
-    Parameters
-    ----------
-    images : sequence of ndarray of shape (H, W, C), float32
-        Training images.
-    ids : sequence of ndarray of shape (H, W), uint8
-        Class ids.
-    instances : sequence of ndarray of shape (H, W), int32
-        Annotated objects.
-    bank : NormalisedBank
-        Fitted.
-    classifier : PixelClassifier
-        Not fitted.
-    penalty : float or None
-        Lambda of the segmenter's classifier (eq. 7.17); None takes the usual one.
-    read : callable
-        Turns decisions (H, W, n_outputs) into class ids (H, W) and the probability of the foreground (H, W).
-    n_pixels : tuple of int
-        Numbers of pixels for selection and for training.
-    random_state : int
-        Seed of the draws.
-    """
+    """Annotated objects, and how the segmenter that they belong to sees and classifies pixels."""
 
     images: Sequence[FloatArray]
     ids: Sequence[NDArray[np.uint8]]

@@ -17,31 +17,7 @@ _N_NAMED = 3
 
 @dataclass(frozen=True)
 class ImageRow:
-    """A row of summary.csv; its fields are the columns.
-
-    Parameters
-    ----------
-    image : str
-        Path of the image in its folder.
-    status : {"written", "skipped", "failed"}
-        Its status. "written" also if an earlier run wrote its results and nothing has changed since.
-    reason : str
-        Why it was skipped, or failed.
-    mask : str
-        Path of its mask in the output folder.
-    height, width, pages : int, optional
-        Size of the first page in pixels, and number of pages.
-    expected_iou, low_80, high_80, low_90, high_90, distance : float, optional
-        As `segkit.segmentation.alarms.columns_of` gives them.
-    warning : str
-        In what the image is unlike the training images, and whether one class is everywhere.
-    tiles : int, optional
-        Of an image that was read by region, its number of tiles.
-    seconds : float, optional
-        Of such an image, how long the run took.
-    shares : str
-        Of such an image, the share of each class in its pixels.
-    """
+    """A row of summary.csv; its fields are the columns."""
 
     image: str
     status: str
@@ -64,19 +40,7 @@ class ImageRow:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a run.
-
-    Parameters
-    ----------
-    output : Path
-        The output folder.
-    rows : list of ImageRow
-        One for each image, in the order of the listing.
-    n_kept : int
-        Number of written images that an earlier run wrote.
-    part : Part, optional
-        The part of the images that the run was over; it has written no table.
-    """
+    """Result of a run."""
 
     output: Path
     rows: list[ImageRow]
@@ -111,7 +75,7 @@ class Outcome:
         return [*told, *([more] if n_more else [])]
 
     def tell_expected(self) -> str | None:
-        """Say the mean and the lowest expected IoU of the images; None if none is known."""
+        """Describe the mean and the lowest expected IoU of the images; None if none is known."""
         known = {row.image: row.expected_iou for row in self.rows if row.expected_iou is not None}
         if not known:
             return None
@@ -120,14 +84,14 @@ class Outcome:
         return f"Expected IoU: {sum(known.values()) / len(known):.2f}{lowest}"
 
     def tell(self) -> str:
-        """Say in one line how many images were written, skipped and failed."""
+        """Describe in one line how many images were written, skipped and failed."""
         numbers = f"{len(self.masks)} written, {len(self.skipped)} skipped, {len(self.failed)} failed"
         kept = f" ({count(self.n_kept, 'image')} up to date)" if self.n_kept else ""
         return f"{numbers}{kept}: {self._table}"
 
     @property
     def _table(self) -> str:
-        """Say where the table of all images is, or how it is made."""
+        """Describe where the table of all images is, or how it is made."""
         if self.part is None:
             return f"see {self.output / SUMMARY_FILE}"
         return (
@@ -137,13 +101,7 @@ class Outcome:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C in the middle of a run.
-
-    Parameters
-    ----------
-    n_written, n_images : int
-        Number of written images, and of all.
-    """
+    """Ctrl-C in the middle of a run."""
 
     def __init__(self, n_written: int, n_images: int) -> None:
         self.n_written, self.n_images = n_written, n_images
@@ -151,13 +109,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def write_summary(path: Path, rows: Sequence[ImageRow]) -> None:
-    """Write the table of all images.
-
-    Raises
-    ------
-    OutputError
-        If it cannot be written.
-    """
+    """Write the table of all images."""
     write_table(
         path, [field.name for field in fields(ImageRow)], [tuple(asdict(row).values()) for row in rows]
     )

@@ -16,18 +16,7 @@ _MOST = 1_000_000
 
 @dataclass(frozen=True)
 class Part:
-    """Part `number` of `total`.
-
-    Parameters
-    ----------
-    number, total : int
-        The first part is 1.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such part.
-    """
+    """Part `number` of `total`."""
 
     number: int
     total: int
@@ -44,23 +33,14 @@ class Part:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Read "2/4".
-
-        Raises
-        ------
-        ConfigError
-            If it is none.
-        """
+        """Read "2/4"."""
         found = re.fullmatch(r"(\d{1,7})/(\d{1,7})", text.strip(), re.ASCII)
         if found is None:
             raise ConfigError(f"part {text}: expected a part and the number of parts, such as 2/4")
         return cls(int(found[1]), int(found[2]))
 
     def of(self, images: Sequence[Path]) -> list[Path]:
-        """Take every `total`-th image from the `number`-th on.
-
-        Images that differ in their extension alone count as one: one program finds that their results would clash.
-        """
+        """Take every `total`-th image from the `number`-th on."""
         stems = sorted({image.with_suffix("") for image in images})
         mine = set(stems[self.number - 1 :: self.total])
         return [image for image in images if image.with_suffix("") in mine]

@@ -35,27 +35,7 @@ EXTRAS = {name: extension for name, (extension, _) in _KINDS.items()}
 
 @dataclass(frozen=True)
 class Job:
-    """An image file and the places of its results in the output folder.
-
-    Parameters
-    ----------
-    source : Path
-        The file.
-    name : str
-        Its path in the folder of images.
-    shapes : list of tuple of int
-        Height, width and channels of each page.
-    mask : Path
-        Place of the mask.
-    extras : dict of str to tuple of Path
-        Places of further results, by kind.
-    others : tuple of Path
-        Places of results of the other kinds, which this run does not write.
-    measured : Path, optional
-        Hidden place of the measurements of its objects, from which the tables are made.
-    layout : Layout
-        What its pages are.
-    """
+    """An image file and the places of its results in the output folder."""
 
     source: Path
     name: str
@@ -83,17 +63,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a run: images in the order of their listing, faults and notes.
-
-    Parameters
-    ----------
-    jobs : list of Job or Fault
-        One for each image.
-    faults : list of str
-        Faults of images, in words.
-    notes : list of str
-        Notes on unusual images.
-    """
+    """Plan of a run: images in the order of their listing, faults and notes."""
 
     jobs: list[Job | Fault]
     faults: list[str]
@@ -114,13 +84,7 @@ def make_plan(
     reading: Reading,
     part: Part | None = None,
 ) -> Plan:
-    """Look at every image of a folder, or of a part of it, and plan its results.
-
-    Raises
-    ------
-    InputError
-        If there are no images, or results would lie among the images.
-    """
+    """Look at every image of a folder, or of a part of it, and plan its results."""
     root = images if images.is_dir() else images.parent
     jobs: list[Job | Fault] = []
     unreadable: list[str] = []
@@ -172,12 +136,12 @@ def make_plan(
 
 
 def reading_of(segmenter: BaseSegmenter) -> Reading:
-    """Tell how the training images of a segmenter were read."""
+    """Describe how the training images of a segmenter were read."""
     return getattr(segmenter, "reading_", None) or Reading()
 
 
 def _tell_left_out(folder: Path) -> list[str]:
-    """Tell of images that are read by region, which a folder is not searched for."""
+    """Report of images that are read by region, which a folder is not searched for."""
     found = sorted(path.name for path in folder.iterdir() if is_by_region(path))
     if not found:
         return []
@@ -194,7 +158,7 @@ def n_channels_of(segmenter: BaseSegmenter, reading: Reading) -> int:
 
 
 def misfit(source: Path, pages: Sequence[FloatArray], n_channels: int) -> str | None:
-    """Say why pages that can be read cannot be segmented."""
+    """Explain why pages that can be read cannot be segmented."""
     if other := _other_channels(pages, n_channels):
         return _channels_fault([source], other, n_channels)
     if len({page.shape for page in pages}) > 1:
@@ -203,7 +167,7 @@ def misfit(source: Path, pages: Sequence[FloatArray], n_channels: int) -> str | 
 
 
 def reason_of(error: Exception, source: Path) -> str:
-    """Say in one line why an image failed."""
+    """Describe in one line why an image failed."""
     text = " ".join(str(error).split())
     if isinstance(error, ClusterError):
         return f"{source}: {text}"
@@ -217,7 +181,7 @@ def reason_of(error: Exception, source: Path) -> str:
 
 
 def measured_place(name: str) -> Path:
-    """Give the hidden place of the measurements of the objects of an image."""
+    """Return the hidden place of the measurements of the objects of an image."""
     return HIDDEN / "objects" / f"{key_of(name)}.npz"
 
 
@@ -228,7 +192,7 @@ def page_names(name: str, n_pages: int) -> list[str]:
 
 
 def join_faults(faults: Sequence[str]) -> str:
-    """Tell the first faults, and how many more there are."""
+    """Report the first faults, and how many more there are."""
     more = f"; and {len(faults) - _N_FAULTS} more" if len(faults) > _N_FAULTS else ""
     return "; ".join(faults[:_N_FAULTS]) + more
 
@@ -275,7 +239,7 @@ def _refuse_among_images(jobs: Sequence[Job], images: Path, output: Path) -> Non
 
 
 def _clashes(jobs: Sequence[Job], root: Path, output: Path) -> dict[str, str]:
-    """Give the images whose results would lie on those of others, and why they fail; two that clash fail both."""
+    """Return the images whose results would lie on those of others, and why they fail; two that clash fail both."""
     reasons: dict[str, str] = {}
     taken: dict[Path, Job] = {}
     for job in jobs:
@@ -301,7 +265,7 @@ def _clashes(jobs: Sequence[Job], root: Path, output: Path) -> dict[str, str]:
 
 
 def _other_channels(pages: Sequence[FloatArray], n_channels: int) -> int:
-    """Give the number of channels of pages that do not fit the model; 0 if they do."""
+    """Return the number of channels of pages that do not fit the model; 0 if they do."""
     kinds = [kind_of(page) for page in pages]
     fit = all(fits(kind, n_channels) for kind in kinds)
     return 0 if fit else max(kind.n_channels for kind in kinds)
@@ -312,7 +276,7 @@ def _tell_channels(sources: Mapping[int, Sequence[Path]], trained_on: int) -> li
 
 
 def _channels_fault(sources: Sequence[Path], n_channels: int, trained_on: int) -> str:
-    """Say of files, of which the first are named, that they have other channels than the training images."""
+    """Describe of files, of which the first are named, that they have other channels than the training images."""
     if len(sources) == 1:
         who, them = f"{sources[0]} has", "it"
     else:
@@ -326,7 +290,7 @@ def _channels_fault(sources: Sequence[Path], n_channels: int, trained_on: int) -
 
 
 def _tell_names(unlike: Mapping[str, tuple[str, ...]], trained: tuple[str, ...]) -> list[str]:
-    """Tell of images whose channels have other names than those of the training images."""
+    """Report of images whose channels have other names than those of the training images."""
     if not unlike or not trained:
         return []
     first, names = next(iter(unlike.items()))
@@ -337,7 +301,7 @@ def _tell_names(unlike: Mapping[str, tuple[str, ...]], trained: tuple[str, ...])
 
 
 def _tell_scale(peaks: Mapping[Path, float], trained: Sequence[float] | None) -> list[str]:
-    """Tell of images whose values are probably scaled otherwise than those the model was trained on."""
+    """Report of images whose values are probably scaled otherwise than those the model was trained on."""
     if trained is None:
         return []
     low, high = trained

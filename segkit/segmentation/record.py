@@ -42,23 +42,7 @@ _COMPRESSIONS = (tifffile.COMPRESSION.NONE, tifffile.COMPRESSION.ADOBE_DEFLATE)
 
 @dataclass(frozen=True)
 class Entry:
-    """Results that were made together, such as those of an image.
-
-    Parameters
-    ----------
-    name : str
-        Name of the image, or of the table.
-    source : str
-        Digest of the image file.
-    made_by : str
-        Digest of model and settings.
-    row : dict
-        Row of summary.csv.
-    outputs : dict of str to str
-        Digest of each file, by its path in the output folder.
-    replaced : dict of str to str
-        Digests of segkit's own earlier files in these places.
-    """
+    """Results that were made together, such as those of an image."""
 
     name: str
     source: str
@@ -76,28 +60,7 @@ class ForeignError(OutputError):
 def record_of(
     output: Path, planned: Iterable[Path] = (), *, replaces_foreign: bool = False, part: Part | None = None
 ) -> Iterator[Record]:
-    """Open the record of an output folder. No other program may write to the folder as long as the block lasts.
-
-    With a part, programs of other parts may: each image has a file of the record of its own.
-
-    Parameters
-    ----------
-    output : Path
-        The folder; it is made.
-    planned : iterable of Path
-        Places of all results of this run: none of them is removed because an image no longer needs it.
-    replaces_foreign : bool, default=False
-        Whether files that segkit did not write are replaced too.
-    part : Part, optional
-        The part of the images that the run is over.
-
-    Raises
-    ------
-    InputError
-        If another program works in the folder, or on the part.
-    OutputError
-        If the folder cannot be written.
-    """
+    """Open the record of an output folder. No other program may write to the folder as long as the block lasts."""
     alone = alone_in(output) if part is None else beside_others_in(output, str(part.number), str(part.total))
     with alone:
         workshop = output / HIDDEN / "new"
@@ -113,19 +76,7 @@ def record_of(
 
 
 class Record:
-    """The record of an output folder.
-
-    Parameters
-    ----------
-    output : Path
-        The folder.
-    workshop : Path
-        Folder in which results are made before they are moved to their places.
-    planned : set of str
-        Places of all results of this run.
-    replaces_foreign : bool
-        Whether files that segkit did not write are replaced too.
-    """
+    """The record of an output folder."""
 
     def __init__(self, output: Path, workshop: Path, planned: set[str], *, replaces_foreign: bool) -> None:
         self.output, self.workshop, self._planned = output, workshop, planned
@@ -140,20 +91,14 @@ class Record:
                         self._digests[place].add(digest)
 
     def is_own(self, place: Path) -> bool:
-        """Tell whether segkit wrote the file at a place of the output folder, even if it is damaged now."""
+        """Return whether segkit wrote the file at a place of the output folder, even if it is damaged now."""
         path, known = self.output / place, self._digests.get(place.as_posix())
         if not known or not path.is_file():
             return False
         return digest_file(path) in known or _is_damaged(path)
 
     def refuse_foreign(self, places: Iterable[Path]) -> None:
-        """Refuse to replace a file that somebody else made or changed, unless all are to be replaced.
-
-        Raises
-        ------
-        ForeignError
-            If there is one.
-        """
+        """Refuse to replace a file that somebody else made or changed, unless all are to be replaced."""
         if self._replaces_foreign:
             return
         for place in places:
@@ -162,14 +107,14 @@ class Record:
                 raise ForeignError(f"{self.output / place} was not written by segkit, or changed since")
 
     def is_done(self, name: str, *, source: str, made_by: str) -> bool:
-        """Tell whether all results of an image are there, made of that file by that model and those settings."""
+        """Return whether all results of an image are there, made of that file by that model and those settings."""
         entry = self.entries.get(name)
         return (
             entry is not None and (entry.source, entry.made_by) == (source, made_by) and self.is_whole(name)
         )
 
     def is_whole(self, name: str) -> bool:
-        """Tell whether the recorded results of an image are there, as segkit wrote them."""
+        """Return whether the recorded results of an image are there, as segkit wrote them."""
         return self._is_there(self.entries[name])
 
     def withdraw(self, place: Path) -> None:
@@ -187,15 +132,7 @@ class Record:
         made_by: str = "",
         row: Mapping[str, Any] | None = None,
     ) -> None:
-        """Record results that were made in the workshop, then move them to their places, the last one last.
-
-        Raises
-        ------
-        ForeignError
-            If somebody has put a file in one of the places, or changed one, while the results were made.
-        OutputError
-            If the record or a result cannot be written.
-        """
+        """Record results that were made in the workshop, then move them to their places, the last one last."""
         new = {place.as_posix(): digest_file(self.workshop / place) for place in places}
         entry, old = Entry(name, source, made_by, dict(row or {}), new), self.entries.get(name)
         if old is not None and replace(old, replaced={}) == entry and self._is_there(entry):
@@ -217,7 +154,7 @@ class Record:
         self.entries[name] = entry
 
     def _own_files(self, places: Iterable[str]) -> dict[str, str]:
-        """Give the digests of the existing files that segkit wrote."""
+        """Return the digests of the existing files that segkit wrote."""
         return {
             place: digest_file(self.output / place) for place in sorted(places) if self.is_own(Path(place))
         }
@@ -228,7 +165,7 @@ class Record:
 
 
 def key_of(name: str) -> str:
-    """Give the name of a hidden file for an image, which may have a long or odd name itself."""
+    """Return the name of a hidden file for an image, which may have a long or odd name itself."""
     return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
@@ -255,7 +192,7 @@ def _read(path: Path) -> Entry | None:
 
 
 def _is_damaged(path: Path) -> bool:
-    """Tell whether a file, in the place of one of segkit's, is damaged, and not a file that somebody else made."""
+    """Return whether a file, in the place of one of segkit's, is damaged, and not a file that somebody else made."""
     suffix = path.suffix.lower()
     with path.open("rb") as file:
         start = file.read(16)

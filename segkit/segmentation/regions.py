@@ -18,27 +18,7 @@ MOST_OF_IMAGE = 0.01
 
 
 def least_areas(ids: Sequence[NDArray[np.uint8]], n_classes: int, share: float) -> NDArray[np.float64]:
-    """Compute the least area of a region of each class.
-
-    Parameters
-    ----------
-    ids : sequence of ndarray of shape (H, W), uint8
-        Class ids of annotated images.
-    n_classes : int
-        Number of classes.
-    share : float
-        Fraction in [0, 1] of the area of the smallest annotated region.
-
-    Returns
-    -------
-    ndarray of shape (n_classes, 2), float64
-        Areas in pixels, for whole regions and for regions cut by the border of an image. Each is
-        ``share (1 - 1 / n)`` of the smallest one, over the n images with a region of known size of the class, and at most
-        a hundredth of an image. The smallest region of a few images is not the smallest there is, so a single image
-        gives 0. A class with only whole, or only cut, regions has the same least area for the other kind: if no object
-        has a hole, small holes are none. Regions beside unlabelled pixels have an unknown size; a class without others
-        is given 0.
-    """
+    """Compute the least area of a region of each class."""
     of_images = np.array([_smallest_areas(mask, n_classes) for mask in ids])
     smallest = of_images.min(axis=0)
     smallest = np.where(np.isinf(smallest), smallest[:, ::-1], smallest)
@@ -50,22 +30,7 @@ def least_areas(ids: Sequence[NDArray[np.uint8]], n_classes: int, share: float) 
 
 
 def merge_small_regions(ids: NDArray[np.intp], least: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Give regions that are too small to the classes around them.
-
-    Parameters
-    ----------
-    ids : ndarray of shape (H, W), int
-        Class ids.
-    least : ndarray of shape (n_classes, 2), float64
-        Least area in pixels of a whole region of each class, and of one cut by the border; at most a hundredth of this
-        image counts.
-
-    Returns
-    -------
-    ndarray of shape (H, W), int
-        Pixels of small regions get the class of the nearest pixel of a large region, the lower class of two as near.
-        Pixels of a region are connected by their sides.
-    """
+    """Return regions that are too small to the classes around them."""
     regions = _Regions(ids)
     limit = np.minimum(least, MOST_OF_IMAGE * ids.size)[regions.classes, regions.at_border.astype(np.intp)]
     small = (regions.areas < limit)[regions.of_pixel]
@@ -82,19 +47,7 @@ def merge_small_regions(ids: NDArray[np.intp], least: NDArray[np.float64]) -> ND
 def merge_small_regions_by_strips(
     ids: NDArray[np.uint8], out: NDArray[np.uint8], least: NDArray[np.float64], n_rows: int
 ) -> None:
-    """Do what `merge_small_regions` does, holding a few strips of the image at a time.
-
-    Parameters
-    ----------
-    ids : ndarray of shape (H, W), uint8
-        Class ids; an array on disk will do. `segkit.images.UNLABELLED` is a class of its own, of any size.
-    out : ndarray of shape (H, W), uint8
-        Where the result is written.
-    least : ndarray of shape (n_classes, 2), float64
-        Least areas, as for `merge_small_regions`.
-    n_rows : int
-        Rows of a strip.
-    """
+    """Do what `merge_small_regions` does, holding a few strips of the image at a time."""
     strips = [slice(start, min(start + n_rows, len(ids))) for start in range(0, len(ids), n_rows)]
     small_regions = _small_regions(ids, strips, least)
     # where every region is small, all stay
@@ -114,7 +67,7 @@ def _labelled(part: NDArray[np.uint8]) -> NDArray[np.integer]:
 def _small_regions(
     ids: NDArray[np.uint8], strips: Sequence[slice], least: NDArray[np.float64]
 ) -> list[NDArray[np.bool_]]:
-    """Tell of the pieces of regions in each strip whether their whole region is too small."""
+    """Report of the pieces of regions in each strip whether their whole region is too small."""
     areas, classes, at_border, starts, joints = [], [], [], [0], []
     above: NDArray[np.integer] | None = None
     for strip in strips:
@@ -154,7 +107,7 @@ def _around(
     small_regions: Sequence[NDArray[np.bool_]],
     number: int,
 ) -> NDArray[np.uint8]:
-    """Give each pixel of a strip the class of the nearest pixel of a large region, reading strips beside it as needed."""
+    """Return each pixel of a strip the class of the nearest pixel of a large region, reading strips beside it as needed."""
     for reach in range(1, len(strips) + 1):
         near = range(max(0, number - reach), min(len(strips), number + reach + 1))
         parts = [np.array(ids[strips[at]]) for at in near]
@@ -193,17 +146,7 @@ def _smallest_areas(ids: NDArray[np.uint8], n_classes: int) -> NDArray[np.float6
 
 
 class _Regions:
-    """Regions of pixels of one class, connected by their sides.
-
-    Attributes
-    ----------
-    of_pixel : ndarray of shape (H, W), int
-        Region of each pixel.
-    areas, classes : ndarray of shape (n_regions,), int
-        Number of pixels, and class id.
-    at_border, goes_on_unseen : ndarray of shape (n_regions,), bool
-        Whether the border of the image cuts the region, and whether it touches unlabelled pixels.
-    """
+    """Regions of pixels of one class, connected by their sides."""
 
     def __init__(self, ids: NDArray[np.integer]) -> None:
         self.of_pixel = label(ids, background=-1, connectivity=1) - 1  # type: ignore[no-untyped-call]

@@ -57,15 +57,7 @@ def make_results(
     reading: Reading,
     follow: Progress,
 ) -> Columns:
-    """Segment the pages of a file, write the results into a folder, and give the columns of `columns_of`.
-
-    Raises
-    ------
-    InputError
-        If the image cannot be read, or is no longer what it was when the plan was made.
-    OutputError
-        If a result cannot be written.
-    """
+    """Segment the pages of a file, write the results into a folder, and give the columns of `columns_of`."""
     stack, n_channels = reading.read(job.source), n_channels_of(segmenter, reading)
     stored = stack.pages
     planes = [reading.scale(page, name=str(job.source)) for page in stored]
@@ -117,10 +109,7 @@ def _write_objects(
     pages: tuple[Pages, Pages, Pages, Pages, Sequence[FloatArray]],
     written: _Written,
 ) -> dict[str, NDArray[Any]]:
-    """Write the objects of all pages, and give their measurements.
-
-    The pages are those of the file, the images, the label images, the masks and the probabilities.
-    """
+    """Write the objects of all pages, and give their measurements."""
     stored, images, labels, masks, probabilities = pages
     size = written.pixel_size
     write_labels(folder / job.extras["objects"][0], _stack(labels), **written._asdict())
@@ -152,5 +141,5 @@ def _stack(pages: Pages) -> NDArray[Any]:
 
 
 def _planes(probabilities: FloatArray) -> FloatArray:
-    """Give the map of the second of two classes, (H, W), or the maps of all classes, (n_classes, H, W)."""
+    """Return the map of the second of two classes, (H, W), or the maps of all classes, (n_classes, H, W)."""
     return probabilities[:, :, 1] if probabilities.shape[2] == 2 else probabilities.transpose(2, 0, 1)

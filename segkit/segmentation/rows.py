@@ -15,17 +15,7 @@ SUMMARY = Path(SUMMARY_FILE)
 
 
 def rows_of_others(record: Record, seen: Collection[str], *, by_region: bool = False) -> list[ImageRow]:
-    """Give the rows of earlier images that a run does not see, and whose masks are there.
-
-    Parameters
-    ----------
-    record : Record
-        Of the output folder.
-    seen : collection of str
-        Names of the images of the run.
-    by_region : bool, default=False
-        Whether only images are meant that were read by region: a folder is not searched for them.
-    """
+    """Return the rows of earlier images that a run does not see, and whose masks are there."""
     columns = {field.name for field in fields(ImageRow)}
     rows = []
     for name, entry in record.entries.items():
@@ -44,25 +34,17 @@ def rows_of_others(record: Record, seen: Collection[str], *, by_region: bool = F
 
 
 def is_of_region(row: dict[str, object]) -> bool:
-    """Tell whether a recorded row is of an image that was read by region."""
+    """Return whether a recorded row is of an image that was read by region."""
     return row.get("tiles") is not None
 
 
 def in_order(rows: Iterable[ImageRow]) -> list[ImageRow]:
-    """Give rows in the order of a listing of the folder."""
+    """Return rows in the order of a listing of the folder."""
     return sorted(rows, key=lambda row: Path(row.image))
 
 
 def put_summary(record: Record, rows: Sequence[ImageRow]) -> None:
-    """Write summary.csv.
-
-    Raises
-    ------
-    ForeignError
-        If somebody else has made or changed the table.
-    OutputError
-        If it cannot be written.
-    """
+    """Write summary.csv."""
     with without_sync():
         write_summary(record.workshop / SUMMARY, rows)
     record.put("summary", [SUMMARY])
@@ -77,5 +59,5 @@ def refuse_changed(record: Record, tables: Sequence[Path]) -> None:
 
 
 def table_of_others(error: ForeignError) -> OutputError:
-    """Say how to go on where somebody has made or changed a table, for example by a spreadsheet."""
+    """Describe how to go on where somebody has made or changed a table, for example by a spreadsheet."""
     return OutputError(f"{error}: move it elsewhere, and --resume makes it anew")

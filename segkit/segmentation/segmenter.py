@@ -594,7 +594,7 @@ class Segmenter(BaseSegmenter):
         )
 
     def _penalties(self, n_pixels: int) -> list[float]:
-        """Give the values of lambda to judge, falling: the choices, or the one of the classifier's own C."""
+        """Return the values of lambda to judge, falling: the choices, or the one of the classifier's own C."""
         if self.lambdas is None:
             return [1 / (n_pixels * float((LinearSVM() if self.svm is None else self.svm).C))]
         return sorted(self.lambdas, reverse=True)
@@ -743,7 +743,7 @@ class Segmenter(BaseSegmenter):
 
 
 def _squeezed(decisions: FloatArray) -> FloatArray:
-    """Give decisions of two classes without their only plane."""
+    """Return decisions of two classes without their only plane."""
     return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
 
 
@@ -821,10 +821,7 @@ def load(path: str | Path) -> Segmenter:
 
 
 def segmenter_of(header: dict[str, Any], arrays: Arrays, path: str) -> Segmenter:
-    """Make a segmenter of a header, which is brought to the present format, and arrays; see `load`.
-
-    All is checked before it is used: the file may come from anybody.
-    """
+    """Make a segmenter of a header, which is brought to the present format, and arrays; see `load`."""
     try:
         upgrade(header, path)
         check_header(header, path)

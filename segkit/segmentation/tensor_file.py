@@ -47,13 +47,7 @@ class Entry:
 
 
 def pack(arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> bytes:
-    """Give the bytes of a file of arrays and texts; equal contents give equal bytes.
-
-    Raises
-    ------
-    DamagedFile
-        If the file could not be read back: an array of another dtype, or a header out of bounds.
-    """
+    """Return the bytes of a file of arrays and texts; equal contents give equal bytes."""
     names = {np.dtype(text): name for name, text in DTYPES.items()}
     # The widest numbers first, so that all are aligned.
     order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
@@ -79,27 +73,7 @@ def pack(arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> bytes:
 
 
 def read_index(file: BinaryIO, size: int) -> tuple[dict[str, str], list[Entry]]:
-    """Read texts and the places of the arrays, and check that these fill a file of `size` bytes.
-
-    Parameters
-    ----------
-    file : binary file
-        At its start; afterwards at the first number.
-    size : int
-        Bytes of the file.
-
-    Returns
-    -------
-    texts : dict of str to str
-        Texts by name.
-    entries : list of Entry
-        The arrays in the order of the file.
-
-    Raises
-    ------
-    DamagedFile
-        If the layout is another one, or anything is out of bounds.
-    """
+    """Read texts and the places of the arrays, and check that these fill a file of `size` bytes."""
     length = int.from_bytes(file.read(8), "little")
     if not 2 <= length <= min(MOST_HEADER, size - 8):
         raise DamagedFile(
@@ -120,13 +94,7 @@ def read_index(file: BinaryIO, size: int) -> tuple[dict[str, str], list[Entry]]:
 
 
 def read_arrays(file: BinaryIO, entries: list[Entry]) -> Arrays:
-    """Read the numbers behind the header once; the arrays are parts of one block of memory.
-
-    Raises
-    ------
-    DamagedFile
-        If the file ends before, or a number is NaN or infinite.
-    """
+    """Read the numbers behind the header once; the arrays are parts of one block of memory."""
     n_bytes = entries[-1].stop if entries else 0
     block = np.empty(n_bytes, dtype=np.uint8)
     view, done = block.data, 0
@@ -148,13 +116,7 @@ def read_arrays(file: BinaryIO, entries: list[Entry]) -> Arrays:
 
 
 def read_json(text: str | bytes) -> Any:
-    """Read JSON with unique keys, finite numbers and bounded nesting.
-
-    Raises
-    ------
-    DamagedFile
-        If the text is not such JSON.
-    """
+    """Read JSON with unique keys, finite numbers and bounded nesting."""
     try:
         value = json.loads(
             text, object_pairs_hook=_each_once, parse_constant=_refuse_constant, parse_float=_finite
@@ -192,7 +154,7 @@ def _are_sizes(values: Any) -> bool:
 
 
 def _of_block(block: NDArray[np.uint8], entry: Entry) -> NDArray[Any]:
-    """Give one array of a block of bytes; one that is not aligned is copied."""
+    """Return one array of a block of bytes; one that is not aligned is copied."""
     try:
         array = block[entry.start : entry.stop].view(entry.dtype).reshape(entry.shape)
     except ValueError as error:  # more dimensions than NumPy knows

@@ -24,25 +24,7 @@ SAME = 1e-4
 def best_threshold(
     decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any], image: NDArray[Any]
 ) -> float:
-    """Find the threshold with the highest mean IoU over classes and images (eq. 8.1).
-
-    Parameters
-    ----------
-    decision : ndarray of shape (n,), float
-        Decisions of pixels that the classifier was not trained on.
-    label : ndarray of shape (n,), int
-        1 where the pixel is of the second class.
-    weight : ndarray of shape (n,), float
-        Number of pixels that each one stands for.
-    image : ndarray of shape (n,), int
-        Image of each pixel; every image counts alike.
-
-    Returns
-    -------
-    float
-        Middle of the interval of thresholds around the best one whose mean IoU is within 1e-3 of it. The maximum is
-        flat, and its edge would be chosen by chance.
-    """
+    """Find the threshold with the highest mean IoU over classes and images (eq. 8.1)."""
     candidates = np.unique(np.quantile(decision, np.linspace(0.001, 0.999, 500)))
     scores = np.zeros(candidates.size)
     images = np.unique(image)
@@ -61,26 +43,7 @@ def best_threshold(
 def quantile_threshold(
     decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any], image: NDArray[Any]
 ) -> float:
-    """Match quantiles: at the threshold as many pixels are called the second class as are annotated so.
-
-    Parameters
-    ----------
-    decision : ndarray of shape (n,), float
-        Decisions of pixels that the classifier was not trained on.
-    label : ndarray of shape (n,), int
-        1 where the pixel is of the second class; both classes occur.
-    weight : ndarray of shape (n,), float
-        Number of pixels that each one stands for.
-    image : ndarray of shape (n,), int
-        Image of each pixel. Images that lack a class have no threshold; if all lack one, they count as one image.
-
-    Returns
-    -------
-    float
-        Mean over images of the quantile of the decisions at the fraction of the first class. Quantiles beyond the margins
-        count as -1 or 1: there the classifier missed the image altogether. Unlike the threshold of the highest IoU it
-        does not depend on single mistakes, so a few images are enough.
-    """
+    """Match quantiles: at the threshold as many pixels are called the second class as are annotated so."""
     thresholds = [
         _quantile(decision[mine], label[mine], weight[mine])
         for mine in (image == index for index in np.unique(image))
@@ -97,31 +60,7 @@ def weight_of_otsu(n_images: int) -> float:
 def image_threshold(
     decision: NDArray[Any], threshold: float, otsu_weight: float, weight: NDArray[Any] | None = None
 ) -> float:
-    """Move the threshold towards Otsu's threshold of the decisions of one image.
-
-    Parameters
-    ----------
-    decision : ndarray, float
-        Decisions of an image.
-    threshold : float
-        The threshold chosen on held-out training images.
-    otsu_weight : float
-        Weight of Otsu's threshold, in [0, 1].
-    weight : ndarray of the same shape, optional
-        Number of pixels that each decision stands for; one by default.
-
-    Returns
-    -------
-    float
-        Weighted mean of `threshold` and Otsu's threshold, which maximises the variance between the decisions above and
-        below it. Decisions below -1 or above 1 count as -1 and 1: how sure the classifier is there says nothing about
-        the border between the classes.
-
-    References
-    ----------
-    N. Otsu, A threshold selection method from gray-level histograms, IEEE Trans. Systems, Man, and
-    Cybernetics 9, 1979.
-    """
+    """Move the threshold towards Otsu's threshold of the decisions of one image."""
     weights = None if weight is None else [weight]
     return threshold_of_parts(lambda: [decision], threshold, otsu_weight, weights)
 
@@ -132,22 +71,7 @@ def threshold_of_parts(
     otsu_weight: float,
     weights: Sequence[NDArray[Any]] | None = None,
 ) -> float:
-    """Do what `image_threshold` does for an image whose decisions come in parts, any number of times.
-
-    Parameters
-    ----------
-    parts : callable
-        Gives the decisions, part by part.
-    threshold, otsu_weight : float
-        As for `image_threshold`.
-    weights : sequence of ndarray, optional
-        Weights of each part.
-
-    Returns
-    -------
-    float
-        The threshold, whatever the parts are.
-    """
+    """Do what `image_threshold` does for an image whose decisions come in parts, any number of times."""
     if not otsu_weight:
         return threshold
     ends = [(float(part.min()), float(part.max())) for part in parts()]
@@ -171,22 +95,7 @@ def threshold_of_parts(
 def label_pixels(
     decisions: NDArray[Any], threshold: float, otsu_weight: float, weight: NDArray[Any] | None = None
 ) -> NDArray[np.intp]:
-    """Class ids of the pixels of one image.
-
-    Parameters
-    ----------
-    decisions : ndarray of shape (..., n_outputs), float32
-        Decisions: one output for two classes, else one for each class.
-    threshold, otsu_weight : float
-        As for `image_threshold`; of three classes and more the largest decision counts.
-    weight : ndarray of shape (...), optional
-        Pixels that each decision stands for; one by default.
-
-    Returns
-    -------
-    ndarray of shape (...), int
-        Class ids.
-    """
+    """Class ids of the pixels of one image."""
     if decisions.shape[-1] > 1:
         return np.asarray(decisions.argmax(axis=-1))
     decision = decisions[..., 0]

@@ -48,29 +48,7 @@ _CHANNELS = {1: ("",), 3: (" in red", " in green", " in blue")}
 
 @dataclass(frozen=True, eq=False)
 class KnownImages:
-    """Brightness, contrast, size and texture of the different training images, to compare others with.
-
-    Parameters
-    ----------
-    levels, spreads : ndarray of shape (n_images, n_image_channels), float64
-        Mean and standard deviation of each channel of each image.
-    shapes : ndarray of shape (n_images, 2), float64
-        Height and width.
-    frequencies : ndarray of shape (n_kept, n_frequencies), float32
-        Random frequencies of a Gaussian kernel, whose bandwidth is the median distance of two pixels.
-    textures : ndarray of shape (n_images, 2 * n_frequencies + n_kept), float32
-        Mean of the kernel's random features over the pixels of each image, and logarithms of the channels' standard
-        deviations over them, divided by the square root of their number.
-    scales : ndarray of shape (2,), float64
-        Geometric mean, of both parts of the textures, of the distance from a training image to the nearest other one.
-
-    References
-    ----------
-    A. Gretton et al., A kernel two-sample test, Journal of Machine Learning Research 13, 2012 (mean embeddings and the
-    median heuristic).
-
-    A. Rahimi, B. Recht, Random features for large-scale kernel machines, NeurIPS 2007.
-    """
+    """Brightness, contrast, size and texture of the different training images, to compare others with."""
 
     levels: NDArray[np.float64]
     spreads: NDArray[np.float64]
@@ -121,19 +99,7 @@ class KnownImages:
         return exp(distances.mean() + float(_width(distances, ALARM_OF_TEXTURE)))
 
     def distance(self, features: FloatArray) -> float:
-        r"""Give the distance of an image to the nearest training image.
-
-        Parameters
-        ----------
-        features : ndarray of shape (n_grid, n_kept), float32
-            Standardised features of the image.
-
-        Returns
-        -------
-        float
-            :math:`\sqrt{(d_1^2 / s_1^2 + d_2^2 / s_2^2) / 2}` for distances :math:`d_1, d_2` of both parts of the textures
-            and their `scales`: about 1 between images of one kind.
-        """
+        r"""Return the distance of an image to the nearest training image."""
         own = self._scaled(_texture(features, self.frequencies)[None])
         return float(cdist(own, self._scaled(self.textures)).min())
 
@@ -141,7 +107,7 @@ class KnownImages:
         return _scaled(textures, self.scales, 2 * self.frequencies.shape[1])
 
     def compare(self, image: FloatArray, distance: float) -> tuple[str, ...]:
-        """Say in plain words in what an image (H, W, C) of this distance is unlike the training images."""
+        """Describe in plain words in what an image (H, W, C) of this distance is unlike the training images."""
         level, spread = _level_and_spread(image)
         notes = [
             _outside(level, self.levels, ("darker", "brighter"), "mean"),
@@ -169,7 +135,7 @@ class KnownImages:
         )
 
     def to_arrays(self) -> Arrays:
-        """Give the arrays by name, for a model file."""
+        """Return the arrays by name, for a model file."""
         return {name: getattr(self, name) for name in _STORED}
 
     @classmethod
@@ -191,15 +157,12 @@ class KnownImages:
 
 
 def _level_and_spread(image: FloatArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Give mean and standard deviation of each channel."""
+    """Return mean and standard deviation of each channel."""
     return image.mean(axis=(0, 1), dtype=np.float64), image.std(axis=(0, 1), dtype=np.float64)
 
 
 def _texture(features: FloatArray, frequencies: FloatArray) -> FloatArray:
-    """Give the mean cosines and sines over pixels, and the logarithms of the channels' standard deviations.
-
-    Squared distances of the means approximate those of the kernel's mean embeddings.
-    """
+    """Return the mean cosines and sines over pixels, and the logarithms of the channels' standard deviations."""
     phases = features @ frequencies
     mean = np.concatenate([np.cos(phases).mean(axis=0), np.sin(phases).mean(axis=0)])
     spread = np.log(features.std(axis=0, dtype=np.float64) + LEAST_SPREAD)
@@ -213,13 +176,7 @@ def _scaled(textures: FloatArray, scales: NDArray[np.float64], n_mean: int) -> F
 
 
 def _least_distances(textures: FloatArray, n_pixels: int) -> NDArray[np.float64]:
-    r"""Give the least distance of both parts that could be more than sampling noise.
-
-    Notes
-    -----
-    Two means of n independent pixels of one image differ by :math:`\sqrt{2 (1 - |m|^2) / n}`, as the random features of a
-    pixel have length 1. Two logarithms of standard deviations of n normal values differ by :math:`\sqrt{1 / n}`.
-    """
+    r"""Return the least distance of both parts that could be more than sampling noise."""
     length = np.square(textures[:, : 2 * N_FREQUENCIES], dtype=np.float64).sum(axis=1).mean()
     # equal pixels have no noise, but rounding errors
     variances = np.array([max(2 * (1 - length), np.finfo(np.float32).eps), 1.0])
@@ -244,10 +201,7 @@ def _apart(textures: FloatArray) -> NDArray[np.float64]:
 
 
 def _width(values: NDArray[np.float64], alarm: float) -> NDArray[np.float64]:
-    """Distance from the mean that one more normal logarithm exceeds, on one side, with the given probability.
-
-    Equal values have no spread, but a change of less than `LEAST_CHANGE` means nothing.
-    """
+    """Distance from the mean that one more normal logarithm exceeds, on one side, with the given probability."""
     n = len(values)
     width = stats.t.ppf(1 - alarm, n - 1) * values.std(axis=0, ddof=1) * sqrt(1 + 1 / n)
     return np.asarray(np.maximum(width, log(1 + LEAST_CHANGE)))

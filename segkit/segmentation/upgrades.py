@@ -11,20 +11,7 @@ from segkit.segmentation.threshold import RENAMED_THRESHOLDS
 
 
 def upgrade(header: dict[str, Any], path: str) -> None:
-    """Upgrade a header of an earlier format to the present one.
-
-    Parameters
-    ----------
-    header : dict
-        Header of a model file, changed in place.
-    path : str
-        File of the header, for messages.
-
-    Raises
-    ------
-    ModelFileError
-        If its bank no longer exists.
-    """
+    """Upgrade a header of an earlier format to the present one."""
     for last_version, function in _UPGRADES:
         if header["format_version"] <= last_version:
             function(header, path)
@@ -91,7 +78,7 @@ def _name_layers(bank: dict[str, Any]) -> None:
 
 
 def _is_averaged(bank: dict[str, Any]) -> bool:
-    """Tell whether a stored bank, or one of its banks, is averaged over turns."""
+    """Return whether a stored bank, or one of its banks, is averaged over turns."""
     return "orbit" in bank or any(map(_is_averaged, bank.get("banks", ())))
 
 
