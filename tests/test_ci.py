@@ -12,7 +12,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-STEPS = {"lint", "test", "minimum", "napari", "package", "docs", "benchmarks", "audit"}
+STEPS = {"lint", "test", "slow", "minimum", "napari", "package", "docs", "benchmarks", "audit"}
 
 
 def commands():
