@@ -597,6 +597,21 @@ def test_an_image_whose_others_lack_a_class_is_not_compared():
     assert (compared.image, compared.true) == (1, 1)
 
 
+def test_presence_of_a_class_is_counted_over_the_other_images_only():
+    """Two of two other images hold the class: presence 3 / 4. With the image itself, which lacks it, it would be 3 / 5."""
+    image, label = np.repeat([0, 1, 2], 4), np.array([0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 0, 0])
+    decisions = np.where(label == 1, 1.0, -1.0)[None, :, None].astype(np.float32)
+    grid, _ = spread_over(image)
+    on_grid = np.full((1, grid.label.size, 1), -1, dtype=np.float32)
+    spread = Spread(grid, on_grid, NO_LEAST)
+    sample = PixelSample(image, image, image, label, np.ones(12))
+    compared = HeldOut([1.0], decisions, sample, image, 3, spread=spread).choose("zero").images
+    others = image != 2
+    platt = PlattScaling().fit(decisions[0][others], label[others], np.ones(8))
+    background = platt.predict_proba(on_grid[0, :1])[0, 0]
+    assert compared[2].expected == pytest.approx(background / (1 + 3 / 4))
+
+
 def test_what_is_chosen_without_otsu_has_no_weight_of_it():
     found = judged([SAME], [1e-3])
     assert found.choose("zero").otsu_weight == found.choose("quantile").otsu_weight == 0
