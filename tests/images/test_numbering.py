@@ -126,6 +126,13 @@ def test_blurred_edges_are_no_objects():
     assert not look_like_instances([number_objects(mask)])
 
 
+def test_objects_of_four_pixels_are_recognised_and_of_three_are_not():
+    labels = squares(12, side=2)
+    assert look_like_instances([number_objects(labels)])
+    labels[::6, ::6] = 0
+    assert not look_like_instances([number_objects(labels)])
+
+
 def test_one_object_may_have_any_number(folders):
     save_all(folders, {"a": (squares(1) > 0).astype(np.uint8)})
     dataset = load_pairs(*folders, masks_are="instances")

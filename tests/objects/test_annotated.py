@@ -135,6 +135,16 @@ def test_vessels_are_not_split():
     assert splitter.split(ids).max() == 2
 
 
+@pytest.mark.parametrize(("notch", "landscape"), [(4, "distance"), (8, "none")])
+def test_a_solid_region_fills_nine_tenths_of_its_hull(notch, landscape):
+    """Squares that fill 0.92 and 0.84 of their hull, by a notch in one side."""
+    ids = np.zeros((30, 30), dtype=np.uint8)
+    ids[5:25, 5:25] = 1
+    ids[5 : 5 + notch, 11:19] = 0
+    splitter, is_known = splitter_of_regions([ids])
+    assert (splitter.landscape, is_known) == (landscape, True)
+
+
 @pytest.mark.parametrize(
     "ids",
     [np.zeros((9, 9), np.uint8), np.ones((9, 9), np.uint8), np.full((9, 9), UNLABELLED, np.uint8)],

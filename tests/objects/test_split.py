@@ -97,11 +97,18 @@ def test_a_hole_is_filled_blocked_or_kept():
     plain = Splitter("none", radius=15)
     np.testing.assert_array_equal(plain.split(np.where(inner, 0, ids)), ids)
     assert not replace(plain, fills_holes=False).split(np.where(inner, 0, ids))[inner].any()
-    # a hole up to half a typical object
-    assert not replace(plain, radius=5).split(np.where(inner, 0, ids))[inner].any()
     labels = plain.split(np.where(inner, 2, ids))
     assert (labels[inner] == 2).all()
     assert labels.max() == 2
+
+
+@pytest.mark.parametrize(("radius", "is_filled"), [(6.3, True), (7.8, False)])
+def test_a_hole_of_up_to_half_a_typical_object_is_filled(radius, is_filled):
+    """Two fifths of a disc of radius 10 are filled, three fifths are not."""
+    hole = discs((50, 50), (25, 25, radius)) > 0
+    assert abs(hole.sum() / (np.pi * 10**2) - (0.4 if is_filled else 0.6)) < 0.02
+    ring = (discs((50, 50), (25, 25, 20)) > 0) & ~hole
+    assert (Splitter("none", radius=10).split(ring)[hole] == is_filled).all()
 
 
 def test_small_objects_are_left_out():
