@@ -71,6 +71,19 @@ def test_the_least_recently_used_goes_first_also_after_a_restart(tmp_path):
     assert same(held, maps_of())  # still valid in the hands of who got it
 
 
+def test_entries_that_together_hold_exactly_the_limit_stay(tmp_path):
+    limit = 30_000
+    store = FeatureCache(tmp_path, limit=limit)
+    for place, key in enumerate("ab"):
+        store.put(key, maps_of())
+        os.utime(tmp_path / key / "maps.json", ns=(place, place))
+    kept = sum(file.stat().st_size for key in "ab" for file in (tmp_path / key).iterdir())
+    store.put("c", maps_of(n=(limit - kept) // 4))  # 4 bytes a value
+    assert [key for key in "abc" if store.get(key) is None] == []
+    store.put("c", maps_of(n=(limit - kept) // 4 + 2))
+    assert [key for key in "abc" if store.get(key) is None] == ["a"]
+
+
 def test_maps_above_the_limit_are_given_back(tmp_path):
     maps = maps_of()
     assert FeatureCache(tmp_path, limit=100).put("k", maps) is maps
