@@ -19,7 +19,11 @@ Progress = Callable[[Iterable[Any], str], Iterable[Any]]
 
 
 class Workers(Protocol):
-    """What applies a function to items, here or elsewhere."""
+    """What applies a function to items, here or elsewhere.
+
+    It yields each item, in any order, with what returns the function's value or raises its error. Items are taken as
+    they are needed. The function is sent elsewhere once, an item each time: both can be pickled.
+    """
 
     def __call__(
         self, function: Callable[[Item], Value], items: Iterable[Item], /
@@ -51,7 +55,7 @@ def one_line(text: str) -> str:
 
 
 def first_few(items: Sequence[str], *, most: int = 10, separator: str = ", ") -> str:
-    """Name the first items, each on one line whatever it is called, and say how many more there are."""
+    """Name the first items, each on one line whatever it is called, and count the others."""
     told = [one_line(item) for item in items[:most]]
     if len(items) > len(told):
         told.append(f"and {len(items) - len(told)} more")
@@ -59,7 +63,7 @@ def first_few(items: Sequence[str], *, most: int = 10, separator: str = ", ") ->
 
 
 def folded(faults: Sequence[str]) -> list[str]:
-    """Report files of which the same is wrong in one go: "a, b: damaged" of "a: damaged" and "b: damaged"."""
+    """Join the files of which the same is wrong: "a, b: damaged" of "a: damaged" and "b: damaged"."""
     files_of: defaultdict[str, list[str]] = defaultdict(list)
     for fault in faults:
         file, _, reason = fault.partition(": ")
@@ -95,30 +99,3 @@ def one_by_one(
     """Apply a function to items here, one after the other: the `Workers` of a caller who wants no other."""
     for item in items:
         yield item, partial(function, item)
-
-
-def add_up(function: Callable[[Item], Value], blocks: Iterable[Item], workers: Workers = one_by_one) -> Value:
-    """Sum a function over blocks of rows, each where `workers` apply it: only sums come here, never rows."""
-    early: dict[int, Value] = {}
-    total: Value | None = None
-    place = 0
-    numbered = workers(_Numbered(function), enumerate(blocks))
-    for (number, _), result in numbered:
-        early[number] = result()
-        while place in early:
-            own = early.pop(place)
-            total = own if total is None else total + own  # type: ignore[operator]
-            place += 1
-    if total is None:
-        raise ValueError("no block is given: give one or more")
-    return total
-
-
-class _Numbered:
-    """Applies a function to the second of a number and a block."""
-
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self.function = function
-
-    def __call__(self, numbered: tuple[int, Any]) -> Any:
-        return self.function(numbered[1])

@@ -1,8 +1,6 @@
 """Scores of a kernel's separation of the classes: MMD, alignment, test power; and the weights of a mixture.
 
-All MMD estimates are functions of the sums of kernel values over pairs of classes. `_PairSums` holds these sums
-and computes the estimates. A Gram matrix gives the sums in O(n^2), explicit features in O(n D). Sums of blocks
-of rows can be added (`FeatureSums`), so rows need not be on one machine.
+All MMD estimates are functions of the sums of kernel values over pairs of classes.
 """
 
 from __future__ import annotations
@@ -10,14 +8,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segkit.errors import ConfigError, InputError
-from segkit.kernels.base import FloatArray
 
 _Statistic = Literal["unbiased", "biased", "scaled_biased"]
 _Float64Array = NDArray[np.float64]
@@ -75,7 +71,10 @@ def mmd_squared(K: ArrayLike, y: ArrayLike, *, statistic: _Statistic = "unbiased
     >>> mmd_squared(np.eye(4), [0, 0, 1, 1], statistic="scaled_biased")
     1.0
     """
-    return _PairSums.of_gram(*_checked(K, y)).mmd_squared(statistic)
+    K, members = _checked(K, y)
+    if members.shape[1] != 2:
+        raise InputError(f"{members.shape[1]} classes: mmd_squared compares two; use mmd")
+    return _of_split(K, members[:, 0], statistic)
 
 
 def mmd(K: ArrayLike, y: ArrayLike, *, statistic: _Statistic = "unbiased") -> float:
@@ -115,7 +114,29 @@ def mmd(K: ArrayLike, y: ArrayLike, *, statistic: _Statistic = "unbiased") -> fl
     >>> round(mmd(Gaussian(100.0)([[0.0], [0.0], [1.0], [1.0]]), ["a", "a", "b", "b"]), 4)
     1.4142
     """
-    return _PairSums.of_gram(*_checked(K, y)).mmd(statistic)
+    K, members = _checked(K, y)
+    squares = [_of_split(K, positive, statistic) for positive in _one_vs_rest(members)]
+    # Unbiased estimates may be negative; clip them before the root.
+    return float(np.mean(np.sqrt(np.maximum(squares, 0))))
+
+
+def _of_split(K: _Float64Array, positive: _BoolArray, statistic: _Statistic) -> float:
+    """Estimate the squared MMD between the samples of a class and all others."""
+    # Products with one-hot columns sum K over all pairs of sides at once.
+    sides = np.column_stack([positive, ~positive]).astype(np.float64)
+    counts, totals = sides.sum(axis=0), sides.T @ K @ sides
+    match statistic:
+        case "unbiased":
+            _require_two_of_each(counts)
+            # the pairs of a sample with itself are left out
+            within = (totals.diagonal() - np.diag(K) @ sides) / (counts * (counts - 1))
+        case "biased" | "scaled_biased":
+            within = totals.diagonal() / counts**2
+        case _:
+            raise ConfigError(f"statistic={statistic!r}: choose 'unbiased', 'biased' or 'scaled_biased'")
+    value = within.sum() - 2 * totals[0, 1] / counts.prod()
+    scale = counts.prod() / counts.sum() if statistic == "scaled_biased" else 1.0
+    return float(scale * value)
 
 
 def power_criterion(K: ArrayLike, y: ArrayLike) -> float:
@@ -159,7 +180,7 @@ def power_criterion(K: ArrayLike, y: ArrayLike) -> float:
     True
     """
     K, members = _checked(K, y)
-    _require_samples(members.sum(axis=0), 2)
+    _require_two_of_each(members.sum(axis=0))
     return float(np.mean([max(_power_ratio(K, positive), 0.0) for positive in _one_vs_rest(members)]))
 
 
@@ -280,98 +301,6 @@ def mixture_weights(scores: ArrayLike) -> _Float64Array:
     return weights
 
 
-@dataclass(frozen=True, eq=False)
-class FeatureSums:
-    """Sums of explicit features by class, for the MMD of rows in several blocks."""
-
-    classes: NDArray[Any]
-    counts: _Float64Array
-    sums: _Float64Array
-    squared_norms: _Float64Array
-
-    @classmethod
-    def of(cls, Z: FloatArray, y: ArrayLike, classes: ArrayLike) -> Self:
-        """Sum up one block of rows."""
-        labels, classes = np.asarray(y), np.asarray(classes)
-        if len(Z) != len(labels):
-            raise InputError(f"{len(Z)} rows and {len(labels)} labels: give one label for each row")
-        if unknown := sorted(set(labels.tolist()) - set(classes.tolist())):
-            raise InputError(f"labels {unknown} are not among classes {classes.tolist()}: add or drop them")
-        blocks = [Z[labels == label] for label in classes]
-        return cls(
-            classes,
-            np.array([len(block) for block in blocks], dtype=np.float64),
-            np.array([block.sum(axis=0, dtype=np.float64) for block in blocks]),
-            np.array([np.einsum("ij,ij->", block, block, dtype=np.float64) for block in blocks]),
-        )
-
-    def __add__(self, other: FeatureSums) -> FeatureSums:
-        if not np.array_equal(self.classes, other.classes):
-            raise InputError(
-                f"sums over classes {self.classes.tolist()} and {other.classes.tolist()} cannot be added: "
-                f"give every block the same classes"
-            )
-        return FeatureSums(
-            self.classes,
-            self.counts + other.counts,
-            self.sums + other.sums,
-            self.squared_norms + other.squared_norms,
-        )
-
-    def mmd_squared(self, statistic: _Statistic = "unbiased") -> float:
-        """Estimate the squared MMD of two classes, like the function `mmd_squared`."""
-        return self._pair_sums().mmd_squared(statistic)
-
-    def mmd(self, statistic: _Statistic = "unbiased") -> float:
-        """Estimate the MMD of two or more classes, like the function `mmd`."""
-        return self._pair_sums().mmd(statistic)
-
-    def _pair_sums(self) -> _PairSums:
-        return _PairSums(self.counts, self.sums @ self.sums.T, self.squared_norms)
-
-
-@dataclass(frozen=True, eq=False)
-class _PairSums:
-    """Sums of kernel values over pairs of samples, by class."""
-
-    counts: _Float64Array
-    totals: _Float64Array
-    traces: _Float64Array
-
-    @classmethod
-    def of_gram(cls, K: _Float64Array, members: _BoolArray) -> Self:
-        # Products with one-hot columns sum K over all pairs of classes at once.
-        one_hot = members.astype(np.float64)
-        return cls(one_hot.sum(axis=0), one_hot.T @ K @ one_hot, np.diag(K) @ one_hot)
-
-    def mmd_squared(self, statistic: _Statistic) -> float:
-        if len(self.counts) != 2:
-            raise InputError(f"{len(self.counts)} classes: mmd_squared compares two; use mmd")
-        _require_samples(self.counts, 2 if statistic == "unbiased" else 1)
-        match statistic:
-            case "unbiased":
-                within = _mean_off_diagonal(self.totals.diagonal(), self.traces, self.counts)
-            case "biased" | "scaled_biased":
-                within = self.totals.diagonal() / self.counts**2
-            case _:
-                raise ConfigError(f"statistic={statistic!r}: choose 'unbiased', 'biased' or 'scaled_biased'")
-        value = within.sum() - 2 * self.totals[0, 1] / self.counts.prod()
-        scale = self.counts.prod() / self.counts.sum() if statistic == "scaled_biased" else 1.0
-        return float(scale * value)
-
-    def mmd(self, statistic: _Statistic) -> float:
-        squares = [split.mmd_squared(statistic) for split in self._splits()]
-        # Unbiased estimates may be negative; clip them before the root.
-        return float(np.mean(np.sqrt(np.maximum(squares, 0))))
-
-    def _splits(self) -> Iterator[_PairSums]:
-        """Yield the sums for each class against the rest."""
-        # Sums over pairs of classes add up: merge all classes but one.
-        for positive in _one_vs_rest(np.eye(len(self.counts), dtype=bool)):
-            merge = np.stack([positive, ~positive]).astype(np.float64)
-            yield _PairSums(merge @ self.counts, merge @ self.totals @ merge.T, merge @ self.traces)
-
-
 def _checked(K: ArrayLike, y: ArrayLike) -> tuple[_Float64Array, _BoolArray]:
     """Check a Gram matrix and labels; returns K in float64 and class membership, (n_samples, n_classes)."""
     K, labels = np.asarray(K, dtype=np.float64), np.asarray(y)
@@ -391,14 +320,9 @@ def _one_vs_rest(members: _BoolArray) -> Iterator[_BoolArray]:
     yield from members.T[: 1 if members.shape[1] == 2 else None]
 
 
-def _mean_off_diagonal(total: Any, trace: Any, n: Any) -> Any:
-    """Compute the mean of the n (n - 1) off-diagonal values of an n x n matrix."""
-    return (total - trace) / (n * (n - 1))
-
-
-def _require_samples(counts: NDArray[Any], needed: int) -> None:
-    if counts.min() < needed:
+def _require_two_of_each(counts: NDArray[Any]) -> None:
+    if counts.min() < 2:
         raise InputError(
             f"a class has {int(counts.min())} of {int(counts.sum())} samples: this estimate needs at least "
-            f"{needed} in each class; annotate more of that class"
+            f"2 in each class; annotate more of that class"
         )

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from segkit.errors import ConfigError, InputError
 from segkit.kernels import Gaussian, Laplacian, alignment, mixture_weights, mmd, mmd_squared, power_criterion
-from segkit.kernels.mmd import FeatureSums
 
 STATISTICS = ["unbiased", "biased", "scaled_biased"]
 
@@ -91,42 +90,6 @@ def test_mmd_of_more_classes_is_the_average_of_one_vs_rest_roots(rng, statistic)
     squares = [mmd_squared(K, y == label, statistic=statistic) for label in range(3)]
     expected = np.mean(np.sqrt(np.maximum(squares, 0)))
     assert mmd(K, y, statistic=statistic) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("statistic", STATISTICS)
-@pytest.mark.parametrize("n_classes", [2, 4])
-def test_feature_sums_equal_the_gram_matrix(rng, statistic, n_classes):
-    y = np.arange(40) % n_classes
-    Z = rng.normal(size=(40, 9)) + y[:, None]
-    sums = FeatureSums.of(Z, y, range(n_classes))
-    assert sums.mmd(statistic) == pytest.approx(mmd(Z @ Z.T, y, statistic=statistic), rel=1e-12)
-    if n_classes == 2:
-        expected = mmd_squared(Z @ Z.T, y, statistic=statistic)
-        assert sums.mmd_squared(statistic) == pytest.approx(expected, rel=1e-12)
-
-
-@settings(max_examples=25)
-@given(cuts=st.lists(st.integers(0, 30), max_size=4))
-def test_feature_sums_of_blocks_add_up(cuts):
-    rng = np.random.default_rng(1)
-    Z, y = rng.normal(size=(30, 4)), np.arange(30) % 3
-    blocks = np.split(np.arange(30), sorted(cuts))
-    total, *rest = [FeatureSums.of(Z[rows], y[rows], range(3)) for rows in blocks]
-    for part in rest:
-        total = total + part
-    whole = FeatureSums.of(Z, y, range(3))
-    np.testing.assert_array_equal(total.counts, whole.counts)
-    np.testing.assert_allclose(total.sums, whole.sums, atol=1e-13)
-    np.testing.assert_allclose(total.squared_norms, whole.squared_norms, rtol=1e-13)
-    assert total.mmd() == pytest.approx(whole.mmd(), rel=1e-10)
-
-
-def test_feature_sums_accumulate_in_float64():
-    """In float32 the sum of 1 and 2^24 ones stops growing at 2^24; here a large and a small value."""
-    Z = np.array([[2.0**24], [1.0], [1.0]], dtype=np.float32)
-    sums = FeatureSums.of(Z, [0, 0, 0], [0, 1])
-    assert sums.sums[0, 0] == 2.0**24 + 2
-    assert sums.squared_norms[0] == 2.0**48 + 2
 
 
 def naive_power(K, positive):
@@ -254,22 +217,6 @@ def test_no_positive_score_gives_uniform_weights_and_a_warning():
         (
             lambda: power_criterion(np.eye(3), [0, 1, 1]),
             "a class has 1 of 3 samples: this estimate needs at least 2 in each class; annotate more of that class",
-        ),
-        (
-            lambda: FeatureSums.of(np.ones((2, 3)), [0, 0], [0, 1]).mmd("biased"),
-            "a class has 0 of 2 samples: this estimate needs at least 1 in each class; annotate more of that class",
-        ),
-        (
-            lambda: FeatureSums.of(np.ones((2, 3)), [0], [0, 1]),
-            "2 rows and 1 labels: give one label for each row",
-        ),
-        (
-            lambda: FeatureSums.of(np.ones((2, 3)), [0, 255], [0, 1]),
-            "labels [255] are not among classes [0, 1]: add or drop them",
-        ),
-        (
-            lambda: FeatureSums.of(np.ones((1, 3)), [0], [0]) + FeatureSums.of(np.ones((1, 3)), [1], [1]),
-            "sums over classes [0] and [1] cannot be added: give every block the same classes",
         ),
         (
             lambda: mixture_weights([1.0, np.nan]),
