@@ -104,6 +104,7 @@ def freeze_models(
             config = work / "recipe.yaml"
             config.write_text(text)
             model = work / "model.segkit"
+            target.mkdir(parents=True)
             objects = ["--set", "data.masks=instances"] if truth == "instances" else []
             options = ["--config", config] if text else []
             run("train", images, masks, "-o", model, *options, *objects, "--overwrite", cwd=work)
