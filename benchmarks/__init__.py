@@ -1,1 +1,6 @@
-"""Measurements behind the numbers in the README; each module is a command with a --quick form."""
+"""Measurements behind the numbers of the pages: `python -m benchmarks --help`."""
+
+# Name of a study, and of its rows in results/ -> its module.
+STUDIES: dict[str, str] = {
+    "demo": "benchmarks.demo",
+}

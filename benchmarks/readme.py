@@ -321,15 +321,6 @@ def _of_set(records: list[dict[str, Any]], name: str) -> list[tuple[tuple[str, i
     ]
 
 
-def demo(result: dict[str, Any]) -> str:
-    low, high = result["interval"]
-    lesion = result["classes"][1]
-    return (
-        f"Demo, {result['n_images']} test pictures: lesion IoU {lesion['iou']:.3f}, lesion Dice {lesion['dice']:.3f}, "
-        f"mean IoU {result['mean_iou']:.3f} (95 % interval {low:.3f} to {high:.3f})."
-    )
-
-
 def few_digits(result: dict[str, Any]) -> str:
     digits = [row for row in result["rows"] if row["settings"]["data"] == "digits"]
     sizes = sorted({row["settings"]["training images"] for row in digits})
@@ -591,7 +582,6 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "postprocessing": ("postprocessing.json", postprocessing),
     "advice": ("advice.json", advice),
     "advice_scores": ("advice.json", advice_scores),
-    "demo": ("demo.json", demo),
     "few_digits": ("003-table2.json", few_digits),
     "layers_of_windows": ("003-table2.json", layers_of_windows),
     "digits_by_size": ("000-figure2.json", digits_by_size),
