@@ -42,7 +42,7 @@ PARTS = {
     for package in (kernels, classifier, segmentation)
 }
 # Defaults are statements that run on import.
-ON_IMPORT = "tests/test_docstrings.py::test_defaults_are_those_of_the_docstrings"
+ON_IMPORT = "tests/test_public_api.py::test_defaults_are_those_of_the_docstrings"
 COPIED = ("segkit", "tests", "configs", "pyproject.toml")
 EQUIVALENT = Path(__file__).parent / "equivalent_mutants.json"
 MAP = ROOT / "mutants" / "lines.json"

@@ -1,12 +1,10 @@
 """The workflow, `.ci/run` and the package's metadata tell the same."""
 
 import re
-import subprocess
-import sys
+import runpy
 import tomllib
 from pathlib import Path
 
-import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
@@ -41,10 +39,9 @@ def test_actions_are_pinned_by_version_and_know_no_secrets():
     assert "secrets" not in str(WORKFLOW)
 
 
-def test_the_oldest_versions_are_those_of_the_metadata():
-    script = ROOT / ".ci" / "minimum_versions.py"
-    found = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
-    pins = dict(line.split("==") for line in found.splitlines())
+def test_the_oldest_versions_are_those_of_the_metadata(capsys):
+    runpy.run_path(str(ROOT / ".ci" / "minimum_versions.py"), run_name="__main__")
+    pins = dict(line.split("==") for line in capsys.readouterr().out.splitlines())
     extras = PROJECT["optional-dependencies"]
     used = ("baselines", "objects", "annotate", "large", "foundation", "scale")
     bounds = {}
@@ -57,9 +54,8 @@ def test_the_oldest_versions_are_those_of_the_metadata():
     assert all(pins[name] == own[0] for name, own in bounds.items() if len(own) == 1)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / ".ci").iterdir()), ids=lambda path: path.name)
-def test_scripts_stop_at_the_first_failure(path):
-    text = path.read_text(encoding="utf-8")
-    if path.suffix != ".py":
-        assert text.startswith("#!/usr/bin/env bash\n")
-        assert "\nset -euo pipefail\n" in text
+def test_scripts_stop_at_the_first_failure():
+    scripts = [path for path in (ROOT / ".ci").iterdir() if path.is_file() and path.suffix != ".py"]
+    texts = {path.name: path.read_text(encoding="utf-8") for path in scripts}
+    assert [name for name, text in texts.items() if not text.startswith("#!/usr/bin/env bash\n")] == []
+    assert [name for name, text in texts.items() if "\nset -euo pipefail\n" not in text] == []

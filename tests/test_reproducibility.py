@@ -13,6 +13,7 @@ from segkit.images import write_image, write_mask
 
 # Decisions of models trained with other numbers of threads, in units of the margin: docs/trust.md promises it.
 TOLERANCE = 1e-4
+pytestmark = pytest.mark.slow
 TRAIN_AND_PREDICT = """
 import sys
 from segkit.cli.commands import app

@@ -102,6 +102,7 @@ def test_workers_keep_torch_to_one_thread(n_threads):
         torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_workers_keep_torch_to_one_thread_that_was_imported_late():
     """In a process of its own: here torch may have been imported already."""
     script = """
@@ -131,6 +132,7 @@ def test_items_come_with_their_results(n_threads):
     assert blas_threads() == {n_threads}
 
 
+@pytest.mark.slow
 def test_a_library_may_be_imported_by_the_first_worker(tmp_path):
     """Workers that start while torch is being imported wait for it."""
     (tmp_path / "torch.py").write_text(
