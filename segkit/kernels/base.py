@@ -385,7 +385,7 @@ def kernel_from_dict(description: dict[str, Any]) -> Kernel:
 
 
 def gram_matrices(kernels: Iterable[Kernel], X: ArrayLike) -> Iterator[FloatArray]:
-    """Yield the Gram matrix of each kernel; the distances are computed once."""
+    """Yield the Gram matrix of each kernel; distances are computed once for all Gaussian and Laplacian kernels."""
     squared = None
     for kernel in kernels:
         if isinstance(kernel, _Radial):

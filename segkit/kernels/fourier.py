@@ -32,7 +32,11 @@ def fourier_map(
     scale: bool = True,
     out: FloatArray | None = None,
 ) -> FloatArray:
-    """Map rows to random Fourier features."""
+    """Map rows to random Fourier features.
+
+    Each draw gives a pair, ``[cos block | sin block]``, or one cosine where there are `phases`. `amplitudes` are a factor
+    of each draw, by default those of `RandomFourierFeatures`; without `scale` there is none. Rows of `out` may be strided.
+    """
     n_draws = frequencies.shape[1]
     if X.ndim != 2 or X.shape[1] != len(frequencies):
         raise InputError(
@@ -46,8 +50,6 @@ def fourier_map(
     # Imported here: `import segkit` must not pay for torch.
     import torch
 
-    if not out.flags.writeable:
-        raise InputError("out is read-only: give a writable array")
     features = torch.from_numpy(out)
     # Write the angles into the last n_draws columns; their sine or cosine overwrites them. No other memory is needed.
     angles = features[:, -n_draws:]
@@ -76,6 +78,7 @@ def fourier_dot(
     # A pair has one amplitude for its cosine and its sine.
     factors = amplitudes if phases is not None else np.tile(amplitudes, 2)
     scaled = coef * factors
+    # One cosine a draw is enough: c cos t + s sin t = hypot(c, s) cos(t + atan2(-s, c)).
     if phases is None and len(coef) == 1:
         cosine, sine = scaled[0, :n_draws], scaled[0, n_draws:]
         phases, scaled = np.arctan2(-sine, cosine), np.hypot(cosine, sine)[None]

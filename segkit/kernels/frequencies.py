@@ -23,7 +23,7 @@ def _independent_frequencies(
 def _orthogonal_frequencies(
     kernel: ShiftInvariantKernel, n_features: int, n_draws: int, rng: np.random.RandomState
 ) -> NDArray[np.float64]:
-    """Draw frequencies from the spectral law that are orthogonal in blocks."""
+    """Draw frequencies that are orthogonal in blocks of n_features, with the norms of independent ones (Yu et al. 2016)."""
     norms = np.linalg.norm(_radial(kernel, "orthogonal").frequencies(n_features, n_draws, rng), axis=0)
     directions = np.empty((n_features, n_draws))
     for start in range(0, n_draws, n_features):
@@ -38,7 +38,7 @@ def _orthogonal_frequencies(
 def _halton_frequencies(
     kernel: ShiftInvariantKernel, n_features: int, n_draws: int, rng: np.random.RandomState
 ) -> NDArray[np.float64]:
-    """Make frequencies that cover the spectral law evenly (quasi-Monte Carlo)."""
+    """Draw frequencies that cover the spectral law evenly (quasi-Monte Carlo; Yang et al. 2014, section 3)."""
     radial = _radial(kernel, "qmc")
     is_laplacian = isinstance(radial, Laplacian)
     sequence = qmc.Halton(n_features + is_laplacian, seed=rng).random(n_draws).T

@@ -24,7 +24,19 @@ _Float64Array = NDArray[np.float64]
 
 
 def columnwise_mmd_squared(X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> _Float64Array:
-    r"""Estimate the squared MMD of the classes for each column, under the linear kernel of that column."""
+    r"""Estimate the squared MMD of the classes for each column, under the linear kernel of that column.
+
+    Let d_g be the difference of the class means in group g. Over the G groups with samples of both classes the estimate
+    is the U-statistic ``sum_{g != h} d_g d_h / (G (G - 1))``: unbiased, and positive where the classes differ in the same
+    direction in all groups. With fewer than two such groups it is the U-statistic over pairs of samples (paper, eq. 4.5
+    without its root). With more than two classes it is the mean over classes, each against the rest.
+
+    The first column rises from class 0 to class 1 in both groups, the second rises in one and falls in the other:
+
+    >>> X = [[0.0, 0.0], [1.0, 2.0], [0.0, 2.0], [1.0, 0.0]]
+    >>> columnwise_mmd_squared(X, [0, 1, 0, 1], groups=[0, 0, 1, 1])
+    array([ 1., -4.])
+    """
     rows, label = np.asarray(X), np.unique(y, return_inverse=True)[1]
     sizes = np.bincount(label)
     if sizes.size < 2 or sizes.min() < 2:

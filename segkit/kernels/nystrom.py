@@ -25,7 +25,7 @@ _RIDGE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class NystroemMap:
-    """The map ``x -> k(x, landmarks) projection``."""
+    """The map ``x -> k(x, landmarks) projection``; the projection is of shape (n_landmarks, rank)."""
 
     kernel: Kernel
     landmarks: FloatArray
@@ -34,7 +34,7 @@ class NystroemMap:
     @classmethod
     def from_landmarks(cls, kernel: Kernel, landmarks: FloatArray) -> Self:
         """Make the map that reproduces the kernel on the landmarks."""
-        # in float64 even for float32 rows: small eigenvalues are divided by
+        # in float64 even for float32 rows, for small eigenvalues are divided by; cut at the precision of later values
         gram = kernel(landmarks.astype(np.float64))
         projection = inverse_root(gram, float(np.finfo(landmarks.dtype).eps))
         if not projection.size:
@@ -160,7 +160,8 @@ class NystroemFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
 
 def inverse_root(gram: FloatArray, precision: float) -> NDArray[np.float64]:
-    """Factor the pseudo-inverse of a kernel matrix."""
+    """Factor the pseudo-inverse of a kernel matrix K: ``P P' = K^+``, leading eigenvalue first; (m, m) -> (m, rank)."""
+    # eigenvalues up to the rounding of kernel values are 0
     eigenvalues, vectors = np.linalg.eigh(gram)
     cut = len(gram) * precision * eigenvalues[-1]
     kept = np.flatnonzero(eigenvalues > max(cut, 0))[::-1]
@@ -174,7 +175,11 @@ def choose_landmarks(X: FloatArray, n_landmarks: int, rng: np.random.RandomState
 
 
 def leverage_scores(kernel: Kernel, rows: FloatArray, rng: np.random.RandomState) -> NDArray[np.float64]:
-    """Estimate the ridge leverage scores of samples from a random subsample."""
+    """Estimate the ridge leverage scores of samples, up to a common factor, from b subsampled rows B.
+
+    The score is ``k(x, x) - k(x, B) (K_BB + c I)^-1 k(B, x)``, c = 0.001 b mean k(x, x). If B is all rows, this is c times
+    the diagonal of ``K (K + c I)^-1`` (Alaoui and Mahoney, 2015, section 3).
+    """
     subsample = choose_landmarks(rows, _SUBSAMPLE, rng).astype(np.float64)
     diagonal = kernel.diagonal(rows).astype(np.float64)
     # Keep scores positive even for a kernel that vanishes: then a landmark can be drawn, and its map reports it.

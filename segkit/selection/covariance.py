@@ -27,7 +27,6 @@ from segkit.kernels.covariance import (
     Objective,
     RandomFeatureObjective,
     minimise_downwards,
-    minimise_fixed_step,
 )
 
 # Largest number of samples for the exact n x n Gram matrix: fast up to here, and without the noise of random features.
@@ -61,17 +60,11 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
     target : {"auto", "classification", "regression"}, default="auto"
         Kind of `y`. "auto" uses `sklearn.utils.multiclass.type_of_target`, which regards whole numbers
         as classes.
-    solver : {"spectral", "fixed_step"}, default="spectral"
-        "spectral": spectral projected gradient to convergence, for bounds on the sum of the weights that decrease
-        from all features to m. "fixed_step": `max_iter` steps of fixed length from equal weights, as in
-        the authors' code.
     max_iter : int, default=100
-        Largest number of steps at each bound ("spectral"), or in all ("fixed_step").
+        Largest number of steps at each bound on the sum of the weights; bounds decrease from all features to m.
     tol : float, default=1e-4
-        "spectral": relative tolerance. Stop when the decrease of the objective that a step promises is at most this
+        Relative tolerance. Stop when the decrease of the objective that a step promises is at most this
         fraction of the objective. With thousands of features 1e-3 was nearly as good and took 0.6 of the time.
-    learning_rate : float, default=1e-3
-        "fixed_step": factor of the gradient in each step.
     random_state : int, RandomState instance or None, default=None
         Seed of the random features, and of the rows for the median distance.
 
@@ -87,7 +80,7 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
     loss_ : float
         The objective at `weights_`.
     loss_history_ : ndarray of shape (n_evaluated,), float64
-        The objective after each step. With "spectral" it may increase when the bound decreases.
+        The objective after each step. It may increase when the bound decreases.
     n_iter_ : int
         Number of iterations, over all bounds.
     n_features_in_ : int
@@ -152,10 +145,8 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "epsilon": [Interval(Real, 0, None, closed="neither"), None],
         "target": [StrOptions({"auto", "classification", "regression"})],
-        "solver": [StrOptions({"spectral", "fixed_step"})],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "random_state": ["random_state"],
     }
 
@@ -167,10 +158,8 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
         n_components: int = 512,
         epsilon: float | None = None,
         target: Literal["auto", "classification", "regression"] = "auto",
-        solver: Literal["spectral", "fixed_step"] = "spectral",
         max_iter: int = 100,
         tol: float = 1e-4,
-        learning_rate: float = 1e-3,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
@@ -178,10 +167,8 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
         self.n_components = n_components
         self.epsilon = epsilon
         self.target = target
-        self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
-        self.learning_rate = learning_rate
         self.random_state = random_state
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -280,8 +267,6 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
     def _minima(self, problem: _Problem, n_features: Sequence[int]) -> list[Minimum]:
         n_varying = int(problem.varying.sum())
         bounds = [min(m, n_varying) for m in n_features]
-        if self.solver == "fixed_step":
-            return self._fixed_steps(problem.objective, n_varying, bounds)
         minima = list(
             minimise_downwards(problem.objective, n_varying, bounds, max_iter=self.max_iter, tol=self.tol)
         )
@@ -292,16 +277,6 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        return minima
-
-    def _fixed_steps(self, objective: Objective, n_varying: int, bounds: Sequence[int]) -> list[Minimum]:
-        minima: list[Minimum] = []
-        w = np.full(n_varying, bounds[0] / n_varying)
-        for m in bounds:
-            minima.append(
-                minimise_fixed_step(objective, w, m, max_iter=self.max_iter, learning_rate=self.learning_rate)
-            )
-            w = minima[-1].weights
         return minima
 
     def _get_support_mask(self) -> NDArray[np.bool_]:

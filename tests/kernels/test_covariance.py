@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.optimize import check_grad, minimize
+from scipy.optimize import check_grad
 
 from segkit.errors import ConfigError
 from segkit.kernels.covariance import (
@@ -11,7 +11,6 @@ from segkit.kernels.covariance import (
     RandomFeatureObjective,
     minimise,
     minimise_downwards,
-    minimise_fixed_step,
     project,
 )
 
@@ -48,44 +47,26 @@ def test_exact_objective_is_that_of_the_authors_code(fixture, task):
 
 
 def fifty_steps(fixture, task):
-    m = N_INFORMATIVE[task]
-    return minimise_fixed_step(recorded_objective(fixture, task), np.full(10, m / 10), m, max_iter=50)
+    """Steps of projected gradient with a fixed length, as in the authors' code."""
+    objective, m = recorded_objective(fixture, task), N_INFORMATIVE[task]
+    w, history = np.full(10, m / 10), []
+    for _ in range(50):
+        value, gradient = objective.value_and_gradient(w)
+        history.append(value)
+        w = project(w - 1e-3 * gradient, m)
+    return w, [*history, objective.value_and_gradient(w)[0]]
 
 
 def test_fixed_steps_follow_the_authors_code(fixture):
-    minimum = fifty_steps(fixture, "regression")
-    np.testing.assert_allclose(minimum.weights, fixture["regression_w50"], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(minimum.history[:50], fixture["regression_losshist50"], rtol=1e-9)
-    np.testing.assert_allclose(minimum.history[50], fixture["regression_loss50"], rtol=1e-9)
+    weights, history = fifty_steps(fixture, "regression")
+    np.testing.assert_allclose(weights, fixture["regression_w50"], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(history[:50], fixture["regression_losshist50"], rtol=1e-9)
+    np.testing.assert_allclose(history[50], fixture["regression_loss50"], rtol=1e-9)
 
 
 @pytest.mark.parametrize("task", ["orange_skin", "XOR"])
 def test_exact_projection_ends_no_higher_than_the_authors(fixture, task):
-    assert fifty_steps(fixture, task).history[-1] <= fixture[f"{task}_loss50"]
-
-
-def test_exact_objective_equals_the_printed_formula(problem):
-    w = np.array([0.9, 0.0, 0.4, 1.0, 0.2])
-    n = len(problem["X"])
-    scaled = problem["X"] * w
-    K = np.exp(-((scaled[:, None] - scaled) ** 2).sum(axis=2) / (2 * problem["sigma"] ** 2))
-    H = np.eye(n) - 1 / n
-    Y = H @ problem["Y"]
-    naive = np.trace(Y.T @ np.linalg.inv(H @ K @ H + n * problem["epsilon"] * np.eye(n)) @ Y)
-    np.testing.assert_allclose(ExactObjective(**problem).value_and_gradient(w)[0], naive, rtol=1e-11)
-
-
-def test_random_feature_objective_equals_the_ridge_formula_on_its_own_kernel(problem):
-    w = np.array([0.9, 0.0, 0.4, 1.0, 0.2])
-    n = len(problem["X"])
-    frequencies = np.random.default_rng(1).standard_normal((5, 30)) / problem["sigma"]
-    angles = (problem["X"] * w) @ frequencies
-    K = np.cos(angles[:, None] - angles).mean(axis=2)
-    H = np.eye(n) - 1 / n
-    Y = H @ problem["Y"]
-    naive = np.trace(Y.T @ np.linalg.inv(H @ K @ H + n * problem["epsilon"] * np.eye(n)) @ Y)
-    objective = RandomFeatureObjective(**problem, n_components=60, rng=np.random.default_rng(1))
-    np.testing.assert_allclose(objective.value_and_gradient(w)[0], naive, rtol=1e-10)
+    assert fifty_steps(fixture, task)[1][-1] <= fixture[f"{task}_loss50"]
 
 
 def objectives(problem):
@@ -93,6 +74,20 @@ def objectives(problem):
         ExactObjective(**problem),
         RandomFeatureObjective(**problem, n_components=60, rng=np.random.default_rng(1)),
     ]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_objective_equals_the_printed_formula(problem, which):
+    w = np.array([0.9, 0.0, 0.4, 1.0, 0.2])
+    n = len(problem["X"])
+    scaled = problem["X"] * w
+    angles = scaled @ np.random.default_rng(1).standard_normal((5, 30)) / problem["sigma"]
+    exact = np.exp(-((scaled[:, None] - scaled) ** 2).sum(axis=2) / (2 * problem["sigma"] ** 2))
+    K = [exact, np.cos(angles[:, None] - angles).mean(axis=2)][which]
+    H = np.eye(n) - 1 / n
+    Y = H @ problem["Y"]
+    naive = np.trace(Y.T @ np.linalg.inv(H @ K @ H + n * problem["epsilon"] * np.eye(n)) @ Y)
+    np.testing.assert_allclose(objectives(problem)[which].value_and_gradient(w)[0], naive, rtol=1e-10)
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -166,7 +161,7 @@ def test_odd_number_of_features_is_refused(problem, n_components):
 
 
 @given(points, st.floats(0, 6))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_projection_is_feasible_idempotent_and_nearest(v, m):
     w = project(v, m)
     assert ((w >= 0) & (w <= 1)).all()
@@ -176,21 +171,6 @@ def test_projection_is_feasible_idempotent_and_nearest(v, m):
     others = np.random.default_rng(0).random((50, len(v)))
     others *= np.minimum(1, m / others.sum(axis=1, keepdims=True))
     assert ((others - w) @ (v - w) <= 1e-9).all()
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_projection_solves_the_quadratic_programme(seed):
-    v = np.random.default_rng(seed).normal(0.4, 0.8, 8)
-    solved = minimize(
-        lambda w: ((w - v) ** 2).sum(),
-        np.full(8, 0.1),
-        jac=lambda w: 2 * (w - v),
-        bounds=[(0, 1)] * 8,
-        constraints={"type": "ineq", "fun": lambda w: 2 - w.sum(), "jac": lambda w: -np.ones(8)},
-        method="SLSQP",
-        options={"ftol": 1e-15, "maxiter": 500},
-    )
-    np.testing.assert_allclose(project(v, 2), solved.x, atol=1e-7)
 
 
 class Quadratic:
@@ -204,7 +184,7 @@ class Quadratic:
         return self.scale * (1 + difference @ difference / 2), self.scale * difference
 
 
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
 def test_minimise_finds_the_projection_whatever_the_scale(scale):
     target = np.array([2.0, 0.5, -1.0, 0.3])
     minimum = minimise(Quadratic(target, scale), np.full(4, 0.1), 1.2, tol=1e-12)
