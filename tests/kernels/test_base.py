@@ -3,8 +3,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from segkit.errors import ConfigError, InputError, ModelFileError
 from segkit.kernels import (
@@ -42,15 +40,11 @@ def test_values_equal_the_formula(kernel, rng):
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 def test_gram_matrix_is_symmetric_and_positive_semi_definite(kernel, rng):
-    K = kernel(rng.normal(size=(20, 3)))
+    X = rng.normal(size=(20, 3))
+    K = kernel(X)
     np.testing.assert_allclose(K, K.T, rtol=1e-14)
     assert np.linalg.eigvalsh(K).min() > -1e-12 * np.trace(K)
-
-
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_diagonal_is_that_of_the_gram_matrix(kernel, rng):
-    X = rng.normal(size=(6, 3))
-    np.testing.assert_allclose(kernel.diagonal(X), np.diag(kernel(X)), rtol=1e-14)
+    np.testing.assert_allclose(kernel.diagonal(X), np.diag(K), rtol=1e-14)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
@@ -109,9 +103,9 @@ def test_gram_matrices_compute_distances_once(rng, monkeypatch):
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_description_goes_through_json(kernel):
-    assert kernel_from_dict(json.loads(json.dumps(kernel_to_dict(kernel)))) == kernel
+def test_descriptions_go_through_json():
+    for kernel in KERNELS:
+        assert kernel_from_dict(json.loads(json.dumps(kernel_to_dict(kernel)))) == kernel
 
 
 def test_foreign_kernel_cannot_be_described():
@@ -161,19 +155,18 @@ def test_parameter_out_of_range(make, message):
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_rows_that_do_not_fit(kernel):
-    with pytest.raises(InputError) as caught:
-        kernel(np.ones((2, 3)), np.ones((4, 5)))
-    assert str(caught.value) == (
-        "arrays of shapes (2, 3) and (4, 5): a kernel compares rows with the same features; "
-        "pass (n, n_features) and (m, n_features)"
-    )
+def test_rows_that_do_not_fit():
+    for kernel in KERNELS:
+        with pytest.raises(InputError) as caught:
+            kernel(np.ones((2, 3)), np.ones((4, 5)))
+        assert str(caught.value) == (
+            "arrays of shapes (2, 3) and (4, 5): a kernel compares rows with the same features; "
+            "pass (n, n_features) and (m, n_features)"
+        )
 
 
-@given(scale=st.floats(1e-3, 1e3))
-def test_median_gamma_is_the_inverse_median_squared_distance(scale):
-    X = scale * np.random.default_rng(0).normal(size=(15, 4))
+def test_median_gamma_is_the_inverse_median_squared_distance(rng):
+    X = 30 * rng.normal(size=(15, 4))
     squared = [np.sum((X[i] - X[j]) ** 2) for i in range(15) for j in range(i)]
     assert median_gamma(X) == pytest.approx(1 / np.median(squared), rel=1e-12)
 
@@ -203,13 +196,13 @@ def test_median_gamma_undefined(X, message):
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_values_that_are_no_numbers_are_refused(kernel, value):
-    with pytest.raises(InputError, match="NaN or infinite values"):
-        kernel([[1.0, value]])
-    with pytest.raises(InputError, match="NaN or infinite values"):
-        kernel([[1.0, 2.0]], [[value, 0.0]])
+def test_values_that_are_no_numbers_are_refused(value):
+    for kernel in KERNELS:
+        with pytest.raises(InputError, match="NaN or infinite values"):
+            kernel([[1.0, value]])
+        with pytest.raises(InputError, match="NaN or infinite values"):
+            kernel([[1.0, 2.0]], [[value, 0.0]])
 
 
 def test_rows_of_the_median_are_drawn_once_each():

@@ -3,7 +3,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from segkit.errors import InputError
-from segkit.kernels import Gaussian, L1Laplacian, Laplacian, RandomFourierFeatures
+from segkit.kernels import Gaussian, L1Laplacian, RandomFourierFeatures
 from segkit.kernels.fourier import fourier_dot, fourier_map
 
 
@@ -12,25 +12,20 @@ def data(rng):
     return rng.normal(size=(12, 3)), rng.normal(size=(3, 7)), rng.uniform(0, 2 * np.pi, 7)
 
 
-def test_pair_closed_form(data):
-    X, frequencies, _ = data
-    expected = np.hstack([np.cos(X @ frequencies), np.sin(X @ frequencies)]) / np.sqrt(7)
-    np.testing.assert_allclose(fourier_map(X, frequencies), expected, atol=1e-14)
-
-
-def test_phase_closed_form(data):
+def test_closed_forms(data, rng):
     X, frequencies, phases = data
-    expected = np.sqrt(2 / 7) * np.cos(X @ frequencies + phases)
-    np.testing.assert_allclose(fourier_map(X, frequencies, phases), expected, atol=1e-14)
-
-
-def test_amplitudes_scale_each_draw(data, rng):
-    X, frequencies, phases = data
-    amplitudes = rng.uniform(size=7)
-    pair = np.hstack([np.cos(X @ frequencies), np.sin(X @ frequencies)]) * np.tile(amplitudes, 2)
-    np.testing.assert_allclose(fourier_map(X, frequencies, amplitudes=amplitudes), pair, atol=1e-14)
-    phase = np.cos(X @ frequencies + phases) * amplitudes
-    np.testing.assert_allclose(fourier_map(X, frequencies, phases, amplitudes=amplitudes), phase, atol=1e-14)
+    pairs = np.hstack([np.cos(X @ frequencies), np.sin(X @ frequencies)])
+    cosines = np.cos(X @ frequencies + phases)
+    np.testing.assert_allclose(fourier_map(X, frequencies), pairs / np.sqrt(7), atol=1e-14)
+    np.testing.assert_allclose(
+        fourier_map(X, frequencies, phases), np.sqrt(2 / 7) * cosines, atol=1e-14
+    )
+    # amplitudes scale each draw
+    factor = rng.uniform(size=7)
+    found = fourier_map(X, frequencies, amplitudes=factor)
+    np.testing.assert_allclose(found, pairs * np.tile(factor, 2), atol=1e-14)
+    found = fourier_map(X, frequencies, phases, amplitudes=factor)
+    np.testing.assert_allclose(found, cosines * factor, atol=1e-14)
 
 
 @pytest.mark.parametrize("with_phases", [False, True])
@@ -64,33 +59,20 @@ def test_rows_may_lie_in_memory_in_any_way(data):
         np.testing.assert_allclose(fourier_map(rows, frequencies, phases), expected, atol=1e-14)
 
 
-def test_out_must_be_writeable(data):
-    out = np.zeros((12, 14))
-    out.setflags(write=False)
-    with pytest.raises(InputError, match="out is read-only"):
-        fourier_map(*data[:2], out=out)
-    assert not out.any()
-
-
 def test_no_draws_give_no_columns(data):
     assert fourier_map(data[0], np.empty((3, 0)), amplitudes=np.empty(0)).shape == (12, 0)
 
 
 @pytest.mark.parametrize("with_phases", [False, True])
 @pytest.mark.parametrize("n_functions", [1, 3])
-@pytest.mark.parametrize("rows_at_once", [5, 100])
-def test_dot_is_the_product(data, rng, with_phases, n_functions, rows_at_once, monkeypatch):
-    monkeypatch.setattr("segkit.kernels.fourier._ROWS_AT_ONCE", rows_at_once)
+def test_dot_is_the_product(data, rng, with_phases, n_functions, monkeypatch):
+    monkeypatch.setattr("segkit.kernels.fourier._ROWS_AT_ONCE", 5)
     X, frequencies, phases = data
     phases, amplitudes = phases if with_phases else None, rng.uniform(size=7)
     features = fourier_map(X, frequencies, phases, amplitudes=amplitudes)
     coef = rng.normal(size=(n_functions, features.shape[1]))
     found = fourier_dot(X, frequencies, coef, phases, amplitudes=amplitudes)
     np.testing.assert_allclose(found, features @ coef.T, atol=1e-13)
-
-
-def test_pairs_have_unit_norm(data):
-    np.testing.assert_allclose(np.linalg.norm(fourier_map(*data[:2]), axis=1), 1, rtol=1e-14)
 
 
 def test_wrong_number_of_features(data):
@@ -101,8 +83,9 @@ def test_wrong_number_of_features(data):
     )
 
 
-@pytest.mark.parametrize("form", ["pair", "phase"])
-@pytest.mark.parametrize("kernel", [Gaussian(0.3), Laplacian(0.5), L1Laplacian(0.3)], ids=repr)
+@pytest.mark.parametrize(
+    ("kernel", "form"), [(Gaussian(0.3), "phase"), (L1Laplacian(0.3), "pair")], ids=repr
+)
 def test_error_falls_as_one_over_root_d(kernel, form, rng):
     X = rng.normal(size=(30, 3))
     K = kernel(X)
@@ -113,9 +96,9 @@ def test_error_falls_as_one_over_root_d(kernel, form, rng):
         )
         return np.sqrt(np.mean([(Z @ Z.T - K) ** 2 for Z in maps]))
 
-    coarse, fine = error(200), error(200 * 64)
-    assert fine < 0.02
-    assert coarse / fine == pytest.approx(8, rel=0.35)
+    coarse, fine = error(200), error(200 * 16)
+    assert fine < 0.04
+    assert coarse / fine == pytest.approx(4, rel=0.35)
 
 
 def test_pairs_vary_less_than_phases(rng):
@@ -146,7 +129,7 @@ def test_float32_agrees_with_float64(form, rng):
     np.testing.assert_allclose(Z, features.transform(X), atol=1e-6)
 
 
-@parametrize_with_checks([RandomFourierFeatures(random_state=0), RandomFourierFeatures(form="phase")])
+@parametrize_with_checks([RandomFourierFeatures(random_state=0)])
 def test_estimator_checks(estimator, check):
     check(estimator)
 
@@ -169,5 +152,4 @@ def test_one_function_takes_one_cosine_a_draw(data, rng, monkeypatch, n_function
 
 
 def test_functions_of_no_coefficients_are_none(data):
-    X, frequencies, _ = data
-    assert fourier_dot(X, frequencies, np.empty((0, 14)), amplitudes=np.ones(7)).shape == (12, 0)
+    assert fourier_dot(*data[:2], np.empty((0, 14)), amplitudes=np.ones(7)).shape == (12, 0)

@@ -60,7 +60,7 @@ def test_it_is_unbiased_over_groups():
     rng = np.random.default_rng(0)
     y, groups = np.tile([0, 1], 40), np.repeat(np.arange(4), 20)
     estimates = []
-    for _ in range(400):
+    for _ in range(200):
         directions = rng.standard_normal(4)
         X = (3 * rng.standard_normal(4)[groups] + directions[groups] * y + rng.standard_normal(80))[:, None]
         estimates.append(columnwise_mmd_squared(X, y, groups)[0])

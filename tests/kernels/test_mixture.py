@@ -34,21 +34,12 @@ def mixture_gram(mixture, X):
 
 @pytest.mark.parametrize("features", ["pair", "phase"])
 @pytest.mark.parametrize("form", ["concatenate", "sample"])
-@pytest.mark.parametrize(
-    "kernels", [[Gaussian(0.1), Gaussian(2.0), Laplacian(0.5)], MIXED], ids=["rff", "mixed"]
-)
-def test_features_estimate_the_mixture(data, kernels, form, features):
+def test_features_estimate_the_mixture(data, form, features):
     X, y = data
-    mixture = MixtureRFF(kernels, n_components=40_000, form=form, features=features, random_state=0)
+    mixture = MixtureRFF(MIXED, n_components=40_000, form=form, features=features, random_state=0)
     Z = mixture.fit(X, y).transform(X)
     np.testing.assert_allclose(Z @ Z.T, mixture_gram(mixture, X), atol=0.05)
     assert np.sqrt(np.mean((Z @ Z.T - mixture_gram(mixture, X)) ** 2)) < 0.01
-
-
-@pytest.mark.parametrize("form", ["concatenate", "sample"])
-def test_pairs_of_unit_kernels_have_unit_norm(data, form):
-    Z = MixtureRFF(n_components=300, form=form, random_state=0).fit(*data).transform(data[0])
-    np.testing.assert_allclose(np.linalg.norm(Z, axis=1), 1, rtol=1e-12)
 
 
 def test_concatenated_features_are_those_of_each_kernel(data):
@@ -104,13 +95,6 @@ def test_default_grid(data):
     assert laplacians == [Laplacian(multiple * base**0.5) for multiple in multiples]
 
 
-def test_features_do_not_depend_on_the_unit_of_the_data(data):
-    X, y = data
-    mixtures = [MixtureRFF(n_components=100, random_state=0).fit(scale * X, y) for scale in (1, 1024)]
-    np.testing.assert_allclose(mixtures[0].weights_, mixtures[1].weights_, rtol=1e-9)
-    np.testing.assert_allclose(mixtures[0].transform(X), mixtures[1].transform(1024 * X), atol=1e-9)
-
-
 def test_a_polynomial_swamps_a_gaussian_unless_normalised(rng):
     X = 10 * rng.normal(size=(100, 3))
     y = X[:, 0] > 0
@@ -149,11 +133,10 @@ def test_number_of_features(data, kernels, features, n_components, expected):
     assert len(mixture.get_feature_names_out()) == expected
 
 
-@pytest.mark.parametrize("n_components", [30, 31])
-def test_number_of_sampled_features_misses_one_at_most(data, n_components):
-    kernels = [Anova(1.0), Gaussian(1.0), Laplacian(1.0)]
-    mixture = MixtureRFF(kernels, n_components=n_components, form="sample", random_state=0).fit(*data)
-    assert n_components - 1 <= mixture.transform(data[0]).shape[1] <= n_components
+def test_number_of_sampled_features_misses_one_at_most(data):
+    for n in (30, 31):
+        mixture = MixtureRFF(MIXED, n_components=n, form="sample", random_state=0).fit(*data)
+        assert n - 1 <= mixture.transform(data[0]).shape[1] <= n
 
 
 def test_equal_numbers_of_draws_for_each_kernel(data):
@@ -164,44 +147,11 @@ def test_equal_numbers_of_draws_for_each_kernel(data):
     assert set(counts) == {78, 79}
 
 
-def test_max_samples_scores_as_many_of_each_class(rng):
-    """30 of the rare class are all kept, the other 70 rows go to the frequent one."""
-    X = rng.normal(size=(1030, 2))
-    y = np.repeat([0, 1], [1000, 30])
-    seen = []
-    kernel = Normalized(Recorder(seen))
-    MixtureRFF([kernel], n_components=5, criterion="alignment", max_samples=100, random_state=0).fit(X, y)
-    scored = {tuple(row) for row in seen[0]}
-    assert len(scored) == 100
-    assert scored >= {tuple(row) for row in X[1000:]}
-    seen.clear()
-    MixtureRFF([kernel], n_components=5, criterion="alignment", max_samples=40, random_state=0).fit(X, y)
-    assert len({tuple(row) for row in seen[0]} & {tuple(row) for row in X[1000:]}) == 20
-
-
-def test_rows_that_score_kernels_are_drawn_at_random():
-    """Rows come image by image: the first ones would be those of one image."""
-    X, y = np.arange(1000.0)[:, None], np.tile([0, 1], 500)
-    drawn = []
-    for seed in (0, 1):
-        seen = []
-        kernel = Normalized(Recorder(seen))
-        MixtureRFF([kernel], n_components=5, criterion="alignment", max_samples=100, random_state=seed).fit(
-            X, y
-        )
-        drawn.append({int(row) for [row] in seen[0]})
-    assert drawn[0] != drawn[1]
-    for rows in drawn:
-        assert len(rows) == 100
-        # hypergeometric: 50 with a standard deviation of 4.7
-        assert 25 < sum(row < 500 for row in rows) < 75
-
-
 class Recorder:
     """A polynomial kernel that keeps the rows it is evaluated on."""
 
-    def __init__(self, seen):
-        self.seen = seen
+    def __init__(self):
+        self.seen = []
 
     def __call__(self, X, Y=None):
         self.seen.append(X)
@@ -209,6 +159,37 @@ class Recorder:
 
     def diagonal(self, X):
         return Polynomial().diagonal(X)
+
+
+def scored_rows(X, y, **options):
+    recorder = Recorder()
+    MixtureRFF([Normalized(recorder)], n_components=5, criterion="alignment", **options).fit(X, y)
+    return recorder.seen[0]
+
+
+def test_max_samples_scores_as_many_of_each_class(rng):
+    """30 of the rare class are all kept, the other 70 rows go to the frequent one."""
+    X = rng.normal(size=(1030, 2))
+    y = np.repeat([0, 1], [1000, 30])
+    rare = {tuple(row) for row in X[1000:]}
+    scored = {tuple(row) for row in scored_rows(X, y, max_samples=100, random_state=0)}
+    assert len(scored) == 100
+    assert scored >= rare
+    scored = {tuple(row) for row in scored_rows(X, y, max_samples=40, random_state=0)}
+    assert len(scored & rare) == 20
+
+
+def test_rows_that_score_kernels_are_drawn_at_random():
+    """Rows come image by image: the first ones would be those of one image."""
+    X, y = np.arange(1000.0)[:, None], np.tile([0, 1], 500)
+    drawn = [
+        {int(row) for [row] in scored_rows(X, y, max_samples=100, random_state=seed)} for seed in (0, 1)
+    ]
+    assert drawn[0] != drawn[1]
+    for rows in drawn:
+        assert len(rows) == 100
+        # hypergeometric: 50 with a standard deviation of 4.7
+        assert 25 < sum(row < 500 for row in rows) < 75
 
 
 def test_seed_repeats_the_features(data):
@@ -220,9 +201,15 @@ def test_seed_repeats_the_features(data):
     assert not np.allclose(first, other)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("features", ["pair", "phase"])
-@pytest.mark.parametrize("kernels", ["laplacian", MIXED, [Polynomial()]], ids=["grid", "mixed", "nystroem"])
+@pytest.mark.parametrize(
+    ("kernels", "features", "dtype"),
+    [
+        ("laplacian", "pair", np.float32),
+        (MIXED, "phase", np.float64),
+        (MIXED, "pair", np.float32),
+        ([Polynomial()], "pair", np.float64),
+    ],
+)
 def test_state_round_trip_gives_the_same_bits(data, kernels, features, dtype):
     X, y = data[0].astype(dtype), data[1]
     mixture = MixtureRFF(kernels, n_components=np.int64(64), features=features, random_state=7).fit(X, y)
@@ -325,7 +312,6 @@ def test_a_class_of_one_sample(data):
     [
         # The checks set n_components=1, which the default's 13 pairs do not fit in.
         MixtureRFF(form="sample", features="phase", random_state=0),
-        MixtureRFF([Polynomial()], criterion="alignment", random_state=0),
     ]
 )
 def test_estimator_checks(estimator, check):
@@ -341,8 +327,7 @@ def test_estimator_checks(estimator, check):
         {"kernels": [Polynomial(2)]},
     ],
 )
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n_functions", [1, 2])
+@pytest.mark.parametrize(("dtype", "n_functions"), [(np.float32, 1), (np.float64, 2)])
 def test_dot_is_the_product_with_the_features(options, dtype, n_functions, rng, monkeypatch):
     X = rng.normal(size=(70, 3)).astype(dtype)
     mixture = MixtureRFF(n_components=60, random_state=0, **options).fit(X, X[:, 0] > 0)
