@@ -31,14 +31,14 @@ def _gives_probabilities(classifier: MarginClassifier) -> bool:
 
 
 class MarginClassifier(ClassifierMixin, BaseEstimator):
-    """Base of classifiers by decisions."""
+    """Base of classifiers by decisions, whose `fit` sets `classes_` and calls `_fit_probabilities`."""
 
     probability: bool
     classes_: NDArray[Any]
 
     @abstractmethod
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
-        """Score samples."""
+        """Score samples: (n,), positive for ``classes_[1]`` of two, else (n, n_classes), the largest wins."""
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Classify samples by the sign of the decision, or by the largest of several."""
@@ -55,7 +55,10 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):
     def _fit_probabilities(
         self, y: NDArray[Any], decide: _HeldOutDecisions, sample_weight: NDArray[Any] | None = None
     ) -> None:
-        """Fit Platt's scaling to decisions on samples that were held out in turn, if probabilities are asked for."""
+        """Fit Platt's scaling to decisions on samples that were held out in turn, if probabilities are asked for.
+
+        ``decide(train, test)`` trains on some samples and returns the decisions of others.
+        """
         self.__dict__.pop("platt_", None)
         if not self.probability:
             return

@@ -84,7 +84,7 @@ class Blocks:
             yield part, self._features(self.X[rows[0] : rows[-1] + 1] if adjacent else self.X[rows])
 
     def decisions(self, positions: NDArray[np.intp], theta: Floats) -> Floats:
-        """Decisions (n_positions, K) of K planes, given as the columns (beta, b) of `theta`."""
+        """Compute decisions (n_positions, K) of K planes, given as the columns (beta, b) of `theta`."""
         out = np.empty((positions.size, theta.shape[1]))
         beta = theta[:-1].astype(self.dtype)
         with np.errstate(invalid="ignore", over="ignore"):  # the check below says it in words
@@ -111,7 +111,8 @@ def _out_of_range(made: NDArray[Any]) -> InputError:
 
 
 def in_span_of_rows(blocks: Blocks) -> tuple[Blocks, NDArray[Any]]:
-    """Coordinates of fewer rows than features in an orthonormal basis of their span, and the basis."""
+    """Compute the coordinates of fewer rows than features in an orthonormal basis of their span, and the basis."""
+    # The optimal beta lies in that span and the rotation keeps all norms, so it is the same problem.
     features = np.empty((blocks.n_rows, blocks.n_features), dtype=blocks.dtype)
     for part, block in blocks(np.arange(blocks.n_rows)):
         features[part] = block
@@ -122,7 +123,10 @@ def in_span_of_rows(blocks: Blocks) -> tuple[Blocks, NDArray[Any]]:
 
 
 class Loss(NamedTuple):
-    """Loss of the slack ``r = 1 - margin``: zero, a parabola over ``0 < r < width``, a line of slope 1."""
+    """Loss of the slack ``r = 1 - margin``: zero, a parabola over ``0 < r < width``, a line of slope 1.
+
+    An infinite width is the squared hinge ``r**2``, a finite one the hinge smoothed over that width.
+    """
 
     width: float
 
@@ -136,7 +140,7 @@ class Loss(NamedTuple):
         return (slack > 0).astype(np.int8) + (slack >= self.width)
 
     def slope(self, slack: Floats) -> Floats:
-        """First derivative."""
+        """Compute the first derivative."""
         return self.curvature * np.clip(slack, 0, self.width)
 
     def exact(self, slack: Floats) -> Floats:
@@ -144,7 +148,7 @@ class Loss(NamedTuple):
         return np.maximum(slack, 0) ** (1 if np.isfinite(self.width) else 2)
 
     def smoothing_gap(self, slack: Floats) -> Floats:
-        """Gap of the Fenchel-Young inequality between the exact loss and the dual point ``slope``."""
+        """Compute the gap of the Fenchel-Young inequality between the exact loss and the dual point ``slope``."""
         if not np.isfinite(self.width):
             return np.zeros_like(slack)
         return self.exact(slack) - self.slope(slack) * slack
@@ -161,7 +165,11 @@ class Sample(NamedTuple):
 
 
 class Problem:
-    """One two-class problem: the current plane, and the sums that Newton's method needs there."""
+    """One two-class problem: the current plane, and the sums that Newton's method needs there.
+
+    The plane is ``theta = (beta, b)`` on features with a `constant` appended. `hessian` sums ``cost * phi phi^T`` over the
+    rows in the quadratic zone, the two columns of `pull` sum ``cost * y * phi`` over the quadratic and the linear zone.
+    """
 
     def __init__(
         self,
@@ -198,7 +206,7 @@ class Problem:
         self.zone[:], self.hessian[:], self.pull[:] = OUTSIDE, 0, 0
 
     def target_zone(self, sample: Sample) -> NDArray[np.int8]:
-        """Zones that the slacks ask for; forgets the Hessian where building it anew is cheaper."""
+        """Find the zones that the slacks ask for; forget the Hessian where building it anew is cheaper."""
         target = np.zeros_like(self.zone)
         target[sample.rows] = self.loss.zone(self.slack[sample.rows])
         was, will = self.zone == QUADRATIC, target == QUADRATIC
@@ -234,7 +242,7 @@ class Problem:
         return gram
 
     def gradient(self, sample: Sample) -> Floats:
-        """Gradient of the smoothed objective."""
+        """Compute the gradient of the smoothed objective."""
         parabola = self.hessian @ self.theta - self.pull[:, 0]
         return self.ridge * self.theta + sample.scale * (self.loss.curvature * parabola - self.pull[:, 1])
 
@@ -250,16 +258,18 @@ class Problem:
 
     @property
     def gap(self) -> float:
-        """Duality gap."""
+        """Bound on how far the objective is above its minimum: the duality gap."""
         return self.objective - self.lower_bound
 
     def narrow(self) -> None:
         """Smooth less once the smoothing dominates the gap."""
+        # At the optimum the slacks inside the parabola are proportional to its width, so the rows there will stay: the
+        # next step is taken before any changes zone.
         if self.narrowing_due:
             self.loss = Loss(NARROWING * self.loss.width)
 
     def direction(self, sample: Sample) -> Floats:
-        """Newton's direction."""
+        """Compute Newton's direction."""
         matrix = sample.scale * self.loss.curvature * self.hessian
         diagonal = np.einsum("ii->i", matrix)
         rounding = np.finfo(np.float32).eps * diagonal.max()
@@ -294,7 +304,9 @@ class Problem:
             self.slack[sample.rows] -= step * sign
 
     def _line_minimum(self, sample: Sample, towards: Floats, linear: float, quadratic: float) -> float:
-        """Step t >= 0 that minimises ``linear t + quadratic t^2 / 2 + sum cost loss(slack - t towards)``."""
+        """Find the t >= 0 that minimises ``linear t + quadratic t^2 / 2 + sum cost loss(slack - t towards)``."""
+        # The derivative is piecewise linear and increasing: Newton's method finds its zero in a few evaluations,
+        # bisection keeps it from cycling.
         slack, cost = self.slack[sample.rows], sample.scale * self.cost[sample.rows] * towards
         low, high, step, first = 0.0, np.inf, 0.0, 0.0
         for _ in range(100):
@@ -315,7 +327,7 @@ class Problem:
 def solve(
     blocks: Blocks, problems: list[Problem], tol: float, max_iter: int, *, is_warm: bool = False
 ) -> int:
-    """Solve on growing random subsamples (at once on all rows from a warm start); return the steps on all rows."""
+    """Solve on growing random subsamples (from a warm start on all rows at once); returns the steps on all rows."""
     order = np.random.default_rng(0).permutation(blocks.n_rows)
     size, steps = 0, 0
     for larger in [blocks.n_rows] if is_warm else _sample_sizes(blocks.n_rows, blocks.n_features):
@@ -346,7 +358,7 @@ def _sample_sizes(n_rows: int, n_features: int) -> list[int]:
 
 
 def _newton(blocks: Blocks, problems: list[Problem], sample: Sample, tol: float, max_iter: int) -> int:
-    """Newton's method on all problems at once until their relative gaps are below `tol`."""
+    """Take Newton steps on all problems at once until their relative gaps are below `tol`."""
     for problem in problems:
         problem.centre(sample)
     for step in range(max_iter + 1):

@@ -131,7 +131,7 @@ class PlattScaling(BaseEstimator):
         return self
 
     def predict_proba(self, decisions: ArrayLike) -> Floats:
-        """Probabilities of the classes.
+        """Compute the probabilities of the classes.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ def _check_rows(columns: Floats, label: NDArray[np.generic], weight: Floats) -> 
 
 
 def _fit_sigmoid(decision: Floats, positive: NDArray[np.bool_], weight: Floats) -> tuple[float, float]:
-    """Slope and intercept of least log-loss, by Newton's method with backtracking."""
+    """Find slope and intercept of least log-loss, by Newton's method with backtracking."""
     n_positive, n_negative = weight[positive].sum(), weight[~positive].sum()
     target = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
     design = np.column_stack([decision, np.ones_like(decision)])

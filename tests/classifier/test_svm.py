@@ -2,8 +2,6 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, LinearSVC
@@ -13,8 +11,10 @@ import segkit.classifier.newton
 from segkit.classifier.svm import LinearSVM
 from segkit.errors import InputError
 
+LOSSES = pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
 
-@parametrize_with_checks([LinearSVM(), LinearSVM(loss="hinge")])
+
+@parametrize_with_checks([LinearSVM()])
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
 
@@ -52,10 +52,9 @@ def squared_hinge_minimum(X, y, C, weight):
 
 
 @pytest.mark.parametrize("C", [1e-3, 1.0, 1e3])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_squared_hinge_reaches_the_minimum(C, weighted, rng):
+def test_squared_hinge_reaches_the_minimum(C, rng):
     X, y = overlapping()
-    weight = rng.uniform(0.2, 3, size=len(X)) if weighted else np.ones(len(X))
+    weight = rng.uniform(0.2, 3, size=len(X))
     svm = LinearSVM(C=C, tol=1e-8).fit(X, y, weight)
     minimum = squared_hinge_minimum(X, y, C, weight)
     assert svm.objective_[0] == pytest.approx(minimum, rel=1e-6)
@@ -63,10 +62,9 @@ def test_squared_hinge_reaches_the_minimum(C, weighted, rng):
 
 
 @pytest.mark.parametrize("C", [1e-3, 1.0, 10.0])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_hinge_reaches_the_minimum(C, weighted, rng):
+def test_hinge_reaches_the_minimum(C, rng):
     X, y = overlapping()
-    weight = rng.uniform(0.2, 3, size=len(X)) if weighted else np.ones(len(X))
+    weight = rng.uniform(0.2, 3, size=len(X))
     svm = LinearSVM(C=C, loss="hinge", tol=1e-5).fit(X, y, weight)
     exact = SVC(C=C, kernel="linear", tol=1e-8).fit(X, y, weight)  # the same problem by SMO, free intercept
     exact.loss, exact.penalize_intercept = "hinge", False
@@ -85,36 +83,34 @@ def test_hinge_with_tiny_norm_term_is_a_linear_program():
     assert svm.objective_[0] / 1e4 == pytest.approx(lowest, rel=2e-3)
 
 
-@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
-@pytest.mark.parametrize("C", [0.01, 1.0])
-def test_penalised_intercept_is_liblinear(loss, C):
+@LOSSES
+def test_penalised_intercept_is_liblinear(loss):
     X, y = overlapping()
-    ours = LinearSVM(C=C, loss=loss, penalize_intercept=True, tol=1e-6).fit(X, y)
-    theirs = LinearSVC(C=C, loss=loss, tol=1e-8, max_iter=100_000, dual=loss == "hinge", random_state=0).fit(
-        X, y
-    )
+    ours = LinearSVM(C=0.1, loss=loss, penalize_intercept=True, tol=1e-6).fit(X, y)
+    options = {"tol": 1e-8, "max_iter": 100_000, "dual": loss == "hinge", "random_state": 0}
+    theirs = LinearSVC(C=0.1, loss=loss, **options).fit(X, y)
     theirs.penalize_intercept = True
     assert ours.objective_[0] == pytest.approx(objective(theirs, X, y == 1), rel=1e-5)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=2e-3)
 
 
-@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+@LOSSES
 @pytest.mark.parametrize("free", [False, True])
-@pytest.mark.parametrize("tol", [1e-1, 1e-2, 1e-4])
-def test_gap_bounds_the_distance_to_the_minimum(loss, free, tol):
-    X, y = overlapping(n=2000)
+def test_gap_bounds_the_distance_to_the_minimum(loss, free):
+    X, y = overlapping(n=1000)
     svm = LinearSVM(loss=loss, penalize_intercept=not free)
     best = svm.set_params(tol=1e-6).fit(X, y).objective_[0]
-    svm.set_params(tol=tol).fit(X, y)
-    assert svm.dual_gap_[0] <= tol * svm.objective_[0]
-    assert svm.objective_[0] - best <= svm.dual_gap_[0] * (1 + 1e-6) + 1e-6 * best
+    for tol in (1e-1, 1e-4):
+        svm.set_params(tol=tol).fit(X, y)
+        assert svm.dual_gap_[0] <= tol * svm.objective_[0]
+        assert svm.objective_[0] - best <= svm.dual_gap_[0] * (1 + 1e-6) + 1e-6 * best
 
 
 def squares(rows):
     return np.hstack([rows, rows**2])
 
 
-@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+@LOSSES
 @pytest.mark.parametrize("n", [15, 900])  # fewer and more rows than features
 def test_feature_map_equals_features(loss, n):
     X, y = overlapping(n=n, d=10)
@@ -136,12 +132,11 @@ def test_no_block_exceeds_the_memory_limit():
 
     LinearSVM(memory_limit=10_000).fit(X, y, feature_map=recorded)
     assert max(sizes) <= 10_000 / segkit.classifier.newton.ARRAYS_PER_BLOCK
-    assert (
-        len(sizes) > 900 * 20 * 8 * segkit.classifier.newton.ARRAYS_PER_BLOCK / 10_000
-    )  # and yet all rows were seen
+    # and yet all rows were seen
+    assert len(sizes) > 900 * 20 * 8 * segkit.classifier.newton.ARRAYS_PER_BLOCK / 10_000
 
 
-@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+@LOSSES
 def test_block_size_does_not_change_the_solution(loss):
     X, y = overlapping(n=900)
     one = LinearSVM(loss=loss).fit(X, y)
@@ -149,11 +144,10 @@ def test_block_size_does_not_change_the_solution(loss):
     np.testing.assert_allclose(many.coef_, one.coef_, rtol=1e-6, atol=1e-8)
 
 
-@settings(max_examples=10)
-@given(seed=st.integers(0, 1000), loss=st.sampled_from(["squared_hinge", "hinge"]))
-def test_permuted_rows_give_the_same_plane(seed, loss):
-    X, y = overlapping(seed=seed)
-    order = np.random.default_rng(seed).permutation(len(X))
+@LOSSES
+def test_permuted_rows_give_the_same_plane(loss, rng):
+    X, y = overlapping()
+    order = rng.permutation(len(X))
     svm = LinearSVM(loss=loss, C=0.1, tol=1e-6)
     coef, value = svm.fit(X, y).coef_, svm.objective_[0]
     permuted = svm.fit(X[order], y[order])
@@ -161,7 +155,7 @@ def test_permuted_rows_give_the_same_plane(seed, loss):
     assert np.linalg.norm(coef - permuted.coef_) <= 2 * np.sqrt(2e-6 * value)
 
 
-@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+@LOSSES
 def test_class_weights_equal_duplicated_rows(loss):
     X, y = overlapping()
     copies = np.where(y == 1, 3, 1)
@@ -181,18 +175,17 @@ def test_balanced_weights_are_inverse_frequencies():
     np.testing.assert_allclose(balanced.coef_, explicit.coef_)
 
 
-@pytest.mark.parametrize("class_weight", [None, "balanced"])
-def test_row_of_zero_weight_is_left_out(class_weight, rng):
+def test_row_of_zero_weight_is_left_out(rng):
     X, y = overlapping(n=900)
     kept = rng.random(len(X)) < 0.6
     y[~kept] = 7  # not even a class
-    zero = LinearSVM(class_weight=class_weight).fit(X, y, kept.astype(float))
-    without = LinearSVM(class_weight=class_weight).fit(X[kept], y[kept])
+    zero = LinearSVM(class_weight="balanced").fit(X, y, kept.astype(float))
+    without = LinearSVM(class_weight="balanced").fit(X[kept], y[kept])
     np.testing.assert_array_equal(zero.classes_, without.classes_)
     np.testing.assert_allclose(zero.coef_, without.coef_, rtol=1e-9)
 
 
-@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+@LOSSES
 def test_many_classes_are_one_against_the_rest(loss):
     X, y = overlapping(n=900, n_classes=4)
     svm = LinearSVM(loss=loss, tol=1e-5).fit(X, y)
@@ -222,7 +215,7 @@ def test_a_block_serves_all_classes():
     assert rows_mapped(y) < 2 * most_for_one
 
 
-@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+@LOSSES
 def test_separable_classes_reach_the_widest_margin(loss):
     X = np.array([[-3.0, 1.0], [-1.0, 0.0], [2.0, 0.0], [4.0, -1.0]])
     svm = LinearSVM(C=1e4, loss=loss).fit(X, [0, 0, 1, 1])
@@ -239,7 +232,7 @@ def test_one_feature_has_a_closed_form():
         assert svm.intercept_[0] == pytest.approx(0, abs=1e-9)
 
 
-@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+@LOSSES
 def test_more_features_than_rows(loss, rng):
     X = rng.normal(size=(40, 200))
     y = rng.integers(0, 2, size=40)
@@ -254,9 +247,8 @@ def test_more_features_than_rows(loss, rng):
     assert objective(svm, X, y == 1) == pytest.approx(svm.objective_[0], rel=1e-9)
 
 
-@pytest.mark.parametrize("n", [20, 900])
-def test_float32_stays_float32(n):
-    X, y = overlapping(n=n, d=30)
+def test_float32_stays_float32():
+    X, y = overlapping(n=900, d=30)
     double = LinearSVM().fit(X, y)
     single = LinearSVM().fit(X.astype(np.float32), y)
     assert single.coef_.dtype == single.intercept_.dtype == np.float32
@@ -327,14 +319,6 @@ def test_one_class(y, weight, found):
     )
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_features_must_be_finite(bad):
-    X, y = overlapping()
-    X[250, 0] = bad
-    with pytest.raises(ValueError, match="Input X contains"):
-        LinearSVM().fit(X, y)
-
-
 def test_numbers_out_of_range_are_no_fault_of_a_feature_map():
     X, y = overlapping()
     with pytest.raises(InputError, match="beyond the range of float64: scale the features"):
@@ -345,8 +329,7 @@ def test_numbers_out_of_range_are_no_fault_of_a_feature_map():
         LinearSVM(class_weight={0: -1.0, 1: 1.0}).fit(X, y)
 
 
-@pytest.mark.parametrize("n", [4, 300])  # fewer and more rows than features
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize(("n", "bad"), [(4, np.nan), (300, np.inf)])  # fewer and more rows than features
 def test_feature_map_must_be_finite(n, bad):
     X, y = overlapping(n=n)
     last = X[-1, 0]
@@ -373,10 +356,8 @@ def test_memory_limit_below_one_row():
     )
 
 
-@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
-@pytest.mark.parametrize(
-    ("n", "n_classes"), [(300, 2), (300, 3), (6, 2)]
-)  # the last: fewer rows than features
+@LOSSES
+@pytest.mark.parametrize(("n", "n_classes"), [(300, 3), (6, 2)])  # the last: fewer rows than features
 def test_path_is_each_value_by_itself(loss, n, n_classes):
     X, y = overlapping(n=n, d=8, n_classes=n_classes)
     weight = np.random.default_rng(1).uniform(0.5, 2, size=n)
@@ -406,14 +387,6 @@ def test_path_looks_at_fewer_rows():
     for C in Cs:
         LinearSVM(C=C).fit(X, y, feature_map=watched)
     assert on_path < 0.8 * sum(seen)
-
-
-def test_path_with_feature_map():
-    X, y = overlapping(n=900)
-    made = LinearSVM(tol=1e-8).path(X, y, [0.01, 0.1], feature_map=squares)
-    given = LinearSVM(tol=1e-8).path(squares(X), y, [0.01, 0.1])
-    for one, other in zip(made, given, strict=True):
-        np.testing.assert_allclose(one.coef_, other.coef_, atol=1e-6)
 
 
 def test_every_value_of_a_path_knows_the_features(monkeypatch):
@@ -446,9 +419,8 @@ def test_float32_sums_that_rounding_spoils_do_not_stop_it():
         assert (svm.predict(X) == y).mean() > 0.99
 
 
-@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
-@pytest.mark.parametrize(("n", "n_features"), [(400, 12), (30, 60)])
-@pytest.mark.parametrize("n_classes", [2, 3])
+@LOSSES
+@pytest.mark.parametrize(("n", "n_features", "n_classes"), [(400, 12, 3), (30, 60, 2)])
 def test_warm_start_takes_fewer_steps_to_the_same_minimum(loss, n, n_features, n_classes, rng):
     X = rng.standard_normal((n, n_features))
     y = np.digitize(X[:, 0] + X[:, 1] + 0.3 * rng.standard_normal(n), [-0.5, 0.5][: n_classes - 1])
@@ -469,7 +441,7 @@ def test_warm_start_needs_the_same_classes_and_features(rng):
     np.testing.assert_array_equal(warm.fit(X, labels).coef_, LinearSVM().fit(X, labels).coef_)
 
 
-@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+@LOSSES
 def test_a_line_search_takes_a_few_evaluations(loss, monkeypatch):
     """Slopes are looked at in line searches alone, and once for each centred intercept."""
     newton = segkit.classifier.newton

@@ -17,9 +17,7 @@ def test_closed_forms(data, rng):
     pairs = np.hstack([np.cos(X @ frequencies), np.sin(X @ frequencies)])
     cosines = np.cos(X @ frequencies + phases)
     np.testing.assert_allclose(fourier_map(X, frequencies), pairs / np.sqrt(7), atol=1e-14)
-    np.testing.assert_allclose(
-        fourier_map(X, frequencies, phases), np.sqrt(2 / 7) * cosines, atol=1e-14
-    )
+    np.testing.assert_allclose(fourier_map(X, frequencies, phases), np.sqrt(2 / 7) * cosines, atol=1e-14)
     # amplitudes scale each draw
     factor = rng.uniform(size=7)
     found = fourier_map(X, frequencies, amplitudes=factor)
@@ -83,9 +81,7 @@ def test_wrong_number_of_features(data):
     )
 
 
-@pytest.mark.parametrize(
-    ("kernel", "form"), [(Gaussian(0.3), "phase"), (L1Laplacian(0.3), "pair")], ids=repr
-)
+@pytest.mark.parametrize(("kernel", "form"), [(Gaussian(0.3), "phase"), (L1Laplacian(0.3), "pair")], ids=repr)
 def test_error_falls_as_one_over_root_d(kernel, form, rng):
     X = rng.normal(size=(30, 3))
     K = kernel(X)

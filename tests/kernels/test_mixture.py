@@ -182,9 +182,7 @@ def test_max_samples_scores_as_many_of_each_class(rng):
 def test_rows_that_score_kernels_are_drawn_at_random():
     """Rows come image by image: the first ones would be those of one image."""
     X, y = np.arange(1000.0)[:, None], np.tile([0, 1], 500)
-    drawn = [
-        {int(row) for [row] in scored_rows(X, y, max_samples=100, random_state=seed)} for seed in (0, 1)
-    ]
+    drawn = [{int(row) for [row] in scored_rows(X, y, max_samples=100, random_state=seed)} for seed in (0, 1)]
     assert drawn[0] != drawn[1]
     for rows in drawn:
         assert len(rows) == 100

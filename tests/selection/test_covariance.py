@@ -178,7 +178,13 @@ ROWS = np.random.default_rng(0).standard_normal((8, 2))
 @pytest.mark.parametrize(
     ("options", "X", "y", "error", "message"),
     [
-        ({}, np.full((4, 2), 0.1), [0, 1, 0, 1], InputError, r"X of shape \(4, 2\): every feature is constant"),
+        (
+            {},
+            np.full((4, 2), 0.1),
+            [0, 1, 0, 1],
+            InputError,
+            r"X of shape \(4, 2\): every feature is constant",
+        ),
         ({}, ROWS, [1] * 8, InputError, r"y holds one value, .*1.*, 8 times: .* two classes or values"),
         ({"target": "regression"}, ROWS, [1] * 8, InputError, "y holds one value"),
         ({"target": "classification"}, ROWS, ROWS[:, 0], ValueError, "Unknown label type: continuous"),
