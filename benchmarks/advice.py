@@ -4,7 +4,7 @@
 
 DATA holds a folder for each set with images/ and masks/. Draw k is split k of `segkit benchmark`: a third of the images is
 tested on, and the others are the pool. Both ways start from the first image of the pool. One goes on with the images
-that `segkit.live.advice.rank_images` puts first, one at a time, each asked of the model trained so far; the other with the
+that `rank_images` puts first, one at a time, each asked of the model trained so far; the other with the
 next images of the pool, which is in random order. A third way takes the most typical image that is left, the one whose mean
 in the space of the model's kernel is nearest to the mean of the whole pool. Whole masks are annotated. After each image the
 default recipe without networks is trained anew and scored on the test images.
@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from benchmarks.common import digest_sources, result_path
 from benchmarks.segmentation import SETS
@@ -45,7 +46,8 @@ from segkit.features import FilterBank, MultiscaleBank
 from segkit.features.base import Channel, FeatureMaps, as_image
 from segkit.features.normalised import NormalisedBank
 from segkit.images import LabelMap, load_pairs, write_image, write_mask
-from segkit.live.advice import Candidate, LabelledPixels, rank_images, rank_typical
+from segkit.kernels import KernelMixture
+from segkit.live.advice import RHO, rank_typical, uncertainty
 from segkit.segmentation.segmenter import Segmenter, default_bank
 
 # Pixels that stand for an image, of a candidate for the advice, and of all labelled images together.
@@ -136,11 +138,35 @@ def advised(segmenter: Segmenter, grid: GridSet, train: Sequence[str], others: S
     for stem in others:
         X = read_standardised(segmenter, grid.features[stem], ADVICE_PIXELS, rng)
         decisions = classifier.kernels_.dot(X, classifier.svm_.coef_) + classifier.svm_.intercept_
-        candidates.append(Candidate(X, segmenter.platt_.predict_proba(decisions)))
+        candidates.append((X, uncertainty(segmenter.platt_.predict_proba(decisions))))
     share = LABELLED_PIXELS // len(train)
     Z = np.concatenate([read_standardised(segmenter, grid.features[stem], share, rng) for stem in train])
-    labelled = LabelledPixels(classifier.kernels_, Z, n_images=len(train))
-    return others[rank_images(candidates, labelled).order[0]]
+    return others[rank_images(classifier.kernels_, candidates, Z, len(train))[0]]
+
+
+def rank_images(
+    kernels: KernelMixture, candidates: Sequence[tuple[FloatArray, FloatArray]], Z: FloatArray, n_images: int
+) -> NDArray[np.intp]:
+    """Rank images, pixels and uncertainty of each, by what annotating one takes from the uncertain variance of all.
+
+    Annotating image i, known by q of its pixels B, takes c(x, B) (c(B, B) + q rho I)^-1 c(B, x) from the posterior variance
+    at x, where c is the covariance that ridge regression on the labelled pixels Z leaves (`segkit.live.advice`).
+    """
+    features = kernels.transform(Z)
+    precision = features.T @ features * (n_images / len(Z)) + RHO * np.eye(features.shape[1])
+    root = np.linalg.cholesky(precision)
+    sizes = [len(X) for X, _ in candidates]
+    X = kernels.transform(np.concatenate([X for X, _ in candidates]))
+    rows = RHO**0.5 * solve_triangular(root, X.T, lower=True).T
+    weights = np.concatenate([unsure for _, unsure in candidates]) / (len(sizes) * np.repeat(sizes, sizes))
+    ends = np.cumsum(sizes)[:-1]
+    scores = [
+        np.trace(cho_solve(cho_factor(own @ own.T + RHO * len(own) * np.eye(len(own))), weighted @ own.T))
+        for own, weighted in zip(
+            np.split(rows, ends), np.split(rows @ (rows.T * weights @ rows), ends), strict=True
+        )
+    ]
+    return np.argsort(-np.array(scores), kind="stable")
 
 
 def most_typical(segmenter: Segmenter, grid: GridSet, train: Sequence[str], others: Sequence[str]) -> str:

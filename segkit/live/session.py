@@ -60,6 +60,8 @@ Source = Literal["strokes", "model"]
 # Seconds without a change before the model is judged, and before features of further images are computed.
 QUIET_TO_JUDGE = 0.8
 QUIET_TO_LOOK_AHEAD = 1.5
+# Seconds until labels that could not be saved are tried again: the disk may have room by then.
+SECONDS_TO_SAVE_AGAIN = 2.0
 # Images whose features stay at hand.
 IMAGES_AT_HAND = 8
 _PROGRESS = "progress.json"
@@ -786,7 +788,7 @@ class LiveSession:
                 self._fail(error if isinstance(error, SegkitError) else f"{key}: not saved ({error!r})")
                 with self._news:
                     if not self._closing:
-                        self._news.wait(2.0)  # the disk may have room by then
+                        self._news.wait(SECONDS_TO_SAVE_AGAIN)
                 continue
             self._emit(Saved(key, version))
             with self._news:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from segkit._common import FloatArray
 from segkit.images import UNLABELLED
-from segkit.live.advice import Box, Candidate, LabelledPixels, mark_regions, rank_typical, score_pixels
+from segkit.live.advice import Box, LabelledPixels, mark_regions, rank_typical, uncertainty
 from segkit.live.features import ImageFeatures
 from segkit.live.learner import LiveModel
 
@@ -27,7 +27,7 @@ def glimpse(features: ImageFeatures) -> FloatArray:
 def suggest_images(
     model: LiveModel, glimpses: Sequence[FloatArray], annotated: Sequence[FloatArray]
 ) -> NDArray[np.intp]:
-    """Rank images by their glimpses, the most typical first; gives their places."""
+    """Rank images by their glimpses, and return their places, the most typical first."""
     if not glimpses:
         return np.empty(0, dtype=np.intp)
     classifier = model.classifier
@@ -43,8 +43,10 @@ def suggest_regions(
 ) -> list[Box]:
     """Mark the regions of an image that are worth most; labelled pixels are worth nothing."""
     thinned, step = _thinned(features, CELLS_OF_IMAGE)
-    candidate = _candidate(model, thinned.reshape(len(thinned), -1))
-    scores = score_pixels(candidate.X, candidate.probabilities, known).reshape(thinned.shape[1:])
+    kept = thinned.reshape(len(thinned), -1)[model.classifier.channels_].T
+    decisions = model.classifier.decision_function(kept)
+    unsure = uncertainty(model.probabilities(decisions[:, np.newaxis])[:, 0])
+    scores = (unsure * known.distance(model.classifier.standardise(kept))).reshape(thinned.shape[1:])
     stride = features.stride * step
     # a cell that would lie beyond the last pixel is read there
     rows, cols = (
@@ -56,17 +58,9 @@ def suggest_regions(
 
 
 def _thinned(features: ImageFeatures, most: int) -> tuple[FloatArray, int]:
-    """Take every k-th cell of the coarse grid, so that at most so many are left; gives them and k."""
+    """Take every k-th cell of the coarse grid, with the least k that leaves at most so many cells; return them and k."""
     assert features.coarse is not None
     step = 1
     while np.prod([-(-side // step) for side in features.coarse.shape[1:]]) > most:
         step += 1
     return np.ascontiguousarray(features.coarse[:, ::step, ::step]), step
-
-
-def _candidate(model: LiveModel, channels: FloatArray) -> Candidate:
-    """Describe pixels, (n_channels, n), as the model sees them."""
-    kept = channels[model.classifier.channels_].T
-    decisions = model.classifier.decision_function(kept)
-    probabilities = model.probabilities(decisions[:, np.newaxis])[:, 0]
-    return Candidate(model.classifier.standardise(kept), probabilities)

@@ -5,6 +5,7 @@ import pytest
 
 from segkit.images import write_image
 from segkit.live import FeatureCache, LiveSession, Project
+from segkit.segmentation.segmenter import Segmenter
 
 
 def blobs(shape, seed):
@@ -17,6 +18,22 @@ def blobs(shape, seed):
         mask[(rows - r) ** 2 + (cols - c) ** 2 < radius**2] = 1
     image = 0.3 + 0.35 * mask + 0.08 * rng.standard_normal(shape)
     return image.clip(0, 1), mask
+
+
+@pytest.fixture(autouse=True)
+def _little_patience(monkeypatch):
+    """Let sessions judge, and try to save again, after a moment."""
+    monkeypatch.setattr("segkit.live.session.QUIET_TO_JUDGE", 0.1)
+    monkeypatch.setattr("segkit.live.session.SECONDS_TO_SAVE_AGAIN", 0.1)
+
+
+@pytest.fixture(scope="session")
+def model():
+    """A trained model of background and foreground."""
+    images, masks = zip(*(blobs((64, 80), seed) for seed in range(2)), strict=True)
+    return Segmenter(training_pixels=2000, selection_pixels=500).fit(
+        [image.astype(np.float32) for image in images], masks
+    )
 
 
 @pytest.fixture

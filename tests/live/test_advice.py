@@ -5,29 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segkit.errors import InputError
 from segkit.kernels import LinearGaussianMixture
-from segkit.live.advice import (
-    RHO,
-    Candidate,
-    LabelledPixels,
-    mark_regions,
-    rank_images,
-    rank_typical,
-    score_pixels,
-    uncertainty,
-)
+from segkit.live.advice import RHO, LabelledPixels, mark_regions, rank_typical, uncertainty
 
 
 @pytest.fixture
 def kernels(rng):
     X = rng.normal(size=(300, 4))
     return LinearGaussianMixture(n_components=60, random_state=0).fit(X, X[:, 0] > 0)
-
-
-def draw(rng, centre=0.0, n=30):
-    p = rng.uniform(0.05, 0.95, n)
-    return Candidate(centre + rng.normal(size=(n, 4)), np.stack([1 - p, p], axis=1))
 
 
 def gram(kernels, X, Y):
@@ -61,66 +46,6 @@ def test_uncertainty_is_the_entropy():
     entropy = -(0.25 * np.log2(0.25) + 0.75 * np.log2(0.75))
     np.testing.assert_allclose(found, [1, 0, entropy])
     assert uncertainty(np.full((2, 2, 3), 1 / 3)) == pytest.approx(1)
-
-
-def test_scores_of_pixels_are_products(kernels, rng):
-    labelled, image = LabelledPixels(kernels, rng.normal(size=(50, 4))), draw(rng)
-    expected = uncertainty(image.probabilities) * labelled.distance(image.X)
-    np.testing.assert_allclose(score_pixels(image.X, image.probabilities, labelled), expected)
-
-
-def test_scores_of_images_are_the_uncertain_variance_that_they_take(kernels, rng):
-    Z = rng.normal(size=(50, 4))
-    candidates = [draw(rng, centre, n) for centre, n in ((0, 10), (1, 20), (3, 15))]
-    order, scores = rank_images(candidates, LabelledPixels(kernels, Z, n_images=2))
-    before = np.full(50, 25 * RHO)
-    for image, score in zip(candidates, scores, strict=True):
-        seen = np.concatenate([Z, image.X])
-        after = np.concatenate([before, np.full(len(image.X), len(image.X) * RHO)])
-        taken = []
-        for other in candidates:
-            left = posterior(kernels, other.X, other.X, seen, after)
-            had = posterior(kernels, other.X, other.X, Z, before)
-            taken.append(np.mean(uncertainty(other.probabilities) * np.diag(had - left)))
-        assert score == pytest.approx(np.mean(taken), rel=1e-5)
-    assert order.tolist() == np.argsort(-scores).tolist()
-
-
-def test_an_image_equal_to_a_labelled_one_ranks_last(kernels, rng):
-    old, *new = (draw(rng, centre) for centre in (0, 2, 3, 4))
-    order, scores = rank_images([*new, old], LabelledPixels(kernels, old.X))
-    assert order[-1] == 3
-    assert (scores >= 0).all()
-
-
-def test_nothing_is_gained_where_all_is_certain(kernels, rng):
-    sure = Candidate(rng.normal(size=(9, 4)), np.tile([0.0, 1.0], (9, 1)))
-    assert rank_images([sure], LabelledPixels(kernels, rng.normal(size=(50, 4)))).scores == [0]
-
-
-def test_an_image_like_no_other_does_not_win_by_that(kernels, rng):
-    """The product alone would put it first."""
-    alike, outlier = [draw(rng, 1.5) for _ in range(12)], draw(rng, -8, 30)
-    labelled = LabelledPixels(kernels, rng.normal(size=(50, 4)) - 1)
-    means = [score_pixels(image.X, image.probabilities, labelled).mean() for image in [*alike, outlier]]
-    assert np.argmax(means) == 12
-    assert rank_images([*alike, outlier], labelled).order[0] != 12
-
-
-def test_permuted_candidates_permute_the_ranking(kernels, rng):
-    candidates = [draw(rng, centre) for centre in (0, 1, 2, 4)]
-    labelled = LabelledPixels(kernels, rng.normal(size=(50, 4)))
-    found, turned = (rank_images(images, labelled) for images in (candidates, candidates[::-1]))
-    np.testing.assert_allclose(found.scores, turned.scores[::-1], rtol=1e-9)
-    assert found.order.tolist() == (3 - turned.order).tolist()
-
-
-def test_single_precision_is_enough(kernels, rng):
-    Z, candidates = rng.normal(size=(50, 4)), [draw(rng, centre) for centre in (0, 1, 3)]
-    single = [Candidate(image.X.astype(np.float32), image.probabilities) for image in candidates]
-    exact = rank_images(candidates, LabelledPixels(kernels, Z)).scores
-    found = rank_images(single, LabelledPixels(kernels, Z.astype(np.float32))).scores
-    np.testing.assert_allclose(found, exact, rtol=1e-3)
 
 
 def test_regions_are_the_best_squares():
@@ -168,28 +93,6 @@ def test_regions_lie_inside_and_do_not_overlap(height, width, stride, n_regions,
     assert means == pytest.approx(sorted(means, reverse=True))
 
 
-def test_bad_input_is_refused(kernels, rng):
-    image, Z = draw(rng), rng.normal(size=(50, 4))
-    labelled = LabelledPixels(kernels, Z)
-    with pytest.raises(
-        InputError, match=r"^0 images to rank: give at least one, each with some of its pixels$"
-    ):
-        rank_images([], labelled)
-    with pytest.raises(InputError, match=r"^1 image to rank"):
-        rank_images([Candidate(image.X[:0], image.probabilities[:0])], labelled)
-    with pytest.raises(InputError, match=r"hold NaN or infinity: leave that image out$"):
-        rank_images([Candidate(image.X * np.nan, image.probabilities)], labelled)
-    with pytest.raises(InputError, match=r"^probabilities of shape"):
-        rank_images([Candidate(image.X, image.probabilities * np.nan)], labelled)
-    with pytest.raises(InputError, match=r"^0 labelled pixels of 1 image: label some pixels first$"):
-        LabelledPixels(kernels, Z[:0])
-    with pytest.raises(InputError, match=r"hold NaN or infinity"):
-        LabelledPixels(kernels, Z * np.inf)
-    for scores in (np.full((3, 3), np.nan), np.full((3, 3), -1.0), np.ones(3)):
-        with pytest.raises(InputError, match=r"^scores of shape"):
-            mark_regions(scores, 4)
-
-
 def test_the_image_nearest_to_the_mean_of_all_is_the_most_typical(rng):
     images = [rng.standard_normal((30, 3)) + shift for shift in (0, 4, 1, -2)]
     kernels = LinearGaussianMixture(random_state=0).fit(np.concatenate(images), np.repeat([0, 1, 0, 1], 30))
@@ -203,14 +106,3 @@ def test_the_image_nearest_to_the_mean_of_all_is_the_most_typical(rng):
     assert order.tolist() == np.argsort(-scores).tolist()
     swapped = rank_typical(kernels, candidates[::-1], annotated)
     np.testing.assert_allclose(swapped.scores[::-1], scores)
-
-
-def test_typical_needs_images_with_finite_pixels(rng):
-    X = rng.standard_normal((10, 2))
-    kernels = LinearGaussianMixture(random_state=0).fit(X, X[:, 0] > 0)
-    with pytest.raises(InputError, match="0 images to rank: give at least one"):
-        rank_typical(kernels, [], [X])
-    with pytest.raises(InputError, match="1 image to rank: give at least one, each with some of its pixels"):
-        rank_typical(kernels, [X[:0]], [X])
-    with pytest.raises(InputError, match="hold NaN or infinity: leave that image out"):
-        rank_typical(kernels, [X * np.nan], [X])

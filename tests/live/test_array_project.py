@@ -45,22 +45,6 @@ def complaint(error, call, *args, **kwargs):
     return str(caught.value)
 
 
-def test_a_session_learns_from_arrays(cache):
-    image = two_tone()
-    events = []
-    with LiveSession(ArrayProject({"a": image}, classes=TWO), config=FAST, cache=cache) as session:
-        session.subscribe(events.append)
-        session.open("a")
-        session.paint("a", (2, 2), np.ones((36, 12), dtype=bool), 1)
-        session.paint("a", (2, 34), np.ones((36, 12), dtype=bool), 2)
-        assert session.wait(60)
-        values, probabilities = session.predict("a")
-    # the border blurs
-    assert np.mean(values == np.where(image > 125, 2, 1)) > 0.9
-    assert probabilities.shape == (40, 48, 2)
-    assert {type(event).__name__ for event in events} >= {"Prediction", "Status", "Saved"}
-
-
 def test_a_session_judges_though_other_work_took_longer_than_the_pause(cache, monkeypatch):
     look_ahead = LiveSession._look_ahead
 
@@ -115,17 +99,14 @@ def test_a_class_in_use_cannot_be_removed():
     assert project.classes == TWO
 
 
-@pytest.mark.parametrize(
-    ("image", "words"),
-    [
+def test_what_is_no_image_is_refused():
+    for image, words in (
         (np.zeros((2, 3, 4, 5), dtype=np.uint8), "image of shape (2, 3, 4, 5), expected (H, W) or (H, W, C)"),
         (np.zeros((8, 8), dtype=np.uint8), "blank"),
         (np.arange(64.0).reshape(8, 8), "expected [0, 1]"),
         (np.arange(64, dtype=np.int64).reshape(8, 8), "pixels are int64"),
-    ],
-)
-def test_what_is_no_image_is_refused(image, words):
-    assert words in complaint(InputError, ArrayProject, {"a": image})
+    ):
+        assert words in complaint(InputError, ArrayProject, {"a": image})
 
 
 def test_names_and_labels_that_do_not_fit_are_refused():
@@ -156,6 +137,9 @@ def test_the_command_makes_the_same_model(cache, tmp_path):
     words[words.index("-o") + 1] = str(tmp_path / "again.segkit")
     assert app(words[1:], standalone_mode=False) in (0, None)
     again = segkit.load(tmp_path / "again.segkit")
+    with LiveSession(project, config=FAST, cache=cache) as session:
+        values, _ = session.predict("a")
+    assert np.mean(values == np.where(two_tone() > 125, 2, 1)) > 0.9  # the border blurs
     image = project.image("a")
     # to rounding: beside the threads of a session, linear algebra may have fewer of its own
     decision = again.decision_function(image)
@@ -167,14 +151,12 @@ def test_the_command_makes_the_same_model(cache, tmp_path):
 @pytest.mark.parametrize(
     "image",
     [
-        two_tone(),
         two_tone(np.uint16, 1000, 60000),
         two_tone() > 125,
         np.random.default_rng(0).random((8, 9, 3)),
-        np.random.default_rng(0).integers(0, 255, (8, 9, 3)).astype(np.uint8),
         np.random.default_rng(0).integers(0, 255, (8, 9, 5)).astype(np.uint8),
     ],
-    ids=["8 bits", "16 bits", "bool", "float RGB", "RGB", "five channels"],
+    ids=["16 bits", "bool", "float RGB", "five channels"],
 )
 def test_images_are_written_without_loss(image, tmp_path):
     project = ArrayProject({"a": image}, output=tmp_path)

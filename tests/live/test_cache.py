@@ -94,10 +94,8 @@ def test_maps_above_the_limit_are_given_back(tmp_path):
     "damage",
     [
         lambda entry: (entry / "0.npy").write_bytes((entry / "0.npy").read_bytes()[:-100]),
-        lambda entry: (entry / "0.npy").write_bytes(b""),
         lambda entry: (entry / "0.npy").unlink(),
         lambda entry: (entry / "maps.json").write_text("{"),
-        lambda entry: (entry / "maps.json").write_text("[1]"),
         lambda entry: (entry / "maps.json").unlink(),
         lambda entry: (entry / "maps.json").write_text(
             json.dumps(json.loads((entry / "maps.json").read_text()) | {"format": 0})
@@ -122,6 +120,7 @@ def test_an_entry_that_another_program_wrote_first_stays(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["k"]
 
 
+@pytest.mark.slow
 def test_two_programs_fill_one_cache(tmp_path):
     script = """
 import sys

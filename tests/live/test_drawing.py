@@ -58,7 +58,7 @@ class Copies:
             self.now, self.stroke = self.after.pop(), None
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(ACTIONS)
 def test_any_sequence_is_that_of_full_copies(actions):
     drawing, copies = Drawing.blank(SHAPE), Copies(np.full(SHAPE, 255, dtype=np.uint8))
@@ -92,24 +92,6 @@ def test_pieces_of_a_stroke_are_one_step():
     assert drawing.redo().values.tolist() == [[1, 1, 255], [1, 2, 2], [255, 2, 2]]
 
 
-def test_a_stroke_that_goes_on_after_undo_is_a_new_step():
-    drawing = Drawing.blank((1, 4))
-    dot = np.ones((1, 1), dtype=bool)
-    drawing.paint((0, 0), dot, 1, stroke="s")
-    drawing.undo()
-    drawing.paint((0, 1), dot, 1, stroke="s")
-    assert not drawing.can_redo
-    drawing.undo()
-    assert not drawing.can_undo
-
-
-def test_a_mask_beside_the_image_paints_nothing():
-    drawing = Drawing.blank((3, 3))
-    patch = drawing.paint((7, -9), np.ones((2, 2), dtype=bool), 1)
-    assert patch.values.shape == (0, 0)
-    assert (drawing.version, drawing.can_undo) == (0, False)
-
-
 def test_labels_cannot_be_written_to_and_snapshots_stay():
     drawing = Drawing(np.zeros((2, 2), dtype=np.uint8))
     with pytest.raises(ValueError, match="read-only"):
@@ -141,9 +123,8 @@ def test_a_stroke_takes_memory_of_its_own_size():
     assert peak < 1_000_000
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
+def test_bad_input():
+    for call, message in (
         (
             lambda d: d.paint((0, 0), np.ones((2, 2)), 1),
             "mask of shape (2, 2) and dtype float64, expected (h, w) of bool",
@@ -160,9 +141,7 @@ def test_a_stroke_takes_memory_of_its_own_size():
             lambda d: Drawing(np.zeros((2, 2))),
             "labels of shape (2, 2) and dtype float64, expected (H, W) of uint8",
         ),
-    ],
-)
-def test_bad_input(call, message):
-    with pytest.raises(InputError) as error:
-        call(Drawing.blank((3, 3)))
-    assert str(error.value) == message
+    ):
+        with pytest.raises(InputError) as error:
+            call(Drawing.blank((3, 3)))
+        assert str(error.value) == message

@@ -78,9 +78,9 @@ def test_three_classes(features):
     np.testing.assert_allclose(model.probabilities(decisions).sum(axis=2), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize("boxes", [[], [LEFT], [LEFT, ((0, 1), (30, 31), 7)]])
-def test_one_class_or_one_pixel_of_another_is_not_enough(features, boxes):
-    assert learner(features).fit({"a": Labelled.of(labels(*boxes))}) is None
+def test_one_class_or_one_pixel_of_another_is_not_enough(features):
+    for boxes in ([], [LEFT], [LEFT, ((0, 1), (30, 31), 7)]):
+        assert learner(features).fit({"a": Labelled.of(labels(*boxes))}) is None
 
 
 def test_only_new_pixels_are_read(features):
@@ -195,7 +195,7 @@ def test_pixels_of_one_rank_weigh_no_more(features, monkeypatch):
     assert by_class[0] / by_class[1] == pytest.approx(6)
 
 
-@pytest.mark.parametrize("width", [233, 256, 377, 610, 987])
+@pytest.mark.parametrize("width", [256, 610])
 def test_drawn_pixels_are_spread_over_images_of_any_width(width):
     one = Labelled.of(np.zeros((width, width), dtype=np.uint8))
     drawn = np.zeros((width, width), dtype=bool)

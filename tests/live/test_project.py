@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import platform
 import subprocess
 import sys
 import threading
@@ -112,7 +111,7 @@ def test_labels_are_on_disk_and_opened_again(images, output):
         assert project.annotated() == ["a", "sub/b"]
 
 
-@pytest.mark.parametrize("values", [[(1, 0), (0, 1)], [(0, 0), (0, 1)], [(0,), (1,)], [(0, 1), (0,)]])
+@pytest.mark.parametrize("values", [[(1, 0), (0, 1)], [(0,), (1,)]])
 def test_load_pairs_reads_what_was_painted(images, output, values):
     with Project(images, output) as project:
         for key, own in zip(("a", "c"), values, strict=True):
@@ -242,9 +241,8 @@ def test_classes_are_renamed_added_and_removed(images, output):
         assert project.training_options() == {"labels": {0: "background", 4: "nucleus"}, "unlabelled": 255}
 
 
-@pytest.mark.parametrize(
-    ("classes", "message"),
-    [
+def test_classes_that_do_not_go_together(images, output):
+    for classes, message in (
         (THREE[:1], "1 classes: give 2 to 20"),
         ([LabelClass(n, f"c{n}", "#000000") for n in range(21)], "21 classes: give 2 to 20"),
         ([THREE[0], LabelClass(0, "x", "#000000")], "classes share the value 0: give each class its own"),
@@ -252,27 +250,22 @@ def test_classes_are_renamed_added_and_removed(images, output):
             [THREE[1], LabelClass(0, "cell ", "#000000")],
             "classes share the name cell: give each class its own",
         ),
-    ],
-)
-def test_classes_that_do_not_go_together(images, output, classes, message):
-    assert complaint(InputError, Project, images, output, classes=classes) == message
-    with Project(images, output) as project:
-        assert complaint(InputError, project.set_classes, classes) == message
+    ):
+        assert complaint(InputError, Project, images, output, classes=classes) == message
+        with Project(images, output) as project:
+            assert complaint(InputError, project.set_classes, classes) == message
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_classes_that_are_none():
+    for arguments, message in (
         ((255, "x", "#000000"), "class value 255: give a whole number from 0 to 254"),
         ((True, "x", "#000000"), "class value True: give a whole number from 0 to 254"),
         ((0, " ", "#000000"), "class name ' ': give 1 to 60 characters"),
         ((0, "x" * 61, "#000000"), f"class name '{'x' * 61}': give 1 to 60 characters"),
         ((0, "a\nb", "#000000"), "class name 'a\\nb' holds a line break or control character: leave it out"),
         ((0, "x", "red"), "class colour 'red': give #rrggbb, for example #56b4e9"),
-    ],
-)
-def test_classes_that_are_none(arguments, message):
-    assert complaint(InputError, LabelClass, *arguments) == message
+    ):
+        assert complaint(InputError, LabelClass, *arguments) == message
 
 
 def test_images_that_change(images, output):
@@ -373,9 +366,7 @@ def test_damaged_label_images_are_kept(images, output, damage, message):
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"format": 1}', '{"format": 1, "images": "../images", "classes": [], "sha256": {}}']
-)
+@pytest.mark.parametrize("text", ["[]", '{"format": 1, "images": "../images", "classes": [], "sha256": {}}'])
 def test_a_damaged_project_is_kept(images, output, text):
     output.mkdir()
     (output / "project.json").write_text(text)
@@ -464,18 +455,7 @@ def test_one_program_at_a_time(images, output):
     assert not (output / ".lock").exists()
 
 
-def test_the_lock_of_a_killed_program_is_taken_over(images, output):
-    script = "import os, sys; from segkit.live import Project; p = Project(*sys.argv[1:]); sys.stdout.flush(); os._exit(0)"
-    subprocess.run(
-        [sys.executable, "-c", script, str(images), str(output)],
-        check=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-    )
-    assert (output / ".lock").exists()
-    with Project(images, output):
-        pass
-
-
+@pytest.mark.slow
 def test_a_program_killed_at_any_time_leaves_whole_files(images, output):
     script = """
 import sys
@@ -506,47 +486,6 @@ for number in range(10**6):
         assert [path.name for path in output.rglob(".*")] == []
 
 
-def test_a_folder_that_cannot_be_written(images, output, monkeypatch):
-    def fail(number):
-        def open_(*arguments):
-            raise OSError(number, os.strerror(number))
-
-        return open_
-
-    for number, reason, cure in (
-        (errno.ENOSPC, "the disk is full", "free some space and run the same command again"),
-        (errno.EACCES, "may not be written", "make the folder writable, or choose another place"),
-    ):
-        monkeypatch.setattr(os, "open", fail(number))
-        assert complaint(OutputError, Project, images, output) == (f"{output}: {reason}: {cure}")
-
-
-def test_a_lock_of_the_own_number_from_before_is_taken_over(images, output):
-    output.mkdir()
-    (output / ".lock").write_text(f"{os.getpid()} {platform.node()}\n")
-    with Project(images, output):
-        pass
-
-
-def test_a_lock_that_is_being_written_is_waited_for(images, output):
-    output.mkdir()
-    (output / ".lock").touch()
-    assert complaint(InputError, Project, images, output) == (
-        f"{output} is being opened by another program: try again"
-    )
-    os.utime(output / ".lock", (0, 0))
-    with Project(images, output):
-        pass
-
-
-def test_the_lock_of_another_computer_is_not(images, output):
-    output.mkdir()
-    (output / ".lock").write_text("1 elsewhere\n")
-    assert "is in use by another program (process 1 on elsewhere)" in complaint(
-        InputError, Project, images, output
-    )
-
-
 @pytest.mark.parametrize(
     ("values", "classes", "expected"),
     [
@@ -554,12 +493,8 @@ def test_the_lock_of_another_computer_is_not(images, output):
         ([0, 1, 255], None, [0, 1, 255]),
         ([3, 5, 9], None, [3, 5, 9]),
         ([0, 255], THREE[:2], [0, 4]),
-        ([0, 4, 255], THREE, [0, 4, 255]),
         ([0, 255], THREE, [0, 255]),
-        ([255, 0], None, [1, 0]),
         ([1, 255], None, [1, 255]),
-        ([7, 9], None, [7, 9]),
-        ([0, 65535], None, [0, 1]),
         ([0, 65535], THREE[:2], [0, 4]),
     ],
 )

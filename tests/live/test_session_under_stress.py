@@ -12,7 +12,6 @@ from segkit.live import Failed, LabelClass, LiveSession, Prediction, Project, Sa
 from segkit.live.canvas import Canvas
 from segkit.live.learner import Labelled
 from segkit.live.opened import OpenedModel
-from segkit.segmentation.segmenter import Segmenter
 from tests.live.conftest import PATIENCE, Heard, blobs, draw, rebuilt
 
 
@@ -50,11 +49,7 @@ def test_another_image_opened_while_one_is_painted(session, heard, truth, monkey
     np.testing.assert_array_equal(rebuilt(of_b, truth["b"].shape)[0], session.predict("b")[0])
 
 
-def test_strokes_asked_for_while_the_opened_model_paints(project, cache, truth, monkeypatch):
-    images, masks = zip(*(blobs((64, 80), seed) for seed in range(2)), strict=True)
-    model = Segmenter(training_pixels=2000, selection_pixels=500).fit(
-        [image.astype(np.float32) for image in images], masks
-    )
+def test_strokes_asked_for_while_the_opened_model_paints(project, cache, model, truth, monkeypatch):
     names = model.label_map_.names  # other way round, so that its prediction is told from that of strokes
     project.set_classes([LabelClass(0, names[1], "#000000"), LabelClass(1, names[0], "#ffffff")])
     with LiveSession(project, cache=cache, model=model) as session:
@@ -90,7 +85,7 @@ def test_waiting_ends_when_labels_are_on_disk(session, project, truth, monkeypat
     save, may_save = Project.save, threading.Event()
     monkeypatch.setattr(Project, "save", lambda *args: may_save.wait(PATIENCE) and save(*args))
     draw(session, "a", truth["a"], value=0)
-    assert not session.wait(1.5)
+    assert not session.wait(0.2)
     may_save.set()
     assert session.wait(PATIENCE)
     assert project.label_path("a").exists()
