@@ -90,7 +90,7 @@ def _found(name: str) -> str:
 
 @contextmanager
 def card_has_room() -> Iterator[None]:
-    """Report in one line that the memory of a card is full."""
+    """Turn torch's error of a full card into one line."""
     import torch
 
     try:

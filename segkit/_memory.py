@@ -125,7 +125,7 @@ def _physical() -> int:
 
 
 def _control_groups() -> Iterator[tuple[int, int]]:
-    """Return limit and use of the control group, as containers and batch systems set them."""
+    """Yield limit and use of the control group, as containers and batch systems set them."""
     for limit_file, used_file, cache in (
         ("memory.max", "memory.current", "inactive_file"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),

@@ -31,6 +31,8 @@ def count_threads() -> int:
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """Keep linear algebra to the thread that calls it."""
+    # Its other threads spin for a while when they have nothing left to do, which takes the cores from torch's and from
+    # those of `in_threads`: many small products between other work are faster without them.
     if hasattr(_mine, "n_threads"):
         yield
         return
@@ -44,7 +46,7 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Generator[Result, None, None]:
-    """Apply a function to items, each on one thread, and give the results in order."""
+    """Apply a function to items, each on one thread, and yield the results in order; the first error ends the rest."""
     n_threads = count_threads()
     if n_threads == 1:
         yield from map(function, items)
@@ -75,10 +77,10 @@ def threaded(
     items = list(items)
     with closing(in_threads(function, items)) as results:
         for item, result in zip(items, results, strict=True):
-            yield item, partial(_give, result)
+            yield item, partial(_identity, result)
 
 
-def _give(result: Result) -> Result:
+def _identity(result: Result) -> Result:
     return result
 
 

@@ -26,7 +26,7 @@ _N_NEAREST = 3
 
 
 class Block(NamedTuple):
-    """One block of a network, with the position of its cells on the pixel grid of a window."""
+    """One block of a network; the first cell is centred on pixel `offset`, for a patch of 14 pixels 6.5."""
 
     name: str
     n_channels: int
@@ -35,7 +35,7 @@ class Block(NamedTuple):
 
 
 class Backbone:
-    """A network of timm with weights, cut after the deepest of some blocks."""
+    """A network of timm with weights by timm's names (None draws random ones), cut after the deepest of some blocks."""
 
     def __init__(
         self, model: str, window: int, blocks: tuple[int, ...], state: State | None, *, random_state: int = 0
@@ -201,7 +201,7 @@ def _refused(model: str, window: int | None, error: Exception) -> ConfigError:
 
 
 def _info(whole: nn.Module) -> list[dict[str, Any]]:
-    """List what timm tells about the blocks of a network."""
+    """List timm's facts about the blocks of a network."""
     info: Any = whole.feature_info
     return [dict(entry) for entry in getattr(info, "info", info)]
 
@@ -293,7 +293,7 @@ def _matched(model: str, window: int, blocks: tuple[int, ...], state: State, who
 
 
 def _converted(state: State, whole: nn.Module) -> State:
-    """Return weights timm's present names, and resize positional embeddings to the window."""
+    """Rename weights as timm does today, and resize positional embeddings to the window."""
     convert = getattr(import_module(type(whole).__module__), "checkpoint_filter_fn", None)
     if convert is None or not state:
         return state

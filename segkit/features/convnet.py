@@ -133,7 +133,7 @@ class ConvNetBank(FilterBank):
         return sum(layer.n_channels for _, _, layer, _ in self._blocks(n_image_channels))
 
     def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
-        """Stride in pixels of each channel's map, in channel order."""
+        """Return the stride in pixels of each channel's map, in channel order."""
         blocks = [(layer, scale) for _, scale, layer, _ in self._blocks(n_image_channels)]
         strides = [layer.stride / scale for layer, scale in blocks]
         return np.repeat(strides, [layer.n_channels for layer, _ in blocks])
@@ -213,7 +213,7 @@ class ConvNetBank(FilterBank):
                 yield FeatureMaps(values, kept, layer.stride / scale, offset)
 
     def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
-        """Weights that these channels need, by torchvision's names."""
+        """Collect the weights that these channels need, by torchvision's names."""
         known = self.channels(n_image_channels)
         # The group of a channel is the label of its layer, then #view and @scale.
         labels = {known[index].group.split("@")[0].split("#")[0] for index in channels}
@@ -224,8 +224,7 @@ class ConvNetBank(FilterBank):
         """Use these weights, by torchvision's names, in place of the weights named by the parameters.
 
         They are used as long as `network`, `weights`, `output_stride` and the seed of random weights have their present
-        values.
-        Copies and pickles keep them; `sklearn.base.clone` drops them, like all fitted state.
+        values. Copies and pickles keep them; `sklearn.base.clone` drops them, like all fitted state.
 
         Parameters
         ----------
@@ -258,7 +257,7 @@ class ConvNetBank(FilterBank):
         return cached[1]
 
     def _given(self) -> dict[str, NDArray[Any]] | None:
-        """Weights that `use_weights` took, if the parameters are still those of then."""
+        """Return the weights that `use_weights` took, if the parameters are still those of then."""
         source, weights = getattr(self, "_given_weights", (None, None))
         return weights if source == self._source() else None
 

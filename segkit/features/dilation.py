@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def dilate(module: GraphModule, network: str, output_stride: int) -> None:
-    """Replace the strides of a network beyond one stride by dilation, in place; the weights stay."""
+    """Replace the strides of a network beyond one stride by dilation, in place; the weights stay.
+
+    Every d-th cell of a dilated map is a cell of the former map, if d is the stride that was removed. Layers that depend on
+    means over the image are no exception, but the means are over more cells.
+    """
     # stride in pixels of each node's output, and cells between those that belong together
     reached: dict[Node, tuple[int, int]] = {}
     for node in module.graph.nodes:

@@ -35,15 +35,18 @@ _TO_CHANNELS_LAST = (0, 2, 3, 1)
 
 @dataclass(frozen=True)
 class Layer:
-    """One output of a network, with the position of its cells on the pixel grid."""
+    """One output of a network: cell i is centred on pixel ``offset + stride * i``, and sees `radius` pixels."""
 
+    # In channel names and model files: "conv3_2" in VGG networks, the module's path in others.
     name: str
+    # In the network's paper, "fire4_expand1x1", or the path of the block that ends here, "layer2.0"; else the name.
     label: str
     node: str
     n_channels: int
     stride: float
     offset: float
     radius: float
+    # Names of the weights of this layer and of all layers below.
     parameters: tuple[str, ...]
     is_activation: bool = True
     is_default: bool = True
@@ -68,7 +71,10 @@ class Window:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Position of a tensor's cells on the pixel grid, and the weights that it is computed with."""
+    """Position of a tensor's cells on the pixel grid, and the weights that it is computed with.
+
+    A tensor without cells has one value for each channel: a weight, or a mean over the whole image (`is_global`).
+    """
 
     stride: float = 1.0
     offset: float = 0.0
@@ -144,7 +150,7 @@ def window_of(node: Node, submodule: Any) -> Window | None:
 
 
 def operation(node: Node) -> str:
-    """Name of the function or method that a node calls; empty if it calls none."""
+    """Name the function or method that a node calls; empty if it calls none."""
     is_call = node.op in ("call_function", "call_method")
     return str(getattr(node.target, "__name__", node.target)) if is_call else ""
 
@@ -254,12 +260,12 @@ class _ResidualBlocks:
         return found
 
     def _block_of(self, node: Node) -> str | None:
-        """Path of the block that a node lies in."""
+        """Find the path of the block that a node lies in."""
         return next((path for path, cls in _stack(node) if cls in self._classes), None)
 
 
 def _stack(node: Node) -> list[tuple[str, type]]:
-    """Path and class of the modules that a node lies in, from the outermost on."""
+    """List path and class of the modules that a node lies in, from the outermost on."""
     return list(node.meta.get("nn_module_stack", {}).values())
 
 
@@ -270,7 +276,7 @@ class _PathNames:
         """Count a node."""
 
     def give(self, node: Node) -> tuple[str, str]:
-        """Name and label of a layer that ends at a node."""
+        """Return name and label of a layer that ends at a node."""
         name = str(node.name).removeprefix("features_")
         return name, name
 

@@ -173,7 +173,7 @@ class ModuleBank(FilterBank):
         )
 
     def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
-        """Stride in pixels of each channel's map, in channel order."""
+        """Return the stride in pixels of each channel's map, in channel order."""
         layers, paths = self._network()
         grids = _grids(layers)
         return np.tile([float(grids[len(path)].stride) for path in paths], n_image_channels)

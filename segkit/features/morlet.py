@@ -30,7 +30,10 @@ Blocks = list[tuple[slice, slice, Any]]
 
 
 class Scattering:
-    """Scattering transform of planes of one shape."""
+    """Scattering transform of planes of one shape, multiples of 2**scale, which are taken to repeat.
+
+    `outputs` are the output that each path, in kymatio's order, is averaged into. `margin` cells at each side are left out.
+    """
 
     def __init__(
         self,
@@ -57,7 +60,7 @@ class Scattering:
         }
 
     def __call__(self, plane: FloatArray, wanted: NDArray[np.intp]) -> FloatArray:
-        """Transform a plane."""
+        """Compute the means of the wanted outputs' paths; (H, W) -> (n, H / 2**J - 2 margin, W / 2**J - 2 margin)."""
         used = [path for path, output in self._output.items() if output in set(wanted.tolist())]
         sums: dict[int, FloatArray] = {}
         level_of: dict[int, int] = {}
@@ -134,7 +137,7 @@ def _wavelet(j: int, angle: int, L: int, shape: tuple[int, int]) -> NDArray[np.f
 
 
 def _window(scale: int, level: int, length: int, margin: int) -> FloatArray:
-    """Matrix (n_cells, n) that averages n = length / 2**level values over windows around the cells."""
+    """Build the matrix (n_cells, n) that averages n = length / 2**level values over windows around the cells."""
     sigma = _SIGMA * 2 ** (scale - 1)
     reach = math.ceil(_REACH * sigma)
     at = np.arange(-reach, reach + 1)

@@ -142,7 +142,7 @@ def _measure(
 
 
 def _difference(values: FloatArray, axis: int) -> FloatArray:
-    """Halved differences of the neighbours along an axis, one-sided at the edges, as `numpy.gradient`."""
+    """Halve the differences of the neighbours along an axis, one-sided at the edges, as `numpy.gradient`."""
     result = np.empty_like(values)
     source, target = np.moveaxis(values, axis, 0), np.moveaxis(result, axis, 0)
     np.subtract(source[2:], source[:-2], out=target[1:-1])
@@ -152,7 +152,7 @@ def _difference(values: FloatArray, axis: int) -> FloatArray:
 
 
 def _sobel(difference: FloatArray, axis: int) -> FloatArray:
-    """Sobel filter of an image, mirrored at its edges, from its halved differences along an axis."""
+    """Compute the Sobel filter of an image, mirrored at its edges, from its halved differences along an axis."""
     result = np.empty_like(difference)
     along, source = np.moveaxis(result, 1 - axis, 0), np.moveaxis(difference, 1 - axis, 0)
     np.add(source[2:], source[:-2], out=along[1:-1])

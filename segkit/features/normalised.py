@@ -20,7 +20,7 @@ NORMALIZATIONS = ("image", "set")
 
 @dataclass(frozen=True, eq=False)
 class NormalisedBank:
-    """A fitted bank with normalisation by image."""
+    """A fitted bank whose channels are less their mean over the image ("image"), or as they are ("set")."""
 
     bank: FilterBank
     normalization: str

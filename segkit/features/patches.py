@@ -64,7 +64,7 @@ class Disc:
     def read(
         self, planes: FloatArray, rows: NDArray[np.intp], cols: NDArray[np.intp], floor: float
     ) -> Patches:
-        """Normalised patches around n pixels of an image (C, H, W) that has room for them."""
+        """Read normalised patches around n pixels of an image (C, H, W) that has room for them."""
         width = planes.shape[2]
         pixels = (rows * width + cols)[:, None] + self.offsets @ [width, 1]
         values = np.stack([plane.ravel().take(pixels) for plane in planes], axis=1)
@@ -77,7 +77,7 @@ class Disc:
         return Patches(values.reshape(len(values), -1), means, np.sqrt(variance)[:, None])
 
     def readers(self, scaled: Disc, moves: Sequence[Similarity], smoothing: float) -> FloatArray:
-        """Matrices that read an enlarged patch at the pixels of this disc as each move places them."""
+        """Build the matrices (n_moves, n_pixels, n_scaled_pixels) that read an enlarged patch where each move places it."""
         turns = np.array([move.turn for move in moves])
         amplitudes = np.array([[[1 / move.amplitude]] for move in moves]).round(14)
         points = scaled.scale * self.offsets @ turns.transpose(0, 2, 1)
@@ -89,11 +89,11 @@ class Disc:
 
 
 class PatchOrbit(NamedTuple):
-    """Templates, and the templates moved by a group."""
+    """Templates, and the templates moved by a group: by the transposes of the matrices that read a patch."""
 
-    templates: FloatArray
-    readers: FloatArray
-    moved: FloatArray
+    templates: FloatArray  # (T, C, n_pixels)
+    readers: FloatArray  # (n_moves, n_pixels, n_scaled_pixels)
+    moved: FloatArray  # (C * n_scaled_pixels, T, n_moves)
 
     @classmethod
     def of(cls, templates: FloatArray, readers: FloatArray, factor: float) -> Self:
@@ -111,7 +111,7 @@ class PatchPairs(NamedTuple):
     orbit: PatchOrbit
 
     def products(self) -> torch.Tensor:
-        """Inner products of patches and moved templates; (n, T, n_moves)."""
+        """Compute inner products of patches and moved templates; (n, T, n_moves)."""
         import torch
 
         moved = self.orbit.moved
@@ -119,7 +119,7 @@ class PatchPairs(NamedTuple):
         return flat.reshape(-1, *moved.shape[1:])
 
     def kernel_values(self, kernel: Kernel) -> torch.Tensor:
-        """Gaussian kernel values of the patches read and the templates; (n, T, n_moves)."""
+        """Compute Gaussian kernel values of the patches read and the templates; (n, T, n_moves)."""
         import torch
 
         landmarks = self.orbit.templates.reshape(len(self.orbit.templates), -1).astype(np.float64)
@@ -129,7 +129,7 @@ class PatchPairs(NamedTuple):
         return torch.from_numpy(cast(Gaussian, kernel).of_squared_distances(squared))
 
     def _squared_norms(self) -> FloatArray:
-        """Squared norms of the patches as each element of the group reads them; (n, n_moves)."""
+        """Compute squared norms of the patches as each element of the group reads them; (n, n_moves)."""
         readers = self.orbit.readers
         planes = self.patches.reshape(-1, readers.shape[2])
         norms = np.stack([np.square(planes @ reader.T).sum(axis=1) for reader in readers], axis=1)

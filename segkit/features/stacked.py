@@ -44,7 +44,7 @@ class StackedBank(FilterBank):
         self.banks = banks
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
-        """Channels of all banks, in their order."""
+        """List the channels of all banks, in their order."""
         channels = [bank.channels(n_image_channels) for bank in self._used]
         names = [channel.name for part in channels for channel in part]
         if len(set(names)) == len(names):
@@ -60,7 +60,7 @@ class StackedBank(FilterBank):
         return sum(bank.n_channels(n_image_channels) for bank in self._used)
 
     def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
-        """Stride in pixels of each channel's map."""
+        """Return the stride in pixels of each channel's map."""
         return np.concatenate([bank.strides(n_image_channels) for bank in self._used])
 
     @property
@@ -101,7 +101,7 @@ class StackedBank(FilterBank):
     def split_by_bank(
         self, channels: NDArray[np.intp], n_image_channels: int = 3
     ) -> list[tuple[FilterBank, NDArray[np.intp]]]:
-        """Banks that channels come from, each with those that are its own, numbered as here."""
+        """List the banks that channels come from, each with those that are its own, numbered as here."""
         return [(bank, channels[mine]) for _, bank, _, mine in self._split(channels, n_image_channels)]
 
     def tile_maps(
@@ -167,7 +167,7 @@ class StackedBank(FilterBank):
         return any(bank.learns_weights for bank in self._used)
 
     def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
-        """Weights that the banks need for these channels, named after their bank's place."""
+        """Collect the weights that the banks need for these channels, named after their bank's place."""
         wanted = self._wanted(channels, n_image_channels)
         return {
             f"{place}/{name}": weight
@@ -176,11 +176,11 @@ class StackedBank(FilterBank):
         }
 
     def weights_origin(self) -> list[dict[str, str | None]]:
-        """Report where the weights of the banks come from."""
+        """List the origins of the weights of the banks."""
         return [origin for bank in self._used for origin in bank.weights_origin()]
 
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
-        """Return copies of the banks their weights."""
+        """Let copies of the banks use their weights."""
         self._check()
         self.banks_ = [clone(bank) for bank in self.banks]
         for place, bank in enumerate(self.banks_):
@@ -201,7 +201,7 @@ class StackedBank(FilterBank):
     def _split(
         self, wanted: NDArray[np.intp], n_image_channels: int
     ) -> Iterator[tuple[int, FilterBank, int, NDArray[np.bool_]]]:
-        """Banks that are needed: place, bank, number of its first channel, which of the wanted are its own."""
+        """Yield the banks that are needed: place, bank, its first channel, which of the wanted are its own."""
         start = 0
         for place, bank in enumerate(self._used):
             stop = start + bank.n_channels(n_image_channels)

@@ -25,7 +25,11 @@ _COUNTER = "num_batches_tracked"
 
 
 class Trace:
-    """The graph and the weights of a network, with the layers that have all their weights."""
+    """The graph and the weights of a torchvision network, with the layers that have all their weights.
+
+    The weights `state`, of all layers or of the first ones, go by torchvision's names; None draws random ones. `missing`
+    holds the other layers, each with the names of the weights that are absent.
+    """
 
     def __init__(
         self,

@@ -54,7 +54,10 @@ class View:
 
 
 class Tiling:
-    """An image as some of the banks of a stack see it, tile by tile."""
+    """An image as some of the banks of a stack see it, tile by tile.
+
+    `parts` are these banks, each with its wanted channels, numbered as in the stack. Every tile shows all of them.
+    """
 
     def __init__(
         self, image: FloatArray, bank: FilterBank, parts: Sequence[tuple[FilterBank, IntArray]]
@@ -88,7 +91,10 @@ class Tiling:
 
 
 class Kept:
-    """Maps of some channels, kept of tiles that differ from bank to bank."""
+    """Maps of some channels, kept of tiles that differ from bank to bank.
+
+    `tiles` are parts of the image that lie in one tile of every tiling that shows any of the channels.
+    """
 
     def __init__(self, tilings: Sequence[Tiling], channels: IntArray) -> None:
         self._channels, self._kept = channels, list[View]()

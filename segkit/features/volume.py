@@ -138,7 +138,10 @@ class VolumeBank(FilterBank):
 
 
 def depth_weights(n_planes: int, spacing: float, sigma: float) -> list[FloatArray]:
-    """Return the weights by which planes are smoothed over depth, and those of the first and second derivative."""
+    """Compute the weights (n_planes,) that smooth planes over depth, and those of the first and second derivative.
+
+    A derivative that the planes do not show is 0.
+    """
     depth = spacing * (np.arange(n_planes) - n_planes // 2)
     smooth = np.exp(-0.5 * (depth / sigma) ** 2)
     smooth /= smooth.sum()

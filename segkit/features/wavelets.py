@@ -28,7 +28,7 @@ _FREQUENCY = 0.375
 
 
 def check_family_size(n_scales: int, n_angles: int) -> None:
-    """Check the size of a family of atoms."""
+    """Check the numbers of dyadic scales, 1 to 10, and of directions, 2 to 64."""
     for name, given, least, most in (("n_scales", n_scales, 1, 10), ("n_angles", n_angles, 2, 64)):
         if given < least:
             raise ConfigError(f"{name}={given}: expected {least} or more; try n_scales=3, n_angles=8")
@@ -46,7 +46,7 @@ def _frequencies(shape: tuple[int, int]) -> tuple[_Float64Array, _Float64Array]:
 
 
 def _gabor_angles(n_angles: int) -> _Float64Array:
-    """Compute the directions of Gabor atoms, ``180 k / n_angles`` degrees."""
+    """Compute the directions of Gabor atoms, ``180 k / n_angles`` degrees from the x axis towards the y axis."""
     return 180.0 * np.arange(n_angles) / n_angles
 
 
@@ -57,7 +57,21 @@ def _gabor_atoms(
     *,
     zero_mean: bool = True,
 ) -> FloatArray:
-    r"""Sample Gabor atoms, or Morlet atoms, at dyadic scales and equispaced angles."""
+    r"""Sample Gabor atoms, or Morlet atoms (of mean zero), at dyadic scales and equispaced angles.
+
+    The mother atom and its Fourier transform are
+
+    .. math::
+        \psi(x, y) = \frac{1}{2 \pi \sigma_x \sigma_y}
+            \exp\Bigl(-\frac{x^2}{2 \sigma_x^2} - \frac{y^2}{2 \sigma_y^2} + 2 \pi i W x\Bigr),
+        \qquad \hat\psi(u, v) = \exp\bigl(-2 \pi^2 [\sigma_x^2 (u - W)^2 + \sigma_y^2 v^2]\bigr),
+
+    with :math:`\sigma_x = 0.8` pixels, :math:`W = 0.375` and :math:`\sigma_x / \sigma_y = 4 / n_{angles}`, at most 1.
+    An atom is :math:`4^{-j} \psi(\tilde x, \tilde y)` with
+    :math:`\tilde x = 2^{-j} (x \cos\theta + y \sin\theta)`, :math:`\tilde y = 2^{-j} (-x \sin\theta + y \cos\theta)`
+    (paper, eq. 7.1-7.4; eq. 7.2 prints :math:`\cos\theta` twice). The factor :math:`4^{-j}` keeps the peak of
+    :math:`\hat\psi` at 1; with the paper's :math:`2^{-j}` the Bessel bound would grow with the scale.
+    """
     check_family_size(n_scales, n_angles)
     slant = _slant(n_angles)
     atoms = np.empty((n_scales, n_angles, *shape), dtype=np.float32)
@@ -74,7 +88,7 @@ def _gabor_atoms(
 
 
 def _gabor_lowpass(shape: tuple[int, int], scale: float) -> FloatArray:
-    r"""Sample the Gaussian low-pass below the coarsest of `scale` Gabor scales."""
+    """Sample the Gaussian below the coarsest of `scale` Gabor scales: standard deviation ``0.4 * 2**scale`` pixels."""
     gaussian = _folded_gaussian(shape, sigma=_SIGMA * 2.0 ** (scale - 1), slant=1, theta=0, centre=0)
     gaussian /= gaussian[0, 0]
     return gaussian.astype(np.float32)
@@ -104,7 +118,10 @@ def _folded_gaussian(
 
 
 def _bump(y: ArrayLike) -> _Float64Array:
-    r"""Evaluate a smooth bump on [-1, 1] whose squared integer translates sum to 1."""
+    """Evaluate a smooth bump on [-1, 1] whose squared integer translates sum to 1 (paper, eq. 7.7).
+
+    It is ``cos(pi/2 v(|y|))`` with the smooth step ``v(t) = e^(-1/t) / (e^(-1/t) + e^(-1/(1-t)))``: v(t) + v(1 - t) = 1.
+    """
     # Within 1e-3 of either end v is 0 or 1 to the last bit, and 1/t would overflow.
     t = np.clip(np.abs(np.asarray(y, dtype=np.float64)), 1e-3, 1 - 1e-3)
     step = expit(1 / (1 - t) - 1 / t)
@@ -120,7 +137,22 @@ def _shearlet_angles(n_angles: int) -> _Float64Array:
 
 
 def _shearlet_atoms(shape: tuple[int, int], n_scales: int, n_angles: int) -> FloatArray:
-    r"""Sample cone-adapted shearlets; with `_shearlet_lowpass` they are a tight frame."""
+    r"""Sample cone-adapted shearlets, real in space; with `_shearlet_lowpass` they are a tight frame.
+
+    In the horizontal cone of the frequency plane, :math:`|\xi_2| \le |\xi_1|`,
+
+    .. math:: \hat\psi_{j,k}(\xi) = \psi_1(2^{j-1} \xi_1)\, \psi_2(K \xi_2 / (4 \xi_1) - k),
+
+    where :math:`\psi_2` is the bump of eq. 7.7 and :math:`\psi_1(x) = \psi_2(\log_2 |4 x|)` is a Meyer-type wavelet
+    (eq. 7.6) with support :math:`1/8 \le |x| \le 1/2`: it meets the Calderón condition
+    :math:`\sum_{j \in Z} |\psi_1(2^{-j} x)|^2 = 1` within the support that the paper allows (and misprints). In the
+    vertical cone :math:`\xi_1` and :math:`\xi_2` change roles; atoms across the diagonal have a part in each cone.
+    Eq. 7.5 writes the product in ``x, y``; the construction that 7.6 and 7.7 make a frame is in the Fourier domain.
+
+    Scale 0 also takes all higher frequencies. At Nyquist, opposite edges of the grid are the same frequency, so
+    direction has no meaning there: between 3/8 and 1/2 cycles per pixel each atom blends smoothly with its mirror image.
+    That keeps it short in space, and the squares of the atoms and of the low-pass sum to 1 on the whole grid.
+    """
     check_family_size(n_scales, n_angles)
     direction = 4.0 * np.arange(n_angles)[:, None, None] / n_angles
     energy = np.zeros((n_scales, n_angles, *shape))
@@ -134,7 +166,7 @@ def _shearlet_atoms(shape: tuple[int, int], n_scales: int, n_angles: int) -> Flo
 
 
 def _shearlet_lowpass(shape: tuple[int, int], scale: float) -> FloatArray:
-    r"""Sample the low-pass that completes `scale` shearlet scales to a tight frame."""
+    """Sample the low-pass that completes `scale` shearlet scales to a tight frame."""
     energy = np.zeros(shape)
     for radius, _, window in _copies(shape):
         energy += (window * _bump(np.maximum(_log2(2.0 ** (scale + 1) * radius), 0))) ** 2
@@ -172,13 +204,17 @@ def _log2(x: _Float64Array) -> _Float64Array:
 
 
 def bessel_bound(filters: NDArray[Any]) -> float:
-    r"""Compute the Bessel bound of a set of filters: their largest gain of energy."""
+    """Compute the Bessel bound of filters (..., H, W), their largest gain of energy: ``max_w sum_k |g_k(w)|^2`` (eq. 7.8).
+
+    >>> round(bessel_bound(FAMILIES["shearlet"].atoms((64, 64), 3, 8)), 3)
+    1.0
+    """
     energy = np.square(np.abs(filters), dtype=np.float64)
     return float(energy.sum(axis=tuple(range(filters.ndim - 2))).max())
 
 
 class _Family(NamedTuple):
-    """A family of atoms with its low-pass, and the radius of each."""
+    """A family of atoms with its low-pass, and the radius in pixels of each at scale 0; it doubles with the scale."""
 
     atoms: Callable[[tuple[int, int], int, int], FloatArray]
     lowpass: Callable[[tuple[int, int], float], FloatArray]

@@ -26,7 +26,7 @@ _WITHOUT_WEIGHTS = (
 
 
 def load_weights(network: str, source: str | Path) -> dict[str, torch.Tensor]:
-    """Load a state dictionary."""
+    """Load a state dictionary, of all layers or the first ones: "imagenet", an address, or the path of a file."""
     address = str(source)
     if address == "imagenet":
         return download_weights(imagenet_address(network))
