@@ -64,7 +64,7 @@ PAGES = tuple(
         "docs/tasks/confidence.md",
         "docs/tasks/stacks.md",
         "docs/trust.md",
-        "docs/scale.md",
+        "docs/tasks/large.md",
         "benchmarks/README.md",
     )
 )
