@@ -273,6 +273,18 @@ def test_quiet_says_nothing(folder, segkit):
     )
 
 
+def test_full_memory_is_one_line(folder, segkit, monkeypatch):
+    def exhausted(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("segkit.images.load_pairs", exhausted)
+    code, _, err = segkit(*train_arguments(folder))
+    assert code == 2
+    assert err == (
+        "segkit: out of memory: use smaller images, fewer training.pixels or kernel.n_components, or a smaller bank\n"
+    )
+
+
 def test_inspect_model_and_folders(folder, model, segkit):
     code, out, _ = segkit("inspect", model)
     assert code == 0
