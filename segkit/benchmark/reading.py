@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from segkit.errors import InputError
 from segkit.images import Pair, Reading, pair
-from segkit.images.pairs import page_names
 from segkit.images.read import read_mask_with_notes
+from segkit.images.stems import page_names
 
 
 def read_stems(
@@ -32,7 +32,7 @@ def read_stems(
         stack = reading.read(entry.image, n_masks=len(pages_of_mask))
         planes = [reading.scale(page, name=name) for page in stack.pages]
         pages = reading.in_context(planes, stack.layout, n_channels or planes[0].shape[2], name=name)
-        named = zip(page_names(entry, len(pages)), pages, pages_of_mask, strict=True)
+        named = zip(page_names(entry.name, len(pages)), pages, pages_of_mask, strict=True)
         found += [item for item in named if item[0] in wanted]
     refuse_missing(stems, [stem for stem, _, _ in found], images)
     return found
@@ -41,7 +41,7 @@ def read_stems(
 def pairs_of(images: str | Path, masks: str | Path, stems: Sequence[str]) -> list[Pair]:
     """Find the files that may hold images of these names; pages are named "stem#1", ..."""
     files = {stem.rpartition("#")[0] for stem in stems} | set(stems)
-    return [entry for entry in pair(images, masks) if not files.isdisjoint(page_names(entry, 1))]
+    return [entry for entry in pair(images, masks) if entry.name in files]
 
 
 def refuse_missing(stems: Sequence[str], found: Collection[str], images: str | Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from segkit.errors import InputError
 from segkit.images.numbering import (
-    MasksAre,
+    MaskOptions,
     Numbers,
     look_like_instances,
     number_objects,
@@ -30,16 +30,13 @@ def is_instance_masks(masks: Masks, *, unlabelled: int | None = None) -> bool:
 def which_number_objects(
     truths: Masks,
     guesses: Masks,
+    options: MaskOptions,
     *,
-    masks_are: MasksAre | None,
-    labels: Mapping[int, str] | None,
-    unlabelled: int | None,
     outlined: tuple[Sequence[str], Sequence[str]] = ((), ()),
 ) -> tuple[bool, bool]:
     """Return whether true masks, and predicted ones, number objects."""
-    names = [*outlined[0], *outlined[1]]
-    refusal = refuse_options(names, labels=labels, unlabelled=unlabelled, masks_are=masks_are)
-    if refusal is not None:
+    labels, unlabelled, masks_are = options
+    if refusal := refuse_options([*outlined[0], *outlined[1]], options):
         raise InputError(refusal)
     if masks_are == "instances":
         for side, masks in (("true masks", truths), ("predictions", guesses)):

@@ -21,9 +21,9 @@ from segkit.images import UNLABELLED, LabelMap
 from segkit.images.coco import Coco
 from segkit.images.instances import open_objects
 from segkit.images.masks import Drawn, MaskReader, find_masks
-from segkit.images.numbering import NUMBERED, MasksAre, describe_broken, number_objects, without
+from segkit.images.numbering import NUMBERED, MaskOptions, MasksAre, describe_broken, number_objects, without
 from segkit.images.read import read_planes
-from segkit.images.stems import files_by_stem, image_name, match_stems, stem_of
+from segkit.images.stems import files_by_stem, image_name, match_stems, page_names, stem_of
 
 # Of so many true masks, a value that one of them holds may be a slip.
 _FEWEST_FOR_RARE = 4
@@ -80,17 +80,9 @@ def read_folders(
         )
     notes[:0] = _note_on_failed(failed, len(failed) + len({item.file for item in items}))
     truths, guesses = [item.truth for item in items], [item.guess for item in items]
-    numbered = which_number_objects(
-        truths,
-        guesses,
-        masks_are=masks_are,
-        labels=labels,
-        unlabelled=unlabelled,
-        outlined=(
-            [item.stem for item in items if item.is_outlined[0]],
-            [item.stem for item in items if item.is_outlined[1]],
-        ),
-    )
+    true, predicted = ([item.stem for item in items if item.is_outlined[side]] for side in (0, 1))
+    options = MaskOptions(labels, unlabelled, masks_are)
+    numbered = which_number_objects(truths, guesses, options, outlined=(true, predicted))
     if not numbered[1]:
         _refuse_unlabelled(items, unlabelled)
     if unlabelled is not None and not any((truth == unlabelled).any() for truth in truths):
@@ -361,8 +353,8 @@ def _read_both(
             misshapen.append(f"{file}: {sizes}")
             continue
         n_pages[file] = len(truths)
-        for page, (truth, guess) in enumerate(zip(truths, guesses, strict=True)):
-            stem = file if len(truths) == 1 else f"{file}#{page + 1}"
+        names = page_names(file, len(truths))
+        for page, (stem, truth, guess) in enumerate(zip(names, truths, guesses, strict=True)):
             if len(truths) > 1 and unlabelled is not None and (truth == unlabelled).all():
                 blank.append(stem)
                 continue

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from segkit._common import count, first_few, table
 from segkit.errors import InputError
 from segkit.images.axes import Layout
-from segkit.images.channels import Kind, common_channels, describe_changes, describe_fault, kind_of
-from segkit.images.copies import describe_copies, digest_image
+from segkit.images.channels import common_channels, describe_changes, describe_fault
+from segkit.images.copies import describe_copies
 from segkit.images.labels import LabelMap
-from segkit.images.numbering import MasksAre, Objects, summarise_objects
-from segkit.images.pairs import interpret, match, match_instances, read_items, with_labels
+from segkit.images.numbering import MaskOptions, MasksAre, Objects, summarise_objects
+from segkit.images.pairs import Facts, learnt, survey
 from segkit.images.read import check_image
 from segkit.images.reading import Reading, neighbours
-from segkit.images.scales import Scale, check_scales, scale_of
-from segkit.images.stems import by_stem, list_without_masks, root_of, stem_of
+from segkit.images.scales import check_scales
+from segkit.images.stems import by_stem, list_without_masks, page_names, root_of, stem_of
 
 # Integers that use less than this share of their range are probably of fewer bits, 12 of 16 for example.
 _SHARE_OF_RANGE = 1 / 8
@@ -181,71 +181,29 @@ def inspect_pairs(
     Inspection
         Shapes, dtypes, mask values, classes, objects and faults.
     """
-    faults: list[str] = []
-    messages: list[str] = []
-    pairs = match(images, masks, faults, messages, only_annotated=only_annotated)
-    objects = match_instances(images, instances, faults, pairs=pairs if only_annotated else None)
-    stems: list[str] = []
-    kinds: dict[str, Kind] = {}
-    shapes: Counter[tuple[int, ...]] = Counter()
-    dtypes: Counter[str] = Counter()
-    drawn: dict[str, NDArray[Any]] = {}
-    outlined: set[str] = set()
-    given: dict[str, NDArray[Any]] = {}
-    scales: dict[str, Scale] = {}
-    digests: dict[str, str] = {}
-    layouts: Counter[Layout] = Counter()
-    reading = _learnt(reading, [entry.image for entry in pairs], faults)
-    items = read_items(pairs, faults, messages, instances=objects, reading=reading)
-    is_sparse = only_annotated or reading.context > 0
-    for item in with_labels(items, unlabelled, messages) if is_sparse else items:
-        layouts[item.layout] += 1
-        stems.append(item.stem)
-        kinds[item.stem] = kind_of(item.image)
-        shapes[item.image.shape] += 1
-        dtypes[item.dtype] += 1
-        scales[item.stem] = scale_of(item.image, item.dtype)
-        digests[item.stem] = digest_image(item.image)
-        drawn[item.stem] = item.mask
-        outlined |= {item.stem} if item.is_outlined else set()
-        given |= {} if item.instances is None else {item.stem: item.instances}
-    if reading.range is None:
-        check_scales(scales, faults, messages)
-    meaning = interpret(
-        stems,
-        drawn,
-        outlined,
-        None if instances is None else given,
-        kinds,
-        faults,
-        messages,
-        labels=labels,
-        unlabelled=unlabelled,
-        masks_are=masks_are,
+    found = survey(
+        images,
+        masks,
+        MaskOptions(labels, unlabelled, masks_are),
+        instances=instances,
+        only_annotated=only_annotated,
+        reading=reading,
+        keeps_images=False,
     )
-    messages += describe_copies(digests)
+    facts, meaning = found.facts, found.meaning
+    objects = meaning.instances
     return Inspection(
-        stems,
-        dict(shapes),
-        dict(dtypes),
-        _count_values(meaning.masks.values()),
-        meaning.label_map,
-        messages,
-        faults,
-        None if meaning.instances is None else summarise_objects(list(meaning.instances.values())),
-        meaning.instances is not None and instances is None,
-        dict(layouts),
+        stems=[item.stem for item in found.items],
+        shapes=dict(facts.shapes),
+        dtypes=dict(facts.dtypes),
+        value_counts=_count_values(meaning.masks.values()),
+        label_map=meaning.label_map,
+        messages=found.messages,
+        faults=found.faults,
+        objects=None if objects is None else summarise_objects(list(objects.values())),
+        is_numbered=objects is not None and instances is None,
+        layouts=dict(facts.layouts),
     )
-
-
-def _learnt(reading: Reading | None, paths: Sequence[Path], faults: list[str]) -> Reading:
-    """Replace percentiles by values; if that cannot be done, a fault is added."""
-    reading = reading or Reading()
-    try:
-        return reading.learn(paths)
-    except InputError as fault:
-        faults.append(str(fault))
-        return replace(reading, range="0..1", is_learnt=True)
 
 
 def _count_values(masks: Iterable[NDArray[Any]]) -> dict[int, int]:
@@ -280,14 +238,9 @@ def inspect_images(images: str | Path, *, reading: Reading | None = None) -> Ima
     listed, masks = list_without_masks(images)
     faults: list[str] = []
     by_stem(images, faults)  # for its faults: two files of one name
-    kinds: dict[str, Kind] = {}
-    shapes: Counter[tuple[int, ...]] = Counter()
-    dtypes: Counter[str] = Counter()
+    facts = Facts()
     low, high = float("inf"), float("-inf")
-    scales: dict[str, Scale] = {}
-    digests: dict[str, str] = {}
-    layouts: Counter[Layout] = Counter()
-    reading = _learnt(reading, [root_of(images) / relative for relative in listed], faults)
+    reading = learnt(reading, [root_of(images) / relative for relative in listed], faults)
     for relative in listed:
         path = root_of(images) / relative
         try:
@@ -296,41 +249,37 @@ def inspect_images(images: str | Path, *, reading: Reading | None = None) -> Ima
         except InputError as fault:
             faults.append(str(fault))
             continue
-        stem, pages = stem_of(relative), stack.pages
-        for number, page in enumerate(pages, start=1):
-            name = stem if len(pages) == 1 else f"{stem}#{number}"
+        for name, page in zip(page_names(stem_of(relative), len(stack.pages)), stack.pages, strict=True):
             try:
                 image = reading.scale(page, name=name)
                 check_image(image, name=name)
             except InputError as fault:
                 faults.append(str(fault))
                 continue
-            layouts[stack.layout] += 1
-            kinds[name] = kind_of(image)
-            shapes[image.shape] += 1
-            dtypes[str(page.dtype)] += 1
+            facts.add(name, image, str(page.dtype), stack.layout)
             low, high = min(low, float(page.min())), max(high, float(page.max()))
-            scales[name] = scale_of(image, page.dtype)
-            digests[name] = digest_image(image)
-    messages = _odd(kinds, {} if reading.range else scales, digests, faults)
+    messages = _odd(facts, faults, is_scaled=reading.range is not None)
     if masks:
-        names = first_few([path.as_posix() for path in masks])
+        names = [path.as_posix() for path in masks]
         messages.append(
-            f"{count(len(masks), 'mask')} beside the images left out ({names}): to look at them too, give the folder twice"
+            f"{count(len(masks), 'mask')} beside the images left out ({first_few(names)}): to look at them too, give the "
+            "folder twice"
         )
     return ImageInspection(
-        list(kinds), dict(shapes), dict(dtypes), (low, high), messages, faults, dict(layouts)
+        stems=list(facts.kinds),
+        shapes=dict(facts.shapes),
+        dtypes=dict(facts.dtypes),
+        value_range=(low, high),
+        messages=messages,
+        faults=faults,
+        layouts=dict(facts.layouts),
     )
 
 
-def _odd(
-    kinds: Mapping[str, Kind],
-    scales: Mapping[str, Scale],
-    digests: Mapping[str, str],
-    faults: list[str],
-) -> list[str]:
+def _odd(facts: Facts, faults: list[str], *, is_scaled: bool) -> list[str]:
     """Describe what is odd about images that can be read; channels that do not fit together are a fault."""
     messages = []
+    kinds, scales = facts.kinds, {} if is_scaled else facts.scales
     if kinds:
         n_channels = common_channels(kinds)
         if n_channels is None:
@@ -350,7 +299,7 @@ def _odd(
             f"{count(len(dark), 'image')} ({first_few(dark)}) use less than an eighth of the range of their type: "
             f"12 bits stored as 16, for example, are read as dark images; save all images alike"
         )
-    return messages + describe_copies(digests)
+    return messages + describe_copies(facts.digests)
 
 
 def _about_images(

@@ -31,8 +31,16 @@ _MOST_PIECES = 2
 _MOST_OF_BYTE, _FULL_BYTE = 255, 250
 
 
+class MaskOptions(NamedTuple):
+    """What the user says of masks: names of values, the value nobody annotated, and whether values number objects."""
+
+    labels: Mapping[int, str] | None = None
+    unlabelled: int | None = None
+    masks_are: MasksAre | None = None
+
+
 class Numbers(NamedTuple):
-    """Objects of a label image."""
+    """Objects of a label image, by ascending id; pieces hang together by sides or corners of pixels."""
 
     ids: NDArray[np.int64]
     n_pieces: NDArray[np.int64]
@@ -70,17 +78,14 @@ def find_instances(
     outlined: Collection[str],
     faults: list[str],
     messages: list[str],
-    *,
-    labels: Mapping[int, str] | None,
-    unlabelled: int | None,
-    masks_are: MasksAre | None,
+    options: MaskOptions,
 ) -> dict[str, NDArray[np.int32]] | None:
     """Find the objects that masks number, if they do."""
-    numbered = {stem: mask if stem in outlined else without(mask, unlabelled) for stem, mask in masks.items()}
+    numbered = {
+        stem: mask if stem in outlined else without(mask, options.unlabelled) for stem, mask in masks.items()
+    }
     numbers = {stem: number_objects(mask) for stem, mask in numbered.items()}
-    is_numbered = number_masks(
-        numbers, outlined, faults, messages, labels=labels, unlabelled=unlabelled, masks_are=masks_are
-    )
+    is_numbered = number_masks(numbers, outlined, faults, messages, options)
     return {stem: mask.astype(np.int32) for stem, mask in numbered.items()} if is_numbered else None
 
 
@@ -89,40 +94,34 @@ def number_masks(
     outlined: Collection[str],
     faults: list[str],
     messages: list[str],
-    *,
-    labels: Mapping[int, str] | None,
-    unlabelled: int | None,
-    masks_are: MasksAre | None,
+    options: MaskOptions,
 ) -> bool:
     """Return whether masks number objects, and check that they do it well."""
-    refusal = refuse_options(outlined, labels=labels, unlabelled=unlabelled, masks_are=masks_are)
+    refusal = refuse_options(outlined, options)
     if refusal is not None and numbers:
         faults.append(refusal)
-    if refusal is not None or masks_are == "classes" or not numbers:
+    if refusal is not None or options.masks_are == "classes" or not numbers:
         return False
-    asked = masks_are == "instances" or bool(outlined)
-    unasked = labels is not None or unlabelled == 0
+    asked = options.masks_are == "instances" or bool(outlined)
+    unasked = options.labels is not None or options.unlabelled == 0
     if not asked and (unasked or not look_like_instances(list(numbers.values()))):
         return False
     key, cure = "data.masks=instances", "--set data.masks=classes"
-    if masks_are is None and outlined:
+    if options.masks_are is None and outlined:
         key, cure = "masks beside outlines have to number objects", "give outlines for these images too"
     if wrong := _faults_of(numbers, outlined, key=key, cure=cure):
         faults += wrong
         return False
-    messages.insert(0, describe_numbered(sum(len(one.ids) for one in numbers.values()), len(numbers)))
+    n_objects = sum(len(one.ids) for one in numbers.values())
+    noun = "object" if n_objects == 1 else "objects"
+    messages.insert(0, f"{NUMBERED}: {n_objects:,} {noun} in {count(len(numbers), 'mask')}")
     messages += describe_broken(numbers)
     return True
 
 
-def refuse_options(
-    outlined: Collection[str],
-    *,
-    labels: Mapping[int, str] | None,
-    unlabelled: int | None,
-    masks_are: MasksAre | None,
-) -> str | None:
+def refuse_options(outlined: Collection[str], options: MaskOptions) -> str | None:
     """Explain why options contradict each other, or masks of outlines; None if they do not."""
+    labels, unlabelled, masks_are = options
     if outlined and (labels is not None or masks_are == "classes"):
         cure = "leave data.labels out" if masks_are is None else "save each class as a value of an image"
         return (
@@ -136,27 +135,17 @@ def refuse_options(
     return None
 
 
-def describe_numbered(n_objects: int, n_masks: int) -> str:
-    """State that masks number objects, and how many."""
-    return f"{NUMBERED}: {count_objects(n_objects)} in {count(n_masks, 'mask')}"
-
-
 def without(mask: NDArray[Any], unlabelled: int | None) -> NDArray[Any]:
     """Set pixels without annotation to 0."""
     return mask if unlabelled is None else np.where(mask == unlabelled, 0, mask)
 
 
 def check_numbers(
-    masks: Mapping[str, NDArray[Any]],
-    faults: list[str],
-    messages: list[str],
-    *,
-    key: str,
-    cure: str,
+    masks: Mapping[str, NDArray[Any]], faults: list[str], messages: list[str]
 ) -> dict[str, NDArray[np.int32]] | None:
-    """Check masks that number objects; (H, W) int32 by name, or None if there is a fault."""
+    """Check objects given beside masks of classes; (H, W) int32 by name, or None if there is a fault."""
     numbers = {stem: number_objects(mask) for stem, mask in masks.items()}
-    if wrong := _faults_of(numbers, (), key=key, cure=cure):
+    if wrong := _faults_of(numbers, (), key="data.instances", cure="give them as masks"):
         faults += wrong
         return None
     messages += describe_broken(numbers)
@@ -175,11 +164,6 @@ def _faults_of(
             wrong.append(str(fault))
     drawn = [one for stem, one in numbers.items() if stem not in outlined]
     return wrong + check_pieces(drawn, key=key, cure=cure)
-
-
-def count_objects(number: int) -> str:
-    """Describe how many objects there are, such as "2,640 objects"."""
-    return f"{number:,} {'object' if number == 1 else 'objects'}"
 
 
 def summarise_objects(labels: Sequence[NDArray[np.int32]]) -> Objects:
@@ -205,7 +189,7 @@ def number_objects(labels: NDArray[Any]) -> Numbers:
 
 
 def label_pieces(labels: NDArray[Any]) -> tuple[NDArray[Any], int]:
-    """Find the connected regions of equal values other than 0; their numbers by pixel, and how many there are."""
+    """Label the connected regions of equal values other than 0, and count them; pixels touch by sides or corners."""
     pieces, n_pieces = measure.label(labels, background=0, connectivity=2, return_num=True)  # type: ignore[no-untyped-call]
     return pieces, int(n_pieces)
 

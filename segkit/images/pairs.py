@@ -6,8 +6,8 @@ The whole folder is read before anything is refused, so that one message names e
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -34,6 +34,7 @@ from segkit.images.numbering import (
     CLASS_NAMES,
     NUMBERED,
     UNLABELLED_OBJECT,
+    MaskOptions,
     MasksAre,
     check_numbers,
     classes_of,
@@ -44,7 +45,7 @@ from segkit.images.outlines import OUTLINE_EXTENSIONS
 from segkit.images.pixel_size import PixelSize, read_pixel_size, read_z_step
 from segkit.images.read import check_image
 from segkit.images.reading import Reading, joined, neighbours
-from segkit.images.scales import check_scales, scale_of
+from segkit.images.scales import Scale, check_scales, scale_of
 from segkit.images.stems import (
     by_stem,
     has_images,
@@ -52,6 +53,7 @@ from segkit.images.stems import (
     masks_by_stem,
     match_stems,
     outlines_of_image,
+    page_names,
     paths_by_stem,
     stem_of,
 )
@@ -59,6 +61,7 @@ from segkit.images.stems import (
 Result = TypeVar("Result")
 
 _N_ODD_NAMED = 3
+_NO_IMAGE = np.empty((0, 0, 0), dtype=np.float32)
 _NO_PIXEL = "every pixel counts as annotated"
 _BLANK = "without a labelled pixel left out"
 # Distances of planes that differ by less are rounded alike.
@@ -72,6 +75,11 @@ class Pair(NamedTuple):
     stem: str
     image: Path
     mask: Path
+
+    @property
+    def name(self) -> str:
+        """The stem; of an image that was given as a file, the name of the file."""
+        return self.stem or stem_of(Path(self.image.name))
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,12 +190,6 @@ def pair(images: str | Path, masks: str | Path, *, only_annotated: bool = False)
     return pairs
 
 
-def page_names(entry: Pair, n_pages: int) -> list[str]:
-    """Name the pages of an image file: "stem#1", "stem#2", ..., or "stem" if there is one only."""
-    stem = entry.stem or stem_of(Path(entry.image.name))
-    return [stem] if n_pages == 1 else [f"{stem}#{page + 1}" for page in range(n_pages)]
-
-
 def load_pairs(
     images: str | Path,
     masks: str | Path,
@@ -232,108 +234,163 @@ def load_pairs(
     InputError
         If anything is wrong with any file. Every fault is counted, ten files are named for each.
     """
-    faults: list[str] = []
-    messages: list[str] = []
-    pairs = match(images, masks, faults, messages, only_annotated=only_annotated)
-    objects = match_instances(images, instances, faults, pairs=pairs if only_annotated else None)
-    reading = (reading or Reading()).learn([entry.image for entry in pairs])
-    read = read_items(pairs, faults, messages, instances=objects, reading=reading)
-    is_sparse = only_annotated or reading.context > 0
-    items = list(with_labels(read, unlabelled, messages) if is_sparse else read)
-    if reading.range is None:  # else all are scaled alike
-        check_scales({item.stem: scale_of(item.image, item.dtype) for item in items}, faults, messages)
-    reading = reading.note([item.layout for item in items])
-    meaning = interpret(
-        [item.stem for item in items],
-        {item.stem: item.mask for item in items},
-        {item.stem for item in items if item.is_outlined},
-        None if instances is None else {i.stem: i.instances for i in items if i.instances is not None},
-        {item.stem: kind_of(item.image) for item in items},
-        faults,
-        messages,
-        labels=labels,
-        unlabelled=unlabelled,
-        masks_are=masks_are,
+    found = survey(
+        images,
+        masks,
+        MaskOptions(labels, unlabelled, masks_are),
+        instances=instances,
+        only_annotated=only_annotated,
+        reading=reading,
     )
-    _raise(faults)
-    messages += describe_copies({item.stem: digest_image(item.image) for item in items})
+    _raise(found.faults)
+    items, meaning = found.items, found.meaning
+    n_channels = common_channels(found.facts.kinds)
     assert meaning.label_map is not None  # or there was a fault to raise
-    n_channels = common_channels({item.stem: kind_of(item.image) for item in items})
     assert n_channels is not None
-    stems = [item.stem for item in items]
     return Dataset(
-        stems=stems,
+        stems=[item.stem for item in items],
         files=[item.file for item in items],
         images=[joined(item.around, n_channels) for item in items],
-        masks=[meaning.masks[stem] for stem in stems],
+        masks=[meaning.masks[item.stem] for item in items],
         label_map=meaning.label_map,
-        messages=messages,
-        instances=None if meaning.instances is None else [meaning.instances[stem] for stem in stems],
+        messages=found.messages,
+        instances=None if meaning.instances is None else [meaning.instances[item.stem] for item in items],
         dtypes=[item.dtype for item in items],
         pixel_sizes=[item.pixel_size for item in items],
-        reading=reading,
+        reading=found.reading.note([item.layout for item in items]),
         z_steps=[item.z_step for item in items],
     )
 
 
+class Facts:
+    """What images are told apart by, gathered one by one so that none has to be kept."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, Kind] = {}
+        self.scales: dict[str, Scale] = {}
+        self.digests: dict[str, str] = {}
+        self.shapes: Counter[tuple[int, ...]] = Counter()
+        self.dtypes: Counter[str] = Counter()
+        self.layouts: Counter[Layout] = Counter()
+
+    def add(self, name: str, image: NDArray[np.float32], dtype: str, layout: Layout) -> None:
+        """Take note of an image in [0, 1], read from a file of that type and layout."""
+        self.kinds[name] = kind_of(image)
+        self.scales[name] = scale_of(image, dtype)
+        self.digests[name] = digest_image(image)
+        self.shapes[image.shape] += 1
+        self.dtypes[dtype] += 1
+        self.layouts[layout] += 1
+
+
+class Survey(NamedTuple):
+    """Images and masks that were read, what they mean, and everything odd or wrong about them."""
+
+    items: list[Item]
+    facts: Facts
+    meaning: Meaning
+    reading: Reading
+    messages: list[str]
+    faults: list[str]
+
+
+def survey(
+    images: str | Path,
+    masks: str | Path,
+    options: MaskOptions,
+    *,
+    instances: str | Path | None = None,
+    only_annotated: bool = False,
+    reading: Reading | None = None,
+    keeps_images: bool = True,
+) -> Survey:
+    """Read every image with its mask, see `load_pairs`; without `keeps_images` only their masks stay in memory."""
+    faults: list[str] = []
+    messages: list[str] = []
+    pairs = match(images, masks, faults, messages, only_annotated=only_annotated)
+    objects = match_instances(images, instances, faults, pairs=pairs if only_annotated else None)
+    reading = learnt(reading, [entry.image for entry in pairs], faults)
+    read = read_items(pairs, faults, messages, instances=objects, reading=reading)
+    is_sparse = only_annotated or reading.context > 0
+    items: list[Item] = []
+    facts = Facts()
+    for item in with_labels(read, options.unlabelled, messages) if is_sparse else read:
+        facts.add(item.stem, item.image, item.dtype, item.layout)
+        items.append(item if keeps_images else item._replace(image=_NO_IMAGE, around=()))
+    if reading.range is None:  # else all are scaled alike
+        check_scales(facts.scales, faults, messages)
+    meaning = _interpret(items, facts.kinds, options, faults, messages, has_objects=objects is not None)
+    messages += describe_copies(facts.digests)
+    return Survey(items, facts, meaning, reading, messages, faults)
+
+
+def learnt(reading: Reading | None, paths: Sequence[Path], faults: list[str]) -> Reading:
+    """Replace percentiles by values; if that cannot be done, a fault is added."""
+    reading = reading or Reading()
+    try:
+        return reading.learn(paths)
+    except InputError as fault:
+        faults.append(str(fault))
+        return replace(reading, range="0..1", is_learnt=True)
+
+
 class Meaning(NamedTuple):
-    """What masks hold."""
+    """What masks hold, by name: masks of classes, the classes if they can be told, and objects if there are any."""
 
     masks: dict[str, NDArray[Any]]
     label_map: LabelMap | None
     instances: dict[str, NDArray[np.int32]] | None
 
 
-def interpret(
-    stems: Sequence[str],
-    masks: dict[str, NDArray[Any]],
-    outlined: Collection[str],
-    instances: dict[str, NDArray[np.int32]] | None,
+def _interpret(
+    items: Sequence[Item],
     kinds: Mapping[str, Kind],
+    options: MaskOptions,
     faults: list[str],
     messages: list[str],
     *,
-    labels: Mapping[int, str] | None,
-    unlabelled: int | None,
-    masks_are: MasksAre | None,
+    has_objects: bool,
 ) -> Meaning:
-    """Report classes and objects from masks that were read, and check that images and masks fit together."""
+    """Find the classes and objects of masks, and check that images and masks fit together."""
     n_faults = len(faults)
-    if instances is not None:
-        if masks_are == "instances":
+    masks = {item.stem: item.mask for item in items}
+    if has_objects:
+        if options.masks_are == "instances":
             faults.append(
                 "data.instances beside data.masks=instances: objects twice, leave one of the two out"
             )
-        masks_are = "classes"
-    numbered = find_instances(
-        masks, outlined, faults, messages, labels=labels, unlabelled=unlabelled, masks_are=masks_are
-    )
+        options = options._replace(masks_are="classes")
+    outlined = {item.stem for item in items if item.is_outlined}
+    numbered = find_instances(masks, outlined, faults, messages, options)
+    shown = options.unlabelled
     if numbered is not None:
-        masks = {stem: classes_of(numbered[stem], mask, unlabelled) for stem, mask in masks.items()}
-        labels = CLASS_NAMES
-    shown, unlabelled = unlabelled, _unlabelled_of(numbered, unlabelled)
-    values_of = {stem: np.unique(mask).tolist() for stem, mask in masks.items()}
-    label_map = check_together(
-        stems,
-        kinds,
-        values_of if len(faults) == n_faults else {},
-        faults,
-        messages,
-        labels=labels,
-        unlabelled=unlabelled,
-        shown=shown,
-    )
-    if instances is not None and label_map is not None:
-        cure = "give them as masks"
-        numbered = check_numbers(instances, faults, messages, key="data.instances", cure=cure)
-        ids_of = {stem: label_map.encode(masks[stem]) for stem in instances}
-        messages += compare_with_classes(instances, ids_of, label_map.names[0])
+        masks = {stem: classes_of(numbered[stem], mask, shown) for stem, mask in masks.items()}
+        options = MaskOptions(CLASS_NAMES, None if shown is None else UNLABELLED_OBJECT)
+    is_sound = len(faults) == n_faults
+    values_of = {stem: np.unique(mask).tolist() for stem, mask in masks.items()} if is_sound else {}
+    faults += _same_names([item.stem for item in items])
+    n_channels = common_channels(kinds) if kinds else None
+    if n_channels is not None:
+        messages += describe_changes(kinds, n_channels)
+    elif kinds:
+        faults.append(describe_fault(kinds))
+    unlabelled = options.unlabelled
+    faults += [
+        f"{stem}: mask has no labelled pixel: annotate some, or leave that image out"
+        for stem, values in values_of.items()
+        if unlabelled is not None and values == [unlabelled]
+    ]
+    label_map = _infer(values_of, options.labels, unlabelled, faults, is_shown=shown == unlabelled)
+    if label_map is not None:
+        messages += [*_of_one_class(values_of, label_map), *_scribbles(values_of, unlabelled, shown)]
+        if any(_BLANK in message for message in messages):  # these hold the value of unlabelled pixels
+            messages[:] = [message for message in messages if _NO_PIXEL not in message]
+    if has_objects and label_map is not None:
+        given = {item.stem: item.instances for item in items if item.instances is not None}
+        numbered = check_numbers(given, faults, messages)
+        ids_of = {stem: label_map.encode(masks[stem]) for stem in given}
+        messages += compare_with_classes(given, ids_of, label_map.names[0])
     return Meaning(masks, label_map, numbered)
-
-
-def _unlabelled_of(numbered: object, unlabelled: int | None) -> int | None:
-    """Return the value of unlabelled pixels in the masks that are made of objects, else that of the files."""
-    return unlabelled if numbered is None or unlabelled is None else UNLABELLED_OBJECT
 
 
 def match_instances(
@@ -369,37 +426,6 @@ def with_labels(items: Iterable[Item], unlabelled: int | None, messages: list[st
             yield item
     if blank:
         messages.append(f"{count(len(blank), 'mask')} {_BLANK} ({first_few(blank)})")
-
-
-def check_together(
-    stems: Sequence[str],
-    kinds: Mapping[str, Kind],
-    values_of: Mapping[str, Sequence[int]],
-    faults: list[str],
-    messages: list[str],
-    *,
-    labels: Mapping[int, str] | None,
-    unlabelled: int | None,
-    shown: int | None = None,
-) -> LabelMap | None:
-    """Check that images and masks that were read fit together."""
-    faults += _same_names(stems)
-    n_channels = common_channels(kinds) if kinds else None
-    if n_channels is not None:
-        messages += describe_changes(kinds, n_channels)
-    elif kinds:
-        faults.append(describe_fault(kinds))
-    faults += [
-        f"{stem}: mask has no labelled pixel: annotate some, or leave that image out"
-        for stem, values in values_of.items()
-        if unlabelled is not None and list(values) == [unlabelled]
-    ]
-    label_map = _infer(values_of, labels, unlabelled, faults, is_shown=shown in (None, unlabelled))
-    if label_map is not None:
-        messages += [*_of_one_class(values_of, label_map), *_scribbles(values_of, unlabelled, shown)]
-        if any(_BLANK in message for message in messages):  # these hold the value of unlabelled pixels
-            messages[:] = [message for message in messages if _NO_PIXEL not in message]
-    return label_map
 
 
 def match(
@@ -567,8 +593,7 @@ def read_items(
         if stack is None:
             continue
         sizes = [page.shape[:2] for page in stack.pages]
-        [stem] = page_names(entry, 1)
-        read = partial(reader.pages, stem=stem, sizes=sizes, image=entry.image)
+        read = partial(reader.pages, stem=entry.name, sizes=sizes, image=entry.image)
         masks = None if drawn is None else _tried(faults, read, drawn, entry.mask)
         numbers: Sequence[NDArray[Any] | None] | None = [None] * len(stack.pages)
         if instances is not None:
@@ -598,9 +623,9 @@ def _items(
     *,
     is_outlined: bool,
 ) -> Iterator[Item]:
-    [file] = page_names(entry, 1)
+    file = entry.name
     size, z_step = _tried(faults, read_pixel_size, entry.image), _tried(faults, read_z_step, entry.image)
-    names = page_names(entry, len(stack.pages))
+    names = page_names(file, len(stack.pages))
     images = [
         _scaled(page, f"{entry.image}{stem.removeprefix(file)}", reading, faults)
         for stem, page in zip(names, stack.pages, strict=True)
@@ -671,9 +696,7 @@ def _scribbles(
     partial = [stem for stem, values in values_of.items() if unlabelled in values]
     whole = [stem for stem in values_of if stem not in partial]
     if not partial:
-        return [
-            f"no mask holds {unlabelled if shown is None else shown}, the value of unlabelled pixels: {_NO_PIXEL}"
-        ]
+        return [f"no mask holds {shown}, the value of unlabelled pixels: {_NO_PIXEL}"]
     if not whole:
         return []
     return [

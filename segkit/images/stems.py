@@ -214,6 +214,11 @@ def stem_of(path: PurePath) -> str:
     return name[:-4] if PurePath(name).suffix.lower() == ".ome" else name
 
 
+def page_names(stem: str, n_pages: int) -> list[str]:
+    """Name the pages of a file: "stem#1", "stem#2", ..., or "stem" if there is one only."""
+    return [stem] if n_pages == 1 else [f"{stem}#{page + 1}" for page in range(n_pages)]
+
+
 def name_of(path: PurePath) -> str:
     """Return the path without its extension, accents spelled in one way, and bytes that are no text as escapes."""
     # macOS stores an accent apart from its letter, other systems store one character

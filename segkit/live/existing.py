@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from segkit._common import first_few, folded
 from segkit.errors import InputError
 from segkit.images.labels import UNLABELLED, LabelMap
-from segkit.images.numbering import find_instances
+from segkit.images.numbering import MaskOptions, find_instances
 from segkit.images.pairs import match, read_items
 from segkit.images.reading import Reading
 from segkit.live.classes import MOST_CLASSES, LabelClass, classes_of_map
@@ -39,9 +39,7 @@ def read_existing(
         found[item.stem] = item.mask
         if item.is_outlined:
             outlined.append(item.stem)
-    numbered = find_instances(
-        found, outlined, faults, messages, labels=None, unlabelled=UNLABELLED, masks_are=None
-    )
+    numbered = find_instances(found, outlined, faults, messages, MaskOptions(unlabelled=UNLABELLED))
     if faults:
         raise InputError(first_few(folded(faults), separator="; "))
     if numbered is not None:

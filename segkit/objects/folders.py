@@ -17,6 +17,7 @@ from segkit.images import IMAGE_EXTENSIONS, UNLABELLED, LabelMap, PixelSize, rea
 from segkit.images.masks import MaskReader, find_masks, part_folder, size_fault
 from segkit.images.numbering import (
     MOST_CLASSES,
+    MaskOptions,
     MasksAre,
     Numbers,
     label_pieces,
@@ -29,7 +30,7 @@ from segkit.images.numbering import (
 from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
 from segkit.images.pixel_size import check_pixel_size
 from segkit.images.read import image_from_page
-from segkit.images.stems import files_by_stem, match_stems, stem_of
+from segkit.images.stems import files_by_stem, match_stems, page_names, stem_of
 from segkit.objects.measure import measure
 from segkit.objects.pictures import write_object_overlay
 from segkit.objects.tables import (
@@ -89,7 +90,13 @@ def measure_folder(
     """Measure every object of a folder of masks."""
     masks, output = Path(masks), Path(output)
     images = None if images is None else Path(images)
-    _check_options(images, masks_are, labels, unlabelled, overlay=overlay)
+    options = MaskOptions(labels, unlabelled, masks_are)
+    if overlay and images is None:
+        raise InputError(
+            "overlays need the images to draw on: give their folder (--images DIR), or no overlay"
+        )
+    if refusal := refuse_options((), options):
+        raise InputError(refusal)
     given = None if pixel_size is None else check_pixel_size(pixel_size)
     for folder in (masks, images):
         if folder is not None:
@@ -98,7 +105,7 @@ def measure_folder(
     matched = _match(masks, images, skip, messages)
     reader = MaskReader(messages, axes=axes)
     jobs, contents = _plan(matched, output, reader, messages, unlabelled=unlabelled, overlay=overlay)
-    label_map = _classes(contents, masks_are, labels, unlabelled, messages)
+    label_map = _classes(contents, options, messages)
     tables = [output / OBJECTS_FILE, output / IMAGES_FILE]
     pictures = [path for job in jobs for path in job.pictures]
     files = [*tables, *(pictures if overlay else [])]
@@ -117,25 +124,6 @@ def measure_folder(
     summaries = write_objects(tables[0], rows)
     write_images(tables[1], summaries, classes=() if label_map is None else label_map.names[1:])
     return Measured(summaries, messages, files)
-
-
-def _check_options(
-    images: Path | None,
-    masks_are: MasksAre | None,
-    labels: Mapping[int, str] | None,
-    unlabelled: int | None,
-    *,
-    overlay: bool,
-) -> None:
-    """Refuse options that do not fit together."""
-    if overlay and images is None:
-        raise InputError(
-            "overlays need the images to draw on: give their folder (--images DIR), or no overlay"
-        )
-    if masks_are not in (None, "instances", "classes"):
-        raise InputError(f"data.masks={masks_are}, expected instances or classes: give one of them")
-    if refusal := refuse_options((), labels=labels, unlabelled=unlabelled, masks_are=masks_are):
-        raise InputError(refusal)
 
 
 def _match(
@@ -197,7 +185,7 @@ def _plan(
         except InputError as fault:
             faults.append(str(fault))
             continue
-        names = [stem] if len(pages) == 1 else [f"{stem}#{number + 1}" for number in range(len(pages))]
+        names = page_names(stem, len(pages))
         for name, page in zip(names, pages, strict=True):
             values = set(np.unique(page).tolist())
             is_held |= unlabelled in values and not is_outlined
@@ -244,40 +232,22 @@ def _check_image(
             image_from_page(picture, name=str(image))
 
 
-def _classes(
-    contents: _Contents,
-    masks_are: MasksAre | None,
-    labels: Mapping[int, str] | None,
-    unlabelled: int | None,
-    messages: list[str],
-) -> LabelMap | None:
-    """Report the classes of masks; None if they number objects. How they are read is the first message."""
+def _classes(contents: _Contents, options: MaskOptions, messages: list[str]) -> LabelMap | None:
+    """Find the classes of masks; None if they number objects. How they are read is the first message."""
     faults: list[str] = []
-    if number_masks(
-        contents.numbers,
-        contents.outlined,
-        faults,
-        messages,
-        labels=labels,
-        unlabelled=unlabelled,
-        masks_are=masks_are,
-    ):
+    if number_masks(contents.numbers, contents.outlined, faults, messages, options):
         return None
     if faults:
         raise InputError(first_few(faults, separator="; "))
-    label_map = _label_map(contents, masks_are, labels, unlabelled)
+    label_map = _label_map(contents, options)
     names = first_few(label_map.names[1:])
     messages.insert(0, f"{label_map.describe()}; objects are the connected regions of {names}")
     return label_map
 
 
-def _label_map(
-    contents: _Contents,
-    masks_are: MasksAre | None,
-    labels: Mapping[int, str] | None,
-    unlabelled: int | None,
-) -> LabelMap:
+def _label_map(contents: _Contents, options: MaskOptions) -> LabelMap:
     """Return the classes of masks, called by their values if they have no names."""
+    labels, unlabelled, masks_are = options
     values = sorted(contents.values)
     if labels is not None:
         return LabelMap.infer({*values, *labels}, labels=labels, unlabelled=unlabelled)

@@ -5,6 +5,7 @@ import pytest
 
 from segkit.errors import InputError
 from segkit.evaluation.instances import is_instance_masks, which_number_objects
+from segkit.images.numbering import MaskOptions
 
 
 def grid(n_rows, n_columns, side=4):
@@ -19,8 +20,8 @@ MANY, FEW = grid(4, 5), grid(2, 2)
 BINARY, EMPTY = (MANY > 0).astype(int), np.zeros((16, 20), dtype=int)
 
 
-def decide(truths, guesses, *, masks_are=None, labels=None, unlabelled=None):
-    return which_number_objects(truths, guesses, masks_are=masks_are, labels=labels, unlabelled=unlabelled)
+def decide(truths, guesses, outlined=((), ()), **options):
+    return which_number_objects(truths, guesses, MaskOptions(**options), outlined=outlined)
 
 
 def test_many_numbers_in_one_piece_each_are_objects():
@@ -97,10 +98,9 @@ def test_contradictions_are_refused(options, told):
 
 
 def test_outlines_are_objects():
-    given = {"masks_are": None, "labels": None, "unlabelled": None}
-    assert which_number_objects([FEW], [FEW], **given, outlined=(["a"], ["a"])) == (True, True)
-    assert which_number_objects([FEW], [FEW], **given, outlined=(["a"], [])) == (True, True)
-    assert which_number_objects([BINARY], [FEW], **given, outlined=([], ["a"])) == (False, True)
+    assert decide([FEW], [FEW], (["a"], ["a"])) == (True, True)
+    assert decide([FEW], [FEW], (["a"], [])) == (True, True)
+    assert decide([BINARY], [FEW], ([], ["a"])) == (False, True)
     for options in ({"masks_are": "classes"}, {"labels": {0: "a"}}, {"unlabelled": 0}):
         with pytest.raises(InputError):
-            which_number_objects([FEW], [FEW], **given | options, outlined=(["a"], []))
+            decide([FEW], [FEW], (["a"], []), **options)

@@ -335,7 +335,6 @@ def test_the_size_of_a_pixel_is_read_from_the_file(folder):
             {"masks_are": "instances", "labels": {0: "a", 1: "b"}},
             "data.labels names classes, but data.masks=instances numbers objects: leave one of the two out",
         ),
-        ({"masks_are": "both"}, "data.masks=both, expected instances or classes: give one of them"),
         (
             {"labels": {0: "a", 1: "b"}},
             "masks hold 2, but the label map knows 0 and 1 only: add the missing values to data.labels, or set "
