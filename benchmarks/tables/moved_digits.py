@@ -17,13 +17,7 @@ from scipy import ndimage
 from sklearn.svm import SVC
 
 from benchmarks.tables.common import Table, mean_of_runs
-from segkit.invariance import (
-    BestFitKernel,
-    LocalPolynomialKernel,
-    Rotation,
-    TangentDistanceClassifier,
-    Translation,
-)
+from segkit.invariance import LocalPolynomialKernel, Rotation, Translation, best_fit, tangent_distances
 
 NOISE = 0.1
 SHIFTED_SIDE, TURNED_SIDE = 64, 40
@@ -87,11 +81,11 @@ def methods(domain: str, runs: Any, *, quick: bool) -> dict[str, Machine]:
         group = Rotation(range(0, 360, 90 if quick else 10), order=3)
         window, letters = 3, "RI"
     local = LocalPolynomialKernel(windows=window, degrees=(2, 4), normalization="reference")
-    best_local = Products(BestFitKernel(base=local, group=group, symmetric=False), runs)
+    best_local = Products(partial(best_fit, base=local, group=group, symmetric=False), runs)
     return {
-        "SVM": Machine(Products(BestFitKernel(), runs)),
+        "SVM": Machine(Products(best_fit, runs)),
         "L-SVM": Machine(Products(local, runs)),
-        f"{letters}-SVM": Machine(Products(BestFitKernel(group=group, symmetric=False), runs)),
+        f"{letters}-SVM": Machine(Products(partial(best_fit, group=group, symmetric=False), runs)),
         f"L-{letters}-SVM": Machine(best_local),
         "ours": Machine(best_local, normalized=True, C=10.0),
     }
@@ -111,7 +105,7 @@ class Products:
     @cached_property
     def test_norms(self) -> list[Any]:
         """Root of each test digit's best fit with itself, which no transformation betters."""
-        return [np.sqrt(self.kernel.base.diagonal(test_X)) for _, _, test_X, _ in self.runs]
+        return [np.sqrt(self.kernel.keywords["base"].diagonal(test_X)) for _, _, test_X, _ in self.runs]
 
 
 class Machine:
@@ -145,7 +139,7 @@ def each(runs: Any, n: int, classify: Any) -> dict[str, Any]:
 
 
 def nearest_tangent(X: Any, y: Any, test_X: Any) -> Any:
-    return TangentDistanceClassifier().fit(X, y).predict(test_X)
+    return y[tangent_distances(test_X, X).argmin(axis=1)]
 
 
 def resnet(X: Any, y: Any, test_X: Any, *, epochs: int) -> Any:

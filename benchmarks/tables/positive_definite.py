@@ -26,7 +26,7 @@ from scipy.linalg.lapack import spotrf
 from benchmarks.common import markdown_table
 from benchmarks.tables.common import Table, mean_of_runs
 from benchmarks.tables.moved_digits import NOISE, shifted
-from segkit.invariance import BestFitKernel, Translation, largest_pd_n
+from segkit.invariance import Translation, best_fit, largest_pd_n
 from segkit.kernels import Polynomial
 
 Floats = NDArray[np.float64]
@@ -64,9 +64,9 @@ def run(name: str, *, quick: bool, out: Path, data: Path) -> None:
         ],
     )
     for domain, images in samples(table, quick=quick):
-        products = BestFitKernel(
-            base=Polynomial(degree=1, gamma=1 / images[0].size, coef0=0.0), group=Translation()
-        )(images)
+        products = best_fit(
+            images, base=Polynomial(degree=1, gamma=1 / images[0].size, coef0=0.0), group=Translation()
+        )
         if domain.startswith("letters"):
             products, images = without_copies(products, images)
         linear, polynomial = PAPER.get(domain.split(",")[0], (None, None))

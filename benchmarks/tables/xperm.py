@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
 from benchmarks.tables.common import RegularizedLeastSquares, Table, mean_of_runs
-from segkit.invariance import Permutation
-from segkit.invariance.bestfit import AverageFitKernel
-from segkit.invariance.cdf import GroupCDF
+from segkit.invariance import GroupCDF, Permutation, average_fit
 from segkit.kernels import Gaussian, median_gamma
 
 N_CHARACTERS, LENGTH = 8, 5
@@ -104,7 +102,7 @@ def haar_features() -> NDArray[np.float64]:
     """Features whose inner products are the Gaussian kernel averaged over permutations."""
     samples = one_hot(multisets()[0])
     gamma = median_gamma(samples.reshape(len(samples), -1), random_state=0)
-    eigenvalues, vectors = np.linalg.eigh(AverageFitKernel(Gaussian(gamma), Permutation())(samples))
+    eigenvalues, vectors = np.linalg.eigh(average_fit(samples, base=Gaussian(gamma), group=Permutation()))
     return vectors * np.sqrt(np.maximum(eigenvalues, 0))
 
 

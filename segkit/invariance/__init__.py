@@ -1,6 +1,6 @@
 """Groups of transformations, and the kernels and features that are invariant to them."""
 
-from segkit.invariance.bestfit import AverageFitKernel, BestFitKernel, largest_pd_n, smallest_eigenvalue
+from segkit.invariance.bestfit import average_fit, best_fit, largest_pd_n, smallest_eigenvalue
 from segkit.invariance.cdf import GroupCDF
 from segkit.invariance.embeddings import FourierEmbedding, NystroemEmbedding, StepEmbedding
 from segkit.invariance.groups import Composition, Group, Identity, draw_elements
@@ -8,7 +8,6 @@ from segkit.invariance.laws import Law, LogNormal, Normal, Uniform, VonMises
 from segkit.invariance.local import LocalPolynomialKernel
 from segkit.invariance.orbit import OrbitFourier, OrbitNystroem
 from segkit.invariance.permutations import MatrixPermutation, NormSortedPermutation, Permutation
-from segkit.invariance.signals import PitchShift, TimeWarp
 from segkit.invariance.spatial import (
     Affine,
     Dihedral,
@@ -20,13 +19,11 @@ from segkit.invariance.spatial import (
     to_polar,
 )
 from segkit.invariance.svc import InvariantSVC
-from segkit.invariance.tangent import TangentDistanceClassifier
-from segkit.invariance.virtual import JitteredQuerySVC, VirtualSVC
+from segkit.invariance.tangent import tangent_distances
+from segkit.invariance.virtual import virtual_samples
 
 __all__ = [
     "Affine",
-    "AverageFitKernel",
-    "BestFitKernel",
     "Composition",
     "Dihedral",
     "FourierEmbedding",
@@ -34,7 +31,6 @@ __all__ = [
     "GroupCDF",
     "Identity",
     "InvariantSVC",
-    "JitteredQuerySVC",
     "Law",
     "LocalPolynomialKernel",
     "LogNormal",
@@ -45,20 +41,20 @@ __all__ = [
     "OrbitFourier",
     "OrbitNystroem",
     "Permutation",
-    "PitchShift",
     "PolarRotation",
     "Reflection",
     "Rotation",
     "Scaling",
     "StepEmbedding",
-    "TangentDistanceClassifier",
-    "TimeWarp",
     "Translation",
     "Uniform",
-    "VirtualSVC",
     "VonMises",
+    "average_fit",
+    "best_fit",
     "draw_elements",
     "largest_pd_n",
     "smallest_eigenvalue",
+    "tangent_distances",
     "to_polar",
+    "virtual_samples",
 ]

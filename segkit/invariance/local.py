@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import find_objects, uniform_filter
 
 from segkit.errors import ConfigError, InputError
-from segkit.invariance.samples import as_samples, check_values
+from segkit.invariance.samples import as_pair, as_samples, check_values
 from segkit.kernels.base import FloatArray
 
 Float64Array = NDArray[np.float64]
@@ -75,7 +75,7 @@ class LocalPolynomialKernel:
     Examples
     --------
     >>> import numpy as np
-    >>> from segkit.invariance.local import LocalPolynomialKernel
+    >>> from segkit.invariance import LocalPolynomialKernel
     >>> signals = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     >>> LocalPolynomialKernel(windows=2, degrees=(2, 1))(signals)
     array([[6., 3.],
@@ -106,18 +106,16 @@ class LocalPolynomialKernel:
             )
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
-        """Kernel values between samples; (n, *shape), (m, *shape) -> (n, m)."""
-        left, right = self._planes(X), None
-        if Y is not None:
-            right = self._planes(Y).astype(left.dtype, copy=False)
-            _check_same_shape(left, right)
-        few_maps = self.has_maps and self._pixel_maps.count(len(left), left.ndim - 2) <= _FEW_MAPS
-        products = self._map_products(left, right) if few_maps else self._window_products(left, right)
-        return self.of_products(products.astype(left.dtype))
+        """Compute kernel values between samples; (n, *shape), (m, *shape) -> (n, m)."""
+        left, right = as_pair(X, Y)
+        x, y = self._planes(left), None if Y is None else self._planes(right)
+        few_maps = self.has_maps and 1 + len(x) + len(self._pairs(len(x), x.ndim - 2)) <= _FEW_MAPS
+        products = self._map_products(x, y) if few_maps else self._window_products(x, y)
+        return self.of_products(products.astype(x.dtype))
 
     def diagonal(self, X: ArrayLike) -> FloatArray:
-        """Kernel value of each sample with itself; (n, *shape) -> (n,)."""
-        planes = self._planes(X)
+        """Compute the kernel value of each sample with itself; (n, *shape) -> (n,)."""
+        planes = self._planes(as_samples(X))
         products = self._sum_layers(np.einsum("c...,c...->...", planes, planes))
         return self.of_products(products.astype(planes.dtype))
 
@@ -127,70 +125,23 @@ class LocalPolynomialKernel:
         return len(self._windows) == 1 and self.degrees[0] == 2
 
     def left_maps(self, X: ArrayLike) -> FloatArray:
-        """Return the weighted maps of first arguments; (n, *shape) -> (n, n_maps, *shape without channels).
+        """Compute the weighted maps of first arguments; (n, *shape) -> (n, n_maps, *shape without channels).
 
-        With `right_maps`, ``K(x, y) = of_products(sum(left_maps(x) * right_maps(y)))``, where the
-        right maps may be shifted circularly in place of y.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, t), (n, H, W) or (n, H, W, C)
-            Signals or images.
-
-        Returns
-        -------
-        ndarray of shape (n, n_maps, t) or (n, n_maps, H, W)
-            Maps; float32 if `X` is. ``n_maps`` is 87 for 7 x 7 windows and one channel.
-
-        Raises
-        ------
-        ConfigError
-            If the kernel has no maps.
-        InputError
-            If `X` is empty, not real, not finite or does not hold the windows.
+        With `right_maps`, ``K(x, y) = of_products(sum(left_maps(x) * right_maps(y)))``, where the right maps may be
+        shifted circularly in place of y. There are 87 for windows of 7 x 7 and one channel. They are float32 if `X` is.
         """
-        return np.stack([weight * values for weight, values in self._maps(self._planes(X))], axis=1)
+        return np.stack(
+            [weight * values for weight, values in self._maps(self._planes(as_samples(X)))], axis=1
+        )
 
     def right_maps(self, X: ArrayLike) -> FloatArray:
-        """Return the maps of second arguments; (n, *shape) -> (n, n_maps, *shape without channels).
-
-        Parameters
-        ----------
-        X : array-like of shape (n, t), (n, H, W) or (n, H, W, C)
-            Signals or images.
-
-        Returns
-        -------
-        ndarray of shape (n, n_maps, t) or (n, n_maps, H, W)
-            Maps; float32 if `X` is. A circular shift of a sample shifts its maps.
-
-        Raises
-        ------
-        ConfigError
-            If the kernel has no maps.
-        InputError
-            If `X` is empty, not real, not finite or does not hold the windows.
-        """
-        return np.stack([values for _, values in self._maps(self._planes(X))], axis=1)
+        """Compute the maps of second arguments; (n, *shape) -> (n, n_maps, *shape without channels)."""
+        return np.stack([values for _, values in self._maps(self._planes(as_samples(X)))], axis=1)
 
     def of_products(self, products: FloatArray) -> FloatArray:
-        """Kernel values at inner products of maps, same shape and dtype.
+        """Compute kernel values ``(products + 1)^d`` at inner products of maps, same shape and dtype.
 
-        Parameters
-        ----------
-        products : ndarray
-            Inner products of left and right maps. Of real samples they are sums of squares, hence
-            >= 0, where the kernel increases with them.
-
-        Returns
-        -------
-        ndarray
-            ``(products + 1)^d`` with the last of the degrees.
-
-        Raises
-        ------
-        InputError
-            If the values exceed the largest number of their dtype.
+        Inner products of maps of real samples are sums of squares, hence >= 0, where the kernel increases with them.
         """
         with np.errstate(over="ignore"):
             values = _power(products + 1, self.degrees[-1])
@@ -205,25 +156,21 @@ class LocalPolynomialKernel:
     def _is_centred(self) -> bool:
         return self.normalization == "reference"
 
-    def _planes(self, X: ArrayLike) -> FloatArray:
-        """Check samples and put channels, of which there is at least one, first: (C, n, *shape)."""
-        X = as_samples(X)
+    def _planes(self, X: FloatArray) -> FloatArray:
+        """Check shapes and put channels, of which there is at least one, first: (C, n, *shape)."""
         if X.ndim not in (2, 3, 4):
             raise InputError(
                 f"samples of shape {X.shape[1:]}: give signals (n, t), images (n, H, W) or images with channels "
                 f"(n, H, W, C)"
             )
         planes = np.ascontiguousarray(np.moveaxis(X, -1, 0)) if X.ndim == 4 else X[None]
-        self._check_side(min(planes.shape[2:]))
-        return planes
-
-    def _check_side(self, side: int) -> None:
-        windows = self._windows
+        side, windows = min(planes.shape[2:]), self._windows
         needed = max(windows) if self._is_centred else sum(windows) - len(windows) + 1
         if side < needed:
             raise InputError(
                 f"samples of {side} pixels a side: windows={windows} need at least {needed}; take smaller windows"
             )
+        return planes
 
     def _window_products(self, X: FloatArray, Y: FloatArray | None) -> Float64Array:
         """Layers of window sums, one first argument at a time: memory of a few times the second ones."""
@@ -251,85 +198,63 @@ class LocalPolynomialKernel:
         sums: FloatArray = window ** len(shape) * means[:, *inside]
         return sums
 
+    def _image_factor(self, shape: Sequence[int]) -> float:
+        """Factor of the sum over an image of that shape."""
+        return 1 / math.sqrt(math.prod(shape)) if self._is_centred else 1.0
+
     def _map_products(self, X: FloatArray, Y: FloatArray | None) -> Float64Array:
         """Inner products of maps, one map at a time: memory of a few times the samples."""
         n = X.shape[1]
         samples = X if Y is None else np.concatenate([X, Y], axis=1)
         products = np.zeros((n, n if Y is None else Y.shape[1]))
-        for F in self._root_weighted_maps(samples):
+        for weight, values in self._maps(samples):
+            (box,) = find_objects((weight > 0).astype(np.intp))
+            weighted = (values[:, *box] * np.sqrt(weight[box])).reshape(len(values), -1)
             # The product of a matrix with its own transpose takes half the time.
-            products += F[:n] @ (F if Y is None else F[n:]).T
+            products += weighted[:n] @ (weighted if Y is None else weighted[n:]).T
         return products
 
-    def _root_weighted_maps(self, X: FloatArray) -> Iterator[FloatArray]:
-        """Yield for each map a matrix (n, n_kept) whose inner products are the weighted ones."""
-        for weight, values in self._maps(X):
-            (box,) = find_objects((weight > 0).astype(np.intp))
-            yield (values[:, *box] * np.sqrt(weight[box])).reshape(len(values), -1)
-
     def _maps(self, X: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Yield weights (*shape) and maps (n, *shape), one pair at a time."""
+        """Yield weights (*shape) and maps (n, *shape): of 1, of pixels and of products of two."""
         if not self.has_maps:
             raise ConfigError(
                 f"windows={self.windows}, degrees={self.degrees}: only a kernel of one window and first degree 2 "
                 f"has maps; evaluate the kernel itself"
             )
-        factor = self._image_factor(X.shape[2:])
-        for weight, values in self._pixel_maps.of(X):
-            yield (factor * weight).astype(X.dtype), values
-
-    @property
-    def _pixel_maps(self) -> _PixelMaps:
-        return _PixelMaps(self._windows[0], self._is_centred)
-
-    def _image_factor(self, shape: Sequence[int]) -> float:
-        """Factor of the sum over an image of that shape."""
-        return 1 / math.sqrt(math.prod(shape)) if self._is_centred else 1.0
-
-
-@dataclass(frozen=True)
-class _PixelMaps:
-    """Maps of 1, of pixels and of products of two: ``sum_l (<x, y>_l + 1)^2`` is an inner product of them."""
-
-    window: int
-    is_centred: bool
-
-    def of(self, X: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Yield weights (*shape) and maps (n, *shape) of planes (C, n, *shape)."""
         n_channels, _, *shape = X.shape
-        origin, reach = (0,) * len(shape), self.window - 1
+        (window,), origin = self._windows, (0,) * len(shape)
+        reach, factor = window - 1, self._image_factor(shape)
         counts = [self._count_windows(size) for size in shape]
-        per_pixel: float = self.window ** -len(shape) if self.is_centred else 1.0
+        per_pixel: float = window ** -len(shape) if self._is_centred else 1.0
         # The constant sits on one pixel, for float32 sums of many equal terms drift.
         constant = np.zeros(shape)
-        constant[origin] = math.prod(shape if self.is_centred else (size - reach for size in shape))
-        yield constant, np.ones_like(X[0])
-        yield from ((2 * per_pixel * _outer(counts, origin), plane) for plane in X)
+        constant[origin] = math.prod(shape if self._is_centred else (size - reach for size in shape))
+        yield (factor * constant).astype(X.dtype), np.ones_like(X[0])
+        for plane in X:
+            yield (factor * 2 * per_pixel * _outer(counts, origin)).astype(X.dtype), plane
         wrapped = np.pad(X, [(0, 0), (0, 0), *[(reach, reach)] * len(shape)], mode="wrap")
         for step, a, b in self._pairs(n_channels, len(shape)):
             orders = 1 if step == origin and a == b else 2
+            weight = factor * orders * per_pixel**2 * _outer(counts, step)
             moved = [slice(reach + d, reach + d + size) for d, size in zip(step, shape, strict=True)]
-            yield orders * per_pixel**2 * _outer(counts, step), X[a] * wrapped[b][:, *moved]
-
-    def count(self, n_channels: int, n_axes: int) -> int:
-        """Count the maps."""
-        return 1 + n_channels + len(self._pairs(n_channels, n_axes))
+            yield weight.astype(X.dtype), X[a] * wrapped[b][:, *moved]
 
     def _pairs(self, n_channels: int, n_axes: int) -> list[tuple[tuple[int, ...], int, int]]:
         """List the unordered pairs of pixels in a window: step and channels from one to the other."""
-        origin = (0,) * n_axes
-        steps = itertools.product(range(1 - self.window, self.window), repeat=n_axes)
+        origin, window = (0,) * n_axes, self._windows[0]
+        steps = itertools.product(range(1 - window, window), repeat=n_axes)
         channels = list(itertools.product(range(n_channels), repeat=2))
         return [(step, a, b) for step in steps for a, b in channels if (step, b) >= (origin, a)]
 
     def _count_windows(self, size: int) -> dict[int, NDArray[np.intp]]:
         """Count along one axis the windows that hold pixels p and p + step; (size,) for each step."""
-        first, padding = np.arange(size), self.window // 2 if self.is_centred else 0
+        window, first = self._windows[0], np.arange(size)
+        padding = window // 2 if self._is_centred else 0
         counts = {}
-        for step in range(1 - self.window, self.window):
+        for step in range(1 - window, window):
             low, high = np.minimum(first, first + step), np.maximum(first, first + step)
-            earliest = np.maximum(high - self.window + 1, -padding)
-            latest = np.minimum(low, size + padding - self.window)
+            earliest = np.maximum(high - window + 1, -padding)
+            latest = np.minimum(low, size + padding - window)
             inside = (low >= 0) & (high < size)
             counts[step] = np.where(inside, np.maximum(latest - earliest + 1, 0), 0)
         return counts
@@ -343,15 +268,6 @@ def _outer(counts: Sequence[dict[int, NDArray[np.intp]]], step: Sequence[int]) -
 def _check_positive_integers(name: str, values: Sequence[Any]) -> None:
     if not values or not all(isinstance(value, int) and value >= 1 for value in values):
         raise ConfigError(f"{name}={values}: one or more integers >= 1 are needed")
-
-
-def _check_same_shape(left: FloatArray, right: FloatArray) -> None:
-    given = [(*planes.shape[2:], len(planes)) for planes in (left, right)]
-    if given[0] != given[1]:
-        raise InputError(
-            f"samples of shapes {given[0]} and {given[1]}, channels last: a kernel compares samples of one "
-            f"shape; resize or crop them"
-        )
 
 
 def _power(values: FloatArray, degree: int) -> FloatArray:

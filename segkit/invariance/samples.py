@@ -13,7 +13,7 @@ from segkit.kernels.base import FloatArray
 
 
 def as_samples(X: ArrayLike) -> FloatArray:
-    """Check the samples that a kernel compares."""
+    """Check the samples that a kernel compares; float32 stays, integers become it or float64."""
     samples = np.asarray(X)
     if samples.dtype.kind not in "buif":
         raise InputError(
@@ -31,6 +31,18 @@ def as_samples(X: ArrayLike) -> FloatArray:
     return samples.astype(np.result_type(samples, np.float32), copy=False)
 
 
+def as_pair(X: ArrayLike, Y: ArrayLike | None) -> tuple[FloatArray, FloatArray]:
+    """Check two arrays of samples of one shape; both get the dtype of the first, and None is the first."""
+    left = as_samples(X)
+    right = left if Y is None else as_samples(Y).astype(left.dtype, copy=False)
+    if left.ndim < 2 or left.shape[1:] != right.shape[1:]:
+        raise InputError(
+            f"arrays of shapes {left.shape} and {right.shape}: a kernel compares samples of one shape; "
+            f"pass (n, *shape) and (m, *shape)"
+        )
+    return left, right
+
+
 def check_values(values: FloatArray) -> None:
     """Check kernel values of finite samples."""
     if not np.isfinite(values).all():
@@ -41,7 +53,7 @@ def check_values(values: FloatArray) -> None:
 
 
 def validate_samples(estimator: Any, X: ArrayLike) -> FloatArray:
-    """Check samples that a fitted estimator is given."""
+    """Check samples that a fitted estimator, with the attribute ``shape_in_``, is given."""
     check_is_fitted(estimator)
     shape = np.asarray(X).shape[1:]
     # scikit-learn itself refuses rows of another length

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Callable, Iterator
+from numbers import Real
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import _fit_context
-from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import SVC
 from sklearn.utils import gen_batches
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from segkit.classifier.margin import MarginClassifier
 from segkit.errors import InputError
-from segkit.invariance.bestfit import BestFitKernel, as_arguments
+from segkit.invariance.bestfit import as_arguments, best_fit
 from segkit.invariance.samples import validate_samples
-from segkit.kernels.base import Kernel
+from segkit.kernels.base import FloatArray
+
+# Steps of the solver, which warns when it stops there: on an indefinite kernel, or one of huge values, it may never
+# converge.
+MAX_ITER = 100_000
+# Bytes of kernel values held at a time in prediction.
+MEMORY = 2**30
 
 
 class InvariantSVC(MarginClassifier):
@@ -28,18 +33,11 @@ class InvariantSVC(MarginClassifier):
 
     Parameters
     ----------
-    kernel : Kernel or None, default=None
-        `BestFitKernel`, `AverageFitKernel`, `LocalPolynomialKernel` or any kernel of rows; None is
-        ``BestFitKernel()``, a polynomial kernel of degree 8.
+    kernel : callable or None, default=None
+        ``kernel(X, Y=None)``: a kernel of rows, a `LocalPolynomialKernel`, or `best_fit` or `average_fit` with their
+        options. None is `best_fit` over no transformation, a polynomial kernel of degree 8.
     C : float, default=1.0
         Penalty of margin violations, > 0.
-    decision : {"ovo", "ovr"}, default="ovo"
-        One classifier for each pair of classes, which vote, or one for each class.
-    max_iter : int, default=100_000
-        Most steps of the solver, which warns when it stops there: on an indefinite kernel, or one of
-        huge values, it may never converge.
-    memory_limit : int, default=2**30
-        Bytes of kernel values held at a time in prediction.
     probability : bool, default=False
         Whether `fit` also learns probabilities, from decisions on samples held out in five folds.
 
@@ -51,8 +49,6 @@ class InvariantSVC(MarginClassifier):
         Positions of the support vectors in the training set, ascending.
     support_vectors_ : ndarray of shape (n_support, *shape)
         The training samples that prediction needs.
-    n_iter_ : int
-        Most steps that one of the solvers took.
     platt_ : PlattScaling
         From decisions to probabilities, if `probability` is set.
     shape_in_ : tuple of int
@@ -62,8 +58,8 @@ class InvariantSVC(MarginClassifier):
 
     Notes
     -----
-    The kernel need not be positive definite; the solver then stops at a stationary point. The vote
-    of a tie goes to the first of the classes in it, as in `sklearn.svm.SVC`.
+    One classifier for each pair of classes, which vote; a tie goes to the first of the classes in it, as in
+    `sklearn.svm.SVC`. The kernel need not be positive definite; the solver then stops at a stationary point.
 
     References
     ----------
@@ -72,13 +68,12 @@ class InvariantSVC(MarginClassifier):
 
     Examples
     --------
+    >>> from functools import partial
     >>> import numpy as np
-    >>> from segkit.invariance import Translation
-    >>> from segkit.invariance.bestfit import BestFitKernel, as_arguments
-    >>> from segkit.invariance.svc import InvariantSVC
+    >>> from segkit.invariance import InvariantSVC, Translation, best_fit
     >>> bar, dots = np.zeros((2, 5, 5))
     >>> bar[2, 1:4], dots[2, 0:5:2] = 1, 1
-    >>> svc = InvariantSVC(BestFitKernel(group=Translation())).fit([bar, dots], ["bar", "dots"])
+    >>> svc = InvariantSVC(partial(best_fit, group=Translation())).fit([bar, dots], ["bar", "dots"])
     >>> svc.predict(np.roll([bar, dots], (1, 2), axis=(1, 2)))
     array(['bar', 'dots'], dtype='<U4')
 
@@ -93,7 +88,7 @@ class InvariantSVC(MarginClassifier):
     >>> centres = ndimage.center_of_mass(image, regions, range(1, n_regions + 1))
     >>> centres = sorted(np.round(centres).astype(int).tolist(), key=lambda centre: centre[1])
     >>> squares = np.stack([image[row - 3 : row + 4, col - 3 : col + 4] for row, col in centres])
-    >>> svc = InvariantSVC(BestFitKernel(group=Dihedral()), probability=True)
+    >>> svc = InvariantSVC(partial(best_fit, group=Dihedral()), probability=True)
     >>> svc = svc.fit(squares[:4], ["bar", "corner", "bar", "corner"])
     >>> svc.predict(squares[4:])
     array(['bar', 'corner', 'bar', 'corner'], dtype='<U6')
@@ -105,29 +100,16 @@ class InvariantSVC(MarginClassifier):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [Kernel, None],
+        "kernel": [callable, None],
         "C": [Interval(Real, 0, None, closed="neither")],
-        "decision": [StrOptions({"ovo", "ovr"})],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "memory_limit": [Interval(Integral, 1, None, closed="left")],
         "probability": ["boolean"],
     }
 
     def __init__(
-        self,
-        kernel: Kernel | None = None,
-        C: float = 1.0,
-        decision: Literal["ovo", "ovr"] = "ovo",
-        max_iter: int = 100_000,
-        memory_limit: int = 2**30,
-        *,
-        probability: bool = False,
+        self, kernel: Callable[..., FloatArray] | None = None, C: float = 1.0, *, probability: bool = False
     ) -> None:
         self.kernel = kernel
         self.C = C
-        self.decision = decision
-        self.max_iter = max_iter
-        self.memory_limit = memory_limit
         self.probability = probability
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -158,9 +140,7 @@ class InvariantSVC(MarginClassifier):
             raise InputError(f"y holds the one class {self.classes_[0]}: give samples of 2 classes or more")
         gram = self._kernel(as_arguments(self._kernel, samples))
         self._machine = self._new_machine().fit(gram, labels)
-        machines = [self._machine] if self.decision == "ovo" else self._machine.estimators_
-        self.n_iter_ = max(np.max(machine.n_iter_) for machine in machines)
-        self.support_ = np.unique(np.concatenate([machine.support_ for machine in machines]))
+        self.support_ = np.sort(self._machine.support_)
         self.support_vectors_ = samples[self.support_]
         self.shape_in_ = samples.shape[1:]
         self._n_fitted = len(samples)
@@ -195,40 +175,21 @@ class InvariantSVC(MarginClassifier):
         return np.concatenate([self._machine.decision_function(gram) for gram in self._grams(X)])
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Classify samples, one vote for each pair of classes, or by the largest decision.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, *shape)
-            Samples of the training samples' shape.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Class labels.
-
-        Raises
-        ------
-        InputError
-            If samples differ in shape from the training samples.
-        """
-        if self.decision == "ovr":
-            return super().predict(X)
+        """Classify samples, (n_samples, *shape) -> (n_samples,), one vote for each pair of classes."""
         return np.concatenate([self._machine.predict(gram) for gram in self._grams(X)])
 
-    def _new_machine(self) -> Any:
-        machine = SVC(kernel="precomputed", C=self.C, max_iter=self.max_iter)
-        return machine if self.decision == "ovo" else OneVsRestClassifier(machine)
+    def _new_machine(self) -> SVC:
+        return SVC(kernel="precomputed", C=self.C, max_iter=MAX_ITER)
 
     @property
-    def _kernel(self) -> Kernel:
-        return BestFitKernel() if self.kernel is None else self.kernel
+    def _kernel(self) -> Callable[..., FloatArray]:
+        return best_fit if self.kernel is None else self.kernel
 
     def _grams(self, X: ArrayLike) -> Iterator[NDArray[np.float64]]:
         """Kernel values with the training set, in blocks of samples."""
         samples = as_arguments(self._kernel, validate_samples(self, X))
         supports = as_arguments(self._kernel, self.support_vectors_)
-        for rows in gen_batches(len(samples), max(1, self.memory_limit // (8 * self._n_fitted))):
+        for rows in gen_batches(len(samples), max(1, MEMORY // (8 * self._n_fitted))):
             # The machine reads the columns of its support vectors only.
             gram = np.zeros((rows.stop - rows.start, self._n_fitted))
             gram[:, self.support_] = self._kernel(samples[rows], supports)

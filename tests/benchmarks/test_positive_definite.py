@@ -10,7 +10,7 @@ from benchmarks.tables.positive_definite import (
     theorem,
     without_copies,
 )
-from segkit.invariance import BestFitKernel, Translation
+from segkit.invariance import Translation, best_fit
 from segkit.kernels import Polynomial
 
 
@@ -23,16 +23,15 @@ def images():
 
 @pytest.fixture
 def products(images):
-    return BestFitKernel(base=Polynomial(degree=1, gamma=1 / 20, coef0=0.0), group=Translation())(images)
+    return best_fit(images, base=Polynomial(degree=1, gamma=1 / 20, coef0=0.0), group=Translation())
 
 
 @pytest.mark.parametrize("base", BASES)
 def test_values_of_products_are_those_of_the_kernel(images, products, base):
     degree, slope, constant = BASES[base]
-    kernel = BestFitKernel(
-        base=Polynomial(degree=degree, gamma=slope / 20, coef0=constant), group=Translation()
-    )
-    np.testing.assert_allclose(of_products(products, base), kernel(images), rtol=1e-10)
+    kernel = Polynomial(degree=degree, gamma=slope / 20, coef0=constant)
+    expected = best_fit(images, base=kernel, group=Translation())
+    np.testing.assert_allclose(of_products(products, base), expected, rtol=1e-10)
 
 
 def test_products_below_the_turning_point_are_refused():

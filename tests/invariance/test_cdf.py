@@ -1,5 +1,4 @@
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from segkit.invariance import (
     Dihedral,
     NormSortedPermutation,
     Permutation,
-    PitchShift,
     PolarRotation,
     Rotation,
     Translation,
@@ -221,19 +219,6 @@ def test_groups_without_adjoint_transform_the_data_unless_told_otherwise(rng):
     np.testing.assert_allclose(cdf.transform(X[:, order][:, :, order]), features)
     plain = GroupCDF(5, 3, random_state=0).fit(X)
     np.testing.assert_allclose(plain.transform(group.act(np.zeros(4), X)), features)
-
-
-def test_signals_and_shifted_templates(rng):
-    X = rng.normal(size=(2, 600))
-    group = PitchShift(cents=(-100.0, 0.0, 100.0))
-    still = SimpleNamespace(act=lambda element, X: X)
-    for transformed in ("data", "templates"):
-        cdf = GroupCDF(3, 4, group=group, transformed=transformed, random_state=0).fit(X)
-        if transformed == "templates":
-            expected = loop(cdf, X, group)
-        else:
-            expected = np.mean([loop(cdf, group.act(cents, X), still) for cents in group.cents], axis=0)
-        np.testing.assert_allclose(cdf.transform(X), expected, rtol=1e-12)
 
 
 def test_single_precision_stays(rng):

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from segkit.invariance import LocalPolynomialKernel
 from segkit.invariance.correlation import CircularCorrelation, map_form
-from segkit.invariance.local import LocalPolynomialKernel
 from segkit.kernels import Anova, Gaussian, Laplacian, Polynomial
 
 FORMS = [
@@ -55,7 +55,7 @@ def test_float32_stays_float32(rng):
 def test_map_forms_are_the_kernels_of_shifted_images(kernel, rng):
     X, Y = rng.normal(size=(3, 5, 6)), rng.normal(size=(4, 5, 6))
     maps = map_form(kernel)
-    values = maps.of_products(products(maps.left_maps(X), maps.right_maps(Y), range(5), range(6)))
+    values = maps.of_products(products(maps.left(X), maps.right(Y), range(5), range(6)))
     on_rows = not isinstance(kernel, LocalPolynomialKernel)
     for value, (row, col) in zip(values, np.ndindex(5, 6), strict=True):
         shifted = np.roll(Y, (row, col), axis=(1, 2))
@@ -67,7 +67,7 @@ def test_map_forms_are_the_kernels_of_shifted_images(kernel, rng):
 def test_colours_are_summed(kernel, rng):
     X, Y = rng.random(size=(3, 4, 4, 2)), rng.random(size=(2, 4, 4, 2))
     maps = map_form(kernel)
-    value = maps.of_products(products(maps.left_maps(X), maps.right_maps(Y), [0], [0]))[0]
+    value = maps.of_products(products(maps.left(X), maps.right(Y), [0], [0]))[0]
     on_rows = not isinstance(kernel, LocalPolynomialKernel)
     expected = kernel(X.reshape(3, -1), Y.reshape(2, -1)) if on_rows else kernel(X, Y)
     np.testing.assert_allclose(value, expected, rtol=1e-9)
@@ -78,7 +78,7 @@ def test_small_distances_of_float32_images_are_kept(rng):
     X = rng.random(size=(1, 28, 28), dtype=np.float32)
     Y = X + np.float32(1e-4)
     maps = map_form(Gaussian(1.0))
-    value = maps.of_products(products(maps.left_maps(X), maps.right_maps(Y), [0], [0]))
+    value = maps.of_products(products(maps.left(X), maps.right(Y), [0], [0]))
     exact = np.exp(-np.sum((X.astype(np.float64) - Y) ** 2))
     np.testing.assert_allclose(value, exact, rtol=1e-9)
 

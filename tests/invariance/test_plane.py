@@ -14,7 +14,6 @@ from segkit.invariance import (
     Reflection,
     Rotation,
     Scaling,
-    TimeWarp,
     Translation,
 )
 from segkit.invariance.plane import similarities
@@ -82,7 +81,6 @@ def test_compositions_are_split_into_turns_and_enlargements():
             "Permutation() does not move the points of an image: give turns, reflections or scalings",
         ),
         (PolarRotation(), "PolarRotation() does not move the points of an image"),
-        (TimeWarp((0.5,)), "does not move the points of an image: give turns, reflections or scalings"),
         (Translation(1), "does more than turn, reflect and enlarge about the centre: give such a group"),
         (Rotation(), "has infinitely many elements: list some of them, as Rotation(24) does"),
     ],

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from segkit.errors import InputError
-from segkit.invariance.bestfit import BestFitKernel
-from segkit.invariance.local import LocalPolynomialKernel
+from segkit.invariance import LocalPolynomialKernel, best_fit
 from segkit.invariance.samples import as_samples, check_values
 
 
@@ -23,7 +22,7 @@ def test_samples_of_small_numbers_become_float32(dtype):
 
 @pytest.mark.parametrize(
     "use",
-    [as_samples, BestFitKernel(), LocalPolynomialKernel(windows=1)],
+    [as_samples, best_fit, LocalPolynomialKernel(windows=1)],
     ids=["as_samples", "best_fit", "local_polynomial"],
 )
 @pytest.mark.parametrize(

@@ -1,23 +1,10 @@
 import numpy as np
 import pytest
 from scipy.ndimage import shift
-from sklearn.base import clone
-from sklearn.utils.estimator_checks import (
-    check_estimator_cloneable,
-    check_estimator_repr,
-    check_get_params_invariance,
-    check_no_attributes_set_in_init,
-    check_parameters_default_constructible,
-    check_set_params,
-)
 
 from segkit.errors import ConfigError, InputError
-from segkit.invariance.tangent import (
-    TANGENTS,
-    TangentDistanceClassifier,
-    _tangent_distances,
-    _tangent_vectors,
-)
+from segkit.invariance import tangent, tangent_distances
+from segkit.invariance.tangent import TANGENTS, tangent_vectors
 
 
 def blobs(rng, n, size=16):
@@ -33,7 +20,7 @@ def blobs(rng, n, size=16):
 
 def naive_distance(x, y, *, elasticity, two_sided):
     """Least squares over the moves of one pair, the price of the moves as further equations."""
-    (x, u), (y, v) = _tangent_vectors(x[None]), _tangent_vectors(y[None])
+    (x, u), (y, v) = tangent_vectors(x[None]), tangent_vectors(y[None])
     right = np.linalg.qr(v.reshape(v.shape[1], -1).T)[0]
     left = np.linalg.qr(u.reshape(u.shape[1], -1).T)[0] if two_sided else right[:, :0]
     moves = np.hstack([left, -right])
@@ -49,7 +36,7 @@ def test_distances_are_least_squares(rng, two_sided, elasticity):
     X, Y = rng.normal(size=(3, 9, 8)), rng.normal(size=(2, 9, 8))
     options = {"elasticity": elasticity, "two_sided": two_sided}
     expected = [[naive_distance(x, y, **options) for y in Y] for x in X]
-    np.testing.assert_allclose(_tangent_distances(X, Y, **options), expected, rtol=1e-8)
+    np.testing.assert_allclose(tangent_distances(X, Y, **options), expected, rtol=1e-8)
 
 
 def test_tangents_are_derivatives_by_the_transformations():
@@ -73,7 +60,7 @@ def test_tangents_are_derivatives_by_the_transformations():
         "axis": (v - step * v, u + step * u),
         "diagonal": (v + step * u, u + step * v),
     }
-    base, vectors = _tangent_vectors(image(v, u)[None], sigma=sigma)
+    base, vectors = tangent_vectors(image(v, u)[None], sigma=sigma)
     np.testing.assert_allclose(base[0], smoothed(v, u), atol=1e-3)
     for name, (down, right) in moved.items():
         derivative = (smoothed(down, right) - smoothed(v, u)) / step
@@ -82,44 +69,44 @@ def test_tangents_are_derivatives_by_the_transformations():
     np.testing.assert_allclose(vectors[0, TANGENTS.index("thickness")], gradient)
 
 
-def test_an_image_moved_along_its_tangent_is_at_distance_0():
+def test_an_image_moved_along_itstangent_is_at_distance_0():
     v, u = np.indices((33, 33)) - 16.0
     image = np.exp(-((u / 3) ** 2 + (v / 2.5) ** 2) / 2)
     along = 2 * (-u / 9) * image  # twice the derivative to the right, before smoothing
     moved = image + along
-    assert _tangent_distances(image[None], moved[None])[0, 0] < 1e-4 * (along**2).sum()
+    assert tangent_distances(image[None], moved[None])[0, 0] < 1e-4 * (along**2).sum()
 
 
 def test_small_shifts_hardly_count(rng):
     X = blobs(rng, 4)
     moved = np.stack([shift(image, (0.4, -0.3), order=5) for image in X])
-    distances = _tangent_distances(X, moved)
+    distances = tangent_distances(X, moved)
     assert (np.diag(distances) < 0.01 * ((X - moved) ** 2).sum(axis=(1, 2))).all()
     assert (distances.argmin(axis=1) == np.arange(4)).all()
 
 
 def test_distances_are_symmetric_and_0_to_oneself(rng):
     X = blobs(rng, 5)
-    distances = _tangent_distances(X)
+    distances = tangent_distances(X)
     np.testing.assert_allclose(distances, distances.T, atol=1e-9)
     np.testing.assert_allclose(np.diag(distances), 0, atol=1e-9)
 
 
 def test_moving_both_images_brings_them_nearer_than_moving_one(rng):
     X, Y = blobs(rng, 4), blobs(rng, 3)
-    still = _tangent_distances(X, Y, elasticity=1e12)
-    one_sided, two_sided = (_tangent_distances(X, Y, two_sided=both) for both in (False, True))
+    still = tangent_distances(X, Y, elasticity=1e12)
+    one_sided, two_sided = (tangent_distances(X, Y, two_sided=both) for both in (False, True))
     assert (one_sided < still).all()
     assert (two_sided < one_sided).all()
-    smooth = [_tangent_vectors(images)[0].reshape(len(images), -1) for images in (X, Y)]
+    smooth = [tangent_vectors(images)[0].reshape(len(images), -1) for images in (X, Y)]
     np.testing.assert_allclose(still, ((smooth[0][:, None] - smooth[1]) ** 2).sum(axis=2))
 
 
 def test_a_blank_image_does_not_move(rng):
     X = blobs(rng, 1)
-    smooth = _tangent_vectors(X)[0]
+    smooth = tangent_vectors(X)[0]
     blank = np.zeros_like(X)
-    np.testing.assert_allclose(_tangent_distances(X, blank, two_sided=False), (smooth**2).sum())
+    np.testing.assert_allclose(tangent_distances(X, blank, two_sided=False), (smooth**2).sum())
 
 
 def test_dependent_tangents_are_one_direction(rng):
@@ -127,111 +114,47 @@ def test_dependent_tangents_are_one_direction(rng):
     X, Y = rng.normal(size=(3, 1, 20)), rng.normal(size=(4, 1, 20))
     independent = ("horizontal", "scaling", "thickness")
     np.testing.assert_allclose(
-        _tangent_distances(X, Y), _tangent_distances(X, Y, tangents=independent), rtol=1e-9
+        tangent_distances(X, Y), tangent_distances(X, Y, tangents=independent), rtol=1e-9
     )
 
 
-def labelled(rng):
-    """Shifted copies of six images, each image a class."""
-    X = blobs(rng, 6)
-    moved = [shift(image, rng.uniform(-1, 1, 2), order=5) for image in np.repeat(X, 3, axis=0)]
-    return X, np.array(list("abcdef")), np.stack(moved), np.repeat(list("abcdef"), 3)
-
-
-def test_classifier_takes_the_nearest_image(rng):
-    X, y, queries, expected = labelled(rng)
-    classifier = TangentDistanceClassifier().fit(X, y)
-    nearest = _tangent_distances(queries, X).argmin(axis=1)
-    assert (classifier.predict(queries) == y[nearest]).all()
-    assert classifier.score(queries, expected) == 1
-
-
-def test_neighbours_vote(rng):
-    X, y, queries, _ = labelled(rng)
-    y = np.array(list("aabbbb"))
-    classifier = TangentDistanceClassifier(n_neighbors=3).fit(X, y)
-    nearest = np.argsort(_tangent_distances(queries, X), axis=1)[:, :3]
-    shares = np.stack([(y[nearest] == label).mean(axis=1) for label in "ab"], axis=1)
-    np.testing.assert_allclose(classifier.predict_proba(queries), shares)
-    assert (classifier.predict(queries) == np.where(shares[:, 0] > 0.5, "a", "b")).all()
-
-
-def test_candidates_are_the_nearest_by_euclidean_distance(rng):
-    X, y, queries, _ = labelled(rng)
-    smooth = [_tangent_vectors(images)[0].reshape(len(images), -1) for images in (queries, X)]
-    euclidean = ((smooth[0][:, None] - smooth[1]) ** 2).sum(axis=2)
-    one = TangentDistanceClassifier(n_candidates=1).fit(X, y)
-    assert (one.predict(queries) == y[euclidean.argmin(axis=1)]).all()
-    two = TangentDistanceClassifier(n_candidates=2).fit(X, y)
-    distances = _tangent_distances(queries, X)
-    distances[euclidean > np.sort(euclidean, axis=1)[:, 1:2]] = np.inf
-    assert (two.predict(queries) == y[distances.argmin(axis=1)]).all()
-
-
-def test_blocks_do_not_change_the_result(rng):
-    X, y, queries, _ = labelled(rng)
-    whole = TangentDistanceClassifier(n_neighbors=2).fit(X, y).predict_proba(queries)
-    small = TangentDistanceClassifier(n_neighbors=2, memory_limit=1).fit(X, y).predict_proba(queries)
-    np.testing.assert_array_equal(whole, small)
+def test_blocks_do_not_change_the_result(rng, monkeypatch):
+    X, Y = blobs(rng, 5), blobs(rng, 3)
+    whole = tangent_distances(X, Y)
+    monkeypatch.setattr(tangent, "MEMORY", 1)
+    np.testing.assert_allclose(tangent_distances(X, Y), whole, rtol=1e-12)
 
 
 def test_bad_input(rng):
-    X, y, *_ = labelled(rng)
-    rows = X.reshape(6, -1)
-    with pytest.raises(
-        InputError,
-        match=r"array of shape \(6, 256\): tangents are derivatives of images; give grey images \(n_samples, H, W\)",
-    ):
-        TangentDistanceClassifier().fit(rows, y)
-    with pytest.raises(InputError, match=r"n_neighbors=9 with 6 training images: take at most 6"):
-        TangentDistanceClassifier(n_neighbors=9).fit(X, y)
-    with pytest.raises(ConfigError, match=r"n_candidates=1, n_neighbors=2: .*; take n_candidates >= 2"):
-        TangentDistanceClassifier(n_neighbors=2, n_candidates=1).fit(X, y)
-    with pytest.raises(
-        ConfigError, match=r"tangents=\('shear',\): choose at least one of horizontal, vertical"
-    ):
-        TangentDistanceClassifier(tangents=("shear",)).fit(X, y)
-    with pytest.raises(ConfigError, match=r"tangents=\(\): choose at least one of"):
-        _tangent_vectors(X, tangents=())
-    with pytest.raises(
-        InputError, match=r"^samples of shape \(16, 15\): TangentDistanceClassifier was fitted on \(16, 16\)"
-    ):
-        TangentDistanceClassifier().fit(X, y).predict(X[:, :, 1:])
-    with pytest.raises(InputError, match=r"images of shapes \(16, 16\) and \(8, 32\): crop or resize"):
-        _tangent_distances(X, X.reshape(6, 8, 32))
-
-
-@pytest.mark.parametrize("value", [0, -1.0, np.nan, np.inf])
-def test_scales_that_are_not_positive(value):
-    X = np.ones((2, 8, 8))
-    for name, function in [
-        ("sigma", _tangent_vectors),
-        ("sigma", _tangent_distances),
-        ("elasticity", _tangent_distances),
+    X = blobs(rng, 2)
+    for function, options, error, message in [
+        (
+            tangent_distances,
+            {"X": X.reshape(2, -1)},
+            InputError,
+            r"array of shape \(2, 256\): tangents are derivatives of images; give grey images \(n_samples, H, W\)$",
+        ),
+        (
+            tangent_distances,
+            {"X": X, "Y": X.reshape(2, 8, 32)},
+            InputError,
+            r"arrays of shapes .* of one shape",
+        ),
+        (tangent_distances, {"X": X * np.nan}, InputError, "512 of 512 values are NaN or infinite"),
+        (
+            tangent_vectors,
+            {"X": X, "tangents": ("shear",)},
+            ConfigError,
+            r"tangents=\('shear',\): choose at least one of horizontal, vertical",
+        ),
+        (tangent_vectors, {"X": X, "tangents": ()}, ConfigError, r"tangents=\(\): choose at least one of"),
     ]:
-        with pytest.raises(ConfigError, match=rf"^{name}={value}: a positive and finite number is needed$"):
-            function(X, **{name: value})
+        with pytest.raises(error, match=f"^{message}"):
+            function(**options)
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        check_estimator_cloneable,
-        check_estimator_repr,
-        check_get_params_invariance,
-        check_no_attributes_set_in_init,
-        check_parameters_default_constructible,
-        check_set_params,
-    ],
-)
-def test_estimator_checks_that_need_no_rows(check):
-    check("TangentDistanceClassifier", TangentDistanceClassifier())
-
-
-def test_fitting_changes_neither_parameters_nor_images(rng):
-    X, y, *_ = labelled(rng)
-    classifier, before = TangentDistanceClassifier(tangents=["horizontal"]), X.copy()
-    copy = clone(classifier)
-    classifier.fit(X, y).predict(X)
-    assert classifier.get_params() == copy.get_params()
-    np.testing.assert_array_equal(X, before)
+@pytest.mark.parametrize("value", [0, np.nan, np.inf])
+@pytest.mark.parametrize("name", ["sigma", "elasticity"])
+def test_scales_that_are_not_positive(name, value):
+    with pytest.raises(ConfigError, match=rf"^{name}={value}: a positive and finite number is needed$"):
+        tangent_distances(np.ones((2, 8, 8)), **{name: value})
