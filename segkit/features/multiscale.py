@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -49,13 +50,7 @@ class MultiscaleBank(FilterBank):
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
         """List the channels by image channel, blur and measure, in that order."""
-        prefixes = [f"c{index} " if n_image_channels > 1 else "" for index in range(n_image_channels)]
-        return tuple(
-            Channel(f"{prefix}sigma={sigma:g} {measure}", f"sigma={sigma:g}")
-            for prefix in prefixes
-            for sigma in self._sigmas()
-            for measure in _MEASURES
-        )
+        return channels_of(n_image_channels, self._sigmas(), _MEASURES, "")
 
     @property
     def halo(self) -> int:
@@ -68,8 +63,7 @@ class MultiscaleBank(FilterBank):
         wanted = self._wanted(channels, image.shape[2])
         sigmas = self._sigmas()
         height, width = image.shape[:2]
-        # Differences need two pixels: repeat the only row or column of a line image.
-        padded = np.pad(image, ((0, max(0, 2 - height)), (0, max(0, 2 - width)), (0, 0)), mode="edge")
+        padded = two_pixels_wide(image)
         # Less a typical value: the second derivatives of wide blurs are tiny beside what is left out here.
         levels = padded.mean(axis=(0, 1))
 
@@ -87,12 +81,33 @@ class MultiscaleBank(FilterBank):
         return list(in_threads(measure, np.unique(wanted // len(_MEASURES))))
 
     def _sigmas(self) -> tuple[float, ...]:
-        if not 0 < self.sigma_min <= self.sigma_max < math.inf:
-            raise ConfigError(
-                f"sigma_min={self.sigma_min}, sigma_max={self.sigma_max}: give 0 < sigma_min <= sigma_max"
-            )
-        doublings = int(math.log2(self.sigma_max / self.sigma_min) + 1e-9)
-        return tuple(self.sigma_min * 2.0**k for k in range(doublings + 1))
+        return doublings(self.sigma_min, self.sigma_max)
+
+
+def doublings(sigma_min: float, sigma_max: float) -> tuple[float, ...]:
+    """List a standard deviation and its doublings up to a bound."""
+    if not 0 < sigma_min <= sigma_max < math.inf:
+        raise ConfigError(f"sigma_min={sigma_min}, sigma_max={sigma_max}: give 0 < sigma_min <= sigma_max")
+    n = int(math.log2(sigma_max / sigma_min) + 1e-9)
+    return tuple(sigma_min * 2.0**k for k in range(n + 1))
+
+
+def channels_of(
+    n_planes: int, sigmas: Sequence[float], measures: Sequence[str], suffix: str
+) -> tuple[Channel, ...]:
+    """Name the channels of blurred planes by plane, blur and measure, in that order."""
+    return tuple(
+        Channel(f"{prefix}sigma={sigma:g}{suffix} {measure}", f"sigma={sigma:g}{suffix}")
+        for prefix in (f"c{index} " if n_planes > 1 else "" for index in range(n_planes))
+        for sigma in sigmas
+        for measure in measures
+    )
+
+
+def two_pixels_wide(image: FloatArray) -> FloatArray:
+    """Repeat the only row or column of a line image: differences need two pixels."""
+    height, width = image.shape[:2]
+    return np.pad(image, ((0, max(0, 2 - height)), (0, max(0, 2 - width)), (0, 0)), mode="edge")
 
 
 def _blur(plane: FloatArray, sigma: float) -> FloatArray:

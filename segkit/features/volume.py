@@ -12,6 +12,7 @@ from segkit._common import FloatArray, is_whole
 from segkit._threads import in_threads
 from segkit.errors import ConfigError, InputError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
+from segkit.features.multiscale import channels_of, doublings, two_pixels_wide
 
 _MEASURES = ("intensity", "edges", "blobs", "curvature 1", "curvature 2", "curvature 3")
 
@@ -64,13 +65,7 @@ class VolumeBank(FilterBank):
                 f"images of {n_image_channels} channels, expected those of {self.n_planes} planes: read stacks with "
                 f"data.context={self.n_planes // 2}"
             )
-        prefixes = [f"c{index} " if n_channels > 1 else "" for index in range(n_channels)]
-        return tuple(
-            Channel(f"{prefix}sigma={sigma:g} 3-D {measure}", f"sigma={sigma:g} 3-D")
-            for prefix in prefixes
-            for sigma in self._sigmas()
-            for measure in _MEASURES
-        )
+        return channels_of(n_channels, self._sigmas(), _MEASURES, " 3-D")
 
     def n_channels(self, n_image_channels: int = 3) -> int:
         """Count the channels, without naming them."""
@@ -89,8 +84,7 @@ class VolumeBank(FilterBank):
         wanted = self._wanted(channels, image.shape[2])
         sigmas = self._sigmas()
         height, width = image.shape[:2]
-        # Differences need two pixels: repeat the only row or column of a line image.
-        padded = np.pad(image, ((0, max(0, 2 - height)), (0, max(0, 2 - width)), (0, 0)), mode="edge")
+        padded = two_pixels_wide(image)
         volume = padded.reshape(*padded.shape[:2], self.n_planes, -1)
 
         def measure(blurred: int) -> FeatureMaps:
@@ -127,14 +121,9 @@ class VolumeBank(FilterBank):
         return int(self.n_planes)
 
     def _sigmas(self) -> tuple[float, ...]:
-        if not 0 < self.sigma_min <= self.sigma_max < math.inf:
-            raise ConfigError(
-                f"sigma_min={self.sigma_min}, sigma_max={self.sigma_max}: give 0 < sigma_min <= sigma_max"
-            )
         if not 0 < self.z_spacing < math.inf:
             raise ConfigError(f"z_spacing={self.z_spacing}: give the distance of planes in pixels, above 0")
-        doublings = int(math.log2(self.sigma_max / self.sigma_min) + 1e-9)
-        return tuple(self.sigma_min * 2.0**k for k in range(doublings + 1))
+        return doublings(self.sigma_min, self.sigma_max)
 
 
 def depth_weights(n_planes: int, spacing: float, sigma: float) -> list[FloatArray]:

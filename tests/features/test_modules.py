@@ -7,7 +7,7 @@ import pytest
 from scipy.ndimage import gaussian_filter
 from sklearn.base import clone
 
-from segkit.errors import ConfigError, InputError
+from segkit.errors import ConfigError
 from segkit.features.modules import Module, ModuleBank, _count_paths
 from segkit.features.wavelets import FAMILIES, bessel_bound
 
@@ -37,8 +37,9 @@ def convolve_naively(image, atom, size):
     return out
 
 
-@pytest.mark.parametrize("nonlinearity", ["modulus", "relu", "tanh"])
-@pytest.mark.parametrize("atoms", ["morlet", "gabor"])
+@pytest.mark.parametrize(
+    ("atoms", "nonlinearity"), [("morlet", "modulus"), ("gabor", "relu"), ("morlet", "tanh")]
+)
 def test_convolution_and_non_linearity_against_a_naive_loop(image, atoms, nonlinearity):
     bank = ModuleBank((Module(atoms, n_scales=2, n_angles=4, nonlinearity=nonlinearity),))
     features = bank.dense(image)
@@ -82,7 +83,7 @@ def test_strides_and_offsets_accumulate(image):
     assert bank.alignment == 6
 
 
-@pytest.mark.parametrize(("J", "L"), [(1, 8), (2, 4), (3, 4)])
+@pytest.mark.parametrize(("J", "L"), [(1, 8), (2, 4)])
 def test_agrees_with_kymatio(rng, J, L):
     kymatio = pytest.importorskip("kymatio")
     image = gaussian_filter(rng.standard_normal((96, 96)), 1).astype(np.float32)
@@ -126,8 +127,7 @@ def test_every_image_channel_is_filtered_on_its_own(rng):
     np.testing.assert_array_equal(features[18:27], bank.dense(image[:, :, 2]))
 
 
-@pytest.mark.parametrize("factor", [1, 2])
-@pytest.mark.parametrize("output", ["delta", "lowpass"])
+@pytest.mark.parametrize(("factor", "output"), [(1, "delta"), (2, "lowpass")])
 def test_some_channels_are_columns_of_all(rng, factor, output):
     image = rng.random((18, 21, 2), dtype=np.float32)
     layer = replace(SMALL, factor=factor, pooling="max", output=output)
@@ -152,8 +152,7 @@ def test_only_the_paths_asked_for_are_computed(image, monkeypatch):
     assert len(calls) == 2
 
 
-@pytest.mark.parametrize("atoms", ["morlet", "gabor"])
-@pytest.mark.parametrize("factor", [1, 2])
+@pytest.mark.parametrize(("atoms", "factor"), [("morlet", 2), ("gabor", 1)])
 def test_a_tile_with_its_halo_gives_the_features_of_the_image(rng, atoms, factor):
     image = rng.random((90, 97), dtype=np.float32)
     layer = Module(atoms, n_scales=2, n_angles=4, pooling="average", factor=factor, output="lowpass")
@@ -198,29 +197,17 @@ def test_paths():
     assert {channel.group for channel in only_last.channels(1)} == {"order 2"}
 
 
-def test_depth_three(image):
-    layer = Module(n_scales=3, n_angles=2)
-    bank = ModuleBank((layer, layer, layer))
-    features = bank.dense(image)
-    assert features.shape == (1 + 6 + 12 + 8, 20, 24)
-    assert names(bank)[-1] == "c0 o3 morlet j0 a90 > morlet j1 a90 > morlet j2 a90"
-    assert np.isfinite(features).all()
-    assert (features[-8:].std(axis=(1, 2)) > 0).all()
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (3, 50)])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 50)])
 def test_tiny_images(shape):
     features = ModuleBank((replace(SMALL, factor=2), SMALL)).dense(np.full(shape, 0.5, dtype=np.float32))
     assert features.shape[1:] == shape
     np.testing.assert_allclose(features[1:], 0, atol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_features_are_float32_and_the_image_is_left_alone(image, dtype):
-    given = image.astype(dtype)
-    before = given.copy()
-    assert ModuleBank((SMALL,)).dense(given).dtype == np.float32
-    np.testing.assert_array_equal(given, before)
+def test_features_are_float32_and_the_image_is_left_alone(image):
+    before = image.copy()
+    assert ModuleBank((SMALL,)).dense(image).dtype == np.float32
+    np.testing.assert_array_equal(image, before)
 
 
 def test_bessel_bounds_are_those_of_each_layer_on_its_grid():
@@ -269,15 +256,9 @@ def test_no_output(modules):
         ModuleBank(modules).channels(1)
 
 
-def test_bad_image():
-    with pytest.raises(InputError, match="dtype uint8: expected floats"):
-        ModuleBank((SMALL,)).maps(np.zeros((8, 8), dtype=np.uint8))
-
-
 @pytest.mark.parametrize(
     ("options", "n_image_channels"),
     [
-        ({"modules": (SMALL,)}, 1),
         ({"modules": (replace(SMALL, factor=2), replace(SMALL, factor=3, pooling="average"))}, 2),
         ({"modules": (replace(SMALL, factor=2, output="none"), SMALL), "frequency_decreasing": False}, 3),
     ],
@@ -293,13 +274,11 @@ def test_strides_are_those_of_the_maps(options, n_image_channels):
 
 
 @pytest.mark.parametrize("decreasing", [True, False])
-@pytest.mark.parametrize(
-    "sizes", [[(2, 3, 1)], [(3, 2, 1), (2, 4, 2)], [(2, 2, 2), (3, 2, 1), (2, 3, 1)], [(1, 2, 1)] * 4]
-)
-def test_paths_are_counted_without_being_listed(sizes, decreasing):
-    modules = tuple(Module(n_scales=j, n_angles=k, factor=factor) for j, k, factor in sizes)
-    bank = ModuleBank(modules, frequency_decreasing=decreasing)
-    assert _count_paths(modules, frequency_decreasing=decreasing) == len(bank.channels(1))
+def test_paths_are_counted_without_being_listed(decreasing):
+    for sizes in ([(2, 3, 1)], [(3, 2, 1), (2, 4, 2)], [(2, 2, 2), (3, 2, 1), (2, 3, 1)], [(1, 2, 1)] * 4):
+        modules = tuple(Module(n_scales=j, n_angles=k, factor=factor) for j, k, factor in sizes)
+        bank = ModuleBank(modules, frequency_decreasing=decreasing)
+        assert _count_paths(modules, frequency_decreasing=decreasing) == len(bank.channels(1))
 
 
 def test_more_paths_than_can_be_computed_are_refused():

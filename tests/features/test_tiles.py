@@ -28,24 +28,20 @@ VGG = ConvNetBank("vgg11", weights="random", layers=["conv1_1", "conv2_1"])
 MULTISCALE = MultiscaleBank(sigma_max=2)
 BANKS = [
     CONVNET,
-    VGG,
     PYRAMID,
-    MULTISCALE,
     ElongatedBank(sigmas=[1, 2]),
     ModuleBank((Module(n_scales=2, n_angles=3),)),
-    OrbitBank((5,), n_templates=2),
     OrbitBank((5,), n_templates=2, stride=2),
     ScatteringBank(J=2, L=2, tile=16),
     StackedBank([VGG, MULTISCALE]),
     StackedBank([MULTISCALE, PositionBank(), OrbitAveraged(VGG)]),
-    PositionBank(),
     OrbitAveraged(CONVNET, embedding="moments"),
     OrbitAveraged(VGG, group=Rotation(3)),
-    OrbitAveraged(StackedBank([MULTISCALE, PositionBank()])),
+    OrbitAveraged(PositionBank()),
 ]
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(
     shape=st.tuples(st.integers(1, 400), st.integers(1, 400)),
     halo=st.integers(0, 60),
@@ -118,10 +114,8 @@ def resnet(tmp_path_factory):
     ("network", "options"),
     [
         ("vgg16", {}),
-        ("mobilenet_v2", {}),
         ("mobilenet_v2", {"output_stride": 8}),
         ("resnet18", {}),
-        ("resnet18", {"output_stride": 8}),
         ("convnext_tiny", {"layers": ["features.1.0", "features.3.2"]}),
     ],
     ids=lambda value: value if isinstance(value, str) else "".join(value),

@@ -20,7 +20,7 @@ def of_plane(bank, volume):
     return dict(zip(names, maps, strict=True))
 
 
-@pytest.mark.parametrize(("n_planes", "spacing", "sigma"), [(17, 1.0, 1), (33, 1.0, 2), (33, 0.5, 1)])
+@pytest.mark.parametrize(("n_planes", "spacing", "sigma"), [(17, 1.0, 1), (33, 0.5, 1)])
 def test_it_is_the_gaussian_of_the_whole_volume(rng, n_planes, spacing, sigma):
     """All six maps, at every pixel of the middle plane, to a thousandth of what each varies by."""
     volume = rng.random((n_planes, 20, 22))
@@ -46,8 +46,7 @@ def test_it_is_the_gaussian_of_the_whole_volume(rng, n_planes, spacing, sigma):
         )
 
 
-@pytest.mark.parametrize("spacing", [0.5, 1.0, 6.0])
-@pytest.mark.parametrize("n_planes", [3, 5, 9])
+@pytest.mark.parametrize(("spacing", "n_planes"), [(0.5, 9), (6.0, 3)])
 def test_quadratic_volumes_have_their_true_derivatives(spacing, n_planes):
     """f = 1 + 2z + 3z^2 + x z at x = y = z = 0, distances in pixels, whatever the distance of planes."""
     z = spacing * (np.arange(n_planes) - n_planes // 2)[:, None, None]

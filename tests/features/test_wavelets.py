@@ -35,8 +35,7 @@ def total_energy(shape, n_scales, n_angles):
     return (atoms**2).sum(axis=(0, 1)) + _shearlet_lowpass(shape, n_scales).astype(np.float64) ** 2
 
 
-@pytest.mark.parametrize("j", [0, 1, 2])
-@pytest.mark.parametrize("k", [0, 1, 3])
+@pytest.mark.parametrize(("j", "k"), [(0, 3), (2, 1)])
 def test_gabor_is_the_sampled_atom_of_the_paper(j, k):
     theta, sigma_x, sigma_y, frequency = k * np.pi / 8, 0.8, 1.6, 0.375
     atoms = _gabor_atoms((96, 80), 3, 8, zero_mean=False)
@@ -102,12 +101,10 @@ def test_morlet_has_zero_mean_and_gabor_has_not():
     assert np.abs(_shearlet_atoms((40, 56), 3, 6)[..., 0, 0]).max() == 0
 
 
-@settings(max_examples=50)
-@given(st.floats(1e-6, 1e6))
-def test_calderon_condition(x):
-    octaves = 2.0 ** np.arange(-45, 46)
-    np.testing.assert_allclose((meyer(octaves * x) ** 2).sum(), 1, atol=1e-12)
-    np.testing.assert_allclose((meyer(-octaves * x) ** 2).sum(), 1, atol=1e-12)
+def test_calderon_condition():
+    octaves = 2.0 ** np.arange(-45, 46)[:, None] * np.geomspace(1e-6, 1e6, 101)
+    np.testing.assert_allclose((meyer(octaves) ** 2).sum(axis=0), 1, atol=1e-12)
+    np.testing.assert_allclose((meyer(-octaves) ** 2).sum(axis=0), 1, atol=1e-12)
 
 
 def test_supports():
@@ -117,10 +114,9 @@ def test_supports():
     assert np.all(meyer(np.linspace(0.16, 0.45)) > 0)
 
 
-@settings(max_examples=50)
-@given(st.floats(-1, 1))
-def test_translates_of_the_bump_sum_to_one(y):
-    np.testing.assert_allclose((_bump(y + np.array([-1, 0, 1])) ** 2).sum(), 1, atol=1e-12)
+def test_translates_of_the_bump_sum_to_one():
+    y = np.linspace(-1, 1, 201)[:, None]
+    np.testing.assert_allclose((_bump(y + np.array([-1, 0, 1])) ** 2).sum(axis=1), 1, atol=1e-12)
 
 
 @settings(max_examples=15)
