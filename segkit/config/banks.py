@@ -249,8 +249,8 @@ class OrbitConfig(Section):
     n_angles: Angles = 16
     reflections: bool = False
     scales: Annotated[tuple[Annotated[float, Field(gt=0, le=16)], ...], Field(max_length=20)] = (1.0,)
-    templates: Literal["gaussian", "patches", "whitened"] = "gaussian"
-    nonlinearity: Literal["fourier", "step", "nystroem"] = "fourier"
+    templates: Literal["gaussian", "patches"] = "gaussian"
+    nonlinearity: Literal["fourier", "step"] = "fourier"
     gamma: PositiveFloat = 1.0
     thresholds: Annotated[tuple[float, ...], Field(max_length=100)] = (-1.0, -0.5, 0.0, 0.5, 1.0)
     smoothing: Annotated[float, Field(ge=0.5, le=256)] = 0.7

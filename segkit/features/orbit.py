@@ -20,8 +20,8 @@ from sklearn.utils import check_random_state
 from segkit._common import FloatArray, Progress, is_whole, pass_on
 from segkit.errors import ConfigError, InputError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, refuse_former
-from segkit.features.patches import Disc, PatchOrbit, PatchPairs, whiten
-from segkit.invariance.embeddings import Embedding, FourierEmbedding, NystroemEmbedding
+from segkit.features.patches import Disc, PatchPairs, moved_templates
+from segkit.invariance.embeddings import Embedding, FourierEmbedding, StepEmbedding
 from segkit.invariance.groups import Group
 from segkit.invariance.plane import Similarity, similarities
 from segkit.invariance.spatial import Rotation
@@ -29,7 +29,7 @@ from segkit.kernels.base import Gaussian
 
 # Larger windows and more templates than these are a mistake.
 LARGEST_PATCH, MOST_TEMPLATES = 301, 10_000
-TEMPLATES = ("gaussian", "patches", "whitened")
+TEMPLATES = ("gaussian", "patches")
 # Patches that templates are drawn from, for each template.
 DRAWS_PER_TEMPLATE = 20
 # Numbers held for one block of pixels, 32 MB.
@@ -50,12 +50,11 @@ class OrbitBank(FilterBank):
     group : Group, default=None
         Turns, reflections and enlargements to average over, listed: `Rotation`, `Reflection`, `Dihedral`, `Scaling`
         or a composition of them. None is ``Rotation(16)``.
-    templates : {"gaussian", "patches", "whitened"}, default="gaussian"
-        White noise; or patches that `fit` draws from the training images, plain or whitened.
+    templates : {"gaussian", "patches"}, default="gaussian"
+        White noise; or patches that `fit` draws from the training images.
     embedding : Embedding, default=None
-        Function of templates and patches to average: `FourierEmbedding` or `NystroemEmbedding` of a Gaussian
-        kernel, or `StepEmbedding`. `NystroemEmbedding` needs ``templates="patches"``. None is
-        ``FourierEmbedding(Gaussian(1.0))``.
+        Function of templates and patches to average: `FourierEmbedding` of a Gaussian kernel, or `StepEmbedding`. None
+        is ``FourierEmbedding(Gaussian(1.0))``.
     smoothing : float, default=0.7
         Standard deviation of the smoothing of the image, and of reading between its pixels, >= 0.5 pixels.
     floor : float, default=0.02
@@ -80,13 +79,10 @@ class OrbitBank(FilterBank):
 
     - `FourierEmbedding`: mean over g of ``cos(sqrt(2 gamma) <g w_j, x>)`` and of the sine,
     - `StepEmbedding`: mean over g of ``[<g w_j, x> <= t]`` for each threshold t. Projections have a mean square of
-      about 1,
-    - `NystroemEmbedding`: ``L k``, with k_j the mean over g of ``exp(-gamma ||w_j - g' x||^2)`` and L'L the inverse
-      of the templates' kernel matrix; g' is the transpose of g.
+      about 1.
 
-    They are the features of a whole sample, the patch, by `OrbitFourier`, `GroupCDF` and `OrbitNystroem`, without the
-    factors that make inner products kernel values there. Turned patches are read between pixels by a Gaussian,
-    whole samples bilinearly.
+    They are the features of a whole sample, the patch, by `OrbitFourier` and `GroupCDF`, without the factors that make
+    inner products kernel values there. Turned patches are read between pixels by a Gaussian, whole samples bilinearly.
 
     Normalising takes absolute intensity and contrast away. The (smoothed) pixel itself, and the mean
     of each image channel and the standard deviation in each window, are therefore channels too. A turned
@@ -292,16 +288,12 @@ class OrbitBank(FilterBank):
             )
         self._moves()
         embedding = self._embedding
-        if not isinstance(embedding, Embedding):
+        if not isinstance(embedding, FourierEmbedding | StepEmbedding):
             raise ConfigError(
-                f"embedding {embedding!r}: give FourierEmbedding(Gaussian(1.0)), StepEmbedding() or NystroemEmbedding"
+                f"embedding {embedding!r}: give FourierEmbedding(Gaussian(1.0)) or StepEmbedding()"
             )
         if not isinstance(getattr(embedding, "kernel", Gaussian(1.0)), Gaussian):
             raise ConfigError(f"embedding {embedding}: give it a Gaussian kernel, such as Gaussian(1.0)")
-        if isinstance(embedding, NystroemEmbedding) and self.templates != "patches":
-            raise ConfigError(
-                f"NystroemEmbedding with templates={self.templates!r}: it compares patches, give templates='patches'"
-            )
         names = embedding.names(0)
         if len(set(names)) < len(names):
             raise ConfigError(f"embedding {embedding}: give thresholds that differ in six digits")
@@ -378,11 +370,8 @@ class OrbitBank(FilterBank):
                 f"as many; give images with more in them, or fewer n_templates"
             )
         drawn = pool[rng.choice(len(pool), self.n_templates, replace=False, p=contrast / contrast.sum())]
-        if self.templates == "whitened":
-            drawn = whiten(drawn, pool)
-        if not isinstance(self._embedding, NystroemEmbedding):
-            drawn = drawn / np.sqrt(np.square(pool @ drawn.T, dtype=np.float64).mean(axis=0))[:, None]
-        return drawn.reshape(self.n_templates, len(images[0]), -1).astype(np.float32)
+        drawn = drawn / np.sqrt(np.square(pool @ drawn.T, dtype=np.float64).mean(axis=0))[:, None]
+        return np.asarray(drawn.reshape(self.n_templates, len(images[0]), -1), dtype=np.float32)
 
     def _embed(
         self, image: FloatArray, rows: NDArray[np.intp], cols: NDArray[np.intp], channels: NDArray[np.intp]
@@ -417,32 +406,27 @@ class OrbitBank(FilterBank):
         embedding = self._embedding
         n_window, n_each = len(planes) + 1, len(embedding.names(0))
         owner, feature = np.divmod(wanted - n_window, n_each)
-        root = None
         used = np.unique(owner[owner >= 0])
-        if isinstance(embedding, NystroemEmbedding) and used.size:
-            used = np.arange(len(templates))
-            root = embedding.root(templates.reshape(len(templates), -1))
         column = np.where(owner < 0, wanted, n_window + np.searchsorted(used, owner) * n_each + feature)
         disc = Disc.of(size)
         discs = [disc.scaled(scale) for scale in self._moves()]
         orbits = [
-            PatchOrbit.of(templates[used], disc.readers(scaled, moves, self.smoothing), embedding.factor)
+            moved_templates(templates[used], disc.readers(scaled, moves, self.smoothing), embedding.factor)
             for scaled, moves in zip(discs, self._moves().values(), strict=True)
         ]
-        n_moves = np.array([len(orbit.readers) for orbit in orbits], dtype=np.float32)
-        n_numbers = max(2 * (orbit.moved[0].size + len(orbit.moved)) for orbit in orbits)
+        n_moves = np.array([moved.shape[2] for moved in orbits], dtype=np.float32)
+        n_numbers = max(2 * (moved[0].size + len(moved)) for moved in orbits)
         n_block = max(1, BLOCK_SIZE // n_numbers)
         out = np.empty((rows.size, wanted.size), dtype=np.float32)
         for start in range(0, rows.size, n_block):
             block = slice(start, start + n_block)
             parts = []
-            for scaled, orbit in zip(discs, orbits, strict=True):
+            for scaled, moved in zip(discs, orbits, strict=True):
                 patches = scaled.read(planes, rows[block], cols[block], self.floor)
                 features: list[NDArray[Any]] = [patches.means, patches.deviation]
                 if used.size:
-                    embedded = embedding.average(PatchPairs(patches.values, orbit))
-                    embedded = embedded.reshape(len(embedded), -1)
-                    features.append(embedded if root is None else embedded @ root)
+                    embedded = embedding.average(PatchPairs(patches.values, moved))
+                    features.append(embedded.reshape(len(embedded), -1))
                 parts.append(np.hstack(features))
             out[block] = np.average(parts, axis=0, weights=n_moves / n_moves[0])[:, column]
         return out

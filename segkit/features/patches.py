@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray
 from segkit.invariance.plane import Similarity
-from segkit.kernels.base import Gaussian, Kernel
 
 if TYPE_CHECKING:
     import torch
@@ -88,58 +87,23 @@ class Disc:
         return readers
 
 
-class PatchOrbit(NamedTuple):
-    """Templates, and the templates moved by a group: by the transposes of the matrices that read a patch."""
-
-    templates: FloatArray  # (T, C, n_pixels)
-    readers: FloatArray  # (n_moves, n_pixels, n_scaled_pixels)
-    moved: FloatArray  # (C * n_scaled_pixels, T, n_moves)
-
-    @classmethod
-    def of(cls, templates: FloatArray, readers: FloatArray, factor: float) -> Self:
-        """Move the templates, times a factor."""
-        moved = np.tensordot(templates, readers, axes=(2, 1))
-        n_templates, n_planes, n_moves, n_pixels = moved.shape
-        moved = moved.transpose(1, 3, 0, 2).reshape(n_planes * n_pixels, n_templates, n_moves)
-        return cls(templates, readers, factor * moved)
+def moved_templates(templates: FloatArray, readers: FloatArray, factor: float) -> FloatArray:
+    """Move templates (T, C, n_pixels), times a factor, by the transposes of readers; (C * n_scaled_pixels, T, n_moves)."""
+    moved = np.tensordot(templates, readers, axes=(2, 1))
+    n_templates, n_planes, n_moves, n_pixels = moved.shape
+    moved = moved.transpose(1, 3, 0, 2).reshape(n_planes * n_pixels, n_templates, n_moves)
+    return np.asarray(factor * moved)
 
 
 class PatchPairs(NamedTuple):
     """Pairs of patches (n, C * n_scaled_pixels) and moved templates, for embeddings of `segkit.invariance`."""
 
     patches: FloatArray
-    orbit: PatchOrbit
+    moved: FloatArray
 
     def products(self) -> torch.Tensor:
         """Compute inner products of patches and moved templates; (n, T, n_moves)."""
         import torch
 
-        moved = self.orbit.moved
-        flat = torch.from_numpy(self.patches) @ torch.from_numpy(moved.reshape(len(moved), -1))
-        return flat.reshape(-1, *moved.shape[1:])
-
-    def kernel_values(self, kernel: Kernel) -> torch.Tensor:
-        """Compute Gaussian kernel values of the patches read and the templates; (n, T, n_moves)."""
-        import torch
-
-        landmarks = self.orbit.templates.reshape(len(self.orbit.templates), -1).astype(np.float64)
-        # Reading a patch between pixels smooths it: its norm is not that of the patch.
-        squared = self._squared_norms()[:, None] - 2 * self.products().numpy()
-        squared += np.square(landmarks).sum(axis=1).astype(np.float32)[:, None]
-        return torch.from_numpy(cast(Gaussian, kernel).of_squared_distances(squared))
-
-    def _squared_norms(self) -> FloatArray:
-        """Compute squared norms of the patches as each element of the group reads them; (n, n_moves)."""
-        readers = self.orbit.readers
-        planes = self.patches.reshape(-1, readers.shape[2])
-        norms = np.stack([np.square(planes @ reader.T).sum(axis=1) for reader in readers], axis=1)
-        squared: FloatArray = norms.reshape(len(self.patches), -1, len(readers)).sum(axis=1)
-        return squared
-
-
-def whiten(templates: FloatArray, patches: FloatArray) -> FloatArray:
-    """Apply the inverse covariance of patches, so that projections equal projections of whitened patches."""
-    covariance = np.cov(patches.astype(np.float64), rowvar=False)
-    covariance += 0.1 * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
-    whitened: FloatArray = np.linalg.solve(covariance, (templates - patches.mean(axis=0)).T).T
-    return whitened
+        flat = torch.from_numpy(self.patches) @ torch.from_numpy(self.moved.reshape(len(self.moved), -1))
+        return flat.reshape(-1, *self.moved.shape[1:])

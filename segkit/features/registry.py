@@ -23,7 +23,7 @@ from segkit.features.scattering import ScatteringBank
 from segkit.features.stacked import StackedBank
 from segkit.features.timm import TimmBank
 from segkit.features.volume import VolumeBank
-from segkit.invariance.embeddings import Embedding, FourierEmbedding, NystroemEmbedding, StepEmbedding
+from segkit.invariance.embeddings import Embedding, FourierEmbedding, StepEmbedding
 from segkit.invariance.groups import Composition, Group, Identity
 from segkit.invariance.spatial import Dihedral, Reflection, Rotation, Scaling
 from segkit.kernels.base import Gaussian
@@ -43,7 +43,6 @@ BANKS: dict[str, type[FilterBank]] = {
 _NONLINEARITIES: dict[type[Embedding], str] = {
     FourierEmbedding: "fourier",
     StepEmbedding: "step",
-    NystroemEmbedding: "nystroem",
 }
 
 
@@ -161,7 +160,6 @@ def _with_group_and_embedding(options: dict[str, Any]) -> dict[str, Any]:
     embeddings: dict[str, Callable[[], Embedding]] = {
         "fourier": lambda: FourierEmbedding(Gaussian(gamma)),
         "step": lambda: StepEmbedding(tuple(thresholds)),
-        "nystroem": lambda: NystroemEmbedding(Gaussian(gamma)),
     }
     if kind not in embeddings:
         raise ConfigError(f"nonlinearity {kind!r}: choose one of {', '.join(embeddings)}")

@@ -10,13 +10,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
 from segkit.errors import ConfigError
 from segkit.kernels.base import FloatArray, Gaussian, Kernel, ShiftInvariantKernel
-from segkit.kernels.nystrom import inverse_root
 
 if TYPE_CHECKING:
     import torch
@@ -26,11 +25,15 @@ class Pairs(Protocol):
     """Pairs of n samples and m templates, one of the two transformed."""
 
     def products(self) -> torch.Tensor:
-        """Inner products of samples and templates, in a new tensor."""
+        """Compute inner products of samples and templates, in a new tensor."""
         ...
 
+
+class KernelPairs(Pairs, Protocol):
+    """Pairs that know their kernel values too."""
+
     def kernel_values(self, kernel: Kernel) -> torch.Tensor:
-        """Kernel values between samples and templates, in a new tensor."""
+        """Compute kernel values between samples and templates, in a new tensor."""
         ...
 
 
@@ -221,12 +224,4 @@ class NystroemEmbedding(Embedding):
 
     def values(self, pairs: Pairs) -> Iterator[torch.Tensor]:
         """Compute kernel values."""
-        yield pairs.kernel_values(self.kernel)
-
-    def root(self, templates: FloatArray) -> FloatArray:
-        """Compute the symmetric L for templates (m, n_values), which gives each a feature; (m, m)."""
-        gram = self.kernel(templates.astype(np.float64))
-        left = inverse_root(gram, float(np.finfo(np.float32).eps))
-        directions = left / np.linalg.norm(left, axis=0)
-        root: FloatArray = (left @ directions.T).astype(np.float32)
-        return root
+        yield cast(KernelPairs, pairs).kernel_values(self.kernel)

@@ -3,15 +3,13 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import ndimage
 from sklearn.base import clone
 
 from segkit import ConditionalCovarianceSelector, MixtureRFF, OrbitBank, Segmenter
 from segkit.errors import ConfigError, InputError
 from segkit.features import bank_from_dict, bank_to_dict
-from segkit.features.patches import Disc, whiten
+from segkit.features.patches import Disc
 from segkit.invariance import (
     Affine,
     Composition,
@@ -19,9 +17,7 @@ from segkit.invariance import (
     FourierEmbedding,
     GroupCDF,
     Identity,
-    NystroemEmbedding,
     OrbitFourier,
-    OrbitNystroem,
     PolarRotation,
     Reflection,
     Rotation,
@@ -31,14 +27,11 @@ from segkit.invariance import (
 )
 from segkit.invariance.plane import similarities
 from segkit.kernels import Gaussian, Laplacian
-from segkit.kernels.nystrom import NystroemMap
 
 EMBEDDINGS = [
     {},
     {"nonlinearity": "step", "thresholds": (-0.5, 0.5)},
-    {"templates": "patches"},
-    {"templates": "whitened", "reflections": True},
-    {"templates": "patches", "nonlinearity": "nystroem", "scales": (0.8, 1.0)},
+    {"templates": "patches", "reflections": True, "scales": (0.8, 1.0)},
 ]
 GAUSSIAN = Gaussian(0.8)
 
@@ -65,7 +58,7 @@ def orbit_channels(bank, n_image_channels):
 
 
 def naive_projections(bank, image, row, col, size, templates):
-    """For each turn, projections on the templates of the patch at a pixel, read at turned positions, and it."""
+    """For each turn, projections on the templates of the patch at a pixel, read at turned positions."""
     options = bank_to_dict(bank)
     smooth = ndimage.gaussian_filter(image, (bank.smoothing, bank.smoothing, 0))
     grid = [np.array(p) for p in itertools.product(range(-9, 10), repeat=2)]
@@ -90,7 +83,7 @@ def naive_projections(bank, image, row, col, size, templates):
             for z, value in zip(pixels, values, strict=True):
                 distance = np.hypot(*(z - scale * matrix @ y))
                 turned[n] += scale * value * np.exp(-(distance**2) / (2 * width**2)) / (2 * np.pi * width**2)
-        projections.append((np.einsum("tcp,pc->t", templates, turned), turned.T))
+        projections.append(np.einsum("tcp,pc->t", templates, turned))
     return projections
 
 
@@ -101,17 +94,11 @@ def test_features_equal_a_naive_loop(options):
     ours = bank.sample(IMAGE, np.array([17]), np.array([20]), orbit_channels(bank, 2))[0]
     projections = naive_projections(bank, IMAGE, 17, 20, 5, templates)
     if isinstance(bank.embedding, FourierEmbedding):
-        angles = [np.sqrt(2 * 1.5) * projection for projection, _ in projections]
+        angles = [np.sqrt(2 * 1.5) * projection for projection in projections]
         expected = np.mean([np.stack([np.cos(a), np.sin(a)], axis=1).ravel() for a in angles], axis=0)
-    elif isinstance(bank.embedding, StepEmbedding):
-        steps = [np.less_equal.outer(projection, bank.embedding.thresholds) for projection, _ in projections]
-        expected = np.mean(steps, axis=0).ravel()
     else:
-        flat = templates.reshape(3, -1)
-        values = [np.exp(-1.5 * ((templates - turned) ** 2).sum(axis=(1, 2))) for _, turned in projections]
-        gram = np.exp(-1.5 * ((flat[:, None] - flat) ** 2).sum(axis=2))
-        eigenvalues, vectors = np.linalg.eigh(gram)
-        expected = vectors @ (vectors.T @ np.mean(values, axis=0) / np.sqrt(eigenvalues))
+        steps = [np.less_equal.outer(projection, bank.embedding.thresholds) for projection in projections]
+        expected = np.mean(steps, axis=0).ravel()
     np.testing.assert_allclose(ours, expected, atol=2e-5)
 
 
@@ -151,13 +138,6 @@ class WholePatches:
         gap = np.diff(thresholds).mean()
         return features.transpose(0, 2, 1) / np.sqrt(gap / len(self.templates))
 
-    def nystroem(self):
-        """Features by `OrbitNystroem` with the templates as landmarks; (n, rank)."""
-        kernel = self.bank.embedding.kernel
-        whole = OrbitNystroem(kernel, self.bank.group, random_state=0).fit(self.samples)
-        whole.map_ = NystroemMap.from_landmarks(kernel, self.templates.reshape(len(self.templates), -1))
-        return whole.transform(self.samples)
-
 
 def bank_of_one_size(embedding, group, **options):
     bank = OrbitBank((9,), n_templates=6, embedding=embedding, group=group, templates="patches", **options)
@@ -168,22 +148,16 @@ LAW_PIXELS = np.array([17, 5, 30, 20]), np.array([22, 8, 12, 40])
 
 
 @pytest.mark.parametrize(
-    "group", [Rotation(4), Dihedral(), Composition((Reflection(), Rotation(2)))], ids=repr
+    ("kind", "group"),
+    [("fourier", Dihedral()), ("steps", Rotation(4)), ("steps", Composition((Reflection(), Rotation(2))))],
+    ids=repr,
 )
-@pytest.mark.parametrize("kind", ["fourier", "steps", "nystroem"])
 def test_features_are_the_whole_sample_embedding_of_the_patch(kind, group):
     """The law that joins them: exact where the group moves pixels onto pixels."""
-    embedding = {
-        "fourier": FourierEmbedding(GAUSSIAN),
-        "steps": StepEmbedding((-1.0, -0.25, 0.5)),
-        "nystroem": NystroemEmbedding(GAUSSIAN),
-    }[kind]
+    embedding = FourierEmbedding(GAUSSIAN) if kind == "fourier" else StepEmbedding((-1.0, -0.25, 0.5))
     bank = bank_of_one_size(embedding, group)
     features = bank.sample(IMAGE, *LAW_PIXELS, orbit_channels(bank, 2)).astype(np.float64)
     expected = getattr(WholePatches(bank, *LAW_PIXELS), kind)()
-    if kind == "nystroem":
-        # Nystroem features are determined up to a rotation, their inner products entirely.
-        features, expected = features @ features.T, expected @ expected.T
     np.testing.assert_allclose(features, expected.reshape(features.shape), atol=2e-5)
     assert np.ptp(features, axis=0).max() > 0.01
 
@@ -219,15 +193,12 @@ def test_products_of_features_are_kernel_values():
     rows, cols = np.array([10, 12, 25]), np.array([10, 14, 30])
     z = bank.sample(IMAGE, rows, cols, orbit_channels(bank, 2)).astype(float)
     identity = np.eye(2 * 25).reshape(-1, 2, 25)
-    patches = [
-        naive_projections(bank, IMAGE, r, c, 5, identity)[0][0] for r, c in zip(rows, cols, strict=True)
-    ]
+    patches = [naive_projections(bank, IMAGE, r, c, 5, identity)[0] for r, c in zip(rows, cols, strict=True)]
     expected = [[np.exp(-0.8 * ((x - y) ** 2).sum()) for y in patches] for x in patches]
     np.testing.assert_allclose(z @ z.T / 8000, expected, atol=4 / np.sqrt(8000))
 
 
-@pytest.mark.parametrize("options", EMBEDDINGS)
-@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("options", "stride"), list(zip(EMBEDDINGS, [1, 2, 2], strict=True)))
 def test_quarter_turns_turn_the_maps(options, stride):
     image = IMAGE[:35, :43]
     bank = small(stride=stride, **options).fit([image])
@@ -270,8 +241,7 @@ def test_any_turn_turns_the_maps():
     assert error(1) > 0.1
 
 
-@settings(max_examples=10)
-@given(gain=st.floats(0.2, 1.5), shift=st.floats(-0.5, 0.5))
+@pytest.mark.parametrize(("gain", "shift"), [(0.2, 0.5), (1.5, -0.5)])
 def test_brightness_and_contrast_do_not_matter_to_patches(gain, shift):
     bank = small(floor=1e-5)
     wanted = orbit_channels(bank, 2)
@@ -353,9 +323,8 @@ def test_a_tile_with_its_halo_equals_the_whole(stride):
     )
 
 
-@pytest.mark.parametrize("templates", ["patches", "whitened"])
-def test_drawn_templates_are_weights(templates):
-    bank = small(templates=templates)
+def test_drawn_templates_are_weights():
+    bank = small(templates="patches")
     again = clone(bank).fit([IMAGE, IMAGE[:20]])
     bank.fit([IMAGE, IMAGE[:20]])
     weights = bank.weights_used(np.arange(3), 2)
@@ -378,35 +347,16 @@ def test_projections_on_drawn_templates_have_a_mean_square_of_one():
     np.testing.assert_allclose(np.square(patches @ templates.T).mean(axis=0), 1, atol=0.25)
 
 
-def test_whitening_undoes_the_covariance():
-    """Up to the tenth of the mean variance that is added to each variance."""
-    pool = np.array([[3, 1], [-3, 1], [1, 2], [-1, 0]], dtype=np.float32)
-    mean, covariance = [0, 1], np.array([[20, 2], [2, 2]]) / 3
-    templates = np.array([[1, 2], [-2, 0.5], [0.3, 4]], dtype=np.float32)
-    whitened = whiten(templates, pool)
-    regularised = covariance + 0.1 * (22 / 3) / 2 * np.eye(2)
-    np.testing.assert_allclose(whitened @ regularised, templates - mean, atol=1e-6)
-
-
-def test_whitened_templates_leave_the_directions_in_which_patches_vary_most():
-    rows, cols = np.indices(IMAGE.shape[:2]).reshape(2, -1) + small()._margin
-    patches = Disc.of(9).read(small()._planes(IMAGE), rows, cols, small().floor).values
-    directions = np.linalg.svd(patches - patches.mean(axis=0), full_matrices=False)[2][:5]
-
-    def share(templates):
-        flat = small(templates=templates).fit([IMAGE]).templates_[9].reshape(3, -1)
-        return np.square(flat @ directions.T).sum() / np.square(flat).sum()
-
-    assert share("whitened") < 0.5 * share("patches")
-
-
 def test_flat_patches_are_rarely_drawn():
     """Half of the image is nearly flat: so would half of the templates be if all patches counted the same."""
-    image = noise((60, 60))
-    image[:30] = 0.5 + 1e-2 * (image[:30] - 0.5)
-    bank = small(patch_sizes=(5,), templates="patches", nonlinearity="nystroem", n_templates=60).fit([image])
-    norms = np.linalg.norm(bank.templates_[5].reshape(60, -1), axis=1)
-    assert np.mean(norms < 0.2) < 0.1
+    rows, cols = np.indices((60, 60))
+    image = np.where(rows < 30, 0.5 + 0.1 * np.sin(cols), 0.5 + 1e-3 * np.sin(rows)).astype(np.float32)
+    templates = small(patch_sizes=(5,), templates="patches", n_templates=60).fit([image]).templates_[5][:, 0]
+    disc = Disc.of(5)
+    middle = disc.offsets[:, 1] == 0
+    # a column of the patches of the upper half has one value
+    columns = (templates / disc.amplitude)[:, middle].std(axis=1) / (templates / disc.amplitude).std(axis=1)
+    assert np.mean(columns > 0.5) < 0.2
 
 
 def test_noise_needs_no_images_and_has_no_weights():
@@ -437,7 +387,7 @@ def test_labels_turn_with_the_image():
     inside = disc(mask.shape, segmenter.bank_.halo)
     labels = segmenter.predict(image)
     changed = []
-    for angle in (30, 17, 47):
+    for angle in (30, 17):
         found = segmenter.predict(turn(image, angle))
         # only pixels that come from within a tenth of a pixel: labels in between are not defined
         row, col = (turn(index.astype(np.float64), angle) for index in (rows, cols))
@@ -448,7 +398,7 @@ def test_labels_turn_with_the_image():
         both, either = (op(found == 1, nearest == 1)[inside].sum() for op in (np.logical_and, np.logical_or))
         assert both / either > 0.9
     changed = np.concatenate(changed)
-    assert changed.size > 400
+    assert changed.size > 250
     assert changed.mean() < 0.01
 
 
@@ -462,22 +412,17 @@ def test_labels_turn_with_the_image():
         ({"n_templates": 0}, "n_templates 0: give a whole number, 1 or more"),
         ({"stride": 0}, "stride 0: give a whole number, 1 or more"),
         ({"random_state": None}, "random_state None: give a whole number, 0 or more, to have the same"),
-        ({"random_state": np.random.RandomState(0)}, "give a whole number, 0 or more, to have the same"),
         ({"random_state": -1}, "random_state -1: give a whole number, 0 or more, to have the same"),
         ({"floor": 0.0}, "floor 0.0: give a positive number"),
         ({"smoothing": 0.3}, "smoothing 0.3: give 0.5 pixels or more, to read turned patches between pixels"),
-        ({"templates": "noise"}, "templates 'noise': choose one of gaussian, patches, whitened"),
+        ({"templates": "noise"}, "templates 'noise': choose one of gaussian, patches"),
         (
             {"embedding": "fourier"},
-            "embedding 'fourier': give FourierEmbedding(Gaussian(1.0)), StepEmbedding() or NystroemEmbedding",
+            "embedding 'fourier': give FourierEmbedding(Gaussian(1.0)) or StepEmbedding()",
         ),
         (
             {"embedding": FourierEmbedding(Laplacian(1.0))},
             "embedding FourierEmbedding(kernel=Laplacian(gamma=1.0)): give it a Gaussian kernel, such as Gaussian(1.0)",
-        ),
-        (
-            {"embedding": NystroemEmbedding(GAUSSIAN)},
-            "NystroemEmbedding with templates='gaussian': it compares patches, give templates='patches'",
         ),
         (
             {"embedding": StepEmbedding((0.1, 0.1000001))},
@@ -494,13 +439,9 @@ def test_labels_turn_with_the_image():
     ],
 )
 def test_bad_options(options, message):
-    for use in (
-        lambda bank: bank.channels(1),
-        lambda bank: bank.dense(IMAGE),
-        lambda bank: bank.fit([IMAGE]),
-    ):
+    for use in ("channels", "dense", "fit"):
         with pytest.raises(ConfigError) as caught:
-            use(OrbitBank(**options))
+            getattr(OrbitBank(**options), use)(IMAGE)
         assert message in str(caught.value)
 
 
@@ -527,7 +468,7 @@ def test_former_options_are_refused(former, replacement):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"nonlinearity": "relu"}, "nonlinearity 'relu': choose one of fourier, step, nystroem"),
+        ({"nonlinearity": "relu"}, "nonlinearity 'relu': choose one of fourier, step"),
         (
             {"nonlinearity": "step", "thresholds": []},
             "thresholds []: give at least one, finite and different, such as [-1, 0, 1]",
@@ -584,12 +525,6 @@ def test_other_groups_average_but_cannot_be_stored(group):
         bank_to_dict(bank)
 
 
-def test_strides_are_those_of_the_maps():
-    bank = small(stride=3)
-    [stack] = bank.maps(IMAGE)
-    np.testing.assert_array_equal(bank.strides(2), np.full(len(bank.channels(2)), stack.stride))
-
-
 def test_templates_that_are_not_there():
     bank = small(templates="patches")
     with pytest.raises(InputError, match=r"OrbitBank\(templates='patches'\) has no templates yet: fit it to"):
@@ -635,11 +570,11 @@ def test_templates_of_other_images_or_options_are_refused(image, options, needed
     )
 
 
-@pytest.mark.parametrize("shape", [(3, 2, 24), (2, 2, 25), (3, 50), (150,)])
-def test_weights_of_other_shapes_are_refused(shape):
+def test_weights_of_other_shapes_are_refused():
     bank = small(patch_sizes=(5,), templates="patches")
-    with pytest.raises(InputError, match=r"templates of sizes and shapes .*: this bank needs {5: \(3, "):
-        bank.use_weights({"templates.5": np.zeros(shape, dtype=np.float32)})
+    for shape in ((3, 2, 24), (2, 2, 25), (3, 50), (150,)):
+        with pytest.raises(InputError, match=r"templates of sizes and shapes .*: this bank needs {5: \(3, "):
+            bank.use_weights({"templates.5": np.zeros(shape, dtype=np.float32)})
     assert not hasattr(bank, "templates_")
 
 

@@ -76,19 +76,6 @@ def test_standard_normal_templates_become_frequencies_of_the_gaussian():
         _ = FourierEmbedding(Laplacian(1.0)).factor
 
 
-def test_the_root_is_symmetric_and_inverts_the_kernel_matrix():
-    """Equal templates, which have no inverse, share a feature."""
-    templates = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
-    templates[5] = templates[0]
-    kernel = Gaussian(0.3)
-    root = NystroemEmbedding(kernel).root(templates)
-    np.testing.assert_allclose(root, root.T, atol=1e-6)
-    np.testing.assert_allclose(
-        root @ root, np.linalg.pinv(kernel(templates.astype(float)), rcond=1e-6), atol=1e-4
-    )
-    np.testing.assert_allclose(root[0], root[5], atol=1e-6)
-
-
 @pytest.mark.parametrize("thresholds", [(), (0.0, float("nan")), (1.0, 1.0)])
 def test_bad_thresholds(thresholds):
     with pytest.raises(ConfigError) as caught:

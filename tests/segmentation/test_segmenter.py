@@ -29,7 +29,7 @@ from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
 from segkit.evaluation.metrics import score_masks
 from segkit.features import ElongatedBank, Module, MultiscaleBank, OrbitAveraged, PositionBank
 from segkit.images.sampling import PixelSample, draw_pixels
-from segkit.invariance import FourierEmbedding, NystroemEmbedding, Rotation
+from segkit.invariance import FourierEmbedding, Rotation
 from segkit.kernels import Gaussian, Polynomial
 from segkit.segmentation.explain import find_faults
 from segkit.segmentation.held_out import Choice, HeldOut
@@ -331,7 +331,7 @@ def test_weights_left_out_are_looked_for_and_checked(tmp_path):
         OrbitAveraged(BANK, embedding="moments"),
         OrbitAveraged(BANK, group=Rotation(3)),
         OrbitBank((5,), n_templates=4, group=Rotation(4)),
-        OrbitBank((9, 17), n_templates=4, templates="patches", embedding=NystroemEmbedding(Gaussian(1.0))),
+        OrbitBank((9, 17), n_templates=4, templates="patches"),
     ],
 )
 def test_orbit_banks_come_back_from_files(tmp_path, data, bank):
