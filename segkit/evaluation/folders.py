@@ -78,17 +78,20 @@ def compare_folders(
     Parameters
     ----------
     predictions, masks : str or Path
-        Folders whose masks have equal stems, as for `read_folders`.
+        Folders of masks of the same names; either side may have a suffix such as ``_mask``, as for `segkit.images.pair`.
+        Either may be outlines, ``NAME.geojson`` or ``NAME_RoiSet.zip``, or one COCO file. Predictions without a true mask
+        are counted and left out.
     labels : mapping of int to str, optional
-        Names of the mask values, as for `read_folders`.
+        Names of the mask values; values of one name are one class. By default every value is a class.
     unlabelled : int, optional
         Value of unlabelled pixels in the true masks.
     masks_are : {"instances", "classes"}, optional
-        Whether mask values number objects, as for `read_folders`.
+        Whether mask values number objects; by default recognised. If one side only does, both are read as classes, every
+        value above 0 as foreground.
     axes : str, optional
-        Names of the axes of the images, as for `read_folders`.
+        Names of the axes of the images: masks that name none have them without channels.
     images : str or Path, optional
-        Folder of the images, as for `read_folders`.
+        Folder of the images, for the sizes of outlines where both sides are outlines.
     skip : collection of str
         Sub-folders of `predictions` that hold no masks.
     strict : bool, default=True
@@ -98,17 +101,17 @@ def compare_folders(
     Returns
     -------
     dict
-        JSON-able: ``mean_iou`` and its ``interval`` over files; ``object_iou``, ``object_dice`` (means over the
-        classes other than the first, see `segkit.evaluation.Scores`) and their intervals, ``object_iou_interval`` and
-        ``object_dice_interval``; ``classes`` (``iou``, ``dice``, ``n_undefined``), ``images`` (the same for each), and
-        ``notes`` in words, ``failed`` (why a file is not scored, by stem).
-        None where a score is undefined. Of masks that number objects also ``objects``, see
-        `objects_to_dict`.
+        JSON-able, None where a score is undefined: ``mean_iou`` and its ``interval`` over files; ``object_iou`` and
+        ``object_dice``, see `segkit.evaluation.Scores`, with ``object_iou_interval`` and ``object_dice_interval``;
+        ``classes`` and ``images``, the same for each; ``notes`` in words; ``failed``, why a file is not scored, by stem.
+        Of masks that number objects also ``objects``: counts, and a ``value`` and ``interval`` of each of
+        `segkit.evaluation.ObjectScores.values`.
 
     Raises
     ------
     InputError
-        As `read_folders`.
+        If both are one folder, a true mask has no prediction or several, sizes differ, a file cannot be read, or options
+        contradict each other or the masks.
     """
     found = read_folders(
         predictions,

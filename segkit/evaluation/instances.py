@@ -34,7 +34,7 @@ def which_number_objects(
     *,
     outlined: tuple[Sequence[str], Sequence[str]] = ((), ()),
 ) -> tuple[bool, bool]:
-    """Return whether true masks, and predicted ones, number objects."""
+    """Return whether true masks, and predicted ones, number objects; beside such masks, a few objects are enough."""
     labels, unlabelled, masks_are = options
     if refusal := refuse_options([*outlined[0], *outlined[1]], options):
         raise InputError(refusal)

@@ -17,6 +17,7 @@ from scipy.ndimage import binary_erosion, distance_transform_edt
 from segkit._common import count
 from segkit.errors import InputError
 from segkit.evaluation.statistics import bootstrap_interval
+from segkit.images.labels import UNLABELLED
 
 FloatArray = NDArray[np.float64]
 
@@ -87,23 +88,17 @@ def score_masks(
     n_classes: int,
     *,
     clusters: ArrayLike | None = None,
-    unlabelled: int = 255,
-    random_state: int = 0,
 ) -> Scores:
     """Score predicted masks against true ones.
 
     Parameters
     ----------
     truths, predictions : sequence of array-like of shape (H, W), int
-        Class ids 0..n_classes - 1; `unlabelled` in a truth marks pixels that count nowhere.
+        Class ids 0..n_classes - 1; 255 in a truth marks unlabelled pixels, which count nowhere.
     n_classes : int
         Number of classes.
     clusters : array-like of shape (n_images,), optional
         What each image belongs to, such as a stack: its images are resampled together.
-    unlabelled : int, default=255
-        Value of unlabelled pixels.
-    random_state : int, default=0
-        Seed of the bootstrap.
 
     Returns
     -------
@@ -132,49 +127,41 @@ def score_masks(
             f"give as many of each, at least one"
         )
     counts = np.array(
-        [
-            confusion(truth, guess, n_classes, unlabelled)
-            for truth, guess in zip(truths, predictions, strict=True)
-        ]
+        [confusion(truth, guess, n_classes) for truth, guess in zip(truths, predictions, strict=True)]
     )
-    if not counts.sum(axis=(1, 2)).all():
-        empty = int(np.flatnonzero(counts.sum(axis=(1, 2)) == 0)[0])
-        raise InputError(f"true mask {empty} has no labelled pixel: leave it out")
+    empty = np.flatnonzero(counts.sum(axis=(1, 2)) == 0)
+    if empty.size:
+        raise InputError(f"true mask {empty[0]} has no labelled pixel: leave it out")
     iou, dice = iou_of(counts), dice_of(counts)
     mean_iou = np.nanmean(iou, axis=1)
-    interval = bootstrap_interval(mean_iou, clusters, random_state=random_state)
-    object_intervals = [
-        _interval_where_defined(object_mean(scores), clusters, random_state) for scores in (iou, dice)
-    ]
+    interval = bootstrap_interval(mean_iou, clusters)
+    object_intervals = [_interval_where_defined(object_mean(scores), clusters) for scores in (iou, dice)]
     return Scores(iou, dice, mean_iou, interval, *object_intervals)
 
 
 def object_mean(scores: ArrayLike) -> FloatArray:
-    """Average scores over the classes other than class 0, the background."""
+    """Average scores (..., n_classes) over the classes other than class 0, the background; NaN where none has one."""
     return _nanmean(np.moveaxis(np.asarray(scores, dtype=np.float64)[..., 1:], -1, 0))
 
 
-def _interval_where_defined(
-    scores: FloatArray, clusters: ArrayLike | None, random_state: int
-) -> tuple[float, float] | None:
+def _interval_where_defined(scores: FloatArray, clusters: ArrayLike | None) -> tuple[float, float] | None:
     """Return the bootstrap interval of the mean over the images that have a score."""
     defined = ~np.isnan(scores)
     if not defined.any():
         return None
     kept = None if clusters is None else np.asarray(clusters)[defined]
-    return bootstrap_interval(scores[defined], kept, random_state=random_state)
+    return bootstrap_interval(scores[defined], kept)
 
 
 def confusion(
     truth: ArrayLike,
     prediction: ArrayLike,
     n_classes: int,
-    unlabelled: int = 255,
     sample_weight: ArrayLike | None = None,
 ) -> NDArray[Any]:
     """Count the pixels of each true class (rows) given each predicted class (columns)."""
     truth, prediction = _of_equal_shape(truth, prediction)
-    labelled = truth != unlabelled
+    labelled = truth != UNLABELLED
     pairs = truth[labelled].astype(np.intp) * n_classes + prediction[labelled].astype(np.intp)
     for name, values in (("true", truth[labelled]), ("predicted", prediction[labelled])):
         if values.size and not 0 <= values.min() <= values.max() < n_classes:
@@ -232,16 +219,11 @@ def recall_of(counts: NDArray[np.intp]) -> FloatArray:
 
 
 def boundary_f(
-    truth: ArrayLike,
-    prediction: ArrayLike,
-    n_classes: int,
-    *,
-    tolerance: float = 2.0,
-    unlabelled: int = 255,
+    truth: ArrayLike, prediction: ArrayLike, n_classes: int, *, tolerance: float = 2.0
 ) -> FloatArray:
-    """Agreement of the outlines of each class."""
+    """Harmonic mean of the shares of either outline within `tolerance` pixels of the other (Csurka et al., 2013)."""
     truth, prediction = _of_equal_shape(truth, prediction)
-    labelled = truth != unlabelled
+    labelled = truth != UNLABELLED
     scores = np.full(n_classes, np.nan)
     for label in range(n_classes):
         true_edge = _outline((truth == label) | ~labelled) & labelled
@@ -255,19 +237,17 @@ def boundary_f(
     return scores
 
 
-def brier_score(truth: ArrayLike, probability: ArrayLike, *, unlabelled: int = 255) -> float:
+def brier_score(truth: ArrayLike, probability: ArrayLike) -> float:
     """Mean squared difference of probability and outcome, over labelled pixels and classes."""
-    outcome, given = _outcomes(truth, probability, unlabelled)
+    outcome, given = _outcomes(truth, probability)
     if not given.size:
         raise InputError("true mask has no labelled pixel: leave that image out")
     return float(np.mean((given - outcome) ** 2))
 
 
-def reliability(
-    truth: ArrayLike, probability: ArrayLike, *, n_bins: int = 10, unlabelled: int = 255
-) -> dict[str, list[float]]:
-    """Count predictions and hits by bins of probability, for the reliability curve of the classes other than class 0."""
-    outcome, given = (values[:, 1:].ravel() for values in _outcomes(truth, probability, unlabelled))
+def reliability(truth: ArrayLike, probability: ArrayLike, *, n_bins: int = 10) -> dict[str, list[float]]:
+    """Count predictions and hits in equal bins of probability, over the classes but class 0; sums of images add up."""
+    outcome, given = (values[:, 1:].ravel() for values in _outcomes(truth, probability))
     inside = np.minimum((given * n_bins).astype(np.intp), n_bins - 1)
     return {
         "count": np.bincount(inside, minlength=n_bins).astype(float).tolist(),
@@ -296,7 +276,7 @@ def _outline(inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return np.asarray(inside & ~binary_erosion(inside, border_value=1))
 
 
-def _outcomes(truth: ArrayLike, probability: ArrayLike, unlabelled: int) -> tuple[FloatArray, FloatArray]:
+def _outcomes(truth: ArrayLike, probability: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Return true class (0 or 1) and predicted probability of labelled pixels, both (n, n_classes)."""
     truth, given = np.asarray(truth), np.asarray(probability, dtype=np.float64)
     if given.ndim != 3 or given.shape[:2] != truth.shape:
@@ -304,7 +284,7 @@ def _outcomes(truth: ArrayLike, probability: ArrayLike, unlabelled: int) -> tupl
             f"true mask of shape {truth.shape}, probabilities of shape {given.shape}: "
             f"give one probability for each pixel and class, (H, W, n_classes)"
         )
-    labelled = truth != unlabelled
+    labelled = truth != UNLABELLED
     if labelled.any() and truth[labelled].max() >= given.shape[2]:
         raise InputError(
             f"true mask holds class {truth[labelled].max()}, probabilities are of {given.shape[2]} classes: "

@@ -33,7 +33,7 @@ _SUMMARY, _FAILED = "summary.csv", "failed"
 
 @dataclass(frozen=True, eq=False)
 class ReadMasks:
-    """Predicted masks beside true ones."""
+    """Predicted masks beside true ones, page by page: class ids, and label images where both sides number objects."""
 
     stems: list[str]
     files: list[str]

@@ -22,13 +22,17 @@ _DRAWN_AT_ONCE = 2**20
 
 @dataclass(frozen=True)
 class Comparison:
-    """How much higher one method scores than another on the same images."""
+    """How much higher one method scores than another on the same images, with a 95 % interval.
+
+    The p-value is Wilcoxon's over images (or groups). With several seeds it is at least twice the share of resamples on
+    the other side of 0, so that it holds for other seeds too.
+    """
 
     difference: float
     interval: tuple[float, float]
     p_value: float
     n_images: int
-    n_seeds: tuple[int, ...]
+    n_seeds: tuple[int, ...]  # of each data set
 
     @property
     def too_few(self) -> bool:
@@ -44,7 +48,14 @@ def bootstrap_means(
     n_resamples: int = 10_000,
     random_state: int = 0,
 ) -> FloatArray:
-    """Resample scores and take the mean of each resample."""
+    """Return the mean score of each resample: of images or groups (clusters), and of seeds where there are several.
+
+    With several seeds this is the pigeonhole bootstrap (Owen, 2007, doi:10.1214/07-AOAS122): seeds and clusters are drawn
+    independently, and a record weighs the product of the times they were drawn. It is conservative. Let scores be
+    ``mu + a_seed + b_image + e``, of n records, r_s of seed s and c_i of image i. Their mean has the variance
+    ``(u var(a) + v var(b) + var(e)) / n`` with ``u = sum r_s^2 / n`` and ``v = sum c_i^2 / n``, and resampled means about
+    ``((u + 2) var(a) + (v + 2) var(b) + 3 var(e)) / n``. No bootstrap has the variance itself (McCullagh, 2000).
+    """
     values = _as_scores(values)
     cluster, seed = _numbered(clusters, values.size, "cluster"), _numbered(seeds, values.size, "seed")
     if seed is not None and seed.any():
@@ -59,19 +70,26 @@ def bootstrap_interval(
     clusters: ArrayLike | None = None,
     seeds: ArrayLike | None = None,
     *,
-    level: float = 0.95,
     n_resamples: int = 10_000,
     random_state: int = 0,
 ) -> tuple[float, float]:
-    """Return the percentile bootstrap interval of a mean."""
+    """Return the percentile bootstrap interval of a mean; see `bootstrap_means`.
+
+    Few records make it too narrow: at 95 %, ten clusters cover some 90, five some 85. Where seeds differ as much as
+    images, two seeds cover some 80, five some 90. Where they hardly differ, more than 95 are covered.
+    """
     means = bootstrap_means(values, clusters, seeds, n_resamples=n_resamples, random_state=random_state)
-    return _percentiles(means, level)
+    return _percentiles(means)
 
 
 def student_interval(
     values: ArrayLike, *, test_to_train: float = 0.0, level: float = 0.95
 ) -> tuple[float, float]:
-    """Return the interval of a mean by Student's t, as for the scores of folds or of random splits of one set."""
+    """Return the interval of a mean by Student's t, as for the scores of folds or of random splits of one set.
+
+    `test_to_train`, test over training samples, widens it for what random splits share (Nadeau and Bengio, 2003). Folds
+    share training data too, so that by default their interval covers less than `level`.
+    """
     scores = _as_scores(values)
     if scores.size < 2:
         raise InputError("1 value: give two or more, for one says nothing of how they vary")
@@ -85,11 +103,13 @@ def ratio_interval(
     wholes: ArrayLike,
     clusters: ArrayLike | None = None,
     *,
-    level: float = 0.95,
     n_resamples: int = 10_000,
     random_state: int = 0,
 ) -> tuple[float, float] | None:
-    """Return the percentile bootstrap interval of a ratio of sums, such as the hits of all images over their objects."""
+    """Return the percentile bootstrap interval of a ratio of sums, or of the mean of several (n, n_ratios).
+
+    Records that add nothing to either sum are not drawn, nor do resamples count whose denominator is 0.
+    """
     part, whole = (_as_columns(sums) for sums in (parts, wholes))
     if part.shape != whole.shape:
         raise InputError(
@@ -109,7 +129,7 @@ def ratio_interval(
     )
     above, below = np.split(np.concatenate(list(drawn)), 2, axis=1)
     known = (below > 0).all(axis=1)
-    return _percentiles((above[known] / below[known]).mean(axis=1), level)
+    return _percentiles((above[known] / below[known]).mean(axis=1))
 
 
 def compare(
@@ -117,17 +137,15 @@ def compare(
     second: ArrayLike,
     clusters: ArrayLike | None = None,
     seeds: ArrayLike | None = None,
-    *,
-    random_state: int = 0,
 ) -> Comparison:
     """Compare the scores of two methods on the same records."""
-    return compare_pooled([(first, second, clusters, seeds)], random_state=random_state)
+    return compare_pooled([(first, second, clusters, seeds)])
 
 
 def compare_pooled(
     sets: Sequence[tuple[ArrayLike, ArrayLike, ArrayLike | None, ArrayLike | None]], *, random_state: int = 0
 ) -> Comparison:
-    """Compare two methods over several data sets, each of which has the same weight."""
+    """Compare two methods over data sets of equal weight, resampled each by itself: the interval holds for these sets."""
     if not sets:
         raise InputError("no data set to compare on: give at least one")
     means, resampled, per_cluster, n_seeds = [], [], [], []
@@ -149,7 +167,7 @@ def compare_pooled(
     of_resamples = np.mean(resampled, axis=0)
     if max(n_seeds) > 1:
         p_value = max(p_value, _two_sided(of_resamples))
-    interval = _percentiles(of_resamples, 0.95)
+    interval = _percentiles(of_resamples)
     return Comparison(float(np.mean(means)), interval, p_value, pooled.size, tuple(n_seeds))
 
 
@@ -192,7 +210,7 @@ def _draw(n: int, n_resamples: int, random_state: int, *, width: int = 1) -> Ite
 
 
 def _as_columns(sums: ArrayLike) -> FloatArray:
-    """Check that there are numbers, and give them as (n, n_ratios)."""
+    """Return numbers as (n, n_ratios); refuse none, and NaN."""
     numbers = np.asarray(sums, dtype=np.float64)
     if numbers.ndim not in (1, 2) or not numbers.size or not np.isfinite(numbers).all():
         raise InputError(
@@ -234,6 +252,7 @@ def _two_sided(means: FloatArray) -> float:
     return min(1.0, 2 * (1 + rarer) / (1 + means.size))
 
 
-def _percentiles(means: FloatArray, level: float) -> tuple[float, float]:
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+def _percentiles(means: FloatArray) -> tuple[float, float]:
+    """Return the ends of a 95 % interval."""
+    low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)

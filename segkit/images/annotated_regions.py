@@ -23,7 +23,7 @@ _BACKGROUND = "background"
 
 
 def read_annotated_regions(image: LargeImage, path: Path) -> Dataset:
-    """Read the annotated regions of a slide, and the pixels around them."""
+    """Read a crop for each group of annotated regions of a slide: GeoJSON in pixels of level 0; later regions lie on top."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -59,7 +59,7 @@ def read_annotated_regions(image: LargeImage, path: Path) -> Dataset:
 
 
 def _classes(regions: list[Outline], path: Path) -> tuple[LabelMap, dict[str, int]]:
-    """Return each class a number by its name, the background first."""
+    """Assign a number to each class by its name, the background first."""
     without = sum(not region.class_name for region in regions)
     if without or not regions:
         raise InputError(

@@ -16,14 +16,13 @@ from segkit.errors import InputError
 # Time, depth, channels, height, width, samples (the colours of RGB), and further places that were looked at.
 LETTERS = "TZCYXSP"
 _CHANNELS = "CS"
-_MOST_LETTERS = 6
 # What tifffile calls axes that the file does not name.
 _UNNAMED = "QI"
 UNKNOWN = "?"
 
 
 class Layout(NamedTuple):
-    """What the pages of a file are."""
+    """Axes that the pages are unrolled from, the first slowest; names of channels; all axes, if only the mask told them."""
 
     axes: str = ""
     shape: tuple[int, ...] = ()
@@ -79,7 +78,7 @@ def name_axes(
     unnamed: str | None = None,
     n_masks: int | None = None,
 ) -> str:
-    """Name each axis of a file."""
+    """Name each axis of a file: as the user named those of so many axes, else as the file does, else as `unnamed`."""
     letters = "".join(_known(letter) for letter in own)
     if given is not None and _fits(given, letters):
         return given
@@ -98,6 +97,7 @@ def name_axes(
         )
     if unnamed is not None and _fits(unnamed, letters):
         return unnamed
+    # a mask has no channels, so that as many pages of an image are planes
     if n_pages == n_masks and not _has_several(letters, shape):
         return _as_planes(letters)
     raise InputError(

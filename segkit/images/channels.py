@@ -19,14 +19,14 @@ GREY, COLOUR = 1, 3
 
 
 class Kind(NamedTuple):
-    """Kind of an image."""
+    """Channels of an image in its file, and whether it is grey: one channel, or three equal ones."""
 
     n_channels: int
     is_grey: bool
 
 
 def kind_of(image: NDArray[np.float32]) -> Kind:
-    """Report the kind of an image (H, W, C)."""
+    """Return the kind of an image (H, W, C)."""
     n_channels = image.shape[2]
     return Kind(
         n_channels, n_channels == GREY or (n_channels == COLOUR and bool((image == image[:, :, :1]).all()))
@@ -46,7 +46,7 @@ def with_channels(image: NDArray[np.float32], n_channels: int) -> NDArray[np.flo
 
 
 def common_channels(kinds: Mapping[str, Kind]) -> int | None:
-    """Return the number of channels that all images can be read with, by name; None if there is none."""
+    """Return the number of channels that all images can be read with: theirs, else 3 if any is in colour; None of none."""
     found = {kind.n_channels for kind in kinds.values()}
     if len(found) == 1:
         return found.pop()

@@ -18,7 +18,7 @@ from segkit.images.stems import stem_of
 
 
 class Coco:
-    """Objects of many images."""
+    """Objects of many images, each the union of its polygons; crowds (``iscrowd``) are no objects."""
 
     def __init__(self, content: Mapping[str, Any], *, name: str = "COCO file") -> None:
         self._name = name
@@ -87,7 +87,11 @@ class Coco:
 
 
 def decode_runs(counts: str | list[int], shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Turn run lengths into a mask."""
+    """Turn lengths of runs of 0 and 1, down the columns, into a mask.
+
+    >>> decode_runs([1, 2, 1], (2, 2)).tolist()
+    [[0, 1], [1, 0]]
+    """
     runs = _decompress(counts) if isinstance(counts, str) else list(counts)
     height, width = shape
     if sum(runs) != height * width or min(runs, default=0) < 0:

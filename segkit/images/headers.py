@@ -32,7 +32,7 @@ MOST_EXPANSION = 10_000
 
 
 def format_of(path: Path) -> str:
-    """Report the format of a file from its first bytes, "" if they are none that is known."""
+    """Return the format of a file by its first bytes; "" of an unknown one."""
     with path.open("rb") as file:
         head = file.read(16)
     if head[:4] == _WEBP[0] and head[8:12] == _WEBP[1]:

@@ -80,7 +80,7 @@ class Inspection:
         return counts
 
     def describe(self) -> str:
-        """Report all of it in a few lines: sizes, channels, bits, mask values, how they are read, faults."""
+        """Describe it in a few lines: sizes, channels, bits, mask values, how they are read, faults."""
         lines = [count(len(self.stems), "annotated image")]
         if self.stems:
             n_pixels = sum(self.value_counts.values())
@@ -132,7 +132,7 @@ class ImageInspection:
     layouts: dict[Layout, int] = field(default_factory=dict)
 
     def describe(self) -> str:
-        """Report all of it in a few lines: sizes, channels, bits, values, anything odd, faults."""
+        """Describe it in a few lines: sizes, channels, bits, values, anything odd, faults."""
         lines = [count(len(self.stems), "image")]
         if self.stems:
             low, high = self.value_range
@@ -163,18 +163,8 @@ def inspect_pairs(
     ----------
     images, masks : str or Path
         Folders or files, as `pair` matches them.
-    labels : mapping of int to str, optional
-        The class name of each mask value, as in `LabelMap.infer`.
-    unlabelled : int, optional
-        The mask value of pixels nobody annotated.
-    masks_are : {"instances", "classes"}, optional
-        Whether masks number objects or hold classes, as in `load_pairs`.
-    instances : str or Path, optional
-        Objects of the same images, as in `load_pairs`.
-    only_annotated : bool, default=False
-        Leave out images without a mask, and masks without a labelled pixel, as in `load_pairs`.
-    reading : Reading, optional
-        Axes, range and context, as in `load_pairs`.
+    labels, unlabelled, masks_are, instances, only_annotated, reading : optional
+        As in `load_pairs`.
 
     Returns
     -------

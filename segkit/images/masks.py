@@ -58,7 +58,7 @@ class MaskReader:
         *,
         image: Path | None = None,
     ) -> list[NDArray[Any]]:
-        """Return the mask of each page of an image."""
+        """Return the mask of each page of an image: as the file holds it, or outlines drawn at the size of the image."""
         if isinstance(drawn, list):
             if sizes is None or len(drawn) == len(sizes):
                 return drawn
@@ -88,7 +88,7 @@ class MaskReader:
 def find_masks(
     masks: Path, images: Collection[str], faults: list[str], messages: list[str]
 ) -> dict[str, Path]:
-    """Return the mask file of each stem of a folder or file."""
+    """Find mask files: by the stem of the image for outlines, else by their own; a COCO file is the mask of many images."""
     if not masks.is_file() or masks.suffix.lower() not in OUTLINE_EXTENSIONS:
         return masks_by_stem(masks, images, faults, messages)
     source = open_objects(masks)

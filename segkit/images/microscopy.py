@@ -34,7 +34,7 @@ def check_reader(path: Path) -> None:
 
 
 def read_array(path: Path) -> tuple[Any, str, Layout]:
-    """Read an array and its axes; `Layout` holds the names of channels only."""
+    """Read an array, its axes and names of channels; scenes of one size become axis P."""
     image = _open(path)
     axes = image.dims.order
     scenes = []

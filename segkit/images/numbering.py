@@ -197,7 +197,7 @@ def label_pieces(labels: NDArray[Any]) -> tuple[NDArray[Any], int]:
 def look_like_instances(
     numbers: Sequence[Numbers], *, most_classes: int = MOST_CLASSES, least_area: float = LEAST_AREA
 ) -> bool:
-    """Return whether masks number objects, from their values."""
+    """Return whether masks number objects: many values, 0 among them, nearly all in one piece and half of some size."""
     values = {int(value) for one in numbers for value in one.ids}
     has_background = any(one.has_background for one in numbers)
     if not has_background or len(values) + 1 <= most_classes or min(values, default=0) < 0:

@@ -19,7 +19,7 @@ LARGEST_ID = int(np.iinfo(np.int32).max)
 
 
 class Outline(NamedTuple):
-    """Outline of one object."""
+    """Rings of points (x, y) of each polygon of an object, its name and its class."""
 
     polygons: list[Polygon]
     name: str = ""
@@ -27,7 +27,7 @@ class Outline(NamedTuple):
 
 
 class Outlines(NamedTuple):
-    """Objects of one image."""
+    """Objects of one image in the order of the file, and the number of entries without area of each kind."""
 
     objects: list[Outline]
     left_out: Counter[str]
@@ -60,9 +60,9 @@ class Oddities(NamedTuple):
     """What of outlines is not in the label image as it was drawn."""
 
     left_out: Counter[str]
-    n_empty: int
-    n_over: int
-    n_pixels: int
+    n_empty: int  # outside the image, or without the centre of a pixel
+    n_over: int  # drawn over earlier ones
+    n_pixels: int  # of theirs that were of an earlier one
     n_covered: int
     classes: Counter[str]
 
@@ -70,7 +70,7 @@ class Oddities(NamedTuple):
 def paint(
     outlines: Outlines, shape: tuple[int, int], *, name: str = "outlines"
 ) -> tuple[NDArray[np.int32], Oddities]:
-    """Make the label image of outlines."""
+    """Make the label image of outlines; ids are their names if those are numbers, and the later object lies on top."""
     if outlines.shape is not None and outlines.shape != shape:
         raise InputError(
             f"{name}: outlines for an image of {_size(outlines.shape)} pixels, image of {_size(shape)}, "

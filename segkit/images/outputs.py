@@ -27,7 +27,7 @@ def refuse_existing(paths: Sequence[Path], *, overwrite: bool) -> None:
 
 
 def refuse_unwritable(path: Path, *, within: Path | None = None) -> None:
-    """Refuse a file that could not be written, or that lies in folders of a mistyped path."""
+    """Refuse a file that could not be written, or that lies in folders of a mistyped path; `within` is made freely."""
     folder = path.parent if within is None else within
     above = folder.absolute().parent
     if not folder.exists() and not above.exists():

@@ -14,7 +14,7 @@ from PIL.PngImagePlugin import PngImageFile
 from segkit.errors import InputError
 from segkit.images.headers import check_format
 from segkit.images.microscopy import check_reader, is_microscopy, read_lengths
-from segkit.images.read import TIFF_EXTENSIONS, check_path, decoding
+from segkit.images.read import TIFF_EXTENSIONS, check_path, decoding, pixels_in_ome
 
 _MICROMETRES = {
     "m": 1e6,
@@ -119,7 +119,7 @@ def read_z_step(path: str | Path) -> float | None:
         return None
     with decoding(path), tifffile.TiffFile(path) as file:
         if file.is_ome:
-            return _length_in_ome(_pixels_of(file.ome_metadata), "Z")
+            return _length_in_ome(pixels_in_ome(file.ome_metadata), "Z")
         metadata = (file.imagej_metadata or {}) if file.is_imagej else {}
         factor = micrometres(metadata.get("zunit", metadata.get("unit")))
         step = metadata.get("spacing")
@@ -244,18 +244,9 @@ def size_in_tiff(file: tifffile.TiffFile) -> PixelSize | None:
 
 
 def _of_ome(text: str | None) -> PixelSize | None:
-    pixels = _pixels_of(text)
+    pixels = pixels_in_ome(text)
     y, x = (_length_in_ome(pixels, axis) for axis in "YX")
     return None if y is None or x is None else checked_size(y, x)
-
-
-def _pixels_of(text: str | None) -> ElementTree.Element | None:
-    """Find the element of the XML of OME that tells the size of pixels."""
-    try:
-        root = ElementTree.fromstring(text or "")
-    except ElementTree.ParseError:
-        return None
-    return next((node for node in root.iter() if node.tag.rpartition("}")[2] == "Pixels"), None)
 
 
 def _length_in_ome(pixels: ElementTree.Element | None, axis: str) -> float | None:

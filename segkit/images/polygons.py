@@ -29,7 +29,7 @@ _AHEAD_LEFT = np.array([(-1, 0), (0, 0), (0, -1), (-1, -1)])
 
 
 class Filled(NamedTuple):
-    """Pixels of an outline."""
+    """Pixels of an outline, in a box that starts at row `top` and column `left`."""
 
     top: int
     left: int
@@ -37,7 +37,7 @@ class Filled(NamedTuple):
 
 
 def fill(polygons: Iterable[Polygon], shape: tuple[int, int]) -> Filled:
-    """Find the pixels inside polygons."""
+    """Find the pixels inside any polygon; rings are closed or not, and a ring within a ring is a hole."""
     polygons = [[_points(ring) for ring in rings if len(ring)] for rings in polygons]
     points = [ring for rings in polygons for ring in rings]
     if not points:
@@ -66,7 +66,7 @@ def _points(ring: Any) -> NDArray[np.float64]:
 
 
 def _parity(rings: Polygon, top: int, left: int, shape: tuple[int, int]) -> NDArray[np.bool_]:
-    """Report of each pixel of a box whether a line from its centre to the left crosses an odd number of edges."""
+    """Find the pixels of a box whose line from the centre to the left crosses an odd number of edges."""
     height, width = shape
     starts = np.concatenate(rings)
     ends = np.concatenate([np.roll(ring, -1, axis=0) for ring in rings])
@@ -89,7 +89,11 @@ def _parity(rings: Polygon, top: int, left: int, shape: tuple[int, int]) -> NDAr
 
 
 def trace(labels: NDArray[Any]) -> dict[int, list[Polygon]]:
-    """Trace the outline of every object along the edges of its pixels."""
+    """Trace the outline of every object along the edges of its pixels: by id, a polygon for each piece.
+
+    A polygon is an outer ring, clockwise on the screen, then its holes, the other way. Rings hold corners only, the first
+    not again at the end, and do not touch themselves. Pixels of a piece touch by their sides.
+    """
     pieces = measure.label(labels, background=0, connectivity=1)  # type: ignore[no-untyped-call]
     polygons: dict[int, tuple[int, Polygon]] = {}
     for ring, (row, column) in _rings(labels):

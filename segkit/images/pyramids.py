@@ -54,7 +54,7 @@ class OnDisk:
 
 
 class Pyramid:
-    """Levels of a pyramid: each shows every second pixel of the one before."""
+    """Levels of a pyramid: each shows every second pixel of the one before; `lookup` is written for values of uint8."""
 
     def __init__(self, pixels: OnDisk, grid: Grid, lookup: NDArray[Any] | None = None) -> None:
         self._pixels, self._lookup, self.grid = pixels, lookup, grid

@@ -46,11 +46,7 @@ _JPEG_SHARE = 0.95
 
 
 def read_pages(
-    path: str | Path,
-    *,
-    palette: Literal["colours", "indices"] = "colours",
-    axes: str | None = None,
-    n_masks: int | None = None,
+    path: str | Path, *, axes: str | None = None, n_masks: int | None = None
 ) -> list[NDArray[Any]]:
     """Read every page of an image file as it is stored.
 
@@ -58,8 +54,6 @@ def read_pages(
     ----------
     path : str or Path
         A PNG, JPEG, BMP or TIFF file.
-    palette : {"colours", "indices"}, default="colours"
-        What a palette image gives: the colours it shows, or its indices into the palette.
     axes : str, optional
         Names of the axes of a TIFF, as in `Reading`.
     n_masks : int, optional
@@ -68,7 +62,7 @@ def read_pages(
     Returns
     -------
     list of ndarray of shape (H, W) or (H, W, C)
-        One array for each page, of the file's own dtype. An alpha channel is dropped.
+        One array for each page, of the file's own dtype. A palette image has its colours. An alpha channel is dropped.
 
     Raises
     ------
@@ -90,7 +84,7 @@ def read_pages(
     TIFF values are not inverted where 0 is to be shown white. Pixels are read as they are stored, whatever orientation
     the metadata (EXIF) tell viewers to show them in.
     """
-    return read_stack(path, palette=palette, axes=axes, n_masks=n_masks).pages
+    return read_stack(path, axes=axes, n_masks=n_masks).pages
 
 
 def read_stack(
@@ -101,7 +95,7 @@ def read_stack(
     n_masks: int | None = None,
     unnamed: str | None = None,
 ) -> Stack:
-    """Read the pages of a file as `read_pages` does, and what they are."""
+    """Read the pages of a file as `read_pages` does, and what they are; `unnamed` are axes without names, "any" planes."""
     path = Path(path)
     check_path(path)
     notes: list[str] = []
@@ -124,9 +118,7 @@ def read_planes(path: str | Path, *, axes: str | None = None) -> list[NDArray[An
     return read_stack(path, axes=axes, unnamed="any" if axes is None else None).pages
 
 
-def read_image(
-    path: str | Path, *, axes: str | None = None, n_masks: int | None = None
-) -> list[NDArray[np.float32]]:
+def read_image(path: str | Path, *, axes: str | None = None) -> list[NDArray[np.float32]]:
     """Read every page of an image file as floats in [0, 1].
 
     Parameters
@@ -135,8 +127,6 @@ def read_image(
         A PNG, JPEG, BMP or TIFF file; `read_pages` tells how pages and channels are found.
     axes : str, optional
         Names of the axes of a TIFF, as in `read_pages`.
-    n_masks : int, optional
-        Number of pages of its mask, as in `read_pages`.
 
     Returns
     -------
@@ -148,7 +138,7 @@ def read_image(
     InputError
         As `read_pages` and `to_float`.
     """
-    return [image_from_page(page, name=str(path)) for page in read_pages(path, axes=axes, n_masks=n_masks)]
+    return [image_from_page(page, name=str(path)) for page in read_pages(path, axes=axes)]
 
 
 def image_from_page(page: NDArray[Any], *, name: str = "image") -> NDArray[np.float32]:
@@ -206,6 +196,7 @@ def to_float(array: ArrayLike, *, name: str = "image") -> NDArray[np.float32]:
 def check_range(image: NDArray[np.floating[Any]], *, name: str = "image") -> None:
     """Refuse floats that are not scaled to [0, 1], such as those of 0 to 255."""
     low, high = float(image.min()), float(image.max())
+    # filters may leave values a little outside
     if low < -1 or high > 2:
         raise InputError(
             f"{name}: floats from {low:g} to {high:g}, expected [0, 1]: scale it as it was stored, with "
@@ -455,7 +446,7 @@ def _check_header(path: Path, image: ImageFile.ImageFile, notes: list[str]) -> N
 
 
 def _of_turning(orientation: object, size: str) -> list[str]:
-    """Report of an image that viewers turn and segkit does not, so that its mask has the pixels of the file."""
+    """Note that viewers turn an image; segkit does not, so that its mask has the pixels of the file."""
     if orientation not in _TURNED:
         return []
     return [
@@ -465,7 +456,7 @@ def _of_turning(orientation: object, size: str) -> list[str]:
 
 
 def _of_transparency(alpha: NDArray[Any]) -> list[str]:
-    """Report of pixels of which nothing is seen, and whose values may be anything."""
+    """Note pixels of which nothing is seen, and whose values may be anything."""
     share = float(np.mean(alpha == 0))
     return (
         [f"{share:.1%} of its pixels are fully transparent; the values hidden there are read"]
@@ -548,14 +539,18 @@ def channel_names(file: tifffile.TiffFile) -> tuple[str, ...]:
     return tuple(str(label).rpartition(" - ")[2].strip() for label in labels[:n_channels])
 
 
+def pixels_in_ome(text: str | None) -> ElementTree.Element | None:
+    """Find the element of the XML of OME that describes the pixels; None of none."""
+    try:
+        return ElementTree.fromstring(text or "").find(".//{*}Pixels")
+    except ElementTree.ParseError:
+        return None
+
+
 def names_in_ome(text: str | None) -> tuple[str, ...]:
     """Read the names of channels from the XML of OME; empty unless each has one."""
-    try:
-        root = ElementTree.fromstring(text or "")
-    except ElementTree.ParseError:
-        return ()
-    pixels = next((node for node in root.iter() if node.tag.rpartition("}")[2] == "Pixels"), None)
-    nodes = [] if pixels is None else [node for node in pixels if node.tag.rpartition("}")[2] == "Channel"]
+    pixels = pixels_in_ome(text)
+    nodes = [] if pixels is None else pixels.findall("{*}Channel")
     names = tuple(node.get("Name", "") for node in nodes)
     return names if all(names) else ()
 

@@ -125,7 +125,7 @@ class Reading:
     def in_context(
         self, images: Sequence[NDArray[np.float32]], layout: Layout, n_channels: int, *, name: str
     ) -> list[NDArray[np.float32]]:
-        """Return images so many channels, and add those of the planes around each."""
+        """Convert images to so many channels, and add those of the planes around each."""
         around = [neighbours(layout, page, self.context, name=name) for page in range(len(images))]
         return [joined([images[place] for place in places], n_channels) for places in around]
 

@@ -47,7 +47,7 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LargeImage:
-    """An image of which regions are read when they are asked for."""
+    """An image of which ``image[rows, columns]`` reads a region, (h, w, C) float32 in [0, 1]."""
 
     path: Path
     shape: tuple[int, int, int]

@@ -20,7 +20,7 @@ HALF = 0.5
 
 @dataclass(frozen=True, eq=False)
 class PixelSample:
-    """Pixels drawn from a set of images, in order of image."""
+    """Pixels drawn from a set of images, in order of image; a weight is the number of labelled pixels it stands for."""
 
     image: IntArray
     row: IntArray
@@ -40,7 +40,7 @@ class PixelSample:
 def draw_pixels(
     ids: Sequence[NDArray[Any]], n_classes: int, n_pixels: int, rng: np.random.Generator
 ) -> PixelSample:
-    """Draw pixels without replacement, as many of each class as there are to be had."""
+    """Draw pixels, balanced over classes as far as available; weights restore the share of each class."""
     flat = np.concatenate([mask.ravel() for mask in ids])
     starts = np.cumsum([0, *(mask.size for mask in ids)])
     members = [np.flatnonzero(flat == label) for label in range(n_classes)]
@@ -91,6 +91,7 @@ def fair_shares(available: Sequence[int], total: int) -> list[int]:
 
 def assign_folds(sample: PixelSample, shapes: Sequence[tuple[int, int]], n_folds: int) -> IntArray:
     """Fold of each pixel: whole images, or, of a single image, whole blocks of a 4 x 4 grid."""
+    # neighbouring pixels are too alike to be held out one by one
     groups = pixel_groups(sample, shapes)
     return np.asarray(_deal(sample, len(shapes), n_folds)[groups]) if len(shapes) > 1 else groups
 

@@ -19,7 +19,7 @@ _MOST_OF_8_BITS = np.iinfo(np.uint8).max / np.iinfo(np.uint16).max
 
 
 class Scale(NamedTuple):
-    """Scale of the values of an image."""
+    """Type of the pixels in the file, and the brightest one in [0, 1]."""
 
     dtype: str
     peak: float
@@ -31,7 +31,7 @@ class Scale(NamedTuple):
 
 
 def scale_of(image: NDArray[np.float32], dtype: object) -> Scale:
-    """Report the scale of an image in [0, 1], read from a file of that type."""
+    """Return the scale of an image in [0, 1], read from a file of that type."""
     return Scale(str(dtype), float(image.max()))
 
 

@@ -31,22 +31,20 @@ _OUTLINE_NAME = re.compile(
 
 
 class Matches(NamedTuple):
-    """Masks found for images."""
+    """Mask of each image by stem, images in the folder of masks, and images with several masks."""
 
     mask_of: dict[str, str]
     images_among_masks: list[str]
     faults: list[str]
 
 
-def list_images(folder: str | Path, extensions: Sequence[str] = IMAGE_EXTENSIONS) -> list[Path]:
-    """List the image files of a folder and its sub-folders.
+def list_images(folder: str | Path) -> list[Path]:
+    """List the image files of a folder and its sub-folders; hidden ones are skipped.
 
     Parameters
     ----------
     folder : str or Path
         A folder, or one image file.
-    extensions : sequence of str
-        Extensions of image files, in lower case. Other files and hidden files are skipped.
 
     Returns
     -------
@@ -61,14 +59,14 @@ def list_images(folder: str | Path, extensions: Sequence[str] = IMAGE_EXTENSIONS
     folder = Path(folder)
     if not folder.exists():
         raise InputError(f"{folder}: no such file or folder: check its name")
-    found = _list(folder, extensions)
+    found = _list(folder, IMAGE_EXTENSIONS)
     if not found:
         _refuse_zarr(folder)
         candidates = [folder] if folder.is_file() else list(folder.rglob("*"))
         others = Counter(path.suffix.lower() or "no extension" for path in candidates if path.is_file())
         there = ", ".join(f"{number} of {suffix}" for suffix, number in others.most_common(3))
         raise InputError(
-            f"{folder}: no images, expected files that end in {', '.join(extensions)}"
+            f"{folder}: no images, expected files that end in {', '.join(IMAGE_EXTENSIONS)}"
             + (f", found {there}: save them in one of these formats" if there else ": check the folder")
         )
     return found
@@ -238,7 +236,7 @@ def masks_beside_images(stems: Collection[str]) -> dict[str, str]:
 
 
 def match_stems(images: Collection[str], masks: Collection[str]) -> Matches:
-    """Find the mask of each image by name."""
+    """Find the mask of each image: of its stem, or with a suffix; NAME beside every NAME_mask is an image."""
     beside = masks_beside_images(masks)
     is_mixed = 2 * len(beside) == len(masks) and not beside.keys() & set(images)
     candidates = sorted(beside) if is_mixed else sorted(masks)

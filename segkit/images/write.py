@@ -105,13 +105,8 @@ def write_labels(
     labels : array-like of shape (H, W) or (n_pages, H, W), int
         The label image, or one for each page of a TIFF; of 16 bits in the file, or of 32 with ids beyond 65,535, which
         only TIFF holds.
-    pixel_size : PixelSize, optional
-        Micrometres per pixel, for the file to tell.
-    layout : Layout, optional
-        What the pages are, as `read_stack` found it in the image: the TIFF has the same axes without channels. A name
-        that ends in ``.ome.tif`` makes an OME-TIFF.
-    z_step : float, optional
-        Micrometres from plane to plane.
+    pixel_size, layout, z_step : optional
+        As in `write_mask`.
 
     Raises
     ------
@@ -172,13 +167,8 @@ def write_probability(
         A ``.tif`` file; missing folders are made, an existing file is replaced.
     probability : array-like of shape (H, W), (n_classes, H, W), (n_pages, H, W) or (n_pages, n_classes, H, W), float
         Values in [0, 1].
-    pixel_size : PixelSize, optional
-        Micrometres per pixel, for the file to tell.
-    layout : Layout, optional
-        What the pages are, as `read_stack` found it in the image: the TIFF has the same axes without channels. A name
-        that ends in ``.ome.tif`` makes an OME-TIFF.
-    z_step : float, optional
-        Micrometres from plane to plane.
+    pixel_size, layout, z_step : optional
+        As in `write_mask`.
 
     Raises
     ------

@@ -41,7 +41,7 @@ def splitter_of(instances: Sequence[LabelArray]) -> Splitter:
 
 
 def splitter_of_regions(ids: Sequence[NDArray[np.uint8]]) -> tuple[Splitter, bool]:
-    """Return a splitter for objects of the size and shape of annotated regions, where objects are not annotated."""
+    """Return a splitter for regions of classes, by distance if most are solid, and whether any is whole."""
     tables = [measure(_regions_of(mask)) for mask in ids]
     areas, solidity, cut = (
         np.concatenate([table[name] for table in tables]) for name in ("area", "solidity", "touches_border")
@@ -56,7 +56,7 @@ def splitter_of_regions(ids: Sequence[NDArray[np.uint8]]) -> tuple[Splitter, boo
 
 
 def rim_ids(instances: LabelArray, ids: NDArray[np.uint8], radius: float) -> NDArray[np.uint8]:
-    """Report inside, rim and background of annotated objects."""
+    """Mark inside, rim and background of objects; the rim is near pixels of which a side faces something else."""
     inner = np.zeros(instances.shape, dtype=bool)
     padded = np.pad(instances, 1, mode="edge")
     for shift in ((0, 1), (2, 1), (1, 0), (1, 2)):
@@ -84,7 +84,7 @@ def _least_area(areas: NDArray[Any]) -> float:
 
 
 def _has_hole(labels: LabelArray) -> NDArray[np.bool_]:
-    """Report for each object whether another object or the background lies in a hole of it."""
+    """Return for each object whether another object or the background lies in a hole of it."""
     told = []
     for index, box in enumerate(ndimage.find_objects(labels), start=1):
         if box is not None:

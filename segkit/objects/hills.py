@@ -23,8 +23,8 @@ class Hills:
     """Hills of a landscape, and how far each rises above the pass to a higher one."""
 
     basins: LabelArray
-    depths: NDArray[np.float64]
-    parents: IntArray
+    depths: NDArray[np.float64]  # infinite for the highest hill of a connected part
+    parents: IntArray  # the hill behind that pass, or the hill itself
 
     def roots(self, depth: float) -> IntArray:
         """Return the index of the hill that each hill is merged into, if those that rise less than a depth are; (n,)."""
@@ -63,7 +63,7 @@ def join_hills(parts: Sequence[Hills], shape: tuple[int, ...]) -> Hills:
 
 
 def give_numbers(labels: NDArray[np.integer]) -> LabelArray:
-    """Return objects the numbers 1 to n by their first pixel in reading order; 0 stays 0."""
+    """Assign the numbers 1 to n to objects by their first pixel in reading order; 0 stays 0."""
     of_pixel = labels.ravel()
     if of_pixel.max(initial=0) > of_pixel.size:  # numbers far apart
         of_pixel = np.unique(np.append(0, of_pixel), return_inverse=True)[1][1:]

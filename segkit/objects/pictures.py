@@ -30,7 +30,7 @@ def write_object_overlay(
 def object_overlay(
     image: ArrayLike, labels: ArrayLike, *, line_width: int | None = None
 ) -> NDArray[np.uint8]:
-    """Draw the outlines of objects over an image."""
+    """Draw outlines inside the objects of an image, with a dark rim around them; there is no tint: the stain stays."""
     image, labels = np.asarray(image, dtype=np.float64), check_labels(labels)
     if image.shape[:2] != labels.shape:
         raise InputError(
@@ -51,7 +51,11 @@ def object_overlay(
 
 
 def colour_apart(index: NDArray[np.intp], distance: int) -> NDArray[np.intp]:
-    """Choose a colour for each object, other than those of its neighbours."""
+    """Choose a colour for each object, other than those of objects within `distance` steps.
+
+    Objects are coloured in reverse order of taking away the one with the fewest neighbours left. In a map in the plane
+    that one has five at most, so that six colours are enough. Objects in pieces may need more, and share one.
+    """
     neighbours = _neighbours(index, distance)
     n_colours = len(OBJECT_COLOURS)
     colours = np.full(len(neighbours) + 1, -1)

@@ -93,7 +93,7 @@ def add_up(values: NDArray[Any], owner: NDArray[np.integer], n_objects: int) -> 
 
 
 def moments(runs: Runs) -> tuple[Floats, Floats]:
-    """Compute the centroid and the covariance of the pixels of each object."""
+    """Compute centroids (n, 2) and, of rows, columns and both, the covariances (n, 3) of the pixels of each object."""
     corner = runs.boxes[:, :2]
     # within the box of the object, so that whole numbers stay small enough to be exact
     row = runs.row - corner[runs.owner, 0]
@@ -111,7 +111,7 @@ def moments(runs: Runs) -> tuple[Floats, Floats]:
 
 
 def axes(covariances: Floats) -> tuple[Floats, Floats, Floats]:
-    """Compute the axes and the eccentricity of the ellipses with given second moments."""
+    """Compute the whole axes, four standard deviations, and the eccentricity of ellipses; of a single pixel it is 0."""
     rows, columns, mixed = covariances.T
     spread = np.hypot((rows - columns) / 2, mixed)
     large = (rows + columns) / 2 + spread
@@ -143,7 +143,11 @@ def perimeters(labels: NDArray[np.integer], ids: Integers) -> Floats:
 
 
 def hull_areas(runs: Runs) -> Integers:
-    """Count the pixels in the convex hull of each object."""
+    """Count the pixels whose centre is in the convex hull of each object, or on its edge.
+
+    The hull is that of the middles of all pixel sides, as in `skimage.morphology.convex_hull_image`. In whole numbers a
+    centre on an edge is always on it; in floating point, as there, nearly always.
+    """
     left = _hull(*_outermost(runs, runs.start))
     # the right side is the left side in a mirror
     right = _hull(*_outermost(runs, 1 - runs.stop))
@@ -177,7 +181,11 @@ def _least(owner: Integers, y: Integers, x: Integers) -> _Points:
 
 
 def _hull(owner: Integers, y: Integers, x: Integers) -> _Points:
-    """Keep the corners of the left side of each hull."""
+    """Keep the corners of the left side of each hull.
+
+    A point on or to the right of the line between its neighbours is no corner. All such points of all objects go at once,
+    until none is left.
+    """
     done: list[_Points] = []
     while owner.size:
         is_corner = np.ones(owner.size, dtype=bool)

@@ -68,7 +68,7 @@ class Splitter:
     def split(
         self, mask: ArrayLike, *, probability: ArrayLike | None = None, inside: ArrayLike | None = None
     ) -> LabelArray:
-        """Report the objects of a mask apart.
+        """Split a mask into objects.
 
         Parameters
         ----------
@@ -159,7 +159,7 @@ def split(
     probability: ArrayLike | None = None,
     inside: ArrayLike | None = None,
 ) -> LabelArray:
-    """Report objects that touch apart.
+    """Split a mask into objects, those that touch too.
 
     Parameters
     ----------

@@ -85,7 +85,7 @@ class ImageSummary:
 
 
 def write_objects(path: str | Path, rows: Iterable[ImageObjects]) -> list[ImageSummary]:
-    """Write a table of one row for each object."""
+    """Write a row for each object, image by image; columns that no image has are left out."""
     path = Path(path)
     summaries = []
     header: list[str] = ["image"]

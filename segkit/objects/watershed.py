@@ -20,7 +20,7 @@ def connected_components(mask: ArrayLike) -> LabelArray:
 
 
 def fixed_watershed(mask: ArrayLike, apart: float) -> LabelArray:
-    """Split a mask by watershed on the distance from the background, as the documentation of scikit-image does."""
+    """Split a mask by watershed on the distance from the background; seeds are maxima at least `apart` pixels apart."""
     inside = _checked(mask)
     if not 0 <= apart < np.inf:
         raise InputError(f"seeds {apart} pixels apart: give a number from 0")

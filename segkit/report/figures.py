@@ -69,7 +69,7 @@ class Look:
 
 
 def looks(titles: Mapping[str, str]) -> dict[str, Look]:
-    """Return each method a colour and a marker of its own."""
+    """Choose a colour and a marker for each method."""
     return {
         method: Look(title, COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)])
         for index, (method, title) in enumerate(titles.items())

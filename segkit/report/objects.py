@@ -15,7 +15,7 @@ from segkit.report.summary import Interval, Record, clusters_of, gather, seeds_o
 
 @dataclass(frozen=True)
 class ObjectRow:
-    """Scores of the objects of one method, told apart in one way, at one number of annotated images."""
+    """Scores of the objects of one method, told apart in one way, at one number of annotated images: means of records."""
 
     method: str
     splitting: str

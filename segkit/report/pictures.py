@@ -97,7 +97,7 @@ def draw_overlay(picture: Picture) -> str:
 
 
 def draw_errors(picture: Picture) -> str:
-    """Colour right, missed and false objects over the image in dark grey."""
+    """Colour right, missed and false pixels over the image in dark grey; right background has no colour."""
     pixels = _darkened(overlay(picture.image, np.zeros_like(picture.truth)))
     for kind, where in _errors(picture).items():
         pixels[where] += _ERROR_STRENGTH * (np.array(ERROR_COLOURS[kind]) - pixels[where])
@@ -180,9 +180,9 @@ def draw_residual(picture: Picture) -> str | None:
     return _encode(pixels, side=_SMALL_SIDE)
 
 
-def heat_colours(n_stops: int = 9) -> list[str]:
+def heat_colours() -> list[str]:
     """Return the colours of the heat maps from 0 to 1."""
-    stops = _heat(np.linspace(0, 1, n_stops))
+    stops = _heat(np.linspace(0, 1, 9))
     return [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in stops.tolist()]
 
 

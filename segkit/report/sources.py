@@ -51,7 +51,10 @@ def result_of_folders(
     *,
     kept: KeptScores | None = None,
 ) -> tuple[dict[str, Any], Pictures]:
-    """Score folders of masks with all scores of the report."""
+    """Score folders of masks with all scores of the report, and return the result and a function for its pictures.
+
+    ``probability/`` of the predictions may hold a map for each class, or one of the foreground, page after page.
+    """
     kept = kept or KeptScores(None)
     maps = _kept_probabilities(predictions, found)
     n_pages = Counter(found.files)

@@ -26,7 +26,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class MethodScores:
-    """Scores of one method trained on one number of annotated images."""
+    """Scores of one method trained on one number of annotated images: means over records, by class over those defined."""
 
     method: str
     n_train: int | None
@@ -44,10 +44,11 @@ class MethodScores:
     precision: PerClass
     recall: PerClass
     boundary_f: PerClass
-    present_iou: PerClass
-    micro_iou: PerClass
+    present_iou: PerClass  # over records whose truth has the class
+    micro_iou: PerClass  # of the pixels of all records together
     brier: float | None
     calibration_error: float | None
+    # records with the class in neither truth nor prediction, in the prediction only, in the truth only
     n_undefined: tuple[int, ...]
     n_false: tuple[int, ...]
     n_missed: tuple[int, ...]
@@ -154,7 +155,7 @@ def best_single_class(records: Iterable[Record]) -> tuple[int, float]:
 
 
 def headline_size(result: Mapping[str, Any]) -> int | None:
-    """Choose the number of annotated images that stands first in the report."""
+    """Choose the number of annotated images that stands first: that of the pictures, else the largest of most methods."""
     methods: dict[int | None, set[str]] = {}
     for record in result["records"]:
         methods.setdefault(record["n_train"], set()).add(record["method"])
@@ -350,7 +351,7 @@ def _interval(scores: Sequence[float | None], run: Sequence[Record]) -> Interval
 
 
 def clusters_of(run: Sequence[Record]) -> list[int]:
-    """Return each record the number of its group, or else of its image."""
+    """Assign a number to the group, or else the image, of each record."""
     return _numbered(
         [
             ("image", record["image"]) if record["group"] is None else ("group", record["group"])
@@ -360,7 +361,7 @@ def clusters_of(run: Sequence[Record]) -> list[int]:
 
 
 def seeds_of(run: Sequence[Record]) -> list[int]:
-    """Return each record the number of its random split; masks that no benchmark made are of one."""
+    """Assign a number to the random split of each record; masks that no benchmark made are of one."""
     return _numbered(_column(run, "seed"))
 
 

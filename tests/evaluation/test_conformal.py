@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segkit.evaluation.conformal import conformal_margin
@@ -20,6 +20,7 @@ def naive(errors, level):
     return None
 
 
+@settings(max_examples=60)
 @given(st.lists(st.floats(0, 1), min_size=4, max_size=40), st.sampled_from([0.5, 0.8, 0.85, 0.9, 0.95]))
 def test_the_margin_is_that_of_a_naive_loop(errors, level):
     found, expected = conformal_margin(errors, level), naive(errors, level)
@@ -34,16 +35,10 @@ def test_too_few_errors_have_no_margin(level, fewest):
     assert conformal_margin([], level) is None
 
 
-@pytest.mark.parametrize("n", [9, 10, 12, 15, 20])
-@pytest.mark.parametrize("level", [0.8, 0.9])
-@pytest.mark.parametrize("kind", ["uniform", "half-normal", "exponential"])
-def test_as_many_exchangeable_errors_are_within_as_promised(n, level, kind):
+@pytest.mark.parametrize(("n", "level"), [(12, 0.8), (15, 0.9)])
+def test_as_many_exchangeable_errors_are_within_as_promised(n, level):
     """Neither under the promise nor far over it; the ceiling of (n + 1) level would give 93.75 % at 15 of 90 %."""
     rng = np.random.default_rng(n)
-    draw = {
-        "uniform": lambda shape: rng.uniform(size=shape),
-        "half-normal": lambda shape: np.abs(rng.standard_normal(shape)),
-        "exponential": lambda shape: rng.exponential(size=shape),
-    }[kind]
-    margins = [conformal_margin(errors, level) for errors in draw((20_000, n))]
-    assert np.mean(draw(20_000) <= margins) == pytest.approx(level, abs=0.02)
+    for draw in (rng.uniform, rng.exponential):
+        margins = [conformal_margin(errors, level) for errors in draw(size=(10_000, n))]
+        assert np.mean(draw(size=10_000) <= margins) == pytest.approx(level, abs=0.02)

@@ -53,12 +53,11 @@ def test_masks_that_the_last_run_did_not_write_are_noted(folders, of_segkit):
     assert note in compare_folders(*folders)["notes"]
 
 
-@pytest.mark.parametrize(
-    "text", ["image,status\na/0.png,written\na/1.tif,skipped\na/2.png,written\n", "a,b\n1,2\n", "\0"]
-)
-def test_nothing_is_noted_where_the_summary_names_all_or_is_damaged(folders, of_segkit, text):
-    of_segkit.write_text(text, encoding="utf-8")
-    assert compare_folders(*folders)["notes"] == ["no firm estimate from 3 images: score 10 or more"]
+def test_nothing_is_noted_where_the_summary_names_all_or_is_damaged(folders, of_segkit):
+    whole = "image,status\na/0.png,written\na/1.tif,skipped\na/2.png,written\n"
+    for text in (whole, "a,b\n1,2\n", "\0"):
+        of_segkit.write_text(text, encoding="utf-8")
+        assert compare_folders(*folders)["notes"] == ["no firm estimate from 3 images: score 10 or more"]
 
 
 def test_every_true_mask_needs_a_prediction_of_its_size(folders):
@@ -71,7 +70,7 @@ def test_every_true_mask_needs_a_prediction_of_its_size(folders):
         compare_folders(predictions, masks)
 
 
-@pytest.mark.parametrize(("guessed", "told"), [([0, 1], "0, 1"), ([0, 1, 2], "0, 1, 2"), ([3], "3")])
+@pytest.mark.parametrize(("guessed", "told"), [([0, 1], "0, 1"), ([3], "3")])
 def test_masks_of_other_values_are_refused(folders, guessed, told):
     predictions, masks = folders
     for path in (predictions / "a").iterdir():
@@ -102,12 +101,11 @@ def test_a_prediction_in_two_formats_is_refused(folders):
         compare_folders(predictions, masks)
 
 
-@pytest.mark.parametrize("names", [("a.ome.png", "a.png"), ("a.png", "a.ome.tif")])
-def test_predictions_of_ome_tiffs_find_their_truth(tmp_path, names):
+def test_predictions_of_ome_tiffs_find_their_truth(tmp_path):
     mask = np.array([[0, 255], [0, 255]], dtype=np.uint8)
     predictions, masks = tmp_path / "predictions", tmp_path / "masks"
-    write_mask(predictions / names[0], mask)
-    write_mask(masks / names[1], mask)
+    write_mask(predictions / "a.ome.png", mask)
+    write_mask(masks / "a.png", mask)
     assert compare_folders(predictions, masks)["mean_iou"] == 1
 
 
@@ -164,7 +162,7 @@ def test_images_without_objects_have_no_object_score(tmp_path):
     assert result["object_dice"] == 1
 
 
-@pytest.mark.parametrize(("predicted", "true"), [("", "_mask"), ("_pred_mask", "_pred"), ("-labels", "")])
+@pytest.mark.parametrize(("predicted", "true"), [("", "_mask"), ("_pred_mask", "_pred")])
 def test_either_side_may_have_a_suffix(tmp_path, predicted, true):
     for name, suffix in (("predictions", predicted), ("masks", true)):
         write_mask(tmp_path / name / "a" / f"x{suffix}.png", np.eye(2, dtype=np.uint8))
@@ -367,8 +365,9 @@ def outlines_written(folder, kind, masks):
     return root
 
 
-@pytest.mark.parametrize("truth", ["labels", "geojson", "rois", "coco"])
-@pytest.mark.parametrize("guess", ["labels", "geojson", "rois", "coco"])
+@pytest.mark.parametrize(
+    ("truth", "guess"), [("labels", "rois"), ("geojson", "coco"), ("rois", "geojson"), ("coco", "labels")]
+)
 def test_outlines_are_scored_like_label_images(tmp_path, truth, guess):
     pytest.importorskip("roifile")
     truths, guesses = {"a/x": blobs(5), "b": blobs(12)}, {"a/x": blobs(4), "b": blobs(12)}

@@ -31,9 +31,8 @@ def test_many_numbers_in_one_piece_each_are_objects():
     assert is_instance_masks([np.where(MANY == 3, 1, MANY)])  # one of 19 in two pieces
 
 
-@pytest.mark.parametrize(
-    "mask",
-    [
+def test_others_are_classes():
+    for mask in (
         BINARY,
         FEW,
         EMPTY,
@@ -42,10 +41,8 @@ def test_many_numbers_in_one_piece_each_are_objects():
         np.where(MANY == 1, -1, MANY),
         np.random.default_rng(0).integers(0, 20, (30, 30)),  # noise
         np.tile(np.r_[0, 60:200, 255], (40, 1))[:, ::-1] * (np.arange(40)[:, None] % 2),  # blurred edges
-    ],
-)
-def test_others_are_classes(mask):
-    assert not is_instance_masks([mask])
+    ):
+        assert not is_instance_masks([mask])
 
 
 def test_the_unlabelled_value_is_no_object():
@@ -61,15 +58,15 @@ def test_objects_that_touch_at_a_corner_are_one_piece():
     assert is_instance_masks([image])
 
 
-@pytest.mark.parametrize("other", [FEW, EMPTY, MANY])
-def test_beside_objects_fewer_or_none_are_objects_too(other):
-    assert decide([MANY], [other]) == decide([other], [MANY]) == (True, True)
+def test_beside_objects_fewer_or_none_are_objects_too():
+    for other in (FEW, EMPTY, MANY):
+        assert decide([MANY], [other]) == decide([other], [MANY]) == (True, True)
 
 
-@pytest.mark.parametrize("other", [BINARY, 255 * BINARY, (MANY % 3)])
-def test_beside_objects_classes_stay_classes(other):
-    assert decide([MANY], [other]) == (True, False)
-    assert decide([other], [MANY]) == (False, True)
+def test_beside_objects_classes_stay_classes():
+    for other in (BINARY, MANY % 3):
+        assert decide([MANY], [other]) == (True, False)
+        assert decide([other], [MANY]) == (False, True)
 
 
 def test_options_settle_doubt():

@@ -13,9 +13,9 @@ from benchmarks.fuzz import CORPUS, TARGETS, replay, seeds_of
 @pytest.mark.parametrize(
     ("target", "n_mutations", "outcomes"),
     [
-        ("model_file", 800, {"accepted", "refused by the reader", "refused by the loader", "useless"}),
+        ("model_file", 400, {"accepted", "refused by the reader", "refused by the loader", "useless"}),
         ("config", 150, {"accepted", "refused", "accepted and refused"}),
-        ("labels", 800, {"accepted", "refused", "no YAML"}),
+        ("labels", 400, {"accepted", "refused", "no YAML"}),
     ],
 )
 def test_inputs_are_accepted_or_refused_in_words(target, n_mutations, outcomes):
@@ -40,6 +40,7 @@ def test_kept_inputs_are_small():
     assert all(len(seeds_of(target)) >= 2 for target in TARGETS)
 
 
+@pytest.mark.slow
 def test_an_input_that_takes_too_long_ends_its_process(tmp_path, monkeypatch):
     monkeypatch.setattr(fuzz, "SECONDS", 0.5)
     state = tmp_path / "state.json"

@@ -26,7 +26,7 @@ from segkit.images import (
 )
 
 SEEDS = make_seeds()
-quick = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture
@@ -34,19 +34,17 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("seed", range(len(SEEDS)))
-def test_the_files_that_are_damaged_are_whole_before(tmp_path, seed):
-    extension, content = SEEDS[seed]
-    path = tmp_path / f"a{extension}"
-    path.write_bytes(content)
-    assert read_everything(path) == "read"
+def test_the_files_that_are_damaged_are_whole_before(tmp_path):
+    for place, (extension, content) in enumerate(SEEDS):
+        path = tmp_path / f"{place}{extension}"
+        path.write_bytes(content)
+        assert read_everything(path) == "read"
 
 
-@pytest.mark.parametrize("start", range(0, 400, 50))
-def test_damaged_files_are_read_or_refused(tmp_path, start):
+def test_damaged_files_are_read_or_refused(tmp_path):
     """The first inputs of ``python -m benchmarks.fuzz_images``."""
     outcomes = set()
-    for index in range(start, start + 50):
+    for index in range(200):
         extension, content = make_input(index, SEEDS)
         path = tmp_path / f"a{extension}"
         path.write_bytes(content)
@@ -57,7 +55,7 @@ def test_damaged_files_are_read_or_refused(tmp_path, start):
 
 def test_damaged_zarr_are_read_or_refused(tmp_path):
     pytest.importorskip("zarr")
-    outcomes = [read_zarr(make_zarr(index, tmp_path)) for index in range(25)]
+    outcomes = [read_zarr(make_zarr(index, tmp_path)) for index in range(12)]
     assert outcomes[0] == "read"  # the first is whole
     assert len(set(outcomes)) > 1
 

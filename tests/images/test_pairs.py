@@ -130,21 +130,12 @@ def test_two_files_of_one_stem(complete):
 @pytest.mark.parametrize(
     "names", [("a.ome.tif", "a.tif"), ("a.png", "a.ome.tif"), ("a.ome.tif", "a_mask.tif")]
 )
-@pytest.mark.parametrize("is_one_file", [False, True])
-def test_an_ome_tiff_is_called_as_its_mask(folders, names, is_one_file):
+def test_an_ome_tiff_is_called_as_its_mask(folders, names):
     image, mask = (folder / name for folder, name in zip(folders, names, strict=True))
     save(image, NOISE)
     save(mask, MASK)
-    [found] = pair(image if is_one_file else folders[0], folders[1])
-    assert (found.stem, found.image, found.mask) == ("a", image, mask)
-
-
-def test_an_ome_tiff_beside_another_image_of_its_name(complete):
-    images, masks = complete
-    save(images / "b.ome.tif", NOISE)
-    assert complaint(pair, images, masks) == (
-        f"{images / 'b.ome.tif'}: same stem as b.png, expected one file: remove one"
-    )
+    for given in (image, folders[0]):
+        assert pair(given, folders[1]) == [("a", image, mask)]
 
 
 def test_loaded_pairs_hold_what_the_files_hold(complete):
@@ -330,9 +321,7 @@ def test_ten_files_of_one_fault_are_named(folders):
     assert "09.png, and 2 more: every pixel is 0" in message
 
 
-@pytest.mark.parametrize(
-    "suffix", ["_mask", "_masks", "-mask", " Mask", "_label", "_labels", "_gt", "_seg", ".cp_masks"]
-)
+@pytest.mark.parametrize("suffix", ["_mask", " Masks", "-label", ".cp_masks"])
 def test_masks_may_be_named_after_their_images(folders, suffix):
     images, masks = folders
     for stem in ("a", "sub/b_1"):
@@ -373,13 +362,13 @@ def test_images_and_masks_in_one_folder(tmp_path):
     assert pair(tmp_path / "a.png", tmp_path) == [("a", tmp_path / "a.png", tmp_path / "a_mask.png")]
 
 
-@pytest.mark.parametrize("read", [load_pairs, inspect_pairs])
-def test_the_same_picture_under_several_names_is_told(complete, read):
+def test_the_same_picture_under_several_names_is_told(complete):
     images, masks = complete
     for stem in ("c", "d"):
         save(images / f"{stem}.png", picture("b"))
         save(masks / f"{stem}.png", MASK)
-    assert read(images, masks).messages == ["the same picture 3 times: b, c, d"]
+    for read in (load_pairs, inspect_pairs):
+        assert read(images, masks).messages == ["the same picture 3 times: b, c, d"]
 
 
 def test_a_folder_of_masks_may_hold_the_images_too(folders):
@@ -486,11 +475,6 @@ def test_only_annotated_images(complete):
     dataset = load_pairs(images, masks, only_annotated=True)
     assert dataset.stems == inspect_pairs(images, masks, only_annotated=True).stems == ["a 1", "b", "süß/ñ"]
     assert dataset.messages == inspect_pairs(images, masks, only_annotated=True).messages == note
-
-
-def test_only_annotated_without_need_changes_nothing(complete):
-    assert load_pairs(*complete, only_annotated=True).messages == []
-    assert pair(*complete, only_annotated=True) == pair(*complete)
 
 
 def test_only_annotated_in_one_folder(tmp_path):

@@ -28,8 +28,9 @@ def complaint(call, *args, **kwargs):
     return str(error.value)
 
 
-@pytest.mark.parametrize("extension", [".png", ".bmp", ".tif", ".TIFF", ".PNG"])
-@pytest.mark.parametrize("pixels", [GREY, RGB], ids=["grey", "rgb"])
+@pytest.mark.parametrize(
+    ("extension", "pixels"), [(".PNG", GREY), (".bmp", GREY), (".tif", RGB), (".TIFF", GREY)]
+)
 def test_lossless_formats_round_trip(tmp_path, extension, pixels):
     (page,) = read_pages(save(tmp_path / f"a{extension}", pixels))
     np.testing.assert_array_equal(page, pixels)
@@ -112,10 +113,9 @@ def test_a_fourth_channel_that_is_no_alpha_is_kept(tmp_path):
         ("TCYX", {"imagej": True}),
     ],
 )
-@pytest.mark.parametrize("n_channels", [2, 3])
-def test_tiff_axes_come_from_metadata(tmp_path, axes, options, n_channels, rng):
+def test_tiff_axes_come_from_metadata(tmp_path, axes, options, rng):
     # sizes that a guess would get wrong: a plane as wide as an RGB pixel is deep, as many pages as channels
-    lengths = {"T": 3, "Z": 4, "C": n_channels, "Y": 7, "X": 3}
+    lengths = {"T": 3, "Z": 4, "C": 3, "Y": 7, "X": 3}
     array = rng.integers(0, 9999, [lengths[axis] for axis in axes]).astype(np.uint16)
     tifffile.imwrite(tmp_path / "a.tif", array, photometric="minisblack", metadata={"axes": axes}, **options)
     channels_last = np.moveaxis(array, axes.index("C"), -1) if "C" in axes else array
@@ -174,7 +174,7 @@ def test_check_image():
     )
 
 
-@pytest.mark.parametrize("shape", [(3, 3), (1, 4000), (4000, 3, 3)])
+@pytest.mark.parametrize("shape", [(3, 4), (4000, 3, 3)])
 def test_images_too_small_to_learn_from_are_refused(shape):
     check_image(np.arange(16).reshape(4, 4))
     assert complaint(check_image, np.random.default_rng(0).random(shape), name="a.png") == (
@@ -183,18 +183,9 @@ def test_images_too_small_to_learn_from_are_refused(shape):
     )
 
 
-def test_float_tiff_with_nan_names_its_path(tmp_path):
-    path = tmp_path / "a.tif"
-    tifffile.imwrite(path, np.array([[0, np.nan], [1, 1]], dtype=np.float32))
-    assert (
-        complaint(read_image, path) == f"{path}: 1 of 4 values are NaN or infinite: mend it or leave it out"
-    )
-
-
-@pytest.mark.parametrize("extension", [".png", ".tif"])
-def test_mask_with_equal_channels_is_one(tmp_path, extension):
-    save(tmp_path / f"a{extension}", np.dstack([GREY] * 3))
-    np.testing.assert_array_equal(read_mask(tmp_path / f"a{extension}")[0], GREY)
+def test_mask_with_equal_channels_is_one(tmp_path):
+    save(tmp_path / "a.png", np.dstack([GREY] * 3))
+    np.testing.assert_array_equal(read_mask(tmp_path / "a.png")[0], GREY)
 
 
 def test_mask_of_whole_floats(tmp_path):
@@ -259,8 +250,9 @@ def test_missing_unsupported_and_empty_files(tmp_path):
     )
 
 
-@pytest.mark.parametrize("share", [0.02, 0.5, 0.9])
-@pytest.mark.parametrize("extension", [".png", ".jpg", ".bmp", ".tif"])
+@pytest.mark.parametrize(
+    ("extension", "share"), [(".png", 0.9), (".jpg", 0.9), (".bmp", 0.9), (".tif", 0.9), (".tif", 0.02)]
+)
 def test_truncated_files(tmp_path, extension, share, rng):
     path = save(tmp_path / f"a{extension}", rng.integers(0, 255, (64, 64, 3)).astype(np.uint8))
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
@@ -270,9 +262,8 @@ def test_truncated_files(tmp_path, extension, share, rng):
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
-@pytest.mark.parametrize("compression", [None, "zlib"])
-def test_truncated_stack_does_not_pass_for_a_short_one(tmp_path, share, compression, rng):
+@pytest.mark.parametrize(("compression", "share"), [(None, 0.6), ("zlib", 0.95)])
+def test_truncated_stack_does_not_pass_for_a_short_one(tmp_path, compression, share, rng):
     path = tmp_path / "a.tif"
     tifffile.imwrite(
         path,
@@ -282,13 +273,6 @@ def test_truncated_stack_does_not_pass_for_a_short_one(tmp_path, share, compress
         metadata={"axes": "ZYX"},
     )
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    assert complaint(read_pages, path).startswith(f"{path}: cannot be decoded (")
-
-
-@pytest.mark.parametrize("extension", [".png", ".tif"])
-def test_text_in_disguise(tmp_path, extension):
-    path = tmp_path / f"a{extension}"
-    path.write_text("not an image")
     assert complaint(read_pages, path).startswith(f"{path}: cannot be decoded (")
 
 
@@ -320,9 +304,7 @@ def test_more_pixels_than_pillow_takes_are_read(tmp_path, monkeypatch):
     np.testing.assert_array_equal(read_pages(path)[0], GREY)
 
 
-@pytest.mark.parametrize(
-    ("shape", "axes"), [((5, 6), "YX"), ((5, 6, 3), "YXS"), ((3, 5, 6), "ZYX"), ((2, 3, 4, 5, 6), "TZCYX")]
-)
+@pytest.mark.parametrize(("shape", "axes"), [((5, 6, 3), "YXS"), ((2, 3, 4, 5, 6), "TZCYX")])
 def test_pages_are_counted_from_the_header(tmp_path, shape, axes):
     path = tmp_path / "a.tif"
     options = {"photometric": "rgb"} if "S" in axes else {"photometric": "minisblack"}

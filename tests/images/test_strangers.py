@@ -189,31 +189,29 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", [*READ, *(pytest.param(name, marks=linux_only) for name in NAMES)])
-def test_strange_files_that_are_read(tmp_path, name):
-    content, shape, note = (READ | NAMES)[name]
-    path = tmp_path / name
-    path.write_bytes(content)
-    with warnings.catch_warnings(record=True) as noted:
-        warnings.simplefilter("always")
-        [page] = read_pages(path)
-        [image] = read_image(path)
-        read_pixel_size(path)
-    assert page.shape == shape
-    assert image.shape[:2] == shape[:2]
-    assert len(noted) == (0 if note is None else 2)
-    for warning in noted:
-        assert re.match(f"{re.escape(str(path))}: {note}", str(warning.message))
+@pytest.mark.parametrize("files", [READ, pytest.param(NAMES, marks=linux_only)], ids=["content", "name"])
+def test_strange_files_that_are_read(tmp_path, files):
+    for name, (content, shape, note) in files.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        with warnings.catch_warnings(record=True) as noted:
+            warnings.simplefilter("always")
+            [page] = read_pages(path)
+            [image] = read_image(path)
+            read_pixel_size(path)
+        assert (page.shape, image.shape[:2]) == (shape, shape[:2]), name
+        assert len(noted) == (0 if note is None else 2), name
+        for warning in noted:
+            assert re.match(f"{re.escape(str(path))}: {note}", str(warning.message))
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_strange_files_that_are_refused(tmp_path, name, capfd):
-    content, reason = REFUSED[name]
-    path = tmp_path / name
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=f"^{re.escape(str(path))}: .*{reason}") as refused:
-        read_image(path)
-    assert "\n" not in str(refused.value)
+def test_strange_files_that_are_refused(tmp_path, capfd):
+    for name, (content, reason) in REFUSED.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=f"^{re.escape(str(path))}: .*{reason}") as refused:
+            read_image(path)
+        assert "\n" not in str(refused.value)
     assert capfd.readouterr() == ("", "")
 
 

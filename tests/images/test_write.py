@@ -27,10 +27,7 @@ def complaint(error_class, call, *args):
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        ("a.png", np.uint8),
         ("a.png", np.uint16),
-        ("a.tif", np.uint8),
-        ("a.tif", np.int16),
         ("a.tif", np.int64),
     ],
 )
@@ -42,20 +39,11 @@ def test_masks_round_trip(tmp_path, name, dtype, rng):
     np.testing.assert_array_equal(back, mask)
 
 
-@pytest.mark.parametrize("shape", [(1, 5, 7), (4, 5, 3), (3, 5, 7)])
+@pytest.mark.parametrize("shape", [(1, 5, 7), (4, 5, 3)])
 def test_pages_stay_pages(tmp_path, shape, rng):
     masks = rng.integers(0, 9, shape).astype(np.uint8)
     write_mask(tmp_path / "a.tif", masks)
     np.testing.assert_array_equal(np.stack(read_mask(tmp_path / "a.tif")), masks)
-
-
-@pytest.mark.parametrize("shape", [(5, 7), (3, 5, 7)])
-def test_probabilities_round_trip(tmp_path, shape, rng):
-    probability = rng.uniform(size=shape).astype(np.float32)
-    write_probability(tmp_path / "a.tif", probability)
-    pages = read_pages(tmp_path / "a.tif")
-    assert pages[0].dtype == np.float32
-    np.testing.assert_array_equal(np.stack(pages), probability.reshape(-1, 5, 7))
 
 
 def test_images_round_trip_to_8_bits(tmp_path, rng):
@@ -141,15 +129,15 @@ GROUNDS = {"white": (255, 255, 255), "pink": (236, 176, 208), "dark": (12, 12, 1
 
 
 @pytest.mark.parametrize("ground", GROUNDS)
-@pytest.mark.parametrize("class_id", range(1, len(CLASS_COLOURS) + 1))
-def test_contours_stand_out_on_any_ground(ground, class_id):
-    ids = np.zeros((24, 24), dtype=np.uint8)
-    ids[8:16, 8:16] = class_id
-    picture = overlay(np.broadcast_to(np.array(GROUNDS[ground]) / 255, (24, 24, 3)), ids)
-    outside, rim, line = picture[5, 12], picture[7, 12], picture[8, 12]
-    np.testing.assert_array_equal(outside, GROUNDS[ground])
-    assert contrast(line, rim) >= 3
-    assert max(contrast(line, outside), contrast(rim, outside)) >= 3
+def test_contours_stand_out_on_any_ground(ground):
+    for class_id in range(1, len(CLASS_COLOURS) + 1):
+        ids = np.zeros((24, 24), dtype=np.uint8)
+        ids[8:16, 8:16] = class_id
+        picture = overlay(np.broadcast_to(np.array(GROUNDS[ground]) / 255, (24, 24, 3)), ids)
+        outside, rim, line = picture[5, 12], picture[7, 12], picture[8, 12]
+        np.testing.assert_array_equal(outside, GROUNDS[ground])
+        assert contrast(line, rim) >= 3
+        assert max(contrast(line, outside), contrast(rim, outside)) >= 3
 
 
 def test_no_rim_covers_the_line_of_a_class_that_touches():
@@ -183,7 +171,7 @@ def test_overlay_outlines_no_picture_edge():
     assert np.unique(picture.reshape(-1, 3), axis=0).shape == (1, 3)
 
 
-@pytest.mark.parametrize("n_channels", [1, 2, 5])
+@pytest.mark.parametrize("n_channels", [1, 5])
 def test_overlay_stretches_grey(n_channels, rng):
     dark = 0.01 * rng.uniform(size=(30, 30, n_channels))
     picture = overlay(dark, np.zeros((30, 30), dtype=np.uint8))
@@ -207,13 +195,6 @@ def test_written_overlay_is_the_overlay(tmp_path, rng):
     image, ids = rng.uniform(size=(12, 13, 3)), rng.integers(0, 3, (12, 13))
     write_overlay(tmp_path / "a.png", image, ids)
     np.testing.assert_array_equal(read_pages(tmp_path / "a.png")[0], overlay(image, ids))
-
-
-@pytest.mark.parametrize("letter", ["n", "\u00fc"])
-def test_the_longest_names(tmp_path, letter):
-    name = letter * (250 // len(letter.encode())) + ".png"
-    write_mask(tmp_path / name, np.zeros((2, 3), dtype=np.uint8))
-    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_images_that_are_not_scaled_are_refused(tmp_path):

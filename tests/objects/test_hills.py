@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import ndimage
@@ -15,6 +15,8 @@ small_shapes = st.tuples(st.integers(1, 6), st.integers(1, 6))
 # few levels, so that heights tie and plateaus occur
 small_land = small_shapes.flatmap(lambda shape: arrays(np.float64, shape, elements=st.integers(0, 6)))
 masked_land = small_land.flatmap(lambda land: st.tuples(st.just(land), arrays(np.bool_, land.shape)))
+
+few = settings(max_examples=40)
 
 
 def landscape(rng, shape=(60, 70), smooth=2.5):
@@ -42,10 +44,10 @@ def bottlenecks(land, mask, source):
     return best
 
 
-@pytest.mark.parametrize("depth", [0.01, 0.1, 0.3, 1.0, 2.5])
+@pytest.mark.parametrize("depth", [0.01, 0.3, 2.5])
 @pytest.mark.parametrize("share", [0, 0.4])
 def test_objects_are_the_h_maxima(rng, depth, share):
-    for _ in range(5):
+    for _ in range(3):
         land = landscape(rng)
         mask = land > np.quantile(land, share) if share else np.ones(land.shape, dtype=bool)
         assert find_hills(land, mask).merge(depth).max() == n_h_maxima(land, mask, depth)
@@ -60,6 +62,7 @@ def test_depth_nought_splits_at_every_maximum(rng):
     assert np.unique(labels[tops > 0]).size == tops.max()
 
 
+@few
 @given(masked_land)
 def test_infinite_depth_gives_the_connected_parts(given_land):
     land, mask = given_land
@@ -67,6 +70,7 @@ def test_infinite_depth_gives_the_connected_parts(given_land):
     np.testing.assert_array_equal(find_hills(land, mask).merge(np.inf), give_numbers(expected))
 
 
+@few
 @given(masked_land, st.sampled_from([0, 0.5, 1, 1.5, 2, 3.5]))
 def test_each_pixel_is_of_a_hill_that_the_highest_path_leads_to(given_land, depth):
     land, mask = given_land
@@ -87,6 +91,7 @@ def test_each_pixel_is_of_a_hill_that_the_highest_path_leads_to(given_land, dept
         assert ndimage.label(own, SIDES)[1] == 1
 
 
+@few
 @given(masked_land, st.floats(0, 4), st.floats(0, 4))
 def test_merging_only_joins(given_land, one, other):
     hills = find_hills(*given_land)
@@ -95,6 +100,7 @@ def test_merging_only_joins(given_land, one, other):
     assert np.unique(pairs[0]).size == pairs.shape[1]
 
 
+@few
 @given(masked_land, st.floats(0, 4))
 def test_numbers_follow_the_reading_order(given_land, depth):
     labels = find_hills(*given_land).merge(depth)
@@ -134,19 +140,19 @@ def test_a_plateau_is_one_hill():
     assert find_hills(land, np.ones(land.shape)).depths.tolist() == [np.inf]
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (2, 2), (5, 6)])
-@pytest.mark.parametrize("level", [-3.0, 0.0, 3.0])
-def test_a_level_foreground_that_fills_the_image_is_one_object(shape, level):
-    hills = find_hills(np.full(shape, level), np.ones(shape))
-    assert (hills.merge(0) == 1).all()
-    assert hills.depths.tolist() == [np.inf]
+def test_a_level_foreground_that_fills_the_image_is_one_object():
+    for shape in ((1, 1), (1, 7), (5, 6)):
+        for level in (-3.0, 0.0, 3.0):
+            hills = find_hills(np.full(shape, level), np.ones(shape))
+            assert (hills.merge(0) == 1).all()
+            assert hills.depths.tolist() == [np.inf]
 
 
-@pytest.mark.parametrize("shape", [(0, 0), (0, 4), (1, 1), (5, 6)])
-def test_no_foreground_has_no_hills(shape):
-    hills = find_hills(np.ones(shape), np.zeros(shape))
-    assert hills.depths.size == hills.parents.size == 0
-    np.testing.assert_array_equal(hills.merge(0.1), np.zeros(shape), strict=False)
+def test_no_foreground_has_no_hills():
+    for shape in ((0, 0), (0, 4), (1, 1), (5, 6)):
+        hills = find_hills(np.ones(shape), np.zeros(shape))
+        assert hills.depths.size == hills.parents.size == 0
+        np.testing.assert_array_equal(hills.merge(0.1), np.zeros(shape), strict=False)
 
 
 def test_parts_of_one_pixel_are_objects(rng):

@@ -59,10 +59,10 @@ def touching(rng):
 @pytest.mark.parametrize(
     "make", [blobs, spread_out, lines, single_pixels, rings, touching], ids=lambda make: make.__name__
 )
-@pytest.mark.parametrize("n_channels", [None, 1, 3])
-def test_every_column_is_that_of_scikit_image(make, n_channels, rng):
+def test_every_column_is_that_of_scikit_image(make, rng):
     labels = make(rng)
-    image = rng.uniform(size=labels.shape + (() if n_channels is None else (n_channels,)))
+    n_channels = {"blobs": (), "rings": (1,)}.get(make.__name__, (3,))
+    image = rng.uniform(size=labels.shape + n_channels)
     expected = regionprops_table(labels, image, properties=PROPERTIES)
     found = measure(labels, image)
     for name, column in expected.items():
@@ -71,14 +71,14 @@ def test_every_column_is_that_of_scikit_image(make, n_channels, rng):
     assert set(found) - set(expected) == {"touches_border"}
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_objects_of_any_roughness(seed):
-    rng = np.random.default_rng(seed)
-    labels = blobs(rng, rng.uniform(0.3, 4), rng.uniform(0.3, 0.9))
+def test_objects_of_any_roughness():
     properties = [name for name in PROPERTIES if not name.startswith("intensity")]
-    found = measure(labels)
-    for name, column in regionprops_table(labels, properties=properties).items():
-        np.testing.assert_allclose(found[name], column, atol=1e-6, err_msg=name)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        labels = blobs(rng, rng.uniform(0.3, 4), rng.uniform(0.3, 0.9))
+        found = measure(labels)
+        for name, column in regionprops_table(labels, properties=properties).items():
+            np.testing.assert_allclose(found[name], column, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("pixel_size", [(0.5, 0.5), (2.0, 0.3)])
@@ -180,11 +180,12 @@ def test_no_object_gives_columns_without_rows(rng):
     assert measure(np.zeros((3, 3), dtype=int), classes={})["class"].dtype.kind == "U"
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.int16, np.float32, np.float64])
-def test_any_type_of_whole_numbers_is_measured(dtype, rng):
+def test_any_type_of_whole_numbers_is_measured(rng):
     labels = touching(rng)
-    for name, column in measure(labels.astype(dtype)).items():
-        np.testing.assert_array_equal(column, measure(labels)[name])
+    expected = measure(labels)
+    for dtype in (np.uint8, np.uint64, np.float32):
+        for name, column in measure(labels.astype(dtype)).items():
+            np.testing.assert_array_equal(column, expected[name])
 
 
 def test_input_is_left_as_it_is(rng):
@@ -261,9 +262,8 @@ def test_what_does_not_fit_the_label_image(options, message):
     assert str(error.value) == message
 
 
-@pytest.mark.parametrize("pixel_size", [0, -0.3, np.nan, np.inf, 1e-9, (0.3, 0), (1, 1, 1)])
-def test_what_is_no_pixel_size(pixel_size):
-    with pytest.raises(
-        InputError, match=r"expected micrometres, 0.00001 to 100,000: give the width of a pixel"
-    ):
-        measure(np.ones((2, 3), dtype=int), pixel_size=pixel_size)
+def test_what_is_no_pixel_size():
+    told = r"expected micrometres, 0.00001 to 100,000: give the width of a pixel"
+    for pixel_size in (0, -0.3, np.nan, np.inf, 0.9e-5, 1.1e5, (0.3, 0), (1, 1, 1)):
+        with pytest.raises(InputError, match=told):
+            measure(np.ones((2, 3), dtype=int), pixel_size=pixel_size)

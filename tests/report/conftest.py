@@ -1,6 +1,7 @@
 """A made-up benchmark that looks like a real one, reports of it, and the same with hostile names."""
 
 import copy
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -8,9 +9,10 @@ from scipy import ndimage
 
 from segkit.cli.phantom import make_demo_set
 from segkit.evaluation.metrics import dice_of, iou_of, precision_of, recall_of
+from segkit.evaluation.statistics import bootstrap_interval, bootstrap_means
 from segkit.report import Picture, write_report
 
-SIZES, SEEDS, N_IMAGES = (1, 2, 3, 5, 15), range(5), 20
+SIZES, SEEDS, N_IMAGES = (1, 5, 15), range(3), 20
 # title, IoU of the foreground from 1 image and from many
 METHODS = {
     "segkit-vgg": ("segkit (VGG19)", 0.55, 0.74),
@@ -250,17 +252,33 @@ def evaluation(result):
     }
 
 
+@contextmanager
+def _few_resamples():
+    with pytest.MonkeyPatch.context() as patch:
+        for function in (bootstrap_interval, bootstrap_means):
+            patch.setitem(function.__kwdefaults__, "n_resamples", 300)
+        yield
+
+
+@pytest.fixture(scope="session")
+def few_resamples():
+    """A context in which intervals take little time."""
+    return _few_resamples
+
+
 @pytest.fixture(scope="session")
 def report(result, pictures, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "index.html"
-    write_report(result, path, pictures, scores_file="results.csv")
+    with _few_resamples():
+        write_report(result, path, pictures, scores_file="results.csv")
     return path
 
 
 @pytest.fixture(scope="session")
 def hostile_report(hostile_result, pictures, tmp_path_factory):
     path = tmp_path_factory.mktemp("hostile") / "index.html"
-    write_report(hostile_result, path, pictures, title=HOSTILE[0])
+    with _few_resamples():
+        write_report(hostile_result, path, pictures, title=HOSTILE[0])
     return path
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from segkit.report import write_report
 
+pytestmark = pytest.mark.slow
 webdriver = pytest.importorskip("selenium.webdriver")
 if not (shutil.which("chromium") and shutil.which("chromedriver")):
     pytest.skip("chromium or chromedriver is not installed", allow_module_level=True)

