@@ -3,4 +3,14 @@
 # Name of a study, and of its rows in results/ -> its module.
 STUDIES: dict[str, str] = {
     "demo": "benchmarks.demo",
+    "sequences": "benchmarks.tables.sequences",
+    "cdf_digits": "benchmarks.tables.cdf_digits",
+    "orbit_features": "benchmarks.tables.orbit_features",
+    "orbit_error": "benchmarks.tables.orbit_error",
+    "few_digits": "benchmarks.tables.few_digits",
+    "positive_definite": "benchmarks.tables.positive_definite",
+    "bandwidths": "benchmarks.tables.bandwidths",
+    "asu": "benchmarks.tables.asu",
+    "rates": "benchmarks.tables.rates",
+    "orbit_segmentation": "benchmarks.orbit_segmentation",
 }

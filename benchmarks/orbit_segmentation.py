@@ -1,68 +1,95 @@
 """What a turn of the image does to its label map: the orbit bank beside networks.
 
-    python -m benchmarks.orbit_segmentation --data DATA --vgg19 VGG19.npz --squeezenet SQUEEZENET.npz [--quick]
+    python -m benchmarks orbit_segmentation --data DATA --weights WEIGHTS
 
-DATA holds a folder for each set with images/ and masks/. A model is trained on five images (the few-shot split,
-seed 0) and predicts test images as they are and turned. Within the disc that every turn keeps, less the
-halo of the bank, the labels of the turned image are compared with the turned decisions of the image.
+DATA holds dsb2018_stained with images/ and masks/. A model with the recipe of paper 004 is trained on five images (the
+few-shot split, seed 0) and predicts ten test images as they are, three turned. Within the disc that every turn keeps, less
+the halo of the bank, the labels of the turned image are compared with the turned decisions of the image. An FCN on
+SqueezeNet is trained for 400 steps.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import time
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from scipy import ndimage
 
-from benchmarks.common import CONFIGS, PAPER_RECIPE, result_path, split, write_result
+from benchmarks.markdown import markdown_table, with_interval
+from benchmarks.rows import ROOT, Row, Study, flat
+from benchmarks.tables.bandwidths import paper_recipe, split
 from segkit import OrbitBank, Segmenter
 from segkit.baselines import FCN
-from segkit.benchmark.machine import machine
 from segkit.cli.phantom import make_demo_set
-from segkit.config.schema import Config
 from segkit.evaluation.metrics import score_masks
 from segkit.images import load_pairs
 from segkit.invariance import Dihedral, Rotation
 from segkit.segmentation.base import BaseSegmenter
 
-mpl.use("Agg")
-import matplotlib.pyplot as plt
-
-PICTURE = Path(__file__).parents[1] / "docs" / "orbit_segmentation.jpg"
+PICTURE = ROOT / "docs" / "orbit_segmentation.jpg"
+SET = "dsb2018_stained"
 ANGLES = (30.0, 17.0)
-RECIPE = (*PAPER_RECIPE, "training.threshold=iou")
 N_TEST, N_TURNED = 10, 3
-FCN_STEPS = 400
 # Pixels whose decision is nearer to the threshold may fall on either side by rounding.
 CERTAIN = 1e-5
 
 
-def methods(vgg19: Path | None, squeezenet: Path | None) -> dict[str, BaseSegmenter]:
-    """Segmenters to compare, ours with the recipe of the paper; those of a network need its weights."""
-    found: dict[str, BaseSegmenter] = {
-        "orbit": Config.load(None, ["bank.name=orbit", *RECIPE]).build(),
-        "orbit, one angle": Config.load(None, ["bank={name: orbit, n_angles: 1}", *RECIPE]).build(),
-    }
-    if vgg19 is not None:
-        config, weights = CONFIGS / "vgg19-truncated.yaml", f"bank.weights={vgg19}"
-        found["VGG19"] = Config.load(config, [weights, *RECIPE]).build()
-        found["VGG19, orbit=d4"] = Config.load(config, [weights, "bank.orbit=d4", *RECIPE]).build()
-    if squeezenet is not None:
-        found["FCN-8s"] = FCN(
+def run(study: Study) -> None:
+    if study.quick:
+        pairs = make_demo_set(2, shape=(64, 64))
+        bank = OrbitBank((5,), n_templates=4, group=Rotation(4))
+        small = Segmenter(bank, selection_pixels=200, training_pixels=500)
+        study.row({"set": "made-up", "features": "orbit"}, partial(measure, small, pairs, pairs))
+        return
+    folder = study.folder(SET)
+    dataset = load_pairs(folder / "images", folder / "masks")
+    pairs = dict(zip(dataset.stems, zip(dataset.images, dataset.masks, strict=True), strict=True))
+    train, test = (
+        tuple(list(part) for part in zip(*(pairs[stem] for stem in stems), strict=True))
+        for stems in split(folder, 0, 5)
+    )
+    test = tuple(part[:N_TEST] for part in test)
+    segmenters = methods(study)
+    for name, segmenter in segmenters.items():
+        study.row({"set": SET, "features": name}, partial(measure, segmenter, train, test))
+    if all(hasattr(segmenter, "label_map_") for segmenter in segmenters.values()):  # all trained in this run
+        draw(test[0][0], segmenters, ANGLES[1])
+
+
+def methods(study: Study) -> dict[str, BaseSegmenter]:
+    vgg19 = {"name": "vgg19", "weights": study.weight("vgg19"), "preprocessing": "caffe", "pyramid": [1]}
+    recipe = partial(paper_recipe, training={"threshold": "iou"})
+    return {
+        "orbit": recipe({"name": "orbit"}),
+        "orbit, one angle": recipe({"name": "orbit", "n_angles": 1}),
+        "VGG19": recipe(vgg19),
+        "VGG19, orbit=d4": recipe(vgg19 | {"orbit": "d4"}),
+        "FCN-8s": FCN(
             backbone="squeezenet1_0",
-            weights=squeezenet,
+            weights=study.weight("squeezenet1_0"),
             preprocessing="caffe",
             n_hidden=512,
             crop=160,
-            max_steps=FCN_STEPS,
+            max_steps=400,
             random_state=0,
-        )
-    return found
+        ),
+    }
+
+
+def measure(segmenter: BaseSegmenter, train: Any, test: Any) -> dict[str, Any]:
+    segmenter.fit(*train)
+    images, masks = test
+    encode = segmenter.label_map_.encode
+    guesses = [encode(guess) for guess in segmenter.predict(images)]
+    scores = score_masks([encode(mask) for mask in masks], guesses, 2)
+    return {
+        "mean_iou": scores.mean,
+        "interval": list(scores.interval),
+        "turns": [compare(segmenter, images[:N_TURNED], angle) for angle in ANGLES],
+        "symmetries": symmetries(segmenter, images[:1]),
+    }
 
 
 def decide(segmenter: BaseSegmenter, image: Any) -> Any:
@@ -72,17 +99,14 @@ def decide(segmenter: BaseSegmenter, image: Any) -> Any:
     return segmenter.predict_proba(image)[:, :, 1] - 0.5
 
 
-def halo_of(segmenter: BaseSegmenter) -> int:
-    """Width of the border that padding reaches; nothing is left of an image without an FCN's, so 0."""
-    return segmenter.bank_.halo if isinstance(segmenter, Segmenter) else 0
-
-
 def turn(array: Any, angle: float, order: int) -> Any:
     turned = ndimage.rotate(array, angle, axes=(1, 0), reshape=False, order=order, mode="mirror")
     return np.clip(turned, 0, 1).astype(np.float32) if order == 3 else turned
 
 
-def inside(shape: tuple[int, int], halo: int) -> Any:
+def inside(shape: tuple[int, int], segmenter: BaseSegmenter) -> Any:
+    """Disc that every turn keeps, less the border that padding reaches; nothing would be left without an FCN's."""
+    halo = segmenter.bank_.halo if isinstance(segmenter, Segmenter) else 0
     rows, cols = (np.arange(size) - (size - 1) / 2 for size in shape)
     return np.hypot(rows[:, None], cols) < min(shape) / 2 - halo - 1
 
@@ -93,16 +117,13 @@ def compare(segmenter: BaseSegmenter, images: list[Any], angle: float) -> dict[s
     for image in images:
         expected = turn(decide(segmenter, image), angle, 1) > 0
         labels = decide(segmenter, turn(image, angle, 3)) > 0
-        kept = inside(labels.shape, halo_of(segmenter))
+        kept = inside(labels.shape, segmenter)
         changed += int((labels != expected)[kept].sum())
         seen += int(kept.sum())
         common += int((labels & expected)[kept].sum())
         either += int((labels | expected)[kept].sum())
-    return {
-        "angle": angle,
-        "changed_percent": 100 * changed / seen,
-        "foreground_iou": common / max(either, 1),
-    }
+    percent = 100 * changed / seen
+    return {"angle": angle, "changed_percent": percent, "foreground_iou": common / max(either, 1)}
 
 
 def symmetries(segmenter: BaseSegmenter, images: list[Any]) -> dict[str, Any]:
@@ -117,94 +138,53 @@ def symmetries(segmenter: BaseSegmenter, images: list[Any]) -> dict[str, Any]:
     return {"changed": changed, "pixels": seen}
 
 
-def measure(name: str, segmenter: BaseSegmenter, train: Any, test: Any, n_turned: int) -> dict[str, Any]:
-    start = time.perf_counter()
-    segmenter.fit(*train)
-    fit_seconds = time.perf_counter() - start
-    images, masks = test
-    start = time.perf_counter()
-    guesses = segmenter.predict(images)
-    seconds = (time.perf_counter() - start) / len(images)
-    encode = segmenter.label_map_.encode
-    scores = score_masks([encode(mask) for mask in masks], [encode(guess) for guess in guesses], 2)
-    return {
-        "method": name,
-        "mean_iou": scores.mean,
-        "interval": list(scores.interval),
-        "per_image": scores.mean_iou.tolist(),
-        "fit_seconds": fit_seconds,
-        "predict_seconds": seconds,
-        "turns": [compare(segmenter, images[:n_turned], angle) for angle in ANGLES],
-        "symmetries": symmetries(segmenter, images[:1]),
-    }
-
-
-def picture(path: Path, image: Any, segmenters: dict[str, BaseSegmenter], angle: float) -> None:
+def draw(image: Any, segmenters: dict[str, BaseSegmenter], angle: float) -> None:
     """Draw the label map of an image and of the turned image, by each method."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
     figure, axes = plt.subplots(len(segmenters), 4, figsize=(11, 2.9 * len(segmenters)))
     turned = turn(image, angle, 3)
     for line, (name, segmenter) in zip(axes, segmenters.items(), strict=True):
         decisions = decide(segmenter, image)
         labels, expected = decisions > 0, turn(decisions, angle, 1) > 0
         found = decide(segmenter, turned) > 0
-        differs = (found != expected) & inside(labels.shape, halo_of(segmenter))
-        panels = ((image, "image"), (labels, f"{name}: labels"), (found, f"turned by {angle:g}°: labels"),
-                  (differs, "labels that the turn changed"))  # fmt: skip
-        for axis, (panel, title) in zip(line, panels, strict=True):
+        panels = {
+            "image": image,
+            f"{name}: labels": labels,
+            f"turned by {angle:g}°: labels": found,
+            "labels that the turn changed": (found != expected) & inside(labels.shape, segmenter),
+        }
+        for axis, (title, panel) in zip(line, panels.items(), strict=True):
             axis.imshow(panel.squeeze(), cmap="gray")
             axis.set_title(title, fontsize=9)
             axis.axis("off")
     figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=80, pil_kwargs={"quality": 80})
+    figure.savefig(PICTURE, dpi=80, pil_kwargs={"quality": 80})
     plt.close(figure)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--vgg19", type=Path, help="truncated VGG19 weights (Caffe preprocessing)")
-    parser.add_argument("--squeezenet", type=Path, help="SqueezeNet 1.0 weights (Caffe preprocessing)")
-    parser.add_argument("--sets", nargs="+", default=["dsb2018_stained"])
-    parser.add_argument("--quick", action="store_true", help="made-up images, a small bank: does it run?")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--picture", type=Path, default=PICTURE)
-    arguments = parser.parse_args()
-    records: list[dict[str, Any]] = []
-    if arguments.quick:
-        images, masks = make_demo_set(2, shape=(64, 64))
-        small = Segmenter(
-            OrbitBank((5,), n_templates=4, group=Rotation(4)), selection_pixels=200, training_pixels=500
+def orbit_segmentation(rows: list[Row]) -> str:
+    turns = [
+        title
+        for angle in ANGLES
+        for title in (f"labels changed by a turn of {angle:g}°", "IoU of the two maps")
+    ]
+    lines = []
+    for row in flat(rows):
+        cells = [
+            cell
+            for found in row["turns"]
+            for cell in (f"{found['changed_percent']:.2f} %", f"{found['foreground_iou']:.3f}")
+        ]
+        changed = 100 * row["symmetries"]["changed"] / row["symmetries"]["pixels"]
+        lines.append(
+            [row["features"], with_interval(row["mean_iou"], row["interval"]), *cells, f"{changed:.2f} %"]
         )
-        record = measure("orbit", small, (images, masks), (images, masks), 1)
-        write_result(
-            result_path(arguments, "orbit_segmentation.json"),
-            {"quick": True, "records": [record], "machine": machine()},
-        )
-        return
-    for name in arguments.sets:
-        folder = arguments.data / name
-        dataset = load_pairs(folder / "images", folder / "masks")
-        pairs = dict(zip(dataset.stems, zip(dataset.images, dataset.masks, strict=True), strict=True))
-        train, test = (
-            tuple(list(part) for part in zip(*(pairs[stem] for stem in stems), strict=True))
-            for stems in split(folder, 0, 5)
-        )
-        test = tuple(part[:N_TEST] for part in test)
-        trained = methods(arguments.vgg19, arguments.squeezenet)
-        for method, segmenter in trained.items():
-            record = {"set": name} | measure(method, segmenter, train, test, N_TURNED)
-            records.append(record)
-            print(record, flush=True)
-            write_result(
-                result_path(arguments, "orbit_segmentation.json"),
-                {"quick": False, "records": records, "machine": machine()},
-            )
-        if name == arguments.sets[0]:
-            picture(arguments.picture, test[0][0], trained, ANGLES[1])
+    header = ["features", "mean IoU (95 % interval)", *turns, "changed by quarter turns and reflections"]
+    return markdown_table(header, lines)
 
 
-if __name__ == "__main__":
-    main()
+TABLES = {"orbit_segmentation": orbit_segmentation}

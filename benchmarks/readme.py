@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.again import again
-from benchmarks.cdf_error import cdf_error
-from benchmarks.common import RESULTS, difference_of, paired, signed, with_interval
+from benchmarks.common import RESULTS, difference_of, paired, signed
 from benchmarks.drawings import SPREAD, draw_spread, embedding, maps
 from benchmarks.effects import attribution
 from benchmarks.external import external, first_look
@@ -26,10 +25,8 @@ from benchmarks.faults import fuzz, fuzz_images, kills, reproducibility, soak
 from benchmarks.fusion import fusion
 from benchmarks.mixtures import mixtures
 from benchmarks.mutation import mutation
-from benchmarks.orbit_error import orbit_error, orbit_transforms
 from benchmarks.overview import against_unet, few_runs, headline, sixteen
 from benchmarks.promises import alarms, coverage
-from benchmarks.rates import rates
 from benchmarks.regions import regions
 from benchmarks.scores import (
     at_five,
@@ -46,11 +43,6 @@ from benchmarks.scores import (
     segmentation,
 )
 from benchmarks.single_image import single_image
-from benchmarks.tables.common import beside_paper
-from benchmarks.tables.few_digits import layers_of_windows
-from benchmarks.tables.mnist_cdf import digits_by_size
-from benchmarks.tables.positive_definite import positive_definite
-from benchmarks.tables.xperm_sizes import permutation_task
 from segkit.evaluation.statistics import compare, compare_pooled
 
 ROOT = Path(__file__).parents[1]
@@ -250,43 +242,6 @@ def _rate(result: dict[str, Any]) -> float:
     return float(result["tile"]["side"] ** 2 / result["tile"]["processor_seconds"])
 
 
-def bandwidths(result: dict[str, Any]) -> str:
-    lines = [
-        "| features | threshold | cross-validation | MMD | mixture by MMD | MMD less cross-validation (95 % interval) "
-        "| times faster |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in result["summary"]:
-        if row["set"] == "all" and row["n_train"] == "all":
-            iou, gap, (least, most) = row["mean_iou"], row["gap_to_cv"]["mmd"], row["time_ratio_range"]
-            lines.append(
-                f"| {row['grid']} | {row['threshold']} | {iou['cv']:.3f} | {iou['mmd']:.3f} | {iou['mixture']:.3f} "
-                f"| {signed(gap['value'], gap['interval'])} "
-                f"| {row['time_ratio']:.0f} ({least:.0f} to {most:.0f}) |"
-            )
-    n_seeds = len({record["seed"] for record in result["records"]})
-    sets = sorted({record["set"] for record in result["records"]})
-    return "\n".join(
-        [*lines, "", f"{' and '.join(sets)}, VGG19 and scattering, 5 and 15 images, {n_seeds} seeds."]
-    )
-
-
-def asu(result: dict[str, Any]) -> str:
-    lines = [
-        "| set | splits | cross-validation | MMD | mixture by MMD | MMD less cross-validation (95 % interval) "
-        "| mixture less cross-validation | times faster |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in result["summary"]:
-        if (row["penalty"], row["n_features"]) == ("C = 1", "all"):
-            accuracies = " | ".join(f"{found['value']:.3f}" for found in row["accuracy"].values())
-            gaps = " | ".join(signed(gap["value"], gap["interval"]) for gap in row["gap_to_cv"].values())
-            lines.append(
-                f"| {row['set']} | {row['n_splits']} | {accuracies} | {gaps} | {row['time_ratio']:.0f} |"
-            )
-    return "\n".join(lines)
-
-
 def postprocessing(result: dict[str, Any]) -> str:
     records = result["records"]
     sets = list(dict.fromkeys(record["set"] for record in records))
@@ -319,48 +274,6 @@ def _of_set(records: list[dict[str, Any]], name: str) -> list[tuple[tuple[str, i
         if record["set"] == name
         for image, scores in record["mean_iou"].items()
     ]
-
-
-def few_digits(result: dict[str, Any]) -> str:
-    digits = [row for row in result["rows"] if row["settings"]["data"] == "digits"]
-    sizes = sorted({row["settings"]["training images"] for row in digits})
-    lines = [
-        "| test accuracy on 10,000 MNIST digits (the paper's) | "
-        + " | ".join(f"{size} training images" for size in sizes)
-        + " |",
-        "|---|" + "---|" * len(sizes),
-    ]
-    for method in dict.fromkeys(row["settings"]["method"] for row in digits):
-        cells = []
-        for row in digits:
-            if row["settings"]["method"] == method:
-                measured = "" if row["value"] is None else f"{row['value']:.2f}"
-                paper = "" if row["paper"] is None else f" ({row['paper']:.2f})"
-                cells.append((measured + paper).strip())
-        name = "**ours, chosen by cross-validation**" if method == "ours" else method
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def orbit_segmentation(result: dict[str, Any]) -> str:
-    angles = [turn["angle"] for turn in result["records"][0]["turns"]]
-    lines = [
-        "| set | features | mean IoU (95 % interval) | "
-        + " | ".join(f"labels changed by a turn of {angle:g}° | IoU of the two maps" for angle in angles)
-        + " | changed by quarter turns and reflections |",
-        "|---|---|---|" + "---|---|" * len(angles) + "---|",
-    ]
-    for record in result["records"]:
-        turns = [
-            f"{turn['changed_percent']:.2f} % | {turn['foreground_iou']:.3f}" for turn in record["turns"]
-        ]
-        symmetries = record["symmetries"]
-        lines.append(
-            f"| {record['set']} | {record['method']} | {with_interval(record['mean_iou'], record['interval'])} "
-            f"| {' | '.join(turns)} "
-            f"| {100 * symmetries['changed'] / symmetries['pixels']:.2f} % |"
-        )
-    return "\n".join(lines)
 
 
 # How the next image is chosen.
@@ -563,7 +476,6 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "first_look": ("first-look/*.json", first_look),
     "fusion": ("fusion-*.json", fusion),
     "again": ("again.json", again),
-    "rates": ("rates.json", rates),
     "single_image": ("single_image.json", single_image),
     "regions": ("regions.json", regions),
     "objects": ("objects-*.json", objects),
@@ -577,23 +489,9 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "embedding": ("figures.json", embedding),
     "maps": ("figures.json", maps),
     "large_images": ("large_images.json", large_images),
-    "bandwidths": ("bandwidths.json", bandwidths),
-    "asu": ("asu.json", asu),
     "postprocessing": ("postprocessing.json", postprocessing),
     "advice": ("advice.json", advice),
     "advice_scores": ("advice.json", advice_scores),
-    "few_digits": ("003-table2.json", few_digits),
-    "layers_of_windows": ("003-table2.json", layers_of_windows),
-    "digits_by_size": ("000-figure2.json", digits_by_size),
-    "permutation_task": ("000-figure4.json", permutation_task),
-    "orbit_segmentation": ("orbit_segmentation.json", orbit_segmentation),
-    "positive_definite": ("003-table1.json", positive_definite),
-    "orbit_digits": ("002-table2.json", beside_paper),
-    "orbit_photographs": ("002-table3.json", beside_paper),
-    "orbit_molecules": ("002-table1.json", beside_paper),
-    "orbit_error": ("orbit_error.json", orbit_error),
-    "orbit_transforms": ("orbit_error.json", orbit_transforms),
-    "cdf_error": ("cdf_error.json", cdf_error),
     "annotate": ("annotate.json", annotate_speed),
     "strokes": ("strokes.json", strokes),
     "planes": ("planes.json", planes),

@@ -1,7 +1,8 @@
-"""Regularised least squares from a Gram matrix, with its settings chosen on held-out rows."""
+"""Regularised least squares: penalties by leave-one-out, and settings of kernels chosen in nested folds."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -9,72 +10,57 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse.linalg import svds
+from sklearn.base import clone
+from sklearn.linear_model import RidgeClassifierCV
+from sklearn.preprocessing import KernelCenterer
 from sklearn.utils import gen_batches
 
-from benchmarks.tables.common import accuracy
+from segkit.kernels import Gaussian, NystroemFeatures, RandomFourierFeatures
 
 Array = Any
+# (predictions, targets) -> the loss of each row.
+Loss = Callable[[Array, Array], Array]
 
-MOST_CHOOSING = 6000
-PENALTIES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-# Squared bandwidths of the second layer, as multiples of the median squared distance of the features.
-SECOND_WIDTHS = (2.0, 4.0, 8.0)
+# Relative to the largest eigenvalue of the inner products.
+PENALTIES = np.logspace(-9, 0, 19)
+# Models that choose settings learn from this share of the samples outside two folds.
+CHOOSING = 1 / 2
+# Bandwidth where none is chosen, for `Grams` that know one only.
+WIDTH = 1.0
 
 
-def gram(
-    features: Array, others: Array | None = None, *, block: int = 1024, dtype: Any = np.float64
-) -> Array:
+def least_squares(X: Array, y: Array) -> RidgeClassifierCV:
+    """Fit targets +-1 for each class without intercept, with the penalty of the least leave-one-out error."""
+    rows = np.asarray(X, dtype=np.float64)
+    largest = float(svds(rows, k=1, return_singular_vectors=False, v0=np.ones(min(rows.shape)))[0]) ** 2
+    return RidgeClassifierCV(PENALTIES * largest, fit_intercept=False).fit(rows, y)
+
+
+def gram(features: Array, others: Array | None = None, dtype: Any = np.float64) -> Array:
     """Inner products of float32 features, summed in float64 over blocks of columns.
 
-    Products within a block are made in `dtype`: float32 is twice as fast, float64 serves penalties
-    below the rounding of float32.
+    Products within a block are made in `dtype`: float32 is twice as fast, float64 serves penalties below the rounding of
+    float32.
     """
-    if others is None:
-        return _symmetric_gram(features, block, dtype)
-    total = np.zeros((len(features), len(others)))
-    for part in gen_batches(features.shape[1], block):
-        total += features[:, part].astype(dtype) @ others[:, part].astype(dtype).T
-    return total
-
-
-def _symmetric_gram(features: Array, block: int, dtype: Any) -> Array:
-    """Inner products of features with themselves: those below the diagonal are copied to above it."""
-    total = np.zeros((len(features), len(features)))
-    bands = list(gen_batches(len(features), max(block, len(features) // 8)))
-    for part in gen_batches(features.shape[1], block):
-        columns = features[:, part].astype(dtype)
-        for band in bands:
-            total[band, : band.stop] += columns[band] @ columns[: band.stop].T
-    for band in bands:
-        total[: band.start, band] = total[band, : band.start].T
+    total = np.zeros((len(features), len(features if others is None else others)))
+    for part in gen_batches(features.shape[1], 1024):
+        left = features[:, part].astype(dtype)
+        total += left @ (left if others is None else others[:, part].astype(dtype)).T
     return total
 
 
 def gaussian_of(products: Array, left: Array, right: Array, gamma: float) -> Array:
     """Gaussian kernel of rows given by their inner products and squared norms: the second layer, exact."""
-    squared = left[:, None] + right - 2 * products
-    return np.exp(-gamma * np.maximum(squared, 0))
+    return np.exp(-gamma * np.maximum(left[:, None] + right - 2 * products, 0))
 
 
 def predictions(
     products: Array, cross: Array, targets: Array, penalties: Sequence[float]
 ) -> Iterator[tuple[float, Array]]:
-    """Predictions for the rows of `cross` at each penalty, with a free intercept.
-
-    Parameters
-    ----------
-    products : ndarray of shape (n, n)
-        Gram matrix of the training rows.
-    cross : ndarray of shape (m, n)
-        Inner products of other rows with them.
-    targets : ndarray of shape (n,) or (n, n_targets)
-        What to predict.
-    penalties : sequence of float
-        Each is added to the diagonal of the centred Gram matrix.
-    """
-    means, mean = products.mean(axis=0), targets.mean(axis=0)
-    centred = products - means - means[:, None] + means.mean()
-    cross = cross - cross.mean(axis=1, keepdims=True) - means + means.mean()
+    """Predict the rows of `cross`, their inner products with the training rows, at each penalty, with free intercept."""
+    centre = KernelCenterer().fit(products)
+    centred, cross, mean = centre.transform(products), centre.transform(cross), targets.mean(axis=0)
     for penalty in penalties:
         regular = centred.copy()
         regular[np.diag_indices_from(regular)] += penalty
@@ -90,34 +76,9 @@ def squared(predicted: Array, targets: Array) -> Array:
     return (predicted - targets) ** 2
 
 
-def inner_errors(
-    products: Array,
-    targets: Array,
-    folds: Array,
-    penalties: Sequence[float],
-    *,
-    learning: Array | None = None,
-    loss: Callable[[Array, Array], Array] = squared,
-) -> dict[Any, float]:
-    """Mean losses of inner cross-validation: {(outer fold, penalty): mean over the other folds}.
-
-    The rows outside two folds train one model, which judges for either fold by its error on the other; of these rows
-    only those of `learning`, if it is given.
-    """
-    errors: dict[Any, list[float]] = {}
-    names = np.unique(folds)
-    for pair in combinations(names, 2):
-        held = np.isin(folds, pair)
-        known = ~held if learning is None else ~held & learning
-        found = predictions(
-            products[np.ix_(known, known)], products[np.ix_(held, known)], targets[known], penalties
-        )
-        for penalty, predicted in found:
-            losses = loss(predicted, targets[held])
-            for outer, inner in (pair, pair[::-1]):
-                error = float(np.mean(losses[folds[held] == inner]))
-                errors.setdefault((int(outer), penalty), []).append(error)
-    return {key: float(np.mean(values)) for key, values in errors.items() if len(values) == len(names) - 1}
+def wrong(predicted: Array, targets: Array) -> Array:
+    """Whether each row gets another class than its own, by the largest of the predictions for each class."""
+    return (predicted.argmax(axis=1) != targets.argmax(axis=1)).astype(float)
 
 
 @dataclass(frozen=True)
@@ -129,7 +90,7 @@ class Axis:
     n_steps: int = 6
 
     def value(self, k: int) -> float:
-        """Give the value of index k, without the rounding errors of repeated products."""
+        """Compute the value of index k, without the rounding errors of repeated products."""
         return float(f"{self.start * self.step**k:.6g}")
 
 
@@ -138,14 +99,7 @@ class Search:
 
     The last setting is searched for each value of those before it, and so on. A neighbour is preferred if its error is
     lower by more than `tolerance`, relatively: wide kernels with small penalties may do equally well without end.
-
-    Parameters
-    ----------
-    axes : dict of str to Axis
-        The settings, the slowest one to change first.
-    errors : callable
-        ``errors(settings, values)`` gives, for values of the last setting, the errors of each fold:
-        {(fold, value): error}. Missing ones count as infinite.
+    ``errors(settings, values)`` is, for values of the last setting, {(fold, value): error}; missing ones are infinite.
     """
 
     def __init__(
@@ -158,7 +112,7 @@ class Search:
         self._known: dict[tuple[Any, ...], dict[Any, float]] = {}
 
     def choose(self, fold: Any) -> dict[str, Any]:
-        """Give the settings for one fold, the least and largest value tried of each, and which lie on an edge."""
+        """Choose the settings for one fold; also the least and largest value tried of each, and which lie on an edge."""
         point = self._best(fold, (), (0,) * len(self.axes))
         known = [key for key, found in self._known.items() if fold in found]
         tried, edges = {}, []
@@ -212,68 +166,172 @@ class Search:
         return {name: axis.value(k) for (name, axis), k in zip(self.axes.items(), point, strict=True)}
 
 
-def cdf_thresholds(X: Array, n: int = 25) -> Array:
-    """Thresholds within three standard deviations of the projections of typical samples on N(0, I/d).
+@dataclass(frozen=True)
+class Folds:
+    """Targets (n,) or (n, n_targets), folds, and whether a sample trains the models that choose settings."""
 
-    Those of the paper spread over the largest projection there could be, where next to none fall.
+    targets: Array
+    folds: Array
+    learning: Array
+    loss: Loss = squared
+
+    @classmethod
+    def drawn(cls, targets: Array, folds: Array, loss: Loss = squared) -> Folds:
+        """Draw the samples that inner models learn from."""
+        learning = np.zeros(len(targets), dtype=bool)
+        learning[np.random.default_rng(0).permutation(len(targets))[: round(CHOOSING * len(targets))]] = True
+        return cls(targets, folds, learning, loss)
+
+    def inner(self, products: Array, penalties: Sequence[float]) -> dict[Any, float]:
+        """Mean losses of inner cross-validation: {(outer fold, penalty): mean over the other folds}.
+
+        The learning rows outside two folds train one model, which judges for either fold by its error on the other.
+        """
+        errors: dict[Any, list[float]] = {}
+        names = np.unique(self.folds)
+        for pair in combinations(names, 2):
+            held = np.isin(self.folds, pair)
+            known = ~held & self.learning
+            for penalty, predicted in self._predictions(products, known, held, penalties):
+                losses = self.loss(predicted, self.targets[held])
+                for outer, inner in (pair, pair[::-1]):
+                    error = float(np.mean(losses[self.folds[held] == inner]))
+                    errors.setdefault((int(outer), penalty), []).append(error)
+        # a penalty that one of the models failed at has no error
+        return {
+            key: float(np.mean(values)) for key, values in errors.items() if len(values) == len(names) - 1
+        }
+
+    def outer(self, products: Array, fold: int, penalty: float) -> Array:
+        """Losses on a fold of a model of all samples of the others."""
+        held = self.folds == fold
+        [(_, predicted)] = self._predictions(products, ~held, held, [penalty])
+        return self.loss(predicted, self.targets[held])
+
+    def means(self, losses: Array) -> list[float]:
+        """Mean loss of each fold."""
+        return [float(losses[self.folds == fold].mean()) for fold in np.unique(self.folds)]
+
+    def _predictions(
+        self, products: Array, known: Array, held: Array, penalties: Sequence[float]
+    ) -> Iterator[tuple[float, Array]]:
+        return predictions(
+            products[np.ix_(known, known)], products[np.ix_(held, known)], self.targets[known], penalties
+        )
+
+
+class Grams:
+    """Features and Gram matrices of samples at each bandwidth, made when asked for.
+
+    `kernel` makes the kernel of a bandwidth, `make` the transformer of a kernel; None takes the kernel itself.
     """
-    rows = X.reshape(len(X), -1)
-    deviation = float(np.median(np.linalg.norm(rows, axis=1))) / np.sqrt(rows.shape[1])
-    return np.linspace(-3, 3, n) * deviation
 
+    def __init__(
+        self,
+        X: Array,
+        kernel: Callable[[float], Any],
+        make: Callable[[Any], Any] | None = None,
+        dtype: Any = np.float64,
+    ) -> None:
+        self.X, self.kernel, self.make, self.dtype = X, kernel, make, dtype
+        self._made: dict[float, Array] = {}
+        self._features: dict[float, Array] = {}
 
-class Products:
-    """Gram matrix of the training images, products with the test images, and norms, made when asked for."""
-
-    def __init__(self, X: Any, test_X: Any, transformer: Any, kernel: Any) -> None:
-        self.X, self.test_X, self.transformer, self.kernel = X, test_X, transformer, kernel
-        self.made: tuple[Any, Any, Any] | None = None
-
-    def __call__(self) -> tuple[Any, Any, Any]:
-        """Give the three."""
-        if self.made is None:
-            if self.transformer is None:
-                rows, test_rows = (images.reshape(len(images), -1) for images in (self.X, self.test_X))
-                self.made = self.kernel(rows), self.kernel(test_rows, rows), np.ones(len(test_rows))
+    def __getitem__(self, width: float) -> Array:
+        if width not in self._made:
+            start = time.perf_counter()
+            if self.make is None:
+                self._made[width] = self.kernel(width)(self.X.reshape(len(self.X), -1).astype(np.float64))
             else:
-                features = self.transformer.fit_transform(self.X)
-                test_features = self.transformer.transform(self.test_X)
-                norms = np.einsum("ij,ij->i", test_features, test_features, dtype=np.float64)
-                self.made = (
-                    gram(features, dtype=np.float32),
-                    gram(test_features, features, dtype=np.float32),
-                    norms,
-                )
-        return self.made
+                self._made[width] = gram(self.features(width), dtype=self.dtype)
+            print(f"  bandwidth {width:g} ({time.perf_counter() - start:.0f} s)", flush=True)
+        return self._made[width]
+
+    def features(self, width: float) -> Array:
+        """Features at a bandwidth; those of the last two are kept."""
+        assert self.make is not None
+        if width not in self._features:
+            kept = list(self._features.items())[-1:]
+            self._features = dict(kept) | {width: self.make(self.kernel(width)).fit_transform(self.X)}
+        return self._features[width]
 
 
-def classify(made: Products, y: Any, test_y: Any, layers: int, n_held: int) -> dict[str, Any]:
-    """Accuracy with the penalty, and the width of the second layer, that did best on held-out images.
+def nested(grams: Grams, data: Folds, axes: dict[str, Axis]) -> tuple[dict[int, Any], Array]:
+    """Choose settings for each fold by the others, and find the losses of all samples with them."""
 
-    They are chosen on the last `n_held` training images by models of at most `MOST_CHOOSING` others; then all
-    training images train the classifier.
+    def errors(settings: dict[str, float], penalties: list[float]) -> dict[tuple[Any, float], float]:
+        products = layer(grams[settings.get("width", WIDTH)], settings.get("second_width"))
+        return data.inner(products, penalties)
+
+    search = Search(axes, errors)
+    chosen = {int(fold): search.choose(int(fold)) for fold in np.unique(data.folds)}
+    made: dict[Any, Array] = {}
+    losses = np.zeros(len(data.targets))
+    for fold, settings in chosen.items():
+        key = widths_of(settings)
+        if key not in made:
+            made = {key: layer(grams[key[0]], key[1])}
+        losses[data.folds == fold] = data.outer(made[key], fold, settings["penalty"])
+    return chosen, losses
+
+
+def approached(
+    grams: Grams, data: Folds, chosen: dict[Any, Any], second: Any, penalty: Axis
+) -> tuple[dict[int, Any], Array]:
+    """As `nested`, with features of the second layer instead of its kernel.
+
+    Bandwidths are those that the kernel chose (keys of rows read from a file are text); penalties are chosen anew.
     """
-    products, cross, test_norms = made()
-    targets = np.where(y[:, None] == np.arange(10), 1.0, -1.0)
+    losses, found = np.zeros(len(data.targets)), {}
+    for widths in sorted({widths_of(one) for one in chosen.values()}):
+        kernel = Gaussian(second_gamma(grams[widths[0]], widths[1]))
+        products = second_gram(second, kernel, grams.features(widths[0]), grams.dtype)
+
+        def errors(
+            _: Any, penalties: list[float], products: Array = products
+        ) -> dict[tuple[Any, float], float]:
+            return data.inner(products, penalties)
+
+        search = Search({"penalty": penalty}, errors)
+        for fold, settings in chosen.items():
+            if widths_of(settings) == widths:
+                own = search.choose(int(fold))
+                found[int(fold)] = {"second_width": widths[1]} | own | {"width": widths[0]}
+                losses[data.folds == int(fold)] = data.outer(products, int(fold), own["penalty"])
+    return found, losses
+
+
+def widths_of(settings: dict[str, Any]) -> tuple[float, float | None]:
+    """Bandwidths of both layers."""
+    return settings.get("width", WIDTH), settings.get("second_width")
+
+
+def layer(products: Array, second: float | None) -> Array:
+    """Take the Gram matrix itself, or that of the Gaussian kernel on top."""
+    if second is None:
+        return products
     norms = np.diag(products)
-    median = float(np.median(norms[:1000, None] + norms[:1000] - 2 * products[:1000, :1000]))
-    kept = slice(min(len(y) - n_held, MOST_CHOOSING))
-    best = (-1.0, None, 0.0)
-    for second in (None,) if layers == 1 else SECOND_WIDTHS:
-        gamma = None if second is None else 1 / (second * median)
-        whole = products if gamma is None else gaussian_of(products, norms, norms, gamma)
-        for penalty, scores in predictions(
-            whole[kept, kept], whole[-n_held:, kept], targets[kept], PENALTIES
-        ):
-            right = float(np.mean(scores.argmax(axis=1) == y[-n_held:]))
-            best = max(best, (right, gamma, penalty), key=lambda found: found[0])
-    held_out, gamma, penalty = best
-    if gamma is not None:
-        products = gaussian_of(products, norms, norms, gamma)
-        cross = gaussian_of(cross, test_norms, norms, gamma)
-    [(_, scores)] = predictions(products, cross, targets, [penalty])
-    return accuracy(scores.argmax(axis=1), test_y) | {
-        "penalty": penalty,
-        "second_gamma": gamma,
-        "held_out": 100 * held_out,
+    return gaussian_of(products, norms, norms, second_gamma(products, second))
+
+
+def second_gamma(products: Array, second: float) -> float:
+    """Inverse squared bandwidth of the second layer, from one relative to the median squared distance."""
+    norms = np.diag(products)
+    median = np.median(norms[:1000, None] + norms[:1000] - 2 * products[:1000, :1000])
+    return float(1 / (second * median))
+
+
+def second_gram(second: Any, kernel: Gaussian, features: Array, dtype: Any = np.float64) -> Array:
+    """Inner products of features of the second layer."""
+    if isinstance(second, NystroemFeatures):
+        # Precision cuts the rank: in float32 a smooth kernel keeps few landmarks, however many there are.
+        features = features.astype(np.float64)
+    return gram(clone(second).set_params(kernel=kernel).fit_transform(features), dtype=dtype)
+
+
+def second_layers(n_pairs: int, n_landmarks: int) -> dict[str, Any]:
+    """Name the transformers that approach a Gaussian kernel of the features of the first layer."""
+    return {
+        f"{n_pairs:,} random Fourier pairs": RandomFourierFeatures(n_components=2 * n_pairs, random_state=0),
+        f"{n_landmarks:,} Nystroem landmarks": NystroemFeatures(n_components=n_landmarks, random_state=0),
     }

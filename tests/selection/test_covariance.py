@@ -5,10 +5,10 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from benchmarks import ccm_recovery as ccm
 from segkit.errors import ConfigError, InputError
 from segkit.kernels.covariance import ExactObjective
 from segkit.selection import ConditionalCovarianceSelector
+from tests.selection import synthetic
 
 
 @parametrize_with_checks([ConditionalCovarianceSelector(3)])
@@ -16,10 +16,10 @@ def test_estimator_checks(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("task", ccm.TASKS)
+@pytest.mark.parametrize("task", synthetic.TASKS)
 def test_informative_features_of_each_task_are_selected(task):
     n = 400 if task == "regression" else 100
-    X, y, informative = ccm.shuffled_draw(task, n, seed=3)
+    X, y, informative = synthetic.shuffled_draw(task, n, seed=3)
     for objective in ("exact", "random_features"):
         selector = ConditionalCovarianceSelector(informative.sum(), objective=objective, random_state=0)
         np.testing.assert_array_equal(selector.fit(X, y).get_support(), informative)
@@ -37,36 +37,19 @@ def test_informative_features_of_each_task_are_selected(task):
 def test_recovery_is_no_lower_than_recorded(shared, task, n):
     recorded = json.loads((shared / "oracle" / "ccm_synthetic_medrank.json").read_text())
     (cell,) = [cell for cell in recorded if (cell["task"], cell["n"]) == (task, n)]
-    ours = ccm.recovery(ccm.default_selection, task, n, seeds=100)
-    below = ccm.standard_errors_below(ours["exact_recovery"], cell["exact_recovery"], 100, cell["seeds"])
+    selector = ConditionalCovarianceSelector(n_features_to_select=synthetic.TASKS[task][1])
+    ours = synthetic.recovery(lambda X, y: selector.fit(X, y).get_support(), task, n, seeds=100)
+    below = synthetic.standard_errors_below(ours, cell["exact_recovery"], 100, cell["seeds"])
     assert below <= 2
 
 
-@pytest.mark.parametrize("task", ccm.TASKS)
+@pytest.mark.parametrize("task", synthetic.TASKS)
 def test_draws_are_those_the_statistics_were_recorded_on(shared, task):
     fixture = np.load(shared / "oracle" / "ccm_fixture.npz")
-    X, y = ccm.TASKS[task].draw(60, np.random.RandomState(7))
+    X, y = synthetic.TASKS[task][0](60, np.random.RandomState(7))
     # logarithms and sines may differ in their last digit from one processor to another
     np.testing.assert_allclose(X, fixture[f"{task}_X"], rtol=1e-12)
     np.testing.assert_allclose(y, fixture[f"{task}_Y"], rtol=1e-12)
-
-
-def test_benchmark_compares_both_schemes(capsys):
-    (row, *others) = ccm.run(2, (20,), {("XOR", 20): {"seeds": 9, "exact_recovery": 0.5, "mean_recall": 0.5}})
-    assert [row["task"] for row in (row, *others)] == list(ccm.TASKS)
-    assert 0 <= row["default"]["exact_recovery"] <= row["default"]["mean_recall"] <= 1
-    assert others[0]["authors_recorded"]["seeds"] == 9
-    assert "authors' scheme" in capsys.readouterr().out
-
-
-def test_authors_steps_in_the_benchmark_are_theirs(shared):
-    fixture = np.load(shared / "oracle" / "ccm_fixture.npz")
-    np.testing.assert_allclose(
-        ccm._authors_projection(np.array([2.0, 0.6, 0.2]), 1), [0.7, 0.3, 0], atol=1e-15
-    )
-    X, y = fixture["orange_skin_X"], fixture["orange_skin_Y"]
-    selected = ccm.authors_selection(X, y, "orange_skin")
-    assert set(np.flatnonzero(selected)) == set(np.argsort(-fixture["orange_skin_w50"])[:4])
 
 
 def test_bandwidth_and_objective_are_those_of_the_authors_code(shared):
@@ -81,7 +64,7 @@ def test_bandwidth_and_objective_are_those_of_the_authors_code(shared):
 
 @pytest.mark.parametrize("task", ["XOR", "regression"])
 def test_permuted_columns_permute_the_weights(task, rng):
-    X, y, _ = ccm.shuffled_draw(task, 60, seed=2)
+    X, y, _ = synthetic.shuffled_draw(task, 60, seed=2)
     order = rng.permutation(10)
     selector = ConditionalCovarianceSelector(4)
     weights = selector.fit(X, y).weights_
@@ -89,7 +72,7 @@ def test_permuted_columns_permute_the_weights(task, rng):
 
 
 def test_units_of_the_features_and_names_of_the_classes_do_not_matter(rng):
-    X, y, _ = ccm.shuffled_draw("XOR", 60, seed=2)
+    X, y, _ = synthetic.shuffled_draw("XOR", 60, seed=2)
     selector = ConditionalCovarianceSelector(4)
     weights = selector.fit(X, y).weights_
     rescaled = 5 + X * rng.uniform(0.1, 10, 10)
@@ -98,7 +81,7 @@ def test_units_of_the_features_and_names_of_the_classes_do_not_matter(rng):
 
 
 def test_constant_features_come_last():
-    X, y, informative = ccm.shuffled_draw("XOR", 100, seed=3)
+    X, y, informative = synthetic.shuffled_draw("XOR", 100, seed=3)
     X[:, ~informative] = 0.1
     selector = ConditionalCovarianceSelector(8).fit(X, y)
     np.testing.assert_array_equal(selector.get_support(), informative)
@@ -107,12 +90,12 @@ def test_constant_features_come_last():
 
 
 def test_all_features_are_kept_when_as_many_are_asked_for():
-    X, y, _ = ccm.shuffled_draw("XOR", 40, seed=3)
+    X, y, _ = synthetic.shuffled_draw("XOR", 40, seed=3)
     assert ConditionalCovarianceSelector().fit(X, y).get_support().all()
 
 
 def test_ranking_orders_weights_then_columns():
-    X, y, _ = ccm.shuffled_draw("orange_skin", 100, seed=3)
+    X, y, _ = synthetic.shuffled_draw("orange_skin", 100, seed=3)
     selector = ConditionalCovarianceSelector(4).fit(X, y)
     order = np.argsort(selector.ranking_)
     assert (np.diff(selector.weights_[order]) <= 0).all()
@@ -122,7 +105,7 @@ def test_ranking_orders_weights_then_columns():
 
 
 def test_same_seed_same_weights():
-    X, y, _ = ccm.shuffled_draw("XOR", 60, seed=3)
+    X, y, _ = synthetic.shuffled_draw("XOR", 60, seed=3)
     first, second, third = (
         ConditionalCovarianceSelector(3, objective="random_features", n_components=64, random_state=seed)
         .fit(X, y)
@@ -157,7 +140,7 @@ def test_whole_numbers_can_be_a_regression_target(rng):
 
 
 def test_path_goes_down_and_leaves_the_selector_alone():
-    X, y, informative = ccm.shuffled_draw("orange_skin", 100, seed=3)
+    X, y, informative = synthetic.shuffled_draw("orange_skin", 100, seed=3)
     selector = ConditionalCovarianceSelector(4)
     weights = selector.path(X, y, [8, 4])
     assert weights.shape == (2, 10)
@@ -203,7 +186,7 @@ def test_what_cannot_be_selected_from_is_refused(options, X, y, error, message):
 
 
 def test_steps_that_ran_out_warn():
-    X, y, _ = ccm.shuffled_draw("XOR", 40, seed=0)
+    X, y, _ = synthetic.shuffled_draw("XOR", 40, seed=0)
     with pytest.warns(
         ConvergenceWarning, match="did not converge to tol=1e-09 in max_iter=1 steps; raise one of them"
     ):
