@@ -3,6 +3,22 @@
 # Name of a study, and of its rows in results/ -> its module.
 STUDIES: dict[str, str] = {
     "demo": "benchmarks.demo",
+    "segmentation": "benchmarks.segmentation",
+    "attribution": "benchmarks.attribution",
+    "objects": "benchmarks.objects",
+    "strokes": "benchmarks.strokes",
+    "advice": "benchmarks.advice",
+    "coverage": "benchmarks.coverage",
+    "planes": "benchmarks.planes",
+    "speed": "benchmarks.speed",
+    "large": "benchmarks.large",
+    "scale": "benchmarks.scale",
+    "figures": "benchmarks.figures",
+    "kills": "benchmarks.kills",
+    "fuzz": "benchmarks.fuzz",
+    "fuzz_images": "benchmarks.fuzz_images",
+    "reproducibility": "benchmarks.reproducibility",
+    "soak": "benchmarks.soak",
     "sequences": "benchmarks.tables.sequences",
     "cdf_digits": "benchmarks.tables.cdf_digits",
     "orbit_features": "benchmarks.tables.orbit_features",
@@ -14,3 +30,6 @@ STUDIES: dict[str, str] = {
     "rates": "benchmarks.tables.rates",
     "orbit_segmentation": "benchmarks.orbit_segmentation",
 }
+
+# Tables of a study that are in another module.
+TABLES_OF = {"segmentation": "benchmarks.comparisons"}

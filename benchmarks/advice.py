@@ -1,6 +1,6 @@
 """The next image to annotate: the one that segkit advises, beside one drawn at random.
 
-    python -m benchmarks.advice --data DATA [--sets ...] [--draws N] [--most N] [--checks N] [--quick] [--out FILE]
+    python -m benchmarks advice --data DATA [--sets ...] [--seeds N]
 
 DATA holds a folder for each set with images/ and masks/. Draw k is split k of `segkit benchmark`: a third of the images is
 tested on, and the others are the pool. Both ways start from the first image of the pool. One goes on with the images
@@ -11,16 +11,14 @@ default recipe without networks is trained anew and scored on the test images.
 
 To be fast, pixels on a grid, about 4,000 of each image, stand for it: their features are computed once, and `Segmenter` is
 trained and scored on them. Small regions are not merged, for regions on a grid are no regions. The first draws are also
-trained and scored with every pixel and all defaults, to see how far the scores agree ("checks").
+trained and scored with every pixel and all defaults, to see how far the scores agree (rows "check").
 
-The formula was chosen on these four sets, on other splits. Each draw is kept in advice.json when it is done, so that a cut
-measurement goes on where it stopped.
+The formula was chosen on these four sets, on other splits.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import itertools
 import tempfile
 import time
 import warnings
@@ -33,19 +31,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from sklearn.base import clone
 
-from benchmarks.common import digest_sources, result_path
-from benchmarks.segmentation import SETS
+from benchmarks.markdown import difference_of, markdown_table
+from benchmarks.rows import Row, Study, flat
+from benchmarks.segmentation import DEVELOPMENT, write_made_up
 from segkit._common import FloatArray
-from segkit._files import atomic
 from segkit.benchmark import few_shot_split
-from segkit.benchmark.machine import machine
-from segkit.cli.phantom import make_demo_set
-from segkit.errors import SegkitError
+from segkit.evaluation.statistics import compare_pooled
 from segkit.features import FilterBank, MultiscaleBank
 from segkit.features.base import Channel, FeatureMaps, as_image
 from segkit.features.normalised import NormalisedBank
-from segkit.images import LabelMap, load_pairs, write_image, write_mask
+from segkit.images import LabelMap, load_pairs
 from segkit.kernels import KernelMixture
 from segkit.live.advice import RHO, rank_typical, uncertainty
 from segkit.segmentation.segmenter import Segmenter, default_bank
@@ -78,11 +75,11 @@ class GridBank(FilterBank):
         return tuple(Channel(f"channel {index}", "features") for index in range(len(self.grids)))
 
     def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:  # noqa: ARG002
-        """Give the stride of each channel in the bank that computed it."""
+        """Return the stride of each channel in the bank that computed it."""
         return np.array(self.grids)
 
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
-        """Give the wanted channels of an image of features."""
+        """Return the wanted channels of an image of features."""
         features = as_image(image)
         wanted = self._wanted(channels, features.shape[2])
         return [FeatureMaps(np.ascontiguousarray(features[:, :, wanted].transpose(2, 0, 1)), wanted)]
@@ -99,7 +96,7 @@ class GridSet:
     masks: dict[str, NDArray[Any]]
 
     def lesson(self, stems: Sequence[str]) -> tuple[list[FloatArray], list[NDArray[Any]]]:
-        """Give features and masks of some images."""
+        """Return features and masks of some images."""
         return [self.features[stem] for stem in stems], [self.masks[stem] for stem in stems]
 
 
@@ -196,7 +193,7 @@ def follow(
     most: int,
     fit: Callable[[Sequence[str]], Segmenter],
 ) -> dict[str, list[Any]]:
-    """Annotate one image after the other; give images, scores and seconds."""
+    """Annotate one image after the other; return images, scores and seconds."""
     train, scores = [pool[0]], []
     seconds: dict[str, list[float]] = {"fit": [], "advise": []}
     while True:
@@ -215,63 +212,13 @@ def follow(
         seconds["advise"].append(round(time.perf_counter() - start, 3))
 
 
-class Draws:
-    """Finished draws and checks of all sets, a line each.
-
-    Parameters
-    ----------
-    path : Path
-        The result file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        self.machines: list[dict[str, Any]] = known.get("machines", [])
-        self.lines: dict[str, list[dict[str, Any]]] = {
-            kind: known.get(kind, []) for kind in ("draws", "checks")
-        }
-
-    def find(self, kind: str, **what: Any) -> dict[str, Any] | None:
-        """Find the finished line of a set and a draw, if there is one."""
-        found = (line for line in self.lines[kind] if what.items() <= line.items())
-        return next(found, None)
-
-    def add(self, kind: str, line: dict[str, Any]) -> None:
-        """Add a line, in place of an earlier one of the same set and seed, and write all."""
-        here = machine()
-        if here not in self.machines:
-            self.machines.append(here)
-        number = self.machines.index(here)
-        same = self.find(kind, set=line["set"], seed=line["seed"])
-        self.lines[kind] = [other for other in self.lines[kind] if other is not same]
-        self.lines[kind].append({**line, "machine": number, "sources": digest_sources()})
-        header = {
-            "name": "advice",
-            "mean_iou": "on the test images, after each image annotated; images in the order in which they were",
-            "pixels": {"image": CELLS, "candidate": ADVICE_PIXELS, "labelled": LABELLED_PIXELS},
-            "machines": self.machines,
-        }
-        parts = [
-            f'"{kind}": [\n' + ",\n".join(json.dumps(line) for line in lines) + "\n]"
-            for kind, lines in self.lines.items()
-        ]
-        text = json.dumps(header)[:-1] + ", " + ", ".join(parts) + "}\n"
-        with atomic(self.path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-
-
 def build(bank: FilterBank, seed: int) -> Segmenter:
     """Make the default recipe for pixels of a grid."""
     return Segmenter(bank, normalization="set", smallest_region=0, random_state=seed)
 
 
-def measure(grid: GridSet, draws: Draws, seed: int, most: int, build: Build) -> None:
-    """Run one draw of one set, unless it is finished."""
-    known = draws.find("draws", set=grid.name, seed=seed) or {}
-    missing = {way: choose for way, choose in WAYS.items() if way not in known}
-    if not missing:
-        return
+def draw(grid: GridSet, seed: int, most: int, build: Build) -> dict[str, Any]:
+    """Run one draw of one set, each way."""
     stems = list(grid.features)
     test = few_shot_split(stems, 1, seed).test
     pool = few_shot_split(stems, len(stems) - len(test), seed).train
@@ -280,24 +227,16 @@ def measure(grid: GridSet, draws: Draws, seed: int, most: int, build: Build) -> 
     def fit_once(train: tuple[str, ...]) -> Segmenter:
         return build(grid.bank, seed).fit(*grid.lesson(train), label_map=grid.label_map)
 
-    most = min(most, len(pool))
-    found = {
-        way: follow(choose, grid, pool, test, most, lambda train: fit_once(tuple(train)))
-        for way, choose in missing.items()
-    }
-    about = {"set": grid.name, "seed": seed, "pool": len(pool), "test": len(test)}
-    draws.add("draws", {**about, **known, **found})
-    told = ", ".join(
-        f"{way} {' '.join(f'{iou:.3f}' for iou in one['mean_iou'])}" for way, one in found.items()
-    )
-    print(f"{grid.name}, draw {seed}: {told}", flush=True)
+    def fit(train: Sequence[str]) -> Segmenter:
+        return fit_once(tuple(train))
+
+    return {way: follow(choose, grid, pool, test, min(most, len(pool)), fit) for way, choose in WAYS.items()}
 
 
-def check(folder: Path, draws: Draws, seed: int, build: Callable[[int], Segmenter]) -> None:
-    """Train and score the last models of a finished draw with every pixel, unless this is done."""
-    draw = draws.find("draws", set=folder.name, seed=seed)
-    if draw is None or draws.find("checks", set=folder.name, seed=seed):
-        return
+def check(
+    folder: Path, found: dict[str, Any], seed: int, build: Callable[[int], Segmenter]
+) -> dict[str, Any]:
+    """Train and score the last models of a draw with every pixel."""
     dataset = load_pairs(folder / "images", folder / "masks")
     pair_of = dict(zip(dataset.stems, zip(dataset.images, dataset.masks, strict=True), strict=True))
     test = few_shot_split(dataset.stems, 1, seed).test
@@ -308,60 +247,75 @@ def check(folder: Path, draws: Draws, seed: int, build: Callable[[int], Segmente
         )
         return round(build(seed).fit(*lesson, label_map=dataset.label_map).score(*exam), 5)
 
-    compared = ("advice", "random")
-    whole = {way: score(draw[way]["images"]) for way in compared}
-    grid = {way: draw[way]["mean_iou"][-1] for way in compared}
-    draws.add("checks", {"set": folder.name, "seed": seed, "every_pixel": whole, "grid": grid})
-    print(f"{folder.name}, draw {seed}: every pixel {whole}, grid {grid}", flush=True)
+    ways = ("advice", "random")
+    return {
+        "every_pixel": {way: score(found[way]["images"]) for way in ways},
+        "grid": {way: found[way]["mean_iou"][-1] for way in ways},
+    }
 
 
-def measure_quickly(path: Path) -> None:
-    """Measure a small model on made-up pictures."""
+def run(study: Study) -> None:
+    # with one image or two there may be nothing to hold out: the draws say so by their scores
+    warnings.filterwarnings("ignore", "too few annotated regions", UserWarning)
 
     def small(bank: FilterBank, seed: int) -> Segmenter:
         return build(bank, seed).set_params(selection_pixels=400, training_pixels=1000)
 
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "made-up"
-        for index, (image, mask) in enumerate(zip(*make_demo_set(6, shape=(64, 96)), strict=True)):
-            write_image(folder / "images" / f"{index}.png", image)
-            write_mask(folder / "masks" / f"{index}.png", 255 * mask)
-        draws = Draws(path)
-        measure(read_grid(folder, MultiscaleBank()), draws, 0, 3, small)
-        check(folder, draws, 0, lambda seed: small(MultiscaleBank(), seed))
+        if study.quick:
+            write_made_up(Path(temporary) / "made-up", 6)
+            study.data, names, n_draws, n_checks, most, make = Path(temporary), ["made-up"], 1, 1, 3, small
+            bank: FilterBank = MultiscaleBank()
+        else:
+            names, n_draws, n_checks, most, make = study.sets or DEVELOPMENT, study.seeds or 40, 2, 5, build
+            bank = default_bank()
+        grids = {name: read_grid(study.folder(name), bank) for name in names}
+        for seed, name in itertools.product(range(n_draws), names):
+            where = {"set": name, "seed": seed}
+            row = study.row(
+                where, lambda name=name, seed=seed: draw(grids[name], seed, most, make), what="draw"
+            )
+            if seed < n_checks:
+                whole = small(bank, seed) if study.quick else Segmenter(random_state=seed)
+                study.row(
+                    where,
+                    lambda name=name, row=row, seed=seed, whole=whole: check(
+                        study.folder(name), row["figures"], seed, lambda _: clone(whole)
+                    ),
+                    what="check",
+                )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+# How the next image is chosen.
+NEXT_IMAGE = {"random": "at random", "advice": "advised", "typical": "most typical"}
+
+
+def advice(rows: list[Row]) -> str:
+    """Tabulate mean IoU with images that are chosen, less that with random ones."""
+    draws_of, table = _by_set(rows), []
+    for way in ("advice", "typical"):
+        for place in range(1, 5):
+            pairs = [_paired(draws, way, place) for draws in draws_of.values()]
+            found = [compare_pooled([pair]) for pair in pairs] + [compare_pooled(pairs)]
+            table.append((NEXT_IMAGE[way], place + 1, *(difference_of(one, doubt=True) for one in found)))
+    n_draws = " or ".join(str(n) for n in sorted({len(draws) for draws in draws_of.values()}))
+    header = ("next image", "images annotated", *draws_of, "all, with equal weight")
+    return (
+        f"{markdown_table(header, table)}\nMean IoU less that with random images, 95 % interval over {n_draws} draws of "
+        "each set."
     )
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--sets", nargs="+", default=SETS)
-    parser.add_argument("--draws", type=int, default=40)
-    parser.add_argument("--most", type=int, default=5, help="images annotated")
-    parser.add_argument("--checks", type=int, default=2, help="draws of each set with every pixel too")
-    parser.add_argument("--quick", action="store_true", help="made-up images, small models: does it run?")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    arguments = parser.parse_args()
-    if not (arguments.data or arguments.quick):
-        parser.error("--data: needed, or --quick")
-    path = result_path(arguments, "advice.json")
-    # with one image or two there may be nothing to hold out: the draws say so by their scores
-    warnings.filterwarnings("ignore", "too few annotated regions", UserWarning)
-    try:
-        if arguments.quick:
-            measure_quickly(path)
-            return
-        grids = [read_grid(arguments.data / name, default_bank()) for name in arguments.sets]
-        draws = Draws(path)
-        for seed in range(arguments.draws):
-            for grid in grids:
-                measure(grid, draws, seed, arguments.most, build)
-            for name in arguments.sets if seed < arguments.checks else ():
-                check(arguments.data / name, draws, seed, lambda seed: Segmenter(random_state=seed))
-    except SegkitError as error:
-        raise SystemExit(str(error)) from error
 
 
-if __name__ == "__main__":
-    main()
+def _by_set(rows: list[Row]) -> dict[str, list[dict[str, Any]]]:
+    draws = flat(rows, "draw")
+    names = sorted({draw["set"] for draw in draws})
+    return {name: [draw for draw in draws if draw["set"] == name] for name in names}
+
+
+def _paired(draws: list[dict[str, Any]], way: str, place: int) -> tuple[list[float], list[float], None, None]:
+    """Pair the means of draws; each draw is of other images, all of them resampled together."""
+    mine, at_random = ([draw[name]["mean_iou"][place] for draw in draws] for name in (way, "random"))
+    return mine, at_random, None, None
+
+
+TABLES = {"advice": advice}

@@ -1,38 +1,34 @@
 """Which part of segkit earns what: features, classifier, centring and threshold, each with each.
 
-    python -m benchmarks.attribution --data DATA --vgg19 VGG19.npz --squeezenet SQUEEZENET.npz --mobilenet MOBILENET.npz
-        [--sets ...] [--train-sizes ...] [--seeds N] [--quick] [--out FILE]
+    python -m benchmarks attribution --data DATA --weights WEIGHTS [--sets ...] [--seeds N]
 
 Every classifier trains on as many pixels, and chooses channels and threshold on half as many. The penalty is the usual one
 for so many images, without a choice; regions of any size are kept. Both thresholds are applied to the same decisions. Scores
 are those of at most eight test images of a split, the first ones, on pixels of a regular grid:
 `segkit.images.sampling.spread_pixels`. Where no feature has a value at every pixel, segkit's mixture has no Gaussian kernel
-and equals the linear one: it is not trained again. Written to attribution.json, seed by seed; rows that the file holds
-already are kept.
+and equals the linear one: it is not trained again.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import digest_sources, result_path, split, write_rows
-from benchmarks.effects import ADAPTIVE, CENTRINGS, CLASSIFIERS, FOREST, LINEAR, MIXTURE, THRESHOLDS
-from benchmarks.segmentation import SETS, write_made_up
+from benchmarks.markdown import difference_of, markdown_table
+from benchmarks.rows import Row, Study, flat, read_file
+from benchmarks.segmentation import DEVELOPMENT, split, write_made_up
 from segkit import ConvNetBank, ScatteringBank, Segmenter, StackedBank
 from segkit.baselines import PixelForest
-from segkit.benchmark.machine import machine
 from segkit.evaluation.metrics import confusion, iou_of
+from segkit.evaluation.statistics import Comparison, compare_pooled
 from segkit.features import FilterBank, MultiscaleBank
 from segkit.features.normalised import even_grid
 from segkit.images import UNLABELLED, Dataset, load_pairs
@@ -41,6 +37,52 @@ from segkit.kernels import LinearGaussianMixture, LinearMixture
 from segkit.segmentation.held_out import usual_penalty
 from segkit.segmentation.segmenter import LAMBDAS
 from segkit.segmentation.threshold import label_pixels
+
+FOREST, LINEAR, MIXTURE = CLASSIFIERS = ("forest", "linear", "mixture")
+ZERO, ADAPTIVE = THRESHOLDS = ("zero", "adaptive")
+CENTRINGS = (False, True)
+FILTERS = "filters"
+FEATURES = {
+    FILTERS: "the forest's filters",
+    "scattering": "scattering",
+    "vgg19": "VGG19 to conv2_2",
+    "squeezenet": "SqueezeNet",
+    "mobilenet": "MobileNetV2",
+    "all": "all of these",
+}
+# Features with a value at every pixel, which segkit's mixture has Gaussian kernels of; on others it is the linear one.
+FINE = tuple(name for name in FEATURES if name not in ("squeezenet", "mobilenet"))
+FACTORS: dict[str, tuple[Any, ...]] = {
+    "features": tuple(FEATURES),
+    "classifier": CLASSIFIERS,
+    "centred": CENTRINGS,
+    "threshold": THRESHOLDS,
+}
+_TITLES = {FOREST: "forest", LINEAR: "linear SVM", MIXTURE: "mixture, linear SVM", False: "no", True: "yes"}
+
+
+class Effect(NamedTuple):
+    """A level of a factor, compared with another one, with all other factors equal."""
+
+    title: str
+    factor: str
+    level: Any
+    base: Any
+    features: tuple[str, ...] = tuple(FEATURES)
+
+
+EFFECTS = (
+    Effect("centring of each image, less none", "centred", level=True, base=False),
+    Effect("adaptive threshold, less zero", "threshold", ADAPTIVE, ZERO),
+    Effect("linear SVM, less the forest", "classifier", LINEAR, FOREST),
+    Effect("mixture, less the linear SVM", "classifier", MIXTURE, LINEAR, FINE),
+    *(
+        Effect(f"{title}, less the forest's filters", "features", name, FILTERS)
+        for name, title in FEATURES.items()
+        if name != FILTERS
+    ),
+)
+
 
 DEPTH = 14
 TRAINING_PIXELS, QUICK_PIXELS = 6000, 500
@@ -74,28 +116,24 @@ class Trained:
         return np.asarray(probabilities[:, 1:] - probabilities[:, :1], dtype=np.float32)
 
     def label(self, decisions: NDArray[np.float32], threshold: str) -> NDArray[np.intp]:
-        """Give the class ids of the pixels of one image."""
+        """Return the class ids of the pixels of one image."""
         ends = (self.model.threshold_, self.model.otsu_weight_) if threshold == ADAPTIVE else (0.0, 0.0)
         return label_pixels(decisions, *ends)
 
 
-def make_banks(arguments: argparse.Namespace) -> dict[str, FilterBank]:
+def make_banks(study: Study) -> dict[str, FilterBank]:
     """Make the bank of each set of features; a quick run has those without weights."""
     banks: dict[str, FilterBank] = {
         "filters": MultiscaleBank(),
         "scattering": ScatteringBank(J=3, L=4, angles="averaged"),
     }
-    if not arguments.quick:
-        caffe = {"preprocessing": "caffe"}
-        banks |= {
-            "vgg19": ConvNetBank("vgg19", weights=str(arguments.vgg19), layers=VGG19_LAYERS, **caffe),
-            "squeezenet": ConvNetBank(
-                "squeezenet1_0", weights=str(arguments.squeezenet), layers=SQUEEZENET_LAYERS, **caffe
-            ),
-            "mobilenet": ConvNetBank(
-                "mobilenet_v2", weights=str(arguments.mobilenet), layers=MOBILENET_LAYERS
-            ),
-        }
+    if not study.quick:
+        for name, network, layers, options in (
+            ("vgg19", "vgg19", VGG19_LAYERS, {"preprocessing": "caffe"}),
+            ("squeezenet", "squeezenet1_0", SQUEEZENET_LAYERS, {"preprocessing": "caffe"}),
+            ("mobilenet", "mobilenet_v2", MOBILENET_LAYERS, {}),
+        ):
+            banks[name] = ConvNetBank(network, weights=study.weight(network), layers=layers, **options)
     return banks | {"all": StackedBank(list(banks.values()))}
 
 
@@ -140,7 +178,7 @@ def train(
 def score(
     dataset: Dataset, stem: str, bank: FilterBank, trained: Sequence[Trained], most: int = MOST_TEST_PIXELS
 ) -> Iterator[tuple[Trained, str, float]]:
-    """Give the mean IoU of each method at each threshold on one image, at most so many pixels, whose features are shared."""
+    """Yield the mean IoU of each method at each threshold on one image, on at most so many pixels."""
     place = dataset.stems.index(stem)
     image = dataset.images[place]
     pixels = spread_pixels([dataset.label_map.encode(dataset.masks[place])], most)
@@ -178,53 +216,109 @@ def measure(
     return list(rows.values())
 
 
-def parse() -> argparse.Namespace:
-    """Parse the command line; only the quick form needs no data and no weights."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    needed = {
-        "data": "folder with a folder for each set",
-        "vgg19": "weights of VGG19, whole or the first layers, Caffe's preprocessing",
-        "squeezenet": "weights of SqueezeNet 1.0, Caffe's preprocessing",
-        "mobilenet": "weights of MobileNetV2, torchvision's preprocessing",
-    }
-    for name, meaning in needed.items():
-        parser.add_argument(f"--{name}", type=Path, help=meaning)
-    parser.add_argument("--sets", nargs="+", default=SETS)
-    parser.add_argument("--train-sizes", type=int, nargs="+", default=[1, 5])
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="made-up images, no networks: does it run?")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    arguments = parser.parse_args()
-    missing = [f"--{name}" for name in needed if getattr(arguments, name) is None]
-    if missing and not arguments.quick:
-        parser.error(f"{', '.join(missing)}: needed, or --quick")
-    return arguments
-
-
-def main() -> None:
-    arguments = parse()
+def run(study: Study) -> None:
     with tempfile.TemporaryDirectory() as temporary:
-        if arguments.quick:
-            arguments.data, arguments.sets = Path(temporary), ["made-up"]
-            arguments.train_sizes, arguments.seeds = [2], 1
-            write_made_up(arguments.data / "made-up")
-        path = result_path(arguments, "attribution.json")
-        rows = json.loads(path.read_text())["rows"] if path.exists() and not arguments.quick else []
-        banks, n_pixels = make_banks(arguments), QUICK_PIXELS if arguments.quick else TRAINING_PIXELS
-        for seed, name, features in itertools.product(range(arguments.seeds), arguments.sets, banks):
-            known = {"set": name, "seed": seed, "features": features}
-            if any(known.items() <= row.items() for row in rows):
+        names, n_seeds, sizes, n_pixels = study.sets or DEVELOPMENT, study.seeds or 5, (1, 5), TRAINING_PIXELS
+        if study.quick:
+            study.data, names, n_seeds, sizes, n_pixels = Path(temporary), ["made-up"], 1, (2,), QUICK_PIXELS
+            write_made_up(study.data / "made-up")
+        banks, known = make_banks(study), read_file(study.out / "attribution.jsonl")
+        for seed, name, features in itertools.product(range(n_seeds), names, banks):
+            start = {"set": name, "seed": seed, "features": features}
+            if any(start.items() <= row["where"].items() for row in known):
                 continue
-            folder, start = arguments.data / name, time.perf_counter()
+            folder = study.folder(name)
             dataset = load_pairs(folder / "images", folder / "masks")
-            found = measure(dataset, folder, arguments.train_sizes, banks[features], seed, n_pixels)
-            rows += [known | row | {"sources": digest_sources()} for row in found]
-            header = {"images": "mean IoU of each test image", "n_test_at_most": N_TEST, "machine": machine()}
-            write_rows(path, header, rows)
-            print(f"{seed} {name} {features}: {time.perf_counter() - start:.0f} s", flush=True)
+            for row in measure(dataset, folder, sizes, banks[features], seed, n_pixels):
+                where = start | {
+                    key: row.pop(key) for key in ("n_train", "classifier", "centred", "threshold")
+                }
+                study.row(where, lambda row=row: row)
 
 
-if __name__ == "__main__":
-    main()
+class Scores(NamedTuple):
+    """Mean IoU of one set: of each test image of each seed, by factor in the order of `FACTORS`."""
+
+    values: NDArray[np.float64]  # (n, n_features, n_classifiers, n_centrings, n_thresholds)
+    images: list[str]
+    seeds: list[int]
+
+
+def whole_seeds(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
+    """List the seeds of each set that have all combinations; sets without any are left out."""
+    found = {tuple(row[name] for name in ("set", "seed", "n_train", *FACTORS)) for row in rows}
+    sets, seeds, sizes = ({key[place] for key in found} for place in range(3))
+    wanted = set(itertools.product(sizes, *FACTORS.values()))
+    whole = {
+        name: [seed for seed in sorted(seeds) if all((name, seed, *cell) in found for cell in wanted)]
+        for name in sorted(sets)
+    }
+    return {name: own for name, own in whole.items() if own}
+
+
+def scores_of(rows: Sequence[Mapping[str, Any]], n_train: int) -> dict[str, Scores]:
+    """Arrange the scores of the whole seeds by set."""
+    found = {
+        tuple(row[name] for name in ("set", "seed", *FACTORS)): row["images"]
+        for row in rows
+        if row["n_train"] == n_train
+    }
+    shape = [len(levels) for levels in FACTORS.values()]
+    scores = {}
+    for name, seeds in whole_seeds(rows).items():
+        values, images, of_seed = [], [], []
+        for seed in seeds:
+            cells = [found[name, seed, *levels] for levels in itertools.product(*FACTORS.values())]
+            images += list(cells[0])
+            of_seed += [seed] * len(cells[0])
+            values += [[cell[image] for cell in cells] for image in cells[0]]
+        scores[name] = Scores(np.reshape(values, (-1, *shape)), images, of_seed)
+    return scores
+
+
+def effect_of(scores: Mapping[str, Scores], effect: Effect) -> Comparison:
+    """Compare two levels of a factor: means over all other factors, sets with equal weight, images and seeds resampled."""
+    pairs = []
+    for values, images, seeds in scores.values():
+        if effect.factor != "features":
+            values = values[:, [list(FEATURES).index(name) for name in effect.features]]
+        axis = 1 + list(FACTORS).index(effect.factor)
+        levels = (FACTORS[effect.factor].index(level) for level in (effect.level, effect.base))
+        first, second = (
+            values.take(level, axis=axis).reshape(len(values), -1).mean(axis=1) for level in levels
+        )
+        pairs.append((first, second, images, seeds))
+    return compare_pooled(pairs)
+
+
+def attribution(found: Sequence[Row]) -> str:
+    """Show the main effects, and below them the mean IoU of each combination; sets have equal weight."""
+    rows = flat(found)
+    by_size = {n_train: scores_of(rows, n_train) for n_train in sorted({row["n_train"] for row in rows})}
+    sizes = [f"{n} training image{'s' if n > 1 else ''}" for n in by_size]
+    effects = []
+    for effect in EFFECTS:
+        found = [effect_of(scores, effect) for scores in by_size.values()]
+        effects.append([effect.title, *(difference_of(one, doubt=True) for one in found)])
+    means = {
+        n_train: np.mean([values.mean(axis=0) for values, *_ in scores.values()], axis=0)
+        for n_train, scores in by_size.items()
+    }
+    *others, _ = FACTORS.values()
+    cells = [
+        [FEATURES[levels[0]], *(_TITLES[level] for level in levels[1:])]
+        + [f"{mean:.3f}" for of_size in means.values() for mean in of_size[place]]
+        for levels, place in zip(
+            itertools.product(*others), np.ndindex(*(len(levels) for levels in others)), strict=True
+        )
+    ]
+    header = ["features", "classifier", "centred"]
+    header += [f"{size}, {threshold}" for size in sizes for threshold in THRESHOLDS]
+    splits = ", ".join(f"{name} {len(seeds)}" for name, seeds in whole_seeds(rows).items())
+    return (
+        f"{markdown_table(['main effect on mean IoU', *sizes], effects)}\n{markdown_table(header, cells)}\n"
+        f"Sets have equal weight. Splits: {splits}."
+    )
+
+
+TABLES = {"attribution": attribution}

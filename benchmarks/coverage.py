@@ -1,41 +1,38 @@
 """Promises of the alarms: expected IoU beside the true one, coverage of the margins, and alarms of unlike images.
 
-    python -m benchmarks.coverage --data DATA [--sets ...] [--splits N] [--few N] [--faulty N] [--quick] [--out FILE]
+    python -m benchmarks coverage --data DATA [--sets ...] [--seeds N]
 
 DATA holds a folder for each set with images/ and masks/. Split k is split k of `segkit benchmark`: a third of the images is
 tested on, at most 12 of it, and 10 of the others are trained on, by the default recipe without networks. For each test image
-the expected IoU and the margins are kept, and the true scores. The first splits (--few) are trained on 5 images too. The
-first ones (--faulty) also tell how often images of the other sets, and test images spoilt on purpose, are called unlike the
-training images, and what the spoiling costs in mean IoU.
+the expected IoU and the margins are kept, and the true scores. The first `SEEDS_OF_FEW` splits are trained on 5 images too.
+The first `SEEDS_SPOILT` also tell how often images of the other sets, and test images spoilt on purpose, are called unlike
+the training images, and what the spoiling costs in mean IoU.
 
 How textures are compared was chosen on these four sets, on splits 100 and 101. The probability of false alarms of brightness
-and contrast was lowered after pilot splits 0 to 7, which are measured here too. The margins have nothing to choose. Each
-split is kept in coverage.json when it is done, all sets in turn, so that a cut measurement goes on where it stopped.
+and contrast was lowered after pilot splits 0 to 7, which are measured here too. The margins have nothing to choose.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.ndimage import gaussian_filter
+from scipy.stats import spearmanr
 from skimage.transform import rescale
 
-from benchmarks.common import digest_sources, result_path
-from benchmarks.segmentation import SETS
+from benchmarks.markdown import with_interval
+from benchmarks.rows import Row, Study, flat
+from benchmarks.segmentation import DEVELOPMENT
 from segkit._common import FloatArray
-from segkit._files import atomic
 from segkit.benchmark import few_shot_split
-from segkit.benchmark.machine import machine
 from segkit.cli.phantom import make_demo_set
-from segkit.errors import SegkitError
 from segkit.evaluation.metrics import Scores, score_masks
+from segkit.evaluation.statistics import bootstrap_interval
 from segkit.features import MultiscaleBank
 from segkit.images import LabelMap, load_pairs
 from segkit.images.channels import with_channels
@@ -44,6 +41,7 @@ from segkit.segmentation.segmenter import Segmenter
 N_TRAIN, N_FEW, N_TEST = 10, 5, 12
 # Images of a split that are spoilt, and images of each other set.
 N_SPOILT, N_OTHER = 2, 2
+SEEDS_OF_FEW, SEEDS_SPOILT = 25, 12
 # Ways to spoil images; masks keep their size but for larger pixels.
 FAULTS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "brightness times 0.4": lambda image: 0.4 * image,
@@ -72,7 +70,7 @@ class ImageSet:
     masks: dict[str, Any]
 
     def lesson(self, stems: Sequence[str]) -> tuple[list[FloatArray], list[Any]]:
-        """Give images and masks of some stems."""
+        """Return images and masks of some stems."""
         return [self.images[stem] for stem in stems], [self.masks[stem] for stem in stems]
 
 
@@ -101,81 +99,23 @@ def make_set(name: str, n_images: int, seed: int) -> ImageSet:
     )
 
 
-class Splits:
-    """Finished splits of all sets, a line each.
-
-    Parameters
-    ----------
-    path : Path
-        The result file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        self.machines: list[dict[str, Any]] = known.get("machines", [])
-        self.lines: list[dict[str, Any]] = known.get("splits", [])
-
-    def hold(self, **what: Any) -> bool:
-        """Tell whether the split of a set, number of images and seed is finished."""
-        return any(what.items() <= line.items() for line in self.lines)
-
-    def add(self, line: dict[str, Any]) -> None:
-        """Add a line and write all."""
-        here = machine()
-        if here not in self.machines:
-            self.machines.append(here)
-        self.lines.append({**line, "machine": self.machines.index(here), "sources": digest_sources()})
-        header = {
-            "name": "coverage",
-            "images": "stem, expected mean IoU, mean IoU, IoU of objects, alarms",
-            "spoilt": "by fault: mean IoU as it is, mean IoU spoilt, alarms",
-            "machines": self.machines,
-        }
-        lines = ",\n".join(json.dumps(line) for line in self.lines)
-        with atomic(self.path) as temporary:
-            temporary.write_text(
-                json.dumps(header)[:-1] + ', "splits": [\n' + lines + "\n]}\n", encoding="utf-8"
-            )
-
-
-def measure(
-    own: ImageSet, others: Iterable[ImageSet], splits: Splits, model: Segmenter, n_train: int
-) -> None:
-    """Train and test one split, of the model's seed, unless it is finished; with other sets, spoil images too."""
+def measure(own: ImageSet, others: Iterable[ImageSet], model: Segmenter, n_train: int) -> dict[str, Any]:
+    """Train and test one split, of the model's seed; with other sets, spoil images too."""
     seed = model.random_state
-    if splits.hold(set=own.name, n_train=n_train, seed=seed):
-        return
     split = few_shot_split(list(own.images), n_train, seed)
-    start = time.perf_counter()
     model.fit(*own.lesson(split.train), label_map=own.label_map)
-    seconds = {"fit": time.perf_counter() - start}
-    start = time.perf_counter()
     test = split.test[:N_TEST]
     tested = [_test(model, own.images[stem], own.masks[stem]) for stem in test]
-    seconds["test"] = time.perf_counter() - start
-    line = {
-        "set": own.name,
-        "seed": seed,
-        "n_train": n_train,
-        "bias": model.alarms_.expected.bias,
-        "errors": np.sort(model.alarms_.expected.errors).round(5).tolist(),
+    figures = {
         "margins": [tested[0][0].margin_80, tested[0][0].margin_90],
-        "farthest": model.alarms_.known.farthest,
         "images": [
-            [stem, check.expected_iou, scores.mean, scores.object_iou, _alarms(check), check.distance]
+            [stem, check.expected_iou, scores.mean, _alarms(check)]
             for stem, (check, scores) in zip(test, tested, strict=True)
         ],
-        "seconds": {name: round(value, 2) for name, value in seconds.items()},
     }
     if others := list(others):
-        line |= _with_faults(model, own, test[:N_SPOILT]) | {"others": _with_others(model, others, seed)}
-    splits.add(_rounded(line))
-    told = [abs(check.expected_iou - scores.mean) for check, scores in tested]
-    print(
-        f"{own.name}, {n_train} images, split {seed}: off by {np.mean(told):.3f}, margins {line['margins']}",
-        flush=True,
-    )
+        figures |= _with_faults(model, own, test[:N_SPOILT]) | {"others": _with_others(model, others, seed)}
+    return _rounded(figures)
 
 
 def _test(model: Segmenter, image: FloatArray, mask: Any) -> tuple[Any, Scores]:
@@ -225,47 +165,151 @@ def _rounded(value: Any) -> Any:
     return round(value, 5) if isinstance(value, float) else value
 
 
-def _plan(n_splits: int, n_few: int, n_faulty: int) -> Iterator[tuple[int, int]]:
-    """Give seeds and numbers of training images: those with spoilt images first, then all of 10, then the rest of 5."""
-    for seed in range(max(n_splits, n_few)):
-        if seed < n_splits:
-            yield seed, N_TRAIN
-        if seed < min(n_few, n_faulty):
-            yield seed, N_FEW
-    for seed in range(n_faulty, n_few):
-        yield seed, N_FEW
+def run(study: Study) -> None:
+    if study.quick:
+        sets = [make_set(name, 18, seed) for seed, name in enumerate(("made-up", "another"))]
+        recipe = {"bank": MultiscaleBank(), "selection_pixels": 400, "training_pixels": 1000}
+        plan = [(0, N_TRAIN)]
+    else:
+        sets, recipe = [read_set(study.folder(name)) for name in study.sets or DEVELOPMENT], {}
+        plan = [(seed, N_TRAIN) for seed in range(study.seeds or 50)]
+        plan += [(seed, N_FEW) for seed in range(SEEDS_OF_FEW)]
+    for (seed, n_train), own in itertools.product(plan, sets):
+        others = [other for other in sets if other is not own] if seed < SEEDS_SPOILT else []
+        study.row(
+            {"set": own.name, "n_train": n_train, "seed": seed},
+            lambda own=own, others=others, seed=seed, n_train=n_train: measure(
+                own, others, Segmenter(**recipe, random_state=seed), n_train
+            ),
+        )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def coverage(rows: list[Row]) -> str:
+    """Tabulate the coverage of the margins, by set and number of training images."""
+    splits_of_all = flat(rows)
+    lines = [
+        "| training images | set | splits | within the 80 % margin | its mean | within the 90 % margin | its mean | "
+        "Spearman's correlation |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for n_train in sorted({split["n_train"] for split in splits_of_all}, reverse=True):
+        mine = [split for split in splits_of_all if split["n_train"] == n_train]
+        names = sorted({split["set"] for split in mine})
+        for name in (*names, None):
+            chosen = [split for split in mine if name in (split["set"], None)]
+            lines.append(_coverage_line(n_train, name or "all", chosen))
+    n_images = sum(len(split["images"]) for split in splits_of_all)
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"Shares of {n_images:,} predictions, with 95 % bootstrap intervals over splits and test images. Correlation of "
+            "expected with true mean IoU over the test images of a split, mean over splits.",
+        ]
     )
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--sets", nargs="+", default=SETS)
-    parser.add_argument("--splits", type=int, default=50, help="splits of each set")
-    parser.add_argument("--few", type=int, default=25, help="splits with 5 training images too")
-    parser.add_argument("--faulty", type=int, default=12, help="splits with other sets and spoilt images")
-    parser.add_argument("--quick", action="store_true", help="made-up images, small models: does it run?")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    arguments = parser.parse_args()
-    if not (arguments.data or arguments.quick):
-        parser.error("--data: needed, or --quick")
-    digest_sources()  # of the code that runs, whatever changes meanwhile
-    splits = Splits(result_path(arguments, "coverage.json"))
-    try:
-        if arguments.quick:
-            sets = [make_set(name, 18, seed) for seed, name in enumerate(("made-up", "another"))]
-            arguments.splits = arguments.few = arguments.faulty = 1
-            recipe = {"bank": MultiscaleBank(), "selection_pixels": 400, "training_pixels": 1000}
-        else:
-            sets, recipe = [read_set(arguments.data / name) for name in arguments.sets], {}
-        for seed, n_train in _plan(arguments.splits, arguments.few, arguments.faulty):
-            for own in sets:
-                others = [other for other in sets if other is not own] if seed < arguments.faulty else []
-                measure(own, others, splits, Segmenter(**recipe, random_state=seed), n_train)
-    except SegkitError as error:
-        raise SystemExit(str(error)) from error
 
 
-if __name__ == "__main__":
-    main()
+def alarms(rows: list[Row]) -> str:
+    """Tabulate how often images are called unlike the training images, and what it costs to be so."""
+    splits_of_all = flat(rows)
+    numbers = sorted({split["n_train"] for split in splits_of_all}, reverse=True)
+    lines = [
+        "| image | "
+        + " | ".join(f"alarms, {n} training images" for n in numbers)
+        + " | most by | mean IoU |",
+        "|---|" + "---|" * (len(numbers) + 2),
+    ]
+    of_number = [[split for split in splits_of_all if split["n_train"] == n] for n in numbers]
+    names = sorted({split["set"] for split in splits_of_all})
+    own = [
+        [
+            [image[3] for split in splits if split["set"] in chosen for image in split["images"]]
+            for splits in of_number
+        ]
+        for chosen in (*([name] for name in names), names)
+    ]
+    for name, told in zip((*names, "all sets"), own, strict=True):
+        lines.append(f"| unseen, of the same set: {name} | {_rates(told)} | {_most(told)} | |")
+    others = [
+        [
+            told
+            for split in splits
+            if "others" in split
+            for found in split["others"].values()
+            for told in found
+        ]
+        for splits in of_number
+    ]
+    lines.append(f"| of another set | {_rates(others)} | {_most(others)} | |")
+    faults = list(dict.fromkeys(fault for split in splits_of_all for fault in split.get("spoilt", ())))
+    for fault in faults:
+        spoilt = [
+            [one for split in splits for one in split.get("spoilt", {}).get(fault, ())]
+            for splits in of_number
+        ]
+        told = [[one[2] for one in found] for found in spoilt]
+        before, after = np.mean([one[:2] for found in spoilt for one in found], axis=0)
+        if "size" in _most(told):  # which tells nothing where images are cut from larger ones
+            rest = [[[kind for kind in kinds if kind != "size"] for kinds in found] for found in told]
+            lines.append(
+                f"| {fault}, size not looked at | {_rates(rest)} | {_most(rest)} | {before:.2f} to {after:.2f} |"
+            )
+        lines.append(f"| {fault} | {_rates(told)} | {_most(told)} | {before:.2f} to {after:.2f} |")
+    counts = [len(told) for told in others]
+    n_spoilt = sum(len(split["spoilt"].get(faults[0], ())) for split in splits_of_all if "spoilt" in split)
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"Shares of images called unlike the training images. {' and '.join(map(str, counts))} images are of other "
+            f"sets, {n_spoilt} are spoilt in each way. Mean IoU before and after.",
+        ]
+    )
+
+
+def _coverage_line(n_train: int, name: str, splits: Sequence[dict[str, Any]]) -> str:
+    splits_of = np.repeat(np.arange(len(splits)), [len(split["images"]) for split in splits])
+    images_of = [f"{split['set']}/{image[0]}" for split in splits for image in split["images"]]
+    cells = []
+    for place in range(2):  # of 80 and 90 %
+        margins = [split["margins"][place] for split in splits]
+        if None in margins:
+            cells += ["refused", ""]
+            continue
+        inside = np.array(
+            [
+                abs(image[1] - image[2]) <= split["margins"][place]
+                for split in splits
+                for image in split["images"]
+            ],
+            dtype=float,
+        )
+        cells += [
+            with_interval(inside.mean(), bootstrap_interval(inside, images_of, splits_of)),
+            f"{np.mean(margins):.3f}",
+        ]
+    correlations = [spearmanr(*np.array([image[1:3] for image in split["images"]]).T)[0] for split in splits]
+    return f"| {n_train} | {name} | {len(splits)} | {' | '.join(cells)} | {np.nanmean(correlations):.2f} |"
+
+
+def _unlike(kinds: Sequence[str]) -> list[str]:
+    """Leave out what says nothing of the image itself."""
+    return [kind for kind in kinds if kind != "one class"]
+
+
+def _rates(told: Sequence[Sequence[Sequence[str]]]) -> str:
+    """Write the share of images with an alarm, for each number of training images."""
+    return " | ".join(
+        f"{np.mean([bool(_unlike(kinds)) for kinds in found]):.0%}".replace("%", " %") if found else ""
+        for found in told
+    )
+
+
+def _most(told: Sequence[Sequence[Sequence[str]]]) -> str:
+    """Name the kinds of alarms of half of the alarmed images or more."""
+    alarmed = [kinds for found in told for kinds in map(_unlike, found) if kinds]
+    kinds = sorted({kind for kinds in alarmed for kind in kinds})
+    return ", ".join(kind for kind in kinds if 2 * sum(kind in kinds for kinds in alarmed) >= len(alarmed))
+
+
+TABLES = {"coverage": coverage, "alarms": alarms}

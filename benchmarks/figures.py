@@ -1,26 +1,22 @@
-"""Figures 7 to 10 of the source paper (004), on other sets than the paper's.
+"""Figures 7 to 9 of the source paper (004), on other sets than the paper's; Figure 10 is `comparisons.draw_spread`.
 
-    python -m benchmarks.figures --data DATA [--vgg19 VGG19.npz --squeezenet SQUEEZENET.npz]
-        [--figures embedding nuclei sets spread] [--quick] [--out FOLDER]
+    python -m benchmarks figures --data DATA [--weights WEIGHTS]
 
 - embedding (Figure 7, docs/embedding.png): pixels of a test image in the plane, by t-SNE of all channels, of random features
   of Gaussian kernels of three widths, and of those of the recipe's own mixture of kernels.
 - nuclei, sets (Figures 8 and 9, docs/maps-nuclei.png and docs/maps-sets.png): probability of the object at each pixel, and
   where prediction and truth differ. The paper's rival there, an FCN, is not trained anew. Pictures are shown of the nuclei
   only, for the licence of that set allows it.
-- spread (Figure 10, docs/spread.png): mean IoU of single test images, from the committed segmentation-SET.json;
-  `python -m benchmarks.readme` draws it too.
 
 Models are trained on five images, split 0. The images shown are the first test images of the split, not chosen. Without
-weights no network is shown. Positions and scores are kept in figures.json, a row for each training.
+weights no network is shown.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,9 +26,10 @@ from sklearn.manifold import TSNE
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.common import RESULTS, digest_sources, split, write_rows
-from benchmarks.drawings import EMBEDDING, MAPS, SPREAD, draw_embeddings, draw_maps, draw_spread
-from benchmarks.segmentation import METHODS, QUICK, overrides_of, write_made_up
+from benchmarks.drawings import SHORT, Embedding, draw_embeddings, draw_maps
+from benchmarks.markdown import markdown_table
+from benchmarks.rows import ROOT, Row, Study, flat
+from benchmarks.segmentation import METHODS, QUICK, options_of, split, write_made_up
 from segkit import LinearSVM
 from segkit._common import pass_on
 from segkit.benchmark import load_methods
@@ -44,8 +41,6 @@ from segkit.kernels import MixtureRFF
 from segkit.kernels.base import median_gamma
 from segkit.report.pictures import Picture
 
-DOCS = Path(__file__).parents[1] / "docs"
-FIGURES = ("embedding", "nuclei", "sets", "spread")
 SEED, N_TRAIN = 0, 5
 EMBEDDED = ("dsb2018_stained", "kvasir_seg_256")
 # Sets of each figure of maps, and how many test images are shown of each.
@@ -72,75 +67,42 @@ class Trained(NamedTuple):
     test: list[str]
 
     def images(self, stems: Sequence[str]) -> list[NDArray[np.float32]]:
-        """Give images by name."""
+        """Return images by name."""
         return [self.dataset.images[self.dataset.stems.index(stem)] for stem in stems]
 
     def ids(self, stems: Sequence[str]) -> list[NDArray[Any]]:
-        """Give the true class ids of images by name."""
+        """Return the true class ids of images by name."""
         masks = (self.dataset.masks[self.dataset.stems.index(stem)] for stem in stems)
         return [self.dataset.label_map.encode(mask) for mask in masks]
 
-    def row(self, figure: str, stem: str) -> dict[str, Any]:
-        """Name the training and the image in the result file."""
+    def where(self, stem: str) -> dict[str, Any]:
+        """Name the training and the image in a row."""
         return {
-            "figure": figure,
             "set": self.set,
             "method": self.method,
             "image": stem,
             "seed": SEED,
             "n_train": len(self.train),
-            "sources": digest_sources(),
         }
 
 
-class Models:
-    """Methods trained on sets, each once.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-        Options of the command.
-    """
-
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self.arguments = arguments
-        self._known: dict[tuple[str, str], Trained] = {}
-
-    def __call__(self, name: str, method: str) -> Trained:
-        """Give a method trained on the training images of a set."""
-        if (name, method) not in self._known:
-            self._known[name, method] = self._train(name, method)
-        return self._known[name, method]
-
-    def _train(self, name: str, method: str) -> Trained:
-        own = argparse.Namespace(**vars(self.arguments) | {"methods": [method]})
-        quick = [option for option in QUICK if option.startswith(f"{method}.")]
-        [made] = load_methods([method], None, quick if own.quick else overrides_of(own))
-        folder = own.data / name
-        dataset = load_pairs(folder / "images", folder / "masks")
-        stems, test = split(folder, SEED, 2 if own.quick else N_TRAIN)
-        trained = Trained(name, method, made.build(SEED), dataset, stems, test)
-        masks = [dataset.masks[dataset.stems.index(stem)] for stem in stems]
-        trained.model.fit(trained.images(stems), masks, label_map=dataset.label_map)
-        print(f"{name}: {method} trained", flush=True)
-        return trained
+@cache
+def trained_on(study: Study, folder: Path, method: str) -> Trained:
+    """Train a method on the training images of a set, once."""
+    settings = QUICK if study.quick else [f"{method}.{option}" for option in options_of(method, study)]
+    [made] = load_methods([method], None, [line for line in settings if line.startswith(f"{method}.")])
+    dataset = load_pairs(folder / "images", folder / "masks")
+    stems, test = split(folder, SEED, 2 if study.quick else N_TRAIN)
+    trained = Trained(folder.name, method, made.build(SEED), dataset, stems, test)
+    masks = [dataset.masks[dataset.stems.index(stem)] for stem in stems]
+    trained.model.fit(trained.images(stems), masks, label_map=dataset.label_map)
+    return trained
 
 
-def embed(trained: Trained, n_shown: int, n_known: int) -> dict[str, Any]:
+def embed(trained: Trained, n_shown: int, n_known: int) -> tuple[dict[str, Any], Embedding]:
     """Place pixels of the first test image in the plane, by several kernels.
 
-    Parameters
-    ----------
-    trained : Trained
-        A trained `Segmenter`, and its data.
-    n_shown, n_known : int
-        Pixels of the test image, and of the training images for a linear classifier; balanced over the classes.
-
-    Returns
-    -------
-    dict
-        Row of the result file: the class of each pixel and, of each panel, title, positions, and the balanced accuracy on
-        these pixels of a linear SVM that was trained on the same features of training images.
+    The accuracy on these pixels, balanced, is that of a linear SVM trained on the same features of training images.
     """
     model, stem = trained.model, trained.test[0]
     rng = np.random.default_rng(SEED)
@@ -158,12 +120,11 @@ def embed(trained: Trained, n_shown: int, n_known: int) -> dict[str, Any]:
     mixture = model.classifier_.kernels_
     features[MIXTURE] = (mixture.transform(known.kept), mixture.transform(shown.kept))
     labels = known.drawn.label, shown.drawn.label
-    panels = [
-        {"title": title, "accuracy": round(accuracy(*pair, *labels), 4), "xy": _plane(pair[1])}
-        for title, pair in features.items()
-    ]
-    own = {"n_channels": known.channels.shape[1], "n_kept": known.kept.shape[1]}
-    return trained.row("embedding", stem) | own | {"label": labels[1].tolist(), "panels": panels}
+    return {
+        "n_channels": known.channels.shape[1],
+        "n_kept": known.kept.shape[1],
+        "accuracy": {title: round(accuracy(*pair, *labels), 4) for title, pair in features.items()},
+    }, Embedding(labels[1], {title: _plane(pair[1]) for title, pair in features.items()})
 
 
 class _Pixels:
@@ -186,81 +147,78 @@ def accuracy(X: NDArray[Any], Z: NDArray[Any], y: NDArray[Any], truth: NDArray[A
     return float(balanced_accuracy_score(truth, svm.predict(Z / scale)))
 
 
-def _plane(features: NDArray[Any]) -> list[list[float]]:
+def _plane(features: NDArray[Any]) -> NDArray[Any]:
     perplexity = min(30.0, (len(features) - 1) / 3)
-    placed = TSNE(perplexity=perplexity, init="pca", random_state=SEED).fit_transform(features)
-    return [[round(float(value), 2) for value in position] for position in placed]
+    return TSNE(perplexity=perplexity, init="pca", random_state=SEED).fit_transform(features)
 
 
-def predict(trained: Trained, figure: str, n_images: int) -> Iterator[tuple[dict[str, Any], Picture]]:
-    """Give rows of the result file, and pictures, of the first test images."""
+def predict(trained: Trained, n_images: int) -> Iterator[tuple[str, float, Picture]]:
+    """Yield name, mean IoU and picture of the first test images."""
     stems = trained.test[:n_images]
     for stem, image, truth in zip(stems, trained.images(stems), trained.ids(stems), strict=True):
         mask, probability = trained.model.predict(image, return_proba=True)
         found = trained.dataset.label_map.encode(mask)
         iou = float(np.nanmean(iou_of(confusion(truth, found, 2))))
-        yield (
-            trained.row(figure, stem) | {"mean_iou": round(iou, 4)},
-            Picture(image, truth, found, probability),
-        )
+        yield stem, round(iou, 4), Picture(image, truth, found, probability)
 
 
-def parse() -> argparse.Namespace:
-    """Parse the command line; only the quick form brings its own images."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, help="folder with a folder for each set")
-    parser.add_argument("--vgg19", type=Path, help="truncated VGG19 weights (Caffe preprocessing)")
-    parser.add_argument("--squeezenet", type=Path, help="SqueezeNet 1.0 weights (Caffe preprocessing)")
-    parser.add_argument("--figures", nargs="+", choices=FIGURES, default=FIGURES)
-    parser.add_argument("--quick", action="store_true", help="made-up images, small models: does it run?")
-    parser.add_argument("--out", type=Path, help="folder of figures.json and of the pictures")
-    # What the methods of `segmentation` ask for.
-    parser.set_defaults(max_steps=400, device="cpu", mobilenet=None)
-    arguments = parser.parse_args()
-    if arguments.data is None and not arguments.quick:
-        parser.error("--data: needed, or --quick")
-    return arguments
-
-
-def main() -> None:
-    arguments = parse()
-    path = (arguments.out or (RESULTS / "quick" if arguments.quick else RESULTS)) / "figures.json"
-    pictures = DOCS if arguments.out is None and not arguments.quick else path.parent
-    pictures.mkdir(parents=True, exist_ok=True)
+def run(study: Study) -> None:
     with tempfile.TemporaryDirectory() as temporary:
-        embedded, mapped, size = EMBEDDED, MAPPED, (N_SHOWN, N_KNOWN)
-        if arguments.quick:
-            arguments.data, size = Path(temporary), (40, 200)
-            embedded, mapped = ("made-up",), dict.fromkeys(MAPPED, (("made-up",), 1))
-            write_made_up(arguments.data / "made-up")
-        has_weights = None not in (arguments.vgg19, arguments.squeezenet) and not arguments.quick
-        methods = [name for name in METHODS if has_weights or name != "segkit-networks"]
-        rows = json.loads(path.read_text())["rows"] if path.exists() and not arguments.quick else []
-        rows = [row for row in rows if row["figure"] not in arguments.figures]
-        models = Models(arguments)
-        if "embedding" in arguments.figures:
-            recipes = [method for method in methods if method != "forest"]
-            found = [embed(models(name, recipe), *size) for name in embedded for recipe in recipes]
-            draw_embeddings(found, pictures / EMBEDDING)
-            rows += found
+        embedded, mapped, size, pictures = EMBEDDED, MAPPED, (N_SHOWN, N_KNOWN), ROOT / "docs"
+        if study.quick:
+            embedded, mapped, size = ("made-up",), {"nuclei": (("made-up",), 1)}, (40, 200)
+            pictures = study.out
+            study.data = Path(temporary)
+            write_made_up(study.data / "made-up")
+        methods = METHODS if study.weights and not study.quick else METHODS[1:]
+
+        def trained(name: str, method: str) -> Trained:
+            return trained_on(study, study.folder(name), method)
+
+        drawn = []
+        for name in embedded:
+            for method in (method for method in methods if method != "forest"):
+                own = trained(name, method)
+                figures, points = embed(own, *size)
+                row = study.row(own.where(own.test[0]), lambda figures=figures: figures, what="embedding")
+                drawn.append((*flat([row]), points))
+        draw_embeddings(drawn, pictures / "embedding.png")
         for figure, (names, n_images) in mapped.items():
-            if figure not in arguments.figures:
-                continue
-            pairs = [
-                pair
-                for name in names
-                for method in methods
-                for pair in predict(models(name, method), figure, n_images)
-            ]
-            draw_maps(pairs, pictures / MAPS[figure], with_image=figure == "nuclei")
-            rows += [row for row, _ in pairs]
-        write_rows(path, {}, rows)
-    if "spread" in arguments.figures:
-        results = [json.loads(file.read_text()) for file in sorted(RESULTS.glob("segmentation-*.json"))]
-        draw_spread(results, pictures / SPREAD)
+            pairs = []
+            for name in names:
+                for method in methods:
+                    for stem, iou, picture in predict(trained(name, method), n_images):
+                        where = trained(name, method).where(stem)
+                        row = study.row(where, lambda iou=iou: {"mean_iou": iou}, what=figure)
+                        pairs.append((*flat([row]), picture))
+            draw_maps(pairs, pictures / f"maps-{figure}.png", with_image=figure == "nuclei")
 
 
-if __name__ == "__main__":
-    main()
+def embedding(rows: list[Row]) -> str:
+    """Tabulate how well a linear SVM separates what each panel of the figure of pixels in the plane shows."""
+    found = flat(rows, "embedding")
+    lines = [
+        (
+            row["set"],
+            row["image"],
+            SHORT[row["method"]],
+            f"{row['n_channels']:,}, {row['n_kept']:,}",
+            *(f"{100 * share:.0f} %" for share in row["accuracy"].values()),
+        )
+        for row in found
+    ]
+    return markdown_table(("set", "image", "recipe", "channels, kept", *found[0]["accuracy"]), lines)
+
+
+def maps(rows: list[Row]) -> str:
+    """Tabulate the mean IoU of each method on the images of the figures of maps."""
+    shown = [row for kind in MAPPED for row in flat(rows, kind)]
+    found = {(row["set"], row["image"], row["method"]): row["mean_iou"] for row in shown}
+    cells = [
+        (*image, *(f"{found[(*image, method)]:.3f}" for method in SHORT if (*image, method) in found))
+        for image in dict.fromkeys(key[:2] for key in found)
+    ]
+    return markdown_table(("set", "image", *SHORT.values()), cells)
+
+
+TABLES = {"embedding": embedding, "maps": maps}

@@ -1,7 +1,7 @@
 """Fuzzing of what reads files from strangers: model files, configurations, meanings of mask values.
 
-``python -m benchmarks.fuzz --target model_file --runs 1000000`` is the campaign. It is guided by coverage (atheris, in the
-extra ``fuzz``) and goes on where it stopped, as long as segkit's code is the same. An input may be accepted or refused by
+``python -m benchmarks fuzz`` is the campaign on model files. It is guided by coverage (atheris, in the extra ``fuzz``).
+Inputs that reached something new, and faults, are kept in .fuzz. An input may be accepted or refused by
 an error of the SegkitError family. Anything else, more than 5 seconds, or more memory than the limit is a fault: the
 input is kept beside the corpus, and the result counts it.
 
@@ -11,7 +11,6 @@ what lies behind the digests is reached. Without atheris they serve the short fo
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import math
@@ -29,7 +28,9 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).parents[1]
+from benchmarks.markdown import markdown_table
+from benchmarks.rows import ROOT, Row, Study, flat
+
 GOLDEN = ROOT / "tests" / "segmentation" / "golden"
 CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 # What grows beside the kept corpus: inputs that reached something new, and faults.
@@ -53,7 +54,7 @@ _INTERESTING: tuple[Any, ...] = (
 
 
 def read_model_file(data: bytes) -> str:
-    """Read a model file, restore the segmenter if the header is sound, and tell what inspect would."""
+    """Read a model file, restore the segmenter if the header is sound, and describe it as inspect would."""
     from segkit.cli.terminal import describe_model
     from segkit.errors import SegkitError
     from segkit.segmentation.explain import find_faults
@@ -221,7 +222,7 @@ def _nodes(value: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _another(value: Any, rng: random.Random, nodes: list[tuple[Any, Any]]) -> Any:
-    """Give a value in place of another one: near it, interesting, nested or from elsewhere."""
+    """Return a value in place of another one: near it, interesting, nested or from elsewhere."""
     kind = rng.randrange(6)
     if kind == 0 and isinstance(value, int | float):
         return rng.choice(
@@ -304,7 +305,7 @@ TARGETS: dict[str, tuple[Callable[[bytes], str], Callable[[bytes, random.Random]
 
 
 def seeds_of(target: str) -> list[bytes]:
-    """Give the inputs that a campaign starts from: the kept corpus, golden models, the configurations of segkit."""
+    """Return the inputs that a campaign starts from: the kept corpus, golden models, the configurations of segkit."""
     files = sorted((CORPUS / target).iterdir()) if (CORPUS / target).is_dir() else []
     files += sorted(GOLDEN.glob("*.segkit")) if target == "model_file" else []
     files += sorted((ROOT / "configs").glob("*.yaml")) if target == "config" else []
@@ -319,58 +320,45 @@ def replay(target: str, n_mutations: int, seed: int = 0) -> Counter[str]:
     return Counter(read(data) for group in (seeds, mutated) for data in group)
 
 
-def campaign(target: str, runs: int, path: Path) -> dict[str, Any]:
-    """Read as many inputs as asked for, in one process after another, and write the result after each."""
-    from benchmarks.common import digest_sources, write_result
-
-    code = hashlib.sha256(
-        (digest_sources() + Path(__file__).read_text(encoding="utf-8")).encode()
-    ).hexdigest()[:12]
-    result = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if result.get("code") != code:
-        result = {"target": target, "code": code, "inputs": 0, "outcomes": {}, "faults": [], "seconds": 0.0}
-        result |= {"slowest_seconds": 0.0, "peak_megabytes": 0.0}
-        result |= {"limits": {"seconds": SECONDS, "resident_megabytes": MEGABYTES}}
+def campaign(target: str, runs: int) -> dict[str, Any]:
+    """Read as many inputs as asked for, in one process after another."""
+    figures: dict[str, Any] = {"inputs": 0, "outcomes": {}, "faults": []}
+    figures |= {"slowest_seconds": 0.0, "peak_megabytes": 0.0}
     found, faults = WORK / target / "found", WORK / target / "faults"
     for folder in (found, faults):
         folder.mkdir(parents=True, exist_ok=True)
     for data in seeds_of(target):
         (found / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
-    while result["inputs"] < runs:
+    while figures["inputs"] < runs:
         state = WORK / target / "state.json"
         state.unlink(missing_ok=True)
-        n_inputs = min(INPUTS_AT_ONCE, runs - result["inputs"])
-        command = [sys.executable, "-m", "benchmarks.fuzz", "--target", target, "--runs", str(n_inputs)]
-        command += ["--worker", str(state), "--seed", str(result["inputs"] + 1)]
-        begun, known = time.monotonic(), {file.name for file in faults.iterdir()}
-        status, end = _watch(command, state)
-        told = (
-            json.loads(state.read_text(encoding="utf-8"))
-            if state.is_file()
-            else {"inputs": 0, "outcomes": {}}
-        )
-        result["inputs"] += told["inputs"]
-        result["seconds"] = round(result["seconds"] + time.monotonic() - begun, 1)
-        result["outcomes"] = dict(Counter(result["outcomes"]) + Counter(told["outcomes"]))
+        job = [target, min(INPUTS_AT_ONCE, runs - figures["inputs"]), str(state), figures["inputs"] + 1]
+        known = {file.name for file in faults.iterdir()}
+        status, end = _watch([sys.executable, "-m", "benchmarks.fuzz", json.dumps(job)], state)
+        told = {"inputs": 0, "outcomes": {}}
+        if state.is_file():
+            told = json.loads(state.read_text(encoding="utf-8"))
+        figures["inputs"] += told["inputs"]
+        figures["outcomes"] = dict(Counter(figures["outcomes"]) + Counter(told["outcomes"]))
         for name in ("slowest_seconds", "peak_megabytes"):
-            result[name] = max(result[name], told.get(name, 0.0))
+            figures[name] = max(figures[name], told.get(name, 0.0))
         if status:
             new = sorted(file.name for file in faults.iterdir() if file.name not in known)
-            if (
-                not new and _current(state).stat().st_size
-            ):  # it ended the process before anything could be kept
+            # it may end the process before anything could be kept
+            if not new and _current(state).stat().st_size:
                 data = _current(state).read_bytes()
                 new = [f"ended-{hashlib.sha256(data).hexdigest()[:16]}"]
                 (faults / new[0]).write_bytes(data)
-            result["faults"].append({"files": new, "status": status, "end": end})
-        write_result(path, result)
-        if status and not told["inputs"]:
-            raise SystemExit(f"the first input ended the process:\n{end}")
-    return result
+            figures["faults"].append({"files": new, "status": status, "end": end})
+            if not told["inputs"]:
+                raise SystemExit(f"the first input ended the process:\n{end}")
+        print(figures["inputs"], "inputs", flush=True)
+    return figures
 
 
-def work(target: str, n_inputs: int, state: Path, seed: int) -> None:
+def work(target: str, n_inputs: int, state_file: str, seed: int) -> None:
     """Read inputs that atheris makes; the process ends with the last one, or with a fault."""
+    state = Path(state_file)
     import atheris
 
     # What is read, not what reads images or trains, is worth the time that tracing takes.
@@ -417,7 +405,7 @@ def work(target: str, n_inputs: int, state: Path, seed: int) -> None:
 
 
 def _watch(command: list[str], state: Path) -> tuple[int, str]:
-    """Run a process until its end, or until it reads one input for too long; give its status and its last words.
+    """Run a process until its end, or until it reads one input for too long; return its status and its last words.
 
     Not the alarm of atheris: it also counts the time of mutations, and a library may take its signal.
     """
@@ -434,39 +422,39 @@ def _watch(command: list[str], state: Path) -> tuple[int, str]:
 
 
 def _current(state: Path) -> Path:
-    """Give the place of the input that a process is reading."""
+    """Return the place of the input that a process is reading."""
     return (
         Path(_fast_folder() or state.parent)
         / f"{hashlib.sha256(str(state).encode()).hexdigest()[:16]}.current"
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", choices=TARGETS, default="model_file")
-    parser.add_argument("--runs", type=int, default=1_000_000, help="inputs in all")
-    parser.add_argument(
-        "--quick", action="store_true", help="a thousand mutations of each target, without atheris"
-    )
-    parser.add_argument("--out", help="result file; by default fuzz-TARGET.json")
-    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.worker is not None:
-        work(arguments.target, arguments.runs, arguments.worker, arguments.seed)
-    elif arguments.quick:
-        from benchmarks.common import result_path, write_result
-
-        counts = {target: dict(replay(target, 1000)) for target in TARGETS}
-        write_result(result_path(arguments, "fuzz.json"), counts)
+def run(study: Study) -> None:
+    if study.quick:  # mutations of each target, without atheris
+        for target in TARGETS:
+            study.row({"target": target}, lambda target=target: {"outcomes": replay(target, 100)})
     else:
-        from benchmarks.common import result_path
+        study.row({"target": "model_file"}, lambda: campaign("model_file", 1_000_000))
 
-        path = result_path(arguments, f"fuzz-{arguments.target}.json")
-        result = campaign(arguments.target, arguments.runs, path)
-        print(json.dumps({name: value for name, value in result.items() if name != "faults"}, indent=1))
-        print(f"{len(result['faults'])} faults")
+
+def fuzz(rows: list[Row]) -> str:
+    """Tabulate what was read of each kind of input."""
+    titles = {"model_file": "model files", "config": "configurations", "labels": "meanings of mask values"}
+    table = [
+        (
+            titles[row["target"]],
+            f"{row['inputs']:,}",
+            str(len(row["faults"])),
+            f"{row['slowest_seconds']:.2f} s",
+            f"{row['peak_megabytes']:.0f} MB",
+        )
+        for row in flat(rows)
+    ]
+    return markdown_table(("input", "tried", "faults", "slowest", "memory, at most"), table)
+
+
+TABLES = {"fuzz": fuzz}
 
 
 if __name__ == "__main__":
-    main()
+    work(*json.loads(sys.argv[1]))

@@ -9,7 +9,6 @@ are read by region.
 
 from __future__ import annotations
 
-import argparse
 import io
 import multiprocessing
 import re
@@ -21,7 +20,6 @@ import tempfile
 import time
 import warnings
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing.connection import Connection
@@ -29,17 +27,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import PIL
 import tifffile
 from PIL import Image
 
-from benchmarks.common import digest_sources, result_path, write_result
+from benchmarks.rows import Row, Study, flat
 from segkit.errors import SegkitError
 from segkit.images import check_image, read_mask, read_pages, read_pixel_size
 from segkit.images.read import count_pages, image_from_page
 from segkit.images.regions import open_large
 
-N_INPUTS = 20_000
 SECONDS = 5.0
 MEGABYTES = 1500
 _NUMBERS = (0, 1, 2, 7, 127, 128, 255, 256, 32767, 65535, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
@@ -236,7 +232,7 @@ def make_zarr(index: int, folder: Path) -> Path:
 
 
 def read_zarr(path: Path) -> str:
-    """Read both levels of an OME-Zarr by region; say whether they were read, or why not."""
+    """Read both levels of an OME-Zarr by region; return "read", or why not."""
     outcomes = [_try(partial(_read_level, level=level), path) for level in range(2)]
     return outcomes[0]
 
@@ -248,7 +244,7 @@ def _read_level(path: Path, level: int) -> None:
 
 
 def read_everything(path: Path) -> str:
-    """Read a file in every way in which segkit does; say whether it was read, or why not."""
+    """Read a file in every way in which segkit does; return "read", or why not."""
     outcomes = [
         _try(_read_image, path),
         *(_try(read, path) for read in (read_mask, read_pixel_size, count_pages)),
@@ -330,7 +326,7 @@ class _Worker:
         self._process.join()
 
 
-def run(n_inputs: int, n_zarr: int) -> Iterator[tuple[str, str, str | None, float, float]]:
+def read_inputs(n_inputs: int, n_zarr: int) -> Iterator[tuple[str, str, str | None, float, float]]:
     """Read so many files and OME-Zarr; yield name, outcome, fault, seconds and the peak memory of the process in MB."""
     inputs = [("input", index) for index in range(n_inputs)] + [("zarr", index) for index in range(n_zarr)]
     with tempfile.TemporaryDirectory() as folder:
@@ -350,47 +346,34 @@ def run(n_inputs: int, n_zarr: int) -> Iterator[tuple[str, str, str | None, floa
             worker.end()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a hundredth of the inputs")
-    parser.add_argument("--out", help="result file")
-    options = parser.parse_args()
-    n_inputs = N_INPUTS // 100 if options.quick else N_INPUTS
-    outcomes: Counter[str] = Counter()
-    faults: list[dict[str, Any]] = []
-    slowest = peak = 0.0
-    start = time.perf_counter()
-    n_zarr = n_inputs // 20
-    for done, (name, outcome, fault, seconds, memory) in enumerate(run(n_inputs, n_zarr), start=1):
-        outcomes[outcome] += 1
-        slowest, peak = max(slowest, seconds), max(peak, memory)
-        if fault is not None:
-            faults.append({"input": name, "fault": fault})
-            print(f"{name}: {fault}", flush=True)
-        if done % 1000 == 0:
-            print(f"{done} inputs, {time.perf_counter() - start:.0f} s", flush=True)
-    result = {
-        "n_inputs": n_inputs + n_zarr,
-        "n_zarr": n_zarr,
+def measure(n_files: int) -> dict[str, Any]:
+    """Read so many files, and a twentieth as many OME-Zarr."""
+    n_zarr = n_files // 20
+    found = list(read_inputs(n_files, n_zarr))
+    faults = [{"input": name, "fault": fault} for name, _, fault, *_ in found if fault is not None]
+    n_read = sum(outcome == "read" for _, outcome, *_ in found)
+    return {
         "n_seeds": len(make_seeds()),
-        "n_read": outcomes["read"],
-        "n_refused": n_inputs + n_zarr - outcomes["read"] - len(faults),
+        "n_read": n_read,
+        "n_refused": len(found) - n_read - len(faults),
         "faults": faults,
-        "seconds_allowed": SECONDS,
-        "slowest_seconds": round(slowest, 3),
-        "megabytes_allowed": MEGABYTES,
-        "peak_megabytes": round(peak),
-        "outcomes": dict(outcomes.most_common(25)),
-        "sources": digest_sources(),
-        "versions": {
-            "numpy": np.__version__, "pillow": PIL.__version__, "tifffile": tifffile.__version__
-        },
-    }  # fmt: skip
-    write_result(result_path(options, "fuzz_images.json"), result)
-    print(
-        f"{n_inputs + n_zarr} inputs: {result['n_read']} read, {result['n_refused']} refused, {len(faults)} faults"
+        "slowest_seconds": round(max(seconds for *_, seconds, _ in found), 3),
+        "peak_megabytes": round(max(peak for *_, peak in found)),
+    }
+
+
+def run(study: Study) -> None:
+    n_files = 200 if study.quick else 20_000
+    study.row({"n_inputs": n_files + n_files // 20}, lambda: measure(n_files))
+
+
+def fuzz_images(rows: list[Row]) -> str:
+    [found] = flat(rows)
+    return (
+        f"{found['n_inputs']:,} files from {found['n_seeds']} sound ones: {found['n_read']:,} read, "
+        f"{found['n_refused']:,} refused by name, {len(found['faults'])} faults; at most "
+        f"{found['slowest_seconds']:.2f} s and {found['peak_megabytes']:.0f} MB for one."
     )
 
 
-if __name__ == "__main__":
-    main()
+TABLES = {"fuzz_images": fuzz_images}

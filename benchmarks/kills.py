@@ -1,6 +1,6 @@
 """Kill train, predict, evaluate and benchmark at random, and check that nothing is torn, lost or different afterwards.
 
-    python -m benchmarks.kills [--quick] [--out FILE] [--kills 1000]
+    python -m benchmarks kills
 
 An episode runs a command, kills it, runs it again (--resume, --overwrite), perhaps kills it again, and at last lets it end.
 Half of the kills come after a random time, half at a random step of writing a file: before its folder is made, half way
@@ -11,7 +11,6 @@ except the times that a benchmark tells. Needs a system that can fork.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import hashlib
 import io
@@ -27,13 +26,14 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tifffile
 from PIL import Image
 
-from benchmarks.common import digest_sources, result_path, write_result
+from benchmarks.rows import Row, Study, flat
 from segkit._files import write
 from segkit.cli.commands import main as segkit_main
 from segkit.cli.phantom import make_demo_set
@@ -75,9 +75,9 @@ def commands(folder: Path) -> list[Command]:
         write_mask(folder / part / "masks" / f"{index}.png", 255 * mask)
     data = {part: [str(folder / part / kind) for kind in ("images", "masks")] for part in ("train", "test")}
     model = folder / "model.segkit"
-    run(["train", *data["train"], "-o", str(model), *_SMALL, "--quiet"])
+    run_command(["train", *data["train"], "-o", str(model), *_SMALL, "--quiet"])
     predicted = folder / "predicted"
-    run(["predict", str(model), data["test"][0], "-o", str(predicted), "--quiet"])
+    run_command(["predict", str(model), data["test"][0], "-o", str(predicted), "--quiet"])
     out = {name: folder / "out" / name for name in SHARES}
     return [
         Command(
@@ -116,10 +116,10 @@ def commands(folder: Path) -> list[Command]:
     ]
 
 
-def run(
+def run_command(
     arguments: list[str], *, kill_after: float | None = None, kill_at: tuple[int, str] | None = None
 ) -> int:
-    """Run a command in a fork of this process, and give its exit status; killed, it is negative."""
+    """Run a command in a fork of this process, and return its exit status; killed, it is negative."""
     child = os.fork()
     if child == 0:
         _run_here(arguments, kill_at)
@@ -156,7 +156,7 @@ def _run_here(arguments: list[str], kill_at: tuple[int, str] | None) -> None:
 
 
 def _killer(number: int, step: str) -> Callable[[str, Path], None]:
-    """Give what kills this process at a step of writing the file of that number."""
+    """Return what kills this process at a step of writing the file of that number."""
     seen: Counter[str] = Counter()
 
     def killed_at(name: str, path: Path) -> None:
@@ -192,14 +192,14 @@ def _watch_steps(tell: Callable[[str, Path], None]) -> None:
 
 
 def visible(output: Path) -> Iterator[Path]:
-    """Give the files of a folder that a user sees."""
+    """Yield the files of a folder that a user sees."""
     for path in sorted(output.rglob("*")):
         if path.is_file() and not any(part.startswith(".") for part in path.relative_to(output).parts):
             yield path
 
 
 def fault_of(path: Path) -> str | None:
-    """Say what is torn of a file, if anything is."""
+    """Describe what is torn of a file, if anything is."""
     try:
         content = path.read_bytes()
         if path.suffix == ".png":
@@ -225,7 +225,7 @@ def fault_of(path: Path) -> str | None:
 
 
 def digests(output: Path) -> dict[str, str]:
-    """Give the digest of each visible file of a folder, times left out."""
+    """Compute the digest of each visible file of a folder, times left out."""
     return {path.relative_to(output).as_posix(): _digest(path) for path in visible(output)}
 
 
@@ -252,7 +252,7 @@ def learn(command: Command) -> None:
     shutil.rmtree(command.output, ignore_errors=True)
     command.output.mkdir(parents=True)
     start = time.monotonic()
-    status = run(command.arguments)
+    status = run_command(command.arguments)
     command.seconds = time.monotonic() - start
     if status != 0:
         raise RuntimeError(f"segkit {command.name} ends with status {status} undisturbed")
@@ -271,10 +271,10 @@ def episode(command: Command, chance: random.Random) -> dict[str, Any]:
         arguments = [*command.arguments, *(command.go_on if attempt else [])]
         if chance.random() < 0.5:
             how = "time"
-            status = run(arguments, kill_after=chance.uniform(0, 1.05 * command.seconds))
+            status = run_command(arguments, kill_after=chance.uniform(0, 1.05 * command.seconds))
         else:
             how = chance.choice(STEPS)
-            status = run(arguments, kill_at=(chance.randint(1, command.n_steps), how))
+            status = run_command(arguments, kill_at=(chance.randint(1, command.n_steps), how))
         if status != -signal.SIGKILL:
             faults += [] if status == 0 else [f"exit status {status} in attempt {attempt}"]
             break
@@ -287,7 +287,7 @@ def episode(command: Command, chance: random.Random) -> dict[str, Any]:
         there = now
         if chance.random() < _STOPS:
             break
-    status = run([*command.arguments, *command.go_on])
+    status = run_command([*command.arguments, *command.go_on])
     faults += [] if status == 0 else [f"exit status {status} at the end"]
     found = digests(command.output)
     faults += [
@@ -300,53 +300,51 @@ def episode(command: Command, chance: random.Random) -> dict[str, Any]:
     return {"kills": dict(kills), "faults": faults}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="a dozen kills")
-    parser.add_argument("--kills", type=int, help="number of kills [1000]")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=sorted(SHARES), help="one command only")
-    parser.add_argument("--out", help="result file")
-    arguments = parser.parse_args()
-    n_kills = arguments.kills or (12 if arguments.quick else 1000)
-    path = result_path(arguments, "kills.json")
+def kill_often(command: Command, n_kills: int) -> dict[str, Any]:
+    """Kill a command so often, in as many episodes as that takes."""
+    learn(command)
+    chance = random.Random(command.name)
+    kills: Counter[str] = Counter()
+    faults: list[str] = []
+    n_episodes = 0
+    while kills.total() < n_kills:
+        done = episode(command, chance)
+        n_episodes += 1
+        kills += Counter(done["kills"])
+        faults += [f"episode {n_episodes}: {fault}" for fault in done["faults"]]
+    return {"kills": kills.total(), "episodes": n_episodes, "by_step": dict(kills), "faults": faults}
+
+
+def run(study: Study) -> None:
     import torch
 
     torch.set_num_threads(1)  # a fork has no threads of its parent
-    chance = random.Random(arguments.seed)
-    result: dict[str, Any] = {
-        "command": "python -m benchmarks.kills",
-        "code": digest_sources(),
-        "seed": arguments.seed,
-        "commands": {},
-    }
+    n_kills = 12 if study.quick else 1000
     with tempfile.TemporaryDirectory() as folder:
         for command in commands(Path(folder)):
-            if arguments.only not in (None, command.name):
-                continue
-            learn(command)
-            entry: dict[str, Any] = {"kills": 0, "episodes": 0, "by_step": {}, "faults": []}
-            result["commands"][command.name] = entry
             wanted = max(1, round(n_kills * SHARES[command.name] / sum(SHARES.values())))
-            while entry["kills"] < wanted:
-                done = episode(command, chance)
-                entry["episodes"] += 1
-                entry["kills"] += sum(done["kills"].values())
-                entry["by_step"] = dict(Counter(entry["by_step"]) + Counter(done["kills"]))
-                entry["faults"] += [f"episode {entry['episodes']}: {fault}" for fault in done["faults"]]
-                write_result(path, result)
-            print(
-                f"{command.name}: {entry['kills']} kills, {entry['episodes']} episodes, {len(entry['faults'])} faults"
-            )
-            for fault in entry["faults"][:10]:
-                print(f"  {fault}")
-    result["kills"] = sum(entry["kills"] for entry in result["commands"].values())
-    result["faults"] = sum(len(entry["faults"]) for entry in result["commands"].values())
-    write_result(path, result)
-    print(f"{result['kills']} kills, {result['faults']} faults: {path}")
+            study.row({"command": command.name}, partial(kill_often, command, wanted))
 
 
-if __name__ == "__main__":
-    main()
+def kills(rows: list[Row]) -> str:
+    """Tabulate kills and faults by command."""
+    by_command = {row["command"]: row for row in flat(rows)}
+    lines = ["| command | kills | runs until the end | torn, lost or different files |", "|---|---|---|---|"]
+    lines += [
+        f"| `segkit {name}` | {entry['kills']:,} | {entry['episodes']:,} | {len(entry['faults'])} |"
+        for name, entry in by_command.items()
+    ]
+    steps = sum((Counter(entry["by_step"]) for entry in by_command.values()), Counter())
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"{steps['time']:,} of the kills came after a random time. The others came at a random step of writing: before "
+            f"the folder is made ({steps['folder']:,}), half way through the content ({steps['half']:,}), before it is on "
+            f"the disk ({steps['sync']:,}), before the file gets its name ({steps['rename']:,}) and after "
+            f"({steps['renamed']:,}).",
+        ]
+    )
+
+
+TABLES = {"kills": kills}

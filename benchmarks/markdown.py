@@ -66,11 +66,13 @@ def paired(
     return [first[key] for key in shared], [second[key] for key in shared], list(images), list(seeds)
 
 
-def difference_of(found: Comparison) -> str:
-    """Write a difference with its interval, whether it may be chance, and on how many sets one split alone was run."""
+def difference_of(found: Comparison, *, doubt: bool = False) -> str:
+    """Write a difference with its interval, on how many sets one split alone was run, and whether it may be chance."""
     n_alone, n_sets = found.n_seeds.count(1), len(found.n_seeds)
     of_sets = f" on {n_alone} of {n_sets} sets" if n_alone < n_sets else ""
-    return signed(found.difference, found.interval) + (f", images only{of_sets}" if n_alone else "")
+    low, high = found.interval
+    notes = f", images only{of_sets}" * bool(n_alone) + ", may be chance" * (doubt and low <= 0 <= high)
+    return signed(found.difference, found.interval) + notes
 
 
 def wilson_interval(n_hits: float, n: float) -> tuple[float, float]:

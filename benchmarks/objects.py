@@ -1,6 +1,6 @@
 """Objects found after training on 1 to 15 images: segkit's splitting beside components, a fixed watershed and a forest.
 
-    python -m benchmarks.objects --data DATA [--sets ...] [--train-sizes ...] [--seeds N] [--quick] [--out FOLDER]
+    python -m benchmarks objects --data DATA [--sets ...] [--seeds N]
 
 DATA holds a folder for each set with images/, masks/ and instances/, and groups.csv where images belong together. The
 default recipe is trained once on each split, with its annotated objects; all methods but the forest share its predicted
@@ -9,17 +9,14 @@ that of scikit-image's documentation: distance to the background, peaks some way
 holes first, and its peaks are at least a typical radius apart: of several forms the best on the test images of the first
 split of dsb2018_stained with five images. "Watershed-half" fills none, and half a radius will do. The typical radius is
 that of the annotated training objects. The forest's masks are split by "watershed".
-
-Each run is kept in objects-SET.json when it is done, so that a cut measurement goes on where it stopped.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import itertools
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from benchmarks.common import digest_sources, result_path
-from benchmarks.objects_speed import draw
-from segkit._files import atomic
+from benchmarks.markdown import broken, difference_of, markdown_table, with_interval
+from benchmarks.rows import Row, Study
 from segkit.baselines import PixelForest
 from segkit.benchmark import few_shot_split
-from segkit.benchmark.machine import machine
 from segkit.benchmark.protocol import read_groups
 from segkit.benchmark.reading import read_stems
-from segkit.errors import SegkitError
 from segkit.evaluation.objects import ObjectScores, score_objects
-from segkit.features import MultiscaleBank
+from segkit.evaluation.statistics import bootstrap_interval, compare
 from segkit.images import read_mask, write_image, write_mask
 from segkit.objects.watershed import connected_components, fixed_watershed
 from segkit.segmentation.objects import learn_from_regions
@@ -47,50 +41,10 @@ SETS = ("dsb2018_stained", "monuseg", "usiigaci_phase")
 METHODS = ("components", "watershed", "watershed-half", "segkit", "segkit-class-masks", "forest-watershed")
 # What a test image is stored as: all scores follow from it.
 COUNTS = ("n_true", "n_predicted", "tp", "n_matched", "matched_iou", "shared", "union")
+# Numbers of training images in the table; the rows have 2, 3 and 15 of dsb2018_stained too.
+SHOWN_SIZES = (1, 5)
+SIDE = 2048
 LabelImage = NDArray[np.integer[Any]]
-Build = Callable[[int], Any]
-
-
-class Runs:
-    """Finished runs of one set, a line each.
-
-    Parameters
-    ----------
-    path : Path
-        The result file.
-    groups : mapping of str to str
-        What each image belongs to; empty if images are alone.
-    """
-
-    def __init__(self, path: Path, groups: Mapping[str, str]) -> None:
-        self.path = path
-        known = (
-            json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"machines": [], "runs": []}
-        )
-        self.header: dict[str, Any] = {
-            "name": path.stem,
-            "images": f"of each test image: {', '.join(COUNTS)}; tp at IoU 0.5, 0.6, 0.7, 0.8, 0.9",
-            "groups": dict(groups),
-            "machines": known["machines"],
-        }
-        self.runs: list[dict[str, Any]] = known["runs"]
-
-    def holds(self, n_train: int, seed: int) -> bool:
-        """Tell whether a run is finished."""
-        return any((run["n_train"], run["seed"]) == (n_train, seed) for run in self.runs)
-
-    def add(self, run: dict[str, Any]) -> None:
-        """Add a run, and write all."""
-        here, machines = machine(), self.header["machines"]
-        if here not in machines:
-            machines.append(here)
-        self.runs.append({**run, "machine": machines.index(here), "sources": digest_sources()})
-        lines = ",\n".join(json.dumps(run) for run in self.runs)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic(self.path) as temporary:
-            temporary.write_text(
-                json.dumps(self.header)[:-1] + f', "runs": [\n{lines}\n]}}\n', encoding="utf-8"
-            )
 
 
 def filled_watershed(mask: NDArray[np.bool_], radius: float) -> LabelImage:
@@ -99,7 +53,7 @@ def filled_watershed(mask: NDArray[np.bool_], radius: float) -> LabelImage:
 
 
 def counts_of(scores: ObjectScores, stems: Sequence[str]) -> dict[str, list[Any]]:
-    """Give the counts of each image."""
+    """Return the counts of each image."""
     return {
         stem: [
             value.tolist() if isinstance(value, np.ndarray) else round(value.item(), 6)
@@ -116,15 +70,16 @@ def scores_of(images: Mapping[str, Sequence[Any]]) -> ObjectScores:
     return ObjectScores(thresholds=(0.5, 0.6, 0.7, 0.8, 0.9), **counts)
 
 
-def image_scores_of(result: dict[str, Any]) -> dict[tuple[str, int], dict[str, NDArray[Any]]]:
-    """Give the scores of each image in each split, by method and number of training images.
+def image_scores_of(rows: Sequence[Row]) -> dict[tuple[str, int], dict[str, NDArray[Any]]]:
+    """Arrange the scores of each image in each split of a set, by method and number of training images.
 
     Every value is an array over the same images: scores, number of true objects, seed, and the cluster of images that
     belong together. No image of these sets is without objects.
     """
     found: dict[tuple[str, int], dict[str, list[Any]]] = {}
-    for run in result["runs"]:
-        for method, images in run["methods"].items():
+    for row in rows:
+        groups = row["figures"].get("groups", {})
+        for method, images in row["figures"]["methods"].items():
             scores = scores_of(images)
             columns = {
                 "ap_50": scores.image_ap[:, 0],
@@ -133,10 +88,10 @@ def image_scores_of(result: dict[str, Any]) -> dict[tuple[str, int], dict[str, N
                 "aggregated_jaccard": scores.image_aggregated_jaccard,
                 "absolute_count_error": np.abs(scores.n_predicted - scores.n_true),
                 "n_true": scores.n_true,
-                "seed": np.full(len(images), run["seed"]),
-                "cluster": np.array([result["groups"].get(stem, stem) for stem in images]),
+                "seed": np.full(len(images), row["where"]["seed"]),
+                "cluster": np.array([groups.get(stem, stem) for stem in images]),
             }
-            own = found.setdefault((method, run["n_train"]), {name: [] for name in columns})
+            own = found.setdefault((method, row["where"]["n_train"]), {name: [] for name in columns})
             for name, column in columns.items():
                 own[name].append(column)
     return {
@@ -145,7 +100,7 @@ def image_scores_of(result: dict[str, Any]) -> dict[tuple[str, int], dict[str, N
 
 
 def run_split(
-    folder: Path, train: Sequence[str], test: Sequence[str], seed: int, build: Build, build_forest: Build
+    folder: Path, train: Sequence[str], test: Sequence[str], segmenter: Segmenter, forest: PixelForest
 ) -> dict[str, Any]:
     """Train on one split, and score every method on its test images."""
     pairs = read_stems(folder / "images", folder / "masks", [*train, *test])
@@ -154,9 +109,9 @@ def run_split(
     truths = {stem: read_mask(folder / "instances" / f"{stem}.png")[0] for stem in images}
     lesson = [images[stem] for stem in train], [masks[stem] for stem in train]
     start = time.perf_counter()
-    segmenter = build(seed).fit(*lesson, instances=[truths[stem] for stem in train])
+    segmenter.fit(*lesson, instances=[truths[stem] for stem in train])
     fitted = time.perf_counter()
-    forest = build_forest(seed).fit(*lesson)
+    forest.fit(*lesson)
     forest_seconds = time.perf_counter() - fitted
     learnt, from_regions = segmenter.objects_, learn_from_regions(lesson[1])
     radius = learnt.splitter.radius
@@ -175,9 +130,6 @@ def run_split(
         found["forest-watershed"].append(filled_watershed(forest.predict(images[stem]) > 0, radius))
     scored = {name: score_objects([truths[stem] for stem in test], labels) for name, labels in found.items()}
     return {
-        "splitter": learnt.splitter.to_dict(),
-        "held_out": learnt.scores.to_dict() if learnt.scores else None,
-        "class_masks_splitter": from_regions.splitter.to_dict(),
         "fit_seconds": round(fitted - start, 2),
         "objects_seconds": segmenter.summary_.seconds["objects"],
         "forest_fit_seconds": round(forest_seconds, 2),
@@ -186,34 +138,26 @@ def run_split(
     }
 
 
-def measure(
-    folder: Path,
-    path: Path,
-    train_sizes: Sequence[int],
-    seeds: int,
-    build: Build = lambda seed: Segmenter(random_state=seed),
-    build_forest: Build = lambda seed: PixelForest(random_state=seed),
-) -> None:
-    """Run what is missing of one set."""
-    stems = [file.stem for file in (folder / "images").iterdir()]
-    listed = folder / "groups.csv"
-    groups = read_groups(listed, stems) if listed.exists() else {}
-    runs = Runs(path, groups)
-    for n_train in train_sizes:
-        for seed in range(seeds):
-            if runs.holds(n_train, seed):
-                continue
-            split = few_shot_split(stems, n_train, seed, groups=groups or None)
-            found = run_split(folder, split.train, split.test, seed, build, build_forest)
-            runs.add({"n_train": n_train, "seed": seed, **found})
-            told = ", ".join(
-                f"{name} {np.nanmean(scores_of(images).image_ap[:, 0]):.3f}"
-                for name, images in found["methods"].items()
-            )
-            print(
-                f"{folder.name}, {n_train} images, seed {seed} ({found['fit_seconds']:.0f} s): {told}",
-                flush=True,
-            )
+def draw(side: int, n_objects: int, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Draw cells of half the spacing of a grid of 10,000 on 2,048 pixels; image and label image."""
+    rng = np.random.default_rng(seed)
+    spacing = SIDE / 100
+    n_places = int(side / spacing)
+    places = rng.permutation(n_places**2)[:n_objects]
+    labels = np.zeros((side, side), dtype=np.int32)
+    for number, place in enumerate(places, start=1):
+        row, column = (np.array(divmod(place, n_places)) + rng.uniform(0.4, 0.6, 2)) * spacing
+        corner = int(max(row - 12, 0)), int(max(column - 12, 0))
+        window = labels[corner[0] : corner[0] + 24, corner[1] : corner[1] + 24]
+        rows, columns = np.indices(window.shape)
+        distance = np.hypot((rows + corner[0] - row) / rng.uniform(0.8, 1.2), columns + corner[1] - column)
+        window[(distance < rng.uniform(5, 8)) & (window == 0)] = number
+    cells = ndimage.gaussian_filter((labels > 0).astype(np.float32), 1)
+    colour = np.array([0.9, 0.8, 0.9], dtype=np.float32) - cells[:, :, np.newaxis] * np.float32(
+        [0.5, 0.6, 0.3]
+    )
+    noise = rng.standard_normal(colour.shape, dtype=np.float32)
+    return np.clip(colour + 0.05 * noise, 0, 1), labels
 
 
 def write_made_up(folder: Path) -> None:
@@ -225,47 +169,91 @@ def write_made_up(folder: Path) -> None:
         write_mask(folder / "instances" / f"{seed}.png", labels.astype(np.uint16))
 
 
-def measure_quickly(out: Path) -> None:
-    """Measure small models on made-up pictures."""
+def run(study: Study) -> None:
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "made-up"
-        write_made_up(folder)
-        measure(
-            folder,
-            out / "objects-quick.json",
-            [2],
-            1,
-            lambda seed: Segmenter(
-                MultiscaleBank(), selection_pixels=400, training_pixels=1000, random_state=seed
-            ),
-            lambda seed: PixelForest(n_estimators=5, training_pixels=500, random_state=seed),
-        )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--sets", nargs="+", default=SETS)
-    parser.add_argument("--train-sizes", type=int, nargs="+", default=[1, 2, 3, 5, 15])
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="made-up images, small models: does it run?")
-    parser.add_argument("--out", type=Path, help="folder of the result files")
-    arguments = parser.parse_args()
-    if not (arguments.data or arguments.quick):
-        parser.error("--data: needed, or --quick")
-    out = result_path(arguments)
-    try:
-        if arguments.quick:
-            measure_quickly(out)
-        for name in () if arguments.quick else arguments.sets:
+        if study.quick:
+            write_made_up(Path(temporary) / "made-up")
+            small = {"selection_pixels": 400, "training_pixels": 1000}
             measure(
-                arguments.data / name, out / f"objects-{name}.json", arguments.train_sizes, arguments.seeds
+                study, Path(temporary) / "made-up", [2], 1, small, {"n_estimators": 5, "training_pixels": 500}
             )
-    except SegkitError as error:
-        raise SystemExit(str(error)) from error
+            return
+        for name in study.sets or SETS:
+            measure(study, study.folder(name), [1, 2, 3, 5, 15], study.seeds or 5, {}, {})
 
 
-if __name__ == "__main__":
-    main()
+def measure(
+    study: Study,
+    folder: Path,
+    train_sizes: Sequence[int],
+    n_seeds: int,
+    recipe: dict[str, Any],
+    forest: dict[str, Any],
+) -> None:
+    """Run what is missing of one set."""
+    stems = [file.stem for file in (folder / "images").iterdir()]
+    listed = folder / "groups.csv"
+    groups = read_groups(listed, stems) if listed.exists() else {}
+    for n_train, seed in itertools.product(train_sizes, range(n_seeds)):
+
+        def split_and_score(n_train: int = n_train, seed: int = seed) -> dict[str, Any]:
+            split = few_shot_split(stems, n_train, seed, groups=groups or None)
+            models = Segmenter(**recipe, random_state=seed), PixelForest(**forest, random_state=seed)
+            found = run_split(folder, split.train, split.test, *models)
+            return found | ({"groups": {stem: groups[stem] for stem in split.test}} if groups else {})
+
+        study.row({"set": folder.name, "n_train": n_train, "seed": seed}, split_and_score)
+
+
+SPLITTINGS = {
+    "segkit": "**segkit**, objects annotated",
+    "segkit-class-masks": "**segkit**, class masks only",
+    "watershed": "watershed, holes filled, peaks a radius apart",
+    "watershed-half": "watershed, peaks half a radius apart",
+    "components": "connected regions",
+    "forest-watershed": "pixel forest; watershed, holes filled, peaks a radius apart",
+}
+
+
+def objects(rows: list[Row]) -> str:
+    """Tabulate the objects found by each method, and segkit's AP, objects annotated, less that of each."""
+    header = (
+        "set",
+        "training images",
+        "method",
+        "AP at IoU 0.5 (95 % interval)",
+        "**segkit**, objects annotated, less it",
+        "panoptic quality",
+        "aggregated Jaccard",
+        "count error",
+        "splits",
+    )
+    table = []
+    for name in SETS:
+        by_size = image_scores_of([row for row in rows if row["where"]["set"] == name])
+        for n_train, method in itertools.product(sorted({size for _, size in by_size}), SPLITTINGS):
+            if n_train not in SHOWN_SIZES:
+                continue
+            found, mine = by_size[method, n_train], by_size["segkit", n_train]
+            ap, clusters, seeds = found["ap_50"], found["cluster"], found["seed"]
+            alone = ", images only" if np.unique(seeds).size == 1 else ""
+            cells = [with_interval(float(ap.mean()), bootstrap_interval(ap, clusters, seeds)) + alone, ""]
+            if method != "segkit":
+                cells[1] = difference_of(compare(mine["ap_50"], ap, clusters, seeds), doubt=True)
+            scores = [f"{found[score].mean():.3f}" for score in ("panoptic_quality", "aggregated_jaccard")]
+            error = 100 * found["absolute_count_error"].sum() / found["n_true"].sum()
+            table.append(
+                (
+                    name,
+                    n_train,
+                    SPLITTINGS[method],
+                    *map(broken, cells),
+                    *scores,
+                    f"{error:.0f} %",
+                    np.unique(seeds).size,
+                )
+            )
+    return markdown_table(header, table)
+
+
+TABLES = {"objects": objects}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from typing import Any
 
-from benchmarks import STUDIES
+from benchmarks import STUDIES, TABLES_OF
 from benchmarks.rows import ROOT, Row, read
 
 _PLACE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -24,11 +25,14 @@ def pages() -> list[str]:
 @cache
 def tables() -> dict[str, tuple[str, Callable[[list[Row]], str]]]:
     """Return the study and the function of each table, by its name."""
-    found = {}
+    return {name: (study, table) for study, found in _of_studies("TABLES") for name, table in found.items()}
+
+
+def _of_studies(attribute: str) -> Iterator[tuple[str, Any]]:
     for study, module in STUDIES.items():
-        for name, table in getattr(importlib.import_module(module), "TABLES", {}).items():
-            found[name] = study, table
-    return found
+        found = importlib.import_module(TABLES_OF.get(study, module))
+        if hasattr(found, attribute):
+            yield study, getattr(found, attribute)
 
 
 @cache
@@ -52,6 +56,6 @@ def write_pages() -> None:
     for page in pages():
         (ROOT / page).write_text(render(page), encoding="utf-8")
         print(page)
-    for module in dict.fromkeys(STUDIES.values()):
-        for draw in getattr(importlib.import_module(module), "FIGURES", ()):
+    for _, figures in _of_studies("FIGURES"):
+        for draw in figures:
             draw()

@@ -1,35 +1,33 @@
 """How far models and masks differ between machines: one training under other processors, threads and instructions.
 
-    python -m benchmarks.reproducibility --data DATA [--sets drive dsb2018_stained ...] [--out FILE] [--quick]
+    python -m benchmarks reproducibility --data DATA [--sets ...]
 
 OPENBLAS_CORETYPE makes OpenBLAS work as on another processor, ATEN_CPU_CAPABILITY does so for torch. Each setting trains
 the default recipe on the five images of split 0 in a process of its own, and segments ten test images. Compared with the
 plain setting: whether the model file is the same to the byte, the largest difference of a tensor relative to its largest
-value, the change of the threshold, and the fraction of pixels of another class. Without --data, made-up images.
+value, the change of the threshold, and the fraction of pixels of another class.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import digest_sources, result_path, split, write_result
+from benchmarks.rows import Row, Study, flat
+from benchmarks.segmentation import DEVELOPMENT, split, write_made_up
 from segkit import Segmenter
-from segkit.benchmark.machine import machine
-from segkit.cli.phantom import make_demo_set
-from segkit.images import load_pairs, read_image, read_mask, write_image, write_mask
+from segkit.images import load_pairs, read_image, read_mask, write_mask
 from segkit.segmentation.model_file import digest_arrays, read_model
 from segkit.segmentation.segmenter import load
 
-SETS = ("drive", "dsb2018_stained", "isbi2012_em", "kvasir_seg_256")
 N_TRAIN, N_TEST = 5, 10
 PLAIN = "1 thread"
 SETTINGS: dict[str, dict[str, str]] = {
@@ -92,54 +90,63 @@ def _difference(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float
     return float(np.abs(one - other).max() / max(float(np.abs(one).max()), np.finfo(np.float64).tiny))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def measure(data: Path, setting: str, scratch: Path) -> dict[str, Any]:
+    """Train and segment under a setting and, the first time, under the plain one; compare both."""
+    train, test = split(data, 0, N_TRAIN)
+    test = test[:N_TEST]
+    for name in (PLAIN, setting):
+        out = scratch / data.name / name
+        if not out.exists():
+            out.mkdir(parents=True)
+            job = json.dumps([str(data.resolve()), train, test, str(out)])
+            command = [sys.executable, "-m", "benchmarks.reproducibility", job]
+            subprocess.run(command, check=True, env=os.environ | SETTINGS[name])
+    return compare(scratch / data.name / PLAIN, scratch / data.name / setting, test)
+
+
+def run(study: Study) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        scratch = Path(place)
+        if study.quick:
+            write_made_up(scratch / "data" / "made-up", N_TRAIN + N_TEST, (96, 96))
+            study.data = scratch / "data"
+        for name in ["made-up"] if study.quick else study.sets or DEVELOPMENT:
+            for setting in list(SETTINGS)[1 : 2 if study.quick else None]:
+                where = {"set": name, "setting": setting}
+                study.row(where, partial(measure, study.folder(name), setting, scratch))
+
+
+def reproducibility(rows: list[Row]) -> str:
+    """Tabulate how far models and masks differ, by setting."""
+    found = flat(rows)
+    lines = [
+        "| setting, beside 1 thread | same bytes of the model | numbers of it differ by | pixels of another class | most |",
+        "|---|---|---|---|---|",
+    ]
+    for setting in dict.fromkeys(row["setting"] for row in found):
+        own = [row for row in found if row["setting"] == setting]
+        same = sum(row["same_bytes"] for row in own)
+        differences = [row["largest_difference"] for row in own]
+        told = "other channels" if None in differences else f"{max(differences):.1e}"
+        lines.append(
+            f"| {setting} | {same} of {len(own)} | {told} | "
+            f"{100 * np.mean([row['pixels_changed_mean'] for row in own]):.4f} % | "
+            f"{100 * max(row['pixels_changed_most'] for row in own):.4f} % |"
+        )
+    sets = ", ".join(dict.fromkeys(row["set"] for row in found))
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"Default recipe, five training images and ten test images of each of {sets}. Differences of numbers, the "
+            "largest, are relative to the largest of their array. Pixels: mean of the images, and the image with most.",
+        ]
     )
-    parser.add_argument("--data", type=Path, help="folder of data sets, each with images/ and masks/")
-    parser.add_argument("--sets", nargs="+", default=SETS)
-    parser.add_argument("--quick", action="store_true", help="two settings, on made-up images")
-    parser.add_argument("--out", help="result file")
-    parser.add_argument("--one", nargs=2, type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.one:
-        job, out = arguments.one
-        wanted = json.loads(job.read_text())
-        run_one(Path(wanted["data"]), wanted["train"], wanted["test"], out)
-        return
-    path = result_path(arguments, "reproducibility.json")
-    result: dict[str, Any] = {
-        "command": "python -m benchmarks.reproducibility --data DATA",
-        "code": digest_sources(),
-        "machine": machine(),
-        "settings": SETTINGS,
-        "rows": [],
-    }
-    made_up = arguments.data is None or arguments.quick
-    with tempfile.TemporaryDirectory() as scratch:
-        if made_up:
-            for index, (image, mask) in enumerate(
-                zip(*make_demo_set(N_TRAIN + N_TEST, shape=(96, 96)), strict=True)
-            ):
-                write_image(Path(scratch) / "made-up" / "images" / f"{index}.png", image)
-                write_mask(Path(scratch) / "made-up" / "masks" / f"{index}.png", 255 * mask)
-        for name in ["made-up"] if made_up else arguments.sets:
-            data = (Path(scratch) if made_up else arguments.data) / name
-            train, test = split(data, 0, N_TRAIN)
-            test = test[:N_TEST]
-            job = Path(scratch) / f"{name}.json"
-            job.write_text(json.dumps({"data": str(data.resolve()), "train": train, "test": test}))
-            for setting in list(SETTINGS)[: 2 if arguments.quick else None]:
-                out = Path(scratch) / name / setting
-                out.mkdir(parents=True)
-                command = [sys.executable, "-m", "benchmarks.reproducibility", "--one", str(job), str(out)]
-                subprocess.run(command, check=True, env=os.environ | SETTINGS[setting])
-                if setting != PLAIN:
-                    row = {"set": name, "setting": setting, **compare(out.with_name(PLAIN), out, test)}
-                    result["rows"].append(row)
-                    print(json.dumps(row))
-                    write_result(path, result)
+
+
+TABLES = {"reproducibility": reproducibility}
 
 
 if __name__ == "__main__":
-    main()
+    data, train, test, out = json.loads(sys.argv[1])
+    run_one(Path(data), train, test, Path(out))

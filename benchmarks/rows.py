@@ -26,7 +26,7 @@ class MissingDataError(Exception):
     """Data that are not where they are looked for; a quick run is skipped."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Study:
     """A study as it is run.
 
@@ -38,6 +38,10 @@ class Study:
         Folder of the rows.
     data, weights : Path or None
         Folders that were given.
+    sets : list of str or None
+        Folders of the data, in place of the study's own.
+    seeds : int or None
+        Number of splits or draws, in place of the study's own.
     quick : bool
         Whether a small form is wanted.
     options : argparse.Namespace
@@ -48,6 +52,8 @@ class Study:
     out: Path
     data: Path | None = None
     weights: Path | None = None
+    sets: list[str] | None = None
+    seeds: int | None = None
     quick: bool = False
     options: argparse.Namespace = field(default_factory=argparse.Namespace)
 
@@ -94,6 +100,15 @@ class Study:
         if not path.exists():
             raise MissingDataError(f"no {path}: give the folder that holds {Path(*names)} with --data")
         return path
+
+    def weight(self, name: str) -> str:
+        """Return the file of a network's weights: the one in the folder of weights that begins with its name."""
+        found = (
+            sorted(self.weights.glob(f"{name}*.npz"), key=lambda path: len(path.name)) if self.weights else []
+        )
+        if not found:
+            raise MissingDataError(f"give the folder of {name}*.npz with --weights")
+        return str(found[0])
 
 
 def _noted() -> dict[str, str]:

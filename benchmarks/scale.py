@@ -1,15 +1,14 @@
 """Work spread over workers of Dask: speed of two against one, a killed worker, and what a scheduler bears.
 
-    python -m benchmarks.scale [--parts speed killed tile scheduler]
+    python -m benchmarks scale
 
 Each worker has one thread. Wall times of a folder are taken in turn, one worker, two, one, two ..., so that other programs
 of the machine disturb both alike; the first image that each worker gets, which imports libraries there, is not counted.
-A scheduler of many tiny tasks (100,000 unless --tasks says otherwise) stands for that of a slide of as many tiles.
+A scheduler of many tiny tasks stands for that of a slide of as many tiles.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -28,9 +27,8 @@ import numpy as np
 import psutil
 from threadpoolctl import threadpool_limits
 
-from benchmarks.common import digest_sources, result_path, write_result
+from benchmarks.rows import Row, Study, flat
 from segkit import Segmenter
-from segkit.benchmark.machine import machine
 from segkit.cli.phantom import make_demo_set
 from segkit.images import write_image
 from segkit.scale import Cluster
@@ -38,7 +36,6 @@ from segkit.segmentation.folders import segment_folder
 from segkit.segmentation.record import Record
 
 MIB = 2**20
-PARTS = ("speed", "killed", "tile", "scheduler")
 
 
 class Deadly:
@@ -150,31 +147,28 @@ def kill_workers(segmenter: Segmenter, images: Path, n_kills: int, folder: Path)
     return {"kills": n_kills, "equal": equal}
 
 
-def load_scheduler(n_tasks: int, n_workers: int) -> dict[str, Any]:
-    """Give a scheduler tiny tasks all at once, and a tenth as many as `Cluster.spread` does, a few at a time."""
-    records = {}
-    for name in ("at_once", "spread"):
-        # a scheduler of its own process, whose memory is its own
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            _scheduler(Path(folder), n_workers) as (address, process),
-        ):
-            with Cluster(address, n_workers=n_workers) as cluster:
-                before = process.memory_info().rss
-                peak = _Peak(process)
-                start = time.perf_counter()
-                done = _at_once(cluster, n_tasks) if name == "at_once" else _spread(cluster, n_tasks // 10)
-                seconds = time.perf_counter() - start
-                most = peak.stop()
-            records[name] = {
-                "tasks": done,
-                "seconds": seconds,
-                "tasks_per_second": done / seconds,
-                "memory_mib_before": before / MIB,
-                "memory_mib_most": most / MIB,
-                "bytes_per_task": (most - before) / done,
-            }
-    return {"workers": n_workers, **records}
+def load_scheduler(given: str, n_tasks: int, n_workers: int) -> dict[str, Any]:
+    """Load a scheduler with tiny tasks, "at_once", or a tenth as many as `Cluster.spread` does, a few at a time."""
+    # a scheduler of its own process, whose memory is its own
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _scheduler(Path(folder), n_workers) as (address, process),
+        Cluster(address, n_workers=n_workers) as cluster,
+    ):
+        before = process.memory_info().rss
+        peak = _Peak(process)
+        start = time.perf_counter()
+        done = _at_once(cluster, n_tasks) if given == "at_once" else _spread(cluster, n_tasks // 10)
+        seconds = time.perf_counter() - start
+        most = peak.stop()
+    return {
+        "tasks": done,
+        "seconds": seconds,
+        "tasks_per_second": done / seconds,
+        "memory_mib_before": before / MIB,
+        "memory_mib_most": most / MIB,
+        "bytes_per_task": (most - before) / done,
+    }
 
 
 def _at_once(cluster: Cluster, n_tasks: int) -> int:
@@ -234,55 +228,103 @@ class _scheduler:  # noqa: N801
             process.wait()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def run(study: Study) -> None:
+    n_images, side, n_repeats, n_kills, n_tasks = (
+        (4, 96, 1, 1, 500) if study.quick else (12, 512, 5, 3, 100_000)
     )
-    parser.add_argument("--images", type=int, default=12, help="number of images of a folder")
-    parser.add_argument("--side", type=int, default=512, help="of an image, in pixels")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--kills", type=int, default=5)
-    parser.add_argument("--tasks", type=int, default=100_000)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure")
-    parser.add_argument("--quick", action="store_true", help="few and small: does it run?")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    arguments = parser.parse_args()
-    if arguments.quick:
-        arguments.images, arguments.side, arguments.repeats, arguments.kills, arguments.tasks = (
-            4,
-            96,
-            1,
-            1,
-            500,
-        )
-
-    path = result_path(arguments, "scale.json")
-    train, masks = make_demo_set(3, shape=(min(arguments.side, 256),) * 2)
-    pictures, _ = make_demo_set(arguments.images, shape=(arguments.side, arguments.side))
+    train, masks = make_demo_set(3, shape=(min(side, 256),) * 2)
+    pictures, _ = make_demo_set(n_images, shape=(side, side))
     segmenter = Segmenter(random_state=0)
-    if arguments.quick:
+    if study.quick:
         segmenter.set_params(selection_pixels=400, training_pixels=500)
     segmenter.fit(train, masks)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        images = folder / "images"
         for number, picture in enumerate(pictures):
-            write_image(folder / "images" / f"{number}.png", picture)
-        parts: dict[str, Callable[[], Any]] = {
-            "speed": lambda: measure_speed(
-                segmenter, folder / "images", pictures[0], arguments.repeats, folder
+            write_image(images / f"{number}.png", picture)
+        where = {"images": n_images, "side": side}
+        study.row(
+            where, lambda: measure_speed(segmenter, images, pictures[0], n_repeats, folder), what="speed"
+        )
+        study.row(where, lambda: kill_workers(segmenter, images, n_kills, folder), what="killed")
+    tile = 128 if study.quick else 1024
+    study.row({"side": tile}, lambda: measure_tile(segmenter, tile), what="tile")
+    for given in ("at_once", "spread"):
+        where = {"given": given, "workers": 2}
+        study.row(where, lambda given=given: load_scheduler(given, n_tasks, 2), what="scheduler")
+
+
+GIGAPIXELS, N_SLIDES = 10, 10_000
+
+
+def _by_part(rows: list[Row]) -> tuple[Any, ...]:
+    """Return figures and settings of speed, kills and tile, and of a scheduler given all tasks at once, or a few."""
+    [speed], [killed], [tile] = (flat(rows, what) for what in ("speed", "killed", "tile"))
+    by_way = {row["given"]: row for row in flat(rows, "scheduler")}
+    return speed, killed, tile, by_way["at_once"], by_way["spread"]
+
+
+def scale(rows: list[Row]) -> str:
+    """Tabulate what was measured of workers and of a scheduler."""
+    speed, killed, tile, at_once, spread = _by_part(rows)
+    loads = speed["load_before"]
+    equal = "equal, byte for byte" if speed["equal"] else "NOT equal"
+    return "\n".join(
+        [
+            "| measured | value |",
+            "|---|---|",
+            f"| two workers of one thread against one, {speed['images']} images of {speed['side']} x {speed['side']} "
+            f"| {speed['ratio']:.2f} times as fast ({min(speed['ratios']):.2f} to {max(speed['ratios']):.2f}) |",
+            f"| {speed['files']} files of workers, and those of one process | {equal} |",
+            f"| a worker killed in the middle of an image | {killed['equal']} of {killed['kills']} folders equal |",
+            f"| one thread, on {tile['side']:,} x {tile['side']:,} pixels "
+            f"| {_rate(tile) / 1e6:.2f} million pixels a second of processor time |",
+            f"| the record of an image, by the program that you started | {1000 * speed['put_seconds']:.0f} ms |",
+            f"| {at_once['tasks']:,} tiny tasks given at once | {at_once['tasks_per_second']:,.0f} a second, "
+            f"{at_once['bytes_per_task'] / 1000:.1f} kB each in the scheduler |",
+            f"| {spread['tasks']:,} tiny tasks given as segkit does, a few at a time "
+            f"| {spread['tasks_per_second']:,.0f} a second, {spread['memory_mib_most'] - spread['memory_mib_before']:.0f} "
+            "MiB more in the scheduler |",
+            "",
+            f"Default recipe. {len(speed['ratios'])} pairs of runs in turn; the machine of 2 cores had other work (load "
+            f"{min(loads):.1f} to {max(loads):.1f} before each pair).",
+        ]
+    )
+
+
+def scale_plan(rows: list[Row]) -> str:
+    """Tabulate what follows for slides."""
+    speed, _, tile, at_once, spread = _by_part(rows)
+    hours = 1e9 / _rate(tile) / 3600
+    side, tile_seconds = tile["side"], tile["processor_seconds"]
+    n_tiles = GIGAPIXELS * 1e9 / side**2
+    per_second, puts = spread["tasks_per_second"], 1 / speed["put_seconds"]
+    of_slide, of_all = GIGAPIXELS * hours, GIGAPIXELS * hours * N_SLIDES
+    gigabytes = n_tiles * at_once["bytes_per_task"] / 1e9
+    return "\n".join(
+        [
+            f"| | a slide of {GIGAPIXELS} gigapixels | {N_SLIDES:,} such slides |",
+            "|---|---|---|",
+            f"| core hours ({hours:.1f} for a gigapixel) | {of_slide:,.0f} | {of_all:,.0f} |",
+            *(
+                f"| on {n:,} workers | {60 * of_slide / n:,.0f} minutes | {of_all / n / 24:,.0f} days |"
+                for n in (16, 128, 1024)
             ),
-            "killed": lambda: kill_workers(segmenter, folder / "images", arguments.kills, folder),
-            "tile": lambda: measure_tile(segmenter, 128 if arguments.quick else 1024),
-            "scheduler": lambda: load_scheduler(arguments.tasks, 2),
-        }
-        result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-        result |= {"recipe": "default", "images": arguments.images, "side": arguments.side}
-        result["machine"] = machine()
-        for part in arguments.parts:
-            result[part] = parts[part]() | {"sources": digest_sources()}
-            write_result(path, result)
-    print(json.dumps({part: result[part] for part in arguments.parts}))
+            f"| tiles of {side:,} x {side:,} | {n_tiles:,.0f} | {n_tiles * N_SLIDES:,.0f} |",
+            f"| scheduler's memory, all tiles given at once | {gigabytes:.2f} GB | {gigabytes * N_SLIDES:,.0f} GB |",
+            f"| the same, a few at a time | {spread['memory_mib_most']:.0f} MiB | {spread['memory_mib_most']:.0f} MiB |",
+            "",
+            f"A tile takes a worker {tile_seconds:.1f} s. One program gives out and takes back at most {per_second:,.0f} "
+            f"tasks a second, enough for {per_second * tile_seconds:,.0f} workers. It records {puts:,.0f} images a second, "
+            f"enough for {puts * tile_seconds:,.0f} workers if an image is as large as a tile.",
+        ]
+    )
 
 
-if __name__ == "__main__":
-    main()
+def _rate(tile: dict[str, Any]) -> float:
+    """Pixels of a tile a second of processor time, on one thread."""
+    return float(tile["side"] ** 2 / tile["processor_seconds"])
+
+
+TABLES = {"scale": scale, "scale_plan": scale_plan}

@@ -1,6 +1,6 @@
 """Memory of long runs: 2,000 small images segmented in one process, and 2,000 strokes drawn in one session.
 
-    python -m benchmarks.soak [--quick] [--out FILE]
+    python -m benchmarks soak
 
 Resident memory is read after each image and each stroke. `growth` is the median of the last hundred readings, divided by
 that of the hundred after the first hundred, less 1. Each run is a process of its own. Needs the /proc of Linux.
@@ -8,20 +8,18 @@ that of the hundred after the first hundred, less 1. Each run is a process of it
 
 from __future__ import annotations
 
-import argparse
-import json
-import subprocess
-import sys
+import multiprocessing
 import tempfile
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import digest_sources, result_path, write_result
+from benchmarks.markdown import markdown_table
+from benchmarks.rows import Row, Study, flat
 from segkit import Segmenter
-from segkit.benchmark.machine import machine
 from segkit.cli.phantom import make_demo_set
 from segkit.images import write_image
 from segkit.live import FeatureCache, LiveSession, Project
@@ -34,7 +32,7 @@ _N_BETWEEN_PAUSES = 10
 
 
 def resident_mib() -> float:
-    """Give the memory of this process that is in RAM."""
+    """Read the memory of this process that is in RAM."""
     [line] = [
         line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS:")
     ]
@@ -110,47 +108,36 @@ def growth(readings: list[float]) -> float:
     return float(np.median(readings[-n:]) / np.median(readings[n : 2 * n]) - 1)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="60 images and strokes")
-    parser.add_argument("--only", choices=sorted(RUNS), help="one of the two")
-    parser.add_argument("--out", help="result file")
-    parser.add_argument("--one", choices=sorted(RUNS), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    n = 60 if arguments.quick else 2000
-    if arguments.one:
-        print(json.dumps(RUNS[arguments.one](n)))
-        return
-    path = result_path(arguments, "soak.json")
-    result: dict[str, Any] = {
-        "command": "python -m benchmarks.soak",
-        "code": digest_sources(),
-        "machine": machine(),
+def measure(name: str, n: int) -> dict[str, Any]:
+    """Read the memory along a run, in a process of its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        readings = pool.apply(RUNS[name], (n,))
+    return {
+        "n": len(readings),
+        "growth": growth(readings),
+        "mib": [round(value, 1) for value in readings[:: max(1, n // 100)]],
+        "peak_mib": max(readings),
     }
-    for name in RUNS if arguments.only is None else [arguments.only]:
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.soak",
-            "--one",
-            name,
-            *(["--quick"] if arguments.quick else []),
-        ]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        readings = json.loads(done.stdout.splitlines()[-1])
-        result[name] = {
-            "n": len(readings),
-            "growth": growth(readings),
-            "mib": [round(value, 1) for value in readings[:: max(1, n // 100)]],
-            "peak_mib": max(readings),
-        }
-        print(
-            f"{name}: {len(readings)}, from {readings[len(readings) // 10]:.0f} MiB, growth {growth(readings):+.1%}"
+
+
+def run(study: Study) -> None:
+    for name in RUNS:
+        study.row({"run": name}, partial(measure, name, 60 if study.quick else 2000))
+
+
+def soak(rows: list[Row]) -> str:
+    """Tabulate the growth of memory."""
+    what = {"predict": "images segmented, with all results", "annotate": "strokes drawn"}
+    table = [
+        (
+            f"{row['n']:,} {what[row['run']]}",
+            f"{row['mib'][10]:.0f} MiB",
+            f"{row['peak_mib']:.0f} MiB",
+            f"{100 * row['growth']:+.1f} %",
         )
-        write_result(path, result)
+        for row in flat(rows)
+    ]
+    return markdown_table(("run", "memory at its tenth", "most", "growth"), table)
 
 
-if __name__ == "__main__":
-    main()
+TABLES = {"soak": soak}

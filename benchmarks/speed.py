@@ -1,44 +1,43 @@
-"""Time to segment images, part by part and beside the pixel forest, over sizes and numbers of channels.
+"""Time to segment images: part by part and beside the pixel forest; of `--fast`; of telling objects apart.
 
-    python -m benchmarks.speed --data DATA [--vgg19 VGG19.npz --squeezenet SQUEEZENET.npz] [--recipes ...] [--sets ...]
-        [--sizes 256 512 1024 2048] [--channels ...] [--repeats N] [--quick] [--out FILE]
+    python -m benchmarks speed --data DATA [--weights WEIGHTS] [--sets ...] [--seeds N]
 
-Models of five images of each set segment its other images, which are mirrored to the size, and mixed to the number of
-channels. Recipes and the forest take turns on every image, so that other work on the machine slows all of them alike.
-Parts are measured on one thread, each beside its arithmetic limit: floating-point operations at the rate of a float32
-matrix product, or bytes at the rate of a copy, both measured in the same run.
+Models of five images of each set segment its other images, which are mirrored to the size. Recipes and the forest take turns
+on every image, so that other work on the machine slows all of them alike. Parts are measured on one thread, each beside its
+arithmetic limit: floating-point operations at the rate of a float32 matrix product, or bytes at the rate of a copy, both
+measured in the same run.
 
-The result file holds a record for each code, recipe, set, number of channels and size; a run of other code leaves the
-records of the former code as they are.
+Rows "fast" have the price of `segkit train --fast`: mean IoU and processor time beside the default recipe, on the same
+images. Rows "objects" have the time to split and measure drawn cells, beside the time to segment them and scikit-image's.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import itertools
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import product
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
+from skimage.measure import regionprops_table
 from threadpoolctl import threadpool_limits
 
-from benchmarks.common import digest_sources, result_path, sgemm_rate, split, write_result
-from benchmarks.segmentation import NETWORKS, SETS, bank_option
+from benchmarks.objects import draw
+from benchmarks.rows import Row, Study, flat
+from benchmarks.segmentation import DEVELOPMENT, NETWORKS, bank_option, split
 from segkit import Segmenter
 from segkit.baselines import PixelForest
-from segkit.benchmark.machine import machine
 from segkit.cli.phantom import make_demo_set
 from segkit.config.read import shipped
 from segkit.config.schema import Config
+from segkit.evaluation.metrics import confusion, iou_of
 from segkit.features import (
     ConvNetBank,
     ElongatedBank,
@@ -49,13 +48,16 @@ from segkit.features import (
 from segkit.features.averaged import OrbitAveraged
 from segkit.features.views import View
 from segkit.images import load_pairs
+from segkit.objects import measure as measure_objects
+from segkit.objects.split import Splitter
 from segkit.segmentation import dense, segmenter
 
 Image = NDArray[np.float32]
-RECIPES = ("default", "fast", "networks")
+RECIPES = ("default", "networks")
 FOREST = "forest"
 SIZES = [256, 512, 1024, 2048]
-N_TRAIN = 5
+N_TRAIN, N_IMAGES = 5, 5
+PROFILED_UP_TO = 1024
 QUICK = ["bank={name: scattering, J: 2, L: 3, tile: 32}", "selection.pixels=400", "training.pixels=1000"]
 
 
@@ -74,13 +76,27 @@ def with_channels(image: Image, n_channels: int) -> Image:
     return np.ascontiguousarray(np.concatenate(copies, axis=2)[:, :, :n_channels])
 
 
-def options_of(recipe: str, arguments: argparse.Namespace) -> tuple[Path | None, list[str]]:
-    """Give configuration file and options of a recipe."""
-    if arguments.quick:
-        return None, QUICK
-    if recipe == "networks":
-        return None, [bank_option(arguments, NETWORKS)]
-    return (shipped("fast"), []) if recipe == "fast" else (None, [])
+def settings_of(recipe: str, study: Study) -> list[str]:
+    """Return the options of a recipe."""
+    if study.quick:
+        return QUICK
+    return [bank_option(study, NETWORKS)] if recipe == "networks" else []
+
+
+def sgemm_rate(n: int = 2048, n_repeats: int = 5) -> float:
+    """Best measured rate of a float32 matrix product, in floating-point operations per second."""
+    a = np.random.default_rng(0).standard_normal((n, n), dtype=np.float32)
+    return 2 * n**3 / min(seconds_of(lambda: a @ a, n_repeats))
+
+
+def seconds_of(function: Callable[[], Any], n_repeats: int = 1) -> list[float]:
+    """Seconds of each of several calls."""
+    seconds = []
+    for _ in range(n_repeats):
+        start = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - start)
+    return seconds
 
 
 class Clock:
@@ -208,12 +224,7 @@ def convolutions(bank: ConvNetBank, channels: NDArray[np.intp], shape: tuple[int
 def copy_rate(n_bytes: int = 2**27, n_repeats: int = 5) -> float:
     """Best measured rate of a copy, in bytes read and written per second."""
     source, target = np.ones(n_bytes // 4, dtype=np.float32), np.empty(n_bytes // 4, dtype=np.float32)
-    seconds = []
-    for _ in range(n_repeats):
-        start = time.perf_counter()
-        np.copyto(target, source)
-        seconds.append(time.perf_counter() - start)
-    return 2 * n_bytes / min(seconds)
+    return 2 * n_bytes / min(seconds_of(lambda: np.copyto(target, source), n_repeats))
 
 
 def banks_of(model: Segmenter) -> list[FilterBank]:
@@ -232,121 +243,204 @@ def take_turns(models: dict[str, Any], images: list[Image]) -> dict[str, NDArray
     return {name: np.array(found) for name, found in seconds.items()}
 
 
-def read(name: str, arguments: argparse.Namespace) -> tuple[Any, Any]:
-    """Training pairs and test images of a set."""
-    if arguments.quick:
+def read_split(study: Study, name: str, seed: int, n_images: int) -> tuple[Any, Any]:
+    """Return training pairs and test pairs of a set."""
+    if study.quick:
         images, masks = make_demo_set(3, shape=(64, 64))
-        return (images[:2], masks[:2]), images[2:]
-    folder = arguments.data / name
+        return (images[:2], masks[:2]), (images[2:], masks[2:])
+    folder = study.folder(name)
     dataset = load_pairs(folder / "images", folder / "masks")
-    train, test = split(folder, 0, N_TRAIN)
-    images = dict(zip(dataset.stems, dataset.images, strict=True))
-    masks = dict(zip(dataset.stems, dataset.masks, strict=True))
-    return ([images[stem] for stem in train], [masks[stem] for stem in train]), [images[s] for s in test]
+    places = {stem: place for place, stem in enumerate(dataset.stems)}
+    train, test = split(folder, seed, N_TRAIN)
+    training, rest = (
+        ([dataset.images[places[stem]] for stem in stems], [dataset.masks[places[stem]] for stem in stems])
+        for stems in (train, test[:n_images])
+    )
+    return training, rest
 
 
-def train(pairs: Any, n_channels: int, arguments: argparse.Namespace) -> tuple[dict[str, Any], Counter[str]]:
-    """Train every recipe and the forest; give the seconds too."""
-    images, masks = [with_channels(image, n_channels) for image in pairs[0]], pairs[1]
-    models: dict[str, Any] = {
-        recipe: Config.load(*options_of(recipe, arguments)).build() for recipe in arguments.recipes
-    }
-    models[FOREST] = PixelForest(training_pixels=1000 if arguments.quick else 30_000)
-    seconds: Counter[str] = Counter()
-    for name, model in models.items():
-        start = time.perf_counter()
-        model.fit(images, masks)
-        seconds[name] = time.perf_counter() - start
-    return models, seconds
-
-
-def measure(name: str, n_channels: int | None, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def measure(study: Study, name: str) -> None:
     """Time and profile every recipe on a set, at each size."""
-    pairs, test = read(name, arguments)
-    n_channels = n_channels or pairs[0][0].shape[2]
-    models, fit_seconds = train(pairs, n_channels, arguments)
-    for side in arguments.sizes:
+    (images, masks), (test, _) = read_split(study, name, 0, N_IMAGES)
+    n_channels = images[0].shape[2]
+    recipes = RECIPES if study.weights and not study.quick else RECIPES[:1]
+    models: dict[str, Any] = {
+        recipe: Config.load(None, settings_of(recipe, study)).build().fit(images, masks) for recipe in recipes
+    }
+    models[FOREST] = PixelForest(training_pixels=1000 if study.quick else 30_000).fit(images, masks)
+    for side in [64] if study.quick else SIZES:
         # of large images a single one is enough
-        n_images = max(1, min(arguments.repeats, arguments.repeats * 512**2 // side**2))
-        images = [resized(image, side, n_channels) for image in test[:n_images]]
+        squares = [resized(image, side, n_channels) for image in test[: max(1, N_IMAGES * 512**2 // side**2)]]
         if side <= 512:  # the first image of a size finds caches empty
-            take_turns(models, images[:1])
-        seconds = take_turns(models, images)
-        for recipe in arguments.recipes:
+            take_turns(models, squares[:1])
+        seconds = take_turns(models, squares)
+        for recipe in recipes:
             own, rival = seconds[recipe], seconds[FOREST]
-            yield {
-                "code": digest_sources(),
-                "recipe": recipe,
-                "set": name,
-                "n_channels": n_channels,
-                "side": side,
-                "fit_seconds": fit_seconds[recipe],
-                "forest_fit_seconds": fit_seconds[FOREST],
-                **{
-                    kind: {
-                        "seconds": float(np.median(own[:, column])),
-                        "forest_seconds": float(np.median(rival[:, column])),
-                        "ratio": float(np.median(own[:, column] / rival[:, column])),
-                    }
-                    for column, kind in enumerate(("wall", "processor"))
-                },
-                "parts": profile(models[recipe], images[0]) if side <= arguments.profile_up_to else None,
-                "limits": limits(models[recipe], images[0]) if side <= arguments.profile_up_to else None,
+            figures: dict[str, Any] = {
+                kind: {
+                    "seconds": float(np.median(own[:, column])),
+                    "forest_seconds": float(np.median(rival[:, column])),
+                    "ratio": float(np.median(own[:, column] / rival[:, column])),
+                }
+                for column, kind in enumerate(("wall", "processor"))
             }
+            if side <= PROFILED_UP_TO:
+                model = models[recipe]
+                figures |= {"parts": profile(model, squares[0]), "limits": limits(model, squares[0])}
+            where = {"recipe": recipe, "set": name, "n_channels": n_channels, "side": side}
+            study.row(where, lambda figures=figures: figures)
 
 
-KEY = ("code", "recipe", "set", "n_channels", "side")
+def price(training: Any, test: Any, options: list[str]) -> dict[str, Any]:
+    """Train the default recipe and the fast one, and segment each test image with both."""
+    models = {
+        "default": Config.load(None, options).build().fit(*training),
+        "fast": Config.load(shipped("fast"), options).build().fit(*training),
+    }
+    found: dict[str, Any] = {name: {"mean_iou": [], "seconds": []} for name in models}
+    for image, mask in zip(*test, strict=True):
+        for name, model in models.items():
+            start = time.process_time()
+            prediction = model.predict(image)
+            found[name]["seconds"].append(time.process_time() - start)
+            counts = confusion(model.label_map_.encode(mask), model.label_map_.encode(prediction), 2)
+            found[name]["mean_iou"].append(float(np.nanmean(iou_of(counts))))
+    return found
 
 
-def merged(known: list[dict[str, Any]], record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Add a record, in place of a former one of the same measurement."""
-    return [one for one in known if any(one[key] != record[key] for key in KEY)] + [record]
+# Columns of scikit-image that `segkit.objects.measure` gives too.
+PROPERTIES = (
+    "label", "area", "centroid", "bbox", "perimeter", "axis_major_length", "axis_minor_length", "eccentricity",
+    "solidity", "intensity_mean", "intensity_std",
+)  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, help="folder with a folder for each set")
-    parser.add_argument("--vgg19", type=Path, help="truncated VGG19 weights (Caffe preprocessing)")
-    parser.add_argument("--squeezenet", type=Path, help="SqueezeNet 1.0 weights (Caffe preprocessing)")
-    parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=RECIPES)
-    parser.add_argument("--sets", nargs="+", default=SETS)
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    parser.add_argument(
-        "--channels",
-        type=int,
-        nargs="+",
-        default=[None],
-        help="numbers of channels; the set's own by default",
-    )
-    parser.add_argument("--repeats", type=int, default=5, help="images of each size, fewer of large ones")
-    parser.add_argument("--profile-up-to", type=int, default=1024, help="largest side that is profiled")
-    parser.add_argument("--quick", action="store_true", help="made-up images, a small model: does it run?")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    arguments = parser.parse_args()
-    if arguments.quick:
-        arguments.recipes, arguments.sets, arguments.sizes, arguments.repeats = (
-            ["default"],
-            ["made-up"],
-            [64],
-            1,
+def time_objects(side: int, n_objects: int) -> dict[str, Any]:
+    """Segment drawn cells, and split and measure them on maps as a classifier gives them: blurred, with some noise."""
+    pairs = [draw(256, 80, seed) for seed in (1, 2)]
+    masks = [(labels > 0).astype(np.uint8) for _, labels in pairs]
+    segmenter = Segmenter().fit([picture for picture, _ in pairs], masks)
+    image, labels = draw(side, n_objects)
+    mask = labels > 0
+    noise = np.random.default_rng(0).standard_normal(mask.shape, dtype=np.float32)
+    inside = gaussian_filter(mask.astype(np.float32), 2) + 0.05 * noise
+    splitter = Splitter("distance+inside", radius=6.5)
+    steps = {
+        "split": lambda: splitter.split(mask, inside=inside),
+        "measure": lambda: measure_objects(labels, image),
+        "scikit-image": lambda: regionprops_table(labels, image, properties=PROPERTIES),
+    }
+    return {
+        "segmentation_seconds": min(seconds_of(lambda: segmenter.predict(image))),
+        "seconds": {name: float(np.median(seconds_of(step, 5))) for name, step in steps.items()},
+    }
+
+
+def run(study: Study) -> None:
+    names = ["made-up"] if study.quick else study.sets or DEVELOPMENT
+    for name in names:
+        measure(study, name)
+    for seed, name in itertools.product(range(1 if study.quick else study.seeds or 2), names):
+        options = ["selection.pixels=400", "training.pixels=1000"] if study.quick else []
+        study.row(
+            {"set": name, "seed": seed},
+            lambda name=name, seed=seed, options=options: price(*read_split(study, name, seed, 20), options),
+            what="fast",
         )
-    elif arguments.data is None:
-        parser.error("--data: needed, or --quick")
-    path = result_path(arguments, "speed.json")
-    known = json.loads(path.read_text(encoding="utf-8"))["records"] if path.exists() else []
-    for name, n_channels in product(arguments.sets, arguments.channels):
-        for record in measure(name, n_channels, arguments):
-            known = merged(known, record)
-            write_result(path, {"records": known, "machine": machine()})
-            print(
-                f"{record['recipe']}, {name}, {record['n_channels']} channels, {record['side']} x {record['side']}: "
-                f"{record['wall']['seconds']:.2f} s, {record['wall']['ratio']:.2f} x the forest's time, "
-                f"{record['processor']['ratio']:.2f} x its processor time",
-                flush=True,
+    side, n_objects = (300, 100) if study.quick else (2048, 5000)
+    where = {"side": side, "n_objects": n_objects}
+    study.row(where, lambda: time_objects(side, n_objects), what="objects")
+
+
+def speed(rows: list[Row]) -> str:
+    """Time beside the forest, of the first code and of the last one that was measured at each size."""
+    records = _with_code(rows)
+    sides = sorted({record["side"] for record in records})
+    lines = [
+        "| recipe | set | channels | " + " | ".join(f"{side:,} x {side:,}" for side in sides) + " | growth |",
+        "|---|---|---|" + "---|" * (len(sides) + 1),
+    ]
+    for key in dict.fromkeys((record["recipe"], record["set"], record["n_channels"]) for record in records):
+        own = [record for record in records if (record["recipe"], record["set"], record["n_channels"]) == key]
+        ratios = [
+            first_to_last([one["processor"]["ratio"] for one in own if one["side"] == side]) for side in sides
+        ]
+        exponents = [
+            exponent
+            for code in dict.fromkeys(one["code"] for one in own)
+            if (
+                exponent := growth(
+                    {one["side"]: one["processor"]["seconds"] for one in own if one["code"] == code}
+                )
             )
+        ]
+        lines.append(f"| {' | '.join(map(str, key))} | {' | '.join(ratios)} | {first_to_last(exponents)} |")
+    return "\n".join(lines)
 
 
-if __name__ == "__main__":
-    main()
+def _with_code(rows: list[Row]) -> list[dict[str, Any]]:
+    return [row["where"] | row["figures"] | {"code": row["commit"]} for row in rows if row["what"] == "speed"]
+
+
+def first_to_last(numbers: list[float]) -> str:
+    """Say the first number and the last one; there may be one, or none."""
+    return " to ".join(f"{number:.2f}" for number in dict.fromkeys(numbers[:1] + numbers[-1:]))
+
+
+def growth(seconds: dict[int, float]) -> float | None:
+    """Exponent of the growth of seconds with the number of pixels: the slope of a line through the logarithms."""
+    if len(seconds) < 2:
+        return None
+    return float(np.polyfit(2 * np.log(list(seconds)), np.log(list(seconds.values())), 1)[0])
+
+
+def speed_parts(rows: list[Row]) -> str:
+    """Parts of the default recipe on images of 512 x 512, of the first code of the file and of the last one."""
+    records = [
+        record
+        for record in _with_code(rows)
+        if record["recipe"] == "default" and record["side"] == 512 and "parts" in record
+    ]
+    first, *_, last = dict.fromkeys(record["code"] for record in records)
+    kinds = dict.fromkeys((record["set"], record["n_channels"]) for record in records)
+    lines = [
+        "| part | " + " | ".join(f"{name}, channels: {n}" for name, n in kinds) + " |",
+        "|---|" + "---|" * len(kinds),
+    ]
+    found = {(record["code"], record["set"], record["n_channels"]): record for record in records}
+    parts = dict.fromkeys(part for record in records for part in record["parts"])
+    for part in sorted(parts, key=lambda part: -records[-1]["parts"].get(part, 0)):
+        cells = []
+        for kind in kinds:
+            of = [found[code, *kind] for code in (first, last) if (code, *kind) in found]
+            times = " to ".join(f"{1e3 * record['parts'].get(part, 0):.0f}" for record in of)
+            cells.append(f"{times} ({1e3 * of[-1]['limits'].get(part, 0):.1f})")
+        lines.append(f"| {part} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def fast(rows: list[Row]) -> str:
+    """Price of `segkit train --fast`."""
+    records = flat(rows, "fast")
+    lines = [
+        "| set | mean IoU, default | mean IoU, `--fast` | difference, by seed | processor time, times the default |",
+        "|---|---|---|---|---|",
+    ]
+    for name in dict.fromkeys(record["set"] for record in records):
+        own = [record for record in records if record["set"] == name]
+        means = {
+            recipe: [float(np.mean(record[recipe]["mean_iou"])) for record in own]
+            for recipe in ("default", "fast")
+        }
+        ratios = np.concatenate(
+            [np.divide(record["fast"]["seconds"], record["default"]["seconds"]) for record in own]
+        )
+        differences = ", ".join(f"{b - a:+.3f}" for a, b in zip(*means.values(), strict=True))
+        lines.append(
+            f"| {name} | {np.mean(means['default']):.3f} | {np.mean(means['fast']):.3f} | {differences} "
+            f"| {np.median(ratios):.2f} |"
+        )
+    return "\n".join(lines)
+
+
+TABLES = {"speed": speed, "speed_parts": speed_parts, "fast": fast}

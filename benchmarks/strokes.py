@@ -1,6 +1,6 @@
 """A scripted annotator draws 20 strokes on three images through the page, beside training on the three whole masks.
 
-    python -m benchmarks.strokes --data DATA [--sets ...] [--seeds N] [--hands ...] [--out FILE] [--quick]
+    python -m benchmarks strokes --data DATA [--weights WEIGHTS] [--sets ...] [--seeds N]
 
 Images and test images are those of the few-shot protocol. The annotator goes through the three images, 7, 7 and 6 strokes,
 and sees truth and prediction: the page's "Looks right" writes the prediction, and undo takes it back. Each stroke goes where
@@ -10,16 +10,20 @@ brush    a brush stroke along the largest wrong area, as wide as fits, at most 2
 outline  the object of the truth with most wrong pixels, by at most 20 corners, or a brush stroke where a larger area of the
          background is wrong; once all objects of an image are outlined, fills label the rest of it.
 
-The model is that of the page's "Export". In `rows` the mean IoU on the test images, of whole masks, of strokes, and of
-strokes after a last "Looks right" on each of the three images. Runs are kept as they are done; a cut run goes on.
+The model is that of the page's "Export". Rows have the mean IoU on the test images, of whole masks, of strokes, and of
+strokes after a last "Looks right" on each of the three images.
+
+Rows "waiting" have times of that page on a made-up picture, all of it visible: from the end of a stroke to the frame with
+the first block of the new prediction, and to the frame with its last final block. The time of a 2,048 x 2,048 float32
+product in the same run is there to compare machines by. Needs Chromium and its driver.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import itertools
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +33,14 @@ from scipy import ndimage
 from skimage.graph import MCP_Geometric
 from skimage.measure import approximate_polygon, find_contours
 
-from benchmarks.common import digest_sources, result_path, split, write_result
-from benchmarks.page import Page, Server, start_browser
-from segkit.benchmark.machine import machine
+from benchmarks.markdown import markdown_table
+from benchmarks.page import Page, Server, chromium_is_there, quantiles, start_browser
+from benchmarks.rows import MissingDataError, Row, Study, flat
+from benchmarks.segmentation import NETWORKS, bank_option, split, write_made_up
+from benchmarks.speed import sgemm_rate
 from segkit.cli.phantom import make_demo_set
 from segkit.evaluation.metrics import score_masks
-from segkit.images import load_pairs, read_mask, write_image, write_mask
+from segkit.images import load_pairs, read_mask, write_image
 from segkit.segmentation.segmenter import Segmenter, load
 
 SETS = ("kvasir_seg_256", "dsb2018_stained")
@@ -42,12 +48,14 @@ HANDS = ("brush", "outline")
 N_STROKES, N_IMAGES = 20, 3
 WIDEST = 24  # pixels of the image
 CORNERS = 20
+# Of the page that is timed; two classes take turns.
+CLASSES = (1, 2)
 ENOUGH = 0.02  # an object counts as outlined when fewer of its pixels have no label
 Bools = NDArray[np.bool_]
 
 
 def largest(area: Bools) -> Bools:
-    """Give the largest connected part."""
+    """Return the largest connected part."""
     parts, _ = ndimage.label(area)
     return np.asarray(parts == np.bincount(parts.ravel())[1:].argmax() + 1)
 
@@ -179,8 +187,8 @@ class Annotator:
             return np.full(shape, 255, dtype=np.uint8)
 
 
-def run(folder: Path, seed: int, hand: str, n_strokes: int, work: Path) -> dict[str, Any]:
-    """Draw, train and score; one row of the result."""
+def draw_and_score(folder: Path, seed: int, hand: str, n_strokes: int, work: Path) -> dict[str, Any]:
+    """Train on whole masks and on strokes, and score both."""
     train, test = split(folder, seed, N_IMAGES)
     pairs = load_pairs(folder / "images", folder / "masks")
     ids = {stem: pairs.label_map.encode(mask) for stem, mask in zip(pairs.stems, pairs.masks, strict=True)}
@@ -195,7 +203,7 @@ def run(folder: Path, seed: int, hand: str, n_strokes: int, work: Path) -> dict[
         predicted = segmenter.predict([images[stem] for stem in test])
         return float(score_masks([ids[stem] for stem in test], predicted, 2).mean)
 
-    row: dict[str, Any] = {"set": folder.name, "seed": seed, "hand": hand, "train": train}
+    row: dict[str, Any] = {"n_strokes": n_strokes}
     row["whole"] = score(Segmenter().fit([images[stem] for stem in train], [ids[stem] for stem in train]))
     server = Server(work / "images", work / "out", work / "cache")
     browser = start_browser()
@@ -234,52 +242,146 @@ def export(page: Page, model: Path) -> Segmenter:
     return load(model)
 
 
-def make_quick_set(folder: Path) -> None:
-    """Write a small made-up set."""
-    for place, (image, mask) in enumerate(
-        zip(*make_demo_set(6, shape=(64, 64), random_state=0), strict=True)
-    ):
-        write_image(folder / "images" / f"{place}.png", image)
-        write_mask(folder / "masks" / f"{place}.png", (255 * mask).astype(np.uint8))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--sets", nargs="+", default=list(SETS))
-    parser.add_argument("--hands", nargs="+", choices=HANDS, default=list(HANDS))
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--out")
-    parser.add_argument("--quick", action="store_true")
-    arguments = parser.parse_args()
-    path, n_strokes = result_path(arguments, "strokes.json"), N_STROKES
-    with tempfile.TemporaryDirectory() as made_up:
-        if arguments.quick:
-            arguments.data, arguments.sets, arguments.seeds, n_strokes = Path(made_up), ["quick"], 1, 6
-            arguments.hands = ["brush"]
-            make_quick_set(Path(made_up) / "quick")
-        if arguments.data is None:
-            parser.error("--data: give the folder of the sets")
-        result: dict[str, Any] = {
-            "n_strokes": n_strokes,
-            "machine": machine(),
-            "sources": digest_sources(),
-            "rows": [],
+def wait_at_page(folder: Path, side: int, n_strokes: int, options: list[str]) -> dict[str, Any]:
+    """Open a picture, draw strokes, and read the clock of the page."""
+    images, masks = make_demo_set(1, shape=(side, side), random_state=0)
+    write_image(folder / "images" / "picture.png", images[0])
+    server = Server(folder / "images", folder / "out", folder / "cache", *options)
+    browser = start_browser()
+    try:
+        start = time.perf_counter()
+        page = Page(browser, server.address)
+        page.until(lambda: page.text("status-text").startswith("Draw strokes"))
+        first_features = time.perf_counter() - start
+        rng = np.random.default_rng(0)
+        page.set_size(max(4, side // 50))
+        for number in range(n_strokes + 2):
+            if number == 2:
+                page.run("window.segkit.clear()")  # the first two strokes find no model, and set up libraries
+            draw_one(page, masks[0], number, rng)
+            page.settle()
+            time.sleep(1.5)  # until after the model was judged
+        strokes = page.run("return window.segkit.strokes")
+        coarse, fine = ([entry[name] for entry in strokes if entry[name]] for name in ("first", "last"))
+        frames = page.run("return window.segkit.frames")
+        return {
+            "first_features_s": first_features,
+            "coarse_ms": quantiles(coarse),
+            "fine_ms": quantiles(fine),
+            "frame_ms": quantiles(frames),
+            "n_strokes": len(coarse),
+            "n_frames": len(frames),
+            "sgemm_ms": 1000 * 2 * 2048**3 / sgemm_rate(),
         }
-        if path.exists() and json.loads(path.read_text())["sources"] == result["sources"]:
-            result = json.loads(path.read_text())
-        done = {(row["set"], row["seed"], row["hand"]) for row in result["rows"]}
-        for seed in range(arguments.seeds):
-            for name in arguments.sets:
-                for hand in arguments.hands:
-                    if (name, seed, hand) in done:
-                        continue
-                    with tempfile.TemporaryDirectory() as work:
-                        row = run(arguments.data / name, seed, hand, n_strokes, Path(work))
-                    print(json.dumps(row), flush=True)
-                    result["rows"].append(row)
-                    write_result(path, result)
+    finally:
+        browser.quit()
+        server.kill()
 
 
-if __name__ == "__main__":
-    main()
+def draw_one(page: Page, mask: np.ndarray, number: int, rng: np.random.Generator) -> None:
+    """Draw a stroke of eight points within one class."""
+    label = number % len(CLASSES)
+    rows, cols = np.nonzero(mask == label)
+    at = rng.integers(rows.size)
+    reach = len(mask) // 12
+    points = [(rows[at], cols[at])]
+    for _ in range(7):
+        row, col = np.clip(points[-1] + rng.integers(-reach, reach + 1, 2), 5, len(mask) - 6)
+        if mask[row, col] == label:
+            points.append((row, col))
+    page.set_class(CLASSES[label])
+    page.drag([*points, points[0]], mask.shape)
+
+
+def run(study: Study) -> None:
+    if not chromium_is_there():
+        raise MissingDataError("no chromium and chromedriver: install them, they drive the page")
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        if study.quick:
+            write_made_up(folder / "made-up", 6, (64, 64))
+            draw = lambda: draw_and_score(folder / "made-up", 0, "brush", 6, folder / "work")  # noqa: E731
+            study.row({"set": "made-up", "seed": 0, "hand": "brush"}, draw)
+        else:
+            for seed, name, hand in itertools.product(range(study.seeds or 3), study.sets or SETS, HANDS):
+                own, work = study.folder(name), folder / f"{name} {seed} {hand}"
+                study.row(
+                    {"set": name, "seed": seed, "hand": hand},
+                    lambda own=own, seed=seed, hand=hand, work=work: draw_and_score(
+                        own, seed, hand, N_STROKES, work
+                    ),
+                )
+        recipes: dict[str, list[str]] = {"default": []}
+        if study.weights and not study.quick:
+            recipes["networks"] = ["--set", bank_option(study, NETWORKS)]
+        side, n_strokes = (128, 2) if study.quick else (1024, 20)
+        for recipe, options in recipes.items():
+            study.row(
+                {"recipe": recipe, "side": side},
+                lambda recipe=recipe, options=options: wait_at_page(
+                    folder / recipe, side, n_strokes, options
+                ),
+                what="waiting",
+            )
+
+
+def strokes(rows: list[Row]) -> str:
+    """Tabulate mean IoU of strokes beside that of whole masks."""
+    found, table = flat(rows, "strokes"), []
+    for name, hand in itertools.product(SETS, HANDS):
+        own = [row for row in found if (row["set"], row["hand"]) == (name, hand)]
+        whole, drawn, accepted = (
+            np.array([row[key] for row in own]) for key in ("whole", "strokes", "accepted")
+        )
+        labelled = f"{100 * np.mean([row['labelled'] for row in own]):.0f} %"
+        after = [
+            f"{drawn.mean():.3f}",
+            _spread(drawn - whole),
+            f"{accepted.mean():.3f}",
+            _spread(accepted - whole),
+        ]
+        table.append((name, hand, labelled, f"{whole.mean():.3f}", *after))
+    header = (
+        "set",
+        "hand",
+        "labelled",
+        "whole masks",
+        "strokes",
+        "difference",
+        'after "Looks right"',
+        "difference",
+    )
+    n_seeds = len({row["seed"] for row in found})
+    return (
+        f"{markdown_table(header, table)}\nMean IoU on the test images of the protocol, {n_seeds} splits, three training "
+        "images; in brackets the least and the greatest difference of a split. "
+        f"{found[0]['n_strokes']} strokes on all three images together."
+    )
+
+
+def _spread(differences: np.ndarray) -> str:
+    return f"{differences.mean():+.3f} ({differences.min():+.3f} to {differences.max():+.3f})"
+
+
+def waiting(rows: list[Row]) -> str:
+    """Tabulate how long a person waits at the page."""
+    titles = {"default": "default, no weights", "networks": "VGG19 and SqueezeNet"}
+    found, table = flat(rows, "waiting"), []
+    for row in found:
+        coarse, fine, frame = (row[key] for key in ("coarse_ms", "fine_ms", "frame_ms"))
+        seconds = [f"{part['p50'] / 1000:.2f} s ({part['p95'] / 1000:.2f} s)" for part in (coarse, fine)]
+        first = f"{row['first_features_s']:.1f} s"
+        table.append(
+            (titles[row["recipe"]], first, *seconds, f"{frame['p50']:.1f} ms ({frame['p95']:.1f} ms)")
+        )
+    header = ("recipe", "first features", "coarse prediction", "fine prediction", "script time of a frame")
+    n_strokes = min(row["n_strokes"] for row in found)
+    return (
+        f"{markdown_table(header, table)}\nMedians (95th percentiles) of {n_strokes} strokes and more on a picture of "
+        f"{found[0]['side']:,} x {found[0]['side']:,} RGB pixels, all of it visible, in headless Chromium on the same 2 "
+        "cores, from the end of the stroke to the frame that shows it. A 2,048 x 2,048 float32 product took "
+        f"{found[0]['sgemm_ms']:.0f} ms in the same run."
+    )
+
+
+TABLES = {"strokes": strokes, "waiting": waiting}
