@@ -207,7 +207,8 @@ def large_images(rows: list[Row]) -> str:
     return (
         f"{markdown_table(header, table)}\nMost memory that the process held, libraries included, and time, as a multiple "
         "of what as many pixels take in pictures of 256 x 256 (scattering builds its filters when it first meets a size of "
-        "tile, which tells most on the smallest). Labels with tiles and without, at the threshold of training, are compared on "
+        "tile, which tells most on the smallest). Labels with tiles and without, at the threshold of training, are "
+        "compared on "
         f"{side:,} x {side:,} pixels."
     )
 

@@ -25,6 +25,7 @@ import math
 import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,11 @@ def _figures(outcome: dict[str, Any]) -> dict[str, Any]:
 
 def score_of(counts: Iterable[int]) -> tuple[float, np.ndarray, np.ndarray]:
     """Compute the mean IoU of an image, and IoU and Dice of each class, from its pixels by truth and prediction."""
+    return _score_of(tuple(counts))
+
+
+@cache
+def _score_of(counts: tuple[int, ...]) -> tuple[float, np.ndarray, np.ndarray]:
     pixels = np.array(counts)
     n_classes = math.isqrt(pixels.size)
     pixels = pixels.reshape(n_classes, n_classes)

@@ -3,8 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from benchmarks.attribution import measure, score, train
-from benchmarks.effects import CENTRINGS, CLASSIFIERS, THRESHOLDS
+from benchmarks.attribution import CENTRINGS, CLASSIFIERS, THRESHOLDS, measure, score, train
 from segkit.benchmark import few_shot_split
 from segkit.cli.phantom import make_demo_set
 from segkit.evaluation.metrics import confusion, iou_of

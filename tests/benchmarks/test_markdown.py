@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.common import difference_of, interval_of, mean_of, paired
+from benchmarks.markdown import broken, difference_of, interval_of, markdown_table, mean_of, paired
 from segkit.evaluation.statistics import bootstrap_interval, compare, compare_pooled
 
 SCORES = {(0, "a"): 0.5, (0, "b"): 0.7, (1, "b"): 0.6, (1, "c"): 0.9}
@@ -31,3 +31,20 @@ def test_a_difference_says_where_there_is_one_seed():
     assert difference_of(compare(*alone)) == f"{told}, images only"
     assert difference_of(compare_pooled([alone, alone])) == f"{told}, images only"
     assert difference_of(compare_pooled([several, alone])) == f"{told}, images only on 1 of 2 sets"
+
+
+def test_a_difference_says_whether_it_may_be_chance():
+    image, seeds = [0, 1, 0, 1], [0, 0, 1, 1]
+    sure = compare([0.9] * 4, [0.5] * 4, image, seeds)
+    doubtful = compare([0.5, 0.6, 0.5, 0.6], [0.6, 0.5, 0.5, 0.6], image, seeds)
+    assert "chance" not in difference_of(sure, doubt=True)
+    assert difference_of(doubtful, doubt=True).endswith("), may be chance")
+    assert "chance" not in difference_of(doubtful)
+
+
+def test_a_cell_is_broken_before_its_interval_which_stays_whole():
+    assert broken("+0.1 (-0.1 to +0.2), images only") == "+0.1<br>(-0.1\u00a0to\u00a0+0.2)<br>images only"
+
+
+def test_a_table_has_floats_of_three_digits():
+    assert markdown_table(("a", "b"), [(0.12345, "x")]) == "| a | b |\n| --- | --- |\n| 0.123 | x |\n"
