@@ -5,7 +5,7 @@ import re
 import pytest
 
 from benchmarks import STUDIES
-from benchmarks.pages import pages, render, tables
+from benchmarks.pages import pages, render
 from benchmarks.rows import RESULTS, ROOT, read_file
 
 
