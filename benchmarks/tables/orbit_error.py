@@ -22,8 +22,9 @@ r (r - 1) pairs: 2 / r, and the exponent of eq. 11 is - r eps^2 / 8.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
+from itertools import product
 from typing import Any, Protocol
 
 import numpy as np
@@ -59,29 +60,25 @@ def run(study: Study) -> None:
     ordered = NormSortedPermutation(noise=0.0)
     [order] = ordered.elements(matrices.shape[1:])
     kernel = gaussian(median_distance(ordered.act(order, matrices)))
-    molecules = Matrices(kernel, matrices, n_reference)
-    objects: dict[str, tuple[Averages, int]] = {
-        f"shifts of up to {reach}, digits" if reach else "all circular shifts, digits": (
-            ShiftedImages(gaussian(median_distance(digits)), digits, reach),
-            10 * n_draws,
-        )
-        for reach in (None, MAX_SHIFT)
+    molecules = cache(partial(Matrices, kernel, matrices, n_reference))
+    of_digits = partial(ShiftedImages, gaussian(median_distance(digits)), digits)
+    objects: dict[str, tuple[Callable[[], Averages], int]] = {
+        "all circular shifts, digits": (partial(of_digits, None), 10 * n_draws),
+        f"shifts of up to {MAX_SHIFT}, digits": (partial(of_digits, MAX_SHIFT), 10 * n_draws),
+        "random orders, molecules": (molecules, n_draws),
     }
-    for title, (averages, n_repeats) in (
-        objects | {"random orders, molecules": (molecules, n_draws)}
-    ).items():
+    for title, (averages, n_repeats) in objects.items():
         study.row(
             {"transformations": title},
-            partial(of_transformations, averages, drawn, n_repeats),
+            lambda averages=averages, n=n_repeats: of_transformations(averages(), drawn, n),
             what="transformations",
         )
-    for n_transforms in N_TRANSFORMS:
-        for frequencies in ("random", "orthogonal"):
-            study.row(
-                {"orders": n_transforms, "frequencies": frequencies},
-                partial(of_frequencies, molecules, n_transforms, frequencies, sizes, n_seeds),
-                what="frequencies",
-            )
+    for orders, frequencies in product(N_TRANSFORMS, ("random", "orthogonal")):
+        study.row(
+            {"orders": orders, "frequencies": frequencies},
+            lambda orders=orders, kind=frequencies: of_frequencies(molecules(), orders, kind, sizes, n_seeds),
+            what="frequencies",
+        )
 
 
 class Averages(Protocol):
@@ -181,20 +178,20 @@ def unbiased(mean: Floats, with_itself: Floats, n: int) -> Floats:
     return (n * mean - with_itself) / (n - 1)
 
 
-def product(first: Floats, second: Floats) -> float:
+def inner(first: Floats, second: Floats) -> float:
     return float(np.vdot(first, second))
 
 
 def squared_errors(averages: Averages, n: int, rng: np.random.Generator) -> dict[str, float]:
     """Draw n transformations; squared relative errors of all, of the bias, of the rest and of the U-statistic."""
     mean, itself = averages.draw(n, rng)
-    scale = product(*averages.truth)
+    scale = inner(*averages.truth)
     shift = [(own - true) / n for own, true in zip(averages.with_itself, averages.truth, strict=True)]
     total = [mean - true for true in averages.truth]
     rest = [error - bias for error, bias in zip(total, shift, strict=True)]
     without = [unbiased(mean, itself, n) - true for true in averages.truth]
     parts = {"total": total, "bias": shift, "deviation": rest, "unbiased": without}
-    return {name: product(*part) / scale for name, part in parts.items()}
+    return {name: inner(*part) / scale for name, part in parts.items()}
 
 
 def of_transformations(averages: Averages, sizes: Sequence[int], n_seeds: int) -> dict[str, Any]:
@@ -210,7 +207,7 @@ def of_transformations(averages: Averages, sizes: Sequence[int], n_seeds: int) -
         if name != "bias":
             found[f"{name}_slope"] = [slope(sizes, found[name]), *slope_interval(sizes, squared)]
     if isinstance(averages, ShiftedImages):
-        scale = product(*averages.truth)
+        scale = inner(*averages.truth)
         found["deviation_expected"] = [float(np.sqrt(averages.variance(n).sum() / scale)) for n in sizes]
     return found
 
