@@ -75,12 +75,12 @@ def evaluate(
     refuse_existing(written, overwrite=overwrite)
     for path in written:
         refuse_unwritable(path)
-    with nullcontext() if output is None else alone_in(output) as hidden:
+    with nullcontext() if output is None else alone_in(output):
         meanings = read_meanings(set_, unlabelled)
         found = read_folders(predictions, masks, images=images, **meanings, skip=EXTRAS, strict=strict)
         result = score_found(found)
-        if output is not None and hidden is not None:
-            _write_report(found, output, hidden, (predictions, masks, images), title)
+        if output is not None:
+            _write_report(found, output, (predictions, masks, images), title)
         if json_file is not None:
             write_text(json_file, json.dumps(result, indent=2, allow_nan=False) + "\n")
     tell = teller(quiet=quiet)
@@ -99,18 +99,16 @@ def evaluate(
 def _write_report(
     found: ReadMasks,
     output: Path,
-    hidden: Path,
     folders: tuple[Path, Path, Path | None],
     title: str | None,
 ) -> None:
     """Write the report and its tables."""
     from segkit.benchmark.results import write_scores
-    from segkit.evaluation.kept import KeptScores
     from segkit.report import write_report
     from segkit.report.sources import result_of_folders
 
     page, scores, summary = (output / name for name in _FILES)
-    result, pictures = result_of_folders(found, *folders, kept=KeptScores(hidden / "scores"))
+    result, pictures = result_of_folders(found, *folders)
     write_report(result, page, pictures, title=title, scores_file=scores.name)
     objects: Any = result.get("objects", {}).get("images")
     write_scores(scores, result["records"], found.label_map, objects)

@@ -207,8 +207,8 @@ def scores_to_dict(scores: Scores, stems: Sequence[str], label_map: LabelMap) ->
                 "mean_iou": float(scores.mean_iou[index]),
                 "object_iou": _or_none(float(object_mean(scores.iou[index]))),
                 "object_dice": _or_none(float(object_mean(scores.dice[index]))),
-                "iou": [_or_none(value) for value in scores.iou[index]],
-                "dice": [_or_none(value) for value in scores.dice[index]],
+                "iou": _plain(scores.iou[index]),
+                "dice": _plain(scores.dice[index]),
             }
             for index, stem in enumerate(stems)
         ],
@@ -224,4 +224,4 @@ def _listed_or_none(interval: tuple[float, float] | None) -> list[float] | None:
 
 
 def _plain(values: NDArray[np.float64]) -> list[float | None]:
-    return [None if np.isnan(value) else float(value) for value in values]
+    return [_or_none(value) for value in values]

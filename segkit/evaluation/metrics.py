@@ -197,25 +197,25 @@ def _nanmean(values: FloatArray) -> FloatArray:
 def iou_of(counts: NDArray[Any]) -> FloatArray:
     """IoU of each class, TP / (TP + FP + FN), from `confusion` counts (..., n_classes, n_classes)."""
     hits, in_truth, in_prediction = _marginals(counts)
-    return _ratio(hits, in_truth + in_prediction - hits)
+    return ratio(hits, in_truth + in_prediction - hits)
 
 
 def dice_of(counts: NDArray[np.intp]) -> FloatArray:
     """Dice of each class, 2 TP / (2 TP + FP + FN), from `confusion` counts (..., n_classes, n_classes)."""
     hits, in_truth, in_prediction = _marginals(counts)
-    return _ratio(2 * hits, in_truth + in_prediction)
+    return ratio(2 * hits, in_truth + in_prediction)
 
 
 def precision_of(counts: NDArray[np.intp]) -> FloatArray:
     """Share of the pixels predicted as each class that are of that class; NaN where none is predicted."""
     hits, _, in_prediction = _marginals(counts)
-    return _ratio(hits, in_prediction)
+    return ratio(hits, in_prediction)
 
 
 def recall_of(counts: NDArray[np.intp]) -> FloatArray:
     """Share of the true pixels of each class that are predicted as that class; NaN where there is none."""
     hits, in_truth, _ = _marginals(counts)
-    return _ratio(hits, in_truth)
+    return ratio(hits, in_truth)
 
 
 def boundary_f(
@@ -257,18 +257,14 @@ def reliability(truth: ArrayLike, probability: ArrayLike, *, n_bins: int = 10) -
 
 
 def _marginals(counts: NDArray[np.intp]) -> tuple[FloatArray, FloatArray, FloatArray]:
-    counts = np.asarray(counts)
-    return (
-        np.diagonal(counts, axis1=-2, axis2=-1).astype(float),
-        counts.sum(axis=-1).astype(float),
-        counts.sum(axis=-2).astype(float),
-    )
+    counts = np.asarray(counts, dtype=np.float64)
+    return np.diagonal(counts, axis1=-2, axis2=-1), counts.sum(axis=-1), counts.sum(axis=-2)
 
 
-def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
-    """Quotient, NaN where nothing is divided by nothing."""
-    quotient: FloatArray = np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
-    return quotient
+def ratio(part: ArrayLike, whole: ArrayLike) -> FloatArray:
+    """Quotient, NaN where anything is divided by nothing."""
+    part, whole = np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64)
+    return np.asarray(np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0))
 
 
 def _outline(inside: NDArray[np.bool_]) -> NDArray[np.bool_]:

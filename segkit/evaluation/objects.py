@@ -17,7 +17,9 @@ from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
 from segkit._common import count
 from segkit.errors import InputError
+from segkit.evaluation.metrics import ratio
 from segkit.evaluation.statistics import ratio_interval
+from segkit.images.numbering import by_first_pixel
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
@@ -26,8 +28,6 @@ IntArray = NDArray[np.intp]
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9)
 # Above it every object has one partner at most; panoptic quality counts these pairs.
 _UNIQUE = 0.5
-# Entries of a look-up table that is no burden.
-_SMALL_TABLE = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,27 +152,27 @@ class ObjectScores:
     @property
     def ap(self) -> FloatArray:
         """Average precision TP / (TP + FP + FN) at each threshold, counts of all images together, (n_thresholds,)."""
-        return _ratio(self.tp.sum(axis=0), (self.tp + self.fp + self.fn).sum(axis=0))
+        return ratio(self.tp.sum(axis=0), (self.tp + self.fp + self.fn).sum(axis=0))
 
     @property
     def image_ap(self) -> FloatArray:
         """Average precision of each image, (n_images, n_thresholds); NaN without objects."""
-        return _ratio(self.tp, self.tp + self.fp + self.fn)
+        return ratio(self.tp, self.tp + self.fp + self.fn)
 
     @property
     def image_panoptic_quality(self) -> FloatArray:
         """Panoptic quality of each image, (n_images,); NaN without objects."""
-        return _ratio(self.matched_iou, (self.n_true + self.n_predicted) / 2)
+        return ratio(self.matched_iou, (self.n_true + self.n_predicted) / 2)
 
     @property
     def image_aggregated_jaccard(self) -> FloatArray:
         """Aggregated Jaccard index of each image, (n_images,); NaN without objects."""
-        return _ratio(self.shared, self.union)
+        return ratio(self.shared, self.union)
 
     @property
     def mean_matched_iou(self) -> float:
         """Mean IoU of the pairs with an IoU above 0.5; NaN without any."""
-        return float(_ratio(self.matched_iou.sum(), self.n_matched.sum()))
+        return float(ratio(self.matched_iou.sum(), self.n_matched.sum()))
 
     @property
     def n_undefined(self) -> int:
@@ -188,7 +188,7 @@ class ObjectScores:
         ``relative_count_error`` (absolute differences of all images over the number of true objects).
         """
         return {
-            name: float(_ratio(part.sum(axis=0), whole.sum(axis=0)).mean())
+            name: float(ratio(part.sum(axis=0), whole.sum(axis=0)).mean())
             for name, (part, whole) in self._ratios().items()
         }
 
@@ -228,8 +228,8 @@ def match(truth: ArrayLike, predicted: ArrayLike, *, labelled: ArrayLike | None 
         )
     if labelled is not None:
         truth, predicted = _only_labelled(truth, predicted, np.asarray(labelled))
-    true_ids, of_true = _number(truth)
-    predicted_ids, of_predicted = _number(predicted)
+    true_ids, of_true = by_first_pixel(truth)
+    predicted_ids, of_predicted = by_first_pixel(predicted)
     both = (of_true >= 0) & (of_predicted >= 0)
     at = of_true[both], of_predicted[both]
     ones = np.ones(at[0].size, dtype=np.intp)
@@ -344,25 +344,3 @@ def _only_labelled(
     of_pixel = of_pixel.reshape(predicted.shape)
     share = np.bincount(of_pixel.ravel(), labelled.ravel()) / np.bincount(of_pixel.ravel())
     return np.where(labelled, truth, 0), np.where(labelled & (share >= 0.5)[of_pixel], predicted, 0)
-
-
-def _number(ids: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
-    """Return the ids by first pixel, and each pixel's position among them, -1 for background."""
-    values, of_pixel = None, ids.ravel()
-    if of_pixel.max(initial=0) > max(of_pixel.size, _SMALL_TABLE):  # numbers far apart
-        values, of_pixel = np.unique(np.append(of_pixel, 0), return_inverse=True)
-        of_pixel = of_pixel[:-1]
-    first = np.full(int(of_pixel.max(initial=0)) + 1, -1, dtype=np.intp)
-    first[of_pixel[::-1]] = np.arange(of_pixel.size)[::-1]  # of equal ids the last assignment stays
-    first[0] = -1
-    found = np.flatnonzero(first >= 0)
-    found = found[np.argsort(first[found])]
-    position = np.full(first.size, -1, dtype=np.intp)
-    position[found] = np.arange(found.size)
-    return found if values is None else values[found], position[of_pixel]
-
-
-def _ratio(part: ArrayLike, whole: ArrayLike) -> FloatArray:
-    """Quotient, NaN where nothing is divided by nothing (or anything by nothing)."""
-    part, whole = np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64)
-    return np.asarray(np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0))

@@ -38,7 +38,6 @@ class ReadMasks:
     stems: list[str]
     files: list[str]
     pages: list[int]
-    sources: list[Path]
     truths: list[NDArray[np.uint8]]
     predictions: list[NDArray[np.uint8]]
     label_map: LabelMap
@@ -110,7 +109,6 @@ def read_folders(
         stems=[item.stem for item in items],
         files=[item.file for item in items],
         pages=[item.page for item in items],
-        sources=[item.source for item in items],
         truths=ids,
         predictions=guessed_ids,
         label_map=label_map,
@@ -317,7 +315,6 @@ class _Item(NamedTuple):
     stem: str
     file: str
     page: int
-    source: Path
     truth: NDArray[Any]
     guess: NDArray[Any]
     is_outlined: tuple[bool, bool]
@@ -359,7 +356,7 @@ def _read_both(
                 blank.append(stem)
                 continue
             own = _other_than(truth, unlabelled) if is_outlined[0] else truth
-            items.append(_Item(stem, file, page, paths[0], own, guess, is_outlined))
+            items.append(_Item(stem, file, page, own, guess, is_outlined))
     if misshapen and strict:
         raise InputError(
             f"sizes differ: {'; '.join(misshapen[:10])}; predict the images that the masks belong to"

@@ -29,6 +29,8 @@ LEAST_AREA = 4
 _MOST_PIECES = 2
 # Greatest number that 8 bits hold; masks that hold so many numbers up to it may have lost higher ones.
 _MOST_OF_BYTE, _FULL_BYTE = 255, 250
+# Entries of a look-up table that is no burden.
+_SMALL_TABLE = 2**20
 
 
 class MaskOptions(NamedTuple):
@@ -172,6 +174,22 @@ def summarise_objects(labels: Sequence[NDArray[np.int32]]) -> Objects:
     areas = np.concatenate([np.zeros(0, dtype=np.int64), *(one.areas for one in numbers)])
     median = float(np.median(areas)) if len(areas) else float("nan")
     return Objects(len(areas), median, sum(one.n_at_border for one in numbers))
+
+
+def by_first_pixel(ids: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Return the ids above 0 by their first pixel, and each pixel's position among them, -1 of 0; raveled."""
+    values, of_pixel = None, ids.ravel()
+    if of_pixel.max(initial=0) > max(of_pixel.size, _SMALL_TABLE):  # numbers far apart
+        values, of_pixel = np.unique(np.append(of_pixel, 0), return_inverse=True)
+        of_pixel = of_pixel[:-1]
+    first = np.full(int(of_pixel.max(initial=0)) + 1, -1, dtype=np.intp)
+    first[of_pixel[::-1]] = np.arange(of_pixel.size)[::-1]  # of equal ids the last assignment stays
+    first[0] = -1
+    found = np.flatnonzero(first >= 0)
+    found = found[np.argsort(first[found])]
+    position = np.full(first.size, -1, dtype=np.intp)
+    position[found] = np.arange(found.size)
+    return found if values is None else values[found], position[of_pixel]
 
 
 def number_objects(labels: NDArray[Any]) -> Numbers:

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from skimage.segmentation import watershed
 
+from segkit.images.numbering import by_first_pixel
+
 LabelArray = NDArray[np.int32]
 IntArray = NDArray[np.intp]
 
@@ -64,15 +66,7 @@ def join_hills(parts: Sequence[Hills], shape: tuple[int, ...]) -> Hills:
 
 def give_numbers(labels: NDArray[np.integer]) -> LabelArray:
     """Assign the numbers 1 to n to objects by their first pixel in reading order; 0 stays 0."""
-    of_pixel = labels.ravel()
-    if of_pixel.max(initial=0) > of_pixel.size:  # numbers far apart
-        of_pixel = np.unique(np.append(0, of_pixel), return_inverse=True)[1][1:]
-    first = np.full(int(of_pixel.max(initial=0)) + 1, of_pixel.size)
-    first[of_pixel[::-1]] = np.arange(of_pixel.size)[::-1]  # of equal numbers the last assignment stays
-    first[0] = -1
-    places = np.empty(first.size, dtype=np.int32)
-    places[np.argsort(first, kind="stable")] = np.arange(first.size)
-    return np.asarray(places[of_pixel].reshape(labels.shape))
+    return np.asarray(by_first_pixel(labels)[1] + 1, dtype=np.int32).reshape(labels.shape)
 
 
 def _passes(basins: LabelArray, land: NDArray[np.float32]) -> tuple[IntArray, IntArray, NDArray[np.float64]]:

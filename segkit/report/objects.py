@@ -10,7 +10,7 @@ import numpy as np
 
 from segkit.benchmark.objects import LEARNT, SPLITTINGS, image_ap
 from segkit.evaluation.statistics import bootstrap_interval
-from segkit.report.summary import Interval, Record, clusters_of, gather, seeds_of
+from segkit.report.summary import Interval, Record, clusters_of, runs_of, seeds_of
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,11 @@ class ObjectRow:
 def summarise_objects(records: Sequence[Record]) -> list[ObjectRow]:
     """Score the objects of each method at each number of annotated images."""
     counted = [record for record in records if "objects" in record]
-    runs = gather(counted, lambda record: (record["method"], record["n_train"]))
-    position = {method: index for index, method in enumerate(dict.fromkeys(method for method, _ in runs))}
-    ordered = sorted(runs, key=lambda run: (position[run[0]], run[1] or 0))
     return [
-        _row(method, n_train, splitting, runs[method, n_train])
-        for method, n_train in ordered
+        _row(method, n_train, splitting, run)
+        for (method, n_train), run in runs_of(counted).items()
         for splitting in SPLITTINGS
-        if splitting in runs[method, n_train][0]["objects"]
+        if splitting in run[0]["objects"]
     ]
 
 

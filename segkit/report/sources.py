@@ -15,8 +15,7 @@ from segkit.benchmark import Benchmark
 from segkit.benchmark.machine import machine
 from segkit.benchmark.results import FORMAT_VERSION
 from segkit.errors import InputError
-from segkit.evaluation.folders import TOLERANCE, objects_to_dict, score_read_objects
-from segkit.evaluation.kept import KeptScores
+from segkit.evaluation.folders import TOLERANCE, objects_to_dict, score_image, score_read_objects
 from segkit.evaluation.reading import ReadMasks
 from segkit.images import LabelMap, pair, read_mask
 from segkit.images.read import image_from_page, read_planes, read_stack
@@ -44,18 +43,12 @@ def pictures_of_benchmark(benchmark: Benchmark) -> Pictures:
 
 
 def result_of_folders(
-    found: ReadMasks,
-    predictions: Path,
-    masks: Path,
-    images: Path | None = None,
-    *,
-    kept: KeptScores | None = None,
+    found: ReadMasks, predictions: Path, masks: Path, images: Path | None = None
 ) -> tuple[dict[str, Any], Pictures]:
     """Score folders of masks with all scores of the report, and return the result and a function for its pictures.
 
     ``probability/`` of the predictions may hold a map for each class, or one of the foreground, page after page.
     """
-    kept = kept or KeptScores(None)
     maps = _kept_probabilities(predictions, found)
     n_pages = Counter(found.files)
     own = {"method": _METHOD, "n_train": None, "seed": None}
@@ -65,7 +58,7 @@ def result_of_folders(
             **own,
             "image": stem,
             "group": file if n_pages[file] > 1 else None,
-            **kept.score(truth, guess, given, found.label_map.n_classes),
+            **score_image(truth, guess, given, found.label_map.n_classes),
             **costs,
         }
         for stem, file, truth, guess, given in zip(
@@ -89,7 +82,6 @@ def result_of_folders(
     }
     if (objects := score_read_objects(found)) is not None:
         result["objects"] = objects_to_dict(objects, found.stems)
-    kept.forget_others()
     shown = {} if images is None else _images_of(images, masks)
 
     def picture(method: str, n_train: int | None, seed: int | None, stem: str) -> Picture | None:  # noqa: ARG001

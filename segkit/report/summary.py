@@ -82,10 +82,7 @@ class MethodComparison:
 
 def summarise(records: Sequence[Record]) -> list[MethodScores]:
     """Score each method at each number of annotated images."""
-    runs = gather(records, lambda record: (record["method"], record["n_train"]))
-    position = {method: index for index, method in enumerate(dict.fromkeys(method for method, _ in runs))}
-    ordered = sorted(runs, key=lambda run: (position[run[0]], run[1] or 0))
-    return [_score(method, n_train, runs[method, n_train]) for method, n_train in ordered]
+    return [_score(method, n_train, run) for (method, n_train), run in runs_of(records).items()]
 
 
 def average_seeds(records: Sequence[Record]) -> list[ImageScores]:
@@ -305,6 +302,13 @@ def gather(records: Iterable[Record], key: Callable[[Record], Any]) -> dict[Any,
     for record in records:
         groups.setdefault(key(record), []).append(record)
     return groups
+
+
+def runs_of(records: Iterable[Record]) -> dict[tuple[str, int | None], list[Record]]:
+    """Group records by method and number of annotated images: methods in the order of the records, then by number."""
+    runs = gather(records, lambda record: (record["method"], record["n_train"]))
+    position = {method: index for index, method in enumerate(dict.fromkeys(method for method, _ in runs))}
+    return dict(sorted(runs.items(), key=lambda run: (position[run[0][0]], run[0][1] or 0)))
 
 
 def _score(method: str, n_train: int | None, run: Sequence[Record]) -> MethodScores:

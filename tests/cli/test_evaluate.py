@@ -11,7 +11,6 @@ import pytest
 
 from segkit._files import alone_in
 from segkit.cli.commands import main
-from segkit.evaluation import kept
 from segkit.images import write_mask
 
 FILES = {"index.html", "scores.csv", "summary.csv"}
@@ -102,42 +101,6 @@ def test_all_good_is_status_0(run, folders, tmp_path):
     assert set(summary_of(tmp_path / "report").values()) == {("written", "")}
 
 
-def test_only_changed_masks_are_scored_again_and_all_files_are_those_of_a_new_run(
-    run, folders, tmp_path, monkeypatch
-):
-    scored = []
-    score_image = kept.score_image
-
-    def counted(*arguments, **options):
-        scored.append(1)
-        return score_image(*arguments, **options)
-
-    monkeypatch.setattr(kept, "score_image", counted)
-    assert run(*folders, "-o", tmp_path / "report", "--title", "t")[0] == 0
-    assert len(scored) == 4
-    write_mask(folders[0] / "c.png", 255 * np.eye(20, 24, dtype=np.uint8))
-    assert run(*folders, "-o", tmp_path / "report", "--title", "t", "--overwrite")[0] == 0
-    assert len(scored) == 5
-    assert run(*folders, "-o", tmp_path / "new", "--title", "t")[0] == 0
-    for name in FILES:
-        assert (tmp_path / "report" / name).read_bytes() == (tmp_path / "new" / name).read_bytes()
-    names = [
-        {path.name for path in (tmp_path / folder / ".segkit" / "scores").iterdir()}
-        for folder in ("report", "new")
-    ]
-    assert names[0] == names[1]
-
-
-def test_damaged_kept_scores_are_made_anew(run, folders, tmp_path):
-    output = tmp_path / "report"
-    run(*folders, "-o", output)
-    table = (output / "scores.csv").read_bytes()
-    for path in (output / ".segkit" / "scores").iterdir():
-        path.write_bytes(path.read_bytes()[:20])
-    assert run(*folders, "-o", output, "--overwrite")[0] == 0
-    assert (output / "scores.csv").read_bytes() == table
-
-
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES])
 def test_a_fault_at_any_write_names_the_file_and_leaves_each_file_whole_or_absent(
     run, folders, tmp_path, monkeypatch, code
@@ -167,7 +130,7 @@ def test_a_fault_at_any_write_names_the_file_and_leaves_each_file_whole_or_absen
         assert status == 2
         assert err.count("\n") == 1
         assert str(tmp_path) in err
-    assert n_good == 8  # four kept scores, three files, the JSON file
+    assert n_good == 4  # three files, the JSON file
     assert status == 0
 
 

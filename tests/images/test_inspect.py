@@ -5,7 +5,6 @@ import pytest
 import tifffile
 from PIL import Image
 
-from segkit.errors import InputError
 from segkit.images import IMAGE_EXTENSIONS, inspect_images, inspect_pairs
 
 NOISE = np.random.default_rng(0).integers(0, 255, (6, 8, 3)).astype(np.uint8)
@@ -154,8 +153,3 @@ def test_channels_that_do_not_fit_together_are_a_fault(tmp_path):
 
 def test_one_image_is_inspected(complete):
     assert inspect_images(complete[0] / "b.png").describe().startswith("1 image\n")
-
-
-def test_no_images_to_inspect(tmp_path):
-    with pytest.raises(InputError, match="no images, expected files that end in"):
-        inspect_images(tmp_path)

@@ -131,7 +131,7 @@ def test_the_page_says_what_its_intervals_are_about(parsed, single, result, tmp_
     assert "with another draw of annotated images and other test images of the same kind" in parsed
     assert "With several splits it is at least that of the interval" in parsed
     assert "could move with other test images of the same kind" in Page(single)
-    write_report(result | {"records": of_split_zero(result)}, tmp_path / "index.html")
+    write_report(result | {"records": of_split_zero(result), "units": []}, tmp_path / "index.html")
     one = Page(tmp_path / "index.html")
     assert "1 split: images only. With other annotated images, scores could move further." in one
     assert "another draw" not in one
@@ -143,7 +143,7 @@ def of_split_zero(result):
 
 def test_a_method_of_one_split_is_marked_beside_others(result, tmp_path):
     records = [record for record in result["records"] if record["method"] != "forest" or record["seed"] == 0]
-    write_report(result | {"records": records}, tmp_path / "index.html")
+    write_report(result | {"records": records, "units": []}, tmp_path / "index.html")
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
     mark = '<br><span class="muted">1 split: images only</span>'
     n_alone = sum(row.n_seeds == 1 for row in summarise(records))
@@ -466,7 +466,8 @@ def test_a_benchmark_of_objects_has_a_table_for_each_size(result, tmp_path):
         return record | {"objects": objects}
 
     records = [counted(record) for record in result["records"]]
-    numbered = result | {"records": records, "object_thresholds": [0.5, 0.6, 0.7, 0.8, 0.9]}
+    thresholds = [0.5, 0.6, 0.7, 0.8, 0.9]
+    numbered = result | {"records": records, "object_thresholds": thresholds, "units": []}
     write_report(numbered, tmp_path / "index.html")
     parsed = Page(tmp_path / "index.html")
     assert "objects" in parsed.sections()
