@@ -58,7 +58,6 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "centred": CENTRINGS,
     "threshold": THRESHOLDS,
 }
-_TITLES = {FOREST: "forest", LINEAR: "linear SVM", MIXTURE: "mixture, linear SVM", False: "no", True: "yes"}
 
 
 class Effect(NamedTuple):
@@ -292,7 +291,7 @@ def effect_of(scores: Mapping[str, Scores], effect: Effect) -> Comparison:
 
 
 def attribution(found: Sequence[Row]) -> str:
-    """Show the main effects, and below them the mean IoU of each combination; sets have equal weight."""
+    """Tabulate the main effects; sets have equal weight."""
     rows = flat(found)
     by_size = {n_train: scores_of(rows, n_train) for n_train in sorted({row["n_train"] for row in rows})}
     sizes = [f"{n} training image{'s' if n > 1 else ''}" for n in by_size]
@@ -300,25 +299,9 @@ def attribution(found: Sequence[Row]) -> str:
     for effect in EFFECTS:
         found = [effect_of(scores, effect) for scores in by_size.values()]
         effects.append([effect.title, *(difference_of(one, doubt=True) for one in found)])
-    means = {
-        n_train: np.mean([values.mean(axis=0) for values, *_ in scores.values()], axis=0)
-        for n_train, scores in by_size.items()
-    }
-    *others, _ = FACTORS.values()
-    cells = [
-        [FEATURES[levels[0]], *(_TITLES[level] for level in levels[1:])]
-        + [f"{mean:.3f}" for of_size in means.values() for mean in of_size[place]]
-        for levels, place in zip(
-            itertools.product(*others), np.ndindex(*(len(levels) for levels in others)), strict=True
-        )
-    ]
-    header = ["features", "classifier", "centred"]
-    header += [f"{size}, {threshold}" for size in sizes for threshold in THRESHOLDS]
     splits = ", ".join(f"{name} {len(seeds)}" for name, seeds in whole_seeds(rows).items())
-    return (
-        f"{markdown_table(['main effect on mean IoU', *sizes], effects)}\n{markdown_table(header, cells)}\n"
-        f"Sets have equal weight. Splits: {splits}."
-    )
+    table = markdown_table(["main effect on mean IoU", *sizes], effects)
+    return f"{table}\nSets have equal weight. Splits: {splits}."
 
 
 TABLES = {"attribution": attribution}

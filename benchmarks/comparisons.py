@@ -346,7 +346,7 @@ def cost(rows: list[Row]) -> str:
     """Tabulate seconds of training and of one image, and memory, of every method with five training images."""
     table = []
     for method, title in TITLES.items():
-        cells, memory, machines = [], 0.0, set()
+        cells, memory = [], 0.0
         for name in OBJECTS:
             own = [
                 row
@@ -361,12 +361,9 @@ def cost(rows: list[Row]) -> str:
             )
             cells.append(f"{fit:.0f}, {predict:.1f}")
             memory = max(memory, *(row["figures"]["peak_memory_mib"] for row in own))
-            machines |= {row["machine"] for row in own}
         if any(cells):
-            table.append((title, *cells, f"{memory / 1024:.1f} GiB", ", ".join(sorted(machines))))
-    return markdown_table(
-        ("seconds to train, and for one image", *OBJECTS, "memory, at most", "machine"), table
-    )
+            table.append((title, *cells, f"{memory / 1024:.1f} GiB"))
+    return markdown_table(("seconds to train, and for one image", *OBJECTS, "memory, at most"), table)
 
 
 # Methods in the figure of learning curves, networks trained to early stopping among them; more would hide each other.

@@ -209,7 +209,6 @@ SPLITTINGS = {
     "segkit": "**segkit**, objects annotated",
     "segkit-class-masks": "**segkit**, class masks only",
     "watershed": "watershed, holes filled, peaks a radius apart",
-    "watershed-half": "watershed, peaks half a radius apart",
     "components": "connected regions",
     "forest-watershed": "pixel forest; watershed, holes filled, peaks a radius apart",
 }

@@ -1,11 +1,9 @@
-"""Time to segment images: part by part and beside the pixel forest; of `--fast`; of telling objects apart.
+"""Time to segment images beside the pixel forest; the price of `--fast`; the time to tell objects apart.
 
     python -m benchmarks speed --data DATA [--weights WEIGHTS] [--sets ...] [--seeds N]
 
 Models of five images of each set segment its other images, which are mirrored to the size. Recipes and the forest take turns
-on every image, so that other work on the machine slows all of them alike. Parts are measured on one thread, each beside its
-arithmetic limit: floating-point operations at the rate of a float32 matrix product, or bytes at the rate of a copy, both
-measured in the same run.
+on every image, so that other work on the machine slows all of them alike.
 
 Rows "fast" have the price of `segkit train --fast`: mean IoU and processor time beside the default recipe, on the same
 images. Rows "objects" have the time to split and measure drawn cells, beside the time to segment them and scikit-image's.
@@ -14,20 +12,14 @@ images. Rows "objects" have the time to split and measure drawn cells, beside th
 from __future__ import annotations
 
 import itertools
-import math
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 from skimage.measure import regionprops_table
-from threadpoolctl import threadpool_limits
 
 from benchmarks.objects import draw
 from benchmarks.rows import Row, Study, flat
@@ -38,42 +30,22 @@ from segkit.cli.phantom import make_demo_set
 from segkit.config.read import shipped
 from segkit.config.schema import Config
 from segkit.evaluation.metrics import confusion, iou_of
-from segkit.features import (
-    ConvNetBank,
-    ElongatedBank,
-    FilterBank,
-    MultiscaleBank,
-    ScatteringBank,
-)
-from segkit.features.averaged import OrbitAveraged
-from segkit.features.views import View
 from segkit.images import load_pairs
 from segkit.objects import measure as measure_objects
 from segkit.objects.split import Splitter
-from segkit.segmentation import dense, segmenter
 
 Image = NDArray[np.float32]
 RECIPES = ("default", "networks")
 FOREST = "forest"
 SIZES = [256, 512, 1024, 2048]
 N_TRAIN, N_IMAGES = 5, 5
-PROFILED_UP_TO = 1024
 QUICK = ["bank={name: scattering, J: 2, L: 3, tile: 32}", "selection.pixels=400", "training.pixels=1000"]
 
 
-def resized(image: Image, side: int, n_channels: int) -> Image:
-    """Mirror or crop an image to a square; mix its channels to as many."""
+def resized(image: Image, side: int) -> Image:
+    """Mirror or crop an image to a square."""
     pads = [(0, max(0, side - length)) for length in image.shape[:2]]
-    square = np.pad(image, (*pads, (0, 0)), mode="symmetric")[:side, :side]
-    return with_channels(square, n_channels)
-
-
-def with_channels(image: Image, n_channels: int) -> Image:
-    """Mix the channels to another number: their mean, the first ones, or all and copies that are turned upside down."""
-    if n_channels == 1:
-        return np.ascontiguousarray(image.mean(axis=2, keepdims=True))
-    copies = [image[::sign] for _, sign in zip(range(n_channels), [1, -1] * n_channels, strict=False)]
-    return np.ascontiguousarray(np.concatenate(copies, axis=2)[:, :, :n_channels])
+    return np.ascontiguousarray(np.pad(image, (*pads, (0, 0)), mode="symmetric")[:side, :side])
 
 
 def settings_of(recipe: str, study: Study) -> list[str]:
@@ -97,139 +69,6 @@ def seconds_of(function: Callable[[], Any], n_repeats: int = 1) -> list[float]:
         function()
         seconds.append(time.perf_counter() - start)
     return seconds
-
-
-class Clock:
-    """Processor seconds that functions take, without those of other watched functions; only one may run at a time."""
-
-    def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
-        self._inner = [0.0]
-
-    def watch(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a function, whose time counts for a part."""
-
-        def watched(*arguments: Any, **options: Any) -> Any:
-            start = time.process_time()
-            self._inner.append(0.0)
-            try:
-                return function(*arguments, **options)
-            finally:
-                spent = time.process_time() - start
-                self.seconds[part] += spent - self._inner.pop()
-                self._inner[-1] += spent
-
-        return watched
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let every library work on one thread."""
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with threadpool_limits(1):
-        yield
-    torch.set_num_threads(n_threads)
-
-
-def profile(model: Segmenter, image: Image) -> dict[str, float]:
-    """Processor seconds of each part of a prediction on one thread."""
-    clock, kernels = Clock(), model.classifier_.kernels_
-    watched = [
-        *((bank, "maps", f"maps: {bank.label}") for bank in banks_of(model)),
-        (dense, "_read_at_grid", "sampling"),
-        (dense, "_sums", "linear sums"),
-        (View, "upsample", "interpolation"),
-        (kernels, "nonlinear_dot", "Gaussian part"),
-        (segmenter, "label_pixels", "threshold"),
-        (segmenter, "merge_small_regions", "regions"),
-    ]
-    with one_thread(), ExitStack() as stack:
-        for owner, name, part in watched:
-            stack.enter_context(patch.object(owner, name, clock.watch(part, getattr(owner, name))))
-        clock.watch("rest", model.predict)(image)
-    return dict(clock.seconds)
-
-
-def limits(model: Segmenter, image: Image) -> dict[str, float]:
-    """Seconds that the arithmetic of each part takes on one thread."""
-    with one_thread():
-        rate, bandwidth = sgemm_rate(), copy_rate()
-    classifier, n_pixels = model.classifier_, math.prod(image.shape[:2])
-    found, start = {}, 0
-    for bank in banks_of(model):
-        stop = start + bank.n_channels(image.shape[2])
-        own = classifier.channels_
-        own = own[(own >= start) & (own < stop)] - start
-        found[f"maps: {bank.label}"] = max(
-            operations(bank, own, image.shape) / rate, 4 * own.size * n_pixels / bandwidth
-        )
-        start = stop
-    strides = model.bank_.strides(image.shape[2])[classifier.channels_]
-    n_nonlinear, n_draws = classifier.nonlinear_channels.size, classifier.kernels_.frequencies_.shape[1]
-    n_outputs = len(classifier.svm_.coef_)
-    return found | {
-        "sampling": 2 * 4 * 1024 * strides.size / bandwidth,
-        "linear sums": 4 * n_pixels * (strides**-2.0).sum() / bandwidth,
-        "interpolation": 2 * 4 * n_pixels * (n_nonlinear + len(set(strides)) * n_outputs) / bandwidth,
-        "Gaussian part": 2 * n_pixels * n_draws * (n_nonlinear + n_outputs) / rate,
-        "threshold": (4 * n_outputs + 8) * n_pixels / bandwidth,
-        "regions": 2 * 8 * n_pixels / bandwidth,
-    }
-
-
-def operations(bank: FilterBank, channels: NDArray[np.intp], shape: tuple[int, ...]) -> float:
-    """Additions and multiplications that the filters of a bank need, Fourier transforms where it has them."""
-    n_pixels, n_image_channels = math.prod(shape[:2]), shape[2]
-    if isinstance(bank, OrbitAveraged):
-        return 8 * operations(bank.bank, channels % bank.bank.n_channels(n_image_channels), shape)
-    if isinstance(bank, MultiscaleBank):
-        radii = [int(4 * sigma + 0.5) for sigma in bank._sigmas()]
-        used = np.unique(channels // 4) % len(radii)
-        return sum(4.0 * (2 * radii[scale] + 1) * n_pixels for scale in used)
-    if isinstance(bank, ElongatedBank):
-        return len(np.unique(channels // 4)) * 2 * bank.n_angles * fourier(n_pixels) / 2
-    if isinstance(bank, ScatteringBank):
-        return n_image_channels * sum(wavelets(scale, bank.L, n_pixels) for scale in bank._scales())
-    if isinstance(bank, ConvNetBank):
-        return convolutions(bank, channels, shape)
-    return 0.0
-
-
-def fourier(n: float) -> float:
-    """Operations of a complex Fourier transform."""
-    return 5 * n * math.log2(n)
-
-
-def wavelets(scale: int, L: int, n_pixels: int) -> float:
-    """Operations of the transforms of a plane, its moduli and theirs."""
-    at = [n_pixels / 4**j for j in range(scale)]
-    first = fourier(at[0]) / 2 + sum(L * fourier(n) for n in at)
-    second = sum(L * fourier(n) / 2 for n in at[:-1]) + sum(j * L**2 * fourier(n) for j, n in enumerate(at))
-    return first + second
-
-
-def convolutions(bank: ConvNetBank, channels: NDArray[np.intp], shape: tuple[int, ...]) -> float:
-    """Operations of the convolutions down to the deepest of the channels, at each scale; bias left out."""
-    strides = {name: layer.stride for layer in bank._trace.layers for name in layer.parameters}
-    weights = bank.weights_used(channels, shape[2])
-    return sum(
-        2 * weight.size * math.prod(shape[:2]) * (size / strides[name]) ** 2
-        for name, weight in weights.items()
-        for size in bank.pyramid
-        if name.endswith("weight") and name in strides
-    )
-
-
-def copy_rate(n_bytes: int = 2**27, n_repeats: int = 5) -> float:
-    """Best measured rate of a copy, in bytes read and written per second."""
-    source, target = np.ones(n_bytes // 4, dtype=np.float32), np.empty(n_bytes // 4, dtype=np.float32)
-    return 2 * n_bytes / min(seconds_of(lambda: np.copyto(target, source), n_repeats))
-
-
-def banks_of(model: Segmenter) -> list[FilterBank]:
-    """Banks of the stack, or the only one."""
-    return list(getattr(model.bank_, "banks_", [model.bank_]))
 
 
 def take_turns(models: dict[str, Any], images: list[Image]) -> dict[str, NDArray[np.float64]]:
@@ -270,13 +109,13 @@ def measure(study: Study, name: str) -> None:
     models[FOREST] = PixelForest(training_pixels=1000 if study.quick else 30_000).fit(images, masks)
     for side in [64] if study.quick else SIZES:
         # of large images a single one is enough
-        squares = [resized(image, side, n_channels) for image in test[: max(1, N_IMAGES * 512**2 // side**2)]]
+        squares = [resized(image, side) for image in test[: max(1, N_IMAGES * 512**2 // side**2)]]
         if side <= 512:  # the first image of a size finds caches empty
             take_turns(models, squares[:1])
         seconds = take_turns(models, squares)
         for recipe in recipes:
             own, rival = seconds[recipe], seconds[FOREST]
-            figures: dict[str, Any] = {
+            figures = {
                 kind: {
                     "seconds": float(np.median(own[:, column])),
                     "forest_seconds": float(np.median(rival[:, column])),
@@ -284,9 +123,6 @@ def measure(study: Study, name: str) -> None:
                 }
                 for column, kind in enumerate(("wall", "processor"))
             }
-            if side <= PROFILED_UP_TO:
-                model = models[recipe]
-                figures |= {"parts": profile(model, squares[0]), "limits": limits(model, squares[0])}
             where = {"recipe": recipe, "set": name, "n_channels": n_channels, "side": side}
             study.row(where, lambda figures=figures: figures)
 
@@ -394,31 +230,6 @@ def growth(seconds: dict[int, float]) -> float | None:
     return float(np.polyfit(2 * np.log(list(seconds)), np.log(list(seconds.values())), 1)[0])
 
 
-def speed_parts(rows: list[Row]) -> str:
-    """Parts of the default recipe on images of 512 x 512, of the first code of the file and of the last one."""
-    records = [
-        record
-        for record in _with_code(rows)
-        if record["recipe"] == "default" and record["side"] == 512 and "parts" in record
-    ]
-    first, *_, last = dict.fromkeys(record["code"] for record in records)
-    kinds = dict.fromkeys((record["set"], record["n_channels"]) for record in records)
-    lines = [
-        "| part | " + " | ".join(f"{name}, channels: {n}" for name, n in kinds) + " |",
-        "|---|" + "---|" * len(kinds),
-    ]
-    found = {(record["code"], record["set"], record["n_channels"]): record for record in records}
-    parts = dict.fromkeys(part for record in records for part in record["parts"])
-    for part in sorted(parts, key=lambda part: -records[-1]["parts"].get(part, 0)):
-        cells = []
-        for kind in kinds:
-            of = [found[code, *kind] for code in (first, last) if (code, *kind) in found]
-            times = " to ".join(f"{1e3 * record['parts'].get(part, 0):.0f}" for record in of)
-            cells.append(f"{times} ({1e3 * of[-1]['limits'].get(part, 0):.1f})")
-        lines.append(f"| {part} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def fast(rows: list[Row]) -> str:
     """Price of `segkit train --fast`."""
     records = flat(rows, "fast")
@@ -443,4 +254,4 @@ def fast(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-TABLES = {"speed": speed, "speed_parts": speed_parts, "fast": fast}
+TABLES = {"speed": speed, "fast": fast}

@@ -160,7 +160,7 @@ class FilterBank(BaseEstimator, ABC):
         return np.ones(self.n_channels(n_image_channels))
 
     def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
-        """Memory that `maps` takes for each pixel, at most; measured by ``benchmarks/memory.py``.
+        """Memory that `maps` takes for each pixel, at most; measured by ``benchmarks/large.py``.
 
         Parameters
         ----------

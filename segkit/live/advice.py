@@ -19,7 +19,7 @@ score of x up to a factor.
 Images are ranked by the maximum mean discrepancy of an image and all of them [3]_: the distance of means in the space of
 the kernel, each image weighing the same. A ranking by what annotating an image would take from :math:`u(x) v(x)` of all
 images did no better than random choice up to five whole images, and the most typical image did
-(``docs/benchmarks.md``, "What to annotate next").
+(``docs/results.md``, "Which image should be annotated next?").
 
 References
 ----------
