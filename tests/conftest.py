@@ -1,6 +1,7 @@
 """Fixtures shared by the whole suite."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,24 @@ def shared() -> Path:
     if not (SHARED / "oracle").is_dir():
         pytest.skip(f"reference data not at {SHARED}; set SEGKIT_SHARED to its folder")
     return SHARED
+
+
+@pytest.fixture(scope="module")
+def units_here():
+    """Run the units of a benchmark in this process; gives what runs them in processes of their own."""
+    start = subprocess.run
+
+    def run(command, **options):
+        if "segkit.benchmark.unit" not in command:
+            return start(command, **options)
+        from segkit.benchmark import unit
+
+        unit.main(*command[-2:])
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("subprocess.run", run)
+        yield start
 
 
 @pytest.fixture

@@ -53,19 +53,16 @@ def test_too_few_images():
         few_shot_split(STEMS, 14, 0)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_a_split_needs_images_that_are_there():
+    for arguments, message in (
         ({"n_train": 0}, "0 training images asked for: give 1 or more"),
         ({"n_train": 1, "stems": ["00"]}, "1 training image asked for, but of 1 only 0 are left"),
         ({"n_train": -1}, "-1 training images asked for"),
         ({"test": ["00", "nowhere"]}, "image nowhere is a test image without annotation, or has no group"),
         ({"groups": {"00": "a"}}, "image 01 is a test image without annotation, or has no group"),
-    ],
-)
-def test_a_split_needs_images_that_are_there(arguments, message):
-    with pytest.raises(InputError, match=message):
-        few_shot_split(**{"stems": STEMS, "n_train": 2, "seed": 0} | arguments)
+    ):
+        with pytest.raises(InputError, match=message):
+            few_shot_split(**{"stems": STEMS, "n_train": 2, "seed": 0} | arguments)
 
 
 def test_groups_are_read_with_or_without_a_header(tmp_path):
@@ -81,22 +78,20 @@ def test_groups_of_pages_are_read_by_file_or_by_page(tmp_path):
     assert groups == {"a#1": "1", "a#2": "2", "b": "1"}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_bad_group_files(tmp_path):
+    path = tmp_path / "groups.csv"
+    for text, message in (
         ("a,1\n", "lacks b: give a line"),
         ("a\n", "line 1 has 1 column:"),
         ("a,1\nb,2\na,3\n", "line 3 puts a into 3, an earlier one into 1: keep one"),
         ("a,1\nb, \n", "line 2 gives b no group"),
         ("\xe9,1\n", "cannot be read"),
-        (None, r"groups .*groups.csv: no such file: check its name$"),
-    ],
-)
-def test_bad_group_files(tmp_path, text, message):
-    path = tmp_path / "groups.csv"
-    if text is not None:
+    ):
         path.write_text(text, encoding="latin-1")
-    with pytest.raises(InputError, match=message):
+        with pytest.raises(InputError, match=message):
+            read_groups(path, ["a", "b"])
+    path.unlink()
+    with pytest.raises(InputError, match=r"groups .*groups.csv: no such file: check its name$"):
         read_groups(path, ["a", "b"])
 
 
