@@ -90,7 +90,7 @@ def plain(value: Any) -> Any:
 
 
 def one_line(error: Exception) -> str:
-    """Describe what went wrong in one line, without a traceback."""
+    """Put what went wrong in one line, without a traceback."""
     if isinstance(error, MemoryError):
         return "out of memory: close other programs, or annotate smaller images"
     text = " ".join(str(error).split())

@@ -66,7 +66,7 @@ class Outbox:
         self._changed.set()
 
     def set_state(self, image: str, state: str) -> None:
-        """Describe how much of an image is labelled."""
+        """Note how much of an image is labelled."""
         self._states[image] = state
         self._changed.set()
 
@@ -81,7 +81,7 @@ class Outbox:
         self._changed.clear()
 
     def take(self, drawing: Drawing | None) -> Iterator[bytes]:
-        """Return frames to send, and forget them; `wait` tells whether there are more."""
+        """Yield frames to send, in the order the page needs, and forget them; `wait` says whether there are more."""
         while self._first:
             yield self._first.popleft()
         if self._box is not None and drawing is not None and self.image is not None:

@@ -195,7 +195,7 @@ def _sample(image: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _depth_of(sample: NDArray[np.float32]) -> Depth:
-    """Report the depth of the file from the values: those of 8 bits are multiples of 1/255."""
+    """Infer the depth of the file from the values: those of 8 bits are multiples of 1/255."""
     for depth, largest, tolerance in (("8", 255, 1e-4), ("16", 65535, 2e-2)):
         steps = sample * np.float32(largest)
         if np.abs(steps - np.rint(steps)).max() < tolerance:

@@ -264,7 +264,7 @@ class Room:
             self._loop.call_soon_threadsafe(self._spread, event)
 
     def _spread(self, event: Event) -> None:
-        """Return an event of the session to the tabs that it concerns."""
+        """Pass an event of the session to the tabs that it concerns."""
         match event:
             case Labels():
                 (row, column), (height, width) = event.patch.corner, event.patch.values.shape
@@ -293,7 +293,7 @@ class Room:
                 self._tell_all("expected", plain(event))
 
     def _tell_all(self, op: str, content: dict[str, Any]) -> None:
-        """Report every tab, and those to come."""
+        """Pass a message to every tab, and to those to come."""
         header = {"op": op, **content}
         self._told[op] = header
         for tab in self.tabs:
@@ -377,7 +377,7 @@ class Room:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """Report one state of a file from another; None without it."""
+    """Return what tells one state of a file from another; None without it."""
     try:
         found = path.stat()
     except OSError:

@@ -85,7 +85,7 @@ class Checkpoint:
                 run.weights = {}
 
     def restore(self, state: TrainingState) -> None:
-        """Return a new run what the file holds of it, once."""
+        """Restore a new run from what the file holds of it, once."""
         if self._saved is None:
             return
         state.network.load_state_dict(self._saved["network"])

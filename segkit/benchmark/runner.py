@@ -475,7 +475,7 @@ class Benchmark:
         return self._read(unit)
 
     def _fail(self, unit: Unit, error: str) -> dict[str, Any]:
-        """Write why a unit has no result."""
+        """Record why a unit has no result."""
         result = {"format_version": FORMAT_VERSION, "fingerprint": self._fingerprint(unit), "error": error}
         write_json(self._path(unit), result)
         return result

@@ -33,9 +33,6 @@ def annotate(
         str | None,
         typer.Option(help="Names of the classes, separated by commas, the background first."),
     ] = None,
-    class_: Annotated[
-        list[str] | None, typer.Option("--class", metavar="NAME", help="One class. May be repeated.")
-    ] = None,
     masks: Annotated[
         Path | None,
         typer.Option(help="Folder of masks that exist already: a start for images without labels."),
@@ -65,7 +62,7 @@ def annotate(
     from segkit.segmentation.segmenter import load
 
     settings = Config.load(config, set_ or [])
-    names = _read_names(classes, class_)
+    names = _read_names(classes)
     named = None if names is None else classes_of(dict(enumerate(names)))
     trained = None if model is None else load(model)
     reading = _reading(settings.data.reading, None if trained is None else trained.reading_)
@@ -90,7 +87,7 @@ def annotate(
 
 
 def _reading(given: Reading, trained: Reading | None) -> Reading:
-    """Describe how images are read: as the options say, else as the training images of the model were."""
+    """Choose how images are read: as the options say, else as the training images of the model were."""
     for one in filter(None, (given, trained)):
         if one.context:
             raise ConfigError(
@@ -110,13 +107,11 @@ def _reading(given: Reading, trained: Reading | None) -> Reading:
     )
 
 
-def _read_names(listed: str | None, repeated: list[str] | None) -> list[str] | None:
-    """Read the names of classes from either option."""
-    if listed is not None and repeated:
-        raise ConfigError("--classes and --class: give the names by one of the two")
-    if listed is None and not repeated:
+def _read_names(listed: str | None) -> list[str] | None:
+    """Read the names of classes."""
+    if listed is None:
         return None
-    names = [name.strip() for name in (listed.split(",") if listed is not None else repeated or [])]
+    names = [name.strip() for name in listed.split(",")]
     told = ", ".join(names)
     if len(names) < 2 or not all(names):
         raise ConfigError(f"classes {told!r}: give two names or more, such as --classes background,lesion")

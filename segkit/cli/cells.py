@@ -1,13 +1,12 @@
 """Synthetic histology: nuclei that touch, in stained tissue, with a number for each.
 
 Pictures are drawn from amounts of two stains and Beer and Lambert's law, not pasted from photographs. Haematoxylin is
-blue and marks nuclei, eosin is pink and marks the rest. Nuclei out of focus, red cells and smears of haematoxylin look
-like nuclei without being any.
+blue and marks nuclei, eosin is pink and marks the rest. Nuclei out of focus look like nuclei without being any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,8 +27,7 @@ PIXEL_SIZE = 0.5
 # Optical density of a unit of stain in red, green and blue (Ruifrok and Johnston).
 _HAEMATOXYLIN = np.array([0.65, 0.70, 0.29])
 _EOSIN = np.array([0.07, 0.99, 0.11])
-_RED_CELL = np.array([0.06, 0.8, 0.55])
-_PER_PIXEL = 1 / 450  # nuclei that are tried, where they lie densest
+_PER_PIXEL = 1 / 110  # nuclei that are tried, where they lie densest
 _LEAST_AREA = 25
 # How near the centres of two nuclei may be, in sums of their radii.
 _NEAREST = 0.78
@@ -44,12 +42,7 @@ class _Nucleus(NamedTuple):
     angle: float
     bumps: FloatArray  # amplitudes and phases of two waves along the contour
     stain: float  # amount of haematoxylin
-    is_pale: bool  # chromatin at the rim, and a nucleolus
-
-
-class _Drawn(NamedTuple):
-    labels: Labels
-    haematoxylin: FloatArray
+    is_pale: bool  # clumped chromatin, dark at the rim
 
 
 def make_cell_set(
@@ -68,90 +61,61 @@ def make_cell_set(
 
 def _draw(shape: tuple[int, int], rng: np.random.Generator) -> tuple[NDArray[np.float32], Labels]:
     crowding = np.clip(0.62 + 0.38 * smooth_noise(shape, 26, rng), 0.12, 1)
-    fibres = _fibres(shape, rng)
-    gaps = _gaps(shape, crowding, rng)
-    nuclei = _draw_nuclei(list(_place(shape, crowding * (1 - gaps), rng)), shape, rng)
-
-    eosin = _eosin(fibres, gaps, crowding, nuclei.labels, rng)
-    haematoxylin = nuclei.haematoxylin + _haze(shape, crowding, gaps, nuclei.labels, rng)
-    red_cells = _red_cells(shape, gaps, nuclei.labels, rng)
-    density = (
-        haematoxylin[:, :, None] * _HAEMATOXYLIN * rng.normal(1, 0.06, 3)
-        + eosin[:, :, None] * _EOSIN * rng.normal(1, (0.3, 0.06, 0.3))
-        + red_cells[:, :, None] * _RED_CELL
-    )
-    return _camera(density, rng), nuclei.labels
+    openness = smooth_noise(shape, 14, rng) + 0.25 * smooth_noise(shape, 4, rng) - 1.2 * (crowding - 0.6)
+    gaps = expit((openness - rng.uniform(1.3, 2.2)) / 0.06)  # clefts without tissue
+    nuclei = _place(shape, crowding * (1 - gaps), rng)
+    labels = _number(nuclei, shape)
+    haematoxylin = _stain(nuclei, labels, rng) + _haze(crowding, labels, rng) * (1 - 0.9 * gaps)
+    density = haematoxylin[:, :, None] * _HAEMATOXYLIN * rng.normal(1, 0.06, 3) + (
+        _eosin(labels, rng) * (1 - 0.95 * gaps)
+    )[:, :, None] * _EOSIN * rng.normal(1, (0.3, 0.06, 0.3))
+    seen = ndimage.gaussian_filter(0.96 * 10.0**-density, (0.7, 0.7, 0))
+    seen = seen + rng.normal(0, 0.012, density.shape)
+    return np.asarray(np.clip(seen, 0, 1), dtype=np.float32), labels
 
 
-def _place(shape: tuple[int, int], crowding: FloatArray, rng: np.random.Generator) -> Iterator[_Nucleus]:
+def _place(shape: tuple[int, int], crowding: FloatArray, rng: np.random.Generator) -> list[_Nucleus]:
     """Throw nuclei where they crowd; those too near to an earlier one are left out."""
     taken: list[_Nucleus] = []
     typical, lean = rng.uniform(6.0, 8.0), rng.uniform(0, np.pi)
-    for _ in range(round(4 * crowding.size * _PER_PIXEL)):
+    for _ in range(round(crowding.size * _PER_PIXEL)):
         centre = rng.uniform(-4, np.add(shape, 4))
         row, col = np.clip(centre.astype(int), 0, np.subtract(shape, 1))
         if rng.uniform() > crowding[row, col]:
             continue
         is_pale = bool(rng.uniform() < 0.55)
-        spread = (1.12, 0.2) if is_pale else (0.86, 0.16)
-        nucleus = _Nucleus(
-            centre,
-            typical * spread[0] * np.exp(rng.normal(0, spread[1])),
-            1 + rng.gamma(2, 0.16),
-            lean + rng.normal(0, 0.7),
-            np.array([rng.uniform(0, 0.07), rng.uniform(0, 0.05), *rng.uniform(0, 2 * np.pi, 2)]),
-            rng.uniform(0.36, 0.8) if is_pale else rng.uniform(0.6, 1.1),
-            is_pale,
-        )
-        if all(_are_apart(nucleus, other) for other in taken):
-            taken.append(nucleus)
-            yield nucleus
+        size, spread = (1.12, 0.2) if is_pale else (0.86, 0.16)
+        radius = typical * size * np.exp(rng.normal(0, spread))
+        if any(np.hypot(*(centre - one.centre)) < _NEAREST * (radius + one.radius) for one in taken):
+            continue
+        bumps = np.array([rng.uniform(0, 0.07), rng.uniform(0, 0.05), *rng.uniform(0, 2 * np.pi, 2)])
+        stretch, angle = 1 + rng.gamma(2, 0.16), lean + rng.normal(0, 0.7)
+        stain = rng.uniform(0.36, 0.8) if is_pale else rng.uniform(0.6, 1.1)
+        taken.append(_Nucleus(centre, radius, stretch, angle, bumps, stain, is_pale))
+    return taken
 
 
-def _are_apart(one: _Nucleus, other: _Nucleus) -> bool:
-    step = other.centre - one.centre
-    across = float(np.hypot(*step))
-    angle = float(np.arctan2(step[0], step[1]))
-    reach = _reach(one, angle) + _reach(other, angle)
-    return across > _NEAREST * reach
-
-
-def _reach(nucleus: _Nucleus, angle: float) -> float:
-    """Distance from centre to contour in a direction, bumps aside."""
-    turn, root = angle - nucleus.angle, np.sqrt(nucleus.stretch)
-    return float(nucleus.radius / np.hypot(np.cos(turn) / root, np.sin(turn) * root))
-
-
-def _draw_nuclei(nuclei: list[_Nucleus], shape: tuple[int, int], rng: np.random.Generator) -> _Drawn:
-    """Draw nuclei side by side: a pixel belongs to the one whose contour it is deepest within."""
-    depth = np.full(shape, 1.0)
-    labels = np.zeros(shape, dtype=np.int32)
+def _number(nuclei: Sequence[_Nucleus], shape: tuple[int, int]) -> Labels:
+    """Draw a label image of nuclei: a pixel belongs to the one whose contour it is deepest within."""
+    depth, labels = np.full(shape, 1.0), np.zeros(shape, dtype=np.int32)
     for number, nucleus in enumerate(nuclei, start=1):
         window = _window(nucleus, shape)
         distance = _distance(nucleus, window)
         nearer = distance < depth[window]
         depth[window][nearer] = distance[nearer]
         labels[window][nearer] = number
-    labels = _whole(labels)
-
-    chromatin = smooth_noise(shape, 1.0, rng) + 0.7 * smooth_noise(shape, 2.0, rng)
-    stain = np.zeros(shape)
-    kept = np.unique(labels[labels > 0])
-    numbered = np.zeros(shape, dtype=np.int32)
-    for number, old in enumerate(kept, start=1):
-        nucleus = nuclei[old - 1]
-        window = _window(nucleus, shape)
-        own = labels[window] == old
-        numbered[window][own] = number
-        amount = _stain(nucleus, _distance(nucleus, window), chromatin[window], rng)
-        # stain spreads over the contour, but not into a neighbour
-        free = own | (labels[window] == 0)
-        stain[window] = np.maximum(stain[window], np.where(free, amount, 0))
-    return _Drawn(numbered, stain)
+    # a neighbour may have cut a nucleus in pieces: the largest is kept, unless it is too small
+    for number, box in enumerate(ndimage.find_objects(labels, max_label=len(nuclei)), start=1):
+        if box is not None:
+            pieces, _ = ndimage.label(labels[box] == number)
+            areas = np.bincount(pieces.ravel())[1:]
+            largest = areas.argmax() + 1 if areas.max() >= _LEAST_AREA else 0
+            labels[box][(pieces > 0) & (pieces != largest)] = 0
+    return labels
 
 
 def _window(nucleus: _Nucleus, shape: tuple[int, int]) -> tuple[slice, slice]:
-    """Rows and columns around a nucleus, within the picture."""
+    """Find rows and columns around a nucleus, within the picture."""
     half = 1.6 * nucleus.radius * nucleus.stretch
     low = np.clip(np.floor(nucleus.centre - half), 0, shape).astype(int)
     high = np.clip(np.ceil(nucleus.centre + half) + 1, 0, shape).astype(int)
@@ -159,7 +123,7 @@ def _window(nucleus: _Nucleus, shape: tuple[int, int]) -> tuple[slice, slice]:
 
 
 def _distance(nucleus: _Nucleus, window: tuple[slice, slice]) -> FloatArray:
-    """Distance from the centre over that of the contour; 1 on the contour."""
+    """Divide the distance from the centre by that of the contour; 1 on the contour."""
     rows, cols = np.mgrid[window]
     y, x = rows - nucleus.centre[0], cols - nucleus.centre[1]
     sine, cosine, root = np.sin(nucleus.angle), np.cos(nucleus.angle), np.sqrt(nucleus.stretch)
@@ -170,109 +134,59 @@ def _distance(nucleus: _Nucleus, window: tuple[slice, slice]) -> FloatArray:
     return np.asarray(np.hypot(along, across) / (nucleus.radius * contour))
 
 
-def _whole(labels: Labels) -> Labels:
-    """Keep the largest piece of each nucleus, and leave out those of fewer than 25 pixels."""
-    kept = np.zeros_like(labels)
-    for number, box in enumerate(ndimage.find_objects(labels), start=1):
-        if box is None:
-            continue
-        pieces, _ = ndimage.label(labels[box] == number)
-        areas = np.bincount(pieces.ravel())
-        areas[0] = 0
-        if areas.max() >= _LEAST_AREA:
-            kept[box][pieces == areas.argmax()] = number
-    return kept
-
-
-def _stain(
-    nucleus: _Nucleus, distance: FloatArray, chromatin: FloatArray, rng: np.random.Generator
-) -> FloatArray:
-    """Amount of haematoxylin: even in dense nuclei; in pale ones clumped, with a dark rim and a nucleolus."""
-    body = expit((0.97 - distance) / _FADE)
-    if not nucleus.is_pale:
-        return np.asarray(nucleus.stain * body * np.clip(1 + 0.1 * chromatin, 0.5, 1.5))
-    rim = np.exp(-(((distance - 0.9) / 0.13) ** 2))
-    texture = np.clip(0.78 + 0.24 * chromatin + 0.42 * rim, 0.3, 1.6)
-    centre = np.unravel_index(int(distance.argmin()), distance.shape)
-    place = np.asarray(centre) + rng.normal(0, 0.25 * nucleus.radius, 2)
-    rows, cols = np.indices(distance.shape)
-    spot = np.exp(-((rows - place[0]) ** 2 + (cols - place[1]) ** 2) / (0.2 * nucleus.radius) ** 2)
-    return np.asarray(nucleus.stain * body * (texture + 0.5 * spot))
-
-
-def _fibres(shape: tuple[int, int], rng: np.random.Generator) -> FloatArray:
-    """Wavy fibres: noise drawn out along a direction that turns slowly from place to place."""
-    angle = rng.uniform(0, np.pi) + 0.6 * smooth_noise(shape, 40, rng)
-    fine = smooth_noise(shape, 1.1, rng)
-    grid = np.indices(shape, dtype=np.float64)
-    heading = np.stack([np.sin(angle), np.cos(angle)])
-    steps = [
-        ndimage.map_coordinates(fine, grid + step * heading, order=1, mode="reflect")
-        for step in np.arange(-12, 13, 1.5)
-    ]
-    drawn_out = np.mean(steps, axis=0)
-    return np.asarray(drawn_out / drawn_out.std())
-
-
-def _gaps(shape: tuple[int, int], crowding: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Clefts and vessels without tissue, 0 to 1."""
-    openness = smooth_noise(shape, 14, rng) + 0.25 * smooth_noise(shape, 4, rng) - 1.2 * (crowding - 0.6)
-    threshold = rng.uniform(1.3, 2.2)
-    return np.asarray(expit((openness - threshold) / 0.06))
-
-
-def _eosin(
-    fibres: FloatArray, gaps: FloatArray, crowding: FloatArray, labels: Labels, rng: np.random.Generator
-) -> FloatArray:
-    """Amount of eosin: fibres, grainy cytoplasm where cells crowd, little in nuclei, none in gaps."""
+def _stain(nuclei: Sequence[_Nucleus], labels: Labels, rng: np.random.Generator) -> FloatArray:
+    """Draw haematoxylin: even in dense nuclei, clumped and with a dark rim in pale ones. Numbers become 1 to n."""
     shape = (labels.shape[0], labels.shape[1])
-    base = rng.uniform(0.2, 0.34) * (1 + 0.22 * smooth_noise(shape, 22, rng))
-    cytoplasm = 0.8 + 0.1 * smooth_noise(shape, 1.6, rng) + 0.1 * smooth_noise(shape, 5, rng)
-    woven = 1 + 0.3 * fibres
-    tissue = base * np.clip(woven + (cytoplasm - woven) * np.clip(1.4 * crowding - 0.3, 0, 1), 0.2, 2)
-    inside = ndimage.gaussian_filter((labels > 0).astype(np.float64), 0.8)
-    return np.asarray(np.clip(tissue * (1 - 0.45 * inside) * (1 - 0.95 * gaps), 0, None))
+    chromatin = smooth_noise(shape, 1.0, rng) + 0.7 * smooth_noise(shape, 2.0, rng)
+    stain = np.zeros(shape)
+    for number, old in enumerate(np.unique(labels[labels > 0]), start=1):
+        nucleus = nuclei[old - 1]
+        window = _window(nucleus, shape)
+        own = labels[window] == old
+        distance = _distance(nucleus, window)
+        rim = 0.42 * np.exp(-(((distance - 0.9) / 0.13) ** 2))
+        mean, contrast, edge = (0.78, 0.24, rim) if nucleus.is_pale else (1.0, 0.1, 0.0)
+        texture = np.clip(mean + contrast * chromatin[window] + edge, 0.3, 1.6)
+        amount = nucleus.stain * expit((0.97 - distance) / _FADE) * texture
+        # stain spreads over the contour, but not into a neighbour
+        free = own | (labels[window] == 0)
+        stain[window] = np.maximum(stain[window], np.where(free, amount, 0))
+        labels[window][own] = number
+    return stain
 
 
-def _haze(
-    shape: tuple[int, int], crowding: FloatArray, gaps: FloatArray, labels: Labels, rng: np.random.Generator
-) -> FloatArray:
-    """Faint haematoxylin that is no nucleus: cytoplasm, nuclei out of focus, smears."""
-    blurred = np.zeros(shape)
+def _haze(crowding: FloatArray, labels: Labels, rng: np.random.Generator) -> FloatArray:
+    """Draw faint haematoxylin that is no nucleus: cytoplasm, and nuclei out of focus."""
+    blurred = np.zeros(labels.shape)
     for _ in range(rng.poisson(crowding.size / 2500)):
-        row, col = rng.uniform(0, shape)
-        spot = np.zeros(shape)
+        row, col = rng.uniform(0, labels.shape)
+        spot = np.zeros(labels.shape)
         spot[int(row), int(col)] = 1
         width = rng.uniform(2.6, 4.2)
         spot = ndimage.gaussian_filter(spot, (width, width * rng.uniform(0.7, 1.5)), truncate=3)
         blurred = np.maximum(blurred, rng.uniform(0.08, 0.34) * spot / spot.max())
-    cloud = 0.05 * crowding * np.clip(1 + 0.5 * smooth_noise(shape, 8, rng), 0, None)
     outside = 1 - ndimage.gaussian_filter((labels > 0).astype(np.float64), 1)
-    return np.asarray((blurred * outside + cloud) * (1 - 0.9 * gaps))
+    return np.asarray(blurred * outside + 0.05 * crowding)
 
 
-def _red_cells(
-    shape: tuple[int, int], gaps: FloatArray, labels: Labels, rng: np.random.Generator
-) -> FloatArray:
-    """Red blood cells: small, even, without a nucleus, most of them in gaps."""
-    likely = (0.04 + gaps) * (ndimage.distance_transform_edt(labels == 0) > 5)
-    discs = np.zeros(shape)
-    if not likely.any():
-        return discs
-    rows, cols = np.indices(shape)
-    number = rng.poisson(0.2 * np.sqrt(likely.sum()))
-    for place in rng.choice(likely.size, size=number, p=(likely / likely.sum()).ravel()):
-        row, col = np.unravel_index(place, shape)
-        distance = np.hypot(rows - row, cols - col) / rng.uniform(3.4, 4.8)
-        discs = np.maximum(discs, rng.uniform(0.2, 0.42) * expit((1 - distance) / 0.12))
-    return discs
-
-
-def _camera(density: FloatArray, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Light through the slide: Beer and Lambert, uneven light, blur and noise."""
-    light = np.array([0.96, 0.955, 0.965]) * (
-        1 + 0.015 * smooth_noise(density.shape[:2], 60, rng)[:, :, None]
+def _eosin(labels: Labels, rng: np.random.Generator) -> FloatArray:
+    """Draw eosin: noise drawn out along a direction as fibres are, and little in nuclei."""
+    shape = (labels.shape[0], labels.shape[1])
+    fine, grid, angle = (
+        smooth_noise(shape, 1.1, rng),
+        np.indices(shape, dtype=np.float64),
+        rng.uniform(0, np.pi),
     )
-    seen = light * 10.0**-density
-    seen = ndimage.gaussian_filter(seen, (0.7, 0.7, 0)) + rng.normal(0, 0.012, density.shape)
-    return np.asarray(np.clip(seen, 0, 1), dtype=np.float32)
+    bent = angle + 0.6 * smooth_noise(shape, 40, rng)
+    heading = np.stack([np.sin(bent), np.cos(bent)])
+    fibres = np.mean(
+        [
+            ndimage.map_coordinates(fine, grid + step * heading, order=1, mode="reflect")
+            for step in np.arange(-12, 13, 1.5)
+        ],
+        axis=0,
+    )
+    base = rng.uniform(0.2, 0.34) * (1 + 0.22 * smooth_noise(shape, 22, rng))
+    inside = ndimage.gaussian_filter((labels > 0).astype(np.float64), 0.8)
+    woven = np.clip(1 + 0.25 * fibres / fibres.std(), 0.2, 2)
+    return np.asarray(np.clip(base * woven * (1 - 0.45 * inside), 0, None))

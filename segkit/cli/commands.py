@@ -10,7 +10,7 @@ import re
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
@@ -28,7 +28,6 @@ from segkit.cli.options import (
     QuietOption,
     SchedulerOption,
     TitleOption,
-    UnlabelledOption,
     WorkersOption,
     read_data,
     read_meanings,
@@ -52,8 +51,6 @@ from segkit.cli.terminal import (
 from segkit.cli.train import train
 from segkit.errors import ConfigError, InputError, ModelFileError, OutputError, SegkitError
 
-Item = TypeVar("Item")
-
 app = typer.Typer(
     help="Segment biomedical images from a few annotated ones.",
     no_args_is_help=True,
@@ -70,7 +67,7 @@ _OBJECT_METHODS = "segkit-no-networks,forest"
 def main() -> None:
     """Run the command line: status 2 and one line for every error that segkit raises, 130 after Ctrl-C."""
     debug = "--debug" in sys.argv
-    arguments = _join_sizes([argument for argument in sys.argv[1:] if argument != "--debug"])
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     warnings.showwarning = show_warning
     try:
         with terminated_as_by_ctrl_c():
@@ -167,7 +164,7 @@ def measure(
             masks,
             output,
             images=images,
-            **read_meanings(set_, None),
+            **read_meanings(set_),
             pixel_size=None if pixel_size is None else read_pixel_size(pixel_size),
             overlay=overlay,
             overwrite=overwrite,
@@ -197,7 +194,7 @@ def benchmark(
         ),
     ] = None,
     train_sizes: Annotated[
-        str, typer.Option(help="Numbers of training images, separated by commas or spaces.")
+        str, typer.Option(help="Numbers of training images, separated by commas.")
     ] = "1,2,3,5,15",
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many splits of each size.")] = 5,
     config: Annotated[
@@ -297,7 +294,6 @@ def inspect(
     ],
     masks: Annotated[Path | None, typer.Argument(help="Masks of the images.")] = None,
     set_: LabelsOption = None,
-    unlabelled: UnlabelledOption = None,
     only_annotated: OnlyAnnotatedOption = False,
     explain: Annotated[
         bool,
@@ -330,7 +326,7 @@ def inspect(
     if masks is not None or path.is_dir() or path.suffix.lower() in IMAGE_EXTENSIONS:
         if upgrade:
             raise ConfigError(f"--upgrade: it is for a model file, and {path} holds images; leave it out")
-        data = read_data(set_, unlabelled)
+        data = read_data(set_)
         report = (
             inspect_images(path, reading=data.reading)
             if masks is None
@@ -422,18 +418,6 @@ def _write_upgraded(header: dict[str, Any], arrays: dict[str, Any], output: Path
     refuse_unwritable(output)
     write_model(output, {name: entry for name, entry in header.items() if name != "format_version"}, arrays)
     say(f"Upgraded: {output}, model format {FORMAT_VERSION}")
-
-
-def _join_sizes(arguments: list[str]) -> list[str]:
-    """Make one word of the numbers after --train-sizes: the parser gives an option one word only."""
-    joined: list[str] = []
-    for argument in arguments:
-        follows = len(joined) > 1 and joined[-2] == "--train-sizes"
-        if follows and argument.isdigit() and not joined[-1].startswith("-"):
-            joined[-1] += f",{argument}"
-        else:
-            joined.append(argument)
-    return joined
 
 
 def _read_sizes(text: str) -> list[int]:

@@ -16,7 +16,6 @@ from segkit.cli.options import (
     OverwriteOption,
     QuietOption,
     TitleOption,
-    UnlabelledOption,
     read_meanings,
 )
 from segkit.cli.terminal import describe_scores, say, teller
@@ -49,7 +48,6 @@ def evaluate(
     ] = None,
     title: TitleOption = None,
     set_: LabelsOption = None,
-    unlabelled: UnlabelledOption = None,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Score nothing if a mask is missing, damaged or of another size."),
@@ -76,7 +74,7 @@ def evaluate(
     for path in written:
         refuse_unwritable(path)
     with nullcontext() if output is None else alone_in(output):
-        meanings = read_meanings(set_, unlabelled)
+        meanings = read_meanings(set_)
         found = read_folders(predictions, masks, images=images, **meanings, skip=EXTRAS, strict=strict)
         result = score_found(found)
         if output is not None:

@@ -81,7 +81,6 @@ LevelOption = Annotated[
         help="Level of a pyramid, for an image that is read by region. [default: 0; other images are read whole]",
     ),
 ]
-UnlabelledOption = Annotated[int | None, typer.Option(help="Mask value of pixels nobody annotated.")]
 LabelsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -117,7 +116,7 @@ WorkersOption = Annotated[
 
 @contextmanager
 def spread_over(scheduler: str | None, n_workers: int | None) -> Iterator[Workers | None]:
-    """Return what spreads work over the workers that were asked for; None without any: this process does it all."""
+    """Start the workers that were asked for, and return what spreads work over them; None without any."""
     if scheduler is None and n_workers is None:
         yield None
         return
@@ -132,9 +131,9 @@ def spread_over(scheduler: str | None, n_workers: int | None) -> Iterator[Worker
         yield cluster.spread
 
 
-def read_meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[str, Any]:
-    """Meaning of masks that are measured or scored: axes, names of values, unlabelled pixels, classes or objects."""
-    data = read_data(overrides, unlabelled, known=("axes", "labels", "unlabelled", "masks"))
+def read_meanings(overrides: list[str] | None) -> dict[str, Any]:
+    """Read the meaning of masks that are measured or scored: axes, names of values, classes or objects."""
+    data = read_data(overrides, known=("axes", "labels", "unlabelled", "masks"))
     if data.instances is not None:
         raise ConfigError(
             "data.instances gives objects beside masks of classes, for training: give the objects as masks, and leave it out"
@@ -151,10 +150,8 @@ def read_meanings(overrides: list[str] | None, unlabelled: int | None) -> dict[s
     }
 
 
-def read_data(
-    overrides: list[str] | None, unlabelled: int | None, *, known: Sequence[str] | None = None
-) -> DataConfig:
-    """Read the section data; the value of unlabelled pixels has an option of its own too. Faults name known options."""
+def read_data(overrides: list[str] | None, *, known: Sequence[str] | None = None) -> DataConfig:
+    """Read the section data; faults name the known options."""
     from segkit.config.schema import Config, DataConfig
 
     for override in overrides or []:
@@ -163,8 +160,7 @@ def read_data(
             raise ConfigError(
                 f"--set {override}: only options of data are known here ({names}): leave it out"
             )
-    data = Config.load(None, overrides or []).data
-    return data if unlabelled is None else data.model_copy(update={"unlabelled": unlabelled})
+    return Config.load(None, overrides or []).data
 
 
 def read_pixel_size(text: str) -> PixelSize:

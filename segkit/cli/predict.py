@@ -213,7 +213,7 @@ def predict(
 
 def _read_axes(overrides: list[str] | None) -> str | None:
     """Read the axes; how else images are read is known from the model."""
-    data = read_data(overrides, None, known=["axes"])
+    data = read_data(overrides, known=["axes"])
     if others := sorted(data.model_fields_set - {"axes"}):
         raise ConfigError(
             f"--set data.{others[0]}: only data.axes is known here, the model has the others: leave it out"
@@ -277,12 +277,12 @@ def _predict_large(
 
 
 def _warn(line: str) -> None:
-    """Describe a line on standard error, even with --quiet."""
+    """Write a line on standard error, even with --quiet."""
     say(line, err=True)
 
 
 def _name_some(rows: Sequence[ImageRow], tell: Callable[[str], None]) -> None:
-    """Explain why the first images were not written, a line each; two whose results clash have one line."""
+    """Write why the first images were not written, a line each; two whose results clash have one line."""
     lines = list(dict.fromkeys(f"{row.status}: {row.reason}" for row in rows))
     for line in lines[:_N_NAMED]:
         tell(line)

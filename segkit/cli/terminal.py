@@ -67,12 +67,12 @@ class progress_bars:  # noqa: N801
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Describe lines on standard output or error. Control characters of names are escaped: a terminal would obey them."""
+    """Write lines on standard output or error. Control characters of names are escaped: a terminal would obey them."""
     typer.echo(printable(text), err=err)
 
 
 def teller(*, quiet: bool) -> Callable[[str], None]:
-    """Return what says a line, or says nothing."""
+    """Return what writes a line, or nothing if `quiet`."""
     return (lambda _: None) if quiet else say
 
 

@@ -216,7 +216,7 @@ def _read(images: Path, masks: Path, settings: Config, level: int | None, *, onl
 
 
 def _describe_banks(banks: Sequence[dict[str, Any]], n_channels: int, n_images: int) -> str:
-    """Return which banks are compared, or why there is only one."""
+    """Describe which banks are compared, or why there is only one."""
     from segkit.config.auto import networks_of
 
     best, *others = banks
@@ -231,7 +231,7 @@ def _describe_banks(banks: Sequence[dict[str, Any]], n_channels: int, n_images: 
 
 
 def _advise(settings: Config, n_channels: int, *, explain: bool) -> str:
-    """Report somebody who named no bank what another one would need; empty where there is nothing to tell."""
+    """Advise a user who named no bank what another one would need; empty where there is nothing to advise."""
     from segkit.config.auto import banks_at_hand
 
     if "bank" in settings.model_fields_set or n_channels not in (1, 3):

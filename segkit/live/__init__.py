@@ -18,7 +18,7 @@ from segkit.live.events import (
 )
 from segkit.live.hand_over import HandOver
 from segkit.live.project import ImageEntry, Project
-from segkit.live.protocol import Annotations, TrainingFiles
+from segkit.live.protocol import Annotations
 from segkit.live.session import LiveSession
 
 __all__ = [
@@ -43,5 +43,4 @@ __all__ = [
     "Project",
     "Saved",
     "Status",
-    "TrainingFiles",
 ]

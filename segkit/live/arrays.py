@@ -21,7 +21,6 @@ from segkit.images.read import check_image, to_float
 from segkit.images.write import save_as, write_mask
 from segkit.live.classes import LabelClass, check_classes, default_classes
 from segkit.live.drawing import Drawing, Patch
-from segkit.live.protocol import TrainingFiles
 
 _LISTED = "exported.json"
 
@@ -223,13 +222,13 @@ class ArrayProject:
         """Return the options with which `segkit.images.load_pairs` reads the label images."""
         return {"labels": {one.value: one.name for one in self.classes}, "unlabelled": UNLABELLED}
 
-    def training_files(self) -> TrainingFiles:
+    def training_files(self) -> tuple[Path, Path]:
         """Write the annotated images and their label images, to ``images/`` and ``masks/`` of the folder.
 
         Returns
         -------
-        TrainingFiles
-            The folders.
+        tuple of Path
+            The folders of images and of label images.
 
         Raises
         ------
@@ -246,12 +245,12 @@ class ArrayProject:
             raise InputError(
                 "images in memory, and no folder to write them to: set project.output to a folder"
             )
-        files = TrainingFiles(self.output / "images", self.output / "masks", self.output)
-        former = self._former(files)
+        images, masks = self.output / "images", self.output / "masks"
+        former = self._former(self.output)
         stems = dict(zip(self.annotated(), _stems(self.annotated()), strict=True))
         written = []
         for key, stem in stems.items():
-            image, mask = files.images / f"{stem}.tif", files.masks / f"{stem}.png"
+            image, mask = images / f"{stem}.tif", masks / f"{stem}.png"
             _write_image(image, self._pixels[key])
             write_mask(mask, self._drawings[key].snapshot()[0])
             written += [image, mask]
@@ -263,21 +262,18 @@ class ArrayProject:
             [".json"],
             lambda path: path.write_text(json.dumps({"images": listed}, indent=1) + "\n", encoding="utf-8"),
         )
-        return files
+        return images, masks
 
-    def _former(self, files: TrainingFiles) -> set[Path]:
+    def _former(self, output: Path) -> set[Path]:
         """Find the files of an earlier export; refuse to mix ours with others."""
         try:
-            stored = json.loads((files.output / _LISTED).read_text(encoding="utf-8"))["images"].values()
+            stored = json.loads((output / _LISTED).read_text(encoding="utf-8"))["images"].values()
             stems = {Path(str(name)).stem for name in stored}
         except (OSError, ValueError, KeyError, AttributeError):
             stems = set()
-        ours = {files.images / f"{stem}.tif" for stem in stems} | {
-            files.masks / f"{stem}.png" for stem in stems
-        }
-        there = {
-            path for folder in (files.images, files.masks) if folder.is_dir() for path in folder.iterdir()
-        }
+        images, masks = output / "images", output / "masks"
+        ours = {images / f"{stem}.tif" for stem in stems} | {masks / f"{stem}.png" for stem in stems}
+        there = {path for folder in (images, masks) if folder.is_dir() for path in folder.iterdir()}
         if foreign := sorted(there - ours):
             raise OutputError(
                 f"{foreign[0]}: {count(len(foreign), 'file')} of another origin where images and masks are to be "
@@ -318,16 +314,10 @@ def _stems(keys: Sequence[str]) -> list[str]:
 def _write_image(path: Path, pixels: NDArray[Any]) -> None:
     """Write an image (H, W, C) without loss."""
     pixels = pixels.astype(np.uint8) * np.uint8(255) if pixels.dtype == np.bool_ else pixels
+    options: dict[str, Any] = {"photometric": "rgb" if pixels.shape[2] == 3 else "minisblack"}
     if pixels.shape[2] == 1:
-        save_as(
-            path, [".tif"], lambda file: tifffile.imwrite(file, pixels[:, :, 0], photometric="minisblack")
-        )
-    elif pixels.shape[2] == 3:
-        save_as(path, [".tif"], lambda file: tifffile.imwrite(file, pixels, photometric="rgb"))
-    else:
-        planes = np.ascontiguousarray(pixels.transpose(2, 0, 1))
-        save_as(
-            path,
-            [".tif"],
-            lambda file: tifffile.imwrite(file, planes, photometric="minisblack", metadata={"axes": "CYX"}),
-        )
+        pixels = pixels[:, :, 0]
+    elif pixels.shape[2] != 3:
+        pixels = np.ascontiguousarray(pixels.transpose(2, 0, 1))
+        options["metadata"] = {"axes": "CYX"}
+    save_as(path, [".tif"], lambda file: tifffile.imwrite(file, pixels, **options))

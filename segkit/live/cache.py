@@ -186,7 +186,7 @@ class FeatureCache:
 
 
 def content_key(image: ArrayLike, bank: FilterBank, tile: str) -> str:
-    """Name feature maps by everything they depend on."""
+    """Name feature maps by everything they depend on; of weights the values count, not where they come from."""
     image = as_image(image)
     n_image_channels = image.shape[2]
     weights = bank.weights_used(np.arange(bank.n_channels(n_image_channels)), n_image_channels)
@@ -281,7 +281,7 @@ def _write(folder: Path, maps: list[FeatureMaps]) -> None:
 
 
 def _publish(part: Path, folder: Path) -> None:
-    """Return a finished entry its name; one that is there already, from another program, stays."""
+    """Move a finished entry to its name; one that is there already, from another program, stays."""
     try:
         part.rename(folder)
     except OSError:

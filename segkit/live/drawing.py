@@ -125,7 +125,7 @@ class Drawing:
     def paint(
         self, corner: tuple[int, int], mask: ArrayLike, value: int, *, stroke: object | None = None
     ) -> Patch:
-        """Return the pixels of a mask a label.
+        """Label the pixels of a mask.
 
         Parameters
         ----------
@@ -167,7 +167,7 @@ class Drawing:
             return Patch((top, left), after)
 
     def fill_unlabelled(self, values: ArrayLike) -> Patch:
-        """Return every pixel without a label the one of another label image, in one step.
+        """Label every pixel without a label as another label image does, in one step.
 
         Parameters
         ----------

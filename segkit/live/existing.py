@@ -56,7 +56,7 @@ def read_existing(
 
 
 def _label_map(masks: Path, values: set[int], classes: Sequence[LabelClass] | None) -> LabelMap:
-    """Return which value is which class, in the order of the classes."""
+    """Match values and classes, in the order of the classes."""
     unlabelled = None if _is_binary(values) else UNLABELLED
     if classes is None:
         return _inferred(masks, values, unlabelled)

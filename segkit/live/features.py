@@ -41,11 +41,13 @@ class ImageFeatures:
         self._tiling = Tiling(image, bank.bank, parts)
         self._key = content_key(image, bank.bank, "live")
         self._kept: OrderedDict[str, list[FeatureMaps]] = OrderedDict()
-        self.stride = 1
+        self.stride = 1  # between cells of the coarse grid
         while math.prod(-(-side // self.stride) for side in self.shape) > COARSE_CELLS:
             self.stride *= 2
-        self.means: FloatArray | None = None
-        self.coarse: FloatArray | None = None
+        self.means: FloatArray | None = None  # (n_channels,); zeros without normalisation by image
+        self.coarse: FloatArray | None = (
+            None  # (n_channels, h, w), less the means, at the middle of each cell
+        )
 
     @property
     def is_ready(self) -> bool:
@@ -57,7 +59,7 @@ class ImageFeatures:
         return np.array_equal(self._image, image)
 
     def prepare(self) -> Iterator[float]:
-        """Compute what the first pass over the image gives, step by step."""
+        """Compute means and coarse grid in steps of a fraction of a second; yields the share done."""
         if self.is_ready:
             return
         key = f"{self._key}-coarse"
@@ -104,7 +106,7 @@ class ImageFeatures:
         return X
 
     def views(self, box: Box) -> Iterator[View]:
-        """Return views that together show a box of the image, (first row, first column, last row, last column), last out."""
+        """Return views that together show a box of the image."""
         top, left, bottom, right = box
         for place, tile in enumerate(self._tiling.tiles):
             rows, cols = tile.core

@@ -55,10 +55,12 @@ def hand_over(
     of_masks = {"labels": meanings["labels"], "unlabelled": meanings["unlabelled"], "masks": "classes"}
     options["data"] = of_images | of_masks
     settings = Config.from_options(options)
-    read = project.training_files()
+    images, masks = project.training_files()
+    output = project.output
+    assert output is not None  # else training_files would have raised
     dataset = load_pairs(
-        read.images,
-        read.masks,
+        images,
+        masks,
         only_annotated=True,
         masks_are="classes",
         reading=settings.data.reading,
@@ -68,14 +70,14 @@ def hand_over(
         dataset.images, dataset.masks, label_map=dataset.label_map, progress=progress
     )
     segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)
-    written = read.output / MODEL if model is None else Path(model)
-    files = HandOver(written, read.masks, read.output / OPTIONS, "")
+    written = output / MODEL if model is None else Path(model)
+    files = HandOver(written, masks, output / OPTIONS, "")
     write_text(files.options, yaml.safe_dump(options, sort_keys=False, allow_unicode=True))
     segmenter.save(
         files.model,
         embed_weights=settings.embeds_weights(segmenter.best_index_),
         settings=settings.to_settings(only_annotated=True),
     )
-    words = ["segkit", "train", str(read.images), str(files.masks), "-o", str(files.model)]
+    words = ["segkit", "train", str(images), str(files.masks), "-o", str(files.model)]
     words += ["--config", str(files.options), "--only-annotated", "--overwrite"]
     return files._replace(command=shlex.join(words))

@@ -42,7 +42,7 @@ _MIX = 0x7FEB352D, 0x846CA68B
 class LiveModel:
     """A fitted model and how it is read; it is never changed, only replaced."""
 
-    values: NDArray[np.uint8]
+    values: NDArray[np.uint8]  # (n_classes,), rising
     classifier: PixelClassifier
     threshold: float
     otsu_weight: float
@@ -79,8 +79,8 @@ class Labelled:
     """Labelled pixels of an image in an order that does not depend on what else is labelled."""
 
     shape: tuple[int, int]
-    counts: dict[int, int]
-    first: dict[int, IntArray]
+    counts: dict[int, int]  # by mask value
+    first: dict[int, IntArray]  # flat indices of the pixels that are drawn first, by mask value
 
     @property
     def is_sparse(self) -> bool:
@@ -110,7 +110,8 @@ def _first(pixels: IntArray) -> IntArray:
 
 
 def _rank(pixels: IntArray) -> IntArray:
-    """Return flat indices ranks, from 0 to 2**32, that look random whatever the width of the image; none occurs twice."""
+    """Rank flat indices, each from 0 to 2**32 and none twice."""
+    # By a mere multiplication ranks follow each other: in images of some widths pixels were drawn in vertical runs.
     bits = pixels.astype(np.uint32)
     for shift, factor in zip((16, 15), _MIX, strict=True):
         bits ^= bits >> np.uint32(shift)
@@ -146,7 +147,7 @@ class Learner:
     )
 
     def fit(self, labelled: Mapping[str, Labelled]) -> LiveModel | None:
-        """Refit; gives None while fewer than two classes have labels."""
+        """Refit, from where the last fit ended; return None while fewer than two classes have labels."""
         images = {key: one for key, one in labelled.items() if one.counts}
         # an image may be another one by the time that it has labels again
         self._known = {key: known for key, known in self._known.items() if key in images}

@@ -70,7 +70,7 @@ class OpenedCanvas:
         return [read_block(self._values, self._probabilities, self.classes, self.generation, (0, 0), 1)]
 
     def next_block(self, box: Box) -> Block | None:  # noqa: ARG002
-        """Return nothing: all is known."""
+        """Return None: all is known."""
         return None
 
     def whole(self) -> tuple[NDArray[np.uint8], FloatArray]:

@@ -33,7 +33,6 @@ from segkit.live.classes import LabelClass, check_classes, default_classes
 from segkit.live.drawing import Drawing, Patch
 from segkit.live.existing import read_existing
 from segkit.live.files import Stored, digest_of, read_project, write_labels, write_project
-from segkit.live.protocol import TrainingFiles
 
 
 @dataclass(frozen=True)
@@ -384,9 +383,9 @@ class Project:
         """Return the options with which `segkit.images.load_pairs` reads the label images."""
         return {"labels": {one.value: one.name for one in self.classes}, "unlabelled": UNLABELLED}
 
-    def training_files(self) -> TrainingFiles:
-        """Return the folders of images and label images, saved ones, and of results."""
-        return TrainingFiles(self.source, self.masks, self.output)
+    def training_files(self) -> tuple[Path, Path]:
+        """Return the folders of images and of saved label images."""
+        return self.source, self.masks
 
     def _open(self, classes: list[LabelClass] | None, masks: str | Path | None) -> None:
         """Read or begin the project, and take masks over."""
@@ -637,7 +636,7 @@ def _has_labels(labels: NDArray[Any]) -> bool:
 
 
 def _and_known(odd: Sequence[int], classes: Sequence[LabelClass]) -> str:
-    """Describe which values have no class, and which have."""
+    """List the values without a class, and the classes."""
     return (
         f"{first_few([str(value) for value in odd])}, the classes are "
         f"{first_few([f'{one.value} ({one.name})' for one in classes])}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,24 +19,6 @@ class Keyed(Protocol):
     @property
     def key(self) -> str:
         """Name of the image."""
-
-
-class TrainingFiles(NamedTuple):
-    """Where ``segkit train`` finds what was annotated, and where results go.
-
-    Parameters
-    ----------
-    images : Path
-        Folder of images, or one image file.
-    masks : Path
-        Folder of label images.
-    output : Path
-        Folder of the model and its options.
-    """
-
-    images: Path
-    masks: Path
-    output: Path
 
 
 class Annotations(Protocol):
@@ -59,7 +41,7 @@ class Annotations(Protocol):
         """Return the label image of an image."""
 
     def save(self, key: str) -> int:
-        """Save the label image of an image; gives the `Drawing.version` that is safe."""
+        """Save the label image of an image, and return the `Drawing.version` that is safe."""
 
     def annotated(self) -> list[str]:
         """List the images with labels."""
@@ -73,5 +55,5 @@ class Annotations(Protocol):
     def training_options(self) -> dict[str, Any]:
         """Return the options with which `segkit.images.load_pairs` reads the label images."""
 
-    def training_files(self) -> TrainingFiles:
-        """Return the files that training reads; they are written by then."""
+    def training_files(self) -> tuple[Path, Path]:
+        """Return the folders of images and masks that training reads; they are written by then."""

@@ -196,9 +196,8 @@ class LiveSession:
             self._news.notify_all()
         worker, saver = self._threads
         saver.join()
-        faults = (
-            self._save_all()
-        )  # first: the worker may take minutes, and whoever ends the program may not wait
+        # before the worker ends, which may take minutes: whoever ends the program may not wait
+        faults = self._save_all()
         worker.join()
         for _, answer in self._calls:  # nobody is left to answer
             answer.set_exception(InputError(_CLOSED))
@@ -273,7 +272,7 @@ class LiveSession:
         self._wake()
 
     def look(self, key: str, box: Box) -> None:
-        """Return which part of the shown image is visible: first row, first column, last row, last column, last ones out."""
+        """Note which part of the shown image is visible: first row, first column, last row, last column, last ones out."""
         with self._news:
             if key == self._shown:
                 self._box = box
@@ -375,7 +374,7 @@ class LiveSession:
             return canvas.whole()
 
     def suggest(self, key: str) -> Advised:
-        """Describe where annotation would teach most: in an image, and which other image; see `segkit.live.advice`.
+        """Find where annotation would teach most: in an image, and which other image; see `segkit.live.advice`.
 
         Parameters
         ----------
@@ -503,7 +502,7 @@ class LiveSession:
             self._news.notify_all()
 
     def _step(self) -> bool:
-        """Do the most urgent piece of work; tell whether there was one."""
+        """Do the most urgent piece of work; False if there was none."""
         self._woken, self._stepped_at = False, time.monotonic()
         shown = self._shown
         if shown is not None and shown not in self._broken and self._advance(shown):

@@ -81,7 +81,7 @@ class Learning:
         return key
 
     def follow(self) -> None:
-        """Report the session which labels were painted or erased since the last time."""
+        """Pass on which labels were painted or erased since the last time."""
         for key, shown in list(self.planes.items()):
             try:
                 check_shapes(shown.image, shown.labels, channels=self.channels)
@@ -102,7 +102,7 @@ class Learning:
                 self.forget(key)
 
     def look(self, key: str, box: Box) -> None:
-        """Return which part of a plane is visible."""
+        """Note which part of a plane is visible."""
         self.session.look(key, box)
 
     def save(self, path: Path, progress: Progress | None = None) -> HandOver:

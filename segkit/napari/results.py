@@ -138,7 +138,7 @@ def _as_labels(values: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _colours(labels: Labels) -> DirectLabelColormap:
-    """Return the colours of the painted labels, without one for the background: the image stays to be seen there."""
+    """Take the colours of the painted labels, but none for the background: the image stays visible there."""
     clear = np.zeros(4)
     colours = {label: labels.get_color(label) for label in range(BACKGROUND + 1, UNLABELLED)}
     return DirectLabelColormap(color_dict={None: clear, 0: clear, BACKGROUND: clear} | colours)

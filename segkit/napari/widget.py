@@ -300,7 +300,7 @@ class SegmentWidget(QWidget):
             )
 
     def count_objects(self) -> None:
-        """Return each object of the prediction a number, in a Labels layer, and tell how many there are."""
+        """Draw the numbered objects of the prediction in a Labels layer, and show how many there are."""
         with self._telling():
             prediction = self._predicted.get(self._key or "")
             if self._key is None or prediction is None:
@@ -419,7 +419,7 @@ class SegmentWidget(QWidget):
             self._say(self._fault)
 
     def _mended(self) -> None:
-        """Describe again what the session is busy with, if a fault stood there."""
+        """Show again what the session is busy with, if a fault stood there."""
         if self._fault is not None:
             self._fault = None
             self._say(self._status.text, self._status.done)
@@ -516,7 +516,7 @@ class SegmentWidget(QWidget):
         show_info(f"model saved: {written.model}")
 
     def _report(self, items: Iterable[Any], description: str) -> Iterator[Any]:
-        """Describe how far training is, from its thread."""
+        """Show how far training is, from its thread."""
         self._tell(partial(self.result.setText, f"Training: {description}"))
         yield from items
 

@@ -13,6 +13,7 @@ from segkit.images import read_mask, write_image  # noqa: E402
 from segkit.segmentation.segmenter import load  # noqa: E402
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(not chromium_is_there(), reason="no chromium and chromedriver on this machine"),
     # selenium leaves the socket of its last answer to the garbage collector
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),

@@ -24,6 +24,7 @@ from selenium.webdriver.common.keys import Keys  # noqa: E402
 
 from benchmarks.page import start_browser  # noqa: E402
 
+pytestmark = pytest.mark.slow
 HEIGHT, WIDTH = 60, 80
 
 

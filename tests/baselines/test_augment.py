@@ -46,7 +46,7 @@ def test_small_images_are_mirrored_and_the_mirror_is_unlabelled(rng):
     np.testing.assert_array_equal(crop_ids[0] == 1, np.pad(np.ones((5, 6), bool), ((0, 3), (0, 2))))
 
 
-@pytest.mark.parametrize("n_channels", [1, 2, 3, 5])
+@pytest.mark.parametrize("n_channels", [1, 3])
 def test_augmented_crops_repeat_with_their_seed_and_leave_images_alone(n_channels, rng):
     image = rng.random((40, 40, n_channels), dtype=np.float32)
     ids = rng.integers(0, 3, (40, 40)).astype(np.uint8)

@@ -75,19 +75,16 @@ def test_a_file_of_methods_with_a_number_for_a_name(tmp_path):
     assert str(caught.value) == f"configuration {file}: the name of method 1 is not text: put it in quotes"
 
 
-@pytest.mark.parametrize(
-    ("name", "layers"),
-    [
+def test_filters_of_convpaint():
+    for name, layers in [
         ("convpaint", ("conv1_1",)),
         ("convpaint-m", ("conv1_1", "conv1_2", "conv2_1")),
-    ],
-)
-def test_filters_of_convpaint(name, layers):
-    bank = load_methods([name])[0].build(0).bank.set_params(weights="random")
-    scales = ("", "@0.5", "@0.25")
-    assert {channel.group for channel in bank.channels()} == {
-        layer + scale for layer in layers for scale in scales
-    }
+    ]:
+        bank = load_methods([name])[0].build(0).bank.set_params(weights="random")
+        scales = ("", "@0.5", "@0.25")
+        assert {channel.group for channel in bank.channels()} == {
+            layer + scale for layer in layers for scale in scales
+        }
 
 
 def test_classifier_of_convpaint():

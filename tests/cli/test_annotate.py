@@ -21,45 +21,20 @@ def test_without_the_extra_one_line_says_what_to_install(segkit, tmp_path, monke
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_wrong_classes(segkit, tmp_path):
+    for options, message in (
         (["--classes", "lesion"], "classes 'lesion': give two names or more"),
         (["--classes", "a,,b"], "classes 'a, , b': give two names or more"),
-        (["--class", "a", "--class", "a"], "classes a, a: each needs a name of its own"),
-        (["--classes", "a,b", "--class", "c"], "--classes and --class: give the names by one of the two"),
-    ],
-)
-def test_wrong_classes(options, message):
-    from segkit.errors import ConfigError
-
-    listed = options[1] if options[0] == "--classes" else None
-    repeated = [options[i + 1] for i in range(0, len(options), 2) if options[i] == "--class"]
-    with pytest.raises(ConfigError, match=message):
-        module._read_names(listed, repeated)
-
-
-@pytest.mark.parametrize(
-    ("listed", "repeated"), [("background, lesion", None), (None, ["background", "lesion"])]
-)
-def test_names_of_classes(listed, repeated):
-    assert module._read_names(listed, repeated) == ["background", "lesion"]
-
-
-def test_help_names_the_options(segkit):
-    code, out, _ = segkit("annotate", "--help")
-    assert code == 0
-    for option in (
-        "--output",
-        "--classes",
-        "--masks",
-        "--model",
-        "--config",
-        "--set",
-        "--port",
-        "--no-browser",
+        (["--classes", "a,a"], "classes a, a: each needs a name of its own"),
     ):
-        assert option in out
+        code, _, err = segkit("annotate", tmp_path, *options)
+        assert code == 2
+        assert err.startswith(f"segkit: {message}")
+
+
+def test_names_of_classes(segkit, served, folder):
+    assert segkit("annotate", folder / "images", "-o", folder / "out", "--classes", "back, lesion")[0] == 0
+    assert served == [(["back", "lesion"], [])]
 
 
 @pytest.fixture

@@ -35,7 +35,6 @@ OPTIONS = [
         "--images",
         "--json",
         "--title",
-        "--unlabelled",
         "--",
     ),
     *(
@@ -46,7 +45,6 @@ OPTIONS = [
         "--test",
         "--resume",
         "--classes",
-        "--class",
         "--masks",
     ),
     *("--model", "--port", "--no-browser", "--version", "--help", "-h", "--labels", "-x"),
@@ -121,7 +119,7 @@ def segkit(prepared, monkeypatch, capsys):
     return run
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(command=st.sampled_from(COMMANDS), words=st.lists(WORD, max_size=8))
 @example(command="train", words=["images", "masks", "-o", "new.segkit"])
 @example(command="predict", words=["m.segkit", "images", "-o", "\udcff\x1b[2J"])
@@ -137,8 +135,8 @@ def test_any_words(segkit, command, words):
         assert "\x1b" not in err
 
 
-@pytest.mark.parametrize("words", [[], ["--version"], ["nothing"], ["\udcff"], ["--debug"], ["-"]])
-def test_words_without_a_command(segkit, words):
-    code, out, err = segkit(words)
-    assert code in (0, 2)
-    assert "Traceback" not in out + err
+def test_words_without_a_command(segkit):
+    for words in ([], ["--version"], ["nothing"], ["\udcff"], ["--debug"], ["-"]):
+        code, out, err = segkit(words)
+        assert code in (0, 2)
+        assert "Traceback" not in out + err

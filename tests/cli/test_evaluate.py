@@ -101,15 +101,14 @@ def test_all_good_is_status_0(run, folders, tmp_path):
     assert set(summary_of(tmp_path / "report").values()) == {("written", "")}
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES])
 def test_a_fault_at_any_write_names_the_file_and_leaves_each_file_whole_or_absent(
-    run, folders, tmp_path, monkeypatch, code
+    run, folders, tmp_path, monkeypatch
 ):
     output, json_file = tmp_path / "report", tmp_path / "scores.json"
     arguments = (*folders, "-o", output, "--json", json_file, "--title", "t")
     assert run(*arguments)[0] == 0
     whole = {path.name: path.read_bytes() for path in (json_file, *(output / name for name in FILES))}
-    for n_good in range(20):
+    for n_good in range(5):  # three files, the JSON file
         shutil.rmtree(output, ignore_errors=True)
         json_file.unlink(missing_ok=True)
         calls = []
@@ -117,7 +116,7 @@ def test_a_fault_at_any_write_names_the_file_and_leaves_each_file_whole_or_absen
         def fail(path, *, n_good=n_good, calls=calls):
             calls.append(path)
             if len(calls) > n_good:
-                raise OSError(code, os.strerror(code))
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
 
         with monkeypatch.context() as patch:
             patch.setattr("segkit._files.write._sync", fail)
@@ -125,24 +124,10 @@ def test_a_fault_at_any_write_names_the_file_and_leaves_each_file_whole_or_absen
         left = [path for path in (json_file, *output.glob("[!.]*")) if path.exists()]
         assert all(path.read_bytes() == whole[path.name] for path in left)
         assert not list(tmp_path.rglob("*.part*"))
-        if status == 0:
-            break
-        assert status == 2
-        assert err.count("\n") == 1
-        assert str(tmp_path) in err
-    assert n_good == 4  # three files, the JSON file
-    assert status == 0
-
-
-def test_a_failed_run_leaves_no_empty_folder(run, folders, tmp_path, monkeypatch):
-    def fail(path):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("segkit._files.write._sync", fail)
-    status, _, err = run(*folders, "-o", tmp_path / "report")
-    assert status == 2
-    assert "the disk is full" in err
-    assert not (tmp_path / "report").exists()
+        assert status == (0 if n_good == 4 else 2)
+        if status:
+            assert err.count("\n") == 1
+            assert str(tmp_path) in err
 
 
 def test_two_runs_into_one_folder(run, folders, tmp_path):
@@ -153,15 +138,13 @@ def test_two_runs_into_one_folder(run, folders, tmp_path):
     assert not (tmp_path / "report").exists()
 
 
-@pytest.mark.parametrize(
-    "name", ["report/index.html", "report/scores.csv", "masks/a.png", "m.segkit", "scores"]
-)
-def test_scores_are_written_into_json_files_only(run, folders, tmp_path, name):
+def test_scores_are_written_into_json_files_only(run, folders, tmp_path):
     (tmp_path / "m.segkit").write_bytes(b"a model")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    status, _, err = run(*folders, "-o", tmp_path / "report", "--json", tmp_path / name, "--overwrite")
-    assert status == 2
-    assert err.count("\n") == 1
+    for name in ("report/index.html", "masks/a.png", "m.segkit", "scores"):
+        status, _, err = run(*folders, "-o", tmp_path / "report", "--json", tmp_path / name, "--overwrite")
+        assert status == 2
+        assert err.count("\n") == 1
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
@@ -178,5 +161,7 @@ def test_a_full_disk_names_a_file_of_the_report(run, folders, tmp_path, monkeypa
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("segkit._files.write._sync", fail)
-    _, _, err = run(*folders, "-o", tmp_path / "report")
+    status, _, err = run(*folders, "-o", tmp_path / "report")
+    assert status == 2
     assert err.startswith(f"segkit: {tmp_path / 'report' / 'index.html'}: the disk is full")
+    assert not (tmp_path / "report").exists()

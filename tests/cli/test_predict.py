@@ -17,6 +17,7 @@ from segkit import ModuleBank, Segmenter
 from segkit.cli.stopping import terminated_as_by_ctrl_c
 from segkit.features import Module
 from segkit.images import write_image
+from segkit.segmentation import folders
 
 
 def picture(seed):
@@ -106,6 +107,21 @@ def test_the_second_of_two_runs_is_refused(line, segkit, tmp_path):
     assert [path.name for path in (tmp_path / "out").rglob("*")] == [".segkit", "lock"]
 
 
+def test_an_interruption_tells_what_is_done_and_how_to_go_on(line, segkit, tmp_path, monkeypatch):
+    def stop_at_the_second(segmenter, job, *arguments, **options):
+        if job.name == "1.png":
+            raise KeyboardInterrupt
+        return make(segmenter, job, *arguments, **options)
+
+    make = folders.make_results
+    monkeypatch.setattr(folders, "make_results", stop_at_the_second)
+    code, _, err = segkit(*line, "-q")
+    assert (code, err) == (
+        130, "segkit: interrupted: 1 of 3 images written; the same command with --resume goes on\n",
+    )  # fmt: skip
+    assert statuses(tmp_path) == ["written", "skipped", "skipped"]
+
+
 PROGRAM = """
     import os, signal, sys
     from segkit.segmentation import folders
@@ -128,6 +144,7 @@ def restore_default_signals():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="ends by signal")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_sigterm_say_what_is_done_and_how_to_go_on(line, segkit, tmp_path, number):
@@ -187,7 +204,6 @@ def test_parts_in_turn_and_the_run_that_ends_them(line, segkit, tmp_path):
         (("--part", "1/2", "--workers", "2"), "--part 1/2 beside --scheduler or --workers: "),
         (("--part", "1/2", "--scheduler", "local"), "--part 1/2 beside --scheduler or --workers: "),
         (("--workers", "0"), "0 workers: expected a whole number from 1 on"),
-        (("--scheduler", "tcp://127.0.0.1:1"), "--scheduler tcp://127.0.0.1:1: no scheduler answers there"),
     ],
 )
 def test_parts_and_workers_that_make_no_sense_are_one_line(line, segkit, tmp_path, options, message):
@@ -197,6 +213,7 @@ def test_parts_and_workers_that_make_no_sense_are_one_line(line, segkit, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="ends by signal")
 def test_ctrl_c_of_a_terminal_reaches_all_workers_and_is_one_line(line, segkit, tmp_path):
     pytest.importorskip("distributed")

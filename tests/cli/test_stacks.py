@@ -62,7 +62,7 @@ def test_planes_that_nobody_annotated_are_not_scored(stacks, segkit):
     assert code == 0, err
     assert "every pixel counts as annotated" not in told
     assert segkit("predict", model, stacks / "images", "-o", out, "--probability")[0] == 0
-    score = ("evaluate", out, stacks / "masks", "--unlabelled", "9", "-o", stacks / "report")
+    score = ("evaluate", out, stacks / "masks", "--set", "data.unlabelled=9", "-o", stacks / "report")
     code, told, err = segkit(*score)
     assert code == 0, err
     assert "Scored on 2 images" in told

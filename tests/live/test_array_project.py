@@ -161,8 +161,8 @@ def test_the_command_makes_the_same_model(cache, tmp_path):
 def test_images_are_written_without_loss(image, tmp_path):
     project = ArrayProject({"a": image}, output=tmp_path)
     project.labels("a").paint((0, 0), DOT, 1)
-    files = project.training_files()
-    [page] = read_image(files.images / "a-1.tif")
+    images, _ = project.training_files()
+    [page] = read_image(images / "a-1.tif")
     assert np.array_equal(page.reshape(project.image("a").shape), project.image("a"))
 
 
@@ -182,8 +182,8 @@ def test_a_second_export_replaces_the_first_and_nothing_else(tmp_path):
     project.add("b", two_tone(), project.labels("a").labels)
     project.training_files()
     project.labels("b").paint((0, 0), np.ones((40, 48), dtype=bool), UNLABELLED)
-    files = project.training_files()
-    assert [path.name for path in files.masks.iterdir()] == ["a-1.png"]
-    tifffile.imwrite(files.images / "foreign.tif", two_tone())
+    images, masks = project.training_files()
+    assert [path.name for path in masks.iterdir()] == ["a-1.png"]
+    tifffile.imwrite(images / "foreign.tif", two_tone())
     assert "foreign.tif: 1 file of another origin" in complaint(OutputError, project.training_files)
-    assert (files.images / "foreign.tif").exists()
+    assert (images / "foreign.tif").exists()

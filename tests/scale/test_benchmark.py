@@ -21,6 +21,7 @@ def scores(result):
     ]
 
 
+@pytest.mark.slow
 def test_runs_on_workers_give_the_same_scores(cluster, folder, small_forest, tmp_path):  # noqa: F811
     plain = benchmark(folder, tmp_path / "plain", [small_forest]).run()
     spread = benchmark(folder, tmp_path / "spread", [small_forest]).run(workers=cluster.spread)
@@ -29,7 +30,7 @@ def test_runs_on_workers_give_the_same_scores(cluster, folder, small_forest, tmp
     assert scores(spread) == scores(plain)
 
 
-def test_a_run_whose_workers_died_has_failed_and_the_others_have_not(folder, small_forest, tmp_path):  # noqa: F811
+def test_a_run_whose_workers_died_has_failed(units_here, folder, small_forest, tmp_path):  # noqa: F811
     def deadly(run, units):
         first, *others = units
         yield first, lambda: (_ for _ in ()).throw(ClusterError("each worker that worked on it died"))

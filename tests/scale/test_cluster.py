@@ -58,15 +58,18 @@ def values(spread, function, items):
     return {item: value() for item, value in spread(function, items)}
 
 
+@pytest.mark.slow
 def test_values_are_those_of_one_process(cluster):
     items = [number for number in range(40) if number % 2 == 0]
     assert values(cluster.spread, Odd(), items) == values(one_by_one, Odd(), items)
 
 
+@pytest.mark.slow
 def test_nothing_to_do(cluster):
     assert values(cluster.spread, Odd(), []) == {}
 
 
+@pytest.mark.slow
 def test_items_are_taken_as_workers_need_them(cluster):
     taken = []
 
@@ -81,6 +84,7 @@ def test_items_are_taken_as_workers_need_them(cluster):
     spread.close()
 
 
+@pytest.mark.slow
 def test_errors_come_with_their_causes_when_their_item_is_asked_for(cluster):
     found = dict(cluster.spread(Odd(), [5, 7, 9, 2]))
     assert found[2]() == 4
@@ -93,11 +97,13 @@ def test_errors_come_with_their_causes_when_their_item_is_asked_for(cluster):
         found[9]()
 
 
+@pytest.mark.slow
 def test_warnings_of_workers_are_given_here(cluster):
     with pytest.warns(UserWarning, match="three is odd"):
         assert values(cluster.spread, Odd(), [3]) == {3: 9}
 
 
+@pytest.mark.slow
 def test_the_function_goes_to_each_worker_once(cluster, tmp_path):
     found = values(cluster.spread, Counted(tmp_path), range(20))
     assert set(found.values()) <= {1}
@@ -122,6 +128,7 @@ class Counted:
         return Counted.n_here
 
 
+@pytest.mark.slow
 def test_workers_have_one_thread(cluster):
     assert set(values(cluster.spread, count_threads_there, range(4)).values()) == {(1, 1)}
 
@@ -134,6 +141,7 @@ def count_threads_there(_):
     return count_threads(), torch.get_num_threads()
 
 
+@pytest.mark.slow
 def test_an_item_whose_worker_dies_is_done_by_another(tmp_path):
     with Cluster(n_workers=2) as own:
         found = values(own.spread, Odd(tmp_path), [2, 4, 11, 6, 8])
@@ -141,6 +149,7 @@ def test_an_item_whose_worker_dies_is_done_by_another(tmp_path):
     assert (tmp_path / "11").exists()
 
 
+@pytest.mark.slow
 def test_an_item_that_kills_every_worker_fails_and_the_others_do_not(tmp_path):
     with Cluster(n_workers=2) as own:
         found = dict(own.spread(Odd(tmp_path), [2, 13, 4]))
@@ -169,6 +178,7 @@ def scheduler(tmp_path):
         process.wait()
 
 
+@pytest.mark.slow
 def test_a_scheduler_elsewhere_and_its_loss(scheduler, tmp_path):
     address, process = scheduler
     with Cluster(address, timeout=20) as own:
@@ -188,19 +198,37 @@ def test_no_scheduler_at_the_address():
         Cluster("tcp://127.0.0.1:1", timeout=0.3).__enter__()
 
 
-@pytest.mark.parametrize("address", ["", "nowhere", "ftp://a:1", "tcp://", "tcp://a:b"])
-def test_what_is_no_address_is_refused(address, monkeypatch):
+def test_what_is_no_address_is_refused(monkeypatch):
     monkeypatch.setattr("distributed.Client", Mock(side_effect=AssertionError("a client was made")))
-    with pytest.raises(ConfigError, match=f"--scheduler {address}: expected local, or an address"):
-        Cluster(address, timeout=0.3).__enter__()
+    for address in ("", "nowhere", "ftp://a:1", "tcp://", "tcp://a:b"):
+        with pytest.raises(ConfigError, match=f"--scheduler {address}: expected local, or an address"):
+            Cluster(address, timeout=0.3).__enter__()
 
 
-@pytest.mark.parametrize("number", [0, -1, 1.5, True])
-def test_numbers_of_workers_that_make_no_sense(number):
-    with pytest.raises(ConfigError, match=f"{number} workers: expected a whole number from 1 on"):
-        Cluster(n_workers=number)
+def test_numbers_of_workers_that_make_no_sense():
+    for number in (0, 1.5, True, 100_001):
+        with pytest.raises(ConfigError, match=f"{number} workers: expected a whole number from 1 on"):
+            Cluster(n_workers=number)
 
 
+def test_answers_hold_values_errors_and_warnings(monkeypatch):
+    """In this process: what a worker does with an item."""
+    from segkit.scale.worker import Deployed, answer
+
+    monkeypatch.setattr(Deployed, "held", {"key": Deployed(Odd(), "key")})
+    assert answer("key", 2).value() == 4
+    warned = answer("key", 3)
+    assert (warned.value(), warned.warnings) == (9, ("three is odd",))
+    with pytest.raises(InputError, match="five: is refused"):
+        answer("key", 5).value()
+    with pytest.raises(OutputError, match="seven") as caught:
+        answer("key", 7).value()
+    assert caught.value.__cause__.errno == 28
+    with pytest.raises(InputError, match="UnsendableError: odd"):
+        answer("key", 9).value()
+
+
+@pytest.mark.slow
 def test_too_few_workers(scheduler):
     address, _ = scheduler
     with pytest.raises(ClusterError, match=r"after 2 s, expected 9: start more"):
@@ -213,6 +241,7 @@ def test_without_dask_one_line_says_what_to_install(monkeypatch):
         Cluster().__enter__()
 
 
+@pytest.mark.slow
 def test_the_log_of_dask_is_silent_and_then_as_before():
     log, heard = logging.getLogger("distributed"), logging.StreamHandler(io.StringIO())
     log.addHandler(heard)

@@ -13,6 +13,7 @@ from segkit.scale import Cluster
 from segkit.segmentation.folders import segment_folder
 
 pytest.importorskip("distributed")
+pytestmark = pytest.mark.slow
 
 ALL = {"probability": True, "overlay": True, "objects": True}
 

@@ -8,6 +8,7 @@ from segkit.features import MultiscaleBank
 from segkit.segmentation.large import segment_large
 
 pytest.importorskip("distributed")
+pytestmark = pytest.mark.slow
 zarr = pytest.importorskip("zarr")
 
 

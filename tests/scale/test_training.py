@@ -7,6 +7,7 @@ from segkit import ModuleBank, Segmenter
 from segkit.features import Module
 
 pytest.importorskip("distributed")
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("n_banks", [1, 2])
