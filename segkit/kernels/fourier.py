@@ -194,18 +194,7 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return self
 
     def transform(self, X: ArrayLike) -> FloatArray:
-        """Map rows to random Fourier features.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_components)
-            Features; float32 if `X` is.
-        """
+        """Map rows to random Fourier features; (n_samples, n_features) -> (n_samples, n_components), float32 if `X` is."""
         check_is_fitted(self)
         return fourier_map(validate_rows(self, X, reset=False), self.frequencies_, self.phases_)
 

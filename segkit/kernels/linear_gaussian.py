@@ -152,18 +152,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return self
 
     def transform(self, X: ArrayLike) -> FloatArray:
-        """Map rows to features: the columns scaled, then cosines and sines; float32 if `X` is.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Samples, standardised.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features + 2 n_draws)
-            Features; only the scaled columns if the Gaussians use no column.
-        """
+        """Map rows to the scaled columns, then cosines and sines (none without Gaussian columns); float32 if `X` is."""
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         scaled = rows * np.sqrt(self.weights_[0] * self.linear_.weights_).astype(rows.dtype)

@@ -194,18 +194,9 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self
 
     def transform(self, X: ArrayLike) -> FloatArray:
-        """Map rows to the features of the mixture.
+        """Map rows to the Fourier features of all kernels, ``[cos block | sin block]`` for pairs, then Nystroem features.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features_out)
-            Fourier features of all kernels, ``[cos block | sin block]`` for pairs, then the
-            Nystroem features; float32 if `X` is.
+        (n_samples, n_features) -> (n_samples, n_features_out), float32 if `X` is.
         """
         check_is_fitted(self)
         X = validate_rows(self, X, reset=False)
@@ -219,20 +210,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return out
 
     def dot(self, X: ArrayLike, coef: NDArray[Any]) -> FloatArray:
-        """Compute linear functions of the features, ``transform(X) @ coef.T``, at less cost.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        coef : ndarray of shape (n_functions, n_features_out)
-            Coefficients of each function.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_functions)
-            Values; float32 if `X` is.
-        """
+        """Compute linear functions of the features, ``transform(X) @ coef.T``, (n_samples, n_functions), at less cost."""
         check_is_fitted(self)
         X = validate_rows(self, X, reset=False)
         stop = self._n_fourier_features
@@ -278,17 +256,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Split the fitted transformer into a JSON-able header and arrays, for files without pickle.
 
-        Returns
-        -------
-        header : dict
-            Parameters and kernels. A `random_state` other than an integer becomes None.
-        arrays : dict of str to ndarray
-            The fitted arrays.
-
-        Raises
-        ------
-        ConfigError
-            If a kernel is not one of segkit's.
+        A `random_state` other than an integer becomes None. Kernels must be segkit's.
         """
         check_is_fitted(self)
         header = {
@@ -305,25 +273,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     @classmethod
     def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """Rebuild a fitted transformer from the result of `to_state`.
-
-        Parameters
-        ----------
-        header : dict
-            Parameters and kernels.
-        arrays : dict of str to ndarray
-            The fitted arrays.
-
-        Returns
-        -------
-        MixtureRFF
-            A transformer with bitwise equal `transform`.
-
-        Raises
-        ------
-        ModelFileError
-            If an entry is missing or a kernel or parameter is unknown.
-        """
+        """Rebuild a fitted transformer, of bitwise equal `transform`, from the result of `to_state`."""
         try:
             parameters = dict(header["parameters"])
             if not isinstance(parameters["kernels"], str):

@@ -134,18 +134,7 @@ class NystroemFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return self
 
     def transform(self, X: ArrayLike) -> FloatArray:
-        """Map rows to Nystroem features.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, rank)
-            Features; float32 if `X` is.
-        """
+        """Map rows to Nystroem features; (n_samples, n_features) -> (n_samples, rank), float32 if `X` is."""
         check_is_fitted(self)
         return self.map_(validate_rows(self, X, reset=False))
 

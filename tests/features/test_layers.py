@@ -7,7 +7,7 @@ from segkit.errors import ConfigError
 from segkit.features.tracing import Trace
 
 # Blocks as convolutional networks with residual sums have them: their number, with the stem and the last convolution.
-RESIDUAL = {"resnet18": 9, "resnet50": 17, "mobilenet_v2": 19, "efficientnet_b0": 18, "convnext_tiny": 18}
+RESIDUAL = {"resnet18": 9, "mobilenet_v2": 19, "efficientnet_b0": 18, "convnext_tiny": 18}
 PROJECTIONS = {
     "resnet18": {"layer1.0.projection": "layer1.0.bn2", "layer2.0.projection": "layer2.0.bn2"},
     "mobilenet_v2": {"features.3.projection": "features.3.conv.3"},
