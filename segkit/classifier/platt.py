@@ -60,35 +60,13 @@ class PlattScaling(BaseEstimator):
 
     @classmethod
     def identity(cls, n_classes: int) -> Self:
-        """Make the scaling of slope 1 and intercept 0: the paper's heat map, eq. 8.2.
-
-        Parameters
-        ----------
-        n_classes : int
-            Number of classes, at least 2.
-
-        Returns
-        -------
-        PlattScaling
-            Slopes 1, intercepts 0.
-        """
+        """Make the scaling of slope 1 and intercept 0, for 2 or more classes: the paper's heat map, eq. 8.2."""
         n_sigmoids = 1 if n_classes == 2 else n_classes
         return cls.from_arrays(np.ones(n_sigmoids), np.zeros(n_sigmoids))
 
     @classmethod
     def from_arrays(cls, slope: ArrayLike, intercept: ArrayLike) -> Self:
-        """Restore a fitted scaling.
-
-        Parameters
-        ----------
-        slope, intercept : array-like of shape (1,) or (n_classes,)
-            The fitted attributes.
-
-        Returns
-        -------
-        PlattScaling
-            Fitted.
-        """
+        """Restore a fitted scaling from ``slope_`` and ``intercept_``."""
         scaling = cls()
         scaling.slope_ = np.asarray(slope, dtype=np.float64)
         scaling.intercept_ = np.asarray(intercept, dtype=np.float64)
@@ -131,23 +109,7 @@ class PlattScaling(BaseEstimator):
         return self
 
     def predict_proba(self, decisions: ArrayLike) -> Floats:
-        """Compute the probabilities of the classes.
-
-        Parameters
-        ----------
-        decisions : array-like of shape (n,), (n, 1) or (n, n_classes)
-            Decisions, as in `fit`.
-
-        Returns
-        -------
-        ndarray of shape (n, 2) or (n, n_classes), float64
-            Rows sum to one.
-
-        Raises
-        ------
-        InputError
-            If decisions are not finite or have another number of columns than those of `fit`.
-        """
+        """Compute the probabilities of the classes from finite decisions as in `fit`; (n, n_classes), float64."""
         check_is_fitted(self, "slope_")
         columns = _as_columns(decisions)
         if columns.shape[1] != self.slope_.size:

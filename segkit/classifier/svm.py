@@ -222,16 +222,10 @@ class LinearSVM(MarginClassifier):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or (n_samples, p) with ``feature_map``
+        X, y, sample_weight, feature_map
             As in `fit`.
-        y : array-like of shape (n_samples,)
-            Class of each row.
         Cs : sequence of float
             Values of ``C``, positive; best rising.
-        sample_weight : array-like of shape (n_samples,), default=None
-            As in `fit`.
-        feature_map : callable, default=None
-            As in `fit`.
 
         Returns
         -------
@@ -368,25 +362,7 @@ class LinearSVM(MarginClassifier):
 
     @classmethod
     def from_arrays(cls, coef: ArrayLike, intercept: ArrayLike) -> Self:
-        """Restore a classifier of classes 0, 1, ... from its planes.
-
-        Parameters
-        ----------
-        coef : array-like of shape (1, n_features) or (n_classes, n_features)
-            ``coef_`` of the fitted one.
-        intercept : array-like of shape (1,) or (n_classes,)
-            ``intercept_`` of the fitted one.
-
-        Returns
-        -------
-        LinearSVM
-            Ready to predict; other attributes of `fit` are absent.
-
-        Raises
-        ------
-        InputError
-            If the shapes do not fit.
-        """
+        """Restore a classifier of classes 0, 1, ... from its planes; other fitted attributes are absent."""
         svm = cls()
         svm.coef_, svm.intercept_ = np.asarray(coef), np.asarray(intercept)
         if svm.coef_.ndim != 2 or svm.intercept_.shape != svm.coef_.shape[:1]:
@@ -399,17 +375,9 @@ class LinearSVM(MarginClassifier):
         return svm
 
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
-        """Compute signed distances to the plane, in units of the margin.
+        """Compute signed distances to the planes, in units of the margin; float32 for float32 features.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-            Decisions; for two classes positive means ``classes_[1]``. float32 for float32 features.
+        They are (n_samples,), positive for ``classes_[1]``, or (n_samples, n_classes).
         """
         check_is_fitted(self)
         features = validate_data(self, X, dtype=FLOAT_TYPES, reset=False)

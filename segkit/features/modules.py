@@ -154,16 +154,8 @@ class ModuleBank(FilterBank):
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
         """List the channels by image channel, order and path, in that order.
 
-        Parameters
-        ----------
-        n_image_channels : int, default=3
-            Number of channels of the image.
-
-        Returns
-        -------
-        tuple of Channel
-            A name such as ``c0 o2 morlet j1 a30 > morlet j2 a90`` gives image channel and order, then family,
-            scale and angle in degrees of each atom. The group is the order.
+        A name such as ``c0 o2 morlet j1 a30 > morlet j2 a90`` gives image channel and order, then family, scale and angle in
+        degrees of each atom. The group is the order.
         """
         layers, paths = self._network()
         return tuple(
@@ -196,23 +188,9 @@ class ModuleBank(FilterBank):
         return _grids(layers)[-1].stride
 
     def bessel_bounds(self, shape: tuple[int, int]) -> tuple[float, ...]:
-        r"""Compute the Bessel bound of the atoms of each module, on the grid of the module's input.
+        r"""Compute the Bessel bound :math:`B_n` (eq. 7.8) of the atoms of each module, on the grid of its input.
 
-        Parameters
-        ----------
-        shape : (int, int)
-            Height and width of the image.
-
-        Returns
-        -------
-        tuple of float
-            :math:`B_n` of eq. 7.8 for each module. A module with a bound of at most 1 does not amplify,
-            since its non-linearity has Lipschitz constant 1.
-
-        References
-        ----------
-        M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in the
-        feature space, eq. 7.8.
+        A module with a bound of at most 1 does not amplify, since its non-linearity has Lipschitz constant 1.
         """
         layers, _ = self._network()
         return tuple(
@@ -221,25 +199,7 @@ class ModuleBank(FilterBank):
         )
 
     def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
-        """Compute feature maps at their native resolution.
-
-        Parameters
-        ----------
-        image : array-like of shape (H, W) or (H, W, C), float in [0, 1]
-            The image.
-        channels : ndarray of int, optional
-            Indices of the wanted channels; all by default. Only their paths are computed.
-
-        Returns
-        -------
-        list of FeatureMaps
-            One entry for each order.
-
-        Raises
-        ------
-        InputError
-            If the image is not a finite floating-point array of shape (H, W) or (H, W, C).
-        """
+        """Compute the maps of the wanted channels, one entry for each order; see `FilterBank.maps`."""
         image = as_image(image)
         layers, paths = self._network()
         wanted = self._wanted(channels, image.shape[2])

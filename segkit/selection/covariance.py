@@ -202,26 +202,9 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
         return self
 
     def path(self, X: ArrayLike, y: ArrayLike, n_features: Sequence[int]) -> Floats:
-        """Compute weights for several numbers of features to select, each from the minimum before.
+        """Compute weights for several numbers of features to select, in decreasing order, each from the minimum before.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features of each sample, in any units.
-        y : array-like of shape (n_samples,)
-            Classes or numbers.
-        n_features : sequence of int
-            The numbers to select, in decreasing order.
-
-        Returns
-        -------
-        ndarray of shape (len(n_features), n_features), float64
-            Weights of all features for each number. The selector itself does not change.
-
-        Raises
-        ------
-        InputError
-            If `n_features` is not in decreasing order, or holds a number below 1.
+        Returns the weights of all features for each number, float64; the selector itself does not change.
         """
         counts = list(n_features)
         if not counts or min(counts) < 1 or counts != sorted(counts, reverse=True):
