@@ -96,13 +96,6 @@ def test_sigmas_may_come_in_any_order(image):
     np.testing.assert_array_equal(found, ElongatedBank(sigmas=[1, 4]).dense(image))
 
 
-def test_wanted_channels_come_in_the_order_asked_for(image):
-    bank = ElongatedBank(channel_mode="each")
-    for wanted in ([17, 2, 9], [3], [2], [35, 0], []):
-        found = bank.dense(image, np.array(wanted, dtype=int))
-        np.testing.assert_array_equal(found, bank.dense(image)[wanted])
-
-
 def test_next_to_nothing_beyond_the_halo_matters(rng):
     bank = ElongatedBank(sigmas=[1], elongation=2)
     image = ndimage.gaussian_filter(rng.random((41, 41)), 1)

@@ -118,15 +118,6 @@ def test_lowpass_output_averages_the_delta_output(rng, factor):
     np.testing.assert_allclose(averaged.values[period], expected, atol=2e-4)
 
 
-def test_every_image_channel_is_filtered_on_its_own(rng):
-    image = rng.random((17, 23, 5), dtype=np.float32)
-    bank = ModuleBank((SMALL, SMALL))
-    features = bank.dense(image)
-    assert features.shape == (5 * 9, 17, 23)
-    assert len(names(bank, 5)) == 45
-    np.testing.assert_array_equal(features[18:27], bank.dense(image[:, :, 2]))
-
-
 @pytest.mark.parametrize(("factor", "output"), [(1, "delta"), (2, "lowpass")])
 def test_some_channels_are_columns_of_all(rng, factor, output):
     image = rng.random((18, 21, 2), dtype=np.float32)

@@ -174,17 +174,6 @@ def test_the_group_acts_on_the_templates():
     np.testing.assert_allclose(features, expected.reshape(features.shape), atol=2e-5)
 
 
-def test_products_of_features_are_kernel_values():
-    """Without turns the random features are those of the Gaussian kernel of the patches read."""
-    bank = small(patch_sizes=(5,), n_templates=8000, n_angles=1, gamma=0.8)
-    rows, cols = np.array([10, 12, 25]), np.array([10, 14, 30])
-    z = bank.sample(IMAGE, rows, cols, orbit_channels(bank, 2)).astype(float)
-    identity = np.eye(2 * 25).reshape(-1, 2, 25)
-    patches = [naive_projections(bank, IMAGE, r, c, 5, identity)[0] for r, c in zip(rows, cols, strict=True)]
-    expected = [[np.exp(-0.8 * ((x - y) ** 2).sum()) for y in patches] for x in patches]
-    np.testing.assert_allclose(z @ z.T / 8000, expected, atol=4 / np.sqrt(8000))
-
-
 @pytest.mark.parametrize(("options", "stride"), list(zip(EMBEDDINGS, [1, 2, 2], strict=True)))
 def test_quarter_turns_turn_the_maps(options, stride):
     image = IMAGE[:35, :43]
