@@ -189,8 +189,6 @@ DEFAULT_METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-_RENAMED = {"segkit-scattering": "segkit-no-networks"}
-
 # Options of a training configuration that all methods of a benchmark share, and the place to give them.
 _OF_THE_BENCHMARK = {
     "data": "beside the methods, for example --set data.unlabelled=VALUE",
@@ -250,15 +248,12 @@ def load_methods(
     Raises
     ------
     ConfigError
-        If a method or a key does not exist, a value does not fit, or a method was renamed.
+        If a method or a key does not exist, or a value does not fit.
     """
     # Without repetitions: a method named twice runs once.
     names, overrides = list(dict.fromkeys(names)), list(overrides)
     known = read_options(path, overrides, base=DEFAULT_METHODS)
     known.pop("data", None)
-    for old, new in _RENAMED.items():
-        if old in known or old in names:
-            raise ConfigError(f"method {old}: it is called {new} now")
     for name in known:
         if not isinstance(name, str):
             raise ConfigError(

@@ -15,15 +15,7 @@ from segkit._files import saving
 from segkit.cli.phantom import make_demo_set
 from segkit.evaluation.folders import scores_to_dict
 from segkit.evaluation.metrics import Scores, score_masks
-from segkit.images import (
-    LabelMap,
-    load_pairs,
-    overlay,
-    read_image,
-    read_mask,
-    write_image,
-    write_mask,
-)
+from segkit.images import LabelMap, load_pairs, overlay, read_image, read_mask, write_image, write_mask
 from segkit.segmentation.folders import predict_folder
 from segkit.segmentation.segmenter import Segmenter
 from segkit.segmentation.summary import TrainingSummary

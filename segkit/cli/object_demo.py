@@ -12,13 +12,7 @@ from segkit._common import FloatArray, Progress, count
 from segkit._files import saving
 from segkit.cli.cells import PIXEL_SIZE, Labels, make_cell_set
 from segkit.evaluation.objects import ObjectScores, score_objects
-from segkit.images import (
-    PixelSize,
-    load_pairs,
-    read_instances,
-    write_image,
-    write_labels,
-)
+from segkit.images import PixelSize, load_pairs, read_instances, write_image, write_labels
 from segkit.objects.pictures import object_overlay
 from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE
 from segkit.segmentation.folders import predict_folder

@@ -19,7 +19,7 @@ from segkit.errors import InputError, OutputError
 from segkit.images.labels import UNLABELLED
 from segkit.images.read import check_image, to_float
 from segkit.images.write import save_as, write_mask
-from segkit.live.classes import LabelClass, check_classes, default_classes
+from segkit.live.classes import LabelClass, check_classes, default_classes, without_class
 from segkit.live.drawing import Drawing, Patch
 
 _LISTED = "exported.json"
@@ -288,13 +288,8 @@ class ArrayProject:
             )
 
     def _check_values(self, key: str, labels: NDArray[Any]) -> None:
-        known = {one.value for one in self.classes} | {UNLABELLED}
-        odd = [str(value) for value in np.unique(labels).tolist() if value not in known]
-        if odd:
-            raise InputError(
-                f"{key}: labels hold {first_few(odd)}, the classes are "
-                f"{first_few([f'{one.value} ({one.name})' for one in self.classes])}: add classes of these values"
-            )
+        if odd := without_class(labels, self.classes):
+            raise InputError(f"{key}: labels hold {odd}: add classes of these values")
 
     def _name_of(self, value: int) -> str:
         return next(one.name for one in self.classes if one.value == value)

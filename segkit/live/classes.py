@@ -6,8 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from segkit._common import is_whole
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit._common import first_few, is_whole
 from segkit.errors import InputError
 from segkit.images.labels import UNLABELLED, LabelMap
 from segkit.images.write import CLASS_COLOURS
@@ -81,6 +85,14 @@ def check_classes(classes: Sequence[LabelClass]) -> list[LabelClass]:
         if twice:
             raise InputError(f"classes share the {what} {twice[0]}: give each class its own")
     return sorted(classes, key=lambda one: one.value)
+
+
+def without_class(labels: NDArray[Any], classes: Sequence[LabelClass]) -> str:
+    """Name the values of labels that have no class, and the classes; empty if all have one."""
+    known = {one.value: one.name for one in classes}
+    odd = [str(value) for value in np.unique(labels).tolist() if value not in {*known, UNLABELLED}]
+    told = first_few([f"{value} ({name})" for value, name in known.items()])
+    return f"{first_few(odd)}, the classes are {told}" if odd else ""
 
 
 def classes_of_map(label_map: LabelMap) -> list[LabelClass]:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -21,15 +20,11 @@ from segkit.errors import InputError, OutputError
 from segkit.images.labels import UNLABELLED
 from segkit.images.masks import size_fault
 from segkit.images.outputs import refuse_nesting
-from segkit.images.read import (
-    check_image,
-    count_pages,
-    read_mask,
-)
+from segkit.images.read import check_image, count_pages, read_mask
 from segkit.images.reading import Reading
 from segkit.images.scales import Scale, check_scales, scale_of
 from segkit.images.stems import list_images, list_without_masks, name_of, root_of, stem_of
-from segkit.live.classes import LabelClass, check_classes, default_classes
+from segkit.live.classes import LabelClass, check_classes, default_classes, without_class
 from segkit.live.drawing import Drawing, Patch
 from segkit.live.existing import read_existing
 from segkit.live.files import Stored, digest_of, read_project, write_labels, write_project
@@ -157,9 +152,7 @@ class Project:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -336,11 +329,8 @@ class Project:
             As `labels`, and if the predictions are of another size or hold values without a class.
         """
         drawing = self.labels(key)
-        odd = self._without_class(np.asarray(ids))
-        if odd:
-            raise InputError(
-                f"{key}: predictions hold {_and_known(odd, self.classes)}: give mask values of classes"
-            )
+        if odd := without_class(np.asarray(ids), self.classes):
+            raise InputError(f"{key}: predictions hold {odd}: give mask values of classes")
         patch = drawing.fill_unlabelled(ids)
         with self._guard:
             self._accepted.add(key)
@@ -523,10 +513,8 @@ class Project:
             raise InputError(
                 f"{fault}: put the former image back, or move {path} elsewhere and open the folder again; labels are kept"
             )
-        if odd := self._without_class(labels):
-            raise InputError(
-                f"{path}: holds {_and_known(odd, self.classes)}: add classes of these values, or move the file elsewhere"
-            )
+        if odd := without_class(labels, self.classes):
+            raise InputError(f"{path}: holds {odd}: add classes of these values, or move the file elsewhere")
         return labels.astype(np.uint8)
 
     def _read_label_pages(self, entry: ImageEntry) -> list[NDArray[Any]]:
@@ -554,10 +542,6 @@ class Project:
             pages = [np.full(shape, UNLABELLED, dtype=np.uint8) for shape in self._shapes[entry.stem]]
         pages[entry.page] = labels
         return [page.astype(np.uint8) for page in pages]
-
-    def _without_class(self, labels: NDArray[Any]) -> list[int]:
-        known = {one.value for one in self.classes} | {UNLABELLED}
-        return [value for value in np.unique(labels).tolist() if value not in known]
 
     def _refuse_in_use(self, removed: Sequence[LabelClass]) -> None:
         users: dict[int, list[str]] = {one.value: [] for one in removed}
@@ -633,11 +617,3 @@ def _name(path: Path) -> str:
 
 def _has_labels(labels: NDArray[Any]) -> bool:
     return bool((labels != UNLABELLED).any())
-
-
-def _and_known(odd: Sequence[int], classes: Sequence[LabelClass]) -> str:
-    """List the values without a class, and the classes."""
-    return (
-        f"{first_few([str(value) for value in odd])}, the classes are "
-        f"{first_few([f'{one.value} ({one.name})' for one in classes])}"
-    )

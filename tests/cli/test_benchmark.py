@@ -187,15 +187,6 @@ def test_a_benchmark_scores_objects(discs, tmp_path, monkeypatch, capsys):
     )
 
 
-def test_objects_need_masks_that_number_them(discs, tmp_path, monkeypatch, capsys):
-    arguments = ["benchmark", discs / "images", discs / "classes", "-o", tmp_path / "out", "--objects"]
-    assert run(monkeypatch, *arguments) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "hold classes, and --objects scores objects one by one: give masks that number objects" in error
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("options", "names"),
     [(["--objects"], "segkit-no-networks,forest"), ([], "segkit-vgg,segkit-no-networks,fcn,unet,forest")],

@@ -426,28 +426,6 @@ def test_instance_masks_are_scored_by_objects(tmp_path, segkit):
     assert "  12: IoU" in out
 
 
-def test_masks_of_few_objects_are_scored_by_objects_on_request(tmp_path, segkit):
-    write_mask(tmp_path / "masks" / "a.png", numbered(3))
-    write_mask(tmp_path / "out" / "a.png", numbered(2))
-    arguments = ["evaluate", tmp_path / "out", tmp_path / "masks"]
-    assert "Objects:" not in segkit(*arguments)[1]
-    code, out, _ = segkit(*arguments, "--set", "data.masks=instances")
-    assert code == 0
-    assert out.startswith("Objects: 3 true, 2 predicted\n  AP at IoU 0.5: 0.667\n")
-    err = refused(segkit, tmp_path, *arguments, "--set", "data.masks=cells")
-    assert "data.masks" in err
-
-
-def test_objects_against_classes_are_scored_as_classes_and_it_is_said(tmp_path, segkit):
-    write_mask(tmp_path / "masks" / "a.png", numbered(12))
-    write_mask(tmp_path / "out" / "a.png", 255 * (numbered(12) > 0).astype(np.uint8))
-    code, out, _ = segkit("evaluate", tmp_path / "out", tmp_path / "masks", "-o", tmp_path / "report")
-    assert code == 0
-    assert "true masks number objects, predictions hold classes: scored as classes" in out
-    assert "Object IoU 1.000" in out
-    assert 'id="objects"' not in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
-
-
 def refused(segkit, folder, *arguments):
     """Run what must be refused: status 2, one line, no file added, changed or lost."""
     before = {path: (folder / path).read_bytes() for path in files_below(folder)}
@@ -463,14 +441,6 @@ def train_arguments(folder):
     return ["train", folder / "images", folder / "masks", "-o", folder / "new.segkit", *FAST]
 
 
-def test_unpaired_stems_are_all_listed(folder, segkit):
-    (folder / "masks" / "a" / "one.png").rename(folder / "masks" / "a" / "uno.png")
-    (folder / "masks" / "b" / "drei-ü.png").unlink()
-    err = refused(segkit, folder, *train_arguments(folder))
-    for stem in ("a/one", "b/drei-ü", "a/uno"):
-        assert stem in err
-
-
 def test_images_without_a_mask_are_left_out_if_asked_for(folder, segkit):
     (folder / "masks" / "b" / "drei-ü.png").unlink()
     err = refused(segkit, folder, *train_arguments(folder))
@@ -482,21 +452,6 @@ def test_images_without_a_mask_are_left_out_if_asked_for(folder, segkit):
     assert note in out
     assert f"Learnt background and foreground from {n_images - 1} images" in out
     assert note in segkit("inspect", folder / "images", folder / "masks", "--only-annotated")[1]
-
-
-def test_one_class_only(folder, segkit):
-    for path in (folder / "masks").rglob("*.png"):
-        write_mask(path, np.zeros((40, 48), dtype=np.uint8))
-    assert "masks hold 0, expected at least two classes" in refused(segkit, folder, *train_arguments(folder))
-
-
-def test_nan_and_constant_images(folder, segkit):
-    (folder / "images" / "a" / "one.png").unlink()
-    tifffile.imwrite(folder / "images" / "a" / "one.tif", np.full((40, 48), np.nan, dtype=np.float32))
-    write_image(folder / "images" / "b" / "drei-ü.png", np.full((40, 48), 0.5))
-    err = refused(segkit, folder, *train_arguments(folder))
-    assert "NaN" in err
-    assert "constant" in err
 
 
 def test_truncated_png(folder, model, segkit):
@@ -550,12 +505,6 @@ def test_nothing_is_overwritten_unless_asked(folder, model, segkit):
     assert segkit(*arguments)[0] == 0
     assert "and 3 more would be overwritten" in refused(segkit, folder, *arguments)
     assert segkit(*arguments, "--overwrite")[0] == 0
-
-
-def test_images_of_another_kind(folder, model, segkit):
-    write_image(folder / "rgb" / "x.png", np.random.default_rng(0).random((8, 8, 3)))
-    err = refused(segkit, folder, "predict", model, folder / "rgb", "-o", folder / "out")
-    assert "has 3 channels, the model was trained on 1" in err
 
 
 def test_options_that_do_not_exist(folder, segkit):
@@ -643,15 +592,6 @@ def test_an_output_without_a_name_is_refused(folder, model, segkit):
     assert "the path of the output is empty: give a folder" in err
 
 
-def test_masks_without_annotation_and_classes_without_pixels(folder, segkit):
-    write_mask(folder / "masks" / "a" / "one.png", np.full((40, 48), 9, dtype=np.uint8))
-    arguments = train_arguments(folder)
-    err = refused(segkit, folder, *arguments, "--set", "data.unlabelled=9")
-    assert "a/one: mask has no labelled pixel" in err
-    labels = "data.labels={0: ground, 255: cell, 9: rim, 77: nothing}"
-    assert "no mask holds class nothing" in refused(segkit, folder, *arguments, "--set", labels)
-
-
 @pytest.mark.parametrize("output", ["m.segkit/x.segkit", "folder.segkit"])
 def test_outputs_that_cannot_be_written_are_found_out_first(folder, model, segkit, output):
     (folder / "folder.segkit").mkdir()
@@ -664,50 +604,12 @@ def test_outputs_that_cannot_be_written_are_found_out_first(folder, model, segki
     assert "cannot be written" in refused(segkit, folder, *arguments)
 
 
-def test_pages_of_different_sizes(folder, model, segkit):
-    (folder / "odd").mkdir()
-    with tifffile.TiffWriter(folder / "odd" / "x.tif") as file:
-        for shape in ((40, 48), (50, 60)):
-            file.write(
-                np.arange(shape[0] * shape[1], dtype=np.uint16).reshape(shape), photometric="minisblack"
-            )
-    err = refused(segkit, folder, "predict", model, folder / "odd", "-o", folder / "out")
-    assert "x.tif" in err
-
-
-def test_values_beyond_png_become_tiff(tmp_path, segkit):
-    image, mask = picture(0)
-    write_image(tmp_path / "images" / "x.png", image)
-    write_mask(tmp_path / "masks" / "x.tif", mask.astype(np.int32) * 70000)
-    code, _, err = segkit(
-        "train", tmp_path / "images", tmp_path / "masks", "-o", tmp_path / "m.segkit", *FAST
-    )
-    assert code == 0, err
-    assert segkit("predict", tmp_path / "m.segkit", tmp_path / "images", "-o", tmp_path / "out")[0] == 0
-    assert set(np.unique(read_mask(tmp_path / "out" / "x.tif")[0])) == {0, 70000}
-
-
 @pytest.mark.parametrize(
     "option",
     ["svm.class_weight={5: 1}", "svm.C=.inf", "selection.pixels=1", "seed=2020-99-01"],
 )
 def test_values_out_of_range_are_one_line(folder, segkit, option):
     refused(segkit, folder, *train_arguments(folder), "--set", option)
-
-
-def test_predictions_in_other_values_than_the_truth_are_refused(folder, segkit):
-    for path in (folder / "masks").rglob("*.png"):
-        write_mask(folder / "out" / path.relative_to(folder / "masks"), read_mask(path)[0] // 255)
-    err = refused(segkit, folder, "evaluate", folder / "out", folder / "masks")
-    assert "predictions hold 0, 1, true masks 0, 255: save both with the same value for each class" in err
-    err = refused(segkit, folder, "evaluate", folder / "out", folder / "masks", "--set", "data.unlabelled=1")
-    assert "prediction holds 1, the value of unlabelled pixels" in err
-
-
-def test_damaged_headers(tmp_path, segkit):
-    for header in ('{"format_version": 1}', "[1]", '{"format_version": 1, "label_map": 5}'):
-        save_file({"a": np.zeros(1)}, tmp_path / "m.segkit", metadata={"segkit": header})
-        refused(segkit, tmp_path, "inspect", tmp_path / "m.segkit")
 
 
 def test_inspect_restores_a_model_and_finds_what_makes_it_useless(folder, model, segkit):

@@ -145,15 +145,6 @@ def test_pages_of_a_stack_share_a_file(stack, output):
         assert not (output / "masks" / "s.tif").exists()
 
 
-def test_one_image_file(images, output):
-    with Project(images / "sub" / "b.png", output) as project:
-        assert [entry.key for entry in project.images] == ["b"]
-        paint(project, "b", 0)
-        paint(project, "b", 1, (5, 5))
-        dataset = load_pairs(images / "sub" / "b.png", output / "masks", **project.training_options())
-        assert dataset.stems == ["b"]
-
-
 def test_images_of_one_name(images, output):
     tifffile.imwrite(images / "a.tif", NOISE[0])
     assert complaint(InputError, Project, images, output) == (
