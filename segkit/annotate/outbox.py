@@ -18,7 +18,10 @@ _MOST_FAILURES = 20
 
 
 class Outbox:
-    """Messages for one tab that shows one image."""
+    """Messages for one tab that shows one image; however slow the tab, few wait for it."""
+
+    # Labels are kept as the box that changed, and read when they are sent. Of predictions the blocks of the newest
+    # generation are kept, of anything else the newest message.
 
     def __init__(self) -> None:
         self.image: str | None = None

@@ -38,12 +38,12 @@ Depth = Literal["8", "16", "float"]
 class Pyramid:
     """An image and its halves, quarters, ..., as integers."""
 
-    levels: list[NDArray[Any]]
-    depth: Depth
+    levels: list[NDArray[Any]]  # the image first; each pixel is the mean of 2 x 2 of the level before
+    depth: Depth  # of the file, as its values tell
     offset: float
-    step: float
+    step: float  # the image in [0, 1] is offset + step * levels[0]
     low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    high: NDArray[np.float64]  # values in [0, 1] that are shown black and white by default, by channel
 
     @property
     def n_bytes(self) -> int:

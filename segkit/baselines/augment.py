@@ -85,6 +85,7 @@ def augmenter(crop: int, n_image_channels: int) -> _Augmentation:
     pipeline = albumentations.Compose(
         [
             albumentations.ElasticTransform(
+                # noise in [-1, 1] has variance 1/3, and 1 / (3 * 4 * pi * sigma**2) after the blur
                 alpha=_DISPLACEMENT * 2 * _SMOOTHNESS * math.sqrt(3 * math.pi),
                 sigma=_SMOOTHNESS,
                 noise_distribution="uniform",

@@ -100,6 +100,7 @@ class EncoderUNet(nn.Module):
     def __init__(self, unet: nn.Module, *, keep_statistics: bool = False) -> None:
         super().__init__()
         self.unet = unet
+        # a batch of few crops would replace the mean and variance of trained weights by poor ones
         self._keep_statistics = keep_statistics
 
     def train(self, mode: bool = True) -> EncoderUNet:  # noqa: FBT001, FBT002

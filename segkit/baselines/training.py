@@ -34,6 +34,9 @@ _HELD_OUT_SHARE = 5
 class NetSegmenter(BaseSegmenter):
     """A network trained until the segmentation of held-out pixels no longer improves."""
 
+    # A training step depends on its number and the seed only: on a CPU, a run that goes on from a checkpoint ends with the
+    # weights of one without interruption.
+
     def __init__(
         self,
         *,
@@ -242,7 +245,7 @@ class NetSegmenter(BaseSegmenter):
 def _hold_out(
     ids: Sequence[IdArray], n_classes: int, *, random_state: int = 0
 ) -> tuple[list[IdArray], list[IdArray]]:
-    """Split annotations into a training part and a validation part."""
+    """Split annotations into a training part, which must keep all classes, and a validation part with the most classes."""
     splits = []
     for held in _candidates([mask.shape for mask in ids], np.random.default_rng(random_state)):
         pairs = list(zip(ids, held, strict=True))

@@ -29,6 +29,7 @@ def choices(
     segmenter: Segmenter, training: Sequence[tuple[NDArray[Any], NDArray[Any]]] | None = None
 ) -> dict[str, Any]:
     """List the kept channels, the scores of the kernels, and the classes in the plane."""
+    # the plane is figure 7 of M. Badiei Khuzani et al.: t-SNE of features of the kernels of highest and lowest score
     summary = segmenter.summary_
     kernels = summary.kernels
     return {

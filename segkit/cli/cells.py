@@ -48,7 +48,7 @@ class _Nucleus(NamedTuple):
 def make_cell_set(
     n_images: int, *, shape: tuple[int, int] = (192, 256), random_state: int = 0
 ) -> tuple[list[NDArray[np.float32]], list[Labels]]:
-    """Draw stained tissue with nuclei, some of which touch, and number them."""
+    """Draw stained tissue with nuclei, some of which touch, and number them. Picture i depends on seed and i only."""
     if n_images < 1 or min(shape) < 64:
         raise InputError(
             f"{count(n_images, 'picture')} of {shape[0]} x {shape[1]} pixels, "

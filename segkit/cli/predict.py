@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,7 +28,6 @@ from segkit.cli.terminal import describe_object_model, progress_bars, say, telle
 from segkit.errors import ConfigError
 
 if TYPE_CHECKING:
-    from segkit.images import PixelSize
     from segkit.segmentation.outcome import ImageRow
     from segkit.segmentation.segmenter import Segmenter
 
@@ -132,6 +131,13 @@ def predict(
         raise ConfigError(
             f"--dry-run: {images} is read by region, tile by tile under --memory-limit, and is not estimated: leave it out"
         )
+    options: dict[str, Any] = {
+        "probability": probability,
+        "pixel_size": None if pixel_size is None else read_pixel_size(pixel_size),
+        "resume": resume,
+        "overwrite": overwrite,
+        "overwrite_foreign": overwrite_foreign,
+    }
     if dry_run:
         from segkit.segmentation.estimate import estimate_folder
 
@@ -150,21 +156,13 @@ def predict(
             "--part": part is not None,
             "--set": axes is not None,
         }
-        _predict_large(
-            segmenter,
-            images,
-            output,
-            level=level or 0,
-            probability=probability,
-            pixel_size=None if pixel_size is None else read_pixel_size(pixel_size),
-            resume=resume,
-            overwrite=overwrite,
-            overwrite_foreign=overwrite_foreign,
-            scheduler=scheduler,
-            n_workers=n_workers,
-            quiet=quiet,
-            refused=[option for option, is_given in refused.items() if is_given],
-        )
+        if given := [option for option, is_given in refused.items() if is_given]:
+            raise ConfigError(
+                f"{', '.join(given)}: {images} is read by region, which gives labels and probabilities: leave it out"
+            )
+        with spread_over(scheduler, n_workers) as workers, progress_bars(quiet=quiet) as follow:
+            options |= {"level": level or 0, "workers": workers, "progress": follow}
+            _predict_large(segmenter, images, output, teller(quiet=quiet), options)
         return
     start = time.perf_counter()
     try:
@@ -173,15 +171,11 @@ def predict(
                 segmenter,
                 images,
                 output,
-                probability=probability,
+                **options,
                 overlay=overlay,
                 objects=objects,
-                pixel_size=None if pixel_size is None else read_pixel_size(pixel_size),
                 axes=axes,
-                resume=resume,
                 strict=strict,
-                overwrite=overwrite,
-                overwrite_foreign=overwrite_foreign,
                 part=own,
                 workers=workers,
                 progress=follow,
@@ -222,47 +216,16 @@ def _read_axes(overrides: list[str] | None) -> str | None:
 
 
 def _predict_large(
-    segmenter: Segmenter,
-    image: Path,
-    output: Path,
-    *,
-    level: int,
-    probability: bool,
-    pixel_size: PixelSize | None,
-    resume: bool,
-    overwrite: bool,
-    overwrite_foreign: bool,
-    scheduler: str | None,
-    n_workers: int | None,
-    quiet: bool,
-    refused: Sequence[str],
+    segmenter: Segmenter, image: Path, output: Path, tell: Callable[[str], None], options: dict[str, Any]
 ) -> None:
     """Segment one image by region."""
     from segkit.segmentation.large import segment_large
     from segkit.segmentation.outcome import SUMMARY_FILE
 
-    if refused:
-        raise ConfigError(
-            f"{', '.join(refused)}: {image} is read by region, which gives labels and probabilities: leave it out"
-        )
     try:
-        with spread_over(scheduler, n_workers) as workers, progress_bars(quiet=quiet) as follow:
-            outcome = segment_large(
-                segmenter,
-                image,
-                output,
-                level=level,
-                probability=probability,
-                pixel_size=pixel_size,
-                resume=resume,
-                overwrite=overwrite,
-                overwrite_foreign=overwrite_foreign,
-                workers=workers,
-                progress=follow,
-            )
+        outcome = segment_large(segmenter, image, output, **options)
     except KeyboardInterrupt as stop:
         raise Stopped("the same command with --resume goes on") from stop
-    tell = teller(quiet=quiet)
     tell(f"{count(outcome.n_tiles, 'tile')}, labels in {outcome.labels}")
     if outcome.probability is not None:
         tell(f"probability in {outcome.probability}")
