@@ -1,4 +1,12 @@
-"""Groups of transformations, and the kernels and features that are invariant to them."""
+"""Groups of transformations, and the kernels and features that are invariant to them.
+
+References
+----------
+Y. Mroueh, S. Voinea, T. Poggio, Learning with group invariant features: a kernel perspective, 2015.
+A. Raj et al., Local group invariant representations via orbit embeddings, 2017.
+T. Liu et al., Learning from few samples: transformation-invariant SVMs with composition and locality at multiple scales,
+2022.
+"""
 
 from segkit.invariance.bestfit import average_fit, best_fit, largest_pd_n, smallest_eigenvalue
 from segkit.invariance.cdf import GroupCDF
@@ -7,17 +15,8 @@ from segkit.invariance.groups import Composition, Group, Identity, draw_elements
 from segkit.invariance.laws import Law, LogNormal, Normal, Uniform, VonMises
 from segkit.invariance.local import LocalPolynomialKernel
 from segkit.invariance.orbit import OrbitFourier, OrbitNystroem
-from segkit.invariance.permutations import MatrixPermutation, NormSortedPermutation, Permutation
-from segkit.invariance.spatial import (
-    Affine,
-    Dihedral,
-    PolarRotation,
-    Reflection,
-    Rotation,
-    Scaling,
-    Translation,
-    to_polar,
-)
+from segkit.invariance.permutations import NormSortedPermutation, Permutation
+from segkit.invariance.spatial import Affine, Dihedral, Reflection, Rotation, Scaling, Translation
 from segkit.invariance.svc import InvariantSVC
 from segkit.invariance.tangent import tangent_distances
 from segkit.invariance.virtual import virtual_samples
@@ -34,14 +33,12 @@ __all__ = [
     "Law",
     "LocalPolynomialKernel",
     "LogNormal",
-    "MatrixPermutation",
     "NormSortedPermutation",
     "Normal",
     "NystroemEmbedding",
     "OrbitFourier",
     "OrbitNystroem",
     "Permutation",
-    "PolarRotation",
     "Reflection",
     "Rotation",
     "Scaling",
@@ -55,6 +52,5 @@ __all__ = [
     "largest_pd_n",
     "smallest_eigenvalue",
     "tangent_distances",
-    "to_polar",
     "virtual_samples",
 ]

@@ -87,8 +87,7 @@ def best_fit(
 
     References
     ----------
-    T. Liu et al., Learning from few samples: transformation-invariant SVMs with composition and locality at multiple
-    scales, 2022, eq. 1 to 3.
+    T. Liu et al. 2022, eq. 1 to 3.
 
     Examples
     --------
@@ -114,30 +113,8 @@ def average_fit(
 ) -> FloatArray:
     """Compute the mean value of a kernel over transformations of its second argument (Haar integration).
 
-    Parameters
-    ----------
-    X : array-like of shape (n, *shape)
-        Samples: images, signals or rows.
-    Y : array-like of shape (m, *shape) or None, default=None
-        Other samples; None is `X`.
-    base : Kernel or None, default=None
-        As in `best_fit`.
-    group : Group or None, default=None
-        The transformations, finitely many; None is `Identity`.
-    symmetric : bool, default=True
-        Whether to take the mean of K(x, y) and K(y, x) where they could differ.
-    memory_limit : int, default=2**30
-        Bytes of temporary arrays. The transformed samples and the kernel values are extra.
-
-    Returns
-    -------
-    ndarray of shape (n, m)
-        Kernel values; float32 if `X` is.
-
-    Raises
-    ------
-    ConfigError, InputError
-        As in `best_fit`.
+    Options, result and errors are those of `best_fit`; with `symmetric` it is the mean of K(x, y) and K(y, x) where they
+    could differ.
 
     Notes
     -----
@@ -147,8 +124,7 @@ def average_fit(
 
     References
     ----------
-    T. Liu et al., Learning from few samples: transformation-invariant SVMs with composition and locality at multiple
-    scales, 2022, eq. 4.
+    T. Liu et al. 2022, eq. 4.
 
     Examples
     --------
@@ -221,8 +197,7 @@ def largest_pd_n(gram: ArrayLike, *, tol: float = 1e-10) -> int:
 
     References
     ----------
-    T. Liu et al., Learning from few samples: transformation-invariant SVMs with composition and
-    locality at multiple scales, 2022, table 1.
+    T. Liu et al. 2022, table 1.
 
     Examples
     --------

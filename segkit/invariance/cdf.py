@@ -16,12 +16,13 @@ from sklearn.utils.extmath import row_norms
 from segkit.errors import ConfigError, InputError
 from segkit.invariance.embeddings import StepEmbedding
 from segkit.invariance.groups import Group
-from segkit.invariance.templates import OrbitTransformer, check_device, orbit_averages
+from segkit.invariance.samples import validate_samples
+from segkit.invariance.templates import OrbitTransformer, orbit_averages
 from segkit.kernels.base import FloatArray
 
 
 class GroupCDF(OrbitTransformer):
-    """Cumulative distribution of projections on the orbit of each of some random templates.
+    """Cumulative distribution of projections on the orbit of each of some random templates (CDF features).
 
     Parameters
     ----------
@@ -43,13 +44,6 @@ class GroupCDF(OrbitTransformer):
     quadrature : {"sum", "trapezoid"}, default="sum"
         Weights of the thresholds: equal as in the paper, or half at both ends, which removes the
         bias s / (2 n) of inner products.
-    transformed : {"auto", "templates", "data"}, default="auto"
-        Side that the group acts on. "auto" is templates, as in the paper, unless the group has no
-        adjoint (it depends on the data, or is not linear); then it is data.
-    device : str, default="cpu"
-        Torch device that computes.
-    memory_limit : int, default=2**30
-        Bytes of blocks held at a time. Samples, templates and features are extra.
     random_state : int, RandomState instance or None, default=None
         Seed of templates and transformations.
 
@@ -63,15 +57,14 @@ class GroupCDF(OrbitTransformer):
         The transformations.
     shape_in_ : tuple of int
         Shape of one sample.
-    n_features_in_ : int
-        Length of the first axis of a sample.
 
     Notes
     -----
     ``phi(x, t_j, s k / n) = sqrt(s / (n m)) / |G| #{i: <g_i t_j, x> <= s k / n}``; the features of
     one threshold for all templates stand together. With R the largest norm of the samples fitted,
     s = R (1 + epsilon), times the largest norm of templates that were given. Given thresholds
-    weigh their mean gap ("sum") or half the gaps around them ("trapezoid") in place of s / n.
+    weigh their mean gap ("sum") or half the gaps around them ("trapezoid") in place of s / n. A group without an
+    adjoint transforms the data in place of the templates.
 
     With Gaussian templates inner products estimate ``s - d_G(x, z)``, up to s / (2 n), where d_G is
     the mean distance between the orbits of x and z divided by sqrt(2 pi d), d values per sample; other
@@ -82,14 +75,12 @@ class GroupCDF(OrbitTransformer):
 
     References
     ----------
-    Y. Mroueh, S. Voinea, T. Poggio, Learning with group invariant features: a kernel perspective,
-    2015, section 3 and eq. 3.
+    Y. Mroueh et al. 2015, section 3 and eq. 3.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from segkit.invariance import Permutation
-    >>> from segkit.invariance.cdf import GroupCDF
+    >>> from segkit.invariance import GroupCDF, Permutation
     >>> X = np.array([[0.6, 0.8, 0.0], [0.0, 0.6, 0.8]])
     >>> features = GroupCDF(10, n_bins=5, group=Permutation(), random_state=0).fit_transform(X)
     >>> features.shape
@@ -107,9 +98,6 @@ class GroupCDF(OrbitTransformer):
         "epsilon": [Interval(Real, 0, 1, closed="neither")],
         "thresholds": ["array-like", None],
         "quadrature": [StrOptions({"sum", "trapezoid"})],
-        "transformed": [StrOptions({"auto", "templates", "data"})],
-        "device": [str],
-        "memory_limit": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
     }
 
@@ -124,9 +112,6 @@ class GroupCDF(OrbitTransformer):
         epsilon: float = 0.1,
         thresholds: ArrayLike | None = None,
         quadrature: Literal["sum", "trapezoid"] = "sum",
-        transformed: Literal["auto", "templates", "data"] = "auto",
-        device: str = "cpu",
-        memory_limit: int = 2**30,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.n_templates = n_templates
@@ -137,38 +122,11 @@ class GroupCDF(OrbitTransformer):
         self.epsilon = epsilon
         self.thresholds = thresholds
         self.quadrature = quadrature
-        self.transformed = transformed
-        self.device = device
-        self.memory_limit = memory_limit
         self.random_state = random_state
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: None = None) -> Self:  # noqa: ARG002
-        """Draw templates and transformations, and set the thresholds.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, *shape)
-            Samples: rows, signals, images or matrices. Only their shape, dtype and largest norm
-            matter.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        GroupCDF
-            The fitted transformer.
-
-        Raises
-        ------
-        ConfigError
-            If the thresholds do not increase, the device does not exist, or `n_transforms` is None
-            and the group has no list of elements.
-        InputError
-            If all samples are 0, given templates have another shape than samples, or the group
-            cannot act on samples of that shape.
-        """
-        check_device(self.device)
+        """Draw templates and transformations, and set the thresholds by the largest norm of samples (n_samples, *shape)."""
         rng = check_random_state(self.random_state)
         samples = self._start(X, rng)
         self.templates_ = self._draw_templates(rng).astype(samples.dtype)
@@ -176,29 +134,13 @@ class GroupCDF(OrbitTransformer):
         return self
 
     def transform(self, X: ArrayLike) -> FloatArray:
-        """Map samples to their distribution functions.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, *shape)
-            Samples.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_thresholds * m)
-            Features; float32 if `X` is.
-
-        Raises
-        ------
-        InputError
-            If samples differ in shape from the training samples.
-        """
+        """Map samples to their distribution functions; (n_samples, *shape) -> (n_samples, n_thresholds * m)."""
         import torch
 
-        samples = self._validated(X)
+        samples = validate_samples(self, X)
         n_thresholds, n_templates = len(self.thresholds_), len(self.templates_)
         amplitudes = np.sqrt(_quadrature_weights(self.thresholds_, rule=self.quadrature) / n_templates)
-        scale = torch.from_numpy(amplitudes)[:, None].to(self.device)
+        scale = torch.from_numpy(amplitudes)[:, None]
         features = np.empty((len(samples), n_thresholds, n_templates), dtype=samples.dtype)
         averages = orbit_averages(
             samples,
@@ -206,17 +148,11 @@ class GroupCDF(OrbitTransformer):
             StepEmbedding(tuple(self.thresholds_)),
             elements=self.elements_,
             transform=self._group.act,
-            of_templates=self._transforms_templates,
-            device=self.device,
-            memory_limit=self.memory_limit,
+            of_templates=self._group.has_adjoint,
         )
         for average in averages:
-            features[average.rows, :, average.templates] = average.values.mul_(scale).cpu().numpy()
+            features[average.rows, :, average.templates] = average.values.mul_(scale).numpy()
         return features.reshape(len(samples), -1)
-
-    @property
-    def _transforms_templates(self) -> bool:
-        return self.transformed == "templates" or (self.transformed == "auto" and self._group.has_adjoint)
 
     @property
     def _n_features_out(self) -> int:

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class Pairs(Protocol):
-    """Pairs of n samples and m templates, one of the two transformed."""
+    """Pairs of n samples and m templates, one of the two transformed.
+
+    Values are of shape (n, m), or (n, m, n_transforms) where all transformations are evaluated at once.
+    """
 
     def products(self) -> torch.Tensor:
         """Compute inner products of samples and templates, in a new tensor."""
@@ -88,14 +91,7 @@ class FourierEmbedding(Embedding):
 
     References
     ----------
-    A. Raj et al., Local group invariant representations via orbit embeddings, 2017, eq. 7.
-
-    Examples
-    --------
-    >>> from segkit.invariance import FourierEmbedding
-    >>> from segkit.kernels import Gaussian
-    >>> FourierEmbedding(Gaussian(0.5)).names(0)
-    ['cos 000', 'sin 000']
+    A. Raj et al. 2017, eq. 7.
     """
 
     kernel: ShiftInvariantKernel
@@ -128,12 +124,7 @@ class StepEmbedding(Embedding):
     Parameters
     ----------
     thresholds : sequence of float, default=(-1.0, -0.5, 0.0, 0.5, 1.0)
-        The thresholds, in the unit of the projections.
-
-    Raises
-    ------
-    ConfigError
-        If there is no threshold, one is not finite, or two are equal.
+        The thresholds, finite and different, in the unit of the projections.
 
     Notes
     -----
@@ -141,8 +132,7 @@ class StepEmbedding(Embedding):
 
     References
     ----------
-    Y. Mroueh, S. Voinea, T. Poggio, Learning with group invariant features: a kernel perspective, 2015,
-    section 2.2.
+    Y. Mroueh et al. 2015, section 2.2.
 
     Examples
     --------
@@ -206,14 +196,7 @@ class NystroemEmbedding(Embedding):
 
     References
     ----------
-    A. Raj et al., Local group invariant representations via orbit embeddings, 2017, eq. 8.
-
-    Examples
-    --------
-    >>> from segkit.invariance import NystroemEmbedding
-    >>> from segkit.kernels import Gaussian
-    >>> NystroemEmbedding(Gaussian(0.5)).names(0)
-    ['nystroem 000']
+    A. Raj et al. 2017, eq. 8.
     """
 
     kernel: Kernel

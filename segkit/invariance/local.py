@@ -69,8 +69,7 @@ class LocalPolynomialKernel:
 
     References
     ----------
-    T. Liu et al., Learning from few samples: transformation-invariant SVMs with composition and
-    locality at multiple scales, 2022, eq. 5 and 6.
+    T. Liu et al. 2022, eq. 5 and 6.
 
     Examples
     --------

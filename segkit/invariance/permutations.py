@@ -36,21 +36,11 @@ class Permutation(Group):
 
     n_axes: ClassVar[int] = 1
 
-    @property
-    def is_finite(self) -> bool:
-        """Whether all transformations can be listed: yes, up to 8 entries."""
-        return True
-
-    @property
-    def is_unitary(self) -> bool:
-        """Whether inner products are preserved: yes."""
-        return True
-
     def elements(self, shape: Shape) -> Sequence[Element]:
         """List all permutations of up to 8 entries."""
         if shape[0] > LONGEST_LISTED:
             raise ConfigError(
-                f"{type(self).__name__} of {shape[0]} entries has {math.factorial(shape[0]):.3g} elements: "
+                f"Permutation of {shape[0]} entries has {math.factorial(shape[0]):.3g} elements: "
                 f"give n_transforms, the number to draw"
             )
         return [np.array(order) for order in itertools.permutations(range(shape[0]))]
@@ -65,40 +55,7 @@ class Permutation(Group):
 
     def adjoint(self, element: Element, X: Array) -> Array:
         """Reorder them back."""
-        return self.act(self.inverse(element), X)
-
-    def inverse(self, element: Element) -> Element:
-        """Return the permutation that puts every entry back."""
-        return np.argsort(element)
-
-
-@dataclass(frozen=True)
-class MatrixPermutation(Permutation):
-    """Simultaneous permutations of rows and columns of a square matrix, as of atoms in a molecule.
-
-    Notes
-    -----
-    An element is an array p of positions; ``act(p, x)[i, j] = x[p[i], p[j]]``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from segkit.invariance import MatrixPermutation
-    >>> MatrixPermutation().act(np.array([1, 0]), np.array([[[1, 2], [3, 4]]]))
-    array([[[4, 3],
-            [2, 1]]])
-    """
-
-    n_axes: ClassVar[int] = 2
-
-    def check(self, shape: Shape) -> None:
-        """Check that matrices are square."""
-        super().check(shape)
-        _check_matrix(self, shape)
-
-    def act(self, element: Element, X: Array) -> Array:
-        """Reorder rows and columns."""
-        return X[:, element[:, None], element[None, :]]
+        return X[:, np.argsort(element)]
 
 
 @dataclass(frozen=True)
@@ -113,11 +70,6 @@ class NormSortedPermutation(Group):
     noise : float, default=1.0
         Standard deviation of the noise on the norms, in their unit, >= 0; 0 sorts exactly.
 
-    Raises
-    ------
-    ConfigError
-        If `noise` is negative or not finite.
-
     Notes
     -----
     An element is the noise on each row. `act` takes float matrices (n, d, d).
@@ -125,8 +77,7 @@ class NormSortedPermutation(Group):
     References
     ----------
     G. Montavon et al., Learning invariant representations of molecules for atomization energy
-    prediction, 2012 (random Coulomb matrices), as used in A. Raj et al., Local group invariant
-    representations via orbit embeddings, 2017, section 4.1.
+    prediction, 2012 (random Coulomb matrices), as used in A. Raj et al. 2017, section 4.1.
 
     Examples
     --------
@@ -139,35 +90,25 @@ class NormSortedPermutation(Group):
     """
 
     noise: float = 1.0
-    n_axes: ClassVar[int] = 2
+
+    is_unitary: ClassVar[bool] = False  # each matrix has an order of its own
+    has_adjoint: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise < math.inf:
             raise ConfigError(f"NormSortedPermutation(noise={self.noise}): noise must be finite and >= 0")
 
-    @property
-    def is_finite(self) -> bool:
-        """Whether all transformations can be listed: only the sort without noise."""
-        return self.noise == 0
-
-    @property
-    def is_unitary(self) -> bool:
-        """Whether inner products are preserved: no, each matrix has an order of its own."""
-        return False
-
-    @property
-    def has_adjoint(self) -> bool:
-        """Whether templates can be transformed in place of the data: no."""
-        return False
-
     def check(self, shape: Shape) -> None:
         """Check that matrices are square."""
         super().check(shape)
-        _check_matrix(self, shape)
+        if len(shape) != 2 or shape[0] != shape[1]:
+            raise InputError(
+                f"samples of shape {shape}: NormSortedPermutation acts on square matrices; give (n_samples, d, d)"
+            )
 
     def elements(self, shape: Shape) -> Sequence[Element]:
         """List the one sort without noise."""
-        if not self.is_finite:
+        if self.noise:
             raise cannot_list(self)
         return [np.zeros(shape[0])]
 
@@ -183,17 +124,4 @@ class NormSortedPermutation(Group):
 
     def adjoint(self, element: Element, X: Array) -> Array:  # noqa: ARG002
         """Refuse: there is none."""
-        raise InputError(
-            f"{self} has no adjoint, the order depending on the data: transform the data, or take MatrixPermutation()"
-        )
-
-    def inverse(self, element: Element) -> Element:  # noqa: ARG002
-        """Refuse: the order is not recorded."""
-        raise InputError(f"{self} has no inverse, the order depending on the data: take MatrixPermutation()")
-
-
-def _check_matrix(group: Group, shape: Shape) -> None:
-    if len(shape) != 2 or shape[0] != shape[1]:
-        raise InputError(
-            f"samples of shape {shape}: {type(group).__name__} acts on square matrices; give (n_samples, d, d)"
-        )
+        raise InputError(f"{self} has no adjoint, the order depending on the data: transform the data")

@@ -19,18 +19,7 @@ from scipy import ndimage, sparse
 
 from segkit._common import is_whole
 from segkit.errors import ConfigError, InputError
-from segkit.invariance.groups import (
-    Array,
-    Element,
-    Group,
-    Matrix,
-    OneParameterGroup,
-    Shape,
-    cannot_list,
-    check_law,
-    draw_numbers,
-    pick,
-)
+from segkit.invariance.groups import Array, Element, Group, Matrix, Shape, cannot_list, pick
 from segkit.invariance.laws import Law, LogNormal, RandomGenerator, Uniform
 
 
@@ -47,14 +36,10 @@ class Translation(Group):
     stride : int, default=1
         Shifts are multiples of this many pixels.
 
-    Raises
-    ------
-    ConfigError
-        If a parameter is out of range, or `max_shift` is None in mode "zero".
-
     Notes
     -----
-    An element is (rows, columns), positive downwards and to the right.
+    An element is (rows, columns), positive downwards and to the right. Turns of images on a polar grid
+    (`skimage.transform.warp_polar`) of n angles are ``Translation((n // 2, 0))``.
 
     Examples
     --------
@@ -67,7 +52,6 @@ class Translation(Group):
     max_shift: int | tuple[int, int] | None = None
     mode: str = "circular"
     stride: int = 1
-    n_axes: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         if self.mode not in ("circular", "zero"):
@@ -78,25 +62,16 @@ class Translation(Group):
             )
         if self.max_shift is None and self.mode == "zero":
             raise ConfigError("Translation(mode='zero') needs max_shift, in pixels")
-        if self.max_shift is not None:
-            windows = self._windows
-            if len(windows) != 2 or not all(is_whole(window, least=0) for window in windows):
-                raise ConfigError(
-                    f"Translation(max_shift={self.max_shift}): give one or two whole numbers >= 0"
-                )
+        if len(self._windows) != 2 or not all(is_whole(window, least=0) for window in self._windows):
+            raise ConfigError(f"Translation(max_shift={self.max_shift}): give one or two whole numbers >= 0")
 
     @property
-    def is_finite(self) -> bool:
-        """Whether all transformations can be listed: yes."""
-        return True
-
-    @property
-    def is_unitary(self) -> bool:
+    def is_unitary(self) -> bool:  # type: ignore[override]
         """Whether inner products are preserved: by circular shifts."""
         return self.mode == "circular"
 
     def shifts(self, shape: Shape) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Shifts along rows and along columns of which the elements are all pairs."""
+        """List the shifts along rows and along columns of which the elements are all pairs."""
         if self.max_shift is None:
             rows, cols = (np.arange(0, size, self.stride) for size in shape[:2])
             return rows, cols
@@ -114,7 +89,7 @@ class Translation(Group):
         return [(int(row), int(col)) for row in rows for col in cols]
 
     def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
-        """Draw n shifts uniformly."""
+        """Draw n shifts uniformly, without listing all pairs."""
         rows, cols = self.shifts(shape)
         pairs = pick(range(rows.size * cols.size), n, rng)
         return [(int(rows[pair // cols.size]), int(cols[pair % cols.size])) for pair in pairs]
@@ -130,14 +105,10 @@ class Translation(Group):
 
     def adjoint(self, element: Element, X: Array) -> Array:
         """Shift the opposite way."""
-        return self.act(self.inverse(element), X)
-
-    def inverse(self, element: Element) -> Element:
-        """Return the opposite shift."""
-        return (-element[0], -element[1])
+        return self.act((-element[0], -element[1]), X)
 
     def plane_map(self, element: Element) -> Matrix:
-        """Homogeneous matrix of the shift."""
+        """Compute the homogeneous matrix of the shift."""
         matrix = np.eye(3)
         matrix[:2, 2] = element
         return matrix
@@ -146,7 +117,7 @@ class Translation(Group):
     def _windows(self) -> tuple[int, ...]:
         if isinstance(self.max_shift, Iterable):
             return tuple(self.max_shift)
-        return (self.max_shift or 0,) * 2
+        return (0 if self.max_shift is None else self.max_shift,) * 2
 
 
 @dataclass(frozen=True)
@@ -166,18 +137,6 @@ class Dihedral(Group):
             [1, 3]]])
     """
 
-    n_axes: ClassVar[int] = 2
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether all transformations can be listed: yes."""
-        return True
-
-    @property
-    def is_unitary(self) -> bool:
-        """Whether inner products are preserved: yes."""
-        return True
-
     def check(self, shape: Shape) -> None:
         """Check that images of that shape are square."""
         super().check(shape)
@@ -187,26 +146,18 @@ class Dihedral(Group):
         """List the eight symmetries, the identity first."""
         return [(turns, flip) for flip in (False, True) for turns in range(4)]
 
-    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
-        """Draw n symmetries uniformly."""
-        return pick(self.elements(shape), n, rng)
-
     def act(self, element: Element, X: Array) -> Array:
         """Reflect and turn images."""
         turns, flip = element
         return _quarter_turns(X[:, :, ::-1] if flip else X, turns)
 
     def adjoint(self, element: Element, X: Array) -> Array:
-        """Undo the symmetry."""
-        return self.act(self.inverse(element), X)
-
-    def inverse(self, element: Element) -> Element:
-        """Invert: a reflection followed by a turn undoes itself."""
+        """Undo the symmetry; a reflection followed by a turn undoes itself."""
         turns, flip = element
-        return (turns, True) if flip else (-turns % 4, False)
+        return self.act((turns, True) if flip else (-turns % 4, False), X)
 
     def plane_map(self, element: Element) -> Matrix:
-        """Homogeneous matrix of the symmetry, of whole numbers."""
+        """Compute the homogeneous matrix of the symmetry, of whole numbers."""
         turns, flip = element
         return _turn(90.0 * turns) @ Reflection().plane_map(flip)
 
@@ -230,110 +181,39 @@ class Reflection(Group):
             [4, 3]]])
     """
 
-    n_axes: ClassVar[int] = 2
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether all transformations can be listed: yes."""
-        return True
-
-    @property
-    def is_unitary(self) -> bool:
-        """Whether inner products are preserved: yes."""
-        return True
-
     def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
         """List the identity and the reflection."""
         return [False, True]
-
-    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
-        """Draw the identity or the reflection n times, each with probability one half."""
-        return pick(self.elements(shape), n, rng)
 
     def act(self, element: Element, X: Array) -> Array:
         """Reverse the columns, or not."""
         # torch takes no negative strides
         return np.ascontiguousarray(X[:, :, ::-1]) if element else X
 
-    def adjoint(self, element: Element, X: Array) -> Array:
-        """Reflect again, which undoes it."""
-        return self.act(element, X)
-
-    def inverse(self, element: Element) -> Element:
-        """Return the element itself."""
-        return element
+    adjoint = act
 
     def plane_map(self, element: Element) -> Matrix:
-        """Homogeneous matrix of the reflection."""
+        """Compute the homogeneous matrix of the reflection."""
         return np.diag([1.0, -1.0 if element else 1.0, 1.0])
-
-
-@dataclass(frozen=True)
-class PolarRotation(Group):
-    """Turns of images sampled on a polar grid (radius, angle): circular shifts of the angle, exact.
-
-    Notes
-    -----
-    An element is the number of grid angles. `to_polar` samples images on such a grid.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from segkit.invariance import PolarRotation
-    >>> PolarRotation().act(1, np.array([[[1, 2, 3]]]))
-    array([[[3, 1, 2]]])
-    """
-
-    n_axes: ClassVar[int] = 2
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether all transformations can be listed: yes."""
-        return True
-
-    @property
-    def is_unitary(self) -> bool:
-        """Whether inner products are preserved: yes."""
-        return True
-
-    def elements(self, shape: Shape) -> Sequence[Element]:
-        """List the shifts by each number of grid angles."""
-        return range(shape[1])
-
-    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
-        """Draw n turns uniformly."""
-        return pick(self.elements(shape), n, rng)
-
-    def act(self, element: Element, X: Array) -> Array:
-        """Shift along the angle."""
-        return np.roll(X, element, axis=2)
-
-    def adjoint(self, element: Element, X: Array) -> Array:
-        """Shift back."""
-        return np.roll(X, -element, axis=2)
-
-    def inverse(self, element: Element) -> Element:
-        """Return the opposite turn."""
-        return -element
 
 
 class _Interpolated(Group):
     """Linear maps of the plane about the image centre, by bilinear interpolation with zeros outside."""
 
-    n_axes: ClassVar[int] = 2
+    @property
+    def is_unitary(self) -> bool:  # type: ignore[override]
+        """Whether inner products are preserved exactly: interpolation does not."""
+        return False
 
     @abstractmethod
     def plane_map(self, element: Element) -> Matrix:
-        """Homogeneous 3 x 3 matrix that moves (row, column) positions relative to the image centre."""
+        """Compute the homogeneous matrix of the map."""
 
     def amplitude(self, element: Element) -> float:
-        """Factor of intensities: ``|J|^(-1/2)`` with the option `unitary`, else 1."""
-        return _jacobian_amplitude(self.plane_map(element)) if getattr(self, "unitary", False) else 1.0
-
-    @property
-    def is_unitary(self) -> bool:
-        """Whether inner products are preserved exactly: interpolation does not."""
-        return False
+        """Return the factor of intensities: ``|J|^(-1/2)`` with the option `unitary`, else 1."""
+        if not getattr(self, "unitary", False):
+            return 1.0
+        return float(abs(np.linalg.det(self.plane_map(element)[:2, :2])) ** -0.5)
 
     def act(self, element: Element, X: Array) -> Array:
         """Transform images."""
@@ -349,8 +229,46 @@ class _Interpolated(Group):
         return matrix.astype(np.result_type(dtype, np.float32))
 
 
+class _OneParameter(_Interpolated):
+    """Maps of one number, which is listed in the option `parameter` or drawn by a law."""
+
+    law: Law | None
+    parameter: ClassVar[str]
+    positive: ClassVar[bool] = False
+    default_law: ClassVar[Law]
+
+    def __post_init__(self) -> None:
+        _check_law(self, "law", self.law)
+        given = getattr(self, self.parameter)
+        if given is None:
+            return
+        numbers = tuple(float(number) for number in given) if isinstance(given, Iterable) else ()
+        if not numbers or not all(_is_fit(number, positive=self.positive) for number in numbers):
+            needed = "positive and finite" if self.positive else "finite"
+            raise ConfigError(
+                f"{type(self).__name__}({self.parameter}={given}): give at least one number, all {needed}"
+            )
+        object.__setattr__(self, self.parameter, numbers)
+        if self.law is not None:
+            raise ConfigError(f"{self}: give {self.parameter} or a law of them, not both")
+
+    def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
+        """List the numbers."""
+        numbers: tuple[float, ...] | None = getattr(self, self.parameter)
+        if numbers is None:
+            raise cannot_list(self)
+        return numbers
+
+    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
+        """Draw n numbers, uniformly where they are listed."""
+        if getattr(self, self.parameter) is not None:
+            return pick(self.elements(shape), n, rng)
+        law = self.default_law if self.law is None else self.law
+        return _draw_numbers(law, n, rng, positive=self.positive)
+
+
 @dataclass(frozen=True)
-class Rotation(_Interpolated, OneParameterGroup):
+class Rotation(_OneParameter):
     """Turns of an image about its centre, zeros entering at the corners.
 
     Parameters
@@ -362,11 +280,6 @@ class Rotation(_Interpolated, OneParameterGroup):
         Law of the angle in degrees where `angles` is None; None is the Haar law, uniform.
     order : {1, 3}, default=1
         Interpolation: bilinear, or by cubic splines (sharper, but without an adjoint).
-
-    Raises
-    ------
-    ConfigError
-        If there is no angle, both angles and a law are given, or the order is neither 1 nor 3.
 
     Notes
     -----
@@ -386,40 +299,31 @@ class Rotation(_Interpolated, OneParameterGroup):
     law: Law | None = None
     order: int = 1
 
+    parameter: ClassVar[str] = "angles"
+    default_law: ClassVar[Law] = Uniform(0, 360)
+
     def __post_init__(self) -> None:
-        super().__post_init__()
         if is_whole(self.angles, least=1):
             n_angles = int(self.angles)  # type: ignore[arg-type]
             object.__setattr__(self, "angles", tuple(360 * k / n_angles for k in range(n_angles)))
-        if self.angles is not None:
-            self._store_listed("angles")
+        super().__post_init__()
         if self.order not in (1, 3):
             raise ConfigError(f"Rotation(order={self.order}): choose 1 (bilinear) or 3 (cubic splines)")
 
     @property
-    def listed(self) -> tuple[float, ...] | None:
-        """The angles, or None where the law draws them."""
-        return self.angles  # type: ignore[return-value] # made so by __post_init__
-
-    @property
-    def default_law(self) -> Law:
-        """Law of the angle: the Haar law, uniform over a whole turn."""
-        return Uniform(0, 360)
-
-    @property
-    def is_unitary(self) -> bool:
+    def is_unitary(self) -> bool:  # type: ignore[override]
         """Whether inner products are preserved exactly: by quarter turns."""
-        return self.listed is not None and all(angle % 90 == 0 for angle in self.listed)
+        return self.angles is not None and all(angle % 90 == 0 for angle in self.elements(()))
 
     @property
-    def has_adjoint(self) -> bool:
+    def has_adjoint(self) -> bool:  # type: ignore[override]
         """Whether templates can be turned in place of the data: not with cubic splines."""
         return self.order == 1 or self.is_unitary
 
     def check(self, shape: Shape) -> None:
         """Check the number of axes, and that images are square if all turns are multiples of 90 degrees."""
         super().check(shape)
-        if self.is_unitary and any(angle % 180 for angle in self.listed or ()):
+        if self.is_unitary and any(angle % 180 for angle in self.elements(shape)):
             _check_square(self, shape)
 
     def act(self, element: Element, X: Array) -> Array:
@@ -442,17 +346,13 @@ class Rotation(_Interpolated, OneParameterGroup):
             )
         return super().adjoint(element, X)
 
-    def inverse(self, element: Element) -> Element:
-        """Return the opposite angle."""
-        return -element
-
     def plane_map(self, element: Element) -> Matrix:
-        """Homogeneous matrix of the turn in (row, column) coordinates."""
+        """Compute the homogeneous matrix of the turn in (row, column) coordinates."""
         return _turn(element)
 
 
 @dataclass(frozen=True)
-class Scaling(_Interpolated, OneParameterGroup):
+class Scaling(_OneParameter):
     """Enlargements of an image about its centre.
 
     Parameters
@@ -465,14 +365,9 @@ class Scaling(_Interpolated, OneParameterGroup):
         Whether intensities are divided by the factor, |J|^(-1/2), so that inner products would be
         preserved on a plane without pixels (002, Lemma 2.1).
 
-    Raises
-    ------
-    ConfigError
-        If there is no factor, one is not positive, or both factors and a law are given.
-
     References
     ----------
-    A. Raj et al., Local group invariant representations via orbit embeddings, 2017, Lemma 2.1.
+    A. Raj et al. 2017, Lemma 2.1.
 
     Examples
     --------
@@ -487,29 +382,12 @@ class Scaling(_Interpolated, OneParameterGroup):
     law: Law | None = None
     unitary: bool = True
 
+    parameter: ClassVar[str] = "factors"
     positive: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.factors is not None:
-            self._store_listed("factors")
-
-    @property
-    def listed(self) -> tuple[float, ...] | None:
-        """The factors, or None where the law draws them."""
-        return self.factors
-
-    @property
-    def default_law(self) -> Law:
-        """Law of the factor: ``LogNormal(0.1)``."""
-        return LogNormal(0.1)
-
-    def inverse(self, element: Element) -> Element:
-        """Return the reciprocal factor."""
-        return 1 / element
+    default_law: ClassVar[Law] = LogNormal(0.1)
 
     def plane_map(self, element: Element) -> Matrix:
-        """Homogeneous matrix of the scaling."""
+        """Compute the homogeneous matrix of the scaling."""
         return np.diag([element, element, 1.0])
 
 
@@ -534,11 +412,11 @@ class Affine(_Interpolated):
     Notes
     -----
     An element is a homogeneous 3 x 3 matrix that moves (row, column) positions about the centre:
-    the shear first, then scale, turn and shift. Its inverse is the inverse matrix.
+    the shear first, then scale, turn and shift.
 
     References
     ----------
-    A. Raj et al., Local group invariant representations via orbit embeddings, 2017, Lemma 2.1.
+    A. Raj et al. 2017, Lemma 2.1.
 
     Examples
     --------
@@ -558,12 +436,7 @@ class Affine(_Interpolated):
 
     def __post_init__(self) -> None:
         for name in ("rotation", "scale", "shear", "shift"):
-            check_law(self, name, getattr(self, name))
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether all transformations can be listed: no."""
-        return False
+            _check_law(self, name, getattr(self, name))
 
     def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
         """Refuse: there are infinitely many."""
@@ -572,7 +445,7 @@ class Affine(_Interpolated):
     def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:  # noqa: ARG002
         """Draw n maps."""
         angles, factors, shears, downs, rights = (
-            [fixed] * n if law is None else draw_numbers(law, n, rng, positive=law is self.scale)
+            [fixed] * n if law is None else _draw_numbers(law, n, rng, positive=law is self.scale)
             for law, fixed in (
                 (self.rotation, 0.0),
                 (self.scale, 1.0),
@@ -583,14 +456,11 @@ class Affine(_Interpolated):
         )
         maps = []
         for angle, factor, shear, down, right in zip(angles, factors, shears, downs, rights, strict=True):
-            plane_map = _turn(angle) @ np.diag([factor, factor, 1.0]) @ _shear(shear)
+            sheared = np.array([[1.0, 0.0, 0.0], [shear, 1.0, 0.0], [0.0, 0.0, 1.0]])
+            plane_map = _turn(angle) @ np.diag([factor, factor, 1.0]) @ sheared
             plane_map[:2, 2] = down, right
             maps.append(plane_map)
         return maps
-
-    def inverse(self, element: Element) -> Element:
-        """Invert the matrix."""
-        return np.linalg.inv(element)
 
     def plane_map(self, element: Element) -> Matrix:
         """Return the element, which is the matrix."""
@@ -598,7 +468,10 @@ class Affine(_Interpolated):
 
 
 def _interpolation_matrix(pull: Matrix, shape: Shape) -> Any:
-    """Sparse matrix that resamples a flattened image bilinearly."""
+    """Sparse matrix (H * W, H * W) that resamples a flattened image bilinearly, zeros outside.
+
+    `pull` is the homogeneous matrix from output to input (row, column) positions, relative to the centre.
+    """
     height, width = shape[:2]
     centre = np.array([(height - 1) / 2, (width - 1) / 2])
     grid = np.indices((height, width)).reshape(2, -1)
@@ -614,53 +487,6 @@ def _interpolation_matrix(pull: Matrix, shape: Shape) -> Any:
             entries.append((weight[kept], outputs[kept], (row * width + col)[kept].astype(np.intp)))
     weights, targets, sources = (np.concatenate(parts) for parts in zip(*entries, strict=True))
     return sparse.csr_array((weights, (targets, sources)), shape=(height * width, height * width))
-
-
-def to_polar(X: Array, n_radii: int, n_angles: int) -> Array:
-    """Sample images bilinearly on circles about their centre.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, H, W)
-        Images.
-    n_radii, n_angles : int
-        Circles, equispaced up to the largest that fits, and angles on each.
-
-    Returns
-    -------
-    ndarray of shape (n, n_radii, n_angles)
-        Rings weighted by the root of their radius, so that inner products approximate those of
-        the discs; a turn of the image is a circular shift of the last axis (`PolarRotation`).
-
-    Raises
-    ------
-    InputError
-        If `X` is not a stack of grey images, or a number is below 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from segkit.invariance import to_polar
-    >>> to_polar(np.ones((1, 9, 9)), 4, 16).shape
-    (1, 4, 16)
-    """
-    if np.ndim(X) != 3 or n_radii < 1 or n_angles < 1:
-        raise InputError(
-            f"images of shape {np.shape(X)} on {n_radii} circles and {n_angles} angles: give (n, H, W), and at "
-            f"least one of each"
-        )
-    X = np.asarray(X)
-    height, width = X.shape[1:]
-    largest = (min(height, width) - 1) / 2
-    radii = largest * (np.arange(n_radii) + 0.5) / n_radii
-    angles = 2 * np.pi * np.arange(n_angles) / n_angles
-    rows = (height - 1) / 2 - radii[:, None] * np.sin(angles)
-    cols = (width - 1) / 2 + radii[:, None] * np.cos(angles)
-    weight = np.sqrt(radii * largest / n_radii * 2 * np.pi / n_angles)
-    floating = X.astype(np.result_type(X, np.float32), copy=False)
-    rings = np.stack([ndimage.map_coordinates(image, (rows, cols), order=1) for image in floating])
-    weighted: Array = (rings * weight[:, None]).astype(floating.dtype)
-    return weighted
 
 
 def _times(matrix: Any, X: Array) -> Array:
@@ -692,14 +518,6 @@ def _turn(angle: float) -> Matrix:
     return np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0], [0.0, 0.0, 1.0]])
 
 
-def _shear(shear: float) -> Matrix:
-    return np.array([[1.0, 0.0, 0.0], [shear, 1.0, 0.0], [0.0, 0.0, 1.0]])
-
-
-def _jacobian_amplitude(plane_map: Matrix) -> float:
-    return float(abs(np.linalg.det(plane_map[:2, :2])) ** -0.5)
-
-
 def _is_exact(angle: float, shape: Shape) -> bool:
     return angle % 180 == 0 or (angle % 90 == 0 and shape[1] == shape[2])
 
@@ -710,3 +528,24 @@ def _check_square(group: Group, shape: Shape) -> None:
             f"samples of shape {shape}: {type(group).__name__} by quarter turns needs square images; "
             f"crop or pad them"
         )
+
+
+def _check_law(group: Group, name: str, law: Any) -> None:
+    """Check that an option is a law or None."""
+    # A group draws too, but transformations and not numbers.
+    if law is not None and (isinstance(law, Group) or not isinstance(law, Law)):
+        raise ConfigError(f"{type(group).__name__}({name}={law!r}): give a law, such as Normal(10), or None")
+
+
+def _draw_numbers(law: Law, n: int, rng: RandomGenerator, *, positive: bool) -> list[float]:
+    """Draw n numbers by a law and check them."""
+    numbers = [float(number) for number in law.sample(n, rng)]
+    unfit = [number for number in numbers if not _is_fit(number, positive=positive)]
+    if unfit:
+        needed = "positive and finite" if positive else "finite"
+        raise ConfigError(f"{law} drew {unfit[0]:g} where a {needed} number is needed: take another law")
+    return numbers
+
+
+def _is_fit(number: float, *, positive: bool) -> bool:
+    return math.isfinite(number) and (number > 0 or not positive)

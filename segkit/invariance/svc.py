@@ -53,8 +53,6 @@ class InvariantSVC(MarginClassifier):
         From decisions to probabilities, if `probability` is set.
     shape_in_ : tuple of int
         Shape of one sample.
-    n_features_in_ : int
-        Length of the first axis of a sample.
 
     Notes
     -----
@@ -63,8 +61,7 @@ class InvariantSVC(MarginClassifier):
 
     References
     ----------
-    T. Liu et al., Learning from few samples: transformation-invariant SVMs with composition and
-    locality at multiple scales, 2022, section 2.
+    T. Liu et al. 2022, section 2.
 
     Examples
     --------
@@ -114,25 +111,7 @@ class InvariantSVC(MarginClassifier):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from labelled samples.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, *shape)
-            Samples of any one shape.
-        y : array-like of shape (n_samples,)
-            Class labels.
-
-        Returns
-        -------
-        InvariantSVC
-            The fitted classifier.
-
-        Raises
-        ------
-        InputError
-            If there is one class only; with ``probability=True`` also if a class has one sample.
-        """
+        """Learn from samples (n_samples, *shape) of any one shape and the labels (n_samples,) of two classes or more."""
         samples, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], allow_nd=True)
         check_classification_targets(labels)
         self.classes_ = np.unique(labels)
@@ -154,23 +133,9 @@ class InvariantSVC(MarginClassifier):
         return self
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Score samples.
+        """Score samples, (n_samples, *shape) -> (n_samples,) or (n_samples, n_classes).
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, *shape)
-            Samples of the training samples' shape.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes), float64
-            Positive for the second of two classes; of more, largest for the predicted one but for
-            ties of votes.
-
-        Raises
-        ------
-        InputError
-            If samples differ in shape from the training samples.
+        Scores are positive for the second of two classes; of more, largest for the predicted one but for ties of votes.
         """
         return np.concatenate([self._machine.decision_function(gram) for gram in self._grams(X)])
 

@@ -77,8 +77,7 @@ def tangent_distances(
     ----------
     P. Simard, Y. LeCun, J. Denker, B. Victorri, Transformation invariance in pattern recognition: tangent distance and
     tangent propagation, 1998, section 2 (k is its spring constant).
-    T. Liu et al., Learning from few samples: transformation-invariant SVMs with composition and locality at multiple
-    scales, 2022, Table 2 (the baseline TD, a nearest neighbour).
+    T. Liu et al. 2022, Table 2 (the baseline TD, a nearest neighbour).
 
     Examples
     --------

@@ -12,11 +12,9 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import validate_data
 
-from segkit.errors import ConfigError
 from segkit.invariance.bestfit import as_arguments
 from segkit.invariance.embeddings import Embedding
 from segkit.invariance.groups import Element, Group, Identity, draw_elements
-from segkit.invariance.samples import validate_samples
 from segkit.kernels.base import FloatArray, Kernel
 
 if TYPE_CHECKING:
@@ -53,7 +51,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class Average:
-    """Averages of an embedding of some samples at some templates."""
+    """Averages of an embedding of some samples at some templates: values (n_rows, n_features, n_templates), float64."""
 
     rows: slice
     templates: slice
@@ -68,24 +66,27 @@ def orbit_averages(
     elements: Sequence[Element],
     transform: Callable[[Element, FloatArray], FloatArray],
     of_templates: bool,
-    device: str = "cpu",
     memory_limit: int = 2**30,
 ) -> Iterator[Average]:
-    """Average an embedding of samples and templates over transformations of one of them."""
+    """Average an embedding of samples and templates over transformations of one of them.
+
+    Yields all samples at some templates, if templates are transformed; else some samples at all templates. Each
+    transformation is applied once to each block of the transformed side. `memory_limit` is of blocks; the arguments are
+    extra.
+    """
     import torch
 
     templates = templates.astype(X.dtype, copy=False)
     moved, still = (templates, X) if of_templates else (X, templates)
-    fixed = _rows(still, device)
+    fixed = _rows(still)
     n_sums = embedding.n_sums
     per_template = 8 * n_sums * len(still) + COPIES * fixed[0].nbytes
     n_block = max(1, min(LARGEST_BLOCK, len(moved), memory_limit // (2 * per_template)))
     n_tile = max(1, min(LARGEST_TILE, memory_limit // (4 * PAIR_BYTES)) // n_block)
     for block in gen_batches(len(moved), n_block):
-        size = block.stop - block.start
-        total = torch.zeros((n_sums, len(still), size), dtype=torch.float64, device=device)
+        total = torch.zeros((n_sums, len(still), block.stop - block.start), dtype=torch.float64)
         for element in elements:
-            transformed = _rows(transform(element, moved[block]), device)
+            transformed = _rows(transform(element, moved[block]))
             for tile in gen_batches(len(still), n_tile):
                 embedding.add(_Rows(fixed[tile], transformed, X.shape[1:]), total[:, tile])
         means = embedding.finish(total.div_(len(elements)))
@@ -96,21 +97,16 @@ def orbit_averages(
 
 
 class OrbitTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Base of transformers that average over a group: its elements, and checks of samples."""
+    """Base of transformers that average over a group: checks the samples to fit, and draws ``elements_``."""
 
     group: Group | None
     n_transforms: int | None
 
     def _start(self, X: ArrayLike, rng: np.random.RandomState) -> FloatArray:
-        """Check the samples to fit and draw the transformations."""
         samples: FloatArray = validate_data(self, X, dtype=[np.float64, np.float32], allow_nd=True)
         self.shape_in_ = samples.shape[1:]
         self.elements_ = draw_elements(self._group, self.n_transforms, self.shape_in_, rng)
         return samples
-
-    def _validated(self, X: ArrayLike) -> FloatArray:
-        """Check the samples to transform."""
-        return validate_samples(self, X)
 
     @property
     def _group(self) -> Group:
@@ -122,22 +118,10 @@ class OrbitTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return tags
 
 
-def check_device(device: str) -> None:
-    """Check that torch can compute on a device."""
-    import torch
-
-    try:
-        torch.zeros(1, dtype=torch.float64, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise ConfigError(
-            f"device={device!r}: torch cannot compute in float64 on it here; take 'cpu' or a device that it lists"
-        ) from error
-
-
-def _rows(block: FloatArray, device: str) -> torch.Tensor:
-    """Put samples in rows on a device, without a copy where that is possible."""
+def _rows(block: FloatArray) -> torch.Tensor:
+    """Put samples in rows, without a copy where that is possible."""
     import torch
 
     rows = np.ascontiguousarray(block.reshape(len(block), -1))
     # Torch warns of arrays that it could write to by mistake.
-    return torch.from_numpy(rows if rows.flags.writeable else rows.copy()).to(device)
+    return torch.from_numpy(rows if rows.flags.writeable else rows.copy())

@@ -50,8 +50,7 @@ def virtual_samples(
     References
     ----------
     D. DeCoste and B. Scholkopf, Training invariant support vector machines, 2002, section 3.
-    T. Liu et al., Learning from few samples: transformation-invariant SVMs with composition and locality at multiple
-    scales, 2022, section 3.2.
+    T. Liu et al. 2022, section 3.2.
 
     Examples
     --------

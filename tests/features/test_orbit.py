@@ -17,8 +17,8 @@ from segkit.invariance import (
     FourierEmbedding,
     GroupCDF,
     Identity,
+    NormSortedPermutation,
     OrbitFourier,
-    PolarRotation,
     Reflection,
     Rotation,
     Scaling,
@@ -405,7 +405,7 @@ def test_labels_turn_with_the_image():
             "embedding StepEmbedding(thresholds=(0.1, 0.1000001)): give thresholds that differ in six digits",
         ),
         ({"group": 16}, "group 16: give a group of segkit.invariance, such as Rotation(16) or Dihedral()"),
-        ({"group": PolarRotation()}, "PolarRotation() does not move the points of an image: give turns"),
+        ({"group": NormSortedPermutation(0.0)}, "does not move the points of an image: give turns"),
         ({"group": Rotation()}, "has infinitely many elements: list some of them, as Rotation(24) does"),
         ({"group": Affine()}, "has infinitely many elements: list some of them, as Rotation(24) does"),
         (

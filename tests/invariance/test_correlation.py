@@ -63,16 +63,6 @@ def test_map_forms_are_the_kernels_of_shifted_images(kernel, rng):
         np.testing.assert_allclose(value, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("kernel", FORMS, ids=repr)
-def test_colours_are_summed(kernel, rng):
-    X, Y = rng.random(size=(3, 4, 4, 2)), rng.random(size=(2, 4, 4, 2))
-    maps = map_form(kernel)
-    value = maps.of_products(products(maps.left(X), maps.right(Y), [0], [0]))[0]
-    on_rows = not isinstance(kernel, LocalPolynomialKernel)
-    expected = kernel(X.reshape(3, -1), Y.reshape(2, -1)) if on_rows else kernel(X, Y)
-    np.testing.assert_allclose(value, expected, rtol=1e-9)
-
-
 def test_small_distances_of_float32_images_are_kept(rng):
     """In float32 the difference of the products, about 300, would be off by 1e-4."""
     X = rng.random(size=(1, 28, 28), dtype=np.float32)

@@ -12,11 +12,9 @@ from segkit.invariance import (
     Dihedral,
     Identity,
     LogNormal,
-    MatrixPermutation,
     Normal,
     NormSortedPermutation,
     Permutation,
-    PolarRotation,
     Reflection,
     Rotation,
     Scaling,
@@ -32,9 +30,8 @@ EXACT = {
     "reflection": (Reflection(), (4, 5)),
     "reflected quarter turns": (Composition((Reflection(), Rotation(4))), (4, 4)),
     "quarter turns": (Rotation(4), (5, 5)),
-    "polar": (PolarRotation(), (2, 6)),
     "permutation": (Permutation(), (4,)),
-    "matrix permutation": (MatrixPermutation(), (3, 3)),
+    "permutation of the first axis": (Permutation(), (3, 2)),
 }
 LINEAR = EXACT | {
     "colour": (Dihedral(), (3, 3, 2)),
@@ -64,8 +61,8 @@ def test_axioms_of_the_exact_groups(name):
     assert len(orbit) == len(elements)
     assert x.tobytes() in orbit
     for g in some_elements(group, shape):
-        np.testing.assert_array_equal(group.act(group.inverse(g), group.act(g, x)), x)
         moved = group.act(g, x)
+        np.testing.assert_array_equal(group.adjoint(g, moved), x)
         assert {group.act(h, moved).tobytes() for h in elements} == orbit
 
 
@@ -75,7 +72,8 @@ def test_adjoint_is_the_transpose(name, dtype):
     group, shape = LINEAR[name]
     assert group.has_adjoint
     rng = np.random.default_rng(2)
-    x, y = rng.normal(size=(2, 3, *shape)).astype(dtype)
+    x, y = before = rng.normal(size=(2, 3, *shape)).astype(dtype)
+    before = before.copy()
     for g in some_elements(group, shape):
         moved, back = group.act(g, x), group.adjoint(g, y)
         assert moved.shape == back.shape == x.shape
@@ -83,6 +81,7 @@ def test_adjoint_is_the_transpose(name, dtype):
         np.testing.assert_allclose(
             np.vdot(moved, y), np.vdot(x, back), rtol=1e-4 if dtype == np.float32 else 1e-10
         )
+    np.testing.assert_array_equal((x, y), before)
 
 
 @pytest.mark.parametrize("name", LINEAR)
@@ -96,17 +95,6 @@ def test_is_unitary_tells_whether_inner_products_stay(name):
     assert all(kept) == group.is_unitary
 
 
-@pytest.mark.parametrize("name", LINEAR)
-def test_inputs_stay_as_they_were(name):
-    group, shape = LINEAR[name]
-    x = np.random.default_rng(4).normal(size=(2, *shape))
-    before = x.copy()
-    for g in some_elements(group, shape):
-        group.act(g, x)
-        group.adjoint(g, x)
-    np.testing.assert_array_equal(x, before)
-
-
 @settings(max_examples=25)
 @given(name=st.sampled_from(sorted(EXACT)), seed=st.integers(0, 1000))
 def test_sampled_elements_are_listed_ones(name, seed):
@@ -116,7 +104,7 @@ def test_sampled_elements_are_listed_ones(name, seed):
     assert {group.act(g, x).tobytes() for g in group.sample(3, shape, np.random.RandomState(seed))} <= listed
 
 
-@pytest.mark.parametrize("name", ["dihedral", "polar", "permutation", "matrix permutation"])
+@pytest.mark.parametrize("name", ["dihedral", "translation", "permutation"])
 def test_draws_are_uniform(name):
     group, shape = EXACT[name]
     x = np.random.default_rng(6).normal(size=(1, *shape))
@@ -129,14 +117,14 @@ def test_draws_are_uniform(name):
     assert chi_squared < len(position) - 1 + 5 * np.sqrt(2 * len(position))
 
 
-def test_composition_applies_first_to_last_and_inverts_in_the_opposite_order():
+def test_composition_applies_first_to_last():
     group = Composition((Dihedral(), Translation()))
     x = np.random.default_rng(7).normal(size=(1, 4, 4))
     turn, shift = (1, True), (1, 2)
-    element = ((0, turn), (1, shift))
+    element = (turn, shift)
     expected = Translation().act(shift, Dihedral().act(turn, x))
     np.testing.assert_array_equal(group.act(element, x), expected)
-    np.testing.assert_array_equal(group.act(group.inverse(element), expected), x)
+    np.testing.assert_array_equal(group.adjoint(element, expected), x)
     assert group.is_unitary
     assert group.n_axes == 2
     assert len(group.elements((4, 4))) == 8 * 16
@@ -144,9 +132,8 @@ def test_composition_applies_first_to_last_and_inverts_in_the_opposite_order():
 
 
 def test_composition_is_no_more_than_its_parts():
-    group = Composition((NormSortedPermutation(), MatrixPermutation()))
+    group = Composition((NormSortedPermutation(), Permutation()))
     assert not group.has_adjoint
-    assert not group.is_finite
     assert not group.is_unitary
     for groups in ((), (1,), Dihedral()):
         with pytest.raises(ConfigError, match="at least one group"):
@@ -176,7 +163,7 @@ def test_draw_elements():
         (Translation(), (9,), r"samples of shape \(9,\): Translation acts on 2 axes"),
         (Dihedral(), (3, 4), "needs square images; crop or pad"),
         (Rotation(4), (3, 4), "needs square images"),
-        (MatrixPermutation(), (3, 4), "acts on square matrices"),
+        (NormSortedPermutation(), (3, 4), "acts on square matrices"),
         (NormSortedPermutation(), (3,), "acts on 2 axes"),
         (Composition((Identity(), Dihedral())), (3, 4), "needs square images"),
     ],

@@ -40,9 +40,9 @@ def test_law_is_a_protocol_that_users_can_fill():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Uniform(1, 1), r"Uniform\(1, 1\): low must be below high"),
+        (lambda: Uniform(1, 1), r"Uniform\(low=1, high=1\): low must be below high"),
         (lambda: Uniform(0, np.inf), "must be a finite number"),
-        (lambda: VonMises(-1), r"VonMises\(-1\): kappa must be >= 0"),
+        (lambda: VonMises(-1), r"VonMises\(kappa=-1\): kappa must be >= 0"),
         (lambda: Normal(0), "sigma must be positive"),
         (lambda: Normal("a"), "must be a finite number"),
         (lambda: LogNormal(np.nan), "must be a finite number"),

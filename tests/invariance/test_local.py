@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.ndimage import rotate
 
 from segkit.errors import ConfigError, InputError
 from segkit.invariance import LocalPolynomialKernel
@@ -124,27 +123,17 @@ def test_reference_values(window, dtype, oracle):
     np.testing.assert_allclose(values, oracle[f"loc{window}"], rtol=1e-6)
 
 
-def test_reference_values_of_the_best_rotation(oracle):
-    kernel = LocalPolynomialKernel(3, normalization="reference")
-    turned = (rotate(oracle["B"], degrees, axes=(2, 1), order=3, reshape=False) for degrees in range(-5, 6))
-    values = np.max([kernel(oracle["A"], Y) for Y in turned], axis=0)
-    np.testing.assert_allclose(values, oracle["l_ri3"], rtol=1e-6)
-
-
-def test_reference_values_of_the_best_shift(oracle):
-    kernel = LocalPolynomialKernel(7, normalization="reference")
-    left, right = kernel.left_maps(oracle["A"].astype(np.float64)), kernel.right_maps(oracle["B"])
-    shifts = itertools.product(range(-7, 8), repeat=2)
-    products = [inner_products(left, np.roll(right, shift, (2, 3))) for shift in shifts]
-    np.testing.assert_allclose(kernel.of_products(np.max(products, axis=0)), oracle["l_ti7"], rtol=1e-6)
-
-
 @pytest.mark.parametrize("shape", [(8,), (5, 6), (4, 5, 2)])
 @pytest.mark.parametrize("normalization", ["paper", "reference"])
 def test_shifted_right_maps_are_those_of_shifted_samples(shape, normalization, rng):
     kernel = LocalPolynomialKernel(3, normalization=normalization)
     X, Y = rng.normal(size=(2, *shape)), rng.normal(size=(3, *shape))
     left, right = kernel.left_maps(X), kernel.right_maps(Y)
+    assert (
+        kernel.left_maps(X.astype(np.float32)).dtype
+        == kernel.right_maps(Y.astype(np.float32)).dtype
+        == np.float32
+    )
     axes = tuple(range(1, 1 + len(shape[:2])))
     for shift in np.ndindex(*shape[:2]):
         moved = np.roll(right, shift, axis=[axis + 1 for axis in axes])
@@ -158,19 +147,6 @@ def test_number_of_maps(rng):
     assert kernel.left_maps(rng.normal(size=(2, 8, 9))).shape == (2, 87, 8, 9)
     assert kernel.right_maps(rng.normal(size=(2, 8, 9))).shape == (2, 87, 8, 9)
     assert isinstance(kernel, Kernel)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "has_maps"),
-    [
-        (LocalPolynomialKernel(3, (2, 5)), True),
-        (LocalPolynomialKernel(3, (3, 4)), False),
-        (LocalPolynomialKernel((3, 3), (2, 2, 4)), False),
-    ],
-    ids=repr,
-)
-def test_has_maps(kernel, has_maps):
-    assert kernel.has_maps == has_maps
 
 
 @pytest.mark.parametrize("degrees", [(2, 4), (3, 2)], ids=["maps", "window sums"])
@@ -192,14 +168,6 @@ def test_float32_stays_float32(degrees, rng):
         np.testing.assert_allclose(values, kernel(X), rtol=2e-6)
     assert kernel.diagonal(X.astype(np.float32)).dtype == np.float32
     assert kernel((X < 0.5).astype(np.uint8)).dtype == np.float32
-
-
-def test_maps_of_float32_are_float32(rng):
-    X = rng.random((2, 5, 5), dtype=np.float32)
-    kernel = LocalPolynomialKernel(3, normalization="reference")
-    for maps in (kernel.left_maps, kernel.right_maps):
-        assert maps(X).dtype == np.float32
-        np.testing.assert_allclose(maps(X), maps(X.astype(np.float64)), atol=1e-6)
 
 
 def test_windows_and_degrees_may_be_lists():
@@ -271,10 +239,11 @@ def test_too_large_values_name_the_cure():
         LocalPolynomialKernel(7)(X)
 
 
-def test_a_kernel_without_maps_says_so():
-    message = (
-        r"windows=\(3,\), degrees=\(3, 4\): only a kernel of one window and first degree 2 has maps; evaluate "
-        r"the kernel itself"
-    )
-    with pytest.raises(ConfigError, match=f"^{message}$"):
-        LocalPolynomialKernel(3, (3, 4)).left_maps(np.zeros((1, 5, 5)))
+@pytest.mark.parametrize(
+    "kernel", [LocalPolynomialKernel(3, (3, 4)), LocalPolynomialKernel((3, 3), (2, 2, 4))], ids=repr
+)
+def test_a_kernel_without_maps_says_so(kernel):
+    assert not kernel.has_maps
+    message = "only a kernel of one window and first degree 2 has maps; evaluate the kernel itself"
+    with pytest.raises(ConfigError, match=rf"^windows=\(3.*\), degrees=\(.*4\): {message}$"):
+        kernel.left_maps(np.zeros((1, 5, 5)))

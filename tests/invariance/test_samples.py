@@ -20,30 +20,22 @@ def test_samples_of_small_numbers_become_float32(dtype):
     np.testing.assert_array_equal(samples, np.eye(2))
 
 
-@pytest.mark.parametrize(
-    "use",
-    [as_samples, best_fit, LocalPolynomialKernel(windows=1)],
-    ids=["as_samples", "best_fit", "local_polynomial"],
-)
-@pytest.mark.parametrize(
-    ("X", "message"),
-    [
+def test_samples_that_kernels_cannot_compare():
+    for X, message in [
         (
             np.ones((0, 5, 5)),
             r"array of shape \(0, 5, 5\): a kernel compares samples of at least one value; give one or more",
         ),
-        (np.ones((2, 0)), r"array of shape \(2, 0\): a kernel compares samples of at least one value; .*"),
         ([["a", "b"]], "samples of dtype <U1: a kernel compares real numbers; convert them to float"),
         ([[1j]], "samples of dtype complex128: a kernel compares real numbers; convert them to float"),
         (
             [[np.inf, 1.0], [np.nan, 2.0]],
             "2 of 4 values are NaN or infinite: replace them or leave out their samples",
         ),
-    ],
-)
-def test_samples_that_kernels_cannot_compare(use, X, message):
-    with pytest.raises(InputError, match=f"^{message}$"):
-        use(X)
+    ]:
+        for use in (as_samples, best_fit, LocalPolynomialKernel(windows=1)):
+            with pytest.raises(InputError, match=f"^{message}$"):
+                use(X)
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])

@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
-from segkit.errors import ConfigError
 from segkit.invariance import Dihedral, NormSortedPermutation
 from segkit.invariance.embeddings import Embedding
-from segkit.invariance.templates import PAIR_BYTES, check_device, orbit_averages
+from segkit.invariance.templates import PAIR_BYTES, orbit_averages
 
 
 class ProductsAndSquares(Embedding):
@@ -130,11 +129,3 @@ def test_single_precision_is_summed_in_double(images, templates):
     often, _ = collect(*single, Dihedral(), of_templates=True, elements=elements)
     # Three thousand additions in single precision would err by some 1e-5.
     np.testing.assert_allclose(often, once, rtol=1e-12)
-
-
-def test_devices():
-    check_device("cpu")
-    with pytest.raises(
-        ConfigError, match=r"^device='abacus': torch cannot compute in float64 on it here; take 'cpu'"
-    ):
-        check_device("abacus")
