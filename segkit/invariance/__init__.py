@@ -10,7 +10,7 @@ T. Liu et al., Learning from few samples: transformation-invariant SVMs with com
 
 from segkit.invariance.bestfit import average_fit, best_fit, largest_pd_n, smallest_eigenvalue
 from segkit.invariance.cdf import GroupCDF
-from segkit.invariance.embeddings import FourierEmbedding, NystroemEmbedding, StepEmbedding
+from segkit.invariance.embeddings import FourierEmbedding, StepEmbedding
 from segkit.invariance.groups import Composition, Group, Identity, draw_elements
 from segkit.invariance.laws import Law, LogNormal, Normal, Uniform, VonMises
 from segkit.invariance.local import LocalPolynomialKernel
@@ -35,7 +35,6 @@ __all__ = [
     "LogNormal",
     "NormSortedPermutation",
     "Normal",
-    "NystroemEmbedding",
     "OrbitFourier",
     "OrbitNystroem",
     "Permutation",

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segkit.errors import ConfigError
-from segkit.invariance import FourierEmbedding, NystroemEmbedding, StepEmbedding
+from segkit.invariance.embeddings import FourierEmbedding, NystroemEmbedding, StepEmbedding
 from segkit.kernels import Gaussian, Laplacian
 
 EMBEDDINGS = [

@@ -114,7 +114,7 @@ def test_takes_kernels_of_images(kernel, rng):
 
 @pytest.mark.parametrize(
     ("group", "accuracy"),
-    [(Identity(), 0.6816), (Rotation(range(-10, 10), order=3), 0.7382)],
+    [(Identity(), 0.6816), pytest.param(Rotation(range(-10, 10), order=3), 0.7382, marks=pytest.mark.slow)],
     ids=["polynomial", "rotations"],
 )
 def test_accuracy_of_the_authors_code_on_mnist(group, accuracy, shared):
