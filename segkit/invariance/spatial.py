@@ -11,7 +11,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from scipy import ndimage, sparse
 from segkit._common import is_whole
 from segkit.errors import ConfigError, InputError
 from segkit.invariance.groups import Array, Element, Group, Matrix, Shape, cannot_list, pick
-from segkit.invariance.laws import Law, LogNormal, RandomGenerator, Uniform
+from segkit.invariance.laws import Law, RandomGenerator, Uniform
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,6 @@ class Translation(Group):
         Largest shift down or up and right or left, in pixels; None is every circular shift.
     mode : {"circular", "zero"}, default="circular"
         Pixels that leave at one edge enter at the other, or are lost and zeros enter.
-    stride : int, default=1
-        Shifts are multiples of this many pixels.
 
     Notes
     -----
@@ -51,15 +49,10 @@ class Translation(Group):
 
     max_shift: int | tuple[int, int] | None = None
     mode: str = "circular"
-    stride: int = 1
 
     def __post_init__(self) -> None:
         if self.mode not in ("circular", "zero"):
             raise ConfigError(f"Translation(mode={self.mode!r}): choose circular or zero")
-        if not is_whole(self.stride, least=1):
-            raise ConfigError(
-                f"Translation(stride={self.stride}): the stride must be at least 1, whole pixels"
-            )
         if self.max_shift is None and self.mode == "zero":
             raise ConfigError("Translation(mode='zero') needs max_shift, in pixels")
         if len(self._windows) != 2 or not all(is_whole(window, least=0) for window in self._windows):
@@ -73,12 +66,8 @@ class Translation(Group):
     def shifts(self, shape: Shape) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """List the shifts along rows and along columns of which the elements are all pairs."""
         if self.max_shift is None:
-            rows, cols = (np.arange(0, size, self.stride) for size in shape[:2])
-            return rows, cols
-        rows, cols = (
-            self.stride * np.arange(-(window // self.stride), window // self.stride + 1)
-            for window in self._windows
-        )
+            return np.arange(shape[0]), np.arange(shape[1])
+        rows, cols = (np.arange(-window, window + 1) for window in self._windows)
         if self.mode == "circular":
             rows, cols = _distinct(rows, shape[0]), _distinct(cols, shape[1])
         return rows, cols
@@ -229,55 +218,15 @@ class _Interpolated(Group):
         return matrix.astype(np.result_type(dtype, np.float32))
 
 
-class _OneParameter(_Interpolated):
-    """Maps of one number, which is listed in the option `parameter` or drawn by a law."""
-
-    law: Law | None
-    parameter: ClassVar[str]
-    positive: ClassVar[bool] = False
-    default_law: ClassVar[Law]
-
-    def __post_init__(self) -> None:
-        _check_law(self, "law", self.law)
-        given = getattr(self, self.parameter)
-        if given is None:
-            return
-        numbers = tuple(float(number) for number in given) if isinstance(given, Iterable) else ()
-        if not numbers or not all(_is_fit(number, positive=self.positive) for number in numbers):
-            needed = "positive and finite" if self.positive else "finite"
-            raise ConfigError(
-                f"{type(self).__name__}({self.parameter}={given}): give at least one number, all {needed}"
-            )
-        object.__setattr__(self, self.parameter, numbers)
-        if self.law is not None:
-            raise ConfigError(f"{self}: give {self.parameter} or a law of them, not both")
-
-    def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
-        """List the numbers."""
-        numbers: tuple[float, ...] | None = getattr(self, self.parameter)
-        if numbers is None:
-            raise cannot_list(self)
-        return numbers
-
-    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
-        """Draw n numbers, uniformly where they are listed."""
-        if getattr(self, self.parameter) is not None:
-            return pick(self.elements(shape), n, rng)
-        law = self.default_law if self.law is None else self.law
-        return _draw_numbers(law, n, rng, positive=self.positive)
-
-
 @dataclass(frozen=True)
-class Rotation(_OneParameter):
+class Rotation(_Interpolated):
     """Turns of an image about its centre, zeros entering at the corners.
 
     Parameters
     ----------
     angles : int, sequence of float or None, default=None
         Equispaced angles over a whole turn (how many), or the angles themselves, in degrees,
-        positive counterclockwise; None is all angles.
-    law : Law or None, default=None
-        Law of the angle in degrees where `angles` is None; None is the Haar law, uniform.
+        positive counterclockwise; None is all angles, uniformly (the Haar law). `Affine` has other laws.
     order : {1, 3}, default=1
         Interpolation: bilinear, or by cubic splines (sharper, but without an adjoint).
 
@@ -296,17 +245,14 @@ class Rotation(_OneParameter):
     """
 
     angles: int | tuple[float, ...] | None = None
-    law: Law | None = None
     order: int = 1
-
-    parameter: ClassVar[str] = "angles"
-    default_law: ClassVar[Law] = Uniform(0, 360)
 
     def __post_init__(self) -> None:
         if is_whole(self.angles, least=1):
             n_angles = int(self.angles)  # type: ignore[arg-type]
             object.__setattr__(self, "angles", tuple(360 * k / n_angles for k in range(n_angles)))
-        super().__post_init__()
+        if self.angles is not None:
+            _store_numbers(self, "angles")
         if self.order not in (1, 3):
             raise ConfigError(f"Rotation(order={self.order}): choose 1 (bilinear) or 3 (cubic splines)")
 
@@ -325,6 +271,19 @@ class Rotation(_OneParameter):
         super().check(shape)
         if self.is_unitary and any(angle % 180 for angle in self.elements(shape)):
             _check_square(self, shape)
+
+    def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
+        """List the angles."""
+        if self.angles is None:
+            raise cannot_list(self)
+        angles: tuple[float, ...] = self.angles  # type: ignore[assignment] # made so by __post_init__
+        return angles
+
+    def sample(self, n: int, shape: Shape, rng: RandomGenerator) -> Sequence[Element]:
+        """Draw n angles uniformly."""
+        return (
+            _draw_numbers(Uniform(0, 360), n, rng) if self.angles is None else super().sample(n, shape, rng)
+        )
 
     def act(self, element: Element, X: Array) -> Array:
         """Turn images."""
@@ -352,15 +311,13 @@ class Rotation(_OneParameter):
 
 
 @dataclass(frozen=True)
-class Scaling(_OneParameter):
+class Scaling(_Interpolated):
     """Enlargements of an image about its centre.
 
     Parameters
     ----------
-    factors : sequence of float or None, default=None
-        The factors, above 1 to enlarge; None draws them by the law.
-    law : Law or None, default=None
-        Law of the factor where `factors` is None; None is ``LogNormal(0.1)``.
+    factors : sequence of float
+        The factors, above 1 to enlarge. `Affine` draws them by a law.
     unitary : bool, default=True
         Whether intensities are divided by the factor, |J|^(-1/2), so that inner products would be
         preserved on a plane without pixels (002, Lemma 2.1).
@@ -378,13 +335,15 @@ class Scaling(_OneParameter):
             [0.5, 0.5]]])
     """
 
-    factors: tuple[float, ...] | None = None
-    law: Law | None = None
+    factors: tuple[float, ...]
     unitary: bool = True
 
-    parameter: ClassVar[str] = "factors"
-    positive: ClassVar[bool] = True
-    default_law: ClassVar[Law] = LogNormal(0.1)
+    def __post_init__(self) -> None:
+        _store_numbers(self, "factors", positive=True)
+
+    def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
+        """List the factors."""
+        return self.factors
 
     def plane_map(self, element: Element) -> Matrix:
         """Compute the homogeneous matrix of the scaling."""
@@ -436,7 +395,10 @@ class Affine(_Interpolated):
 
     def __post_init__(self) -> None:
         for name in ("rotation", "scale", "shear", "shift"):
-            _check_law(self, name, getattr(self, name))
+            law = getattr(self, name)
+            # A group draws too, but transformations and not numbers.
+            if law is not None and (isinstance(law, Group) or not isinstance(law, Law)):
+                raise ConfigError(f"Affine({name}={law!r}): give a law, such as Normal(10), or None")
 
     def elements(self, shape: Shape) -> Sequence[Element]:  # noqa: ARG002
         """Refuse: there are infinitely many."""
@@ -530,14 +492,17 @@ def _check_square(group: Group, shape: Shape) -> None:
         )
 
 
-def _check_law(group: Group, name: str, law: Any) -> None:
-    """Check that an option is a law or None."""
-    # A group draws too, but transformations and not numbers.
-    if law is not None and (isinstance(law, Group) or not isinstance(law, Law)):
-        raise ConfigError(f"{type(group).__name__}({name}={law!r}): give a law, such as Normal(10), or None")
+def _store_numbers(group: Group, name: str, *, positive: bool = False) -> None:
+    """Check an option of numbers and make it a tuple of floats."""
+    given = getattr(group, name)
+    numbers = tuple(float(number) for number in given) if isinstance(given, Iterable) else ()
+    if not numbers or not all(_is_fit(number, positive=positive) for number in numbers):
+        needed = "positive and finite" if positive else "finite"
+        raise ConfigError(f"{type(group).__name__}({name}={given}): give at least one number, all {needed}")
+    object.__setattr__(group, name, numbers)
 
 
-def _draw_numbers(law: Law, n: int, rng: RandomGenerator, *, positive: bool) -> list[float]:
+def _draw_numbers(law: Law, n: int, rng: RandomGenerator, *, positive: bool = False) -> list[float]:
     """Draw n numbers by a law and check them."""
     numbers = [float(number) for number in law.sample(n, rng)]
     unfit = [number for number in numbers if not _is_fit(number, positive=positive)]

@@ -38,8 +38,6 @@ BASES = [
 WHOLE_GROUPS = [Identity(), Dihedral(), Translation(), Composition((Dihedral(), Translation()))]
 WINDOWS = [
     Translation((1, 2)),
-    Translation(stride=2),
-    Translation(4, stride=3),
     Translation(1, mode="zero"),
     Rotation((-10, 0, 20), order=3),
     Composition((Rotation((-10, 0, 20)), Translation(1))),

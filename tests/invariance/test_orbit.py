@@ -83,7 +83,7 @@ def test_fourier_features_average_the_kernel(kernel, frequencies, rng):
 
 def test_fourier_features_are_eq_7(rng):
     X = rng.normal(size=(4, 5, 5))
-    group = Rotation(law=None)
+    group = Rotation()
     embedding = OrbitFourier(Gaussian(0.1), group, n_components=6, n_transforms=3, random_state=0)
     features = embedding.fit_transform(X)
     angles = np.einsum(
@@ -93,7 +93,7 @@ def test_fourier_features_are_eq_7(rng):
     np.testing.assert_allclose(features, np.hstack([psi.real, -psi.imag]), atol=1e-12)
 
 
-@pytest.mark.parametrize("group", [Rotation(), Scaling(), Translation(1, mode="zero")], ids=repr)
+@pytest.mark.parametrize("group", [Rotation(), Scaling((0.8, 1.2)), Translation(1, mode="zero")], ids=repr)
 @pytest.mark.parametrize(
     "embedding",
     [OrbitFourier(Gaussian(0.1), n_components=12), OrbitNystroem(Polynomial(2), n_components=6)],
@@ -128,9 +128,7 @@ def test_which_side_is_transformed(n, rng, monkeypatch):
         assert applied == [expected] * 3
 
 
-@pytest.mark.parametrize(
-    "kernel", [Gaussian(0.3), Laplacian(0.5), L1Laplacian(0.2), Polynomial(2), Anova(0.5, degree=2)], ids=repr
-)
+@pytest.mark.parametrize("kernel", [Gaussian(0.3), L1Laplacian(0.2), Polynomial(2)], ids=repr)
 @pytest.mark.parametrize("n_transforms", [None, 5])
 def test_nystroem_with_all_orbits_as_landmarks_is_the_averaged_kernel(kernel, n_transforms, rng):
     samples = rng.normal(size=(3, 4))
@@ -179,7 +177,7 @@ def test_drawn_transformations_have_the_expectation_and_the_rate_of_the_design(r
     same_element = np.mean([kernel(left[:1], left[1:]) for left in moved])
     # All orbits as landmarks: Nystroem errs by the transformations only.
     training = np.concatenate(moved)
-    sizes, errors, n_seeds = [2, 6, 18], [], 64
+    sizes, errors, n_seeds = [2, 6, 18], [], 40
     for r in sizes:
         values = []
         for seed in range(n_seeds):
@@ -225,7 +223,7 @@ def test_permuted_matrices_sorted_by_norm(make, rng):
 
 
 @pytest.mark.parametrize("kernel", [LOCAL, Normalized(LOCAL)], ids=["local", "normalized local"])
-def test_nystroem_of_a_LOCAL_is_that_kernel(kernel, rng):
+def test_nystroem_of_a_local_kernel_is_that_kernel(kernel, rng):
     X = rng.normal(size=(6, 5, 5))
     features = OrbitNystroem(kernel, n_components=6, random_state=0).fit_transform(X)
     np.testing.assert_allclose(features @ features.T, kernel(X), rtol=1e-6)
