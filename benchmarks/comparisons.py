@@ -175,16 +175,15 @@ def at_five(rows: list[Row]) -> str:
             if scores is None:
                 cells.append("")
                 continue
-            values = *_object_scores(own, name, method), _mean(scores)
             n_splits = _n_splits(scores)
             most = max(most, n_splits)
             note = "" if n_splits == most else f" ({n_splits} split{'s' * (n_splits > 1)})"
-            cells.append(" / ".join(f"{value:.3f}" for value in values) + note)
-        table.append((f"{name}: {title}", *cells))
+            cells.append(f"{_object_scores(own, name, method)[0]:.3f}{note}")
+        table.append((f"{title} ({name})", *cells))
     runs = [row["figures"] for row in own if row["where"]["method"] == FCN]
     n_limited = sum(bool(figures.get("budget_limited")) for figures in runs)
     return (
-        f"{markdown_table(('object IoU / Dice / mean IoU', *IN_SHORT.values()), table)}\n"
+        f"{markdown_table(('object IoU', *IN_SHORT.values()), table)}\n"
         f"Means over {most} splits, where no other number is given. Blank: not run. {n_limited} of {len(runs)} runs of the "
         "FCN-8s were stopped by their budget of training steps; its layers above conv3_4 start from random numbers."
     )
