@@ -160,22 +160,11 @@ class Benchmark:
         tell: Callable[[str], object] = _logger.warning,
         workers: Workers | None = None,
     ) -> dict[str, Any]:
-        """Run the unfinished units, then write ``results.json``, ``results.csv`` and ``manifest.json``.
+        """Run the unfinished units, write the results, and return the content of ``results.json``.
 
-        Parameters
-        ----------
-        progress : callable, optional
-            As for `Segmenter.fit`.
-        tell : callable, optional
-            Receives a message for each failed unit; by default the log.
-        workers : callable, optional
-            What spreads the units over processes and machines, such as `segkit.scale.Cluster.spread`; by default they run
-            here, one after the other.
-
-        Returns
-        -------
-        dict
-            The content of ``results.json``.
+        ``results.csv`` and ``manifest.json`` are written too. `progress` is as for `Segmenter.fit`; `tell` receives a
+        message for each failed unit, by default the log. `workers` spread the units over processes and machines, such
+        as `segkit.scale.Cluster.spread`; by default they run here, one after the other.
         """
         # A failed unit does not end the benchmark: the others are of use without it.
         with closing((workers or one_by_one)(self.outcome, progress(self.units, "Benchmark"))) as finished:
@@ -191,15 +180,7 @@ class Benchmark:
     def outcome(self, unit: Unit) -> dict[str, Any]:
         """Run a unit, unless it is finished with the same options and data.
 
-        Parameters
-        ----------
-        unit : Unit
-            One of `units`.
-
-        Returns
-        -------
-        dict
-            ``unit`` and ``records`` of `run_unit`, or ``error``.
+        Returns ``unit`` and ``records`` of `run_unit`, or ``error``.
         """
         return self._done(unit) or self._run(unit)
 
@@ -255,21 +236,10 @@ class Benchmark:
     def check_output(self, *, resume: bool = False, overwrite: bool = False) -> None:
         """Check the output folder before anything is written.
 
-        Parameters
-        ----------
-        resume : bool, default=False
-            Whether to continue the runs in the folder. Its runs with these images and masks are added to `units`, for
-            all methods, sizes and seeds.
-        overwrite : bool, default=False
-            Whether to remove the results in the folder.
-
-        Raises
-        ------
-        OutputError
-            If the folder is not empty and neither option is given, or its runs come from other images, masks or
-            options.
-        InputError
-            If the results in the folder are damaged or have another format version.
+        With `resume` its runs with these images and masks are added to `units`, for all methods, sizes and seeds; with
+        `overwrite` its results are removed. An OutputError says that it is not empty and neither is given, or that its
+        runs come from other images, masks or options; an InputError that its results are damaged or of another format
+        version.
         """
         if resume and overwrite:
             raise OutputError("--resume continues and --overwrite starts again: give only one of them")

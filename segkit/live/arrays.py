@@ -97,21 +97,10 @@ class ArrayProject:
             self.add(key, image)
 
     def add(self, key: str, image: ArrayLike, labels: ArrayLike | None = None) -> None:
-        """Add an image.
+        """Add an image under a name that no other has.
 
-        Parameters
-        ----------
-        key : str
-            A name that no other image has.
-        image : array-like of shape (H, W) or (H, W, C)
-            The image: bool, uint8, uint16, or float in [0, 1]. It is copied.
-        labels : array-like of shape (H, W), uint8, optional
-            Its labels: values of classes, 255 for pixels without a label.
-
-        Raises
-        ------
-        InputError
-            If the name is taken, the image is none, or the labels do not fit.
+        It is (H, W) or (H, W, C), of bool, uint8, uint16, or float in [0, 1], and copied. Labels are (H, W) uint8:
+        values of classes, 255 for pixels without a label. An InputError says what does not fit.
         """
         if not isinstance(key, str) or not key:
             raise InputError(f"image name {key!r}: give some characters")
@@ -138,24 +127,12 @@ class ArrayProject:
             self.images = [*self.images, ArrayEntry(key)]
 
     def image(self, key: str) -> NDArray[np.float32]:
-        """Return an image, (H, W, C) float32 in [0, 1].
-
-        Raises
-        ------
-        InputError
-            If there is no image of this name.
-        """
+        """Return an image, (H, W, C) float32 in [0, 1]."""
         self._check_known(key)
         return to_float(self._pixels[key], name=key)
 
     def labels(self, key: str) -> Drawing:
-        """Return the label image of an image.
-
-        Raises
-        ------
-        InputError
-            If there is no image of this name.
-        """
+        """Return the label image of an image."""
         self._check_known(key)
         return self._drawings[key]
 
@@ -168,41 +145,16 @@ class ArrayProject:
         return [entry.key for entry in self.images if _has_labels(self._drawings[entry.key])]
 
     def accept(self, key: str, ids: ArrayLike) -> Patch:
-        """Take predictions as labels of all pixels without one.
+        """Take predictions, (H, W) uint8 values of classes, as labels of all pixels without one.
 
-        Parameters
-        ----------
-        key : str
-            Name of the image.
-        ids : array-like of shape (H, W), uint8
-            Values of predicted classes; 255 leaves a pixel without a label.
-
-        Returns
-        -------
-        Patch
-            The whole label image.
-
-        Raises
-        ------
-        InputError
-            If the predictions are of another size or hold values without a class.
+        255 leaves a pixel without. Returns the whole label image. Another size, or values without a class, raise an
+        InputError.
         """
         self._check_values(key, np.asarray(ids))
         return self.labels(key).fill_unlabelled(ids)
 
     def set_classes(self, classes: Sequence[LabelClass]) -> None:
-        """Rename classes, change colours, add classes, or remove those without labels.
-
-        Parameters
-        ----------
-        classes : sequence of LabelClass
-            All classes. A class is the same one if it has the same value.
-
-        Raises
-        ------
-        InputError
-            If classes are too few or many, share values or names, or one that has labels is removed.
-        """
+        """Rename classes, change colours, add classes, or remove those without labels; see `Project.set_classes`."""
         checked = check_classes(classes)
         with self._guard:
             removed = {one.value for one in self.classes} - {one.value for one in checked}
@@ -223,23 +175,10 @@ class ArrayProject:
         return {"labels": {one.value: one.name for one in self.classes}, "unlabelled": UNLABELLED}
 
     def training_files(self) -> tuple[Path, Path]:
-        """Write the annotated images and their label images, to ``images/`` and ``masks/`` of the folder.
+        """Write annotated images and label images to ``images/`` and ``masks/`` of the folder; return these two.
 
-        Returns
-        -------
-        tuple of Path
-            The folders of images and of label images.
-
-        Raises
-        ------
-        InputError
-            If no folder was given.
-        OutputError
-            If the folder cannot be written, or holds images or masks of somebody else.
-
-        Notes
-        -----
-        Files of an earlier export are replaced, and removed if they are not needed any more.
+        Files of an earlier export are replaced, and removed if they are not needed any more. Without a folder it raises
+        an InputError; if the folder cannot be written, or holds images or masks of somebody else, an OutputError.
         """
         if self.output is None:
             raise InputError(

@@ -69,23 +69,10 @@ class FeatureCache:
         self._has_warned = False
 
     def get(self, key: str) -> list[FeatureMaps] | None:
-        """Read an entry.
+        """Read an entry; None if there is none, or if it was damaged, when it is removed.
 
-        Parameters
-        ----------
-        key : str
-            As `content_key` gives it.
-
-        Returns
-        -------
-        list of FeatureMaps or None
-            Maps whose values are read from disk as they are needed; None if there is no such entry. An entry that is
-            damaged is removed.
-
-        Raises
-        ------
-        ConfigError
-            If the key is not of letters and digits.
+        Values are read from disk as they are needed. A key, as `content_key` makes it, is of letters and digits; others
+        raise a ConfigError.
         """
         folder = self._folder_of(key)
         index = folder / _INDEX
@@ -106,29 +93,10 @@ class FeatureCache:
         return maps
 
     def put(self, key: str, maps: list[FeatureMaps]) -> list[FeatureMaps]:
-        """Keep maps, and remove other entries if there is no room.
+        """Keep maps, and return the same ones, read from disk as they are needed.
 
-        Parameters
-        ----------
-        key : str
-            As `content_key` gives it.
-        maps : list of FeatureMaps
-            The maps.
-
-        Returns
-        -------
-        list of FeatureMaps
-            The same maps, read from disk as they are needed; `maps` itself if they could not be kept.
-
-        Raises
-        ------
-        ConfigError
-            If the key is not of letters and digits.
-
-        Warns
-        -----
-        UserWarning
-            Once, if the disk is full or cannot be written.
+        Other entries are removed if there is no room. If the maps cannot be kept, `maps` itself is returned; a full
+        disk warns once. Keys are as for `get`.
         """
         folder = self._folder_of(key)
         n_bytes = sum(stack.values.nbytes for stack in maps)

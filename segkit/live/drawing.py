@@ -125,28 +125,11 @@ class Drawing:
     def paint(
         self, corner: tuple[int, int], mask: ArrayLike, value: int, *, stroke: object | None = None
     ) -> Patch:
-        """Label the pixels of a mask.
+        """Label the pixels of a mask, and return the labels of its box as far as it lies in the image.
 
-        Parameters
-        ----------
-        corner : tuple of int
-            Row and column of the first pixel of the mask; it may lie beside the image.
-        mask : array-like of shape (h, w), bool
-            Pixels to paint; those beside the image are left out.
-        value : int
-            Mask value of a class, 0 to 254, or 255 to erase.
-        stroke : object, optional
-            The stroke that this is a piece of. Pieces of equal strokes in a row are one step of undo.
-
-        Returns
-        -------
-        Patch
-            Labels of the box of the mask, as far as it lies in the image.
-
-        Raises
-        ------
-        InputError
-            If the mask is no (h, w) array of bool, or the value is out of range.
+        The mask is an (h, w) array of bool whose first pixel lies at `corner`, (row, column), which may be beside the
+        image. The value is that of a class, 0 to 254, or 255 to erase. Pieces of equal strokes in a row are one step of
+        undo. An InputError says what does not fit.
         """
         mask = np.asarray(mask)
         if mask.ndim != 2 or mask.dtype != np.bool_:
@@ -167,22 +150,9 @@ class Drawing:
             return Patch((top, left), after)
 
     def fill_unlabelled(self, values: ArrayLike) -> Patch:
-        """Label every pixel without a label as another label image does, in one step.
+        """Label every pixel without a label as another label image (H, W) of uint8 does, in one step.
 
-        Parameters
-        ----------
-        values : array-like of shape (H, W), uint8
-            Labels; 255 leaves a pixel without one.
-
-        Returns
-        -------
-        Patch
-            The whole label image.
-
-        Raises
-        ------
-        InputError
-            If the values are of another size or dtype.
+        255 leaves a pixel without. Returns the whole label image; another size or dtype raises an InputError.
         """
         values = np.asarray(values)
         if values.shape != self.shape or values.dtype != np.uint8:

@@ -160,22 +160,10 @@ class Project:
         self._lock.release()
 
     def image(self, key: str) -> NDArray[np.float32]:
-        """Read an image.
+        """Read an image, (H, W, C) float32 in [0, 1].
 
-        Parameters
-        ----------
-        key : str
-            Its key.
-
-        Returns
-        -------
-        ndarray of shape (H, W, C), float32
-            The image in [0, 1].
-
-        Raises
-        ------
-        InputError
-            If the file is gone, damaged, blank, or another one than when it was labelled. Its labels are kept.
+        An InputError says that the file is gone, damaged, blank, or another one than when it was labelled. Its labels
+        are kept.
         """
         entry = self._entry(key)
         if not entry.path.is_file():
@@ -199,22 +187,10 @@ class Project:
         return image
 
     def labels(self, key: str) -> Drawing:
-        """Return the label image of an image; it is read once, and kept.
+        """Return the label image of an image; it is read once, and kept. Changes are on disk after `save`.
 
-        Parameters
-        ----------
-        key : str
-            Key of the image.
-
-        Returns
-        -------
-        Drawing
-            Its label image. Changes are on disk after `save`.
-
-        Raises
-        ------
-        InputError
-            As `image`, and if the label image is damaged, of another size, or holds values without a class.
+        Raises an InputError as `image` does, and if the label image is damaged, of another size, or holds values
+        without a class.
         """
         entry = self._entry(key)
         with self._guard:
@@ -233,23 +209,9 @@ class Project:
     def save(self, key: str) -> int:
         """Write the label image of an image, or remove it if no pixel has a label.
 
-        Parameters
-        ----------
-        key : str
-            Key of the image.
-
-        Returns
-        -------
-        int
-            The `Drawing.version` that is on disk; 0 if the label image was never opened.
-
-        Raises
-        ------
-        InputError
-            If the label image holds further pages and is damaged.
-        OutputError
-            If the disk is full or cannot be written, or another program has changed the file since it was read. The file on
-            disk stays as it is.
+        Returns the `Drawing.version` that is on disk; 0 if the label image was never opened. An InputError says that
+        the file holds further pages and is damaged; an OutputError that the disk is full or cannot be written, or that
+        another program has changed the file since it was read. The file on disk then stays as it is.
         """
         entry = self._entry(key)
         with self._guard:
@@ -309,24 +271,10 @@ class Project:
             return key in self._accepted and (drawing is None or bool((drawing.labels != UNLABELLED).all()))
 
     def accept(self, key: str, ids: ArrayLike) -> Patch:
-        """Take predictions as labels of all pixels without one; `save` writes them.
+        """Take predictions, (H, W) uint8 mask values, as labels of all pixels without one.
 
-        Parameters
-        ----------
-        key : str
-            Key of the image.
-        ids : array-like of shape (H, W), uint8
-            Mask values of predicted classes; 255 leaves a pixel without a label.
-
-        Returns
-        -------
-        Patch
-            The whole label image.
-
-        Raises
-        ------
-        InputError
-            As `labels`, and if the predictions are of another size or hold values without a class.
+        255 leaves a pixel without. Returns the whole label image; `save` writes it. Raises an InputError as `labels`
+        does, and for another size or values without a class.
         """
         drawing = self.labels(key)
         if odd := without_class(np.asarray(ids), self.classes):
@@ -339,21 +287,10 @@ class Project:
     def set_classes(self, classes: Sequence[LabelClass]) -> None:
         """Rename classes, change colours, add classes, or remove those without labels.
 
-        Parameters
-        ----------
-        classes : sequence of LabelClass
-            All classes. A class is the same one if it has the same value.
-
-        Raises
-        ------
-        InputError
-            If classes are too few or many, share values or names, or one that has labels is removed.
-        OutputError
-            If the disk is full or cannot be written; the classes stay as they were.
-
-        Notes
-        -----
-        If a class is removed, steps of undo and redo are dropped: they could bring its labels back.
+        All classes are given; one is the same if it has the same value. If a class is removed, steps of undo and redo
+        are dropped: they could bring its labels back. An InputError says that classes are too few or many, share values
+        or names, or that one with labels is removed; an OutputError that the disk is full or cannot be written. The
+        classes then stay.
         """
         checked = check_classes(classes)
         with self._guard:

@@ -255,10 +255,7 @@ class LiveSession:
     def open(self, key: str) -> None:
         """Show an image: its features are computed, then it is painted.
 
-        Raises
-        ------
-        InputError
-            If the image is gone, damaged, or another one than when it was labelled.
+        An InputError says that the image is gone, damaged, or another one than when it was labelled.
         """
         self._look_again(key)
         labels = self.project.labels(key).labels
@@ -283,10 +280,7 @@ class LiveSession:
     ) -> Patch:
         """Label pixels; see `Drawing.paint`. The label image is saved, and the model refitted, in the background.
 
-        Raises
-        ------
-        InputError
-            If the value is of no class, or the mask does not fit.
+        A value of no class, or a mask that does not fit, raises an InputError.
         """
         known = {one.value for one in self.project.classes}
         if value not in known and value != UNLABELLED:
@@ -310,13 +304,7 @@ class LiveSession:
         return self._step_of(key, self.project.labels(key).redo())
 
     def accept(self, key: str) -> Patch:
-        """Take the prediction as labels of all pixels that have none: "looks right".
-
-        Raises
-        ------
-        InputError
-            If nothing is predicted yet.
-        """
+        """Take the prediction as labels of all pixels that have none: "looks right". Without one: an InputError."""
         values, _ = self.predict(key)
         patch = self.project.accept(key, values)
         self._labels_changed(key, patch)
@@ -327,13 +315,7 @@ class LiveSession:
         self.project.set_classes(classes)
 
     def use(self, source: Source) -> None:
-        """Show predictions of the strokes, or of the opened model.
-
-        Raises
-        ------
-        InputError
-            If there is no opened model.
-        """
+        """Show predictions of the strokes, or of the opened model; without one it raises an InputError."""
         if source == "model" and self._opened is None:
             raise InputError("no trained model was opened: start with one, --model FILE.segkit")
         with self._news:
@@ -345,22 +327,8 @@ class LiveSession:
     def predict(self, key: str) -> tuple[NDArray[np.uint8], FloatArray]:
         """Predict a whole image with the model as it is.
 
-        Parameters
-        ----------
-        key : str
-            Key of the image.
-
-        Returns
-        -------
-        values : ndarray of shape (H, W), uint8
-            Mask values of the classes.
-        probabilities : ndarray of shape (H, W, n_classes), float32
-            Probabilities of the classes that the model knows.
-
-        Raises
-        ------
-        InputError
-            If fewer than two classes have labels and no model was opened.
+        Returns mask values (H, W) uint8, and probabilities (H, W, n_classes) float32 of the classes that the model
+        knows. Without a model, trained by strokes of two classes or opened, it raises an InputError.
         """
         if key != self._shown:
             self._look_again(key)
@@ -376,20 +344,8 @@ class LiveSession:
     def suggest(self, key: str) -> Advised:
         """Find where annotation would teach most: in an image, and which other image; see `segkit.live.advice`.
 
-        Parameters
-        ----------
-        key : str
-            Key of the image whose regions are marked.
-
-        Returns
-        -------
-        Advised
-            Regions and ranking. Only images whose features are known are ranked; the others follow as they are read.
-
-        Raises
-        ------
-        InputError
-            If the strokes train no model yet.
+        Only images whose features are known are ranked; the others follow as they are read. Before the strokes train a
+        model it raises an InputError.
         """
         with self._work:
             self._refit_if_due()
@@ -409,24 +365,10 @@ class LiveSession:
         return Advised(key, tuple(boxes), tuple(seen[place] for place in order), len(others) - len(seen))
 
     def export(self, *, model: str | Path | None = None, progress: Progress | None = None) -> HandOver:
-        """Train on all labels as ``segkit train`` does, and write the model.
+        """Train on all labels as ``segkit train`` does, write the model, and return the command that repeats it.
 
-        Parameters
-        ----------
-        model : str or Path, optional
-            The model file; by default ``model.segkit`` in the folder of the project.
-        progress : callable, optional
-            As for `Segmenter.fit`.
-
-        Returns
-        -------
-        HandOver
-            The model, the folder of label images, and the command that repeats it.
-
-        Raises
-        ------
-        InputError
-            If fewer than two classes have labels.
+        The model file is by default ``model.segkit`` in the folder of the project; `progress` is as for
+        `Segmenter.fit`. With labels of fewer than two classes it raises an InputError.
         """
         for key in self.project.annotated():
             self.project.image(key)  # refused if it is not the one that was labelled

@@ -92,22 +92,10 @@ class Cluster:
     ) -> Generator[tuple[Item, Callable[[], Value]], None, None]:
         """Apply a function to items on the workers.
 
-        Parameters
-        ----------
-        function : callable
-            Takes an item. It can be pickled, with all that it holds, such as a model: each worker gets it once.
-        items : iterable
-            Each can be pickled. They are taken as workers need them.
-
-        Yields
-        ------
-        tuple of object and callable
-            An item, in the order in which they are done, and what returns its value or raises its error.
-
-        Raises
-        ------
-        ClusterError
-            If the scheduler is lost. Items that were given before are done.
+        The function takes an item and can be pickled, with all that it holds, such as a model: each worker gets it
+        once. Items can be pickled too, and are taken as workers need them. Yields each item, in the order in which they
+        are done, with what returns its value or raises its error. If the scheduler is lost it raises a ClusterError;
+        items given before are done.
         """
         waiting: dict[Any, Item] = {}
         items = iter(items)
