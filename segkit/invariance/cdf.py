@@ -183,7 +183,7 @@ class GroupCDF(OrbitTransformer):
 def _gaussian_templates(
     n_templates: int, n_values: int, *, epsilon: float, rng: np.random.RandomState
 ) -> NDArray[np.float64]:
-    """Draw templates by the Gaussian law N(0, I / n_values) within a ball."""
+    """Draw templates by the Gaussian law N(0, I / n_values), anew where the squared norm is 1 + epsilon or more."""
     kept = np.empty((0, n_values))
     while len(kept) < n_templates:
         draws = rng.standard_normal((n_templates, n_values)) / math.sqrt(n_values)

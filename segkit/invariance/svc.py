@@ -73,27 +73,6 @@ class InvariantSVC(MarginClassifier):
     >>> svc = InvariantSVC(partial(best_fit, group=Translation())).fit([bar, dots], ["bar", "dots"])
     >>> svc.predict(np.roll([bar, dots], (1, 2), axis=(1, 2)))
     array(['bar', 'dots'], dtype='<U4')
-
-    Regions of an image, each as the square about its centre. How they are turned does not matter:
-
-    >>> from scipy import ndimage
-    >>> from segkit.invariance import Dihedral
-    >>> bar, corner = np.zeros((2, 7, 7))
-    >>> bar[3, 2:5] = corner[2:4, 3] = corner[3, 4] = 1
-    >>> image = np.hstack([np.rot90(shape, turns) for turns in range(4) for shape in (bar, corner)])
-    >>> regions, n_regions = ndimage.label(image, np.ones((3, 3)))
-    >>> centres = ndimage.center_of_mass(image, regions, range(1, n_regions + 1))
-    >>> centres = sorted(np.round(centres).astype(int).tolist(), key=lambda centre: centre[1])
-    >>> squares = np.stack([image[row - 3 : row + 4, col - 3 : col + 4] for row, col in centres])
-    >>> svc = InvariantSVC(partial(best_fit, group=Dihedral()), probability=True)
-    >>> svc = svc.fit(squares[:4], ["bar", "corner", "bar", "corner"])
-    >>> svc.predict(squares[4:])
-    array(['bar', 'corner', 'bar', 'corner'], dtype='<U6')
-    >>> svc.predict_proba(squares[4:]).round(2)
-    array([[0.9, 0.1],
-           [0.1, 0.9],
-           [0.9, 0.1],
-           [0.1, 0.9]])
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
