@@ -207,7 +207,7 @@ def seal(header: Any, arrays: dict[str, Any], *, mends: bool = True) -> bytes:
     from segkit.segmentation.model_file import digest_arrays
     from segkit.segmentation.tensor_file import pack
 
-    if mends and isinstance(header, dict) and header.get("format_version") not in range(1, 9):
+    if mends and isinstance(header, dict):
         header = header | {"tensors": {name: digest_arrays({name: array}) for name, array in arrays.items()}}
     text = json.dumps(header)
     return pack(arrays, {"segkit": text, "sha256": hashlib.sha256(text.encode()).hexdigest()})

@@ -51,7 +51,7 @@ LABELS = {
 )
 _SCATTERING = "scattering, J: 3, L: 4, angles: averaged"
 QUICK = [
-    "segkit-no-networks.bank={name: scattering, J: 2, L: 3, tile: 32}",
+    "segkit-no-networks.bank={name: scattering, J: 2, L: 3}",
     "segkit-no-networks.selection={n_features: 16, pixels: 400}",
     "segkit-no-networks.training.pixels=1000",
     "forest.training_pixels=1000",

@@ -39,7 +39,7 @@ RECIPES = ("default", "networks")
 FOREST = "forest"
 SIZES = [256, 512, 1024, 2048]
 N_TRAIN, N_IMAGES = 5, 5
-QUICK = ["bank={name: scattering, J: 2, L: 3, tile: 32}", "selection.pixels=400", "training.pixels=1000"]
+QUICK = ["bank={name: scattering, J: 2, L: 3}", "selection.pixels=400", "training.pixels=1000"]
 
 
 def resized(image: Image, side: int) -> Image:

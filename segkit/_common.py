@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
 from typing import Any, Protocol, TypeVar
@@ -91,6 +92,19 @@ def is_whole(value: Any, *, least: int = 1) -> bool:
 def pass_on(items: Iterable[Item], description: str) -> Iterator[Item]:  # noqa: ARG001
     """Pass items on and show nothing: the `Progress` of a caller that wants none."""
     yield from items
+
+
+@dataclass(frozen=True)
+class LocalProgress:
+    """A progress that a copy in another process, which has no terminal, does not show."""
+
+    progress: Progress
+
+    def __call__(self, items: Iterable[Any], description: str) -> Iterable[Any]:
+        return self.progress(items, description)
+
+    def __reduce__(self) -> tuple[type[LocalProgress], tuple[Progress]]:
+        return LocalProgress, (pass_on,)
 
 
 def one_by_one(

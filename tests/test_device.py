@@ -16,7 +16,7 @@ BANKS = {
     "averaged": lambda: OrbitAveraged(
         ConvNetBank("resnet18", weights="random", layers=["layer1.0"], pyramid=[0.5])
     ),
-    "scattering": lambda: ScatteringBank(J=1, L=3, tile=16, frontend="torch", pixels=False),
+    "scattering": lambda: ScatteringBank(J=1, L=3, frontend="torch", pixels=False),
     "modules": lambda: ModuleBank(({"n_scales": 1, "n_angles": 3},)),
 }
 

@@ -1,6 +1,6 @@
 """How segkit writes: each file completely or not at all, one program at a time in an output folder."""
 
-from segkit._files.lock import FolderLock, alone_in, beside_others_in
+from segkit._files.lock import FolderLock, alone_in
 from segkit._files.table import write_table
 from segkit._files.write import (
     atomic,
@@ -16,7 +16,6 @@ __all__ = [
     "FolderLock",
     "alone_in",
     "atomic",
-    "beside_others_in",
     "is_full",
     "remove_unfinished",
     "remove_unfinished_of",

@@ -20,7 +20,6 @@ from segkit.errors import InputError, OutputError
 # Folder of segkit's own files in a folder of results.
 HIDDEN = ".segkit"
 _LONGEST_WRITE = 5.0  # seconds
-_PARTS = "part-*-of-*.lock"
 
 
 @contextmanager
@@ -45,50 +44,11 @@ def alone_in(folder: Path) -> Iterator[Path]:
     missing = [parent for parent in (hidden, *hidden.parents) if not parent.exists()]
     lock = FolderLock(hidden / "lock")
     try:
-        for part in hidden.glob(_PARTS):
-            lock.refuse_beside(part)
-            part.unlink(missing_ok=True)
         remove_unfinished(folder)
         yield hidden
     finally:
         lock.release()
         remove_if_empty(hidden, *missing)
-
-
-@contextmanager
-def beside_others_in(folder: Path, part: str, total: str) -> Iterator[Path]:
-    """Keep other programs from a part of the work in a folder of results; programs of other parts may work there too.
-
-    Files and folders that another program may be about to use are left alone, even if they are empty.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder.
-    part, total : str
-        Which part, and of how many: parts of another total could be the same work.
-
-    Yields
-    ------
-    Path
-        Folder of segkit's own files in it.
-
-    Raises
-    ------
-    InputError
-        If another program works on this part, on all, or on parts of another total.
-    OutputError
-        If the folder cannot be written.
-    """
-    hidden = folder / HIDDEN
-    lock = FolderLock(hidden / f"part-{part}-of-{total}.lock")
-    try:
-        others = [path for path in hidden.glob(_PARTS) if not path.stem.endswith(f"-of-{total}")]
-        for other in (hidden / "lock", *others):
-            lock.refuse_beside(other)
-        yield hidden
-    finally:
-        lock.release()
 
 
 class FolderLock:
@@ -129,16 +89,6 @@ class FolderLock:
         """Let other programs work in the folder."""
         self._release()
 
-    def refuse_beside(self, other: Path) -> None:
-        """Refuse to work while a program holds another lock of the folder. This one is held: so of two, one sees the other.
-
-        Raises
-        ------
-        InputError
-            If a program that runs holds it.
-        """
-        self._refuse_if_held(other, other)
-
     def _take(self) -> None:
         for _ in range(3):
             try:
@@ -166,8 +116,8 @@ class FolderLock:
             finally:
                 doomed.unlink(missing_ok=True)
 
-    def _refuse_if_held(self, path: Path | None = None, name: Path | None = None) -> None:
-        path, name = path or self.path, name or self.path
+    def _refuse_if_held(self, path: Path | None = None) -> None:
+        path = path or self.path
         try:
             pid, _, computer = path.read_text(encoding="utf-8").strip().partition(" ")
             age = time.time() - path.stat().st_mtime
@@ -178,13 +128,13 @@ class FolderLock:
                 raise InputError(f"{self._folder} is being opened by another program: try again")
             return
         # in a container, a killed program may have had the process id of this one
-        is_own = int(pid) == os.getpid() and name.resolve() not in self._held
+        is_own = int(pid) == os.getpid() and self.path.resolve() not in self._held
         if computer == platform.node() and (is_own or not is_running(int(pid))):
             return
         where = "" if computer == platform.node() else f" on {computer}"
         raise InputError(
             f"{self._folder} is in use by another program (process {pid}{where}): close that one, give another "
-            f"output folder, or remove {name} if no such program runs"
+            f"output folder, or remove {self.path} if no such program runs"
         )
 
 

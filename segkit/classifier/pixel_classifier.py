@@ -19,13 +19,17 @@ from sklearn.utils.validation import has_fit_parameter
 from segkit._common import FloatArray
 from segkit.classifier.svm import LinearSVM
 from segkit.errors import ModelFileError
-from segkit.kernels import KernelMixture, SummedMixtures
-from segkit.kernels.summed import MIXTURES
+from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
 
 Arrays = dict[str, NDArray[Any]]
 IntArray = NDArray[np.intp]
 
-_MIXTURES: dict[str, type[KernelMixture]] = {**MIXTURES, "sum": SummedMixtures}
+# Kinds of mixtures by their names in model files.
+_MIXTURES: dict[str, type[KernelMixture]] = {
+    "linear": LinearMixture,
+    "linear+gaussian": LinearGaussianMixture,
+    "mixture": MixtureRFF,
+}
 
 
 class PixelClassifier:
@@ -128,11 +132,6 @@ class PixelClassifier:
         return np.asarray(
             self.kernels_.dot(self.standardise(X), self.svm_.coef_) + self.svm_.intercept_, dtype=np.float32
         )
-
-    @property
-    def n_parts(self) -> int:
-        """Number of classifiers whose decisions are averaged."""
-        return len(self.kernels_.mixtures) if isinstance(self.kernels_, SummedMixtures) else 1
 
     @property
     def linear_coef(self) -> FloatArray | None:

@@ -10,7 +10,7 @@ import re
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -49,7 +49,7 @@ from segkit.cli.terminal import (
     teller,
 )
 from segkit.cli.train import train
-from segkit.errors import ConfigError, InputError, ModelFileError, OutputError, SegkitError
+from segkit.errors import ConfigError, InputError, ModelFileError, SegkitError
 
 app = typer.Typer(
     help="Segment biomedical images from a few annotated ones.",
@@ -301,31 +301,13 @@ def inspect(
             "--explain", help="Also show the options of a model, and explain the choices of its training."
         ),
     ] = False,
-    upgrade: Annotated[
-        bool, typer.Option("--upgrade", help="Write an old model in the newest format.")
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="With --upgrade: file to write. [default: NAME-v9.segkit, beside the model]",
-        ),
-    ] = None,
-    overwrite: OverwriteOption = False,
 ) -> None:
     """Show what a model is, or what is right and wrong with images, alone or with their masks."""
     from segkit.images import IMAGE_EXTENSIONS, inspect_images, inspect_pairs
 
     if not path.exists():
         raise InputError(f"{path}: no such file or folder: give a model file, or a folder of images")
-    if output is not None and not upgrade:
-        raise ConfigError(
-            "--output: inspect writes a file with --upgrade only; add it, or leave --output out"
-        )
     if masks is not None or path.is_dir() or path.suffix.lower() in IMAGE_EXTENSIONS:
-        if upgrade:
-            raise ConfigError(f"--upgrade: it is for a model file, and {path} holds images; leave it out")
         data = read_data(set_)
         report = (
             inspect_images(path, reading=data.reading)
@@ -346,7 +328,7 @@ def inspect(
             raise InputError(f"{count(len(report.faults), 'fault')} above: to be mended before training")
         return
     from segkit.segmentation.explain import find_faults
-    from segkit.segmentation.model_file import FORMAT_VERSION, read_model
+    from segkit.segmentation.model_file import read_model
     from segkit.segmentation.segmenter import segmenter_of
 
     header, arrays = read_model(path)
@@ -356,14 +338,6 @@ def inspect(
         say(describe_alarms(segmenter.alarms_, explain=True))
     if faults := find_faults(segmenter):
         raise ModelFileError(f"{path}: {' '.join(faults)}")
-    if output is not None and output.resolve() == path.resolve():
-        raise OutputError(f"{output}: is the model itself, which is kept: give another name")
-    if upgrade and output is None and header["format_version"] == FORMAT_VERSION:
-        say(f"Nothing to upgrade: it is of format {FORMAT_VERSION}, the newest.")
-    elif upgrade:
-        _write_upgraded(
-            header, arrays, output or path.with_stem(f"{path.stem}-v{FORMAT_VERSION}"), overwrite=overwrite
-        )
 
 
 @app.command()
@@ -406,18 +380,6 @@ def demo(
     tell(describe_training(result.summary, result.label_map, result.stems))
     tell(describe_scores(result.scores))
     tell(f"Pictures: {result.picture}")
-
-
-def _write_upgraded(header: dict[str, Any], arrays: dict[str, Any], output: Path, *, overwrite: bool) -> None:
-    """Write a model in the present format; its numbers stay as they are."""
-    from segkit.images.outputs import refuse_existing, refuse_extension, refuse_unwritable
-    from segkit.segmentation.model_file import FORMAT_VERSION, write_model
-
-    refuse_extension(output, ".segkit")
-    refuse_existing([output], overwrite=overwrite)
-    refuse_unwritable(output)
-    write_model(output, {name: entry for name, entry in header.items() if name != "format_version"}, arrays)
-    say(f"Upgraded: {output}, model format {FORMAT_VERSION}")
 
 
 def _read_sizes(text: str) -> list[int]:

@@ -102,14 +102,6 @@ def predict(
             "--overwrite-foreign", help="Replace other files too, such as masks drawn or corrected by hand."
         ),
     ] = False,
-    part: Annotated[
-        str | None,
-        typer.Option(
-            "--part",
-            metavar="I/N",
-            help="Segment every N-th image from the I-th on: N jobs of a batch system share a folder.",
-        ),
-    ] = None,
     scheduler: SchedulerOption = None,
     n_workers: WorkersOption = None,
 ) -> None:
@@ -117,14 +109,8 @@ def predict(
     from segkit.segmentation.estimate import is_large
     from segkit.segmentation.folders import segment_folder
     from segkit.segmentation.outcome import Interrupted
-    from segkit.segmentation.part import Part
     from segkit.segmentation.segmenter import load
 
-    own = None if part is None else Part.read(part)
-    if own is not None and (scheduler is not None or n_workers is not None):
-        raise ConfigError(
-            f"--part {part} beside --scheduler or --workers: a part is the share of one program; leave one of them out"
-        )
     segmenter, axes = load(model), _read_axes(set_)
     by_region = level is not None or is_large(images, segmenter)
     if dry_run and by_region:
@@ -153,7 +139,6 @@ def predict(
             "--overlay": overlay,
             "--objects": objects,
             "--strict": strict,
-            "--part": part is not None,
             "--set": axes is not None,
         }
         if given := [option for option, is_given in refused.items() if is_given]:
@@ -176,7 +161,6 @@ def predict(
                 objects=objects,
                 axes=axes,
                 strict=strict,
-                part=own,
                 workers=workers,
                 progress=follow,
             )
@@ -190,7 +174,7 @@ def predict(
     for name, wanted in (("probability", probability), ("overlay", overlay), ("objects", objects)):
         if wanted:
             tell(f"{name} in {output / name}")
-    if objects and own is None:
+    if objects:
         tell(describe_object_model(segmenter.objects_))
         tell(f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
     if expected := outcome.tell_expected():

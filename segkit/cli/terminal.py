@@ -97,17 +97,13 @@ def describe_training(
     return "\n".join([*tell_training(summary, label_map, names), *choices])
 
 
-def describe_object_model(objects: ObjectModel | None, *, explain: bool = False) -> str:
+def describe_object_model(objects: ObjectModel, *, explain: bool = False) -> str:
     """Describe what a model knows of objects, and explain how they are told apart."""
-    if objects is None:
-        return "Objects: the model is of an earlier format, which knew none."
     return "\n".join([objects.tell(), *([objects.describe()] if explain else [])])
 
 
-def describe_alarms(alarms: Alarms | None, *, explain: bool = False) -> str:
+def describe_alarms(alarms: Alarms, *, explain: bool = False) -> str:
     """Describe how far the expected IoU of an image may be off, and when images are unlike."""
-    if alarms is None:
-        return "Expected IoU: the model is of an earlier format, which knew none."
     return "\n".join([*alarms.tell(), *(alarms.explain() if explain else [])])
 
 

@@ -79,20 +79,9 @@ def _known_network(name: str) -> str:
 
 
 Orbit = Annotated[Any, AfterValidator(_known_orbit)]
-OrbitEmbedding = Literal["mean", "moments"]
 
 
-class _AveragedSection(Section):
-    """A bank whose features may be averaged: its last options are `orbit` and `orbit_embedding`."""
-
-    @model_validator(mode="after")
-    def _fits_orbit(self) -> Self:
-        if getattr(self, "orbit", None) is None:
-            self.refuse_idle(["orbit_embedding"], under="{at}orbit=null", cure="{at}orbit=d4")
-        return self
-
-
-class ConvNetConfig(_AveragedSection):
+class ConvNetConfig(Section):
     """A pre-trained network (`ConvNetBank`); `name` is torchvision's."""
 
     name: Annotated[str, AfterValidator(_known_network)]
@@ -104,15 +93,14 @@ class ConvNetConfig(_AveragedSection):
     output_stride: Literal[8, 16, 32] | None = None
     embed_weights: bool = True
     orbit: Orbit = None
-    orbit_embedding: OrbitEmbedding = "mean"
 
     def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
         """Make the bank; random weights are drawn from the seed."""
-        options = self.model_dump(exclude={"name", "embed_weights", "orbit", "orbit_embedding"})
-        return _averaged(ConvNetBank(self.name, **options, random_state=seed), self)
+        options = self.model_dump(exclude={"name", "embed_weights", "orbit"})
+        return _averaged(ConvNetBank(self.name, **options, random_state=seed), self.orbit)
 
 
-class TimmConfig(_AveragedSection):
+class TimmConfig(Section):
     """A network of timm (`TimmBank`)."""
 
     name: Literal["timm"]
@@ -122,19 +110,17 @@ class TimmConfig(_AveragedSection):
     overlap: Annotated[float, Field(ge=0, lt=1)] = 0.5
     layers: Annotated[tuple[Annotated[int, Field(ge=-1000, lt=1000)], ...], Field(min_length=1)] | None = None
     pyramid: Annotated[tuple[Annotated[float, Field(gt=0, le=8)], ...], Field(max_length=20)] = (1.0,)
-    shifts: Annotated[int, Field(gt=0, le=16)] = 1
     channel_mode: Literal["rgb", "each", "mean"] = "rgb"
     embed_weights: bool = True
     orbit: Orbit = None
-    orbit_embedding: OrbitEmbedding = "mean"
 
     def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
         """Make the bank; random weights are drawn from the seed."""
-        options = self.model_dump(exclude={"name", "embed_weights", "orbit", "orbit_embedding"})
-        return _averaged(TimmBank(**options, random_state=seed), self)
+        options = self.model_dump(exclude={"name", "embed_weights", "orbit"})
+        return _averaged(TimmBank(**options, random_state=seed), self.orbit)
 
 
-class ScatteringConfig(_AveragedSection):
+class ScatteringConfig(Section):
     """A scattering network (`ScatteringBank`)."""
 
     name: Literal["scattering"] = "scattering"
@@ -142,42 +128,29 @@ class ScatteringConfig(_AveragedSection):
     L: Annotated[int, Field(gt=0, le=64)] = 8
     max_order: Literal[1, 2] = 2
     angles: Literal["each", "averaged"] = "each"
-    pixels: bool = True
-    tile: Whole | None = None
     frontend: Literal["numpy", "torch"] = "numpy"
     orbit: Orbit = None
-    orbit_embedding: OrbitEmbedding = "mean"
 
     def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
         """Make the bank; it has nothing random."""
-        options = self.model_dump(exclude={"name", "orbit", "orbit_embedding"})
-        return _averaged(ScatteringBank(**options), self)
+        options = self.model_dump(exclude={"name", "orbit"})
+        return _averaged(ScatteringBank(**options), self.orbit)
 
 
-class ModulesConfig(_AveragedSection):
+class ModulesConfig(Section):
     """A module sequence (`ModuleBank`); each module is a mapping of `Module`'s options."""
 
     name: Literal["modules"]
     modules: Annotated[tuple[dict[str, Any], ...], Field(max_length=10)] | None = None
-    frequency_decreasing: bool = True
     orbit: Orbit = None
-    orbit_embedding: OrbitEmbedding = "mean"
-
-    @model_validator(mode="after")
-    def _fits_number_of_modules(self) -> Self:
-        if self.modules is not None and len(self.modules) == 1:
-            self.refuse_idle(
-                ["frequency_decreasing"], under="one module", cure="{at}modules to two modules or more"
-            )
-        return self
 
     def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
         """Make the bank; it has nothing random."""
-        options = self.model_dump(exclude={"name", "orbit", "orbit_embedding"}, exclude_none=True)
-        return _averaged(ModuleBank(**options), self)
+        options = self.model_dump(exclude={"name", "orbit"}, exclude_none=True)
+        return _averaged(ModuleBank(**options), self.orbit)
 
 
-class MultiscaleConfig(_AveragedSection):
+class MultiscaleConfig(Section):
     """Intensity, edges and texture at several blurs (`MultiscaleBank`); in three dimensions, `VolumeBank`."""
 
     name: Literal["multiscale"]
@@ -186,7 +159,6 @@ class MultiscaleConfig(_AveragedSection):
     dimension: Literal[2, 3] = 2
     z_spacing: Annotated[float, Field(gt=0, le=1000)] | None = None
     orbit: Orbit = None
-    orbit_embedding: OrbitEmbedding = "mean"
 
     @model_validator(mode="after")
     def _fits_dimension(self) -> Self:
@@ -198,7 +170,7 @@ class MultiscaleConfig(_AveragedSection):
         """Make the bank; it has nothing random."""
         options = self.model_dump(include={"sigma_min", "sigma_max"})
         if self.dimension == 2:
-            return _averaged(MultiscaleBank(**options), self)
+            return _averaged(MultiscaleBank(**options), self.orbit)
         if volume.n_planes == 1:
             raise ConfigError(
                 "dimension=3 of the multiscale bank needs the planes around each: add data.context=k, 3 sigma_max planes "
@@ -210,24 +182,21 @@ class MultiscaleConfig(_AveragedSection):
                 "dimension=3 of the multiscale bank: the images do not tell how far planes are apart, or differ: give "
                 "z_spacing of that bank, the distance of planes divided by the width of a pixel"
             )
-        return _averaged(VolumeBank(n_planes=volume.n_planes, z_spacing=z_spacing, **options), self)
+        return _averaged(VolumeBank(n_planes=volume.n_planes, z_spacing=z_spacing, **options), self.orbit)
 
 
-class ElongatedConfig(_AveragedSection):
+class ElongatedConfig(Section):
     """Lines and edges of any direction (`ElongatedBank`)."""
 
     name: Literal["elongated"]
     sigmas: Annotated[tuple[Pixels, ...], Field(max_length=20)] = (1.0, 2.0, 4.0)
-    elongation: Annotated[float, Field(ge=1, le=20)] = 3.0
-    n_angles: Annotated[int, Field(ge=2, le=_MOST_ANGLES)] = 8
     channel_mode: Literal["mean", "each"] = "mean"
     orbit: Orbit = None
-    orbit_embedding: OrbitEmbedding = "mean"
 
     def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
         """Make the bank; it has nothing random."""
-        options = self.model_dump(exclude={"name", "orbit", "orbit_embedding"})
-        return _averaged(ElongatedBank(**options), self)
+        options = self.model_dump(exclude={"name", "orbit"})
+        return _averaged(ElongatedBank(**options), self.orbit)
 
 
 class PositionConfig(Section):
@@ -253,8 +222,6 @@ class OrbitConfig(Section):
     nonlinearity: Literal["fourier", "step"] = "fourier"
     gamma: PositiveFloat = 1.0
     thresholds: Annotated[tuple[float, ...], Field(max_length=100)] = (-1.0, -0.5, 0.0, 0.5, 1.0)
-    smoothing: Annotated[float, Field(ge=0.5, le=256)] = 0.7
-    floor: PositiveFloat = 0.02
     stride: Annotated[int, Field(gt=0, le=1024)] = 1
 
     @model_validator(mode="after")
@@ -271,24 +238,13 @@ class OrbitConfig(Section):
         return bank_from_dict({"kind": "orbit", **self.model_dump(exclude={"name"}), "random_state": seed})
 
 
-def _averaged(
-    bank: FilterBank,
-    section: ConvNetConfig
-    | ScatteringConfig
-    | ModulesConfig
-    | MultiscaleConfig
-    | ElongatedConfig
-    | TimmConfig
-    | StackedConfig,
-) -> FilterBank:
-    """Average a bank over the orbit that its section asks for, if any."""
-    if section.orbit is None:
-        return bank
-    return OrbitAveraged(bank, group=group_of(section.orbit), embedding=section.orbit_embedding)
+def _averaged(bank: FilterBank, orbit: Any) -> FilterBank:
+    """Average a bank over an orbit, if there is one."""
+    return bank if orbit is None else OrbitAveraged(bank, group=group_of(orbit))
 
 
 def single_kind(value: Any) -> str:
-    """Report the kind of a bank inside a stacked one; without a name it is scattering."""
+    """Return the kind of a bank inside a stacked one; without a name it is scattering."""
     name = (
         value.get("name", "scattering")
         if isinstance(value, Mapping)
@@ -298,7 +254,7 @@ def single_kind(value: Any) -> str:
 
 
 def bank_kind(value: Any) -> str:
-    """Report the kind of a bank. Options that every bank has, without a name, are of the default, stacked bank."""
+    """Return the kind of a bank. Options that every bank has, without a name, are of the default, stacked bank."""
     unnamed = isinstance(value, Mapping) and "name" not in value
     return "stacked" if unnamed and value.keys() <= StackedConfig.model_fields.keys() else single_kind(value)
 
@@ -324,7 +280,7 @@ _SingleBank = (
 )
 
 
-class StackedConfig(_AveragedSection):
+class StackedConfig(Section):
     """Several banks as one (`StackedBank`); each is a mapping of its bank's options."""
 
     name: Literal["stacked"] = "stacked"
@@ -338,7 +294,6 @@ class StackedConfig(_AveragedSection):
         PositionConfig(name="position"),
     )
     orbit: Orbit = None
-    orbit_embedding: OrbitEmbedding = "mean"
 
     @property
     def embed_weights(self) -> bool:
@@ -347,7 +302,7 @@ class StackedConfig(_AveragedSection):
 
     def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:
         """Make the banks, and stack them."""
-        return _averaged(StackedBank([bank.build(seed, volume) for bank in self.banks]), self)
+        return _averaged(StackedBank([bank.build(seed, volume) for bank in self.banks]), self.orbit)
 
 
 BankConfig = Annotated[

@@ -18,7 +18,10 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     def refuse_idle(self, names: Iterable[str], *, under: str, cure: str) -> None:
-        """Refuse options that another option leaves without effect."""
+        """Refuse options that another option leaves without effect; ``{at}`` in texts is the section's key and a dot.
+
+        A default is never refused: some configurations list every option.
+        """
         fields = type(self).model_fields
         defaults = {name: fields[name].get_default(call_default_factory=True) for name in names}
         idle = {name: getattr(self, name) for name in defaults if getattr(self, name) != defaults[name]}
@@ -28,6 +31,7 @@ class Section(BaseModel):
 
 def locate(error: Any, options: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
     """Find the keys that lead to a fault, and the section or list that holds each key."""
+    # pydantic's location also names kinds of banks and of values, which are left out
     location: list[str] = []
     within: list[Any] = []
     value: Any = options
@@ -50,7 +54,7 @@ def deepest(errors: Sequence[Any], options: Mapping[str, Any]) -> Any:
 
 
 def explain_value(error: Any, location: Iterable[str]) -> str:
-    """Report a fault of a value, or of options without effect, in one line."""
+    """Explain a fault of a value, or of options without effect, in one line."""
     key = ".".join(location)
     if error["type"] == "idle":
         return _explain_idle(**error["ctx"], at=f"{key}." if key else "")

@@ -66,7 +66,7 @@ def read_training(path: Path) -> RecordedTraining:
     settings = header["settings"]
     if settings is None:
         raise ModelFileError(
-            f"{path}: it records no settings of its training, as models by Python, and of formats before 9, do not: give "
+            f"{path}: it records no settings of its training, as models by Python do not: give "
             f"--config and --set in place of --from"
         )
     return RecordedTraining(

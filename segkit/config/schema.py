@@ -18,7 +18,6 @@ from pydantic import (
     Field,
     NonNegativeInt,
     PositiveFloat,
-    PositiveInt,
     model_validator,
 )
 from pydantic import ValidationError as SchemaError
@@ -40,7 +39,6 @@ from segkit.errors import ConfigError, InputError
 from segkit.images import Reading
 from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.segmentation.segmenter import LAMBDAS, SELECTION_TOL, Segmenter
-from segkit.segmentation.threshold import RENAMED_THRESHOLDS
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
 # Features of more training pixels than this fill the memory of any machine.
@@ -53,27 +51,13 @@ class SelectionConfig(Section):
     method: Literal["mmd", "ccm"] = "mmd"
     n_features: Whole | None = None
     pixels: Annotated[int, Field(ge=20, le=MOST_PIXELS)] = 6000
-    n_components: Whole = 512
-    epsilon: Annotated[float, Field(ge=1e-9)] | None = None
-    tol: PositiveFloat = SELECTION_TOL
-
-    @model_validator(mode="after")
-    def _fits_method(self) -> Self:
-        if self.method == "mmd":
-            self.refuse_idle(
-                ["n_components", "epsilon", "tol"], under="{at}method=mmd", cure="{at}method=ccm"
-            )
-        return self
 
     def build(self) -> MMDSelector | ConditionalCovarianceSelector:
         """Make the selector; its seed is the segmenter's."""
         if self.method == "mmd":
             return MMDSelector() if self.n_features is None else MMDSelector(self.n_features)
         return ConditionalCovarianceSelector(
-            n_features_to_select=128 if self.n_features is None else self.n_features,
-            n_components=self.n_components,
-            epsilon=self.epsilon,
-            tol=self.tol,
+            n_features_to_select=128 if self.n_features is None else self.n_features, tol=SELECTION_TOL
         )
 
 
@@ -84,8 +68,6 @@ class KernelConfig(Section):
     gammas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1, max_length=100)] | None = None
     n_components: Whole | None = None
     criterion: Literal["mmd", "alignment", "centered_alignment", "power"] = "mmd"
-    form: Literal["concatenate", "sample"] = "concatenate"
-    features: Literal["pair", "phase"] = "pair"
 
     @model_validator(mode="after")
     def _fits_family(self) -> Self:
@@ -116,7 +98,6 @@ class SVMConfig(Section):
     lambdas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1, max_length=100)] = LAMBDAS
     loss: Literal["squared_hinge", "hinge"] = "squared_hinge"
     class_weight: Literal["balanced"] | dict[int, float] | None = None
-    memory_limit: PositiveInt = 2**30
 
     @model_validator(mode="after")
     def _one_penalty_or_several(self) -> Self:
@@ -129,25 +110,12 @@ class SVMConfig(Section):
         return LinearSVM(**self.model_dump(exclude={"lambdas"}, exclude_none=True))
 
 
-def _known_threshold(rule: Any) -> Any:
-    if isinstance(rule, str) and rule in RENAMED_THRESHOLDS:
-        raise PydanticCustomError("renamed", "it is called {name} now", {"name": RENAMED_THRESHOLDS[rule]})
-    return rule
-
-
-ThresholdRule = Annotated[
-    Literal["quantile+otsu", "quantile", "iou", "zero"], BeforeValidator(_known_threshold)
-]
-
-
 class TrainingConfig(Section):
     """Training pixels, normalisation, threshold and probabilities."""
 
     pixels: Annotated[int, Field(ge=20, le=MOST_PIXELS)] = 20_000
-    n_augmented: Annotated[int, Field(ge=0, le=100)] = 0
-    fusion: Literal["early", "late"] = "early"
     normalization: Literal["image", "set"] = "image"
-    threshold: ThresholdRule = "quantile+otsu"
+    threshold: Literal["quantile+otsu", "quantile", "iou", "zero"] = "quantile+otsu"
     smallest_region: Annotated[float, Field(ge=0, le=1)] = 0.5
     probability: Literal["platt", "raw"] = "platt"
 
@@ -312,8 +280,6 @@ class Config(Section):
             normalization=self.training.normalization,
             selection_pixels=self.selection.pixels,
             training_pixels=self.training.pixels,
-            n_augmented=self.training.n_augmented,
-            fusion=self.training.fusion,
             threshold=self.training.threshold,
             smallest_region=self.training.smallest_region,
             probability=self.training.probability,
@@ -322,7 +288,7 @@ class Config(Section):
 
 
 def _explain(error: Any, options: Mapping[str, Any]) -> str:
-    """Report a fault that pydantic found in one line."""
+    """Explain a fault that pydantic found in one line."""
     location, within = locate(error, options)
     key = ".".join(location)
     if error["type"] == "invalid_key":

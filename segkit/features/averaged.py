@@ -15,16 +15,13 @@ from sklearn.base import clone
 from segkit._common import FloatArray
 from segkit._threads import count_threads, in_threads
 from segkit.errors import ConfigError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, refuse_former
+from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 from segkit.features.tiles import Tile, whole
 from segkit.invariance.groups import Group, Matrix
 from segkit.invariance.plane import Similarity, similarities
 from segkit.invariance.spatial import Dihedral
 
 Sides = tuple[slice, slice]
-EMBEDDINGS = ("mean", "moments")
-# Deviations below this fraction of a channel's largest mean count as rounding.
-ROUNDING = 1e-6
 # Turned copies of images of up to this many pixels are computed in parallel, if there is more than one thread. One copy of
 # a larger image fills the cores, and several would fill the memory.
 PIXELS_SIDE_BY_SIDE = 2**20
@@ -43,9 +40,6 @@ class OrbitAveraged(FilterBank):
         Turns and reflections of the image, listed. None is `Dihedral()`, the eight symmetries of the square. Quarter
         turns and reflections move pixels onto pixels and are exact. By any other angle, as of ``Rotation(16)``,
         the image is turned by bilinear interpolation, mirrored at its edges.
-    embedding : {"mean", "moments"}, default="mean"
-        The features are averaged, or the features and their squares. The latter gives means and
-        standard deviations over the group, twice as many channels.
 
     Attributes
     ----------
@@ -54,8 +48,8 @@ class OrbitAveraged(FilterBank):
 
     Notes
     -----
-    With the features ``F`` of the bank and an embedding e, the feature of image I at position p is the mean
-    over the group of ``e(F(g I)(g p))``. The feature of h I at h p is the same for each h of the group. Positions
+    With the features ``F`` of the bank, the feature of image I at position p is the mean over the group of
+    ``F(g I)(g p)``. The feature of h I at h p is the same for each h of the group. Positions
     are the cells of grids as coarse as the bank's own and centred on the image. Quarter turns and reflections
     therefore move cells onto cells, and the interpolated features between them, to rounding. Computing the maps
     takes as long as the bank's times the number of elements.
@@ -69,34 +63,26 @@ class OrbitAveraged(FilterBank):
     >>> import numpy as np
     >>> from segkit import ScatteringBank
     >>> from segkit.features import OrbitAveraged
-    >>> bank = OrbitAveraged(ScatteringBank(J=1, L=2, tile=16))
+    >>> bank = OrbitAveraged(ScatteringBank(J=1, L=2))
     >>> image = np.random.default_rng(0).random((12, 15))
     >>> np.allclose(bank.dense(np.rot90(image)), np.rot90(bank.dense(image), axes=(1, 2)))
     True
     """
 
-    @refuse_former(orbit="group, such as Dihedral() or Rotation(16)")
-    def __init__(self, bank: FilterBank, *, group: Group | None = None, embedding: str = "mean") -> None:
+    def __init__(self, bank: FilterBank, *, group: Group | None = None) -> None:
         self.bank = bank
         self.group = group
-        self.embedding = embedding
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
-        """Channels of the bank, in groups called averaged; with moments, their means, then their standard deviations."""
+        """Channels of the bank, in groups called averaged."""
         self._check()
         channels = self._bank.channels(n_image_channels)
-        if self.embedding == "mean":
-            return tuple(Channel(name, f"{group} averaged") for name, group in channels)
-        return tuple(
-            Channel(f"{moment} {name}", f"{moment} {group}")
-            for moment in ("mean", "std")
-            for name, group in channels
-        )
+        return tuple(Channel(name, f"{group} averaged") for name, group in channels)
 
     def n_channels(self, n_image_channels: int = 3) -> int:
         """Count the channels."""
         self._check()
-        return self._bank.n_channels(n_image_channels) * (1 if self.embedding == "mean" else 2)
+        return self._bank.n_channels(n_image_channels)
 
     @property
     def label(self) -> str:
@@ -126,15 +112,14 @@ class OrbitAveraged(FilterBank):
 
     def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
         """Need of the bank for a turned tile with its margin, and sums over the group in double precision."""
-        n_moments = 1 if self.embedding == "mean" else 2
         turned = 1 if self._is_exact else 2  # a square that is turned fits into one of twice the area
         side_by_side = min(count_threads(), len(self._moves()))
-        sums = (2 + 2 * n_moments) * self._bank.bytes_of_maps(n_image_channels)
+        sums = 4 * self._bank.bytes_of_maps(n_image_channels)
         return side_by_side * turned * self._bank.bytes_per_pixel(n_image_channels) + 2 * sums
 
     def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
-        """Strides of the bank's channels, repeated for the standard deviations."""
-        return np.tile(self._bank.strides(n_image_channels), 1 if self.embedding == "mean" else 2)
+        """Strides of the bank's channels."""
+        return self._bank.strides(n_image_channels)
 
     def fit(self, images: Sequence[ArrayLike]) -> Self:
         """Let a copy of the bank, `bank_`, learn from the images."""
@@ -157,10 +142,7 @@ class OrbitAveraged(FilterBank):
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
     ) -> Iterator[FeatureMaps]:
         """Compute the maps of a tile, and give back the sums of those that were yielded; see `FilterBank.iter_maps`."""
-        channels = self._wanted(channels, image.shape[2])
-        n_channels = self._bank.n_channels(image.shape[2])
-        wanted = np.unique(channels % n_channels)
-        n_moments = 1 + bool((channels >= n_channels).any())
+        wanted = np.unique(self._wanted(channels, image.shape[2]))
         margin = self.alignment * (math.ceil(self._bank.halo / self.alignment) + 1)
         reach = math.ceil(max(self._bank.strides(image.shape[2])[wanted], default=1))
 
@@ -177,27 +159,16 @@ class OrbitAveraged(FilterBank):
         looked: Iterable[Iterable[FeatureMaps]] = (
             in_threads(lambda turn: list(look(turn)), turns) if side_by_side else map(look, turns)
         )
-        moments: list[_Moments] = []
+        sums: list[_Sum] = []
         for stacks in looked:
             for place, stack in enumerate(stacks):
-                if place == len(moments):
-                    moments.append(_Moments(stack, n_moments))
-                moments[place].add(stack.values)
-        moments.reverse()
+                if place == len(sums):
+                    sums.append(_Sum(stack))
+                sums[place].add(stack.values)
+        sums.reverse()
         # each sum is given back when its means are taken
-        while moments:
-            for averaged in moments.pop().maps(len(turns), n_channels):
-                if np.isin(averaged.indices, channels).any():
-                    yield averaged.subset(channels)
-
-    @property
-    def is_network(self) -> bool:
-        """Whether the averaged bank is a network."""
-        return self.bank.is_network
-
-    def fusion_parts(self, n_image_channels: int = 3) -> NDArray[np.bool_]:
-        """Return the parts of the bank; a channel's standard deviation is in the parts of its mean."""
-        return np.tile(self._bank.fusion_parts(n_image_channels), (1, 1 if self.embedding == "mean" else 2))
+        while sums:
+            yield sums.pop().mean(len(turns))
 
     @property
     def learns_weights(self) -> bool:
@@ -206,8 +177,7 @@ class OrbitAveraged(FilterBank):
 
     def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
         """Weights that the bank needs for these channels."""
-        wanted = np.unique(channels % self._bank.n_channels(n_image_channels))
-        return self._bank.weights_used(wanted, n_image_channels)
+        return self._bank.weights_used(channels, n_image_channels)
 
     def weights_origin(self) -> list[dict[str, str | None]]:
         """Report where the weights of the bank come from."""
@@ -232,8 +202,6 @@ class OrbitAveraged(FilterBank):
             raise ConfigError(
                 f"group {self.group}: images are averaged over turns and reflections, leave Scaling out"
             )
-        if self.embedding not in EMBEDDINGS:
-            raise ConfigError(f"embedding {self.embedding!r}: choose one of {', '.join(EMBEDDINGS)}")
 
     @property
     def _bank(self) -> FilterBank:
@@ -252,29 +220,21 @@ class OrbitAveraged(FilterBank):
         return similarities(self._group, (2, 2))
 
 
-class _Moments:
-    """Sums over the group of some channels, and of their squared differences from the first element's values."""
+class _Sum:
+    """Sum of some channels over the group, in double precision."""
 
-    def __init__(self, first: FeatureMaps, n_moments: int) -> None:
+    def __init__(self, first: FeatureMaps) -> None:
         self.indices, self.grid = first.indices, (first.stride, first.offset)
-        self.reference = first.values if n_moments > 1 else first.values[:0]
-        self.sums = np.zeros((n_moments, *first.values.shape))
+        self.values = np.zeros(first.values.shape)
 
     def add(self, features: FloatArray) -> None:
         """Add the channels of a turned image, (n_channels, n_rows, n_cols)."""
-        self.sums[0] += features
-        for squares in self.sums[1:]:
-            squares += np.square(np.subtract(features, self.reference, dtype=np.float64))
+        self.values += features
 
-    def maps(self, n_turns: int, n_channels: int) -> Iterator[FeatureMaps]:
-        """Return the means and, as channels behind all `n_channels`, the standard deviations."""
-        means = self.sums[0]
-        means /= n_turns
-        yield FeatureMaps(means.astype(np.float32), self.indices, *self.grid)
-        for squares in self.sums[1:]:
-            deviations = np.sqrt(np.maximum(squares / n_turns - (means - self.reference) ** 2, 0))
-            deviations[deviations < ROUNDING * np.abs(means).max(axis=(1, 2), keepdims=True)] = 0
-            yield FeatureMaps(deviations.astype(np.float32), self.indices + n_channels, *self.grid)
+    def mean(self, n_turns: int) -> FeatureMaps:
+        """Divide the sum, in place, by the number of turns."""
+        self.values /= n_turns
+        return FeatureMaps(self.values.astype(np.float32), self.indices, *self.grid)
 
 
 def _seen(frame: _Symmetry | _Turned, core: Sides, reach: int, margin: int, alignment: int) -> Sides:

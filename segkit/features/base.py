@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from segkit._common import FloatArray, Progress, pass_on
-from segkit.errors import ConfigError, InputError
+from segkit.errors import InputError
 from segkit.features.tiles import Tile, cut, whole
 
 # More are a mistake: a VGG-16 has 4,224, and each takes a map of the image.
 MOST_CHANNELS = 200_000
-Init = TypeVar("Init", bound=Callable[..., None])
 
 
 class Channel(NamedTuple):
@@ -215,26 +213,6 @@ class FilterBank(BaseEstimator, ABC):
             return [whole(shape)]
         n_image_channels = shape[2] if len(shape) > 2 else 1
         return cut(shape, self.halo, self.alignment, self.bytes_per_pixel(n_image_channels))
-
-    @property
-    def is_network(self) -> bool:
-        """Whether the filters are those of a network that others trained."""
-        return False
-
-    def fusion_parts(self, n_image_channels: int = 3) -> NDArray[np.bool_]:
-        """Return which channels a classifier of each part sees in late fusion.
-
-        Parameters
-        ----------
-        n_image_channels : int, default=3
-            Number of channels of the images.
-
-        Returns
-        -------
-        ndarray of shape (n_parts, n_channels), bool
-            One part of all channels; a `StackedBank` of several networks has a part for each.
-        """
-        return np.ones((1, self.n_channels(n_image_channels)), dtype=bool)
 
     def split_by_bank(
         self,
@@ -445,20 +423,3 @@ def as_image(image: ArrayLike) -> FloatArray:
     if not np.isfinite(array).all():
         raise InputError(f"image of shape {array.shape} holds NaN or infinity: mend or leave out that image")
     return array
-
-
-def refuse_former(**former: str) -> Callable[[Init], Init]:
-    """Make a constructor refuse the former names of its options, each with what replaces it."""
-
-    def decorate(init: Init) -> Init:
-        @wraps(init)
-        def checked(self: Any, *args: Any, **options: Any) -> None:
-            for name in former.keys() & options.keys():
-                raise ConfigError(
-                    f"{type(self).__name__}({name}={options[name]!r}): {name} is no option any more, give {former[name]}"
-                )
-            init(self, *args, **options)
-
-        return cast(Init, checked)
-
-    return decorate

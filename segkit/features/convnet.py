@@ -139,11 +139,6 @@ class ConvNetBank(FilterBank):
         return np.repeat(strides, [layer.n_channels for layer, _ in blocks])
 
     @property
-    def is_network(self) -> bool:
-        """True: others trained its filters."""
-        return True
-
-    @property
     def label(self) -> str:
         """Name of the network, the deepest of the chosen layers, the scales of the pyramid, and the output stride."""
         depth = "" if self.layers is None or self.layers[-1] == ACTIVATIONS else f" to {self.layers[-1]}"

@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 
 from segkit._common import FloatArray, Progress, is_whole, pass_on
 from segkit.errors import ConfigError, InputError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, refuse_former
+from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 from segkit.features.patches import Disc, PatchPairs, moved_templates
 from segkit.invariance.embeddings import Embedding, FourierEmbedding, StepEmbedding
 from segkit.invariance.groups import Group
@@ -109,14 +109,6 @@ class OrbitBank(FilterBank):
     True
     """
 
-    @refuse_former(
-        n_angles="group, such as Rotation(16)",
-        reflections="group, such as Composition((Reflection(), Rotation(16)))",
-        scales="group, such as Composition((Rotation(16), Scaling((0.9, 1, 1.1))))",
-        nonlinearity="embedding, such as FourierEmbedding(Gaussian(1.0))",
-        gamma="embedding, such as FourierEmbedding(Gaussian(1.0))",
-        thresholds="embedding, such as StepEmbedding((-1, 0, 1))",
-    )
     def __init__(
         self,
         patch_sizes: Sequence[int] = (9, 17),

@@ -76,10 +76,7 @@ def bank_to_dict(bank: FilterBank) -> dict[str, Any]:
         If the bank is none of segkit's own, which a model file could not restore.
     """
     if type(bank) is OrbitAveraged:
-        return bank_to_dict(bank.bank) | {
-            "orbit": _orbit_named(bank.group),
-            "orbit_embedding": bank.embedding,
-        }
+        return bank_to_dict(bank.bank) | {"orbit": _orbit_named(bank.group)}
     if type(bank) is StackedBank:
         return {"kind": "stacked", "banks": [bank_to_dict(part) for part in bank.banks]}
     for kind, cls in BANKS.items():
@@ -95,8 +92,8 @@ def bank_from_dict(description: dict[str, Any]) -> FilterBank:
     """Rebuild a bank from what `bank_to_dict` returned."""
     parameters = dict(description)
     if "orbit" in parameters:
-        orbit, embedding = parameters.pop("orbit"), parameters.pop("orbit_embedding")
-        return OrbitAveraged(bank_from_dict(parameters), group=group_of(orbit), embedding=embedding)
+        group = group_of(parameters.pop("orbit"))
+        return OrbitAveraged(bank_from_dict(parameters), group=group)
     kind = parameters.pop("kind")
     if kind == "stacked":
         return StackedBank([bank_from_dict(part) for part in parameters["banks"]])

@@ -59,9 +59,6 @@ class ScatteringBank(FilterBank):
         error is that of interpolation between cells.
     pixels : bool, default=True
         Whether the pixel values themselves (the empty path without averaging) are channels too.
-    tile : int or None, default=None
-        Side of the tiles in pixels, without overlap. None chooses for each image between tiles of 256 and of
-        192 pixels with overlap, doubled for each J above 4: the ones with the fewest pixels in all.
     frontend : {"numpy", "torch"}, default="numpy"
         "numpy": segkit's own transform. "torch": kymatio's. Both give the same maps, to rounding; kymatio takes several
         times as long, and seconds to build its filters.
@@ -97,7 +94,6 @@ class ScatteringBank(FilterBank):
         max_order: int = 2,
         angles: str = "each",
         pixels: bool = True,
-        tile: int | None = None,
         frontend: str = "numpy",
     ) -> None:
         self.J = J
@@ -105,7 +101,6 @@ class ScatteringBank(FilterBank):
         self.max_order = max_order
         self.angles = angles
         self.pixels = pixels
-        self.tile = tile
         self.frontend = frontend
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
@@ -165,10 +160,6 @@ class ScatteringBank(FilterBank):
             raise ConfigError(f"J={self.J}: give each scale once")
         if not is_whole(self.L):
             raise ConfigError(f"L={self.L}: give a whole number of angles, 1 or more")
-        if self.tile is not None and (self.tile < 1 or self.tile % 2 ** max(scales)):
-            raise ConfigError(
-                f"J={self.J} with tiles of {self.tile}: give a multiple of {2 ** max(scales)}, or null"
-            )
         if self.frontend not in _FRONTENDS:
             raise ConfigError(f"frontend {self.frontend!r}: choose one of {', '.join(_FRONTENDS)}")
         if self.max_order not in (1, 2):
@@ -198,7 +189,7 @@ class ScatteringBank(FilterBank):
         """Compute coefficients `path[i]` of image channel `view[i]`; returns (n, ceil(H/2^J), ceil(W/2^J))."""
         height, width = image.shape[:2]
         used, which = np.unique(view, return_inverse=True)
-        cores = [self.tile or _least_tile(length, scale) for length in (height, width)]
+        cores = [_least_tile(length, scale) for length in (height, width)]
         tiles = _cut(image[:, :, used], cores, _margin(scale))
         transform = _scattering(scale, tiles.shape[-2:], self.L, self.max_order, self.angles, self.frontend)
         rows, cols = tiles.shape[:2]

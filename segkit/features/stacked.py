@@ -83,21 +83,6 @@ class StackedBank(FilterBank):
         """Whether tiles are enough for all banks."""
         return all(bank.is_local for bank in self._used)
 
-    @property
-    def is_network(self) -> bool:
-        """Whether one of the banks is a network."""
-        return any(bank.is_network for bank in self._used)
-
-    def fusion_parts(self, n_image_channels: int = 3) -> NDArray[np.bool_]:
-        """Return each network a part: its own channels, and those of all banks that are no network."""
-        of_network = np.array([bank.is_network for bank in self._used])
-        if of_network.sum() < 2:
-            return super().fusion_parts(n_image_channels)
-        place = np.repeat(
-            np.arange(of_network.size), [bank.n_channels(n_image_channels) for bank in self._used]
-        )
-        return np.asarray(~of_network[place] | (place == np.flatnonzero(of_network)[:, None]))
-
     def split_by_bank(
         self, channels: NDArray[np.intp], n_image_channels: int = 3
     ) -> list[tuple[FilterBank, NDArray[np.intp]]]:

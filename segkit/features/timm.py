@@ -33,7 +33,7 @@ from segkit.features.colours import check_channels, check_mode, count_views, thr
 from segkit.features.hub import load_pretrained, origin_of
 from segkit.features.tiles import Tile, whole
 from segkit.features.weights import read_weights
-from segkit.features.windows import Blend, Cells, Side, places, read_window
+from segkit.features.windows import Blend, Cells, Side, read_window
 
 IntArray = NDArray[np.intp]
 # Larger windows are a mistake: the network would see more pixels than any was trained on.
@@ -79,9 +79,6 @@ class TimmBank(FilterBank):
     pyramid : sequence of float, default=(1.0,)
         Scales of the image that the network sees: 1/2, 1/3, ... add context, 2, 3, ... add detail. Windows have the same
         number of pixels at every scale, so they cover twice as much of the image at 1/2.
-    shifts : int, default=1
-        The image is also seen shifted by fractions of a cell: ``shifts**2`` passes, whose cells interleave to a grid that
-        is ``shifts`` times finer. The chosen layers must have one stride then.
     channel_mode : {"rgb", "each", "mean"}, default="rgb"
         Mapping of image channels to the network's three, as in `ConvNetBank`.
     random_state : int, default=0
@@ -118,7 +115,6 @@ class TimmBank(FilterBank):
         overlap: float = 0.5,
         layers: Sequence[int] | None = None,
         pyramid: Sequence[float] = (1.0,),
-        shifts: int = 1,
         channel_mode: str = "rgb",
         random_state: int = 0,
     ) -> None:
@@ -128,7 +124,6 @@ class TimmBank(FilterBank):
         self.overlap = overlap
         self.layers = layers
         self.pyramid = pyramid
-        self.shifts = shifts
         self.channel_mode = channel_mode
         self.random_state = random_state
 
@@ -148,13 +143,8 @@ class TimmBank(FilterBank):
     def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
         """Stride in pixels of each channel's map, in channel order."""
         parts = [(scale, block) for _, scale, _, block in self._parts(n_image_channels)]
-        strides = [float(block.stride / scale) / self.shifts for scale, block in parts]
+        strides = [float(block.stride / scale) for scale, block in parts]
         return np.repeat(strides, [block.n_channels for _, block in parts])
-
-    @property
-    def is_network(self) -> bool:
-        """True: others trained its filters."""
-        return True
 
     @property
     def label(self) -> str:
@@ -251,10 +241,10 @@ class TimmBank(FilterBank):
         ]
         blends = [Blend(own[0], own[1], task.kept.size) for own, task in zip(cells, tasks, strict=True)]
         depth = max(task.place for task in tasks) + 1
-        for place in places(*sides):
+        for place in np.ndindex(*(side.n_windows for side in sides)):
             if not any(blend.needs(place) for blend in blends):
                 continue
-            rows, cols = (side.pixels(at) for side, at in zip(sides, place, strict=True))
+            rows, cols = (side.pixels(number) for side, number in zip(sides, place, strict=True))
             window = three_channels(read_window(image, rows, cols), self.channel_mode)[view]
             outputs = self._run(window, depth)
             for blend, task in zip(blends, tasks, strict=True):
@@ -309,8 +299,7 @@ class TimmBank(FilterBank):
         """Lay the windows along a side of the image, in its pixels."""
         n_cells = self._window // self._stride
         hop = max(1, min(n_cells, round((1 - self.overlap) * n_cells))) * self._stride
-        shift = self._blocks[0].stride / scale / self.shifts if self.shifts > 1 else Fraction(0)
-        return Side(length, int(self._window / scale), int(hop / scale), self.shifts, int(shift))
+        return Side(length, int(self._window / scale), int(hop / scale))
 
     def _check_size(self, shape: tuple[int, ...], sides: Sequence[Side], scale: Fraction) -> None:
         """Refuse an image that would have to be mirrored more than once."""
@@ -349,10 +338,7 @@ class TimmBank(FilterBank):
     @property
     def _blocks(self) -> list[Block]:
         every = blocks_of(self.model, self._window)
-        chosen = [every[index] for index in self._indices]
-        if self.shifts > 1:
-            self._check_shifts(sorted({block.stride for block in chosen}))
-        return chosen
+        return [every[index] for index in self._indices]
 
     def _scales(self) -> list[Fraction]:
         return [Fraction(scale).limit_denominator(64) for scale in self.pyramid]
@@ -417,8 +403,6 @@ class TimmBank(FilterBank):
             )
         if not 0 <= self.overlap < 1:
             raise ConfigError(f"overlap {self.overlap}: give a share of a window, 0 or more and below 1")
-        if not is_whole(self.shifts):
-            raise ConfigError(f"shifts={self.shifts!r}: give a number of shifts for each axis, 1 or more")
         self._check_pyramid(stride)
 
     def _check_pyramid(self, stride: int) -> None:
@@ -434,19 +418,6 @@ class TimmBank(FilterBank):
                 raise ConfigError(
                     f"pyramid {list(self.pyramid)}: cells of {stride} pixels of {self.model} are no whole pixels of the "
                     f"image at scale {float(scale):g}: give scales above 1 that divide {stride}"
-                )
-
-    def _check_shifts(self, strides: Sequence[int]) -> None:
-        if len(strides) > 1:
-            raise ConfigError(
-                f"shifts={self.shifts}: the layers have strides of {', '.join(map(str, strides))} pixels: choose "
-                "bank.layers of one stride, or shifts=1"
-            )
-        for scale in self._scales():
-            if (strides[0] / scale / self.shifts).denominator > 1:
-                raise ConfigError(
-                    f"shifts={self.shifts}: cells of {float(strides[0] / scale):g} pixels are not cut into whole pixels: "
-                    f"give a number that divides them, or shifts=1"
                 )
 
 

@@ -8,9 +8,7 @@ mirror it beyond its edges.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,34 +24,31 @@ class Side:
     length: int
     window: int
     hop: int
-    n_passes: int = 1
-    shift: int = 0
 
     @property
     def n_windows(self) -> int:
-        """Number of windows of a pass."""
-        return 1 + math.ceil(max(0, self.length + self._shifts - self.window) / self.hop)
+        """Number of windows."""
+        return 1 + math.ceil(max(0, self.length - self.window) / self.hop)
 
     @property
     def first(self) -> int:
-        """First pixel of the first window of the first pass; it lies before the image, or at its edge."""
-        spare = (self.n_windows - 1) * self.hop + self.window - self.length
-        return -((self._shifts + spare) // 2)
+        """First pixel of the first window; it lies before the image, or at its edge."""
+        return -((self._covered - self.length) // 2)
 
     @property
-    def _shifts(self) -> int:
-        return (self.n_passes - 1) * self.shift
+    def _covered(self) -> int:
+        return (self.n_windows - 1) * self.hop + self.window
 
     @property
     def is_covered(self) -> bool:
         """Whether the image, mirrored once at either edge, fills its windows."""
         before = -self.first
-        after = self.first + self._shifts + (self.n_windows - 1) * self.hop + self.window - self.length
+        after = self.first + self._covered - self.length
         return max(before, after) < self.length
 
-    def pixels(self, at: tuple[int, int]) -> NDArray[np.intp]:
+    def pixels(self, number: int) -> NDArray[np.intp]:
         """List the pixels of the image that a window holds, mirrored at the edges."""
-        start = self.first + at[0] * self.shift + at[1] * self.hop
+        start = self.first + number * self.hop
         pixels = np.abs(np.arange(start, start + self.window))
         mirrored: NDArray[np.intp] = np.minimum(pixels, 2 * (self.length - 1) - pixels)
         return mirrored
@@ -70,14 +65,13 @@ class Cells:
 
     @property
     def stride(self) -> float:
-        """Pixels between neighbouring cells, of all passes together."""
-        return self.side.window / self.n_cells / self.side.n_passes
+        """Pixels between neighbouring cells."""
+        return self.side.window / self.n_cells
 
     @property
     def ends(self) -> tuple[int, int]:
         """First cell, and the one behind the last."""
-        per_hop = round(self.side.hop * self.n_cells / self.side.window)
-        n = self.side.n_passes * ((self.side.n_windows - 1) * per_hop + self.n_cells)
+        n = (self.side.n_windows - 1) * self._per_hop + self.n_cells
         # Rounding keeps positions on the centre of a cell exact.
         first, last = (
             round((at - self._origin) / self.stride, 9) for at in (self.part.start, self.part.stop - 1)
@@ -93,11 +87,14 @@ class Cells:
     def _origin(self) -> float:
         return self.side.first + self.offset
 
-    def places(self, at: tuple[int, int]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    @property
+    def _per_hop(self) -> int:
+        return round(self.side.hop * self.n_cells / self.side.window)
+
+    def places(self, number: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return which cells of a window are wanted, and their places among the wanted ones."""
-        per_hop = round(self.side.hop * self.n_cells / self.side.window)
         first, stop = self.ends
-        places = at[0] + self.side.n_passes * (at[1] * per_hop + np.arange(self.n_cells)) - first
+        places = number * self._per_hop + np.arange(self.n_cells) - first
         mine = np.flatnonzero((places >= 0) & (places < stop - first))
         return mine, places[mine]
 
@@ -111,14 +108,14 @@ class Blend:
         self._sums = np.zeros((n_channels, *shape), dtype=np.float32)
         self._weights = np.zeros(shape, dtype=np.float32)
 
-    def needs(self, place: tuple[tuple[int, int], tuple[int, int]]) -> bool:
+    def needs(self, place: tuple[int, int]) -> bool:
         """Return whether a window holds wanted cells."""
-        return all(cells.places(at)[0].size for cells, at in zip(self._sides, place, strict=True))
+        return all(cells.places(number)[0].size for cells, number in zip(self._sides, place, strict=True))
 
-    def add(self, place: tuple[tuple[int, int], tuple[int, int]], values: FloatArray) -> None:
+    def add(self, place: tuple[int, int], values: FloatArray) -> None:
         """Add the maps (n_channels, h, w) of a window."""
         (own_rows, rows), (own_cols, cols) = (
-            cells.places(at) for cells, at in zip(self._sides, place, strict=True)
+            cells.places(number) for cells, number in zip(self._sides, place, strict=True)
         )
         weights = np.outer(_hann(values.shape[1])[own_rows], _hann(values.shape[2])[own_cols])
         at = np.ix_(rows, cols)
@@ -129,13 +126,6 @@ class Blend:
         """Return the means (n_channels, h, w), after the last window."""
         self._sums /= self._weights
         return self._sums
-
-
-def places(rows: Side, cols: Side) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """List pass and number of each window, for rows and for columns."""
-    ends = rows.n_passes, rows.n_windows, cols.n_passes, cols.n_windows
-    for row_pass, row, col_pass, col in product(*map(range, ends)):
-        yield (row_pass, row), (col_pass, col)
 
 
 def read_window(image: Any, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> FloatArray:

@@ -18,7 +18,6 @@ from segkit.kernels.mixture import MixtureRFF
 from segkit.kernels.mmd import alignment, mixture_weights, mmd, mmd_squared, power_criterion
 from segkit.kernels.nystrom import NystroemFeatures
 from segkit.kernels.protocol import KernelMixture
-from segkit.kernels.summed import SummedMixtures
 
 __all__ = [
     "Anova",
@@ -35,7 +34,6 @@ __all__ = [
     "Polynomial",
     "RandomFourierFeatures",
     "ShiftInvariantKernel",
-    "SummedMixtures",
     "alignment",
     "median_gamma",
     "mixture_weights",

@@ -71,7 +71,10 @@ class ImageCheck:
 
 @dataclass(frozen=True, eq=False)
 class Alarms:
-    """Values from the training, by which predictions of new images are checked."""
+    """Values from the training, by which predictions of new images are checked.
+
+    `n_only` counts for each class the training images whose labelled pixels are all of it.
+    """
 
     names: tuple[str, ...]
     n_only: tuple[int, ...]
@@ -87,7 +90,7 @@ class Alarms:
         return replace(self, dtypes=tuple(sorted(set(dtypes))), pixel_sizes=tuple(sorted(sizes)))
 
     def compare_file(self, dtype: str, pixel_size: PixelSize | None) -> list[str]:
-        """Describe in what a file is unlike the training images': bits of a pixel, and its size in micrometres."""
+        """Name the differences of a file from the training images': bits of a pixel, and its size in micrometres."""
         told = []
         if self.dtypes and dtype not in self.dtypes:
             told.append(f"pixels of {dtype}, of the training images {' and '.join(self.dtypes)}")
@@ -117,7 +120,7 @@ class Alarms:
         )
 
     def tell(self) -> list[str]:
-        """Describe in a sentence how far the expected IoU of an image may be off; say nothing if that is unknown."""
+        """Summarise the error of the expected IoU in a sentence; none if it is unknown."""
         return [] if self.expected is None else self.expected.tell()
 
     def explain(self) -> list[str]:
@@ -126,7 +129,7 @@ class Alarms:
         return lines if self.known is None else [*lines, self.known.explain()]
 
     def to_state(self) -> tuple[dict[str, Any], Arrays]:
-        """Describe for a model file: a JSON-able header, and arrays by name."""
+        """Return a JSON-able header, and arrays by name, for a model file."""
         arrays = {} if self.expected is None else self.expected.to_arrays()
         arrays |= {} if self.known is None else self.known.to_arrays()
         header = {
@@ -153,8 +156,8 @@ class Alarms:
             header["n_images"],
             ExpectedIoU.from_arrays(own) if header["expected"] else None,
             KnownImages.from_arrays(own) if header["known"] else None,
-            tuple(header.get("dtypes", ())),
-            tuple((size[0], size[1]) for size in header.get("pixel_sizes", ())),
+            tuple(header["dtypes"]),
+            tuple((size[0], size[1]) for size in header["pixel_sizes"]),
         )
 
     def state_shapes(self, n_kept: int, n_image_channels: int) -> dict[str, tuple[int, ...]]:
@@ -184,7 +187,7 @@ def count_single(ids: Sequence[IdArray], n_classes: int) -> tuple[int, ...]:
 def columns_of(
     checks: Sequence[ImageCheck | None], of_file: Sequence[str] = ()
 ) -> dict[str, float | str | None]:
-    """Return the columns of summary.csv for the checks of a file's pages."""
+    """Return the columns of summary.csv for the checks of a file's pages: of the page with the lowest expected IoU."""
     known = [check for check in checks if check is not None]
     expected = [check for check in known if check.expected_iou is not None]
     worst = min(expected, key=lambda check: check.expected_iou or 0.0, default=None)

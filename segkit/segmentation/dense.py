@@ -166,6 +166,7 @@ def _sums(
         column = np.searchsorted(channels, stack.indices)
         cells = stack.values.reshape(len(stack.values), -1)
         if np.isnan(level[column]).any():
+            # a typical value of each channel, subtracted to avoid cancellation in float32; the first tile's, for all tiles
             level[column] = cells[:, :: max(1, cells.shape[1] // CELLS_FOR_LEVEL)].mean(axis=1)
         values = np.empty((len(slopes), cells.shape[1]), dtype=np.float32)
         for start in range(0, cells.shape[1], CELLS_AT_ONCE):

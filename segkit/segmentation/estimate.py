@@ -47,7 +47,7 @@ class Estimate:
     faults: list[str]
 
     def tell(self) -> str:
-        """Describe all in one line."""
+        """Summarise all in one line."""
         return (
             f"{count(self.n_images, 'image')}, {count(self.n_tiles, 'tile')}, at most {describe(self.peak)} of memory, "
             f"about {self.seconds / 60:.1f} minutes; nothing was written"
@@ -124,7 +124,7 @@ def bytes_of_kept(bank: FilterBank, channels: NDArray[np.intp], shape: tuple[int
 
 def _bytes_kept(segmenter: Segmenter, shape: tuple[int, ...], tiles: Sequence[Tile], of_file: int) -> int:
     """Count the bytes of the maps that are kept of all tiles; 0 if none are."""
-    rim = segmenter.objects_ and segmenter.objects_.rim
+    rim = segmenter.objects_.rim
     judges = [segmenter.classifier_, *([rim] if rim else [])]
     channels = np.unique(np.concatenate([judge.nonlinear_channels for judge in judges]))
     bank, n_classes = segmenter.bank_, segmenter.classes_.size

@@ -25,7 +25,12 @@ LEVELS = (0.8, 0.9)
 def expected_iou(
     ids: NDArray[np.integer], probabilities: NDArray[np.floating], presence: NDArray[np.float64]
 ) -> float:
-    r"""Compute the mean IoU over classes that a predicted mask has if the probabilities are right."""
+    r"""Compute the mean IoU over classes that a predicted mask has if the probabilities are right.
+
+    The IoU of class k with predicted pixels :math:`m_k` is :math:`\sum m_k p_k / \sum (m_k + p_k - m_k p_k)`, the ratio of
+    the expected intersection to the expected union: with many pixels it is close to the expected ratio. A class that is
+    not predicted has the IoU 0 if the image holds it, else none: its weight in the mean is its `presence`.
+    """
     n_classes = presence.size
     flat = np.asarray(ids).reshape(-1)
     given = np.asarray(probabilities).reshape(-1, n_classes)
@@ -62,7 +67,7 @@ def compare(
 
 
 def shrunken_mean(values: NDArray[np.float64]) -> float:
-    r"""Shrink the mean of a few values towards 0, the more the less certain it is."""
+    """Shrink the mean of a few values towards 0 (James and Stein's estimator with positive part, in one dimension)."""
     if values.size < 2:
         return 0.0
     mean, error = float(values.mean()), float(values.var(ddof=1)) / values.size
@@ -71,8 +76,16 @@ def shrunken_mean(values: NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ExpectedIoU:
-    """Errors of expected IoUs, from training images that were held out in turn."""
+    """Errors of expected IoUs, from training images that were held out in turn.
 
+    The margins are conformal: they hold for images that are exchangeable with the training images, so not for another
+    microscope, nor for several pages of one stack. Even then the promise is not exact, for each held-out image has a model
+    of its own, of fewer images. Without further assumptions about 1 - 2 a is guaranteed in place of 1 - a (Barber, Candès,
+    Ramdas, Tibshirani, Annals of Statistics 49, 2021, theorems 1 and 4), for a variant. The promise is an average over
+    images and training sets: it does not hold for hard images alone.
+    """
+
+    # mean error, subtracted from new images; absolute error of each training image, corrected by the mean of the others
     bias: float
     errors: FloatArray
     presence: NDArray[np.float64]
@@ -93,7 +106,7 @@ class ExpectedIoU:
         return conformal_margin(self.errors, level)
 
     def tell(self) -> list[str]:
-        """Describe how far the expected IoU of an image may be off; empty if there are too few images."""
+        """Summarise the margin in a sentence; none if there are too few images."""
         margin = self.margin(LEVELS[0])
         if margin is None:
             return []
@@ -103,7 +116,7 @@ class ExpectedIoU:
         ]
 
     def explain(self) -> str:
-        """Explain the correction and the margins; say which are unknown."""
+        """Explain the correction and the margins, and which are unknown."""
         n_images = self.errors.size
         corrected = "no correction of them is certain enough to be made"
         if self.bias:

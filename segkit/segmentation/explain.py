@@ -21,7 +21,7 @@ _WHOLE = 0.9
 # With a smaller annotated fraction the annotation is strokes, on pixels that were chosen because they are clear.
 _STROKES = 0.5
 # One of what was held out.
-_ONE = {"images": "image", "blocks": "block", "copies": "copy"}
+_ONE = {"images": "image", "blocks": "block"}
 _CRITERIA = {
     "mmd": "the discrepancy (MMD) between the classes",
     "mmd_squared": "the squared discrepancy (MMD) between the classes, over pairs of pixels of different {regions}",
@@ -34,13 +34,13 @@ _CRITERIA = {
 def tell_training(
     summary: TrainingSummary, label_map: LabelMap, names: Sequence[str] | None = None
 ) -> list[str]:
-    """Report a training in three lines: what was learnt from, the scores to expect, and what to do next."""
+    """Summarise a training in three lines: what was learnt from, the scores to expect, and what to do next."""
     return [_learnt_from(summary, label_map), expected_scores(summary), _next_step(summary, names)]
 
 
 def explain_training(summary: TrainingSummary, label_map: LabelMap) -> list[str]:
     """Explain the choices of a training, with their reasons."""
-    lines = [*_chosen_bank(summary), *_fusion(summary), _channels(summary), _kernels(summary)]
+    lines = [*_chosen_bank(summary), _channels(summary), _kernels(summary)]
     if summary.held_out is None:
         lines.append(
             "Nothing could be held out, so penalty, threshold and probabilities are not adapted to the images."
@@ -54,7 +54,7 @@ def explain_training(summary: TrainingSummary, label_map: LabelMap) -> list[str]
 
 
 def expected_scores(summary: TrainingSummary) -> str:
-    """Describe which scores to expect on other images, and how sure that is."""
+    """Name the scores to expect on other images, and how sure they are."""
     held_out = summary.held_out
     if held_out is None:
         return "How well it will do on other images is unknown: nothing could be held out to test it."
@@ -69,9 +69,8 @@ def expected_scores(summary: TrainingSummary) -> str:
         notes.append(f"only annotated pixels count, {part} of all; the others are probably harder")
     if held_out.regions != "images":
         notes.append("other images will probably do worse")
-        parts = "parts of it" if held_out.regions == "blocks" else "copies of it"
         return (
-            f"How well it will do on other images is unknown: with one image, only {parts} could be held out. "
+            "How well it will do on other images is unknown: with one image, only parts of it could be held out. "
             f"They reached {_scores(held_out)} ({'; '.join(notes)})."
         )
     n = held_out.n_regions
@@ -116,7 +115,7 @@ def _learnt_from(summary: TrainingSummary, label_map: LabelMap) -> str:
 
 
 def _scores(held_out: HeldOutScores) -> str:
-    """Name the scores, objects first; models of earlier formats have the mean IoU alone."""
+    """Name the scores, objects first, if an object was held out."""
     mean = f"mean IoU over classes {_with_interval(held_out.mean_iou, held_out.interval)}"
     if held_out.object_iou is None or held_out.object_dice is None:
         return mean
@@ -132,7 +131,7 @@ def _with_interval(value: float, interval: Sequence[float] | None) -> str:
 
 
 def _next_step(summary: TrainingSummary, names: Sequence[str] | None) -> str:
-    """Describe which kind of image to annotate next, by the held-out scores of the training images."""
+    """Name the image to annotate more of, by the held-out scores of the training images."""
     held_out = summary.held_out
     scored = [] if held_out is None else [entry for entry in held_out.scores if entry["image"] is not None]
     if summary.n_images == 1:
@@ -148,7 +147,7 @@ def _next_step(summary: TrainingSummary, names: Sequence[str] | None) -> str:
 
 
 def _chosen_bank(summary: TrainingSummary) -> list[str]:
-    """Describe which of several banks was chosen; nothing for a single one."""
+    """Name the bank that was chosen among several, and why; none for a single one."""
     if summary.n_banks == 1:
         return []
     if summary.held_out is None or not (banks := summary.held_out.by_bank):
@@ -162,15 +161,6 @@ def _chosen_bank(summary: TrainingSummary) -> list[str]:
     return [
         f"Bank: {best['bank']} (bank {place} of {summary.n_banks}). Its mean IoU over held-out images is the highest: "
         f"{best['mean_iou']:.3f}, against {' and '.join(others)}."
-    ]
-
-
-def _fusion(summary: TrainingSummary) -> list[str]:
-    """Describe how many classifiers decide together; nothing for a single one."""
-    if summary.n_parts == 1:
-        return []
-    return [
-        f"Networks: each has a classifier. The mean of the {summary.n_parts} decisions counts (late fusion)."
     ]
 
 
@@ -240,7 +230,7 @@ def _penalty(summary: TrainingSummary, held_out: HeldOutScores) -> str:
     scores = f"Mean IoU by penalty, each {what} held out in turn: {tried}."
     if held_out.n_regions == 1:
         return f"{start}, the usual one for {images}. A single held-out {what} says too little to change it. {scores}"
-    if held_out.usual is None or summary.penalty == held_out.usual:
+    if summary.penalty == held_out.usual:
         return f"{start}, the usual one for {images}. No other is significantly better. {scores}"
     return (
         f"{start}. The usual penalty for {images}, {held_out.usual:g}, is significantly worse than the best; this is the "

@@ -18,7 +18,7 @@ import joblib
 from sklearn.utils.validation import check_is_fitted
 
 from segkit import __version__
-from segkit._common import Progress, Workers, count, first_few, one_by_one, pass_on
+from segkit._common import LocalProgress, Progress, Workers, count, first_few, one_by_one, pass_on
 from segkit._files import without_sync
 from segkit._files.write import why
 from segkit.errors import ConfigError, InputError, OutputError
@@ -36,7 +36,6 @@ from segkit.segmentation.outcome import (
     Interrupted,
     Outcome,
 )
-from segkit.segmentation.part import Part
 from segkit.segmentation.plan import (
     Fault,
     Job,
@@ -79,7 +78,6 @@ def predict_folder(
     strict: bool = False,
     overwrite: bool = False,
     overwrite_foreign: bool = False,
-    part: tuple[int, int] | None = None,
     workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> list[Path]:
@@ -121,10 +119,6 @@ def predict_folder(
         refused even so: beside the new masks they would be of another model.
     overwrite_foreign : bool, default=False
         Whether to replace files that segkit did not write too, such as masks drawn by hand.
-    part : tuple of int, optional
-        Number of a part and of all parts, (1, 4) to (4, 4): only every fourth image is segmented, from the first, second
-        ... on. Programs of all parts may run at the same time, on any machine that sees the folders. Tables are written
-        by a run without `part` and with `resume`, once the parts are done.
     workers : callable, optional
         What spreads the images over processes and machines, such as `segkit.scale.Cluster.spread`; by default they are
         segmented here, one after the other. Results are the same.
@@ -167,7 +161,6 @@ def predict_folder(
         strict=strict,
         overwrite=overwrite,
         overwrite_foreign=overwrite_foreign,
-        part=None if part is None else Part(*part),
         workers=workers,
         progress=progress,
     )
@@ -193,11 +186,10 @@ def segment_folder(
     strict: bool = False,
     overwrite: bool = False,
     overwrite_foreign: bool = False,
-    part: Part | None = None,
     workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Segment every image of a folder as `predict_folder` does, and give what came of each."""
+    """Segment every image of a folder as `predict_folder` does; return what came of each."""
     check_is_fitted(segmenter, "classes_")
     refuse_empty(output)
     images, output = Path(images), Path(output)
@@ -208,16 +200,14 @@ def segment_folder(
         kinds += _kinds_of_objects(segmenter)
     follow = progress or pass_on
     reading = reading_of(segmenter) if axes is None else replace(reading_of(segmenter), axes=axes)
-    plan = make_plan(segmenter, images, output, kinds, follow, reading, part)
-    if plan.faults and (strict or not (plan.fit or part)):
+    plan = make_plan(segmenter, images, output, kinds, follow, reading)
+    if plan.faults and (strict or not plan.fit):
         raise InputError(join_faults(plan.faults))
-    # the run over all images, which follows those over its parts, writes the tables
-    tables = _TABLES if objects and part is None else []
-    results = [*(place for job in plan.fit for place in job.outputs), *tables]
-    results += [SUMMARY] if part is None else []
+    tables = _TABLES if objects else []
+    results = [*(place for job in plan.fit for place in job.outputs), *tables, SUMMARY]
     for place in (*results, HIDDEN / "lock"):
         refuse_unwritable(output / place, within=output)
-    with record_of(output, results, replaces_foreign=overwrite_foreign, part=part) as record:
+    with record_of(output, results, replaces_foreign=overwrite_foreign) as record:
         if not (resume or overwrite or overwrite_foreign):
             _refuse_earlier([output / place for place in results if place.parts[0] != HIDDEN.name])
         left = [place for job in plan.fit for place in job.others] + ([] if objects else _TABLES)
@@ -233,12 +223,7 @@ def segment_folder(
         seen = {job.name for job in plan.jobs}
         others = rows_of_others(record, seen, by_region=not images.is_file())
         made_by = _digest_run(segmenter, kinds, given, axes)
-        if part is not None:
-            about_others = []  # images of the other parts are not gone
-        elif images.is_file():
-            about_others = _tell_others(record, others, made_by)
-        else:
-            about_others = _tell_gone(record, plan)
+        about_others = _tell_others(record, others, made_by) if images.is_file() else _tell_gone(record, plan)
         for note in [*plan.notes, *about_others]:
             warnings.warn(note, UserWarning, stacklevel=3)
         run = _Run(
@@ -252,41 +237,10 @@ def segment_folder(
             reading=reading,
             resume=resume,
             strict=strict,
-            part=part,
             workers=workers or one_by_one,
             follow=follow,
         )
         return run.go()
-
-
-class _Maker:
-    """Makes the results of an image in the workshop, here or in another process."""
-
-    def __init__(
-        self,
-        segmenter: BaseSegmenter,
-        workshop: Path,
-        pixel_size: PixelSize | None,
-        reading: Reading,
-        follow: Progress,
-    ) -> None:
-        self.segmenter, self.workshop, self.follow = segmenter, workshop, follow
-        self.pixel_size, self.reading = pixel_size, reading
-
-    def __call__(self, job: Job) -> Columns:
-        with without_sync():
-            return make_results(
-                self.segmenter,
-                job,
-                self.workshop,
-                pixel_size=self.pixel_size,
-                reading=self.reading,
-                follow=self.follow,
-            )
-
-    def __getstate__(self) -> dict[str, Any]:
-        # another process has no terminal
-        return self.__dict__ | {"follow": pass_on}
 
 
 class _Run:
@@ -305,14 +259,20 @@ class _Run:
         reading: Reading,
         resume: bool,
         strict: bool,
-        part: Part | None,
         workers: Workers,
         follow: Progress,
     ) -> None:
         self.segmenter, self.plan, self.record, self.tables = segmenter, plan, record, tables
-        self.others, self.made_by, self.part = others, made_by, part
+        self.others, self.made_by = others, made_by
         self.resume, self.strict, self.workers, self.follow = resume, strict, workers, follow
-        self.make = _Maker(segmenter, record.workshop, pixel_size, reading, follow)
+        self.make = partial(
+            make_results,
+            segmenter,
+            folder=record.workshop,
+            pixel_size=pixel_size,
+            reading=reading,
+            follow=LocalProgress(follow),
+        )
         self.n_kept = 0
         self._row_of: dict[str, ImageRow] = {}
         self._source_of: dict[str, str] = {}
@@ -336,7 +296,7 @@ class _Run:
                 raise Interrupted(self._n_written, len(self.rows)) from stop
             raise
         self._write_summary()
-        return Outcome(self.record.output, self.rows, self.n_kept, self.part)
+        return Outcome(self.record.output, self.rows, self.n_kept)
 
     @property
     def rows(self) -> list[ImageRow]:
@@ -415,7 +375,7 @@ class _Run:
         return ImageRow(name, FAILED, reason)
 
     def _stopped(self, path: Path, error: OutputError) -> OutputError:
-        """State that the run stops here and how it goes on: the fault is no image's."""
+        """Make the error of a run that stops here, for a fault that is no image's."""
         return OutputError(f"{_named(path, error)} ({self._done}; then --resume goes on)")
 
     def _withdraw_tables(self) -> None:
@@ -445,8 +405,6 @@ class _Run:
                 yield from read_measured(self.record.output / place, row)
 
     def _write_summary(self) -> None:
-        if self.part is not None:
-            return
         try:
             put_summary(self.record, self._all_rows)
         except ForeignError as error:
@@ -456,7 +414,7 @@ class _Run:
 
 
 def _named(path: Path, error: OutputError) -> str:
-    """Explain why a file cannot be written by its own name, and not by that of the place where it is made."""
+    """Explain why a file cannot be written, by its own name in place of that of the workshop."""
     return f"{path}: {why(error.__cause__)}" if isinstance(error.__cause__, OSError) else str(error)
 
 
@@ -493,10 +451,9 @@ def _digest_model(segmenter: BaseSegmenter) -> str:
 
 def _kinds_of_objects(segmenter: BaseSegmenter) -> list[str]:
     """Return the kinds of results of objects, once the model is known to tell them apart."""
-    if getattr(segmenter, "objects_", None) is None:
+    if not hasattr(segmenter, "objects_"):
         raise ConfigError(
-            "the model knows no objects (it is of an earlier format, or no Segmenter): train it anew, or measure its "
-            "masks by segkit measure"
+            "the model knows no objects, for it is no Segmenter: measure its masks by segkit measure"
         )
     if find_spec("roifile") is None:
         warnings.warn(
@@ -534,7 +491,7 @@ def _refuse_leftovers(output: Path, places: Sequence[Path]) -> None:
 
 
 def _tell_others(record: Record, others: Sequence[ImageRow], made_by: str) -> list[str]:
-    """Report of earlier images whose rows stay in the tables although another model or other options made them."""
+    """Note earlier images whose rows stay in the tables although another model or other options made them."""
     odd = [row.image for row in others if row.tiles is None and record.entries[row.image].made_by != made_by]
     if not odd:
         return []
@@ -545,7 +502,7 @@ def _tell_others(record: Record, others: Sequence[ImageRow], made_by: str) -> li
 
 
 def _tell_gone(record: Record, plan: Plan) -> list[str]:
-    """Report of images of an earlier run that are no longer there."""
+    """Note images of an earlier run that are no longer there."""
     present = {job.name for job in plan.jobs}
     gone = sorted(
         name

@@ -49,9 +49,9 @@ class _Labels(_Part):
 class _Kernel(_Part):
     kind: str
     name: str
-    gamma: float | None = None
+    gamma: float | None
     weight: float
-    score: float | None = None
+    score: float | None
 
 
 class _Region(_Part):
@@ -68,18 +68,18 @@ class _BankScore(_Part):
 
 
 class _HeldOut(_Part):
-    regions: Literal["images", "blocks", "copies"]
+    regions: Literal["images", "blocks"]
     n_regions: Count
     mean_iou: float
-    interval: Interval | None = None
-    by_lambda: dict[str, float] = {}
-    usual: float | None = None
-    scores: list[_Region] = []
-    object_iou: float | None = None
-    object_dice: float | None = None
-    object_iou_interval: Interval | None = None
-    object_dice_interval: Interval | None = None
-    by_bank: list[_BankScore] | None = None
+    interval: Interval | None
+    by_lambda: dict[str, float]
+    usual: float
+    scores: list[_Region]
+    object_iou: float | None
+    object_dice: float | None
+    object_iou_interval: Interval | None
+    object_dice_interval: Interval | None
+    by_bank: list[_BankScore] | None
 
     @model_validator(mode="after")
     def _chooses_one(self) -> Self:
@@ -96,19 +96,18 @@ class _Summary(_Part):
     training_iou: list[float]
     training_mean_iou: float
     training_set_sha256: str
-    n_training_pixels: Count | None = None
-    criterion: Literal["mmd", "mmd_squared", "alignment", "centered_alignment", "power"] = "mmd"
-    selector: str = ""
-    threshold: float = 0.0
-    threshold_rule: str = "zero"
-    otsu_weight: Share = 0.0
-    least_areas: list[Pair] = []
-    held_out: _HeldOut | None = None
-    peaks: Interval | None = None
-    annotated: float = 1.0
-    n_banks: Count = 1
-    n_parts: Annotated[int, Field(ge=1, lt=2**63)] = 1
-    penalty: float | None = Field(None, alias="lambda")
+    n_training_pixels: Count
+    criterion: Literal["mmd", "mmd_squared", "alignment", "centered_alignment", "power"]
+    selector: str
+    threshold: float
+    threshold_rule: str
+    otsu_weight: Share
+    least_areas: list[Pair]
+    held_out: _HeldOut | None
+    peaks: Interval
+    annotated: float
+    n_banks: Count
+    penalty: float | None = Field(alias="lambda")
 
 
 class _Parameters(_Part):
@@ -118,8 +117,6 @@ class _Parameters(_Part):
     normalization: Literal["image", "set"]
     selection_pixels: Count
     training_pixels: Count
-    n_augmented: Count = 0
-    fusion: Literal["early", "late"] = "early"
     threshold: Literal["quantile+otsu", "quantile", "iou", "zero"]
     smallest_region: Share
     probability: Literal["platt", "raw"]
@@ -169,8 +166,8 @@ class _Alarms(_Part):
     n_images: Count
     expected: bool
     known: bool
-    dtypes: list[str] = []
-    pixel_sizes: list[Annotated[list[PositiveFloat], Field(min_length=2, max_length=2)]] = []
+    dtypes: list[str]
+    pixel_sizes: list[Annotated[list[PositiveFloat], Field(min_length=2, max_length=2)]]
 
 
 class _Reading(_Part):
@@ -210,7 +207,7 @@ class _Settings(_Part):
 class _Header(_Part):
     bank: _Bank
     weights_sha256: str | None
-    weights_origin: list[_Origin] = []
+    weights_origin: list[_Origin]
     channels: Annotated[list[Annotated[list[str], Field(min_length=2, max_length=2)]], Field(min_length=1)]
     n_image_channels: Annotated[PositiveInt, Field(le=MOST_IMAGE_CHANNELS)]
     normalization: Literal["image", "set"]
@@ -219,9 +216,9 @@ class _Header(_Part):
     otsu_weight: Share
     least_areas: list[Pair]
     kernels: dict[str, Any]
-    objects: _Objects | None
-    alarms: _Alarms | None = None
-    reading: _Reading | None = None
+    objects: _Objects
+    alarms: _Alarms
+    reading: _Reading
     parameters: _Parameters
     summary: _Summary
     settings: _Settings | None
@@ -230,9 +227,12 @@ class _Header(_Part):
     @model_validator(mode="after")
     def _fits_classes(self) -> Self:
         n_classes, held_out = len(self.label_map.values), self.summary.held_out
-        per_class: list[list[Any]] = [self.label_map.names, self.least_areas, self.summary.training_iou]
-        if self.alarms is not None:
-            per_class.append(self.alarms.n_only)
+        per_class: list[list[Any]] = [
+            self.label_map.names,
+            self.least_areas,
+            self.summary.training_iou,
+            self.alarms.n_only,
+        ]
         for region in [] if held_out is None else held_out.scores:
             per_class += [region.iou, region.dice]
         if any(len(entries) != n_classes for entries in per_class):

@@ -21,7 +21,6 @@ from scipy import stats
 
 from segkit._common import FloatArray, Progress, Workers
 from segkit._threads import threaded
-from segkit.classifier.fusion import FusedClassifier
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.evaluation.metrics import confusion, dice_of, iou_of, object_mean
@@ -37,8 +36,6 @@ from segkit.segmentation.threshold import best_threshold, label_pixels, quantile
 IntArray = NDArray[np.intp]
 
 N_FOLDS = 5
-# How the networks of a bank work together, see `segkit.Segmenter`.
-FUSIONS = ("early", "late")
 # Bytes that all channels of all pixels may take.
 MEMORY_LIMIT = 2**28
 # Pixels of a regular grid that an image's expected IoU is compared with the true one on; with fewer it is not.
@@ -59,7 +56,7 @@ FEWEST_FOR_INTERVAL = 3
 class Choice:
     """Settings chosen on held-out pixels."""
 
-    penalty: float
+    penalty: float  # lambda of eq. 7.17
     threshold: float
     otsu_weight: float
     platt: PlattScaling
@@ -72,11 +69,13 @@ class Spread:
     """Pixels of a regular grid of each image, few enough to hold all their channels."""
 
     sample: PixelSample
-    values: FloatArray
-    least: NDArray[np.float64]
+    values: (
+        FloatArray  # their channels (n_spread, n_channels), or decisions (n_penalties, n_spread, n_outputs)
+    )
+    least: NDArray[np.float64]  # areas in pixels of the image, see `merge_small_regions`
 
     def merge(self, ids: IntArray, image: slice) -> IntArray:
-        """Return regions of an image that are too small to the classes around them, as far as the grid shows them."""
+        """Merge regions of an image that are too small into the classes around them, as far as the grid shows them."""
         rows, cols = (np.unique(getattr(self.sample, axis)[image]) for axis in ("row", "col"))
         step = max(np.diff(at).max(initial=1) for at in (rows, cols))
         return merge_small_regions(ids.reshape(rows.size, cols.size), self.least / step**2).ravel()
@@ -87,10 +86,11 @@ class HeldOut:
     """Decisions on pixels by classifiers that saw nothing of their image or block."""
 
     penalties: Sequence[float]
-    decisions: FloatArray
+    decisions: FloatArray  # (n_penalties, n_pixels, n_outputs)
     sample: PixelSample
     fold: IntArray
-    n_images: int
+    n_images: int  # those that could not be judged included
+    # images with few labels: the fraction of their labelled pixels that is foreground says nothing of the image
     sparse: Sequence[int] = ()
     spread: Spread | None = None
 
@@ -105,7 +105,11 @@ class HeldOut:
         return np.unique(self.sample.label).size == self.n_classes
 
     def choose(self, rule: str) -> Choice:
-        """Choose penalty and threshold."""
+        """Choose penalty and threshold.
+
+        A few images say little about penalties, and the best of several is often so by luck. So the penalty is the one
+        nearest to the usual one among those that are not significantly worse than the best.
+        """
         region = self._regions()
         scored = [self._score(outputs, region, rule) for outputs in self.decisions]
         scores = np.array([[entry["mean_iou"] for entry in entries] for entries in scored])
@@ -126,11 +130,6 @@ class HeldOut:
     @property
     def _by_block(self) -> bool:
         return self.n_images == 1
-
-    def _kind_of_regions(self) -> str:
-        if not self._by_block:
-            return "images"
-        return "copies" if np.unique(self.sample.image).size > 1 else "blocks"
 
     def _regions(self) -> IntArray:
         """Return the number of the image, or of the block, of each pixel."""
@@ -160,6 +159,7 @@ class HeldOut:
 
     def _compare_images(self, chosen: int, rule: str) -> Sequence[HeldOutImage]:
         """Compare expected and true IoU of each image, by threshold and probabilities of the other images."""
+        # with few labels the true IoU is unknown
         if self.spread is None or self._by_block or self.sparse:
             return ()
         spread, decisions = self.spread.sample, self.spread.values[chosen]
@@ -213,7 +213,7 @@ class HeldOut:
             for name in ("iou", "dice")
         }
         return HeldOutScores(
-            regions=self._kind_of_regions(),
+            regions="blocks" if self._by_block else "images",
             n_regions=scores.shape[1],
             mean_iou=float(means[chosen]),
             interval=_interval(scores[chosen]),
@@ -258,8 +258,6 @@ class Trial:
     sparse: Sequence[int] = ()
     ids: Sequence[NDArray[np.uint8]] = ()
     least: NDArray[np.float64] | None = None
-    one_image: bool = False
-    fusion: str = "early"
 
     def run(self, bank: FilterBank, progress: Progress, workers: Workers = threaded) -> Candidate:
         """Fit a bank, select its channels, and judge them; workers take the folds."""
@@ -276,7 +274,7 @@ class Trial:
             self.images, draws if spread is None else [*draws, spread], None, progress, "Filter bank"
         )
         groups = pixel_groups(drawn, self._shapes)
-        classifier = self._classifier_of(bank).select(X, drawn.label, groups)
+        classifier = copy(self.classifier).select(X, drawn.label, groups)
         classifier.allow_gaussians(bank.strides(n_image_channels) == 1)
         selected = time.perf_counter()
         choice = None
@@ -287,15 +285,9 @@ class Trial:
         kept = [found.take(classifier.channels_, axis=1) for found in later[:2]] if at_once else [None, None]
         return Candidate(bank, classifier, choice, kept[0], seconds, kept[1])
 
-    def _classifier_of(self, bank: FilterBank) -> PixelClassifier:
-        parts = bank.fusion_parts(self.images[0].shape[2])
-        if self.fusion == "late" and len(parts) > 1:
-            return FusedClassifier(self.classifier, parts)
-        return copy(self.classifier)
-
     def _spread(self, n_channels: int, n_drawn: int) -> PixelSample | None:
         """Spread pixels over the images, as many as memory is left for; none where no true IoU is known of them."""
-        if len(self.ids) < 2 or self.one_image or self.sparse or not self.penalties:
+        if len(self.ids) < 2 or self.sparse or not self.penalties:
             return None
         n_left = (MEMORY_LIMIT // (4 * n_channels) - n_drawn) // len(self.ids)
         return spread_pixels(self.ids, min(n_left, MOST_SPREAD)) if n_left >= FEWEST_SPREAD else None
@@ -321,7 +313,6 @@ class Trial:
             sparse=self.sparse,
             spread=spread,
             workers=workers,
-            one_image=self.one_image,
         )
         return held_out.choose(self.rule) if held_out.has_all_classes else None
 
@@ -350,9 +341,8 @@ def hold_out(
     sparse: Sequence[int] = (),
     spread: Spread | None = None,
     workers: Workers = threaded,
-    one_image: bool = False,
 ) -> HeldOut:
-    """Decide on the pixels of each fold by classifiers trained on the other folds."""
+    """Decide on the pixels of each fold by classifiers trained on the other folds; none where they lack a class."""
     import torch  # noqa: F401 -- the kernels need it; loaded before the threads, it keeps to one core in each
 
     n_classes = sample.label.max() + 1
@@ -370,7 +360,7 @@ def hold_out(
                 decisions[:, fold == index] = decided.drawn
                 on_spread[:, judge.spread_over(index)] = decided.on_spread
     judged = ~np.isnan(decisions[0, :, 0])
-    n_images = 1 if one_image else np.unique(sample.image).size
+    n_images = np.unique(sample.image).size
     whole = None
     if spread is not None:
         known = ~np.isnan(on_spread[0, :, 0])
@@ -415,7 +405,7 @@ class _FoldJudge:
         return _Decided(drawn, _decide_together(judges, self.spread.values[self.spread_over(index)]))
 
     def spread_over(self, index: int) -> NDArray[np.bool_]:
-        """Return which of the evenly spread pixels lie in the images of a fold."""
+        """Mark the evenly spread pixels that lie in the images of a fold."""
         if self.spread is None:
             return np.zeros(0, dtype=bool)
         return np.isin(self.spread.sample.image, self.sample.image[self.fold == index])
@@ -442,6 +432,7 @@ def best_index(candidates: Sequence[Candidate]) -> int:
     """Return the place of the highest mean IoU on held-out images; the first of equals, and where none can be compared."""
     if not can_be_compared(candidates):
         return 0
+    # no significance test, unlike penalties: no bank is preferred a priori
     return int(np.argmax([candidate.mean_iou for candidate in candidates]))
 
 
@@ -468,7 +459,7 @@ def _decide_together(judges: Sequence[PixelClassifier], X: FloatArray) -> FloatA
 
 
 def _not_worse(scores: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Report for each row of paired scores whether it is not significantly worse than the best."""
+    """Test which rows of paired scores are not significantly worse than the best."""
     n = scores.shape[1]
     if n < 2:
         return np.ones(len(scores), dtype=bool)

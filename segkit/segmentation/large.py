@@ -302,7 +302,7 @@ class _Run:
         return shares
 
     def _shares(self, ids: OnDisk) -> str:
-        """Report the share of each class in the pixels, and that of those without one."""
+        """List the share of each class in the pixels, and that of those without one."""
         counts = np.zeros(256, dtype=np.int64)
         for row in range(0, len(ids), _ROWS_AT_ONCE):
             counts += np.bincount(ids[row : row + _ROWS_AT_ONCE].ravel(), minlength=256)

@@ -1,15 +1,15 @@
 """The model file: arrays and a header of JSON in one file, and a fitted segmenter as that header and arrays.
 
 Opening a model never executes anything: there are numbers and JSON, and nothing else. The format
-has a version of its own; a file of a version it does not know is refused, never guessed at. Since version 9 the
-file holds a sha256 of its header and of each array, so that one flipped bit is found.
+has a version of its own; a file of a version it does not know is refused, never guessed at. The file holds a sha256
+of its header and of each array, so that one flipped bit is found.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -40,9 +40,10 @@ from segkit.segmentation.tensor_file import (
     read_json,
 )
 
-FORMAT_VERSION = 9
-LAST_WITHOUT_DIGESTS = 8
-READABLE = tuple(range(1, FORMAT_VERSION + 1))
+# Increase it when an entry is renamed, dropped, or means something else, and add to `UPGRADES` the function that changes a
+# header of the version before into one of this, and to tests/segmentation/golden a file of this version.
+FORMAT_VERSION = 1
+UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {}
 SUFFIX = ".segkit"
 # Texts of the file: the header, and its sha256.
 _KEY, _DIGEST = "segkit", "sha256"
@@ -53,8 +54,6 @@ _PARAMETERS = (
     "normalization",
     "selection_pixels",
     "training_pixels",
-    "n_augmented",
-    "fusion",
     "threshold",
     "smallest_region",
     "probability",
@@ -105,8 +104,7 @@ def parse_model(file: BinaryIO, size: int, path: str) -> tuple[dict[str, Any], d
         if _DIGEST in texts and texts[_DIGEST] != _digest(texts[_KEY]):
             raise DamagedFile("header differs from its sha256")
         arrays = read_arrays(file, entries)
-        if header["format_version"] > LAST_WITHOUT_DIGESTS:
-            _check_digests(header.pop(_TENSORS, None), arrays, has_header=_DIGEST in texts)
+        _check_digests(header.pop(_TENSORS, None), arrays, has_header=_DIGEST in texts)
     except DamagedFile as error:
         raise ModelFileError(
             f"{path}: damaged or not a segkit model ({error}); copy it anew or train again"
@@ -117,13 +115,23 @@ def parse_model(file: BinaryIO, size: int, path: str) -> tuple[dict[str, Any], d
 def _check_version(header: dict[str, Any], path: str) -> None:
     """Refuse the header of a format version that is not known."""
     format_version, versions = header.get("format_version"), header.get("versions")
-    if type(format_version) is int and format_version in READABLE:
+    if type(format_version) is int and 1 <= format_version <= FORMAT_VERSION:
         return
     written = versions.get("segkit") if isinstance(versions, dict) else None
     raise ModelFileError(
-        f"{path}: model of format version {format_version}, this segkit reads {', '.join(map(str, READABLE))}; "
+        f"{path}: model of format version {format_version}, this segkit reads {_readable()}; "
         f"train it anew, or use the segkit that wrote it ({written or 'unknown'})"
     )
+
+
+def _readable() -> str:
+    return ", ".join(str(number) for number in range(1, FORMAT_VERSION + 1))
+
+
+def upgrade(header: dict[str, Any]) -> None:
+    """Upgrade a header, version by version, to the present format."""
+    for number in range(header["format_version"], FORMAT_VERSION):
+        UPGRADES[number](header)
 
 
 def _check_digests(digests: Any, arrays: Arrays, *, has_header: bool) -> None:
@@ -158,14 +166,12 @@ def package_versions() -> dict[str, str]:
 
 
 def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Arrays]:
-    """Describe a fitted segmenter."""
+    """Return header and arrays of a fitted segmenter."""
     classifier, bank = segmenter.classifier_, segmenter.bank_
     weights = bank.weights_used(_channels_of_both(segmenter), segmenter.n_image_channels_)
     kernels, arrays = classifier.to_state()
-    objects, of_objects = None, {}
-    if segmenter.objects_ is not None:
-        objects, of_objects = segmenter.objects_.to_state(bank.channels(segmenter.n_image_channels_))
-    alarms, of_alarms = (None, {}) if segmenter.alarms_ is None else segmenter.alarms_.to_state()
+    objects, of_objects = segmenter.objects_.to_state(bank.channels(segmenter.n_image_channels_))
+    alarms, of_alarms = segmenter.alarms_.to_state()
     header = {
         "bank": bank_to_dict(bank),
         "weights_sha256": digest_arrays(weights) if weights else None,
@@ -201,7 +207,7 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
 
 
 def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -> None:
-    """Return a segmenter the fitted state that `describe` described."""
+    """Restore the fitted state of a segmenter from the header and arrays of `describe`, with all checks that need both."""
     _check_types(arrays, path)
     _check_sources(header["bank"], arrays, path)
     segmenter.n_image_channels_ = header["n_image_channels"]
@@ -217,26 +223,22 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.platt_ = PlattScaling.from_arrays(arrays["platt.slope"], arrays["platt.intercept"])
     segmenter.threshold_, segmenter.otsu_weight_ = header["threshold"], header["otsu_weight"]
     segmenter.least_areas_ = np.array(header["least_areas"], dtype=np.float64)
-    objects = header["objects"]
-    segmenter.objects_ = None if objects is None else ObjectModel.from_state(objects, arrays, known)
-    alarms, names = header.get("alarms"), segmenter.label_map_.names
-    segmenter.alarms_ = None if alarms is None else Alarms.from_state(alarms, arrays, names)
+    segmenter.objects_ = ObjectModel.from_state(header["objects"], arrays, known)
+    segmenter.alarms_ = Alarms.from_state(header["alarms"], arrays, segmenter.label_map_.names)
     used = segmenter.bank_.weights_used(_channels_of_both(segmenter), segmenter.n_image_channels_)
     _check_weights(segmenter, used, header, path)
     segmenter.summary_ = TrainingSummary.from_dict(header["summary"])
     segmenter.lambda_, segmenter.held_out_ = segmenter.summary_.penalty, segmenter.summary_.held_out
     segmenter.settings_ = header["settings"]
-    segmenter.reading_ = _restore_reading(header.get("reading"), segmenter.n_image_channels_, path)
+    segmenter.reading_ = _restore_reading(header["reading"], segmenter.n_image_channels_, path)
     if faults := _misfits(segmenter, used, arrays):
         raise ModelFileError(
             f"{path}: these do not fit the rest: {', '.join(faults)}; copy it anew or train again"
         )
 
 
-def _restore_reading(reading: dict[str, Any] | None, n_image_channels: int, path: str) -> Reading:
-    """Restore how images are read; models that do not tell read them by their own metadata and type."""
-    if reading is None:
-        return Reading()
+def _restore_reading(reading: dict[str, Any], n_image_channels: int, path: str) -> Reading:
+    """Restore how images are read."""
     restored = Reading.from_dict(reading)
     if n_image_channels % restored.n_planes:
         raise ModelFileError(
@@ -269,7 +271,7 @@ def _positions(channels: Sequence[Channel], known: Sequence[Channel]) -> NDArray
 
 def _channels_of_both(segmenter: Any) -> NDArray[np.intp]:
     """Return the channels that the classes or the rim of objects need, rising."""
-    rim = None if segmenter.objects_ is None else segmenter.objects_.rim
+    rim = segmenter.objects_.rim
     kept: NDArray[np.intp] = segmenter.classifier_.channels_
     return kept if rim is None else np.union1d(kept, rim.channels_)
 
@@ -315,13 +317,12 @@ def _misfits(segmenter: Any, used: Arrays, arrays: Arrays) -> list[str]:
     n_classes = segmenter.classes_.size
     n_outputs = 1 if n_classes == 2 else n_classes
     parts = {"": (segmenter.classifier_, n_classes)}
-    if segmenter.objects_ is not None and segmenter.objects_.rim is not None:
+    if segmenter.objects_.rim is not None:
         parts["rim."] = (segmenter.objects_.rim, N_PARTS)
     shapes: dict[str, tuple[int, ...]] = {"platt.slope": (n_outputs,), "platt.intercept": (n_outputs,)}
-    if segmenter.alarms_ is not None:
-        shapes |= segmenter.alarms_.state_shapes(len(segmenter.channels_), segmenter.n_image_channels_)
+    shapes |= segmenter.alarms_.state_shapes(len(segmenter.channels_), segmenter.n_image_channels_)
     known, fits = set(shapes), {}
-    if segmenter.alarms_ is not None and segmenter.alarms_.known is not None:
+    if segmenter.alarms_.known is not None:
         fits["alarms.scales"] = bool((segmenter.alarms_.known.scales > 0).all())
     for prefix, (classifier, n_labels) in parts.items():
         shapes |= {f"{prefix}{name}": shape for name, shape in classifier.state_shapes(n_labels).items()}

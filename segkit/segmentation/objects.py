@@ -48,7 +48,7 @@ class ObjectModel:
     scores: SplitScores | None = None
 
     def tell(self) -> str:
-        """Describe in one sentence, for everybody, what is known of objects and how well they are told apart."""
+        """Summarise in one sentence what is known of objects, and how well they are told apart."""
         size = f"typical diameter {2 * self.splitter.radius:.3g} pixels"
         if self.source == "nothing":
             return (
@@ -90,7 +90,7 @@ class ObjectModel:
         )
 
     def to_state(self, channels: Sequence[Any]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Describe for a model file; `channels` are those of the bank."""
+        """Return header and arrays for a model file; `channels` are those of the bank."""
         header: dict[str, Any] = {
             "splitter": self.splitter.to_dict(),
             "source": self.source,

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from segkit._common import count
 from segkit._files import write_table
-from segkit.segmentation.part import Part
 
 SUMMARY_FILE = "summary.csv"
 WRITTEN, SKIPPED, FAILED = "written", "skipped", "failed"
@@ -45,7 +44,6 @@ class Outcome:
     output: Path
     rows: list[ImageRow]
     n_kept: int = 0
-    part: Part | None = None
 
     @property
     def masks(self) -> list[Path]:
@@ -75,7 +73,7 @@ class Outcome:
         return [*told, *([more] if n_more else [])]
 
     def tell_expected(self) -> str | None:
-        """Describe the mean and the lowest expected IoU of the images; None if none is known."""
+        """Summarise the expected IoU of the images: mean and lowest; None if none is known."""
         known = {row.image: row.expected_iou for row in self.rows if row.expected_iou is not None}
         if not known:
             return None
@@ -84,20 +82,14 @@ class Outcome:
         return f"Expected IoU: {sum(known.values()) / len(known):.2f}{lowest}"
 
     def tell(self) -> str:
-        """Describe in one line how many images were written, skipped and failed."""
+        """Count in one line the images that were written, skipped and failed."""
         numbers = f"{len(self.masks)} written, {len(self.skipped)} skipped, {len(self.failed)} failed"
         kept = f" ({count(self.n_kept, 'image')} up to date)" if self.n_kept else ""
         return f"{numbers}{kept}: {self._table}"
 
     @property
     def _table(self) -> str:
-        """Describe where the table of all images is, or how it is made."""
-        if self.part is None:
-            return f"see {self.output / SUMMARY_FILE}"
-        return (
-            f"after part {self.part} and the others, --resume without --part (in Python resume=True without part) writes "
-            f"{self.output / SUMMARY_FILE}"
-        )
+        return f"see {self.output / SUMMARY_FILE}"
 
 
 class Interrupted(KeyboardInterrupt):

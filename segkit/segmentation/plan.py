@@ -16,7 +16,6 @@ from segkit.images.reading import neighbours
 from segkit.images.regions import is_by_region
 from segkit.images.scales import of_other_scale
 from segkit.segmentation.base import BaseSegmenter
-from segkit.segmentation.part import Part
 from segkit.segmentation.record import HIDDEN, key_of
 
 _N_NAMED = 3
@@ -82,9 +81,8 @@ def make_plan(
     kinds: Sequence[str],
     follow: Progress,
     reading: Reading,
-    part: Part | None = None,
 ) -> Plan:
-    """Look at every image of a folder, or of a part of it, and plan its results."""
+    """Look at every image of a folder, and plan its results."""
     root = images if images.is_dir() else images.parent
     jobs: list[Job | Fault] = []
     unreadable: list[str] = []
@@ -93,8 +91,7 @@ def make_plan(
     peaks: dict[Path, float] = {}
     unlike: dict[str, tuple[str, ...]] = {}
     n_wanted = n_channels_of(segmenter, reading)
-    listed = list_images(images)
-    for relative in follow(listed if part is None else part.of(listed), "Looking at images"):
+    for relative in follow(list_images(images), "Looking at images"):
         source, name = root / relative, relative.as_posix()
         try:
             stack = reading.read(source)
@@ -136,12 +133,12 @@ def make_plan(
 
 
 def reading_of(segmenter: BaseSegmenter) -> Reading:
-    """Describe how the training images of a segmenter were read."""
+    """Return how the training images of a segmenter were read."""
     return getattr(segmenter, "reading_", None) or Reading()
 
 
 def _tell_left_out(folder: Path) -> list[str]:
-    """Report of images that are read by region, which a folder is not searched for."""
+    """Note images that are read by region, which a folder is not searched for."""
     found = sorted(path.name for path in folder.iterdir() if is_by_region(path))
     if not found:
         return []
@@ -167,7 +164,7 @@ def misfit(source: Path, pages: Sequence[FloatArray], n_channels: int) -> str | 
 
 
 def reason_of(error: Exception, source: Path) -> str:
-    """Describe in one line why an image failed."""
+    """Explain in one line why an image failed."""
     text = " ".join(str(error).split())
     if isinstance(error, ClusterError):
         return f"{source}: {text}"
@@ -192,7 +189,7 @@ def page_names(name: str, n_pages: int) -> list[str]:
 
 
 def join_faults(faults: Sequence[str]) -> str:
-    """Report the first faults, and how many more there are."""
+    """List the first faults, and count the others."""
     more = f"; and {len(faults) - _N_FAULTS} more" if len(faults) > _N_FAULTS else ""
     return "; ".join(faults[:_N_FAULTS]) + more
 
@@ -276,7 +273,7 @@ def _tell_channels(sources: Mapping[int, Sequence[Path]], trained_on: int) -> li
 
 
 def _channels_fault(sources: Sequence[Path], n_channels: int, trained_on: int) -> str:
-    """Describe of files, of which the first are named, that they have other channels than the training images."""
+    """Explain that files, the first of them by name, have other channels than the training images."""
     if len(sources) == 1:
         who, them = f"{sources[0]} has", "it"
     else:
@@ -290,7 +287,7 @@ def _channels_fault(sources: Sequence[Path], n_channels: int, trained_on: int) -
 
 
 def _tell_names(unlike: Mapping[str, tuple[str, ...]], trained: tuple[str, ...]) -> list[str]:
-    """Report of images whose channels have other names than those of the training images."""
+    """Note images whose channels have other names than those of the training images."""
     if not unlike or not trained:
         return []
     first, names = next(iter(unlike.items()))
@@ -301,7 +298,7 @@ def _tell_names(unlike: Mapping[str, tuple[str, ...]], trained: tuple[str, ...])
 
 
 def _tell_scale(peaks: Mapping[Path, float], trained: Sequence[float] | None) -> list[str]:
-    """Report of images whose values are probably scaled otherwise than those the model was trained on."""
+    """Note images whose values are probably scaled otherwise than those of the training images."""
     if trained is None:
         return []
     low, high = trained

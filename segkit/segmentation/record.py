@@ -21,10 +21,9 @@ from typing import Any
 import tifffile
 from PIL import Image
 
-from segkit._files import alone_in, beside_others_in, lock, saving, write_text
+from segkit._files import alone_in, lock, saving, write_text
 from segkit.errors import OutputError
 from segkit.images import read_pages
-from segkit.segmentation.part import Part
 
 HIDDEN = Path(lock.HIDDEN)
 
@@ -58,14 +57,11 @@ class ForeignError(OutputError):
 
 @contextmanager
 def record_of(
-    output: Path, planned: Iterable[Path] = (), *, replaces_foreign: bool = False, part: Part | None = None
+    output: Path, planned: Iterable[Path] = (), *, replaces_foreign: bool = False
 ) -> Iterator[Record]:
     """Open the record of an output folder. No other program may write to the folder as long as the block lasts."""
-    alone = alone_in(output) if part is None else beside_others_in(output, str(part.number), str(part.total))
-    with alone:
+    with alone_in(output):
         workshop = output / HIDDEN / "new"
-        if part is not None:
-            workshop /= f"{part.number}-of-{part.total}"
         shutil.rmtree(workshop, ignore_errors=True)  # of a killed run
         try:
             yield Record(
@@ -120,8 +116,7 @@ class Record:
     def withdraw(self, place: Path) -> None:
         """Remove an outdated file, if segkit wrote it."""
         if self.is_own(place):
-            # the program of another part may have been faster
-            (self.output / place).unlink(missing_ok=True)
+            (self.output / place).unlink()
 
     def put(
         self,
@@ -132,7 +127,10 @@ class Record:
         made_by: str = "",
         row: Mapping[str, Any] | None = None,
     ) -> None:
-        """Record results that were made in the workshop, then move them to their places, the last one last."""
+        """Record results that were made in the workshop, then move them to their places, the last one last.
+
+        The record comes first: after a kill between the two, the files in their places are still known by their digests.
+        """
         new = {place.as_posix(): digest_file(self.workshop / place) for place in places}
         entry, old = Entry(name, source, made_by, dict(row or {}), new), self.entries.get(name)
         if old is not None and replace(old, replaced={}) == entry and self._is_there(entry):

@@ -18,7 +18,12 @@ MOST_OF_IMAGE = 0.01
 
 
 def least_areas(ids: Sequence[NDArray[np.uint8]], n_classes: int, share: float) -> NDArray[np.float64]:
-    """Compute the least area of a region of each class."""
+    """Compute the least area of a region of each class, whole and cut by the border of an image; (n_classes, 2).
+
+    It is ``share (1 - 1 / n)`` of the smallest annotated one, over the n images with a region of known size: the smallest of
+    a few images is not the smallest there is, and a single image gives 0. Regions beside unlabelled pixels have an unknown
+    size. A class with only whole, or only cut, regions has the same least area for the other kind.
+    """
     of_images = np.array([_smallest_areas(mask, n_classes) for mask in ids])
     smallest = of_images.min(axis=0)
     smallest = np.where(np.isinf(smallest), smallest[:, ::-1], smallest)
@@ -30,7 +35,7 @@ def least_areas(ids: Sequence[NDArray[np.uint8]], n_classes: int, share: float) 
 
 
 def merge_small_regions(ids: NDArray[np.intp], least: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return regions that are too small to the classes around them."""
+    """Merge regions (connected by sides) that are too small into the nearest class, the lower of two as near."""
     regions = _Regions(ids)
     limit = np.minimum(least, MOST_OF_IMAGE * ids.size)[regions.classes, regions.at_border.astype(np.intp)]
     small = (regions.areas < limit)[regions.of_pixel]
@@ -47,7 +52,7 @@ def merge_small_regions(ids: NDArray[np.intp], least: NDArray[np.float64]) -> ND
 def merge_small_regions_by_strips(
     ids: NDArray[np.uint8], out: NDArray[np.uint8], least: NDArray[np.float64], n_rows: int
 ) -> None:
-    """Do what `merge_small_regions` does, holding a few strips of the image at a time."""
+    """Do what `merge_small_regions` does, holding a few strips of an array on disk at a time; unlabelled pixels stay."""
     strips = [slice(start, min(start + n_rows, len(ids))) for start in range(0, len(ids), n_rows)]
     small_regions = _small_regions(ids, strips, least)
     # where every region is small, all stay
@@ -67,7 +72,7 @@ def _labelled(part: NDArray[np.uint8]) -> NDArray[np.integer]:
 def _small_regions(
     ids: NDArray[np.uint8], strips: Sequence[slice], least: NDArray[np.float64]
 ) -> list[NDArray[np.bool_]]:
-    """Report of the pieces of regions in each strip whether their whole region is too small."""
+    """Mark the pieces of regions in each strip whose whole region is too small."""
     areas, classes, at_border, starts, joints = [], [], [], [0], []
     above: NDArray[np.integer] | None = None
     for strip in strips:
@@ -107,7 +112,7 @@ def _around(
     small_regions: Sequence[NDArray[np.bool_]],
     number: int,
 ) -> NDArray[np.uint8]:
-    """Return each pixel of a strip the class of the nearest pixel of a large region, reading strips beside it as needed."""
+    """Find the class of the nearest pixel of a large region for each pixel of a strip, reading strips beside it."""
     for reach in range(1, len(strips) + 1):
         near = range(max(0, number - reach), min(len(strips), number + reach + 1))
         parts = [np.array(ids[strips[at]]) for at in near]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray, Progress
-from segkit._files import saving
+from segkit._files import saving, without_sync
 from segkit.errors import InputError
 from segkit.images import (
     PixelSize,
@@ -48,6 +48,7 @@ class _Written(NamedTuple):
     z_step: float | None
 
 
+@without_sync()
 def make_results(
     segmenter: BaseSegmenter,
     job: Job,
@@ -57,7 +58,7 @@ def make_results(
     reading: Reading,
     follow: Progress,
 ) -> Columns:
-    """Segment the pages of a file, write the results into a folder, and give the columns of `columns_of`."""
+    """Segment the pages of a file, write the results into a folder, and return the columns of `columns_of`."""
     stack, n_channels = reading.read(job.source), n_channels_of(segmenter, reading)
     stored = stack.pages
     planes = [reading.scale(page, name=str(job.source)) for page in stored]
@@ -109,7 +110,7 @@ def _write_objects(
     pages: tuple[Pages, Pages, Pages, Pages, Sequence[FloatArray]],
     written: _Written,
 ) -> dict[str, NDArray[Any]]:
-    """Write the objects of all pages, and give their measurements."""
+    """Write the objects of all pages, and return their measurements."""
     stored, images, labels, masks, probabilities = pages
     size = written.pixel_size
     write_labels(folder / job.extras["objects"][0], _stack(labels), **written._asdict())

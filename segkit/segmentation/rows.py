@@ -59,5 +59,5 @@ def refuse_changed(record: Record, tables: Sequence[Path]) -> None:
 
 
 def table_of_others(error: ForeignError) -> OutputError:
-    """Describe how to go on where somebody has made or changed a table, for example by a spreadsheet."""
+    """Make the error for a table that somebody has made or changed, for example by a spreadsheet."""
     return OutputError(f"{error}: move it elsewhere, and --resume makes it anew")

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from segkit._common import FloatArray, Progress, Workers, is_whole, one_by_one, pass_on
+from segkit._common import FloatArray, LocalProgress, Progress, Workers, one_by_one, pass_on
 from segkit._threads import single_threaded_blas, threaded
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
@@ -41,14 +42,12 @@ from segkit.kernels import KernelMixture, LinearGaussianMixture
 from segkit.objects.hills import LabelArray
 from segkit.objects.split import probability_of_inside
 from segkit.segmentation.alarms import Alarms, ImageCheck, count_single
-from segkit.segmentation.augment import augment
 from segkit.segmentation.base import BaseSegmenter, IdArray
 from segkit.segmentation.dense import decide_and_read, decision_maps
 from segkit.segmentation.estimate import require_memory
 from segkit.segmentation.expected import ExpectedIoU, presence_of
 from segkit.segmentation.header import check_header
 from segkit.segmentation.held_out import (
-    FUSIONS,
     Candidate,
     Choice,
     Trial,
@@ -58,14 +57,13 @@ from segkit.segmentation.held_out import (
     grid_of,
     usual_penalty,
 )
-from segkit.segmentation.model_file import describe, digest_arrays, read_model, restore, write_model
+from segkit.segmentation.model_file import describe, digest_arrays, read_model, restore, upgrade, write_model
 from segkit.segmentation.objects import Lesson, ObjectModel, check_instances, learn_from_regions
 from segkit.segmentation.regions import least_areas, merge_small_regions
 from segkit.segmentation.summary import HeldOutScores, TrainingSummary
 from segkit.segmentation.tensor_file import Arrays
-from segkit.segmentation.threshold import RENAMED_THRESHOLDS, THRESHOLDS, label_pixels
+from segkit.segmentation.threshold import THRESHOLDS, label_pixels
 from segkit.segmentation.unlike import KnownImages
-from segkit.segmentation.upgrades import upgrade
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
 # Ten times the selector's own tolerance: half the time, and all but a few channels are the same.
@@ -106,14 +104,6 @@ class Segmenter(BaseSegmenter):
     training_pixels : int, default=20_000
         Number of pixels that kernels and classifier are trained on, drawn in the same way. Weights restore the frequency
         of each class among all labelled pixels.
-    n_augmented : int, default=0
-        Number of augmented copies that join a single training image: turned, mirrored, scaled, shifted, in other light.
-        Penalty, threshold and probabilities are judged on copies held out, in place of blocks. Two images or more have none.
-    fusion : {"early", "late"}, default="early"
-        How the networks of a `segkit.features.StackedBank` work together. "early": one classifier of all channels. "late":
-        one for each network, and the mean of their decisions counts. Each also sees the banks that are no network.
-        `selector` then keeps its number of channels for each, and random features are shared out. Fewer than two networks
-        are not fused.
     threshold : {"quantile+otsu", "quantile", "iou", "zero"}, default="quantile+otsu"
         Rule for the decision above which a pixel is of the second of two classes. "quantile": at this threshold as many
         pixels of a held-out image are called foreground as are annotated; mean over images (blocks, of a single
@@ -165,10 +155,10 @@ class Segmenter(BaseSegmenter):
         The fitted selector (a loaded model has none), scales, kernels and SVM.
     platt_ : PlattScaling
         From decisions to probabilities.
-    objects_ : ObjectModel or None
-        How objects that touch are told apart; None in a model of an earlier format.
-    alarms_ : Alarms or None
-        What training images tell of predictions of new ones; None in a model of an earlier format.
+    objects_ : ObjectModel
+        How objects that touch are told apart.
+    alarms_ : Alarms
+        What training images tell of predictions of new ones.
     reading_ : Reading
         How the files of the training images were read, which `note_files` notes; `predict_folder` reads alike.
     settings_ : dict or None
@@ -207,8 +197,6 @@ class Segmenter(BaseSegmenter):
         normalization: str = "image",
         selection_pixels: int = 6000,
         training_pixels: int = 20_000,
-        n_augmented: int = 0,
-        fusion: str = "early",
         threshold: str = "quantile+otsu",
         smallest_region: float = 0.5,
         probability: str = "platt",
@@ -223,8 +211,6 @@ class Segmenter(BaseSegmenter):
         self.normalization = normalization
         self.selection_pixels = selection_pixels
         self.training_pixels = training_pixels
-        self.n_augmented = n_augmented
-        self.fusion = fusion
         self.threshold = threshold
         self.smallest_region = smallest_region
         self.probability = probability
@@ -248,27 +234,15 @@ class Segmenter(BaseSegmenter):
             banks = banks[:1]
         for bank in banks:
             require_memory(bank, max((image.shape for image in images), key=math.prod), self.classes_.size)
-        if self.fusion == "late" and all(
-            len(bank.fusion_parts(self.n_image_channels_)) == 1 for bank in banks
-        ):
-            warnings.warn(
-                "fusion='late' changes nothing here: it takes a bank that stacks two networks or more",
-                UserWarning,
-                stacklevel=3,
-            )
         rng = np.random.default_rng(self.random_state)
-        seen, seen_ids = images, ids
-        if n_images == 1 and self.n_augmented:
-            copies = augment(images[0], ids[0], self.n_augmented, rng)
-            seen, seen_ids = [*images, *copies[0]], [*ids, *copies[1]]
         drawn, training = (
-            draw_pixels(seen_ids, self.classes_.size, n_pixels, rng)
+            draw_pixels(ids, self.classes_.size, n_pixels, rng)
             for n_pixels in (self.selection_pixels, self.training_pixels)
         )
         self.least_areas_ = least_areas(ids, self.classes_.size, self.smallest_region)
         judges = len(banks) > 1 or self._calibrates
         trial = Trial(
-            seen,
+            images,
             drawn,
             training,
             classifier=self._unfitted_classifier(),
@@ -278,38 +252,33 @@ class Segmenter(BaseSegmenter):
             sparse=sparse_images(ids),
             ids=ids,
             least=self.least_areas_,
-            one_image=n_images == 1,
-            fusion=self.fusion,
         )
         candidates = _try(trial, banks, progress, workers)
         self.best_index_ = best_index(candidates)
         seconds = {
             name: sum(candidate.seconds[name] for candidate in candidates) for name in ("select", "calibrate")
         }
-        self._take(candidates, n_images=1 if n_images == 1 else np.unique(drawn.image).size)
+        self._take(candidates, n_images=np.unique(drawn.image).size)
 
         start = time.perf_counter()
         best = candidates[self.best_index_]
         X, at_grid = best.X, best.at_grid
         if X is None or at_grid is None:
             X, at_grid = self._normalised_bank.sample_draws(
-                seen, [training, grid_of(seen)], self.classifier_.channels_, progress, "Kept channels"
+                images, [training, grid_of(images)], self.classifier_.channels_, progress, "Kept channels"
             )
-        groups = pixel_groups(training, [mask.shape for mask in seen_ids])
+        groups = pixel_groups(training, [mask.shape for mask in ids])
         self.classifier_.fit(X, training.label, training.weight, groups, penalty=self.lambda_)
-        own = slice(None) if n_images > 1 else training.of_image(0)
-        counts = self._training_counts(X[own], training.subset(own))
+        counts = self._training_counts(X, training)
         iou = iou_of(counts)
         self._warn_of_one_class(counts)
         seconds["train"] = time.perf_counter() - start
         start = time.perf_counter()
-        self.objects_: ObjectModel | None = self._learn_objects(images, ids, instances, progress)
+        self.objects_: ObjectModel = self._learn_objects(images, ids, instances, progress)
         seconds["objects"] = time.perf_counter() - start
         digest = _digest_training_set(images, ids, instances)
         self.summary_ = self._summarise(images, ids, training.label.size, iou, seconds, digest)
-        self.alarms_: Alarms | None = self._learn_alarms(
-            images, ids, best.choice, at_grid[: grid_of(images).image.size]
-        )
+        self.alarms_: Alarms = self._learn_alarms(images, ids, best.choice, at_grid)
 
     def fit(
         self,
@@ -401,8 +370,7 @@ class Segmenter(BaseSegmenter):
         if reading is not None:
             self.reading_ = reading
         check_is_fitted(self, "classifier_")
-        if self.alarms_ is not None:
-            self.alarms_ = self.alarms_.of_files(dtypes, pixel_sizes)
+        self.alarms_ = self.alarms_.of_files(dtypes, pixel_sizes)
 
     def predict_objects(
         self,
@@ -431,18 +399,9 @@ class Segmenter(BaseSegmenter):
             0 for the background, objects 1 to n in reading order. With `return_masks`, triples of these, of the mask
             values and of the probabilities; with `return_checks`, the check comes last.
 
-        Raises
-        ------
-        ConfigError
-            If the model was trained before objects were known of.
         """
         check_is_fitted(self, "classifier_")
         objects = self.objects_
-        if objects is None:
-            raise ConfigError(
-                "the model is of an earlier format, which knew no objects: train it anew, or split its masks by "
-                "segkit.objects.split"
-            )
         follow = progress or pass_on
 
         def find(image: FloatArray) -> Any:
@@ -566,20 +525,13 @@ class Segmenter(BaseSegmenter):
         )
 
     def _check_options(self) -> None:
-        if isinstance(self.threshold, str) and self.threshold in RENAMED_THRESHOLDS:
-            raise ConfigError(
-                f"threshold={self.threshold!r}: it is called {RENAMED_THRESHOLDS[self.threshold]!r} now"
-            )
         for name, choices in (
             ("probability", ("platt", "raw")),
             ("threshold", THRESHOLDS),
             ("normalization", NORMALIZATIONS),
-            ("fusion", FUSIONS),
         ):
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: choose {' or '.join(choices)}")
-        if not is_whole(self.n_augmented, least=0):
-            raise ConfigError(f"n_augmented={self.n_augmented!r}: give a number of copies, 0 or more")
         if not 0 <= self.smallest_region <= 1:
             raise ConfigError(f"smallest_region={self.smallest_region!r}: give a share from 0 to 1")
         lambdas = self.lambdas
@@ -696,7 +648,6 @@ class Segmenter(BaseSegmenter):
             peaks=[float(pick(image.max() for image in images)) for pick in (min, max)],
             annotated=float(np.mean(np.concatenate([mask.ravel() for mask in ids]) != UNLABELLED)),
             n_banks=len(self.bank) if isinstance(self.bank, list | tuple) else 1,
-            n_parts=self.classifier_.n_parts,
             n_channels=self.bank_.n_channels(self.n_image_channels_),
             selector=type(self.classifier_.selector_).__name__,
             kept_channels=dict(Counter(channel.group for channel in self.channels_)),
@@ -727,8 +678,8 @@ class Segmenter(BaseSegmenter):
 
     def _check(
         self, image: FloatArray, ids: NDArray[np.intp], probabilities: FloatArray, features: Any
-    ) -> ImageCheck | None:
-        return None if self.alarms_ is None else self.alarms_.check(image, ids, probabilities, features)
+    ) -> ImageCheck:
+        return self.alarms_.check(image, ids, probabilities, features)
 
     def _labels(self, decisions: FloatArray) -> NDArray[np.intp]:
         """Class ids of an image's decisions: by the threshold for two classes, else the largest decision."""
@@ -753,31 +704,20 @@ def _try(
     """Judge each bank on held-out images: workers take the banks, or the folds of a single one."""
     if len(banks) == 1:
         return [trial.run(banks[0], progress, threaded if workers is None else workers)]
-    with closing(
-        (workers or one_by_one)(_Judge(trial, len(banks), progress), enumerate(banks, start=1))
-    ) as judged:
+    judge = partial(_judge, trial, len(banks), LocalProgress(progress))
+    with closing((workers or one_by_one)(judge, enumerate(banks, start=1))) as judged:
         found = {place: candidate() for (place, _), candidate in judged}
     return [found[place] for place in sorted(found)]
 
 
-class _Judge:
-    """Fits and judges a bank, here or in another process."""
+def _judge(trial: Trial, n_banks: int, progress: Progress, numbered: tuple[int, FilterBank]) -> Candidate:
+    """Fit and judge a bank, here or in another process, under descriptions that number it."""
+    place, bank = numbered
 
-    def __init__(self, trial: Trial, n_banks: int, progress: Progress) -> None:
-        self.trial, self.n_banks, self.progress = trial, n_banks, progress
+    def follow(items: Iterable[Any], description: str) -> Iterable[Any]:
+        return progress(items, f"Bank {place} of {n_banks}: {description}")
 
-    def __call__(self, numbered: tuple[int, FilterBank]) -> Candidate:
-        place, bank = numbered
-        return self.trial.run(bank, _prefixed(self.progress, f"Bank {place} of {self.n_banks}: "))
-
-    def __getstate__(self) -> dict[str, Any]:
-        # another process has no terminal
-        return self.__dict__ | {"progress": pass_on}
-
-
-def _prefixed(progress: Progress, prefix: str) -> Progress:
-    """Follow progress under longer descriptions."""
-    return lambda items, description: progress(items, prefix + description)
+    return trial.run(bank, follow)
 
 
 def _digest_training_set(
@@ -823,7 +763,7 @@ def load(path: str | Path) -> Segmenter:
 def segmenter_of(header: dict[str, Any], arrays: Arrays, path: str) -> Segmenter:
     """Make a segmenter of a header, which is brought to the present format, and arrays; see `load`."""
     try:
-        upgrade(header, path)
+        upgrade(header)
         check_header(header, path)
         segmenter = Segmenter(bank_from_dict(header["bank"]), **header["parameters"])
         restore(segmenter, header, arrays, path)

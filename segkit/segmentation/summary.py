@@ -26,7 +26,7 @@ class HeldOutScores:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """Restore the scores that `dataclasses.asdict` gave; an earlier format may lack some."""
+        """Restore the scores that `dataclasses.asdict` gave."""
         return cls(**_known(cls, stored))
 
 
@@ -41,19 +41,18 @@ class TrainingSummary:
     training_iou: list[float]
     training_mean_iou: float
     training_set_sha256: str
-    n_training_pixels: int | None = None
-    criterion: str = "mmd"
-    selector: str = "ConditionalCovarianceSelector"
-    penalty: float | None = None
-    threshold: float = 0.0
-    threshold_rule: str = "zero"
-    otsu_weight: float = 0.0
-    least_areas: list[list[float]] = field(default_factory=list)
-    held_out: HeldOutScores | None = None
-    peaks: Sequence[float] | None = None
-    annotated: float = 1.0
-    n_banks: int = 1
-    n_parts: int = 1
+    n_training_pixels: int
+    criterion: str
+    selector: str
+    penalty: float | None
+    threshold: float
+    threshold_rule: str
+    otsu_weight: float
+    least_areas: list[list[float]]
+    held_out: HeldOutScores | None
+    peaks: Sequence[float]
+    annotated: float
+    n_banks: int
     seconds: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,9 +63,9 @@ class TrainingSummary:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """Restore the summary that `to_dict` gave; an earlier format may lack some fields."""
-        known = _known(cls, stored) | {"penalty": stored.get("lambda")}
-        if known.get("held_out") is not None:
+        """Restore the summary that `to_dict` gave."""
+        known = _known(cls, stored) | {"penalty": stored["lambda"]}
+        if known["held_out"] is not None:
             known["held_out"] = HeldOutScores.from_dict(known["held_out"])
         return cls(**known)
 

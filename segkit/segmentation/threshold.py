@@ -13,8 +13,6 @@ Floats = NDArray[np.float64]
 
 # Rules for the decision above which a pixel is of the second class, see `segkit.Segmenter`.
 THRESHOLDS = ("quantile+otsu", "quantile", "iou", "zero")
-# Rules by the names they had up to model format 6.
-RENAMED_THRESHOLDS = {"share": "quantile", "share+otsu": "quantile+otsu"}
 # Number of training images at which the trained and Otsu's threshold weigh equally.
 IMAGES_TO_EQUAL_OTSU = 2
 # Decisions that differ by less, in units of the margin, count as equal.
@@ -31,6 +29,7 @@ def best_threshold(
     for index in images:
         mine = image == index
         scores += _mean_iou_above(candidates, decision[mine], label[mine] == 1, weight[mine]) / images.size
+    # the maximum is flat, and its edge would be chosen by chance: take the middle
     first = last = int(scores.argmax())
     good = scores >= scores[first] - 1e-3
     while first > 0 and good[first - 1]:
@@ -43,7 +42,11 @@ def best_threshold(
 def quantile_threshold(
     decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any], image: NDArray[Any]
 ) -> float:
-    """Match quantiles: at the threshold as many pixels are called the second class as are annotated so."""
+    """Match quantiles: at the threshold as many pixels are called the second class as are annotated so.
+
+    Mean over images that have both classes; if none has, they count as one image. Unlike the threshold of the highest IoU it
+    does not depend on single mistakes, so a few images are enough.
+    """
     thresholds = [
         _quantile(decision[mine], label[mine], weight[mine])
         for mine in (image == index for index in np.unique(image))
@@ -60,7 +63,7 @@ def weight_of_otsu(n_images: int) -> float:
 def image_threshold(
     decision: NDArray[Any], threshold: float, otsu_weight: float, weight: NDArray[Any] | None = None
 ) -> float:
-    """Move the threshold towards Otsu's threshold of the decisions of one image."""
+    """Move the threshold towards Otsu's threshold of the decisions of one image (IEEE Trans. SMC 9, 1979)."""
     weights = None if weight is None else [weight]
     return threshold_of_parts(lambda: [decision], threshold, otsu_weight, weights)
 
@@ -75,6 +78,7 @@ def threshold_of_parts(
     if not otsu_weight:
         return threshold
     ends = [(float(part.min()), float(part.max())) for part in parts()]
+    # how sure the classifier is beyond the margins says nothing about the border between the classes
     low, high = np.clip([min(first for first, _ in ends), max(last for _, last in ends)], -1, 1).tolist()
     own = (low + high) / 2
     if high - low > SAME:
@@ -104,6 +108,7 @@ def label_pixels(
 
 def _quantile(decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any]) -> float:
     order = np.argsort(decision)
+    # beyond the margins, -1 and 1, the classifier missed the image altogether
     below = np.cumsum(weight[order]) - weight[order] / 2
     return float(np.clip(np.interp(weight @ (label != 1), below, decision[order]), -1, 1))
 

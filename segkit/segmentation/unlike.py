@@ -50,11 +50,15 @@ _CHANNELS = {1: ("",), 3: (" in red", " in green", " in blue")}
 class KnownImages:
     """Brightness, contrast, size and texture of the different training images, to compare others with."""
 
+    # mean and standard deviation of each channel, (n_images, n_image_channels); height and width
     levels: NDArray[np.float64]
     spreads: NDArray[np.float64]
     shapes: NDArray[np.float64]
+    # of a Gaussian kernel with the median distance as bandwidth (Rahimi & Recht 2007; Gretton et al. 2012), (n_kept, n)
     frequencies: FloatArray
+    # means of the random features over pixels, and logarithms of the channels' deviations, (n_images, 2 n + n_kept)
     textures: FloatArray
+    # geometric mean of the distance to the nearest other training image, of both parts of the textures
     scales: NDArray[np.float64]
 
     @classmethod
@@ -99,7 +103,7 @@ class KnownImages:
         return exp(distances.mean() + float(_width(distances, ALARM_OF_TEXTURE)))
 
     def distance(self, features: FloatArray) -> float:
-        r"""Return the distance of an image to the nearest training image."""
+        """Compute the distance of an image to the nearest training image: about 1 between images of one kind."""
         own = self._scaled(_texture(features, self.frequencies)[None])
         return float(cdist(own, self._scaled(self.textures)).min())
 
@@ -107,7 +111,7 @@ class KnownImages:
         return _scaled(textures, self.scales, 2 * self.frequencies.shape[1])
 
     def compare(self, image: FloatArray, distance: float) -> tuple[str, ...]:
-        """Describe in plain words in what an image (H, W, C) of this distance is unlike the training images."""
+        """List in plain words how an image (H, W, C) of this distance differs from the training images."""
         level, spread = _level_and_spread(image)
         notes = [
             _outside(level, self.levels, ("darker", "brighter"), "mean"),
@@ -162,7 +166,10 @@ def _level_and_spread(image: FloatArray) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def _texture(features: FloatArray, frequencies: FloatArray) -> FloatArray:
-    """Return the mean cosines and sines over pixels, and the logarithms of the channels' standard deviations."""
+    """Return the mean cosines and sines over pixels, and the logarithms of the channels' standard deviations.
+
+    Squared distances of the means approximate those of the kernel's mean embeddings.
+    """
     phases = features @ frequencies
     mean = np.concatenate([np.cos(phases).mean(axis=0), np.sin(phases).mean(axis=0)])
     spread = np.log(features.std(axis=0, dtype=np.float64) + LEAST_SPREAD)
@@ -176,7 +183,11 @@ def _scaled(textures: FloatArray, scales: NDArray[np.float64], n_mean: int) -> F
 
 
 def _least_distances(textures: FloatArray, n_pixels: int) -> NDArray[np.float64]:
-    r"""Return the least distance of both parts that could be more than sampling noise."""
+    r"""Compute the least distance of both parts that could be more than sampling noise.
+
+    Two means of n independent pixels of one image differ by :math:`\sqrt{2 (1 - |m|^2) / n}`, as the random features of a
+    pixel have length 1. Two logarithms of standard deviations of n normal values differ by :math:`\sqrt{1 / n}`.
+    """
     length = np.square(textures[:, : 2 * N_FREQUENCIES], dtype=np.float64).sum(axis=1).mean()
     # equal pixels have no noise, but rounding errors
     variances = np.array([max(2 * (1 - length), np.finfo(np.float32).eps), 1.0])

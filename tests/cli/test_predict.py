@@ -182,31 +182,13 @@ def test_images_that_clash_are_named_once(line, segkit, tmp_path):
     assert err.count("is a folder called overlay, as results are") == 1
 
 
-def test_parts_in_turn_and_the_run_that_ends_them(line, segkit, tmp_path):
-    for part in ("1/2", "2/2"):
-        code, out, _ = segkit(*line, "--part", part)
-        assert code == 0
-        assert out.splitlines()[-1].endswith(
-            f"0 failed: after part {part} and the others, --resume without --part (in Python resume=True without part) "
-            f"writes {tmp_path / 'out' / 'summary.csv'}"
-        )
-    assert segkit(*line, "--resume")[0] == 0
-    assert statuses(tmp_path) == ["written"] * 3
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--part", "5/4"), "part 5/4: expected a part from 1 on"),
-        (("--part", "0/4"), "part 0/4: expected a part from 1 on"),
-        (("--part", "1/0"), "part 1/0: expected a part from 1 on"),
-        (("--part", "half"), "part half: expected a part and the number of parts, such as 2/4"),
-        (("--part", "1/2", "--workers", "2"), "--part 1/2 beside --scheduler or --workers: "),
-        (("--part", "1/2", "--scheduler", "local"), "--part 1/2 beside --scheduler or --workers: "),
         (("--workers", "0"), "0 workers: expected a whole number from 1 on"),
     ],
 )
-def test_parts_and_workers_that_make_no_sense_are_one_line(line, segkit, tmp_path, options, message):
+def test_workers_that_make_no_sense_are_one_line(line, segkit, tmp_path, options, message):
     code, _, err = segkit(*line, *options)
     assert (code, err.count("\n")) == (2, 1)
     assert err.startswith(f"segkit: {message}")

@@ -142,7 +142,6 @@ def test_nothing_is_said_of_margins_that_are_unknown():
         alarms = Alarms(("background", "cell"), (0, 0), 3, expected, None)
         assert describe_alarms(alarms) == ""
         assert "unknown" in describe_alarms(alarms, explain=True)
-    assert describe_alarms(None) == "Expected IoU: the model is of an earlier format, which knew none."
 
 
 def test_control_characters_of_names_do_not_reach_the_terminal(capsys):

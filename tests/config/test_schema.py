@@ -1,7 +1,5 @@
-import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from segkit.benchmark import load_methods
@@ -40,10 +38,8 @@ def test_shipped_configurations_build(path):
     segmenter = Config.load(path).build()
     kinds = {
         "modules-shearlet": ModuleBank,
-        "orbit": OrbitBank,
         "scattering": ScatteringBank,
         "fast": StackedBank,
-        "fused-networks": StackedBank,
         "two-networks": list,
     }
     assert type(segmenter.bank) is kinds.get(path.stem, ConvNetBank)
@@ -56,7 +52,6 @@ def test_there_are_configurations():
         "squeezenet",
         "scattering",
         "modules-shearlet",
-        "orbit",
     }
 
 
@@ -97,11 +92,11 @@ def test_values_reach_the_network():
 )
 @pytest.mark.parametrize("orbit", ["d4", 12])
 def test_an_orbit_averages_any_bank(name, kind, orbit):
-    options = [f"bank.name={name}", f"bank.orbit={orbit}", "bank.orbit_embedding=moments"]
+    options = [f"bank.name={name}", f"bank.orbit={orbit}"]
     bank = Config.load(None, options).build().bank
     assert type(bank) is OrbitAveraged
     assert type(bank.bank) is kind
-    assert (bank.group, bank.embedding) == (group_of(orbit), "moments")
+    assert bank.group == group_of(orbit)
 
 
 @pytest.mark.parametrize("options", [[], ["bank={}"], ["bank.orbit=d4"]])
@@ -121,9 +116,9 @@ def test_the_orbit_bank_has_options_of_its_own():
     bank = Config.load(None, ["bank.name=orbit", "bank.patch_sizes=[5]", "seed=7"]).build().bank
     assert bank_to_dict(bank) == bank_to_dict(OrbitBank((5,), random_state=7))
     with pytest.raises(
-        ConfigError, match=r"bank.tile is no option of bank.name=orbit, but of the scattering"
+        ConfigError, match=r"bank.max_order is no option of bank.name=orbit, but of the scattering"
     ):
-        Config.load(None, ["bank.name=orbit", "bank.tile=64"])
+        Config.load(None, ["bank.name=orbit", "bank.max_order=1"])
 
 
 @pytest.mark.parametrize(
@@ -148,7 +143,6 @@ def test_the_orbit_bank_has_options_of_its_own():
         ("bank.orbit=0", "bank.orbit=0: input should be d4 or a number of angles, 1 to 360"),
         ("bank.orbit=2.5", "bank.orbit=2.5: input should be d4 or a number of angles, 1 to 360"),
         ("bank.orbit=true", "bank.orbit=True: input should be d4 or a number of angles, 1 to 360"),
-        ("bank.orbit_embedding=max", "bank.orbit_embedding='max': input should be 'mean' or 'moments'"),
         (
             "bank.gamma=1",
             "bank.gamma is no option of bank.name=scattering, but of the orbit bank: set bank.name too",
@@ -157,7 +151,7 @@ def test_the_orbit_bank_has_options_of_its_own():
             "bank.weigths=a",
             "unknown key bank.weigths: the nearest is bank.weights; there are name, weights, pre",
         ),
-        ("bank.tiles=64", "unknown key bank.tiles: the nearest is bank.tile; there are name, J, L"),
+        ("bank.angel=each", "unknown key bank.angel: the nearest is bank.angles; there are name, J, L"),
         (
             "bank.weights=x",
             "bank.weights is no option of bank.name=scattering, but of the convnet, timm bank: set bank.name too",
@@ -311,24 +305,9 @@ def test_banks_to_choose_from_are_a_list():
     assert Config.from_options(config.model_dump(mode="json")) == config
 
 
-@pytest.mark.parametrize(("old", "new"), [("share", "quantile"), ("share+otsu", "quantile+otsu")])
-def test_thresholds_are_refused_by_their_old_names(old, new):
-    with pytest.raises(ConfigError) as error:
-        Config.load(None, [f"training.threshold={old}"])
-    assert str(error.value) == f"training.threshold={old!r}: it is called {new} now"
-    with pytest.raises(ConfigError, match=re.escape(f"threshold={old!r}: it is called {new!r} now")):
-        Segmenter(threshold=old).fit([np.eye(4)], [np.eye(4, dtype=int)])
-
-
 IDLE = [
-    ("selection.epsilon=0.1", "selection.method=mmd", "selection.method=ccm"),
-    ("selection.n_components=64", "selection.method=mmd", "selection.method=ccm"),
-    ("selection.tol=0.1", "selection.method=mmd", "selection.method=ccm"),
     ("kernel.criterion='power'", "kernel.family=linear+gaussian", "kernel.family to gaussian or laplacian"),
-    ("kernel.form='sample'", "kernel.family=linear+gaussian", "kernel.family to gaussian or laplacian"),
-    ("kernel.features='phase'", "kernel.family=linear", "kernel.family to gaussian or laplacian"),
     ("kernel.n_components=64", "kernel.family=linear", "kernel.family to gaussian or laplacian"),
-    ("bank.orbit_embedding='moments'", "bank.orbit=null", "bank.orbit=d4"),
     ("svm.lambdas=(0.1, 0.2)", "svm.C=3", "svm.C=null"),
     ("bank.thresholds=(0.0, 0.5)", "bank.nonlinearity=fourier", "bank.nonlinearity=step"),
     ("bank.gamma=2.0", "bank.nonlinearity=step", "bank.nonlinearity=fourier"),
@@ -348,13 +327,10 @@ def test_options_without_effect_are_refused_by_name(given, under, cure):
 @pytest.mark.parametrize(
     ("overrides", "value"),
     [
-        (["selection.method=ccm", "selection.epsilon=0.1"], 0.1),
-        (["kernel.family=laplacian", "kernel.features=phase"], "phase"),
-        (["bank.orbit=d4", "bank.orbit_embedding=moments"], "moments"),
+        (["kernel.family=laplacian", "kernel.criterion=power"], "power"),
         (["svm.lambdas=[0.1]"], (0.1,)),
         (["bank.name=orbit", "bank.nonlinearity=step", "bank.thresholds=[0]"], (0.0,)),
         (["bank.name=orbit", "bank.gamma=2"], 2.0),
-        (["bank.name=modules", "bank.frequency_decreasing=false"], False),
     ],
 )
 def test_the_same_options_are_taken_where_they_have_an_effect(overrides, value):
@@ -362,26 +338,15 @@ def test_the_same_options_are_taken_where_they_have_an_effect(overrides, value):
     assert getattr(getattr(Config.load(None, overrides), section), name) == value
 
 
-def test_an_order_of_modules_needs_two():
-    with pytest.raises(ConfigError) as raised:
-        Config.load(None, ["bank={name: modules, modules: [{atoms: gabor}], frequency_decreasing: false}"])
-    assert str(raised.value) == (
-        "bank.frequency_decreasing=False does nothing under one module: leave it out, or set bank.modules to two "
-        "modules or more"
-    )
-
-
 def test_banks_in_lists_are_told_by_their_number():
-    bank = "bank=[{name: stacked, banks: [{name: multiscale}, {name: vgg16, orbit_embedding: moments}]}]"
-    with pytest.raises(
-        ConfigError, match=r"^bank\.0\.banks\.1\.orbit_embedding='moments' does nothing under bank\.0\."
-    ):
+    bank = "bank=[{name: stacked, banks: [{name: vgg16}, {name: multiscale, z_spacing: 2}]}]"
+    with pytest.raises(ConfigError, match=r"^bank\.0\.banks\.1\.z_spacing=2\.0 does nothing under bank\.0\."):
         Config.load(None, [bank])
 
 
 def test_a_default_may_be_written_out_where_it_has_no_effect():
     """Results of benchmarks list every option, and vgg16.yaml the usual penalties: nothing is lost by them."""
-    config = Config.load(BENCHMARK.with_name("vgg16.yaml"), ["svm.C=1", "selection.tol=0.001"])
+    config = Config.load(BENCHMARK.with_name("vgg16.yaml"), ["svm.C=1", "kernel.criterion=mmd"])
     assert config.svm.C == 1
     assert config.build().lambdas is None
     assert Config.from_options(config.model_dump(mode="json")) == config
@@ -414,7 +379,7 @@ def test_keys_that_are_no_names_are_refused(options):
         ("bank={name: scattering, J: 1000}", 10),
         ("bank={name: scattering, J: [1, 1000]}", 10),
         ("bank={name: multiscale, sigma_max: 1.0e+9}", 256),
-        ("bank={name: elongated, n_angles: 100000}", 360),
+        ("bank={name: orbit, n_angles: 100000}", 360),
         ("bank={name: orbit, n_templates: 1000000000}", 100_000),
         ("bank={name: orbit, patch_sizes: [9, 100001]}", 257),
         ("bank={name: vgg16, pyramid: [1.0e+9]}", 8),

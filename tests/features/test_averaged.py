@@ -23,18 +23,17 @@ from segkit.features import (
     FeatureMaps,
     FilterBank,
     Module,
-    MultiscaleBank,
     OrbitAveraged,
     bank_from_dict,
     bank_to_dict,
 )
-from segkit.features.averaged import _Moments
+from segkit.features.averaged import _Sum
 from segkit.features.base import as_image
 from segkit.features.registry import group_of
 from segkit.images import read_mask, write_image, write_mask
 from segkit.invariance import Composition, Permutation, Reflection, Rotation, Scaling, Translation
 
-SCATTERING = ScatteringBank(J=(1, 2), L=2, tile=16)
+SCATTERING = ScatteringBank(J=(1, 2), L=2)
 CONVNET = ConvNetBank("squeezenet1_0", weights="random", layers=["1", "3_squeeze_activation"])
 ELEMENTS = [(turns, mirrored) for turns in range(4) for mirrored in (False, True)]
 
@@ -85,11 +84,10 @@ def averaged_naively(elements, stack, bank=SCATTERING, image=IMAGE):
     return np.array(found)
 
 
-@pytest.mark.parametrize("embedding", ["mean", "moments"])
 @pytest.mark.parametrize("bank", [SCATTERING, CONVNET], ids=["scattering", "convnet"])
 @pytest.mark.parametrize("element", [(1, False), (0, True), (1, True)])  # a turn and a mirror make all eight
-def test_symmetries_move_the_maps(bank, embedding, element):
-    averaged = OrbitAveraged(bank, embedding=embedding)
+def test_symmetries_move_the_maps(bank, element):
+    averaged = OrbitAveraged(bank)
     wanted = np.arange(0, len(averaged.channels(3)), 7)
     stacks, of_moved = (averaged.maps(image, wanted) for image in (IMAGE, moved(element, IMAGE)))
     for stack, other in zip(stacks, of_moved, strict=True):
@@ -111,17 +109,10 @@ def test_maps_are_as_coarse_as_the_banks_and_lie_evenly_about_the_centre():
             assert 0 <= cells.min() < stack.stride / 2
 
 
-def test_mean_and_deviation_over_the_group_equal_a_naive_loop():
-    n = len(SCATTERING.channels(3))
-    means = OrbitAveraged(SCATTERING).maps(IMAGE)
-    both = OrbitAveraged(SCATTERING, embedding="moments").maps(IMAGE)
-    for mean, stack, spread in zip(means, both[::2], both[1::2], strict=True):
+def test_means_over_the_group_equal_a_naive_loop():
+    for stack in OrbitAveraged(SCATTERING).maps(IMAGE):
         naive = averaged_naively(ELEMENTS, stack)[:, stack.indices]
-        np.testing.assert_allclose(mean.values, naive.mean(axis=0), atol=1e-6)
-        np.testing.assert_array_equal(stack.values, mean.values)
-        np.testing.assert_array_equal(spread.indices, stack.indices + n)
-        np.testing.assert_allclose(spread.values, naive.std(axis=0), atol=1e-5)
-    assert max(stack.values.max() for stack in both[1::2]) > 0.01
+        np.testing.assert_allclose(stack.values, naive.mean(axis=0), atol=1e-6)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
@@ -153,21 +144,10 @@ def test_maps_of_one_thread_are_added_as_they_come(monkeypatch):
         def channels(self, n_image_channels=3):
             return tuple(Channel(str(index), "") for index in range(3))
 
-    add = _Moments.add
-    monkeypatch.setattr(_Moments, "add", lambda *given: events.append("added") or add(*given))
+    add = _Sum.add
+    monkeypatch.setattr(_Sum, "add", lambda *given: events.append("added") or add(*given))
     OrbitAveraged(Three()).maps(np.ones((5, 6)))
     assert events == ["computed", "added"] * 24
-
-
-def test_what_does_not_vary_over_the_group_has_no_deviation():
-    """Rounding would be scaled up to the size of a feature."""
-    image = texture((40, 52), seed=3)
-    bank = OrbitAveraged(MultiscaleBank(sigma_max=4), embedding="moments")
-    names = [channel.name for channel in bank.channels(1)]
-    maps = dict(zip(names, bank.dense(image), strict=True))
-    for sigma in (1, 2, 4):
-        assert not maps[f"std sigma={sigma} intensity"].any()
-        assert maps[f"mean sigma={sigma} intensity"].any()
 
 
 @pytest.mark.parametrize("orbit", [1, 3])
@@ -229,7 +209,7 @@ def test_turning_by_any_angle_turns_the_maps():
 def test_a_turned_ramp_is_found_where_it_was(angle, row, col):
     """A linear function is reproduced by bilinear interpolation, so averaging must give it back."""
     ramp = (np.arange(26)[:, None] / 50 + np.arange(33) / 100).astype(np.float32)
-    bank = OrbitAveraged(ScatteringBank(J=1, L=1, tile=16), group=Rotation(angle))
+    bank = OrbitAveraged(ScatteringBank(J=1, L=1), group=Rotation(angle))
     rows, cols = np.array([min(max(row, 9), 16)]), np.array([min(max(col, 9), 23)])
     found = bank.sample(ramp, rows, cols, np.array([0]))
     assert found[0, 0] == pytest.approx(rows[0] / 50 + cols[0] / 100, abs=1e-5)
@@ -237,32 +217,29 @@ def test_a_turned_ramp_is_found_where_it_was(angle, row, col):
 
 @pytest.mark.parametrize("orbit", ["d4", 3])
 def test_wanted_channels_and_sampled_pixels_equal_parts_of_all(orbit, monkeypatch):
-    bank = OrbitAveraged(SCATTERING, group=group_of(orbit), embedding="moments")
+    bank = OrbitAveraged(SCATTERING, group=group_of(orbit))
     everything = bank.dense(IMAGE)
     assert everything.dtype == np.float32
-    assert len(everything) == len(bank.channels(3)) == 2 * len(SCATTERING.channels(3))
+    assert len(everything) == len(bank.channels(3)) == len(SCATTERING.channels(3))
     monkeypatch.setattr("segkit.features.averaged.BLOCK_SIZE", 100)
-    wanted = np.array([len(everything) - 1, 3, 0, 40])
+    wanted = np.array([len(everything) - 1, 3, 0, 20])
     np.testing.assert_array_equal(bank.dense(IMAGE, wanted), everything[wanted])
     rows, cols = np.array([0, 20, 25]), np.array([32, 11, 0])
     np.testing.assert_array_equal(bank.sample(IMAGE, rows, cols), everything[:, rows, cols].T)
 
 
-def test_channels_are_the_banks_or_their_moments():
+def test_channels_are_the_banks():
     averaged = OrbitAveraged(SCATTERING).channels(1)
     assert averaged == tuple((name, f"{group} averaged") for name, group in SCATTERING.channels(1))
-    moments = OrbitAveraged(SCATTERING, embedding="moments").channels(1)
-    assert moments[0] == ("mean pixel", "mean pixels")
-    assert moments[len(moments) // 2] == ("std pixel", "std pixels")
 
 
 def test_halo_alignment_and_weights_are_the_banks():
-    averaged = OrbitAveraged(CONVNET, embedding="moments")
+    averaged = OrbitAveraged(CONVNET)
     assert (averaged.halo, averaged.alignment) == (CONVNET.halo + CONVNET.alignment, CONVNET.alignment)
     assert OrbitAveraged(CONVNET, group=Rotation(8)).halo >= np.sqrt(2) * CONVNET.halo
     last = len(averaged.channels(3)) - 1
     weights = averaged.weights_used(np.array([0, last]), 3)
-    np.testing.assert_equal(weights, CONVNET.weights_used(np.array([0, last // 2]), 3))
+    np.testing.assert_equal(weights, CONVNET.weights_used(np.array([0, last]), 3))
     other = OrbitAveraged(clone(CONVNET).set_params(random_state=1))
     other.use_weights(weights)
     np.testing.assert_array_equal(other.dense(IMAGE, np.array([2])), averaged.dense(IMAGE, np.array([2])))
@@ -331,9 +308,9 @@ def test_a_tile_with_its_halo_equals_the_whole_under_the_symmetries():
 
 @pytest.mark.parametrize("orbit", ["d4", 6])
 def test_descriptions_bring_the_bank_back(orbit):
-    bank = OrbitAveraged(SCATTERING, group=group_of(orbit), embedding="moments")
+    bank = OrbitAveraged(SCATTERING, group=group_of(orbit))
     description = bank_to_dict(bank)
-    assert description == bank_to_dict(SCATTERING) | {"orbit": orbit, "orbit_embedding": "moments"}
+    assert description == bank_to_dict(SCATTERING) | {"orbit": orbit}
     restored = bank_from_dict(description)
     assert bank_to_dict(restored) == description
     assert type(restored) is OrbitAveraged
@@ -361,14 +338,12 @@ def test_fitting_again_learns_anew():
     assert averaged.fit([IMAGE[:20]]).bank_ is not first
 
 
-@pytest.mark.parametrize("embedding", ["mean", "moments"])
 @pytest.mark.parametrize(
     "inner", [SCATTERING, OrbitBank((5,), n_templates=2, stride=2)], ids=["scattering", "orbit"]
 )
-def test_strides_are_those_of_the_maps(inner, embedding):
-    bank = OrbitAveraged(inner, embedding=embedding)
-    expected = np.tile(inner.strides(3), 2 if embedding == "moments" else 1)
-    np.testing.assert_array_equal(bank.strides(3), expected)
+def test_strides_are_those_of_the_maps(inner):
+    bank = OrbitAveraged(inner)
+    np.testing.assert_array_equal(bank.strides(3), inner.strides(3))
     if isinstance(inner, OrbitBank):
         assert all((bank.strides(3)[stack.indices] == stack.stride).all() for stack in bank.maps(IMAGE))
 
@@ -394,16 +369,8 @@ def test_groups_without_a_name_cannot_be_stored():
 @pytest.mark.parametrize("orbit", ["d8", 0, 2.5, True])
 def test_orbits_that_name_no_group(orbit):
     with pytest.raises(ConfigError) as caught:
-        bank_from_dict(bank_to_dict(SCATTERING) | {"orbit": orbit, "orbit_embedding": "mean"})
+        bank_from_dict(bank_to_dict(SCATTERING) | {"orbit": orbit})
     assert str(caught.value) == f"orbit {orbit!r}: choose d4 or a number of angles, 1 to 720"
-
-
-def test_the_former_option_is_refused():
-    with pytest.raises(ConfigError) as caught:
-        OrbitAveraged(SCATTERING, orbit=8)
-    assert str(caught.value) == (
-        "OrbitAveraged(orbit=8): orbit is no option any more, give group, such as Dihedral() or Rotation(16)"
-    )
 
 
 @pytest.mark.parametrize(
@@ -435,7 +402,6 @@ def test_the_former_option_is_refused():
             {"bank": None},
             "bank NoneType: give a filter bank, not averaged already, such as ScatteringBank()",
         ),
-        ({"embedding": "max"}, "embedding 'max': choose one of mean, moments"),
     ],
 )
 def test_bad_options(options, message):
@@ -485,7 +451,7 @@ def test_labels_of_moved_images_are_the_moved_labels():
 @pytest.mark.parametrize(
     "bank",
     [
-        ("bank.orbit=d4", "bank.J=1", "bank.L=2", "bank.tile=16"),
+        ("bank.orbit=d4", "bank.J=1", "bank.L=2"),
         ("bank.name=orbit", "bank.patch_sizes=[5]", "bank.n_templates=4", "bank.templates=patches"),
     ],
     ids=["averaged", "orbit"],

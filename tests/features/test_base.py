@@ -11,11 +11,11 @@ from segkit.features.base import FeatureMaps, as_image
 BANKS = [
     ConvNetBank("squeezenet1_0", weights="random", layers=["1"]),
     ModuleBank((Module(n_scales=2, n_angles=3),)),
-    OrbitAveraged(ScatteringBank(J=1, L=2, tile=16), embedding="moments"),
+    OrbitAveraged(ScatteringBank(J=1, L=2)),
     OrbitBank((5,), n_templates=2),
     OrbitBank((5,), n_templates=2, stride=2),
     PositionBank(),
-    ScatteringBank(J=1, L=2, tile=16),
+    ScatteringBank(J=1, L=2),
 ]
 
 

@@ -422,26 +422,6 @@ def test_bad_options(options, message):
 
 
 @pytest.mark.parametrize(
-    ("former", "replacement"),
-    [
-        ({"n_angles": 8}, "group, such as Rotation(16)"),
-        ({"reflections": True}, "group, such as Composition((Reflection(), Rotation(16)))"),
-        ({"scales": (1, 1.1)}, "group, such as Composition((Rotation(16), Scaling((0.9, 1, 1.1))))"),
-        ({"nonlinearity": "step"}, "embedding, such as FourierEmbedding(Gaussian(1.0))"),
-        ({"gamma": 2.0}, "embedding, such as FourierEmbedding(Gaussian(1.0))"),
-        ({"thresholds": (0,)}, "embedding, such as StepEmbedding((-1, 0, 1))"),
-    ],
-)
-def test_former_options_are_refused(former, replacement):
-    [(name, value)] = former.items()
-    with pytest.raises(ConfigError) as caught:
-        OrbitBank(**former)
-    assert (
-        str(caught.value) == f"OrbitBank({name}={value!r}): {name} is no option any more, give {replacement}"
-    )
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"nonlinearity": "relu"}, "nonlinearity 'relu': choose one of fourier, step"),

@@ -16,7 +16,7 @@ from segkit.features import (
 from segkit.invariance import Rotation
 
 IMAGE = np.random.default_rng(0).random((36, 41)).astype(np.float32)
-SCATTERING, MULTISCALE = ScatteringBank(J=2, L=3, tile=32), MultiscaleBank(sigma_max=4)
+SCATTERING, MULTISCALE = ScatteringBank(J=2, L=3), MultiscaleBank(sigma_max=4)
 NETWORK = ConvNetBank("vgg16", weights="random", layers=["conv1_1", "conv2_1"])
 
 
@@ -123,21 +123,3 @@ def test_it_can_be_stored(averaged):
 def test_what_is_no_bank_is_refused(banks):
     with pytest.raises(ConfigError, match="give a list of filter banks"):
         StackedBank(banks).channels()
-
-
-def test_each_network_is_a_part_with_the_filters_of_all():
-    other = ConvNetBank("vgg16", weights="random", layers=["conv1_2"])
-    averaged = OrbitAveraged(other)
-    bank = StackedBank([NETWORK, MULTISCALE, averaged])
-    sizes = [one.n_channels(1) for one in (NETWORK, MULTISCALE, averaged)]
-    expected = np.repeat([[True, True, False], [False, True, True]], sizes, axis=1)
-    np.testing.assert_array_equal(bank.fusion_parts(1), expected)
-    assert bank.is_network
-    np.testing.assert_array_equal(OrbitAveraged(bank).fusion_parts(1), expected)
-    moments = OrbitAveraged(bank, embedding="moments")
-    np.testing.assert_array_equal(moments.fusion_parts(1), np.hstack([expected, expected]))
-    assert not StackedBank([MULTISCALE]).is_network
-    for single in (StackedBank([NETWORK, MULTISCALE]), StackedBank([MULTISCALE]), NETWORK, MULTISCALE):
-        parts = single.fusion_parts(3)
-        assert parts.shape == (1, single.n_channels(3))
-        assert parts.all()

@@ -32,10 +32,10 @@ BANKS = [
     ElongatedBank(sigmas=[1, 2]),
     ModuleBank((Module(n_scales=2, n_angles=3),)),
     OrbitBank((5,), n_templates=2, stride=2),
-    ScatteringBank(J=2, L=2, tile=16),
+    ScatteringBank(J=2, L=2),
     StackedBank([VGG, MULTISCALE]),
     StackedBank([MULTISCALE, PositionBank(), OrbitAveraged(VGG)]),
-    OrbitAveraged(CONVNET, embedding="moments"),
+    OrbitAveraged(CONVNET),
     OrbitAveraged(VGG, group=Rotation(3)),
     OrbitAveraged(PositionBank()),
 ]

@@ -108,38 +108,34 @@ def test_weights_of_a_file_are_those_of_timm(tmp_path, suffix):
     assert bank.weights_origin() == [{"model": "test_vit", "source": str(path), "licence": None}]
 
 
-def naive(bank, image, n_passes=1):
+def naive(bank, image):
     """The map of the first block, window by window, from a mirrored copy of the image."""
     window, hop, cell = bank.window, bank.window // 2, 16
-    shift = cell // n_passes
-    shifts = (n_passes - 1) * shift
-    numbers = [1 + max(0, -(-(length + shifts - window) // hop)) for length in image.shape[:2]]
+    numbers = [1 + max(0, -(-(length - window) // hop)) for length in image.shape[:2]]
     firsts = [
-        (shifts + (n - 1) * hop + window - length) // 2
-        for n, length in zip(numbers, image.shape[:2], strict=True)
+        ((n - 1) * hop + window - length) // 2 for n, length in zip(numbers, image.shape[:2], strict=True)
     ]
     padded = np.pad(image, [(first, 2 * window) for first in firsts] + [(0, 0)], mode="reflect")
     weight = np.sin(np.pi * (np.arange(window // cell) + 0.5) / (window // cell)) ** 2
     single = TimmBank(bank.model, weights="random", window=window, layers=bank.layers)
-    shape = [n_passes * ((n - 1) * hop + window) // cell for n in numbers]
+    shape = [((n - 1) * hop + window) // cell for n in numbers]
     sums, weights = np.zeros((single.n_channels(), *shape)), np.zeros(shape)
-    for a, b in np.ndindex(n_passes, n_passes):
-        for i, j in np.ndindex(*numbers):
-            top, left = a * shift + i * hop, b * shift + j * hop
-            [stack] = single.maps(padded[top : top + window, left : left + window])
-            for u, v in np.ndindex(stack.values.shape[1:]):
-                row, col = a + n_passes * (i * hop // cell + u), b + n_passes * (j * hop // cell + v)
-                sums[:, row, col] += weight[u] * weight[v] * stack.values[:, u, v]
-                weights[row, col] += weight[u] * weight[v]
-    return sums / weights, [7.5 - first for first in firsts], cell / n_passes
+    for i, j in np.ndindex(*numbers):
+        top, left = i * hop, j * hop
+        [stack] = single.maps(padded[top : top + window, left : left + window])
+        for u, v in np.ndindex(stack.values.shape[1:]):
+            row, col = i * hop // cell + u, j * hop // cell + v
+            sums[:, row, col] += weight[u] * weight[v] * stack.values[:, u, v]
+            weights[row, col] += weight[u] * weight[v]
+    return sums / weights, [7.5 - first for first in firsts], cell
 
 
-@pytest.mark.parametrize(("shape", "shifts"), [((40, 53), 1), ((33, 32), 1), ((19, 64), 1), ((35, 47), 2)])
-def test_windows_are_blended_as_a_loop_does_it(shape, shifts):
-    bank = TimmBank(**VIT, layers=[0], shifts=shifts)
+@pytest.mark.parametrize("shape", [(40, 53), (33, 32), (19, 64)])
+def test_windows_are_blended_as_a_loop_does_it(shape):
+    bank = TimmBank(**VIT, layers=[0])
     image = noise(*shape)
     [stack] = bank.maps(image)
-    values, origin, stride = naive(bank, image, shifts)
+    values, origin, stride = naive(bank, image)
     assert stack.stride == stride
     first = [(at - start) / stride for at, start in zip(stack.offset, origin, strict=True)]
     assert first == [round(at) for at in first]
@@ -150,8 +146,8 @@ def test_windows_are_blended_as_a_loop_does_it(shape, shifts):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"shifts": 2}, {"pyramid": (1, 0.5), "layers": [0]}, {"model": "test_resnet", "layers": [0, 2]}],
-    ids=["plain", "shifts", "pyramid", "convolutions"],
+    [{}, {"pyramid": (1, 0.5), "layers": [0]}, {"model": "test_resnet", "layers": [0, 2]}],
+    ids=["plain", "pyramid", "convolutions"],
 )
 def test_tiles_are_parts_of_the_whole(options):
     bank = TimmBank(**VIT | options)
@@ -227,7 +223,7 @@ def test_grey_images_and_channels():
 
 
 def test_descriptions_restore_the_bank():
-    bank = TimmBank(**VIT, layers=[0, -1], pyramid=(1, 0.5), shifts=2)
+    bank = TimmBank(**VIT, layers=[0, -1], pyramid=(1, 0.5))
     restored = bank_from_dict(bank_to_dict(bank))
     assert restored.channels() == bank.channels()
     assert restored.label == "test_vit at 1, 0.5"
@@ -305,13 +301,6 @@ def test_a_trained_transformer_finds_objects_and_goes_into_a_model(tmp_path):
         ({"pyramid": (0.6,)}, ConfigError, "pyramid [0.6]: give one or more of 1, 1/2"),
         ({"pyramid": (1, 1)}, ConfigError, "pyramid [1, 1]: give each scale once"),
         ({"pyramid": (3,)}, ConfigError, "give scales above 1 that divide 16"),
-        ({"shifts": 0}, ConfigError, "shifts=0: give a number of shifts"),
-        ({"shifts": 3}, ConfigError, "shifts=3: cells of 16 pixels are not cut into whole pixels"),
-        (
-            {"model": "test_resnet", "shifts": 2, "layers": [0, 2]},
-            ConfigError,
-            "shifts=2: the layers have strides of 2, 8 pixels",
-        ),
         ({"channel_mode": "hsv"}, ConfigError, "channel_mode 'hsv': choose one of rgb, each, mean"),
         ({"weights": "nowhere.pth"}, WeightsError, "weights nowhere.pth: no such file"),
     ],

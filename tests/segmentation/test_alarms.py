@@ -1,5 +1,7 @@
 import csv
 import warnings
+from copy import copy
+from functools import cache
 
 import numpy as np
 import pytest
@@ -9,7 +11,6 @@ from segkit import Segmenter, load, predict_folder
 from segkit.classifier.svm import LinearSVM
 from segkit.cli.phantom import make_demo_set
 from segkit.errors import ModelFileError
-from segkit.evaluation.metrics import score_masks
 from segkit.features import MultiscaleBank
 from segkit.features.normalised import even_grid
 from segkit.images import PixelSize, load_pairs, write_mask
@@ -31,6 +32,13 @@ def pictures():
 def trained(pictures):
     images, masks = pictures
     return small().fit(images[:10], masks[:10])
+
+
+@pytest.fixture(scope="module")
+def trained_on(pictures):
+    """Train on the first n images, once for each n."""
+    images, masks = pictures
+    return cache(lambda n: small().fit(images[:n], masks[:n]))
 
 
 def check_of(segmenter, image):
@@ -68,37 +76,19 @@ def test_checks_come_last_and_one_for_each_image(trained, pictures):
 
 
 @pytest.mark.parametrize("normalization", ["image", "set"])
-@pytest.mark.parametrize("limit", [2**20, 2000])
-def test_features_are_those_of_the_coarse_grid(pictures, normalization, limit, monkeypatch):
+def test_features_are_those_of_the_coarse_grid(pictures, trained_on, normalization, monkeypatch):
     """Of a small image, and of one computed tile by tile."""
     images, masks = pictures
-    segmenter = small(normalization=normalization).fit(images[:3], masks[:3])
+    segmenter = trained_on(3)
+    if normalization == "set":
+        segmenter = small(normalization="set").fit(images[:3], masks[:3])
     image = images[4]
     expected = segmenter.pixel_features(image, *even_grid(image.shape))
-    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", limit)
-    found = segmenter._scores_and_features(image, lambda items, _: items)
-    np.testing.assert_allclose(found[1], expected, atol=2e-3)
-    np.testing.assert_allclose(found[0], segmenter.decision_function(image), atol=1e-5)
-
-
-def test_the_true_iou_of_a_held_out_image_is_nearly_that_of_a_model_without_it(pictures):
-    """With every pixel in the grid and each image a fold of its own, by the definition."""
-    images, masks = pictures
-    segmenter = small(smallest_region=0.5, lambdas=[1e-3]).fit(images[:4], masks[:4])
-    found = []
-    for index in range(4):
-        others = [k for k in range(4) if k != index]
-        model = small(smallest_region=0.5, lambdas=[1e-3]).fit(
-            [images[k] for k in others], [masks[k] for k in others]
-        )
-        mask, probability = model.predict(images[index], return_proba=True)
-        presence = np.array([4 / 5, 4 / 5])
-        true = score_masks([masks[index]], [mask], 2).mean
-        found.append(expected_iou(mask.astype(int), probability, presence) - true)
-    # the others of a fold are drawn anew here, so that the numbers are alike and not equal
-    excess = np.mean(found)
-    assert np.sort(segmenter.alarms_.expected.errors).mean() < 0.3
-    assert abs(segmenter.alarms_.expected.bias) <= abs(excess) + 0.1
+    for limit in (2**20, 2000):
+        monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", limit)
+        found = segmenter._scores_and_features(image, lambda items, _: items)
+        np.testing.assert_allclose(found[1], expected, atol=2e-3)
+        np.testing.assert_allclose(found[0], segmenter.decision_function(image), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -119,13 +109,13 @@ def test_spoilt_images_are_told_and_images_of_the_same_kind_are_not(trained, pic
     assert words in check.warning
 
 
-def test_few_images_have_no_margins(pictures):
-    images, masks = pictures
-    check = check_of(small().fit(images[:3], masks[:3]), images[12])
+def test_few_images_have_no_margins(pictures, trained_on):
+    images = pictures[0]
+    check = check_of(trained_on(3), images[12])
     assert check.expected_iou is not None
     assert (check.margin_80, check.margin_90, check.interval_80, check.interval_90) == (None,) * 4
     assert check.distance is not None
-    check = check_of(small().fit(images[:5], masks[:5]), images[12])
+    check = check_of(trained_on(5), images[12])
     assert check.margin_80 is not None
     assert check.margin_90 is None
 
@@ -142,10 +132,9 @@ def test_copies_count_once(pictures):
     assert alarms.expected.errors.size == 2
 
 
-def test_a_single_image_tells_nothing(pictures):
-    images, masks = pictures
-    segmenter = small().fit(images[:1], masks[:1])
-    check = check_of(segmenter, images[12])
+def test_a_single_image_tells_nothing(pictures, trained_on):
+    segmenter = trained_on(1)
+    check = check_of(segmenter, pictures[0][12])
     assert (check.expected_iou, check.margin_80, check.distance, check.unlike) == (None, None, None, ())
     assert segmenter.alarms_.tell() == []
     [line] = segmenter.alarms_.explain()
@@ -166,9 +155,9 @@ def test_strokes_tell_no_iou_but_unlike_images(pictures):
     assert segmenter.alarms_.tell() == []
 
 
-def test_one_class_everywhere_is_told(pictures):
+def test_one_class_everywhere_is_told(pictures, trained):
     images, masks = pictures
-    segmenter = small().fit(images[:4], masks[:4])
+    segmenter = copy(trained)
     segmenter.threshold_, segmenter.otsu_weight_ = 1e6, 0.0
     check = check_of(segmenter, images[12])
     assert check.one_class == "background everywhere, which no training image is"
@@ -202,25 +191,11 @@ def test_a_saved_model_checks_as_before(trained, pictures, tmp_path):
     assert (tmp_path / "again.segkit").read_bytes() == (tmp_path / "model.segkit").read_bytes()
 
 
-@pytest.mark.parametrize("n", [1, 2, 4])
-def test_what_is_unknown_stays_so_in_a_file(pictures, tmp_path, n):
-    images, masks = pictures
-    segmenter = small().fit(images[:n], masks[:n])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_what_is_unknown_stays_so_in_a_file(pictures, trained_on, tmp_path, n):
+    image, segmenter = pictures[0][12], trained_on(n)
     segmenter.save(tmp_path / "model.segkit")
-    assert check_of(load(tmp_path / "model.segkit"), images[12]) == check_of(segmenter, images[12])
-
-
-def test_a_model_of_an_earlier_format_knows_no_alarms(trained, pictures, tmp_path):
-    trained.save(tmp_path / "model.segkit")
-    header, arrays = read_model(tmp_path / "model.segkit")
-    del header["alarms"], header["format_version"]
-    arrays = {name: array for name, array in arrays.items() if not name.startswith("alarms.")}
-    write_model(tmp_path / "old.segkit", header, arrays)
-    old = load(tmp_path / "old.segkit")
-    assert old.alarms_ is None
-    assert check_of(old, pictures[0][12]) is None
-    old.save(tmp_path / "anew.segkit")
-    assert load(tmp_path / "anew.segkit").alarms_ is None
+    assert check_of(load(tmp_path / "model.segkit"), image) == check_of(segmenter, image)
 
 
 @pytest.mark.parametrize("name", ["errors", "presence", "textures", "levels", "frequencies"])

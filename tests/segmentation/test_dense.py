@@ -79,7 +79,7 @@ def learn(rng, bank, image, kept, kernels, n_classes):
     return (image, bank, fitted(kept, mean, scale, kernels, svm)), expected
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(("n_classes", "normalization"), [(2, "image"), (3, "set")])
 @pytest.mark.parametrize(
     "kernels",
     [
@@ -89,7 +89,6 @@ def learn(rng, bank, image, kept, kernels, n_classes):
     ],
     ids=lambda k: type(k).__name__,
 )
-@pytest.mark.parametrize("normalization", ["image", "set"])
 def test_maps_decide_as_the_features_of_each_pixel(rng, stacks, kernels, n_classes, normalization):
     bank = NormalisedBank(GivenBank(stacks), normalization)
     image = np.zeros((*SHAPE, 1), dtype=np.float32)
@@ -101,11 +100,12 @@ def test_maps_decide_as_the_features_of_each_pixel(rng, stacks, kernels, n_class
 
 
 @pytest.mark.parametrize(
-    "seen", [[], [0, 3, 9], [9, 11], range(15)], ids=["none", "some", "of the frame", "all"]
+    ("seen", "normalization"),
+    [([], "image"), ([0, 3, 9], "set"), ([9, 11], "image"), (range(15), "image"), (range(15), "set")],
+    ids=["none", "some", "of the frame", "all", "all by set"],
 )
-@pytest.mark.parametrize("normalization", ["image", "set"])
 def test_tiles_do_not_show(rng, monkeypatch, seen, normalization):
-    scattering = ScatteringBank(J=2, L=2, tile=32, angles="averaged", pixels=False)
+    scattering = ScatteringBank(J=2, L=2, angles="averaged", pixels=False)
     banks = [scattering, MultiscaleBank(sigma_max=1), PositionBank(), OrbitAveraged(clone(scattering))]
     bank, kept = NormalisedBank(StackedBank(banks), normalization), np.arange(15)
     kernels = LinearGaussianMixture(n_components=60, gaussian_columns=np.isin(kept, seen), random_state=0)
@@ -151,7 +151,7 @@ def test_faint_patterns_on_bright_ground_are_decided_exactly(rng, normalization,
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_tiles_of_a_large_image_are_followed(rng, monkeypatch, is_kept):
     """Each bank by itself, then all that the nonlinear part needs; no map is computed before its turn, or twice if kept."""
-    banks = [MultiscaleBank(sigma_max=1), ScatteringBank(J=2, L=2, tile=32, angles="averaged", pixels=False)]
+    banks = [MultiscaleBank(sigma_max=1), ScatteringBank(J=2, L=2, angles="averaged", pixels=False)]
     bank, kept = NormalisedBank(StackedBank(banks), "image"), np.arange(9)
     kernels = LinearGaussianMixture(n_components=60, gaussian_columns=kept < 3, random_state=0)
     image = rng.random((93, 80, 1), dtype=np.float32)
@@ -180,7 +180,7 @@ def test_tiles_of_a_large_image_are_followed(rng, monkeypatch, is_kept):
 @pytest.mark.parametrize("is_all", [False, True])
 def test_maps_that_are_kept_decide_as_those_computed_again(rng, monkeypatch, is_all):
     """Tiles differ from bank to bank, and grids too; one bank needs the whole image."""
-    scattering = ScatteringBank(J=2, L=2, tile=32, angles="averaged", pixels=False)
+    scattering = ScatteringBank(J=2, L=2, angles="averaged", pixels=False)
     banks = [scattering, MultiscaleBank(sigma_max=1), PositionBank(), ElongatedBank(sigmas=[0.7])]
     bank, kept = NormalisedBank(StackedBank(banks), "image"), np.arange(14)
     some = LinearGaussianMixture(n_components=60, gaussian_columns=np.isin(kept, [0, 3]), random_state=0)
@@ -206,8 +206,10 @@ def test_maps_that_are_kept_decide_as_those_computed_again(rng, monkeypatch, is_
     assert (n_again > n_kept) == is_all
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("kernels", [LinearMixture(), LinearGaussianMixture(n_components=40, random_state=0)])
+@pytest.mark.parametrize(
+    ("kernels", "n_classes"),
+    [(LinearMixture(), 3), (LinearGaussianMixture(n_components=40, random_state=0), 2)],
+)
 def test_decisions_in_a_part_of_an_image_are_those_of_the_image(rng, stacks, kernels, n_classes):
     bank = GivenBank(stacks)
     image = np.zeros((*SHAPE, 1), dtype=np.float32)
@@ -220,12 +222,14 @@ def test_decisions_in_a_part_of_an_image_are_those_of_the_image(rng, stacks, ker
         np.testing.assert_allclose(decide_in(view.within(core), classifier, means), expected[core], atol=1e-5)
 
 
-@pytest.mark.parametrize("kernels", [LinearMixture(), MixtureRFF(n_components=60, random_state=0)])
-@pytest.mark.parametrize("normalization", ["image", "set"])
+@pytest.mark.parametrize(
+    ("kernels", "normalization"),
+    [(LinearMixture(), "image"), (MixtureRFF(n_components=60, random_state=0), "set")],
+)
 @pytest.mark.parametrize("limit", [2**20, 50**2])
 def test_the_coarse_grid_is_read_in_the_same_pass(rng, monkeypatch, kernels, normalization, limit):
     """All kept channels, linear ones too, of an image as a whole and tile by tile."""
-    banks = [MultiscaleBank(sigma_max=1), ScatteringBank(J=2, L=2, tile=32, angles="averaged", pixels=False)]
+    banks = [MultiscaleBank(sigma_max=1), ScatteringBank(J=2, L=2, angles="averaged", pixels=False)]
     bank, kept = NormalisedBank(StackedBank(banks), normalization), np.arange(9)
     image = rng.random((93, 80, 1), dtype=np.float32)
     given, _ = learn(rng, bank, image, kept, kernels, 2)

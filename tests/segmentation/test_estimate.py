@@ -232,7 +232,7 @@ def test_maps_are_kept_of_several_tiles_for_classes_and_rim(has_rim, monkeypatch
         assert _bytes_kept(segmenter, shape, bank.tiles(shape), 1000) == expected
     monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda: 2**40)
     assert _bytes_kept(segmenter, shape, bank.tiles(shape)[:1], 1000) == 0
-    segmenter.objects_ = None
+    segmenter.objects_.rim = None
     assert _bytes_kept(segmenter, shape, bank.tiles(shape), 0) == bytes_of_kept(bank, np.array([1]), shape)
 
 

@@ -51,6 +51,12 @@ def summary(**changes):
         "threshold": -0.25,
         "threshold_rule": "quantile",
         "held_out": HELD_OUT,
+        "n_training_pixels": 400,
+        "otsu_weight": 0.0,
+        "least_areas": [],
+        "peaks": [0.5, 1.0],
+        "annotated": 1.0,
+        "n_banks": 1,
     }
     return TrainingSummary(**options | changes)
 
@@ -109,7 +115,7 @@ def test_what_was_learnt_from(changes, expected):
         ),
         (summary(n_images=1, held_out=BLOCKS), "(other images will probably do worse)"),
         (summary(held_out=None), "is unknown: nothing could be held out"),
-        # a model of an earlier format
+        # no object was held out
         (
             held_out(object_iou=None),
             "expect mean IoU over classes 0.71 (95 % interval 0.60 to 0.80) (measured",
@@ -284,17 +290,6 @@ def test_limits_of_what_is_annotated_belong_to_the_better_side():
     assert "99 % of the pixels annotated" in tell_training(summary(annotated=0.99), LABELS)[0]
 
 
-def test_copies_of_one_image_tell_nothing_of_others():
-    assert expected_scores(held_out(regions="copies", interval=None, object_dice=None)) == (
-        "How well it will do on other images is unknown: with one image, only copies of it could be held out. They reached "
-        "mean IoU over classes 0.71 (other images will probably do worse)."
-    )
-    told = explain_training(held_out(regions="copies", n_regions=1), LABELS)
-    assert "consistently from copy to copy." in told[0]
-    assert "A single held-out copy of the image says too little" in told[2]
-    assert "each copy of the image held out in turn:" in told[2]
-
-
 def test_two_images_are_enough_to_name_the_worst():
     scores = [region(0, 0.6), region(1, 0.4), region(None, 0.1)]
     assert tell_training(held_out(scores=scores), LABELS, ["a", "b"])[2] == (
@@ -308,12 +303,6 @@ def test_two_images_are_enough_to_name_the_worst():
 def test_three_classes_are_listed_with_commas():
     labels = LabelMap((0, 1, 2), ("a", "b", "c"), None)
     assert tell_training(summary(), labels)[0].startswith("Learnt a, b and c from 5 images")
-
-
-def test_late_fusion_is_explained():
-    assert explain_training(summary(n_parts=2), LABELS)[0] == (
-        "Networks: each has a classifier. The mean of the 2 decisions counts (late fusion)."
-    )
 
 
 def test_of_three_classes_no_threshold_is_explained():
@@ -340,20 +329,11 @@ def test_threshold_of_strokes_and_of_blocks():
     )
 
 
-@pytest.mark.parametrize(
-    ("chosen", "usual", "told"),
-    [
-        (
-            1e-4,
-            1e-3,
-            "0.0001. The usual penalty for 5 images, 0.001, is significantly worse than the best; this",
-        ),
-        (1e-3, None, "0.001, the usual one for 5 images. No other is significantly better."),
-    ],
-)
-def test_smaller_penalties_and_those_of_earlier_formats(chosen, usual, told):
-    line = explain_training(summary(penalty=chosen, held_out=replace(HELD_OUT, usual=usual)), LABELS)[2]
-    assert line.startswith(f"Penalty: lambda = {told}")
+def test_smaller_penalties_than_the_usual_one_are_explained():
+    line = explain_training(summary(penalty=1e-4), LABELS)[2]
+    assert line.startswith(
+        "Penalty: lambda = 0.0001. The usual penalty for 5 images, 0.001, is significantly worse than the best; this"
+    )
 
 
 def test_light_kernels_have_less_than_a_percent():

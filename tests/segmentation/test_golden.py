@@ -1,4 +1,4 @@
-"""Model files written by earlier versions must still load and predict the same.
+"""Model files of each format version must load and predict the same as when they were written.
 
 ``python tests/segmentation/test_golden.py`` writes the file of the current format version; commit it once and
 never write it again.
@@ -12,7 +12,7 @@ import pytest
 import segkit
 from segkit.config.recorded import read_training
 from segkit.config.schema import Config
-from segkit.errors import ConfigError, InputError
+from segkit.errors import InputError
 from segkit.evaluation.objects import match
 from segkit.images import Dataset, PixelSize
 from segkit.segmentation.model_file import FORMAT_VERSION
@@ -43,10 +43,16 @@ def lesson():
     return images, [255 * mask for mask in masks], masks
 
 
-@pytest.mark.parametrize("version", range(1, FORMAT_VERSION + 1))
-def test_old_models_predict_what_they_did(version):
-    segmenter = segkit.load(GOLDEN / f"version-{version}.segkit")
-    expected = np.load(GOLDEN / f"version-{version}.npz")
+@pytest.fixture(params=range(1, FORMAT_VERSION + 1), name="golden")
+def golden_model(request):
+    """The path of the model file of a version, and what it predicted when it was written."""
+    stem = GOLDEN / f"version-{request.param}"
+    return stem.with_suffix(".segkit"), np.load(stem.with_suffix(".npz"))
+
+
+def test_old_models_predict_what_they_did(golden):
+    path, expected = golden
+    segmenter = segkit.load(path)
     image, _ = picture()
     np.testing.assert_allclose(segmenter.decision_function(image), expected["decisions"], atol=1e-3)
     np.testing.assert_allclose(segmenter.predict_proba(image), expected["probabilities"], atol=1e-3)
@@ -54,41 +60,29 @@ def test_old_models_predict_what_they_did(version):
     sure = np.abs(expected["decisions"] - threshold) > 1e-3
     np.testing.assert_array_equal(segmenter.predict(image)[sure], expected["labels"][sure])
     assert segmenter.classes_.tolist() == [0, 255]
-    assert segmenter.smallest_region == (0 if version < 4 else 0.5)
-    assert segmenter.least_areas_.any() == (version >= 4)
-    n_images = 2 if version < 9 else N_IMAGES
-    assert segmenter.otsu_weight_ == (0 if version < 5 else 2 / (n_images + 2))
+    assert segmenter.least_areas_.any()
+    assert segmenter.otsu_weight_ == 2 / (N_IMAGES + 2)
     assert segmenter.label_map_.names == ("background", "foreground")
-    if version < 8:
-        with pytest.raises(ConfigError, match="earlier format, which knew no objects: train it anew"):
-            segmenter.predict_objects(image)
-    else:
-        assert segmenter.objects_.rim is not None
-        found = match(expected["objects"], segmenter.predict_objects(image))
-        assert found.matched(0.9).size == found.true_ids.size == found.predicted_ids.size == 1
+    assert segmenter.objects_.rim is not None
+    found = match(expected["objects"], segmenter.predict_objects(image))
+    assert found.matched(0.9).size == found.true_ids.size == found.predicted_ids.size == 1
 
 
-@pytest.mark.parametrize("version", range(1, FORMAT_VERSION + 1))
-def test_old_models_can_be_saved_anew(version, tmp_path):
-    segmenter = segkit.load(GOLDEN / f"version-{version}.segkit")
+def test_old_models_can_be_saved_anew(golden, tmp_path):
+    segmenter = segkit.load(golden[0])
     segmenter.save(tmp_path / "again.segkit")
     again, (image, _) = segkit.load(tmp_path / "again.segkit"), picture()
     np.testing.assert_array_equal(again.decision_function(image), segmenter.decision_function(image))
-    assert (again.objects_ is None) == (segmenter.objects_ is None) == (version < 8)
 
 
-@pytest.mark.parametrize("version", range(1, FORMAT_VERSION + 1))
-def test_old_models_check_as_they_did(version):
+def test_old_models_check_as_they_did(golden):
     """Expected IoU, margins, distance and warnings, of a usual image and of a dark one with other pixels."""
-    segmenter = segkit.load(GOLDEN / f"version-{version}.segkit")
+    path, expected = golden
+    segmenter = segkit.load(path)
     image, _ = picture()
     _, check = segmenter.predict(image, return_checks=True)
-    if version < 9:
-        assert check is None
-        return
-    stored = np.load(GOLDEN / f"version-{version}.npz")["check"]
     found = [check.expected_iou, check.margin_80, check.margin_90, check.distance]
-    np.testing.assert_allclose(found, stored, atol=1e-3)
+    np.testing.assert_allclose(found, expected["check"], atol=1e-3)
     assert check.unlike == ()
     assert any(
         note.startswith("darker") for note in segmenter.predict(0.1 * image, return_checks=True)[1].unlike
@@ -101,10 +95,9 @@ def test_old_models_check_as_they_did(version):
     ]
 
 
-@pytest.mark.parametrize("version", range(9, FORMAT_VERSION + 1))
-def test_trainings_of_old_models_can_be_repeated(version):
+def test_trainings_of_old_models_can_be_repeated(golden):
     """The settings are read, and the training set is recognised by its digest."""
-    recorded = read_training(GOLDEN / f"version-{version}.segkit")
+    recorded = read_training(golden[0])
     config = recorded.configure(["seed=3"])
     assert config.model_copy(update={"seed": 0}) == Config.from_options(OPTIONS)
     assert config.seed == 3

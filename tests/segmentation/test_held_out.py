@@ -423,7 +423,7 @@ def test_trials_do_not_change_the_parts(trial):
 
 
 def test_gaussians_see_only_channels_of_stride_one(trial):
-    bank = StackedBank([ScatteringBank(J=2, L=2, tile=16), MultiscaleBank(sigma_max=1)])
+    bank = StackedBank([ScatteringBank(J=2, L=2), MultiscaleBank(sigma_max=1)])
     found = trial.run(bank, follow)
     np.testing.assert_array_equal(found.classifier.gaussian_channels, bank.strides(1) == 1)
     assert 0 < found.classifier.gaussian_channels.sum() < bank.n_channels(1)
@@ -618,12 +618,10 @@ def test_what_is_chosen_without_otsu_has_no_weight_of_it():
     assert found.choose("quantile+otsu").otsu_weight == pytest.approx(2 / 5)
 
 
-@pytest.mark.parametrize(
-    ("n_copies", "one_image", "kind"), [(3, True, "copies"), (3, False, "images"), (1, True, "blocks")]
-)
-def test_copies_of_an_image_are_called_so(n_copies, one_image, kind):
-    X, drawn = pixels(n_images=n_copies, n=60)
-    fold = drawn.image if n_copies > 1 else np.arange(60) % 3
-    scores = hold_out(X, drawn, fold, fold, RECIPE, [1e-2], follow, one_image=one_image).choose("zero").scores
+@pytest.mark.parametrize(("n_images", "kind"), [(3, "images"), (1, "blocks")])
+def test_regions_are_images_or_blocks_of_a_single_one(n_images, kind):
+    X, drawn = pixels(n_images=n_images, n=60)
+    fold = drawn.image if n_images > 1 else np.arange(60) % 3
+    scores = hold_out(X, drawn, fold, fold, RECIPE, [1e-2], follow).choose("zero").scores
     assert (scores.regions, scores.n_regions) == (kind, 3)
     assert [entry["image"] for entry in scores.scores] == ([0, 1, 2] if kind == "images" else [None] * 3)

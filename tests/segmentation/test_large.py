@@ -243,8 +243,9 @@ def test_banks_that_need_all_of_the_image_are_refused(fitted, tmp_path):
         segment_large(fine, path, tmp_path / "out")
 
 
-@pytest.mark.parametrize("kind", ["tiff", "0.5"])
-@pytest.mark.parametrize("asked", ["resume", "overwrite", "overwrite_foreign"])
+@pytest.mark.parametrize(
+    ("kind", "asked"), [("tiff", "resume"), ("0.5", "overwrite"), ("tiff", "overwrite_foreign")]
+)
 def test_labels_never_take_the_place_of_their_image(fitted, tmp_path, kind, asked):
     image, _ = picture(5, (100, 120))
     path = written(kind, tmp_path, image)
@@ -275,7 +276,7 @@ def test_what_somebody_else_wrote_is_replaced_only_if_asked_for(fitted, tmp_path
     segment_large(fitted, path, tmp_path / "out", overwrite=True)
 
 
-@pytest.mark.parametrize("axes", ["yx", "xy", "cyx", "cxy", "xyc", "tyx"])
+@pytest.mark.parametrize("axes", ["yx", "cxy", "xyc", "tyx"])
 def test_pixels_follow_the_names_of_axes(tmp_path, axes):
     image = np.arange(7 * 9, dtype=np.uint8).reshape(7, 9)
     whole = image[..., None, None].transpose(
@@ -337,12 +338,11 @@ def test_labels_of_another_image_of_that_name_are_kept(fitted, tmp_path):
     assert labels.read_bytes() != content
 
 
-@pytest.mark.parametrize("kind", ["tiff", "0.5"])
-def test_probabilities_are_those_of_the_whole_image(fitted, tmp_path, monkeypatch, kind):
+def test_probabilities_are_those_of_the_whole_image(fitted, tmp_path, monkeypatch):
     image, _ = picture(5)
     expected = fitted.predict_proba(image / np.float32(255))[:, :, 1]
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 150**2)
-    path = written(kind, tmp_path, image)
+    path = written("0.5", tmp_path, image)
     segment_large(fitted, path, tmp_path / "out")
     # maps are made of the tiles that were decided by the first run
     outcome = segment_large(fitted, path, tmp_path / "out", probability=True, resume=True)

@@ -9,9 +9,9 @@ from scipy import ndimage
 from sklearn.base import clone
 
 import segkit
-from segkit import ConvNetBank, LinearGaussianMixture, MMDSelector, ModuleBank, Segmenter
+from segkit import ConvNetBank, LinearGaussianMixture, MMDSelector, Segmenter
 from segkit.classifier.pixel_classifier import PixelClassifier
-from segkit.errors import ConfigError, InputError
+from segkit.errors import InputError
 from segkit.evaluation.objects import match, score_objects
 from segkit.features import Channel, MultiscaleBank
 from segkit.images import UNLABELLED
@@ -229,11 +229,10 @@ def test_weights_that_only_the_rim_needs_are_stored(fitted, data, tmp_path):
     assert_same_objects(segmenter, segkit.load(tmp_path / "m.segkit"), images)
 
 
-@pytest.mark.parametrize("bank", [MultiscaleBank(sigma_max=2), ModuleBank(({"n_scales": 2, "n_angles": 3},))])
-def test_tiles_do_not_show(monkeypatch, bank):
+def test_tiles_do_not_show(monkeypatch):
     pictures = [picture(seed, (110, 130), 60) for seed in range(3)]
     images, masks, objects = ([*items] for items in zip(*pictures, strict=True))
-    segmenter = quick(bank).fit(images[:2], masks[:2], instances=objects[:2])
+    segmenter = quick().fit(images[:2], masks[:2], instances=objects[:2])
     whole = segmenter.predict_objects(images[2])
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 60**2)
     assert len(segmenter.bank_.tiles(images[2].shape)) > 1
@@ -278,14 +277,10 @@ def test_a_rare_class_is_no_judge(data):
     assert segmenter.predict_objects(images[0]).any()
 
 
-@pytest.mark.parametrize("kind", ["uint16", "far apart", "nested lists"])
-def test_numbers_of_objects_do_not_matter(data, fitted, kind):
+def test_numbers_of_objects_do_not_matter(data, fitted):
+    """Of small integers, far apart, and in nested lists."""
     images, masks, objects = (items[:3] for items in data)
-    given = {
-        "uint16": [labels.astype(np.uint16) for labels in objects],
-        "far apart": [labels.astype(np.int64) * 2**33 for labels in objects],
-        "nested lists": [labels.tolist() for labels in objects],
-    }[kind]
+    given = [objects[0].astype(np.uint16), objects[1].astype(np.int64) * 2**33, objects[2].tolist()]
     assert_same_objects(quick().fit(images, masks, instances=given), fitted, data[0][3:])
 
 
@@ -338,16 +333,6 @@ def test_label_images_are_numbered_anew():
 def test_a_segmenter_that_was_not_fitted_finds_nothing(data):
     with pytest.raises(Exception, match="not fitted"):
         quick().predict_objects(data[0][0])
-
-
-def test_a_model_of_an_earlier_format_knows_no_objects(unaware, data, monkeypatch):
-    monkeypatch.setattr(unaware, "objects_", None)
-    with pytest.raises(ConfigError) as caught:
-        unaware.predict_objects(data[0][0])
-    assert str(caught.value) == (
-        "the model is of an earlier format, which knew no objects: train it anew, or split its masks by "
-        "segkit.objects.split"
-    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import tifffile
 from segkit.errors import ClusterError, ConfigError, InputError
 from segkit.images import Reading, write_image
 from segkit.images.axes import Layout
-from segkit.segmentation.part import Part
 from segkit.segmentation.plan import (
     Fault,
     Job,
@@ -35,7 +34,7 @@ def model(n_channels=1, dtype=np.uint8, **learnt):
     return SimpleNamespace(n_image_channels_=n_channels, classes_=np.arange(2, dtype=dtype), **learnt)
 
 
-def planned(folder, segmenter=None, kinds=(), reading=None, part=None):
+def planned(folder, segmenter=None, kinds=(), reading=None):
     images = folder / "images"
     return make_plan(
         segmenter or model(),
@@ -44,7 +43,6 @@ def planned(folder, segmenter=None, kinds=(), reading=None, part=None):
         kinds,
         lambda items, _: items,
         reading or Reading(),
-        part,
     )
 
 
@@ -80,10 +78,6 @@ def test_a_single_file_is_planned_by_its_name(folder):
         model(), folder / "images" / "b.png", folder / "images", (), lambda items, _: items, Reading()
     )
     assert [(job.name, job.source) for job in plan.fit] == [("b.png", folder / "images" / "b.png")]
-
-
-def test_a_part_has_its_own_images(folder):
-    assert [job.name for job in planned(folder, part=Part(2, 2)).jobs] == ["b.png"]
 
 
 def test_kinds_that_are_asked_for_are_outputs_and_the_mask_is_the_last(folder):

@@ -11,7 +11,6 @@ import pytest
 import tifffile
 from PIL import Image
 
-from segkit.segmentation.part import Part
 from segkit.segmentation.record import (
     HIDDEN,
     Entry,
@@ -159,15 +158,6 @@ def test_while_results_are_moved_the_last_one_is_away(output, monkeypatch):
     with record_of(output, planned) as record:
         record.put("a", [made(record, place.as_posix(), "{5") for place in planned])
     assert seen == [[True, False], [True, False]]
-
-
-def test_parts_have_workshops_of_their_own(tmp_path):
-    with record_of(tmp_path, part=Part(2, 3)) as record:
-        assert record.workshop == tmp_path / HIDDEN / "new" / "2-of-3"
-        record.workshop.mkdir(parents=True)
-    assert not record.workshop.exists()
-    with record_of(tmp_path) as record:
-        assert record.workshop == tmp_path / HIDDEN / "new"
 
 
 @pytest.mark.parametrize(

@@ -82,11 +82,17 @@ def test_what_is_done_is_not_done_again(run, out, made, contents):
 
 
 @pytest.mark.parametrize(
-    "place",
-    ["a/one.png", "stack.tif", "overlay/stack-002.png", "objects/none.tif", "geojson/a/one.geojson",
-     "rois/a/one.zip", "probability/stack.tif"],
-)  # fmt: skip
-@pytest.mark.parametrize("harm", ["gone", "cut"])
+    ("place", "harm"),
+    [
+        ("a/one.png", "cut"),
+        ("stack.tif", "gone"),
+        ("overlay/stack-002.png", "gone"),
+        ("objects/none.tif", "cut"),
+        ("geojson/a/one.geojson", "cut"),
+        ("rois/a/one.zip", "cut"),
+        ("probability/stack.tif", "gone"),
+    ],
+)
 def test_what_is_missing_or_damaged_is_made_anew(run, out, made, contents, place, harm):
     before, path = contents(out), out / place
     if harm == "gone":

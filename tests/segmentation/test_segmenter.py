@@ -1,4 +1,4 @@
-import json
+from copy import copy
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,8 +35,8 @@ from segkit.segmentation.explain import find_faults
 from segkit.segmentation.held_out import Choice, HeldOut
 from segkit.segmentation.model_file import read_model, write_model
 from segkit.segmentation.regions import merge_small_regions
-from segkit.segmentation.segmenter import _Judge, _prefixed, _squeezed, _try
-from segkit.segmentation.summary import HeldOutScores, TrainingSummary
+from segkit.segmentation.segmenter import _squeezed, _try
+from segkit.segmentation.summary import HeldOutScores
 from segkit.segmentation.threshold import image_threshold
 
 BANK = ModuleBank((Module(n_scales=2, n_angles=3),))
@@ -89,6 +89,20 @@ def fitted(data):
     return quick().fit(images[:2], masks[:2])
 
 
+@pytest.fixture(scope="module")
+def stored(fitted, tmp_path_factory):
+    """Header and arrays of the fitted model."""
+    path = tmp_path_factory.mktemp("model") / "m.segkit"
+    fitted.save(path)
+    return read_model(path)
+
+
+@pytest.fixture(scope="module")
+def linear_fitted(data):
+    images, masks = data
+    return linear().fit(images[:3], masks[:3])
+
+
 def test_it_learns_to_segment(fitted, data):
     images, masks = data
     assert fitted.score(images[2:], masks[2:]) > 0.85
@@ -104,8 +118,8 @@ def test_the_recipe_of_the_paper_learns_to_segment(data):
     np.testing.assert_allclose(segmenter.decision_function(images[3]).ravel(), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("n_channels", [1, 3, 5])
-def test_grey_rgb_and_many_channels(n_channels):
+@pytest.mark.parametrize("n_channels", [3, 5])
+def test_rgb_and_many_channels(n_channels):
     (image, mask), (other, truth) = picture(0, n_channels), picture(1, n_channels)
     assert quick().fit([image], [mask]).score([other], [truth]) > 0.8
 
@@ -132,17 +146,10 @@ def test_scribbles_are_enough(data):
         scribble = np.full(mask.shape, 255, dtype=np.uint8)
         scribble[::6] = mask[::6]
         scribbles.append(scribble)
-    segmenter = quick().fit(images[:2], scribbles)
+    segmenter = quick(training_pixels=10_000).fit(images[:2], scribbles)
     assert segmenter.classes_.tolist() == [0, 1]
+    assert segmenter.summary_.n_training_pixels == sum(np.count_nonzero(one != 255) for one in scribbles)
     assert segmenter.score(images[2:], masks[2:]) > 0.8
-
-
-def test_unlabelled_pixels_are_not_learnt_from(data):
-    images, masks = data
-    scribble = np.where(np.indices(masks[0].shape)[0] % 5 == 0, masks[0], 255).astype(np.uint8)
-    n_labelled = np.count_nonzero(scribble != 255)
-    segmenter = quick(training_pixels=10_000).fit([images[0]], [scribble])
-    assert segmenter.summary_.n_training_pixels == n_labelled
 
 
 @pytest.mark.parametrize(
@@ -161,11 +168,11 @@ def test_predictions_carry_the_values_of_the_masks(data, background, foreground,
 def test_class_weights_move_the_border(data):
     images, masks = data
     shares = []
-    for weight in (0.05, 1, 20):
+    for weight in (0.05, 20):
         svm = LinearSVM(class_weight={0: 1, 1: weight})
         segmenter = quick(svm=svm, threshold="zero").fit(images[:1], masks[:1])
         shares.append((segmenter.predict(images[1]) == 1).mean())
-    assert shares[0] < shares[1] < shares[2]
+    assert shares[0] < shares[1]
 
 
 def test_labels_follow_decisions_and_probabilities_are_calibrated(fitted, data):
@@ -261,7 +268,7 @@ def test_progress_sees_every_stage(data, monkeypatch, memory, passes):
 @pytest.mark.parametrize(
     "kernels",
     [
-        MixtureRFF(n_components=64),
+        LinearMixture(),
         MixtureRFF("laplacian", n_components=64, form="sample", features="phase"),
         MixtureRFF([Gaussian(0.05), Polynomial(2)], n_components=64),
     ],
@@ -278,17 +285,17 @@ def test_models_come_back_from_files_bit_for_bit(tmp_path, data, kernels):
     # How long it took is not stored: equal trainings are equal files.
     assert segmenter.summary_.seconds
     assert loaded.summary_ == replace(segmenter.summary_, seconds={})
+    assert (loaded.lambda_, loaded.held_out_) == (segmenter.lambda_, segmenter.held_out_)
 
 
 def rgb(n):
     return [list(items) for items in zip(*(picture(seed, 3) for seed in range(n)), strict=True)]
 
 
-@pytest.mark.parametrize("pyramid", [(1.0,), (1.0, 0.5)])
-def test_embedded_weights_are_all_a_model_needs(tmp_path, pyramid):
+def test_embedded_weights_are_all_a_model_needs(tmp_path):
     images, masks = rgb(2)
     bank = ConvNetBank(
-        "squeezenet1_0", weights="random", layers=["1", "3_squeeze_activation"], pyramid=pyramid
+        "squeezenet1_0", weights="random", layers=["1", "3_squeeze_activation"], pyramid=(1.0, 0.5)
     )
     segmenter = quick(bank).fit(images, masks)
     segmenter.save(tmp_path / "m.segkit")
@@ -298,23 +305,13 @@ def test_embedded_weights_are_all_a_model_needs(tmp_path, pyramid):
     assert (tmp_path / "again.segkit").read_bytes() == (tmp_path / "m.segkit").read_bytes()
 
 
-def test_embedded_weights_are_not_looked_for_elsewhere(tmp_path):
-    images, masks = rgb(1)
-    state = ConvNetBank("vgg16", weights="random").weights_used(np.array([0, 64]), 3)
-    np.savez(tmp_path / "w.npz", **state)
-    segmenter = quick(ConvNetBank("vgg16", weights=tmp_path / "w.npz")).fit(images, masks)
-    segmenter.save(tmp_path / "m.segkit")
-    (tmp_path / "w.npz").unlink()
-    loaded = segkit.load(tmp_path / "m.segkit")
-    np.testing.assert_array_equal(loaded.decision_function(images[0]), segmenter.decision_function(images[0]))
-
-
 def test_weights_left_out_are_looked_for_and_checked(tmp_path):
     images, masks = rgb(1)
     state = ConvNetBank("vgg16", weights="random").weights_used(np.array([0, 64]), 3)
     np.savez(tmp_path / "w.npz", **state)
     segmenter = quick(ConvNetBank("vgg16", weights=tmp_path / "w.npz")).fit(images, masks)
     segmenter.save(tmp_path / "m.segkit", embed_weights=False)
+    segmenter.save(tmp_path / "whole.segkit")
     loaded = segkit.load(tmp_path / "m.segkit")
     np.testing.assert_array_equal(loaded.decision_function(images[0]), segmenter.decision_function(images[0]))
     np.savez(tmp_path / "w.npz", **{name: array + 1 for name, array in state.items()})
@@ -323,14 +320,14 @@ def test_weights_left_out_are_looked_for_and_checked(tmp_path):
     (tmp_path / "w.npz").unlink()
     with pytest.raises(WeightsError, match="no such file"):
         segkit.load(tmp_path / "m.segkit")
+    whole = segkit.load(tmp_path / "whole.segkit")
+    np.testing.assert_array_equal(whole.decision_function(images[0]), segmenter.decision_function(images[0]))
 
 
 @pytest.mark.parametrize(
     "bank",
     [
-        OrbitAveraged(BANK, embedding="moments"),
-        OrbitAveraged(BANK, group=Rotation(3)),
-        OrbitBank((5,), n_templates=4, group=Rotation(4)),
+        StackedBank([BANK, OrbitAveraged(BANK, group=Rotation(3))]),
         OrbitBank((9, 17), n_templates=4, templates="patches"),
     ],
 )
@@ -344,21 +341,6 @@ def test_orbit_banks_come_back_from_files(tmp_path, data, bank):
     loaded.save(tmp_path / "again.segkit", embed_weights=False)
     assert (tmp_path / "again.segkit").read_bytes() == (tmp_path / "m.segkit").read_bytes()
     assert not hasattr(bank, "templates_")
-
-
-@pytest.mark.parametrize("stacked", [False, True])
-def test_averages_of_earlier_formats_are_refused(tmp_path, data, stacked):
-    images, masks = data
-    bank = OrbitAveraged(BANK)
-    quick(StackedBank([BANK, bank]) if stacked else bank).fit(images[:1], masks[:1]).save(
-        tmp_path / "m.segkit"
-    )
-    header, arrays = read_model(tmp_path / "m.segkit")
-    write_model(tmp_path / "old.segkit", header | {"format_version": 5}, arrays)
-    with pytest.raises(
-        ModelFileError, match=r"old\.segkit: its features are averaged over turns as up to format"
-    ):
-        segkit.load(tmp_path / "old.segkit")
 
 
 def test_drawn_templates_of_a_file_are_checked(tmp_path, data):
@@ -412,9 +394,8 @@ def linear(bank=BANK, **options):
     return quick(bank, selector=MMDSelector(8), kernels=LinearMixture(), **options)
 
 
-def test_linear_decisions_of_an_image_are_those_of_its_pixels(data):
-    images, masks = data
-    segmenter = linear().fit(images[:3], masks[:3])
+def test_linear_decisions_of_an_image_are_those_of_its_pixels(linear_fitted, data):
+    segmenter, images = linear_fitted, data[0]
     rows, cols = np.indices(images[3].shape[:2]).reshape(2, -1)
     X = segmenter.pixel_features(images[3], rows, cols)
     expected = segmenter.classifier_.svm_.decision_function(segmenter.classifier_.kernels_.transform(X))
@@ -718,9 +699,8 @@ def test_held_out_images_choose_no_channels_and_weigh_no_kernels(data, monkeypat
     assert sorted(map(sorted, seen)) == [[0, 1], [0, 2], [1, 2]]
 
 
-def test_one_pass_over_the_images_gives_what_two_give(data, monkeypatch):
-    images, masks = data
-    once = linear().fit(images[:3], masks[:3])
+def test_one_pass_over_the_images_gives_what_two_give(linear_fitted, data, monkeypatch):
+    (images, masks), once = data, linear_fitted
     monkeypatch.setattr("segkit.segmentation.held_out.MEMORY_LIMIT", 0)
     twice = linear().fit(images[:3], masks[:3])
     np.testing.assert_array_equal(once.decision_function(images[3]), twice.decision_function(images[3]))
@@ -733,21 +713,11 @@ def test_an_image_of_two_labelled_pixels_is_no_obstacle(data):
     few = np.full_like(masks[0], 255)
     few[20:22, 20] = masks[0][20:22, 20]
     for kernels in (MixtureRFF(n_components=64), LinearMixture()):
-        for seed in range(4):
+        for seed in range(2):
             segmenter = quick(
                 kernels=kernels, selector=MMDSelector(6), selection_pixels=40, random_state=seed
             )
             assert segmenter.fit(images[:3], [few, *masks[1:3]]).held_out_.n_regions in (2, 3)
-
-
-def test_linear_models_are_stored(tmp_path, data):
-    images, masks = data
-    segmenter = linear().fit(images[:2], masks[:2])
-    segmenter.save(tmp_path / "m.segkit")
-    loaded = segkit.load(tmp_path / "m.segkit")
-    np.testing.assert_array_equal(loaded.decision_function(images[2]), segmenter.decision_function(images[2]))
-    assert (loaded.lambda_, loaded.held_out_) == (segmenter.lambda_, segmenter.held_out_)
-    assert loaded.normalization == "image"
 
 
 IMAGE, MASK = picture(0)
@@ -789,15 +759,7 @@ def test_bad_input_is_one_line(images, masks, message):
     assert "\n" not in str(caught.value)
 
 
-def test_bad_options_and_images_of_another_kind(fitted):
-    with pytest.raises(ConfigError, match="probability='log': choose platt or raw"):
-        quick(probability="log").fit([IMAGE], [MASK])
-    with pytest.raises(
-        ConfigError, match="threshold='best': choose quantile\\+otsu or quantile or iou or zero"
-    ):
-        quick(threshold="best").fit([IMAGE], [MASK])
-    with pytest.raises(ConfigError, match="smallest_region=2: give a share from 0 to 1"):
-        quick(smallest_region=2).fit([IMAGE], [MASK])
+def test_images_of_another_kind_are_refused(fitted):
     with pytest.raises(InputError, match="image with 3 channels, the model was trained on 1"):
         fitted.predict(np.stack([IMAGE] * 3, axis=2))
 
@@ -816,7 +778,7 @@ def test_floats_that_are_not_scaled_are_refused(fitted, method):
         getattr(fitted, method)((255 * IMAGE).astype(np.uint8), *masks)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 500), (500, 1), (3, 3), (2, 1000)])
+@pytest.mark.parametrize("shape", [(1, 1), (500, 1), (2, 1000)])
 def test_images_of_any_shape_are_segmented(any_shape, shape):
     image = np.random.default_rng(0).random(shape)
     mask, probability = any_shape.predict(image, return_proba=True)
@@ -868,35 +830,25 @@ def test_held_out_classifiers_keep_lambda(data, monkeypatch):
 
 def test_numbers_of_numpy_can_be_saved(tmp_path, data):
     images, masks = data
-    quick(random_state=np.int64(1), training_pixels=np.int64(300)).fit(images[:1], masks[:1]).save(
-        tmp_path / "m.segkit"
+    bank = StackedBank(
+        [
+            OrbitBank(
+                np.array([5]), n_templates=np.int64(4), embedding=FourierEmbedding(Gaussian(np.float32(1)))
+            ),
+            OrbitAveraged(BANK, group=Rotation(np.int64(2))),
+            ModuleBank((Module(n_scales=np.int64(2), n_angles=3),)),
+        ]
     )
-    assert segkit.load(tmp_path / "m.segkit").random_state == 1
-
-
-@pytest.mark.parametrize(
-    "bank",
-    [
-        OrbitBank(
-            np.array([5]), n_templates=np.int64(4), embedding=FourierEmbedding(Gaussian(np.float32(1)))
-        ),
-        OrbitAveraged(BANK, group=Rotation(np.int64(2))),
-        ModuleBank((Module(n_scales=np.int64(2), n_angles=3),)),
-    ],
-    ids=lambda bank: type(bank).__name__,
-)
-def test_banks_with_numbers_of_numpy_can_be_saved(tmp_path, data, bank):
-    images, masks = data
-    segmenter = quick(bank).fit(images[:1], masks[:1])
-    segmenter.save(tmp_path / "m.segkit")
+    segmenter = quick(bank, random_state=np.int64(1), training_pixels=np.int64(300))
+    segmenter.fit(images[:1], masks[:1]).save(tmp_path / "m.segkit")
     loaded = segkit.load(tmp_path / "m.segkit")
+    assert loaded.random_state == 1
     np.testing.assert_array_equal(loaded.decision_function(images[2]), segmenter.decision_function(images[2]))
 
 
-def test_a_threshold_that_is_no_number_is_refused(tmp_path, fitted):
+def test_a_threshold_that_is_no_number_is_refused(tmp_path, stored):
     """Our writer has no NaN, but JSON of others may."""
-    fitted.save(tmp_path / "m.segkit")
-    header, arrays = read_model(tmp_path / "m.segkit")
+    header, arrays = stored
     write_model(tmp_path / "bad.segkit", header | {"threshold": 0.1234567}, arrays)
     content = (tmp_path / "bad.segkit").read_bytes()
     assert content.count(b"0.1234567") == 1
@@ -905,9 +857,8 @@ def test_a_threshold_that_is_no_number_is_refused(tmp_path, fitted):
         segkit.load(tmp_path / "bad.segkit")
 
 
-def test_models_whose_parts_do_not_fit_are_refused(tmp_path, fitted):
-    fitted.save(tmp_path / "m.segkit")
-    header, arrays = read_model(tmp_path / "m.segkit")
+def test_models_whose_parts_do_not_fit_are_refused(tmp_path, stored):
+    header, arrays = stored
     for change in ({"svm.coef": arrays["svm.coef"][:, 1:]}, {"scaler.mean": arrays["scaler.mean"][1:]}):
         write_model(tmp_path / "bad.segkit", header, arrays | change)
         with pytest.raises(
@@ -916,11 +867,7 @@ def test_models_whose_parts_do_not_fit_are_refused(tmp_path, fitted):
             segkit.load(tmp_path / "bad.segkit")
     for change in (
         {"threshold": "a"},
-        {"otsu_weight": 1.5},
-        {"otsu_weight": True},
-        {"otsu_weight": "a"},
         {"least_areas": [[1.0, 1.0]]},
-        {"least_areas": [[1.0, 1.0], [-1.0, 1.0]]},
         {"channels": header["channels"][::-1]},
         {"label_map": 5},
         {"kernels": {}},
@@ -954,8 +901,8 @@ def test_models_whose_parts_do_not_fit_are_refused(tmp_path, fitted):
         ({"kernels.linear.scores": lambda array: array[1:]}, "LinearMixture do not fit each other"),
     ],
 )
-def test_arrays_that_no_training_gives_are_refused(tmp_path, linear_gaussian, change, message):
-    header, arrays = linear_gaussian
+def test_arrays_that_no_training_gives_are_refused(tmp_path, stored, change, message):
+    header, arrays = stored
     for name, function in change.items():
         if function is None:
             arrays = {other: array for other, array in arrays.items() if other != name}
@@ -967,14 +914,6 @@ def test_arrays_that_no_training_gives_are_refused(tmp_path, linear_gaussian, ch
     with pytest.raises(ModelFileError, match=message) as caught:
         segkit.load(tmp_path / "bad.segkit")
     assert str(caught.value).startswith(f"{tmp_path / 'bad.segkit'}: ")
-
-
-@pytest.fixture(scope="module")
-def linear_gaussian(data, tmp_path_factory):
-    images, masks = data
-    path = tmp_path_factory.mktemp("model") / "m.segkit"
-    quick(kernels=LinearGaussianMixture(n_components=48)).fit(images[:2], masks[:2]).save(path)
-    return read_model(path)
 
 
 @pytest.mark.parametrize(
@@ -990,7 +929,7 @@ def linear_gaussian(data, tmp_path_factory):
         {"kind": "elongated", "n_angles": 10**9},
         {"kind": "elongated", "sigmas": [1e9]},
         {"kind": "multiscale", "sigma_max": 1e300},
-        {"kind": "multiscale", "orbit": 10**9, "orbit_embedding": "mean"},
+        {"kind": "multiscale", "orbit": 10**9},
         {"kind": "stacked", "banks": [{"kind": "stacked", "banks": [{"kind": "position"}]}]},
         {"kind": "none"},
         {"kind": ["modules"]},
@@ -998,8 +937,8 @@ def linear_gaussian(data, tmp_path_factory):
         {"kind": "multiscale", "another": 1},
     ],
 )
-def test_banks_of_absurd_size_are_refused_before_they_are_made(tmp_path, linear_gaussian, bank):
-    header, arrays = linear_gaussian
+def test_banks_of_absurd_size_are_refused_before_they_are_made(tmp_path, stored, bank):
+    header, arrays = stored
     write_model(tmp_path / "bad.segkit", header | {"bank": bank}, arrays)
     with pytest.raises(ModelFileError) as caught:
         segkit.load(tmp_path / "bad.segkit")
@@ -1007,13 +946,13 @@ def test_banks_of_absurd_size_are_refused_before_they_are_made(tmp_path, linear_
     assert "\n" not in str(caught.value)
 
 
-def test_a_model_file_starts_no_download_from_anywhere(tmp_path, linear_gaussian, monkeypatch):
+def test_a_model_file_starts_no_download_from_anywhere(tmp_path, stored, monkeypatch):
     """Weights that are not in the file may come from torchvision's server only, not from an address in the file."""
-    header, arrays = linear_gaussian
+    header, arrays = stored
     monkeypatch.setattr("torch.hub.load_state_dict_from_url", lambda *_, **__: pytest.fail("a download"))
     bank = {"kind": "convnet", "network": "vgg16", "weights": "https://example.org/vgg-00000000.pth"}
-    for stored in (bank, {"kind": "stacked", "banks": [{"kind": "position"}, bank]}):
-        write_model(tmp_path / "bad.segkit", header | {"bank": stored}, arrays)
+    for described in (bank, {"kind": "stacked", "banks": [{"kind": "position"}, bank]}):
+        write_model(tmp_path / "bad.segkit", header | {"bank": described}, arrays)
         with pytest.raises(ModelFileError, match="a model file starts no download; download them into"):
             segkit.load(tmp_path / "bad.segkit")
 
@@ -1034,9 +973,8 @@ def test_the_digest_of_a_training_set_is_known_before_the_training(data):
     assert len({digest, *others}) == 4
 
 
-def test_settings_are_kept(data, tmp_path):
-    images, masks = data
-    segmenter = quick().fit(images[:1], masks[:1])
+def test_settings_are_kept(fitted, tmp_path):
+    segmenter = copy(fitted)
     assert segmenter.settings_ is None
     settings = {"config": {"seed": 1}, "only_annotated": True}
     segmenter.save(tmp_path / "m.segkit", settings=settings)
@@ -1050,19 +988,16 @@ def test_settings_are_kept(data, tmp_path):
     ("name", "factor", "fault"),
     [
         ("svm.coef", 0, "says one class everywhere"),
-        ("kernels.linear.weights", 0, "says one class everywhere"),
+        ("kernels.weights", 0, "says one class everywhere"),
         ("platt.slope", 0, "its probabilities are the same"),
         ("svm.coef", 1e38, "its decisions are not finite"),
     ],
 )
-def test_sound_parts_may_be_a_useless_model(tmp_path, data, name, factor, fault):
-    images, masks = data
-    quick(kernels=LinearMixture() if "kernels" in name else None).fit(images[:2], masks[:2]).save(
-        tmp_path / "m.segkit"
-    )
+def test_sound_parts_may_be_a_useless_model(tmp_path, fitted, linear_fitted, name, factor, fault):
+    segmenter = linear_fitted if name == "kernels.weights" else fitted
+    segmenter.save(tmp_path / "m.segkit")
     header, arrays = read_model(tmp_path / "m.segkit")
-    assert find_faults(segkit.load(tmp_path / "m.segkit")) == []
-    name = name if name in arrays else "kernels.weights"
+    assert find_faults(segmenter) == []
     write_model(tmp_path / "bad.segkit", header, arrays | {name: factor * arrays[name]})
     [found] = find_faults(segkit.load(tmp_path / "bad.segkit"))
     assert fault in found
@@ -1083,23 +1018,9 @@ def test_options_changed_after_the_fit_wait_for_the_next(data, tmp_path):
     assert (segmenter.fit(images[:2], masks[:2]).decision_function(images[2]) != decisions).any()
 
 
-def test_fit_learns_from_copies_of_the_banks(data):
-    images, masks = data
-    orbit = OrbitBank((5,), n_templates=4, group=Rotation(4), templates="patches")
-    quick(StackedBank([BANK, orbit])).fit(images[:2], masks[:2])
-    assert not hasattr(orbit, "templates_")
-
-
-@pytest.mark.parametrize("field", ["penalty", "held_out"])
-def test_the_summary_cannot_be_changed(fitted, field):
+def test_the_summary_cannot_be_changed(fitted):
     with pytest.raises(FrozenInstanceError):
-        setattr(fitted.summary_, field, None)
-
-
-def test_the_summary_survives_json(fitted):
-    stored = json.loads(json.dumps(fitted.summary_.to_dict()))
-    assert stored["lambda"] == fitted.lambda_
-    assert TrainingSummary.from_dict(stored) == fitted.summary_
+        fitted.summary_.penalty = None
 
 
 @pytest.mark.parametrize(
@@ -1179,25 +1100,13 @@ def test_workers_take_the_banks_or_the_folds_of_a_single_one():
     assert told == ["Bank 3 of 3: Tiles of c", "Bank 2 of 3: Tiles of b", "Bank 1 of 3: Tiles of a"]
 
 
-def test_another_process_shows_no_progress():
-    judge = _Judge(None, 2, max)
-    state = judge.__getstate__()
-    assert list(state["progress"]([1, 2], "words")) == [1, 2]
-    assert (state["trial"], state["n_banks"]) == (None, 2)
-    assert judge.progress is max
-    assert _prefixed(lambda items, description: description, "a: ")([], "b") == "a: b"
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"threshold": "share"}, "threshold='share': it is called 'quantile' now"),
         ({"threshold": "otsu"}, "threshold='otsu': choose quantile+otsu or quantile or iou or zero"),
         ({"probability": "x"}, "probability='x': choose platt or raw"),
-        ({"fusion": "x"}, "fusion='x': choose early or late"),
         ({"smallest_region": -0.1}, "smallest_region=-0.1: give a share from 0 to 1"),
         ({"smallest_region": 1.1}, "smallest_region=1.1: give a share from 0 to 1"),
-        ({"n_augmented": -1}, "n_augmented=-1: give a number of copies, 0 or more"),
         ({"lambdas": []}, "lambdas=[]: give one or more numbers above 0, or None"),
         ({"lambdas": [0.1, 0]}, "lambdas=[0.1, 0]: give one or more numbers above 0, or None"),
         ({"lambdas": [np.inf]}, "lambdas=[inf]: give one or more numbers above 0, or None"),
@@ -1217,7 +1126,6 @@ def test_options_that_mean_nothing_are_refused_in_words(options, told):
         {"smallest_region": 1},
         {"lambdas": None},
         {"lambdas": [1e-9]},
-        {"n_augmented": 0},
     ],
 )
 def test_options_at_their_limits_pass(options):
@@ -1363,14 +1271,14 @@ def test_a_summary_has_the_brightest_pixels_and_means_over_images():
     segmenter._take([chosen_candidate(choice_of())], n_images=2)
     segmenter.channels_ = tuple(SimpleNamespace(group=group) for group in "uvu")
     segmenter.classifier_ = SimpleNamespace(
-        kernels_=SimpleNamespace(criterion="power", describe=lambda groups: [groups]), n_parts=3, selector_=1
+        kernels_=SimpleNamespace(criterion="power", describe=lambda groups: [groups]), selector_=1
     )
     segmenter.bank_ = SimpleNamespace(n_channels=lambda n: 7 * n)
     images = [np.full((2, 2, 1), value, dtype=np.float32) for value in (0.25, 0.75, 0.5)]
     ids = [np.zeros((1, 4), np.uint8), np.full((1, 4), 255, np.uint8)]
     iou = np.array([[0.5, 1.0], [0.25, np.nan]])
     found = segmenter._summarise(images, ids, 99, iou, {"select": 1.234567}, "0")
-    assert (found.n_images, found.n_channels, found.n_parts, found.n_banks) == (3, 7, 3, 1)
+    assert (found.n_images, found.n_channels, found.n_banks) == (3, 7, 1)
     assert (found.peaks, found.annotated, found.seconds) == ([0.25, 0.75], 0.5, {"select": 1.23})
     assert (found.kept_channels, found.kernels) == ({"u": 2, "v": 1}, [["u", "v", "u"]])
     assert found.training_iou == [0.375, 1.0]
