@@ -319,7 +319,7 @@ def run(study: Study) -> None:
     import torch
 
     torch.set_num_threads(1)  # a fork has no threads of its parent
-    n_kills = 12 if study.quick else 1000
+    n_kills = 6 if study.quick else 1000
     with tempfile.TemporaryDirectory() as folder:
         for command in commands(Path(folder)):
             wanted = max(1, round(n_kills * SHARES[command.name] / sum(SHARES.values())))

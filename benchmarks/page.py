@@ -31,7 +31,7 @@ _FLAGS = (
 
 
 def chromium_is_there() -> bool:
-    """Tell whether a browser and its driver are installed."""
+    """Return whether a browser and its driver are installed."""
     return shutil.which("chromium") is not None and shutil.which("chromedriver") is not None
 
 
@@ -136,7 +136,7 @@ class Page:
         self.browser.find_element(By.ID, "stage").send_keys(keys)
 
     def is_up_to_date(self) -> bool:
-        """Tell whether all strokes are saved and the prediction is painted."""
+        """Return whether all strokes are saved and the prediction is painted."""
         return self.text("status-text") in ("Up to date", "Learning is paused") and "all saved" in self.text(
             "saved"
         )
@@ -231,5 +231,5 @@ class Page:
 
 
 def quantiles(values: Sequence[float]) -> dict[str, float]:
-    """Give median and 95th percentile."""
+    """Compute median and 95th percentile."""
     return {name: float(np.percentile(values, at)) for name, at in (("p50", 50), ("p95", 95))}

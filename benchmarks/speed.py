@@ -219,7 +219,7 @@ def _with_code(rows: list[Row]) -> list[dict[str, Any]]:
 
 
 def first_to_last(numbers: list[float]) -> str:
-    """Say the first number and the last one; there may be one, or none."""
+    """Write the first number and the last one; there may be one, or none."""
     return " to ".join(f"{number:.2f}" for number in dict.fromkeys(numbers[:1] + numbers[-1:]))
 
 
