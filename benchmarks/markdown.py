@@ -27,12 +27,6 @@ def broken(cell: str) -> str:
     return cell.replace(" (", "<br>(").replace(" to ", "\u00a0to\u00a0").replace(", ", "<br>")
 
 
-def joined(words: Iterable[str]) -> str:
-    """Join words by commas and "and"."""
-    *first, last = [*words] or [""]
-    return f"{', '.join(first)} and {last}" if first else last
-
-
 def with_interval(value: float, interval: Sequence[float] | None) -> str:
     """Write a value with its interval, if it has one."""
     return f"{value:.3f}" + ("" if interval is None else f" ({interval[0]:.3f} to {interval[1]:.3f})")
