@@ -104,7 +104,6 @@ def ratio_interval(
     clusters: ArrayLike | None = None,
     *,
     n_resamples: int = 10_000,
-    random_state: int = 0,
 ) -> tuple[float, float] | None:
     """Return the percentile bootstrap interval of a ratio of sums, or of the mean of several (n, n_ratios).
 
@@ -124,10 +123,8 @@ def ratio_interval(
     columns = np.hstack([part, whole])[counts]
     _, cluster = np.unique(number[counts], return_inverse=True)
     sums = np.stack([np.bincount(cluster, column) for column in columns.T], axis=1)
-    drawn = (
-        sums[rows].sum(axis=1) for rows in _draw(len(sums), n_resamples, random_state, width=sums.shape[1])
-    )
-    above, below = np.split(np.concatenate(list(drawn)), 2, axis=1)
+    drawn = [sums[rows].sum(axis=1) for rows in _draw(len(sums), n_resamples, 0, width=sums.shape[1])]
+    above, below = np.split(np.concatenate(drawn), 2, axis=1)
     known = (below > 0).all(axis=1)
     return _percentiles((above[known] / below[known]).mean(axis=1))
 
@@ -143,7 +140,7 @@ def compare(
 
 
 def compare_pooled(
-    sets: Sequence[tuple[ArrayLike, ArrayLike, ArrayLike | None, ArrayLike | None]], *, random_state: int = 0
+    sets: Sequence[tuple[ArrayLike, ArrayLike, ArrayLike | None, ArrayLike | None]],
 ) -> Comparison:
     """Compare two methods over data sets of equal weight, resampled each by itself: the interval holds for these sets."""
     if not sets:
@@ -157,7 +154,7 @@ def compare_pooled(
                 f"on the same images, at least one"
             )
         differences = _as_scores(values - others)
-        resampled.append(bootstrap_means(differences, clusters, seeds, random_state=random_state + number))
+        resampled.append(bootstrap_means(differences, clusters, seeds, random_state=number))
         sums, counts = _cluster_sums(differences, _numbered(clusters, differences.size, "cluster"))
         means.append(float(differences.mean()))
         per_cluster.append(sums / counts)

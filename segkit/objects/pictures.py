@@ -20,11 +20,9 @@ OBJECT_COLOURS = np.array([*CLASS_COLOURS[[0, 1, 2, 3, 6]], (255, 255, 255)])
 _NEAR = 4
 
 
-def write_object_overlay(
-    path: str | Path, image: ArrayLike, labels: ArrayLike, *, line_width: int | None = None
-) -> None:
+def write_object_overlay(path: str | Path, image: ArrayLike, labels: ArrayLike) -> None:
     """Write the picture that `object_overlay` draws."""
-    write_image(path, object_overlay(image, labels, line_width=line_width) / 255)
+    write_image(path, object_overlay(image, labels) / 255)
 
 
 def object_overlay(

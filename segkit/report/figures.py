@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import matplotlib.style
 import numpy as np
+from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.markers import MarkerStyle
 from matplotlib.patches import PathPatch
@@ -310,7 +311,7 @@ def _drawing(salt: str, size: tuple[float, float], label: str) -> Iterator[_Canv
         yield canvas
         buffer = io.BytesIO()
         canvas.figure.savefig(buffer, format="svg")
-        canvas.svg = _inline(buffer.getvalue(), label)
+        canvas.svg = Markup(_inline(buffer.getvalue(), label))  # not escaped again in the page
 
 
 def _inline(svg: bytes, label: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -47,6 +47,7 @@ from segkit.report.summary import (
     average_seeds,
     best_single_class,
     compare_methods,
+    gather,
     headline_size,
     object_scores,
     signed,
@@ -54,6 +55,7 @@ from segkit.report.summary import (
     summarise,
 )
 
+Row = TypeVar("Row", MethodScores, ObjectRow)
 _FOLDER = Path(__file__).parent
 # Rows of the table of images: a longer table is slow to sort and takes many megabytes.
 _MOST_ROWS = 8000
@@ -162,9 +164,7 @@ def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str,
         "class_names": names,
         "class_colours": _class_colours(names),
         "looks": looks,
-        "keys": {method: Markup(figures.draw_key(look)) for method, look in looks.items()}
-        if len(looks) > 1
-        else {},
+        "keys": {method: figures.draw_key(look) for method, look in looks.items() if len(looks) > 1},
         "several": len(looks) > 1,
         "several_splits": len({record["seed"] for record in result["records"]}) > 1,
         "tolerance": result["tolerance"],
@@ -172,9 +172,8 @@ def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str,
         "foreground": names[1] if len(names) == 2 else f"any class but {names[0]}",
         "has_unlabelled": result["label_map"]["unlabelled"] is not None,
         "gaps": _gaps(result),
-        "manifest": json.dumps(result["manifest"], indent=2, ensure_ascii=False, default=str)
-        if result["manifest"]
-        else "",
+        "manifest": result["manifest"]
+        and json.dumps(result["manifest"], indent=2, ensure_ascii=False, default=str),
     }
     if not result["records"]:
         return dict.fromkeys(_SECTIONS, None) | {"facts": {}, "headline": None} | general
@@ -251,7 +250,7 @@ def _facts(result: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
 
 def _curves(
     rows: Sequence[MethodScores], looks: Mapping[str, figures.Look], single_class: tuple[str, float]
-) -> list[Markup]:
+) -> list[str]:
     """Draw learning curves of mean IoU and object IoU; a single number of annotated images has none."""
     sized = [row for row in rows if row.n_train is not None]
     if len({row.n_train for row in sized}) < 2:
@@ -259,7 +258,7 @@ def _curves(
     curves = [figures.draw_learning_curve(sized, looks, single_class=single_class)]
     if any(row.object_iou is not None for row in sized):
         curves.append(figures.draw_learning_curve(sized, looks, of_objects=True))
-    return [Markup(curve) for curve in curves]
+    return curves
 
 
 def _limited(units: Sequence[Mapping[str, Any]], looks: Mapping[str, figures.Look]) -> list[str]:
@@ -281,15 +280,15 @@ def _spread(averaged: Sequence[ImageScores], looks: Mapping[str, figures.Look]) 
     for scores in averaged:
         by_size.setdefault(scores.n_train, {}).setdefault(scores.method, []).append(scores.mean_iou)
     return [
-        {"n_train": size, "svg": Markup(figures.draw_spread(by_size[size], looks, low=float(low)))}
+        {"n_train": size, "svg": figures.draw_spread(by_size[size], looks, low=float(low))}
         for size in sorted(by_size, key=lambda size: size or 0)
     ]
 
 
-def _by_size(rows: Sequence[MethodScores], headline: int | None) -> dict[int | None, list[MethodScores]]:
+def _by_size(rows: Sequence[Row], headline: int | None) -> dict[int | None, list[Row]]:
     """Group the rows by number of annotated images, the headline's first."""
-    sizes = sorted({row.n_train for row in rows}, key=lambda size: (size != headline, size or 0))
-    return {size: [row for row in rows if row.n_train == size] for size in sizes}
+    ordered = sorted(rows, key=lambda row: (row.n_train != headline, row.n_train or 0))
+    return gather(ordered, lambda row: row.n_train)
 
 
 def _comparisons(records: Sequence[Record], headline: int | None) -> dict[int | None, Any]:
@@ -366,11 +365,8 @@ def _object_methods(result: Mapping[str, Any]) -> dict[str, Any] | None:
     if not rows:
         return None
     headline, thresholds = headline_size(result), result["object_thresholds"]
-    by_size: dict[int | None, list[ObjectRow]] = {}
-    for row in sorted(rows, key=lambda row: (row.n_train != headline, row.n_train or 0)):
-        by_size.setdefault(row.n_train, []).append(row)
     return {
-        "by_size": by_size,
+        "by_size": _by_size(rows, headline),
         "span": f"{thresholds[0]:g} to {thresholds[-1]:g}",
         "n_undefined": sum(
             all(image_ap(counts) is None for counts in record["objects"].values())
@@ -492,7 +488,7 @@ def _calibration(
         ]
         if (added := add_reliability(run)) is not None:
             sums[row.method] = added
-    return {"rows": rows, "svg": Markup(figures.draw_reliability(sums, looks)) if sums else None}
+    return {"rows": rows, "svg": figures.draw_reliability(sums, looks) if sums else None}
 
 
 def _learnt(result: Mapping[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:
@@ -514,33 +510,21 @@ def _explanation(unit: Mapping[str, Any], title: str, names: Sequence[str]) -> d
     explain = unit["explain"]
     scaled = [kernel for kernel in explain["kernels"] if kernel["gamma"] is not None]
     weights = {kernel["name"]: kernel["weight"] for kernel in explain["kernels"]}
-    criterion = CRITERIA.get(explain["criterion"], explain["criterion"])
+    criterion, kept = CRITERIA.get(explain["criterion"], explain["criterion"]), explain["kept_channels"]
+    of_gamma = f"{criterion} of the kernels of {title} against gamma"
+    of_channels = f"Channels that {title} kept, by layer or scale"
     return {
         "unit": unit,
         "criterion": criterion,
-        "curve": Markup(
-            figures.draw_bandwidth_curve(
-                scaled, criterion, f"{criterion} of the kernels of {title} against gamma"
-            )
-        )
-        if len(scaled) > 1
-        else None,
-        "weights": Markup(
-            figures.draw_bars(weights, "weight in the mixture", f"Weights of the kernels of {title}")
-        ),
-        "channels": Markup(
-            figures.draw_bars(
-                explain["kept_channels"], "channels kept", f"Channels that {title} kept, by layer or scale"
-            )
-        )
-        if explain["kept_channels"]
-        else None,
+        "curve": figures.draw_bandwidth_curve(scaled, criterion, of_gamma) if len(scaled) > 1 else None,
+        "weights": figures.draw_bars(weights, "weight in the mixture", f"Weights of the kernels of {title}"),
+        "channels": figures.draw_bars(kept, "channels kept", of_channels) if kept else None,
         "words": explain.get("words", []),
-        "n_kept": sum(explain["kept_channels"].values()),
+        "n_kept": sum(kept.values()),
         "embedding": [
             {
                 "title": panel["title"],
-                "svg": Markup(figures.draw_embedding(panel, names, f"t-SNE of {title}: {panel['title']}")),
+                "svg": figures.draw_embedding(panel, names, f"t-SNE of {title}: {panel['title']}"),
             }
             for panel in explain["embedding"] or []
         ],
@@ -549,13 +533,13 @@ def _explanation(unit: Mapping[str, Any], title: str, names: Sequence[str]) -> d
 
 def _costs(units: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """Sum up time and memory of each method, by number of annotated images."""
-    runs: dict[str, dict[int, list[Mapping[str, Any]]]] = {}
-    for unit in units:
-        runs.setdefault(unit["method"], {}).setdefault(unit["n_train"], []).append(unit)
+    runs = gather(units, lambda unit: unit["method"])
+    sized = {
+        method: gather(runs[method], lambda unit: unit["n_train"]) for method in methods if method in runs
+    }
     return {
-        method: [_cost(n_train, runs[method][n_train]) for n_train in sorted(runs[method])]
-        for method in methods
-        if method in runs
+        method: [_cost(n_train, run) for n_train, run in sorted(by_size.items())]
+        for method, by_size in sized.items()
     }
 
 

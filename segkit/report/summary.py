@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from segkit.evaluation.metrics import iou_of, object_mean
 from segkit.evaluation.statistics import FEW_IMAGES, Comparison, bootstrap_interval, compare
 
 Record = Mapping[str, Any]
+Entry = TypeVar("Entry")
 PerClass = tuple[float | None, ...]
 Interval = tuple[float, float]
 
@@ -296,9 +297,9 @@ def _title(method: str, result: Mapping[str, Any]) -> str:
     return str(result["methods"][method]["title"])
 
 
-def gather(records: Iterable[Record], key: Callable[[Record], Any]) -> dict[Any, list[Record]]:
+def gather(records: Iterable[Entry], key: Callable[[Entry], Any]) -> dict[Any, list[Entry]]:
     """Group records by a key, in the order of the records."""
-    groups: dict[Any, list[Record]] = {}
+    groups: dict[Any, list[Entry]] = {}
     for record in records:
         groups.setdefault(key(record), []).append(record)
     return groups

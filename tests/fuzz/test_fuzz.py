@@ -14,7 +14,7 @@ from benchmarks.fuzz import CORPUS, TARGETS, replay, seeds_of
     ("target", "n_mutations", "outcomes"),
     [
         ("model_file", 400, {"accepted", "refused by the reader", "refused by the loader", "useless"}),
-        ("config", 150, {"accepted", "refused", "accepted and refused"}),
+        ("config", 80, {"accepted", "refused", "accepted and refused"}),
         ("labels", 400, {"accepted", "refused", "no YAML"}),
     ],
 )
