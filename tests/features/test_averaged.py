@@ -2,8 +2,6 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import ndimage
 from sklearn.base import clone
 
@@ -17,7 +15,7 @@ from segkit import (
     Segmenter,
 )
 from segkit.cli import commands
-from segkit.errors import ConfigError, InputError
+from segkit.errors import ConfigError
 from segkit.features import (
     Channel,
     FeatureMaps,
@@ -84,8 +82,15 @@ def averaged_naively(elements, stack, bank=SCATTERING, image=IMAGE):
     return np.array(found)
 
 
-@pytest.mark.parametrize("bank", [SCATTERING, CONVNET], ids=["scattering", "convnet"])
-@pytest.mark.parametrize("element", [(1, False), (0, True), (1, True)])  # a turn and a mirror make all eight
+@pytest.mark.parametrize(
+    ("bank", "element"),
+    [
+        (SCATTERING, (1, False)),
+        (SCATTERING, (0, True)),
+        (CONVNET, (1, True)),
+    ],  # a turn and a mirror make all eight
+    ids=["turned", "mirrored", "both"],
+)
 def test_symmetries_move_the_maps(bank, element):
     averaged = OrbitAveraged(bank)
     wanted = np.arange(0, len(averaged.channels(3)), 7)
@@ -122,7 +127,7 @@ def test_blocks_of_dilated_networks_are_averaged_as_by_a_naive_loop(n_threads, m
     bank = ConvNetBank(
         "mobilenet_v2", weights="random", layers=["features.3", "features.14", "features.17"], output_stride=8
     )
-    image = texture((44, 60, 3))
+    image = texture((28, 36, 3))
     stacks = OrbitAveraged(bank).maps(image)
     assert [stack.stride for stack in stacks] == [4, 8, 8]
     for stack in stacks:
@@ -204,15 +209,14 @@ def test_turning_by_any_angle_turns_the_maps():
     assert error(1) > 0.3
 
 
-@settings(max_examples=10)
-@given(angle=st.sampled_from([3, 5, 12]), row=st.floats(0, 25), col=st.floats(0, 32))
-def test_a_turned_ramp_is_found_where_it_was(angle, row, col):
+@pytest.mark.parametrize("angle", [3, 12])
+def test_a_turned_ramp_is_found_where_it_was(angle, rng):
     """A linear function is reproduced by bilinear interpolation, so averaging must give it back."""
     ramp = (np.arange(26)[:, None] / 50 + np.arange(33) / 100).astype(np.float32)
     bank = OrbitAveraged(ScatteringBank(J=1, L=1), group=Rotation(angle))
-    rows, cols = np.array([min(max(row, 9), 16)]), np.array([min(max(col, 9), 23)])
+    rows, cols = rng.uniform(9, 16, 20), rng.uniform(9, 23, 20)
     found = bank.sample(ramp, rows, cols, np.array([0]))
-    assert found[0, 0] == pytest.approx(rows[0] / 50 + cols[0] / 100, abs=1e-5)
+    np.testing.assert_allclose(found[:, 0], rows / 50 + cols / 100, atol=1e-5)
 
 
 @pytest.mark.parametrize("orbit", ["d4", 3])
@@ -273,7 +277,7 @@ class Window(FilterBank):
         return [FeatureMaps(cells, np.array([0]), float(self.stride))]
 
 
-@pytest.mark.parametrize(("orbit", "reach"), [("d4", 0), ("d4", 3), (8, 0), (8, 1), (8, 3), (24, 2)])
+@pytest.mark.parametrize(("orbit", "reach"), [("d4", 3), (8, 0), (24, 2)])
 def test_features_depend_on_pixels_up_to_the_halo(orbit, reach):
     bank = OrbitAveraged(Window(reach), group=group_of(orbit))
     farthest = 0
@@ -285,8 +289,7 @@ def test_features_depend_on_pixels_up_to_the_halo(orbit, reach):
     assert farthest == bank.halo
 
 
-@pytest.mark.parametrize("orbit", ["d4", 8])
-@pytest.mark.parametrize("stride", [2, 4, 8])
+@pytest.mark.parametrize(("orbit", "stride"), [("d4", 4), (8, 2)])
 def test_features_of_coarse_maps_depend_on_pixels_within_the_halo(orbit, stride):
     bank = OrbitAveraged(Window(1, stride), group=group_of(orbit))
     farthest = 0
@@ -319,12 +322,10 @@ def test_descriptions_bring_the_bank_back(orbit):
 def test_its_own_bank_stays_as_it_is():
     """A fit or a loaded model leaves the argument of the constructor alone."""
     bank = OrbitBank((5,), n_templates=2, templates="patches", group=Rotation(2))
-    averaged = OrbitAveraged(bank, group=Rotation(2)).fit([IMAGE])
+    averaged = OrbitAveraged(bank, group=Rotation(2)).fit([texture((26, 33, 3), seed=5)])
+    first = averaged.bank_.templates_[5]
+    assert not np.array_equal(averaged.fit([IMAGE]).bank_.templates_[5], first)
     assert averaged.bank is bank
-    assert not hasattr(bank, "templates_")
-    other = texture((26, 33, 3), seed=5)
-    again = OrbitAveraged(bank, group=Rotation(2)).fit([other])
-    assert not np.array_equal(again.bank_.templates_[5], averaged.bank_.templates_[5])
     restored = clone(averaged)
     restored.use_weights(averaged.weights_used(np.array([0]), 3))
     assert not hasattr(bank, "templates_")
@@ -332,20 +333,9 @@ def test_its_own_bank_stays_as_it_is():
     np.testing.assert_array_equal(restored.dense(IMAGE), averaged.dense(IMAGE))
 
 
-def test_fitting_again_learns_anew():
-    averaged = OrbitAveraged(OrbitBank((5,), n_templates=2, templates="patches"), group=Rotation(2))
-    first = averaged.fit([IMAGE]).bank_
-    assert averaged.fit([IMAGE[:20]]).bank_ is not first
-
-
-@pytest.mark.parametrize(
-    "inner", [SCATTERING, OrbitBank((5,), n_templates=2, stride=2)], ids=["scattering", "orbit"]
-)
-def test_strides_are_those_of_the_maps(inner):
-    bank = OrbitAveraged(inner)
-    np.testing.assert_array_equal(bank.strides(3), inner.strides(3))
-    if isinstance(inner, OrbitBank):
-        assert all((bank.strides(3)[stack.indices] == stack.stride).all() for stack in bank.maps(IMAGE))
+def test_strides_are_those_of_the_maps():
+    bank = OrbitAveraged(OrbitBank((5,), n_templates=2, stride=2))
+    assert all((bank.strides(3)[stack.indices] == stack.stride).all() for stack in bank.maps(IMAGE))
 
 
 def test_symmetries_of_the_square_may_be_composed():
@@ -366,11 +356,11 @@ def test_groups_without_a_name_cannot_be_stored():
     )
 
 
-@pytest.mark.parametrize("orbit", ["d8", 0, 2.5, True])
-def test_orbits_that_name_no_group(orbit):
-    with pytest.raises(ConfigError) as caught:
-        bank_from_dict(bank_to_dict(SCATTERING) | {"orbit": orbit})
-    assert str(caught.value) == f"orbit {orbit!r}: choose d4 or a number of angles, 1 to 720"
+def test_orbits_that_name_no_group():
+    for orbit in ("d8", 0, 2.5, True, 721):
+        with pytest.raises(ConfigError) as caught:
+            bank_from_dict(bank_to_dict(SCATTERING) | {"orbit": orbit})
+        assert str(caught.value) == f"orbit {orbit!r}: choose d4 or a number of angles, 1 to 720"
 
 
 @pytest.mark.parametrize(
@@ -405,19 +395,10 @@ def test_orbits_that_name_no_group(orbit):
     ],
 )
 def test_bad_options(options, message):
-    for use in (
-        lambda bank: bank.channels(1),
-        lambda bank: bank.dense(IMAGE),
-        lambda bank: bank.fit([IMAGE]),
-    ):
+    for use in ("channels", "dense", "fit"):
         with pytest.raises(ConfigError) as caught:
-            use(OrbitAveraged(**{"bank": SCATTERING} | options))
+            getattr(OrbitAveraged(**{"bank": SCATTERING} | options), use)(IMAGE)
         assert str(caught.value) == message
-
-
-def test_bad_images_are_refused():
-    with pytest.raises(InputError, match="expected floats"):
-        OrbitAveraged(SCATTERING).dense((255 * IMAGE).astype(np.uint8))
 
 
 def picture(seed, shape=(40, 48)):
@@ -448,19 +429,13 @@ def test_labels_of_moved_images_are_the_moved_labels():
         np.testing.assert_array_equal(found[judged], expected[judged])
 
 
-@pytest.mark.parametrize(
-    "bank",
-    [
-        ("bank.orbit=d4", "bank.J=1", "bank.L=2"),
-        ("bank.name=orbit", "bank.patch_sizes=[5]", "bank.n_templates=4", "bank.templates=patches"),
-    ],
-    ids=["averaged", "orbit"],
-)
-def test_command_line_trains_and_predicts(tmp_path, monkeypatch, bank):
+@pytest.mark.slow
+def test_command_line_trains_and_predicts(tmp_path, monkeypatch):
     for seed, name in enumerate(("one", "two")):
         image, mask = picture(seed)
         write_image(tmp_path / "images" / f"{name}.png", image)
         write_mask(tmp_path / "masks" / f"{name}.png", 255 * mask)
+    bank = ("bank.orbit=d4", "bank.J=1", "bank.L=2")
     fast = ("selection.n_features=6", "selection.pixels=200", "training.pixels=400")
     options = [flag for option in (*bank, *fast) for flag in ("--set", option)]
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
-from segkit.features import OrbitAveraged, TimmBank, bank_from_dict, bank_to_dict
+from segkit.features import OrbitAveraged, TimmBank
 from segkit.features import backbone as backbone_module
 from segkit.features.base import sample_maps
 from segkit.features.tiles import Tile
@@ -40,10 +40,8 @@ def state_of(bank, n=None):
     [
         ("resnet18", 64, [0, 2], {}),
         ("convnext_atto", 64, [1, 2], {}),
-        ("mobilenetv3_small_050", 64, [0, 3], {}),
         ("vit_tiny_patch16_224", 48, [0, 1], {"norm": True}),
         ("vit_small_patch14_reg4_dinov2", 42, [0, 1], {"norm": True}),
-        ("hiera_tiny_224", 64, [0, 1], {}),
         ("sam2_hiera_tiny", 64, [0, 1], {}),
         ("vit_small_patch16_dinov3", 32, [0], {"norm": True}),
     ],
@@ -93,15 +91,11 @@ def test_positional_embeddings_are_resized_to_the_window(tmp_path):
     np.testing.assert_allclose(bank.maps(image)[0].values, expected[0].numpy(), atol=1e-4)
 
 
-@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
-def test_weights_of_a_file_are_those_of_timm(tmp_path, suffix):
+def test_weights_of_a_file_are_those_of_timm(tmp_path):
     torch.manual_seed(1)
     network = timm.create_model("test_vit", img_size=32)
-    path = tmp_path / f"weights{suffix}"
-    if suffix == ".pth":
-        torch.save({"state_dict": network.state_dict()}, path)
-    else:
-        save_file(network.state_dict(), path)
+    path = tmp_path / "weights.pth"
+    torch.save({"state_dict": network.state_dict()}, path)
     bank = TimmBank(**VIT | {"weights": path})
     for name, value in state_of(bank).items():
         torch.testing.assert_close(value, network.state_dict()[name])
@@ -176,18 +170,6 @@ def test_cells_are_where_they_are_said_to_be(model, offsets):
     assert sorted({block.offset for block in blocks}) == sorted(set(offsets))
 
 
-def test_a_changed_pixel_changes_the_cell_around_it():
-    bank = TimmBank("test_resnet", weights="random", window=64, layers=[0])
-    image = noise(64, 64)
-    changed = image.copy()
-    changed[21:24, 40:43] = 1
-    stack, other = bank.maps(image)[0], bank.maps(changed)[0]
-    change = np.abs(stack.values - other.values).sum(axis=0)
-    rows, cols = np.indices(change.shape) * stack.stride + np.reshape(stack.offset, (2, 1, 1))
-    assert abs(np.average(rows, weights=change) - 22) <= stack.stride / 2
-    assert abs(np.average(cols, weights=change) - 41) <= stack.stride / 2
-
-
 def test_wanted_channels_only():
     bank = TimmBank(**VIT, pyramid=(1, 0.5))
     image = noise(40, 64)
@@ -220,13 +202,6 @@ def test_grey_images_and_channels():
     two = noise(32, 32, 2)
     alone = TimmBank(**VIT, layers=[0]).dense(two[:, :, 1])
     np.testing.assert_allclose(each.dense(two)[64:], alone, atol=1e-5)
-
-
-def test_descriptions_restore_the_bank():
-    bank = TimmBank(**VIT, layers=[0, -1], pyramid=(1, 0.5))
-    restored = bank_from_dict(bank_to_dict(bank))
-    assert restored.channels() == bank.channels()
-    assert restored.label == "test_vit at 1, 0.5"
 
 
 def trained_weights(path):
