@@ -33,7 +33,12 @@ _MIXTURES: dict[str, type[KernelMixture]] = {
 
 
 class PixelClassifier:
-    """Select channels, standardise them, learn a mixture of kernels and fit a linear SVM on its features."""
+    """Select channels, standardise them, learn a mixture of kernels and fit a linear SVM on its features (eq. 7.17).
+
+    Selector, kernels and SVM are cloned. `gaussian_channels` are the channels, of all, that Gaussian kernels may see.
+    `select` sees all channels; all that follows gets the kept ones, `channels_`, rising. `groups` are the images or blocks
+    of the pixels, `penalty` is the lambda of eq. 7.17.
+    """
 
     def __init__(
         self,
@@ -155,7 +160,7 @@ class PixelClassifier:
 
     @classmethod
     def from_state(cls, channels: IntArray, header: dict[str, Any], arrays: Arrays) -> Self:
-        """Restore a classifier from what `to_state` gave."""
+        """Restore a classifier from what `to_state` returned; other arrays are ignored."""
         own = {
             name.removeprefix("kernels."): array
             for name, array in arrays.items()
@@ -177,7 +182,7 @@ class PixelClassifier:
         return classifier
 
     def state_shapes(self, n_classes: int) -> dict[str, tuple[int, ...]]:
-        """Shapes that the arrays of a fitted classifier of so many classes have, by name."""
+        """List the shapes that the arrays of a fitted classifier of so many classes have, by name."""
         n_kept, n_outputs = self.channels_.size, 1 if n_classes == 2 else n_classes
         n_features = self.kernels_.transform(np.zeros((1, n_kept), dtype=np.float32)).shape[1]
         return {
@@ -190,7 +195,7 @@ class PixelClassifier:
     def _learn_kernels(
         self, X: FloatArray, y: NDArray[Any], sample_weight: NDArray[np.float64], groups: IntArray
     ) -> FloatArray:
-        """Learn scales and kernels; give the standardised channels."""
+        """Learn scales and kernels; returns the standardised channels."""
         scaler = StandardScaler().fit(X, sample_weight=sample_weight)
         self.mean_, self.scale_ = scaler.mean_.astype(np.float32), scaler.scale_.astype(np.float32)
         self.kernels_ = clone(self.kernels)

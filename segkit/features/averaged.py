@@ -74,7 +74,7 @@ class OrbitAveraged(FilterBank):
         self.group = group
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
-        """Channels of the bank, in groups called averaged."""
+        """List the channels of the bank, in groups called averaged."""
         self._check()
         channels = self._bank.channels(n_image_channels)
         return tuple(Channel(name, f"{group} averaged") for name, group in channels)
@@ -111,14 +111,14 @@ class OrbitAveraged(FilterBank):
         return self._bank.is_local
 
     def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
-        """Need of the bank for a turned tile with its margin, and sums over the group in double precision."""
+        """Estimate the need of the bank for a turned tile with its margin, and sums over the group in double precision."""
         turned = 1 if self._is_exact else 2  # a square that is turned fits into one of twice the area
         side_by_side = min(count_threads(), len(self._moves()))
         sums = 4 * self._bank.bytes_of_maps(n_image_channels)
         return side_by_side * turned * self._bank.bytes_per_pixel(n_image_channels) + 2 * sums
 
     def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
-        """Strides of the bank's channels."""
+        """Return the strides of the bank's channels."""
         return self._bank.strides(n_image_channels)
 
     def fit(self, images: Sequence[ArrayLike]) -> Self:
@@ -176,15 +176,15 @@ class OrbitAveraged(FilterBank):
         return self._bank.learns_weights
 
     def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
-        """Weights that the bank needs for these channels."""
+        """Collect the weights that the bank needs for these channels."""
         return self._bank.weights_used(channels, n_image_channels)
 
     def weights_origin(self) -> list[dict[str, str | None]]:
-        """Report where the weights of the bank come from."""
+        """List the origins of the weights of the bank."""
         return self._bank.weights_origin()
 
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
-        """Return a copy of the bank, `bank_`, these weights."""
+        """Let a copy of the bank, `bank_`, use these weights."""
         bank = clone(self.bank)
         bank.use_weights(weights)
         self.bank_ = bank
@@ -238,7 +238,8 @@ class _Sum:
 
 
 def _seen(frame: _Symmetry | _Turned, core: Sides, reach: int, margin: int, alignment: int) -> Sides:
-    """Rows and columns of a turned image that the bank must see for the cells around a core."""
+    """Find the rows and columns of a turned image that the bank must see for the cells around a core."""
+    # They start where cells of the whole turned image do, and reach as far as the bank and a cell between two grids.
     corners = [(side.start - reach, side.stop + reach) for side in core]
     rows, cols = frame.place(
         np.array([(row, col) for row in corners[0] for col in corners[1]], dtype=np.float64)
@@ -260,7 +261,7 @@ def _read(frame: _Symmetry | _Turned, stack: FeatureMaps, shape: tuple[int, ...]
 
 
 def _cells(length: int, stride: float, core: slice) -> NDArray[np.float64]:
-    """Positions of one stride, centred on a row of so many pixels: those that positions in a core lie between."""
+    """List the positions of one stride, centred on a row of so many pixels: those that positions in a core lie between."""
     n = int((length - 1) / stride) + 1
     first = (length - 1 - stride * (n - 1)) / 2
     ends = (np.array([core.start, core.stop]) - first) / stride

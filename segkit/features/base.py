@@ -120,14 +120,14 @@ class FeatureMaps:
 def _neighbours(
     positions: NDArray[Any], size: int, stride: float, offset: float
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], FloatArray]:
-    """Cells on either side of each pixel position and the weight of the second; edges repeat."""
+    """Find the cells on either side of each pixel position, and the weight of the second; edges repeat."""
     cells = np.clip((np.asarray(positions, dtype=np.float64) - offset) / stride, 0, size - 1)
     first = np.floor(cells).astype(np.intp)
     return first, np.minimum(first + 1, size - 1), (cells - first).astype(np.float32)
 
 
 def _lerp(start: FloatArray, end: FloatArray, weight: FloatArray) -> FloatArray:
-    """Linear interpolation ``start + weight * (end - start)``, in float32."""
+    """Interpolate linearly, ``start + weight * (end - start)``, in float32."""
     step = end - start
     step *= weight
     step += start
@@ -147,18 +147,18 @@ class FilterBank(BaseEstimator, ABC):
 
     @abstractmethod
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
-        """Channels computed from an image of `n_image_channels`, in order."""
+        """List the channels computed from an image of `n_image_channels`, in order."""
 
     def n_channels(self, n_image_channels: int = 3) -> int:
         """Count the channels; a bank that can do so without naming them overrides this."""
         return len(self.channels(n_image_channels))
 
     def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
-        """Stride in pixels of each channel's map, in channel order; 1 unless a bank overrides it."""
+        """Return the stride in pixels of each channel's map, in channel order; 1 unless a bank overrides it."""
         return np.ones(self.n_channels(n_image_channels))
 
     def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
-        """Memory that `maps` takes for each pixel, at most; measured by ``benchmarks/large.py``.
+        """Estimate the memory that `maps` takes for each pixel, at most; measured by ``benchmarks/large.py``.
 
         Parameters
         ----------
@@ -173,7 +173,7 @@ class FilterBank(BaseEstimator, ABC):
         return 2 * self.bytes_of_maps(n_image_channels) + 150
 
     def bytes_of_maps(self, n_image_channels: int = 3) -> float:
-        """Bytes of all maps for each pixel of an image."""
+        """Count the bytes of all maps for each pixel of an image."""
         return float(4 * (1 / self.strides(n_image_channels) ** 2).sum())
 
     @property
@@ -219,7 +219,7 @@ class FilterBank(BaseEstimator, ABC):
         channels: NDArray[np.intp],
         n_image_channels: int = 3,  # noqa: ARG002
     ) -> list[tuple[FilterBank, NDArray[np.intp]]]:
-        """Banks that channels come from, each with those that are its own, which may be cut into tiles of its own."""
+        """List the banks that channels come from, each with its own channels; each may be cut into tiles of its own."""
         return [(self, channels)]
 
     @abstractmethod
@@ -327,7 +327,7 @@ class FilterBank(BaseEstimator, ABC):
         return out
 
     def dense(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> FloatArray:
-        """Features at every pixel; returns (n_channels, H, W)."""
+        """Compute features at every pixel; returns (n_channels, H, W)."""
         image = as_image(image)
         column = _columns(self._wanted(channels, image.shape[2]))
         out = np.empty((len(column), *image.shape[:2]), dtype=np.float32)
@@ -345,11 +345,11 @@ class FilterBank(BaseEstimator, ABC):
         return False
 
     def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:  # noqa: ARG002
-        """Weights that these channels need, by name; empty for a bank that is all formula."""
+        """Collect the weights that these channels need, by name; empty for a bank that is all formula."""
         return {}
 
     def weights_origin(self) -> list[dict[str, str | None]]:
-        """Report ``model``, ``source`` and ``licence`` of weights that others trained; empty where nothing is known."""
+        """List ``model``, ``source`` and ``licence`` of weights that others trained; empty where nothing is known."""
         return []
 
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:

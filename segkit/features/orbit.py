@@ -133,7 +133,7 @@ class OrbitBank(FilterBank):
         self.random_state = random_state
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
-        """Channels: the pixel, then for each patch size means, deviation and embedded templates."""
+        """List the channels: the pixel, then for each patch size means, deviation and embedded templates."""
         self._check()
         suffixes = [f" c{index}" if n_image_channels > 1 else "" for index in range(n_image_channels)]
         names = [Channel(f"pixel{suffix}", "pixels") for suffix in suffixes]
@@ -158,7 +158,7 @@ class OrbitBank(FilterBank):
         return self.stride
 
     def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
-        """Stride of the patches, for each channel."""
+        """Return the stride of the patches, for each channel."""
         return np.full(self.n_channels(n_image_channels), float(self.stride))
 
     def fit(self, images: Sequence[ArrayLike]) -> Self:
@@ -212,7 +212,7 @@ class OrbitBank(FilterBank):
         *,
         progress: Progress = pass_on,
     ) -> FloatArray:
-        """Features at n pixels, of their own patches only, if every pixel has one; see `FilterBank.sample`."""
+        """Compute features at n pixels, of their own patches only, if every pixel has one; see `FilterBank.sample`."""
         self._check()
         rows, cols = np.asarray(rows), np.asarray(cols)
         if self.stride > 1 or not np.issubdtype(np.result_type(rows, cols), np.integer):
@@ -226,7 +226,7 @@ class OrbitBank(FilterBank):
         return self.templates != "gaussian"
 
     def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:  # noqa: ARG002
-        """Templates drawn from images, by patch size."""
+        """Return the templates drawn from images, by patch size."""
         templates = getattr(self, "templates_", {}) if self.learns_weights else {}
         return {f"templates.{size}": array for size, array in templates.items()}
 
@@ -308,7 +308,7 @@ class OrbitBank(FilterBank):
         return FourierEmbedding(Gaussian(1.0)) if self.embedding is None else self.embedding
 
     def _moves(self) -> dict[float, list[Similarity]]:
-        """Elements of the group by their enlargement; equal enlargements share their patches."""
+        """List the elements of the group by their enlargement; equal enlargements share their patches."""
         largest = max(self.patch_sizes)
         moves: dict[float, list[Similarity]] = {}
         for move in similarities(self._group, (largest, largest)):
@@ -320,20 +320,20 @@ class OrbitBank(FilterBank):
         return max(Disc.of(size, scale).reach for size in self.patch_sizes for scale in self._moves())
 
     def _planes(self, image: FloatArray) -> FloatArray:
-        """Smoothed image, mirrored at its edges as far as patches reach; (C, H, W)."""
+        """Smooth the image, mirrored at its edges as far as patches reach; (C, H, W)."""
         smooth = ndimage.gaussian_filter(image, (self.smoothing, self.smoothing, 0), truncate=TRUNCATE)
         pad = (self._margin, self._margin)
         return np.ascontiguousarray(np.pad(smooth, (pad, pad, (0, 0)), mode="symmetric").transpose(2, 0, 1))
 
     def _shapes(self, n_image_channels: int) -> dict[int, tuple[int, ...]]:
-        """Shapes of the templates by patch size, (n_templates, n_image_channels, n_pixels) each."""
+        """List the shapes of the templates by patch size, (n_templates, n_image_channels, n_pixels) each."""
         return {
             int(size): (int(self.n_templates), n_image_channels, len(Disc.of(size).offsets))
             for size in self.patch_sizes
         }
 
     def _templates(self, n_image_channels: int) -> dict[int, FloatArray]:
-        """Templates by patch size; (n_templates, n_image_channels, n_pixels) each."""
+        """Return the templates by patch size; (n_templates, n_image_channels, n_pixels) each."""
         if self.learns_weights:
             if not hasattr(self, "templates_"):
                 raise InputError(
@@ -368,7 +368,7 @@ class OrbitBank(FilterBank):
     def _embed(
         self, image: FloatArray, rows: NDArray[np.intp], cols: NDArray[np.intp], channels: NDArray[np.intp]
     ) -> FloatArray:
-        """Features of the patches around n pixels; (n, n_channels)."""
+        """Compute features of the patches around n pixels; (n, n_channels)."""
         planes = self._planes(image)
         rows, cols = rows + self._margin, cols + self._margin
         out = np.empty((rows.size, channels.size), dtype=np.float32)
@@ -394,7 +394,7 @@ class OrbitBank(FilterBank):
         templates: FloatArray,
         wanted: NDArray[np.intp],
     ) -> FloatArray:
-        """Features of patches of one size, averaged over the group; (n, n_wanted)."""
+        """Compute features of patches of one size, averaged over the group; (n, n_wanted)."""
         embedding = self._embedding
         n_window, n_each = len(planes) + 1, len(embedding.names(0))
         owner, feature = np.divmod(wanted - n_window, n_each)

@@ -68,7 +68,7 @@ def check_size(bank: FilterBank, n_image_channels: int) -> None:
 
 
 def bank_to_dict(bank: FilterBank) -> dict[str, Any]:
-    """Kind and parameters of a bank, JSON-able; those of an averaged bank beside its bank's own.
+    """Describe a bank by kind and parameters, JSON-able; those of an averaged bank beside its bank's own.
 
     Raises
     ------

@@ -115,7 +115,7 @@ class ScatteringBank(FilterBank):
         )
 
     def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
-        """Stride in pixels of each channel's map, in channel order."""
+        """Return the stride in pixels of each channel's map, in channel order."""
         scales = self._scales()
         strides = [1.0] * self.pixels + [2.0**scale for scale in scales]
         paths = [1] * self.pixels + [len(self._names(scale)) for scale in scales]

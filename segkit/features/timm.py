@@ -141,7 +141,7 @@ class TimmBank(FilterBank):
         return sum(block.n_channels for _, _, _, block in self._parts(n_image_channels))
 
     def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
-        """Stride in pixels of each channel's map, in channel order."""
+        """Return the stride in pixels of each channel's map, in channel order."""
         parts = [(scale, block) for _, scale, _, block in self._parts(n_image_channels)]
         strides = [float(block.stride / scale) for scale, block in parts]
         return np.repeat(strides, [block.n_channels for _, block in parts])
@@ -186,7 +186,7 @@ class TimmBank(FilterBank):
         return [stack for own in together.values() for stack in self._blended(image, tile, own)]
 
     def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
-        """Weights that these channels need, by timm's names; positional embeddings are those of the window."""
+        """Collect the weights that these channels need, by timm's names; positional embeddings are those of the window."""
         deepest = max(task.place for task in self._tasks(np.sort(channels), n_image_channels))
         names = parameters_of(self.model, self._window, self._indices[: deepest + 1])
         state = self._backbone().state
@@ -216,7 +216,7 @@ class TimmBank(FilterBank):
         self.__dict__.pop("_made", None)
 
     def weights_origin(self) -> list[dict[str, str | None]]:
-        """Report the model, the source and the licence of the weights; a file's licence is not known."""
+        """List the model, the source and the licence of the weights; a file's licence is not known."""
         if str(self.weights) == "random":
             return []
         if str(self.weights) == "pretrained":
@@ -362,7 +362,7 @@ class TimmBank(FilterBank):
         return cached[1]
 
     def _present(self, state: State | None) -> tuple[int, ...]:
-        """Chosen blocks that given weights are enough for; a model file holds those of the kept channels only."""
+        """Find the chosen blocks that given weights are enough for; a model file holds those of the kept channels only."""
         given = hasattr(self, "_given_state") and state is self._given_state[1]
         depths = (
             [
@@ -422,5 +422,6 @@ class TimmBank(FilterBank):
 
 
 def _place(block: Block, scale: Fraction) -> float:
-    """Pixel of a window of the image that the first cell is at: pixel q at a scale is centred on (q + 1/2) / scale - 1/2."""
+    """Find the pixel of a window of the image that the first cell is at."""
+    # Pixel q at a scale is centred on (q + 1/2) / scale - 1/2.
     return (block.offset + 0.5) / float(scale) - 0.5

@@ -19,7 +19,7 @@ from segkit._common import FloatArray
 
 @dataclass(frozen=True)
 class Side:
-    """Windows along one side of an image."""
+    """Windows along one side of an image: pixels of the image, of a window, and between neighbouring windows."""
 
     length: int
     window: int
@@ -136,5 +136,5 @@ def read_window(image: Any, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> F
 
 
 def _hann(n_cells: int) -> FloatArray:
-    """Weights of the cells of a window, largest in its middle."""
+    """Weigh the cells of a window: most in its middle, less towards its edges, never zero."""
     return (np.sin(np.pi * (np.arange(n_cells) + 0.5) / n_cells) ** 2).astype(np.float32)
