@@ -158,17 +158,9 @@ class FilterBank(BaseEstimator, ABC):
         return np.ones(self.n_channels(n_image_channels))
 
     def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
-        """Estimate the memory that `maps` takes for each pixel, at most; measured by ``benchmarks/large.py``.
+        """Estimate the bytes that `maps` takes for each pixel, at most; measured by ``benchmarks/large.py``.
 
-        Parameters
-        ----------
-        n_image_channels : int, default=3
-            Channels of the image.
-
-        Returns
-        -------
-        float
-            Bytes: twice the maps, and room for the filters' own work, unless a bank knows better.
+        They are twice the maps, and room for the filters' own work, unless a bank knows better.
         """
         return 2 * self.bytes_of_maps(n_image_channels) + 150
 
@@ -268,18 +260,7 @@ class FilterBank(BaseEstimator, ABC):
     def iter_maps(
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
     ) -> Iterator[FeatureMaps]:
-        """Compute the maps of a tile grid by grid; a bank that need not hold all of them at once overrides this.
-
-        Parameters
-        ----------
-        image, tile, channels
-            As for `tile_maps`.
-
-        Yields
-        ------
-        FeatureMaps
-            What `tile_maps` returns.
-        """
+        """Compute the maps of a tile grid by grid; a bank that need not hold all of them at once overrides this."""
         yield from self.tile_maps(image, tile, channels)
 
     def sample(

@@ -216,20 +216,10 @@ class ConvNetBank(FilterBank):
         return {key: self._trace.state[key].numpy() for key in sorted(needed)}
 
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
-        """Use these weights, by torchvision's names, in place of the weights named by the parameters.
+        """Use these weights, by torchvision's names, of all layers or the first ones, in place of the named ones.
 
         They are used as long as `network`, `weights`, `output_stride` and the seed of random weights have their present
         values. Copies and pickles keep them; `sklearn.base.clone` drops them, like all fitted state.
-
-        Parameters
-        ----------
-        weights : dict of str to ndarray
-            Weights of all layers, or of the first ones.
-
-        Raises
-        ------
-        WeightsError
-            If they do not fit the network.
         """
         source = self._source()
         self._cached_trace = source, self._make_trace(source, weights)

@@ -162,24 +162,7 @@ class OrbitBank(FilterBank):
         return np.full(self.n_channels(n_image_channels), float(self.stride))
 
     def fit(self, images: Sequence[ArrayLike]) -> Self:
-        """Draw the templates from images, unless they are noise.
-
-        Parameters
-        ----------
-        images : sequence of array-like of shape (H, W) or (H, W, C), float in [0, 1]
-            Images, of one number of channels.
-
-        Returns
-        -------
-        OrbitBank
-            Itself.
-
-        Raises
-        ------
-        InputError
-            If there are no images, they differ in their number of channels, or have too few patches
-            that are not flat.
-        """
+        """Draw the templates from images, all of one number of channels, unless they are noise."""
         self._check()
         if not self.learns_weights:
             return self

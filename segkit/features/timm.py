@@ -193,20 +193,10 @@ class TimmBank(FilterBank):
         return {name: state[name].numpy() for name in names}
 
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
-        """Use these weights, by timm's names, in place of the weights named by the parameters.
+        """Use these weights, by timm's names, of all chosen blocks or the first ones, in place of the named ones.
 
         They are used as long as `model`, `window`, `weights` and the seed of random weights have their present values.
         Copies and pickles keep them; `sklearn.base.clone` drops them, like all fitted state.
-
-        Parameters
-        ----------
-        weights : dict of str to ndarray
-            Weights of all chosen blocks, or of the first ones.
-
-        Raises
-        ------
-        WeightsError
-            If they do not fit the first chosen block of the network.
         """
         import torch
 
