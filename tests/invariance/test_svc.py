@@ -105,7 +105,7 @@ def test_regions_of_an_image_are_classified_whichever_way_they_lie(rng):
 @pytest.mark.parametrize(
     "kernel",
     [LocalPolynomialKernel(windows=3), partial(average_fit, group=Rotation(4)), best_fit],
-    ids=repr,
+    ids=["local", "average", "best fit"],
 )
 def test_takes_kernels_of_images(kernel, rng):
     X, y = strokes(rng, 30)
