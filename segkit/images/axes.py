@@ -102,7 +102,7 @@ def name_axes(
         return _as_planes(letters)
     raise InputError(
         f"{path}: {sizes} pixels, and the file does not say what its {n_pages} pages are: give "
-        f"--set data.axes={_as_planes(letters)} (planes) or {_as_channels(letters)} (channels), in Python axes"
+        f"--set data.axes={_as_planes(letters)} (planes) or {_as_channels(letters)} (channels)"
     )
 
 

@@ -55,21 +55,16 @@ class ObjectModel:
                 "Objects: no region is annotated as a whole, so each connected region counts as one object."
             )
         if self.source == "regions":
-            how = (
-                "by their shape"
-                if self.splitter.landscape != "none"
-                else "not at all, for regions are not compact"
-            )
-            return (
-                f"Objects: none are annotated one by one, so those that touch are told apart {how} ({size})."
-            )
+            if self.splitter.landscape == "none":
+                return f"Objects: none are annotated one by one. Touching objects are counted as one ({size})."
+            return f"Objects: none are annotated one by one, so those that touch are told apart by their shape ({size})."
         if self.scores is None:
             return f"Objects: learnt from annotated ones ({size}); how well is unknown."
         scores = self.scores
         where = "images" if scores.regions == "images" else "parts of the image"
         return (
             f"Objects: learnt from {count(scores.n_objects, 'annotated object')} ({size}). On held-out {where} the "
-            f"AP at IoU 0.5 was {scores.ap_50:.2f}: matches as a share of all true, missed and false objects."
+            f"AP at IoU 0.5 was {scores.ap_50:.2f} (AP: matched / (matched + missed + false))."
         )
 
     def describe(self) -> str:

@@ -23,7 +23,7 @@ def test_pages_without_names_are_asked_for(unnamed):
     path, array = unnamed
     told = (
         f"{path}: 5 x 6 x 7 pixels, and the file does not say what its 5 pages are: give --set data.axes=ZYX (planes) "
-        f"or CYX (channels), in Python axes"
+        f"or CYX (channels)"
     )
     for read in (read_pages, read_image, count_pages):
         with pytest.raises(InputError) as caught:

@@ -393,8 +393,7 @@ def test_objects_with_a_learnt_rim_read_features_once(data, monkeypatch):
         (
             Splitter(landscape="none", radius=6.0),
             "regions",
-            "none are annotated one by one, so those that touch are told apart not at all, for regions are not compact "
-            "(typical diameter 12 pixels).",
+            "none are annotated one by one. Touching objects are counted as one (typical diameter 12 pixels).",
         ),
         (
             Splitter(radius=6.25),
@@ -417,8 +416,7 @@ def test_what_is_known_of_objects_is_told(splitter, source, told):
 def test_scores_are_told(regions, n_objects, told):
     scores = SplitScores(regions, 3, n_objects, 0.875, 0.25, 0.2, {"none": 0.1})
     assert ObjectModel(Splitter(radius=3.5), "instances", None, scores).tell() == (
-        f"Objects: learnt from {told} the AP at IoU 0.5 was 0.88: matches as a share of all true, missed and false "
-        "objects."
+        f"Objects: learnt from {told} the AP at IoU 0.5 was 0.88 (AP: matched / (matched + missed + false))."
     )
 
 
