@@ -56,7 +56,9 @@ class ObjectModel:
             )
         if self.source == "regions":
             if self.splitter.landscape == "none":
-                return f"Objects: none are annotated one by one. Touching objects are counted as one ({size})."
+                return (
+                    f"Objects: none are annotated one by one. Touching objects are counted as one ({size})."
+                )
             return f"Objects: none are annotated one by one, so those that touch are told apart by their shape ({size})."
         if self.scores is None:
             return f"Objects: learnt from annotated ones ({size}); how well is unknown."
