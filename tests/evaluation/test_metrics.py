@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -35,12 +37,9 @@ def test_iou_and_dice_equal_scikit_learns(seed, n_classes):
     truth, guess = rng.integers(n_classes, size=(2, 12, 15))
     scores = score_masks([truth], [guess], n_classes)
     labels = list(range(n_classes))
-    np.testing.assert_allclose(
-        scores.iou[0], jaccard_score(truth.ravel(), guess.ravel(), labels=labels, average=None)
-    )
-    np.testing.assert_allclose(
-        scores.dice[0], f1_score(truth.ravel(), guess.ravel(), labels=labels, average=None)
-    )
+    for found, score in ((scores.iou, jaccard_score), (scores.dice, f1_score)):
+        expected = score(truth.ravel(), guess.ravel(), labels=labels, average=None)
+        np.testing.assert_allclose(found[0], expected)
     assert scores.mean_iou[0] == pytest.approx(scores.iou[0].mean())
 
 
@@ -82,28 +81,15 @@ def test_pixels_count_as_many_times_as_they_weigh():
 @pytest.mark.parametrize(
     ("truth", "guess", "message"),
     [
-        (
-            np.zeros((2, 2), int),
-            np.zeros((2, 3), int),
-            "true mask of shape (2, 2), prediction of shape (2, 3)",
-        ),
-        (
-            np.full((2, 2), 7),
-            np.zeros((2, 2), int),
-            "true mask holds values 7 to 7: class ids must lie in 0..1",
-        ),
-        (np.full((2, 2), 255), np.zeros((2, 2), int), "true mask 0 has no labelled pixel"),
+        ([[[0, 0], [0, 0]]], [[[0, 0, 0]] * 2], "true mask of shape (2, 2), prediction of shape (2, 3)"),
+        ([[[7, 7]]], [[[0, 0]]], "true mask holds values 7 to 7: class ids must lie in 0..1"),
+        ([[[255, 255]]], [[[0, 0]]], "true mask 0 has no labelled pixel"),
+        ([], [], "0 true masks and 0 predictions"),
     ],
 )
 def test_bad_masks(truth, guess, message):
-    with pytest.raises(InputError) as caught:
-        score_masks([truth], [guess], 2)
-    assert message in str(caught.value)
-
-
-def test_numbers_of_masks_must_agree():
-    with pytest.raises(InputError, match="0 true masks and 0 predictions"):
-        score_masks([], [], 2)
+    with pytest.raises(InputError, match=re.escape(message)):
+        score_masks(truth, guess, 2)
 
 
 def test_images_of_a_cluster_are_resampled_together():
@@ -236,7 +222,6 @@ def test_object_scores_of_three_classes_are_means_within_each_image():
     scores = score_masks(truths, guesses, 3)
     np.testing.assert_allclose(scores.iou[:, 1:], [[0.5, 0.5], [0.5, np.nan]])
     assert scores.object_iou == 0.5
-    assert np.isnan(object_mean([0.9, np.nan, np.nan]))
 
 
 def test_object_intervals_resample_clusters():

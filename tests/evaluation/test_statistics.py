@@ -14,29 +14,6 @@ from segkit.evaluation.statistics import (
 )
 
 
-def test_bootstrap_interval_is_seeded_and_narrow_for_equal_values():
-    values = np.linspace(0, 1, 20)
-    assert bootstrap_interval(values) == bootstrap_interval(values)
-    assert bootstrap_interval(np.full(5, 0.25)) == (0.25, 0.25)
-
-
-def test_records_of_a_cluster_are_drawn_together():
-    values, clusters = np.array([0.0, 1.0, 0.0, 1.0]), ["a", "a", "b", "b"]
-    assert bootstrap_interval(values, clusters) == (0.5, 0.5)
-    low, high = bootstrap_interval(values)
-    assert low < 0.5 < high
-
-
-def test_resamples_drawn_in_parts_are_those_drawn_at_once(monkeypatch):
-    values, clusters = np.random.default_rng(0).random(21), np.arange(21) // 3
-    expected = bootstrap_means(values, clusters, n_resamples=100)
-    drawn = np.random.default_rng(0).integers(7, size=(100, 7))
-    np.testing.assert_allclose(expected, values.reshape(7, 3).mean(axis=1)[drawn].mean(axis=1))
-    for at_once in (1, 50):
-        monkeypatch.setattr(statistics, "_DRAWN_AT_ONCE", at_once)
-        np.testing.assert_array_equal(bootstrap_means(values, clusters, n_resamples=100), expected)
-
-
 def test_a_comparison_is_paired():
     rng = np.random.default_rng(0)
     difficulty = rng.random(20)
@@ -130,7 +107,7 @@ def test_a_comparison_counts_records_and_resamples_clusters():
     assert abs(by_image - gain.mean()) > 0.01
 
 
-def test_each_score_is_a_number_and_has_a_cluster():
+def test_each_score_is_a_number_and_has_a_cluster_and_a_seed():
     for scores in ([], [0.5, float("nan")], [[0.5]]):
         with pytest.raises(InputError, match="give one number for each record"):
             bootstrap_interval(scores)
@@ -138,6 +115,10 @@ def test_each_score_is_a_number_and_has_a_cluster():
         bootstrap_interval([0.1, 0.2, 0.3], [0, 1])
     with pytest.raises(InputError, match="3 scores in 2 clusters"):
         compare([0.1, 0.2, 0.3], [0.1, 0.2, 0.3], [0, 1])
+    with pytest.raises(InputError, match="3 scores in 2 seeds: give the seed of each score"):
+        bootstrap_means([0.1, 0.2, 0.3], None, [0, 1])
+    with pytest.raises(InputError, match="3 scores in 4 seeds"):
+        compare([0.1, 0.2, 0.3], [0.1, 0.2, 0.3], [0, 0, 1], [0, 1, 2, 3])
     with pytest.raises(InputError, match="none of them NaN"):
         compare([0.1, float("nan")], [0.1, 0.2])
 
@@ -148,13 +129,6 @@ def test_several_ratios_give_the_interval_of_their_mean():
     means = (parts[drawn].sum(axis=1) / wholes[drawn].sum(axis=1)).mean(axis=1)
     expected = tuple(np.quantile(means, [0.025, 0.975]))
     assert ratio_interval(parts, wholes, n_resamples=300) == pytest.approx(expected)
-
-
-def test_ratios_drawn_in_parts_are_those_drawn_at_once(monkeypatch):
-    parts, wholes = np.random.default_rng(0).random((2, 6, 3))
-    expected = ratio_interval(parts, wholes, n_resamples=300)
-    monkeypatch.setattr(statistics, "_DRAWN_AT_ONCE", 50)
-    assert ratio_interval(parts, wholes, n_resamples=300) == expected
 
 
 def test_records_without_a_share_in_a_ratio_are_not_drawn():
@@ -179,6 +153,21 @@ def sparse_table(rng, n_seeds=4, n_images=9, share=0.4):
     seed, image = np.nonzero(rng.random((n_seeds, n_images)) < share)
     seed, image = np.append(seed, rng.integers(n_seeds, size=n_images)), np.append(image, np.arange(n_images))
     return rng.random(seed.size), image, seed
+
+
+def test_resamples_drawn_in_parts_are_those_drawn_at_once(monkeypatch):
+    values, image, seed = sparse_table(np.random.default_rng(3), n_seeds=3, n_images=4, share=0.2)
+    parts, wholes = np.random.default_rng(0).random((2, 6, 3))
+
+    def draw():
+        by_image = bootstrap_means(values, image, n_resamples=300)
+        by_both = bootstrap_means(values, image, seed, n_resamples=300)
+        return [*by_image, *by_both, *ratio_interval(parts, wholes, n_resamples=300)]
+
+    at_once = draw()
+    for number in (1, 50):
+        monkeypatch.setattr(statistics, "_DRAWN_AT_ONCE", number)
+        np.testing.assert_allclose(draw(), at_once)
 
 
 def test_the_variance_over_a_balanced_table_is_the_closed_form():
@@ -213,14 +202,6 @@ def test_a_record_weighs_the_times_its_seed_and_its_image_were_drawn():
     np.testing.assert_allclose(found, expected)
 
 
-def test_two_way_resamples_drawn_in_parts_are_those_drawn_at_once(monkeypatch):
-    values, image, seed = sparse_table(np.random.default_rng(3), n_seeds=3, n_images=4, share=0.2)
-    expected = bootstrap_means(values, image, seed, n_resamples=100)
-    for at_once in (1, 50):
-        monkeypatch.setattr(statistics, "_DRAWN_AT_ONCE", at_once)
-        np.testing.assert_allclose(bootstrap_means(values, image, seed, n_resamples=100), expected)
-
-
 def test_with_one_seed_images_alone_are_resampled():
     values, image = np.random.default_rng(0).random(12), np.arange(12) // 2
     np.testing.assert_array_equal(
@@ -244,35 +225,6 @@ def test_without_groups_each_record_is_an_image():
     np.testing.assert_array_equal(bootstrap_means(values, None, seed), bootstrap_means(values, each, seed))
 
 
-def coverage(n_seeds, of_seed, of_image, of_both, *, n_images=30, n_trials=150):
-    """How often intervals over images, and over both, hold the mean of crossed random effects (0)."""
-    rng = np.random.default_rng(0)
-    inside = np.zeros((n_trials, 2))
-    for trial in range(n_trials):
-        tested = [rng.permutation(n_images)[: n_images // 3] for _ in range(n_seeds)]
-        seed, image = np.repeat(np.arange(n_seeds), n_images // 3), np.concatenate(tested)
-        values = rng.normal(0, of_seed, n_seeds)[seed] + rng.normal(0, of_image, n_images)[image]
-        values += rng.normal(0, of_both, seed.size)
-        for way, seeds in enumerate((None, seed)):
-            low, high = bootstrap_interval(values, image, seeds, n_resamples=400, random_state=trial)
-            inside[trial, way] = low <= 0 <= high
-    return inside.mean(axis=0)
-
-
-def test_seeds_that_differ_take_intervals_over_both():
-    over_images, over_both = coverage(10, 0.5, 1.0, 0.5)
-    assert over_images < 0.85
-    assert over_both >= 0.9
-    over_images, over_both = coverage(5, 1.0, 1.0, 1.0)
-    assert over_images < 0.75
-    assert over_both >= 0.85
-
-
-def test_where_seeds_do_not_differ_intervals_over_both_are_conservative():
-    over_images, over_both = coverage(5, 0.0, 1.0, 0.5)
-    assert over_both > max(over_images, 0.95)
-
-
 def test_a_comparison_over_seeds_is_paired():
     values, image, seed = sparse_table(np.random.default_rng(0))
     difficulty = np.random.default_rng(1).random(values.size)
@@ -292,13 +244,6 @@ def test_seeds_of_sets_are_resampled_within_each():
     assert found.difference == pytest.approx(np.mean([values.mean() for values, *_ in tables]))
     expected = np.quantile(np.mean(means, axis=0), [0.025, 0.975])
     assert found.interval == pytest.approx(tuple(expected))
-
-
-def test_each_score_has_a_seed():
-    with pytest.raises(InputError, match="3 scores in 2 seeds: give the seed of each score"):
-        bootstrap_means([0.1, 0.2, 0.3], None, [0, 1])
-    with pytest.raises(InputError, match="3 scores in 4 seeds"):
-        compare([0.1, 0.2, 0.3], [0.1, 0.2, 0.3], [0, 0, 1], [0, 1, 2, 3])
 
 
 def test_student_interval_is_that_of_the_t_test():

@@ -1,36 +1,10 @@
 """What is told of folders of images, with masks and without."""
 
 import numpy as np
-import pytest
 import tifffile
-from PIL import Image
 
 from segkit.images import IMAGE_EXTENSIONS, inspect_images, inspect_pairs
-
-NOISE = np.random.default_rng(0).integers(0, 255, (6, 8, 3)).astype(np.uint8)
-MASK = np.where(NOISE[:, :, 0] > 120, 255, 0).astype(np.uint8)
-
-
-def picture(stem):
-    """Noise, with a pixel that depends on the name: no two images are the same."""
-    image = NOISE.copy()
-    image[0, 0, 2] = sum(stem.encode()) % 256
-    return image
-
-
-def save(path, array):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(array).save(path)
-    return path
-
-
-@pytest.fixture
-def complete(tmp_path):
-    images, masks = tmp_path / "images", tmp_path / "masks"
-    for stem in ("b", "a 1", "süß/ñ"):
-        save(images / f"{stem}.png", picture(stem))
-        save(masks / f"{stem}.tif", MASK)
-    return images, masks
+from tests.images.conftest import MASK, NOISE, save
 
 
 def test_faults_are_listed_not_raised(complete):
@@ -49,6 +23,7 @@ def test_faults_are_listed_not_raised(complete):
 
 
 def test_inspection_counts_pixels(complete):
+    assert inspect_images(complete[0] / "b.png").describe().startswith("1 image\n")
     report = inspect_pairs(*complete)
     n_foreground = 3 * np.count_nonzero(MASK)
     assert report.faults == []
@@ -141,15 +116,3 @@ def test_grey_images_stored_as_colour_are_told_of(tmp_path):
     assert inspect_images(tmp_path).messages == [
         "every image is RGB with three equal channels: grey, stored as colour"
     ]
-
-
-def test_channels_that_do_not_fit_together_are_a_fault(tmp_path):
-    save(tmp_path / "a.png", NOISE)
-    tifffile.imwrite(tmp_path / "b.tif", np.stack([NOISE[:, :, 0]] * 2), metadata={"axes": "CYX"})
-    assert inspect_images(tmp_path).faults == [
-        "images differ in their number of channels (1 with 2, 1 with 3), expected one: convert all to grey or all to RGB"
-    ]
-
-
-def test_one_image_is_inspected(complete):
-    assert inspect_images(complete[0] / "b.png").describe().startswith("1 image\n")

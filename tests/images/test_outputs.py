@@ -10,6 +10,7 @@ from segkit.images.outputs import (
     refuse_nesting,
     refuse_unwritable,
 )
+from tests.images.conftest import complaint
 
 
 def test_existing_files_are_counted(tmp_path):
@@ -46,9 +47,8 @@ def test_one_new_folder_is_made_and_no_more(tmp_path, monkeypatch):
     refuse_unwritable(tmp_path / "new" / "deep" / "er" / "a.json", within=tmp_path / "new")
     mistyped = tmp_path / "hoem" / "x"
     told = f"there is no folder {mistyped.parent}: check the path, or make that folder first"
-    with pytest.raises(OutputError) as refused:
-        refuse_unwritable(mistyped / "a.json")
-    assert str(refused.value) == f"{mistyped / 'a.json'}: {told}"
+    path = mistyped / "a.json"
+    assert complaint(refuse_unwritable, path, error=OutputError) == f"{path}: {told}"
     with pytest.raises(OutputError, match="there is no folder"):
         refuse_unwritable(mistyped / "deep" / "a.json", within=mistyped)
     monkeypatch.chdir(tmp_path)
@@ -59,9 +59,9 @@ def test_one_new_folder_is_made_and_no_more(tmp_path, monkeypatch):
 
 def test_the_name_of_a_model_ends_in_segkit():
     refuse_extension(Path("m.SegKit"), ".segkit")
-    with pytest.raises(OutputError) as refused:
-        refuse_extension(Path("out/m.pt"), ".segkit")
-    assert str(refused.value) == "out/m.pt: expected a name that ends in .segkit: give out/m.pt.segkit"
+    assert complaint(refuse_extension, Path("out/m.pt"), ".segkit", error=OutputError) == (
+        "out/m.pt: expected a name that ends in .segkit: give out/m.pt.segkit"
+    )
 
 
 def test_files_of_others_are_replaced_on_a_second_word_only(tmp_path):

@@ -3,49 +3,11 @@
 import numpy as np
 import pytest
 import tifffile
-from PIL import Image
 from skimage import measure
 
-from segkit.errors import InputError
 from segkit.images import inspect_pairs, load_pairs, pair
 from segkit.images.stems import by_stem
-
-NOISE = np.random.default_rng(0).integers(0, 255, (6, 8, 3)).astype(np.uint8)
-MASK = np.where(NOISE[:, :, 0] > 120, 255, 0).astype(np.uint8)
-
-
-def picture(stem):
-    """Noise, with a pixel that depends on the name: no two images are the same."""
-    image = NOISE.copy()
-    image[0, 0, 2] = sum(stem.encode()) % 256
-    return image
-
-
-def save(path, array):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(array).save(path)
-    return path
-
-
-@pytest.fixture
-def folders(tmp_path):
-    return tmp_path / "images", tmp_path / "masks"
-
-
-@pytest.fixture
-def complete(folders):
-    images, masks = folders
-    for stem in ("b", "a 1", "süß/ñ"):
-        save(images / f"{stem}.png", picture(stem))
-        save(masks / f"{stem}.tif", MASK)
-    return folders
-
-
-def complaint(call, *args, **kwargs):
-    with pytest.raises(InputError) as error:
-        call(*args, **kwargs)
-    assert "\n" not in str(error.value)
-    return str(error.value)
+from tests.images.conftest import MASK, NOISE, complaint, picture, save
 
 
 def test_pairs_by_relative_stem(complete):
@@ -116,14 +78,6 @@ def test_every_unpaired_stem_is_counted_and_ten_are_named(folders):
         "(i01, i02, i03, i04, i05, i06, i07, i08, i09, i10, and 1 more): add or rename the mask, or train without such "
         "images (segkit train --only-annotated, in Python only_annotated=True); "
         "1 mask without image of the same name (m): add or rename the image"
-    )
-
-
-def test_two_files_of_one_stem(complete):
-    images, masks = complete
-    save(images / "b.bmp", NOISE)
-    assert complaint(pair, images, masks) == (
-        f"{images / 'b.bmp'}: same stem as b.png, expected one file: remove one"
     )
 
 
@@ -230,29 +184,13 @@ def test_masks_of_other_values_than_most_are_named(folders, values_of, told):
 
 
 @pytest.mark.parametrize(
-    "values_of",
-    [
-        {"a": [0, 1], "b": [0, 2], "c": [1, 2]},
-        {"a": [0], "b": [1], "c": [2]},
-    ],
+    "values_of", [{"a": [0, 1], "b": [0, 2], "c": [1, 2]}, {"a": [0], "b": [1], "c": [2]}]
 )
 def test_no_mask_is_named_where_all_may_be_right(folders, values_of):
     save_masks(folders, values_of)
     assert complaint(load_pairs, *folders).startswith(
         "masks hold 3 values (0, 1 and 2), and which class each is cannot be known: name them"
     )
-
-
-def test_scribbles_and_named_classes(folders):
-    images, masks = folders
-    save(images / "a.png", NOISE)
-    scribbles = np.zeros((6, 8), dtype=np.uint8)
-    scribbles[0], scribbles[1], scribbles[2] = 1, 2, 3
-    save(masks / "a.png", scribbles)
-    dataset = load_pairs(images, masks, labels={1: "cell", 2: "border", 3: "background"}, unlabelled=0)
-    assert dataset.label_map.names == ("cell", "border", "background")
-    ids = dataset.label_map.encode(dataset.masks[0])
-    np.testing.assert_array_equal(ids[:, 0], [0, 1, 2, 255, 255, 255])
 
 
 def test_jpeg_masks_are_told_of_without_warning(folders):
@@ -266,8 +204,7 @@ def test_jpeg_masks_are_told_of_without_warning(folders):
     ]
 
 
-@pytest.fixture
-def faulty(complete):
+def test_every_fault_in_one_message(complete):
     images, masks = complete
     save(images / "blank.png", np.zeros_like(NOISE))
     save(masks / "blank.png", MASK)
@@ -282,11 +219,6 @@ def faulty(complete):
     save(images / "tinted.png", NOISE)
     save(masks / "tinted.png", NOISE)
     save(images / "lonely.png", NOISE)
-    return complete
-
-
-def test_every_fault_in_one_message(faulty):
-    images, masks = faulty
     message = complaint(load_pairs, images, masks)
     start, *rest = message.split("; ")
     assert start == (
@@ -335,14 +267,6 @@ def test_masks_may_be_named_after_their_images(folders, suffix):
     assert pair(images / "a.png", masks) == [("a", images / "a.png", masks / f"a{suffix}.png")]
 
 
-def test_an_image_may_be_called_mask(folders):
-    images, masks = folders
-    for stem in ("a", "a_mask"):
-        save(images / f"{stem}.png", picture(stem))
-        save(masks / f"{stem}.png", MASK)
-    assert [entry.mask.stem for entry in pair(images, masks)] == ["a", "a_mask"]
-
-
 def test_images_and_masks_in_one_folder(tmp_path):
     for stem in "ab":
         save(tmp_path / f"{stem}.png", NOISE)
@@ -354,6 +278,8 @@ def test_images_and_masks_in_one_folder(tmp_path):
     assert complaint(pair, tmp_path, tmp_path / ".." / tmp_path.name).startswith(
         "1 image without mask of the same name (b): add or rename the mask"
     )
+    dataset = load_pairs(tmp_path, tmp_path, only_annotated=True)
+    assert (dataset.stems, dataset.messages) == (["a"], ["1 of 2 images has a mask; the others are left out"])
     save(tmp_path / "b_mask.png", MASK)
     assert [(entry.stem, entry.mask.stem) for entry in pair(tmp_path, tmp_path)] == [
         ("a", "a_mask"),
@@ -454,13 +380,14 @@ def test_an_unlabelled_value_that_no_mask_holds_is_told_where_the_others_are_too
 
 
 def test_values_of_one_class_are_joined(folders):
-    save_masks(folders, {"a": [0, 1], "b": [0, 2], "c": [1, 2]})
+    save_masks(folders, {"a": [0, 1], "b": [0, 2, 9], "c": [1, 2]})
     labels = {0: "ground", 1: "cell", 2: "cell"}
-    dataset = load_pairs(*folders, labels=labels)
-    np.testing.assert_array_equal(np.unique(dataset.label_map.encode(dataset.masks[1])), [0, 1])
-    assert [message.split(":")[0] for message in dataset.messages] == ["1 mask of cell only (c)"]
-    report = inspect_pairs(*folders, labels=labels)
-    assert report.class_counts == {"ground": 48, "cell": 96}
+    dataset = load_pairs(*folders, labels=labels, unlabelled=9)
+    np.testing.assert_array_equal(np.unique(dataset.label_map.encode(dataset.masks[1])), [0, 1, 255])
+    told = [message.split(":")[0] for message in dataset.messages if " only " in message]
+    assert told == ["1 mask of cell only (c)"]
+    report = inspect_pairs(*folders, labels=labels, unlabelled=9)
+    assert report.class_counts == {"ground": 24 + 16, "cell": 24 + 16 + 48}
 
 
 SCRIBBLE = np.where(NOISE[:, :, 0] > 200, 1, np.where(NOISE[:, :, 0] < 60, 0, 9)).astype(np.uint8)
@@ -475,13 +402,6 @@ def test_only_annotated_images(complete):
     dataset = load_pairs(images, masks, only_annotated=True)
     assert dataset.stems == inspect_pairs(images, masks, only_annotated=True).stems == ["a 1", "b", "süß/ñ"]
     assert dataset.messages == inspect_pairs(images, masks, only_annotated=True).messages == note
-
-
-def test_only_annotated_in_one_folder(tmp_path):
-    for stem, array in (("a", NOISE), ("a_mask", MASK), ("b", NOISE)):
-        save(tmp_path / f"{stem}.png", array)
-    dataset = load_pairs(tmp_path, tmp_path, only_annotated=True)
-    assert (dataset.stems, dataset.messages) == (["a"], ["1 of 2 images has a mask; the others are left out"])
 
 
 def test_masks_without_a_labelled_pixel_are_left_out(folders):

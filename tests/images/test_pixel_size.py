@@ -88,11 +88,7 @@ def test_files_that_cannot_be_read(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "shape", "dtype"),
-    [
-        ("a.png", (5, 7), np.uint8),
-        ("a.tif", (3, 5, 7), np.uint16),
-        ("a.tif", (4, 5, 7), np.int64),
-    ],
+    [("a.png", (5, 7), np.uint8), ("a.tif", (3, 5, 7), np.uint16), ("a.tif", (4, 5, 7), np.int64)],
 )
 def test_masks_carry_it(tmp_path, name, shape, dtype, rng):
     mask = rng.integers(0, 99, shape).astype(dtype)

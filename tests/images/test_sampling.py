@@ -44,18 +44,6 @@ def test_unlabelled_pixels_are_never_drawn(ids, rng):
     np.testing.assert_allclose(sample.weight, 1)
 
 
-def test_the_same_seed_draws_the_same_pixels(ids):
-    first, second = (draw_pixels(ids, 2, 40, np.random.default_rng(3)) for _ in range(2))
-    np.testing.assert_array_equal(first.row, second.row)
-    np.testing.assert_array_equal(first.col, second.col)
-
-
-def test_folds_are_whole_images(ids, rng):
-    sample = draw_pixels(ids, 2, 50, rng)
-    fold = assign_folds(sample, [mask.shape for mask in ids], 5)
-    assert len(set(zip(sample.image, fold, strict=True))) == 2
-
-
 def test_images_of_both_classes_are_in_different_folds(rng):
     ids = [np.zeros((8, 8), dtype=np.uint8) for _ in range(7)]
     ids[0][:3] = ids[5][:3] = ids[6][:3] = 1
@@ -87,12 +75,7 @@ def test_a_fold_that_lacks_a_class_comes_before_a_smaller_one(rng):
 def test_folds_of_one_image_are_spread_blocks(ids, rng):
     sample = draw_pixels(ids[:1], 2, 1200, rng)
     fold = assign_folds(sample, [ids[0].shape], 5)
-    blocks = {(r * 4 // 30, c * 4 // 40, f) for r, c, f in zip(sample.row, sample.col, fold, strict=True)}
-    assert len(blocks) == 16
-    for f in range(4):
-        mine = {(r, c) for r, c, g in blocks if g == f}
-        assert len(mine) == 4
-        assert len({r for r, _ in mine}) == 4
+    np.testing.assert_array_equal(fold, block_folds(sample.row, sample.col, ids[0].shape))
 
 
 def test_blocks_of_a_fold_do_not_touch_even_at_corners():

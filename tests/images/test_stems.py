@@ -2,27 +2,11 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
-from segkit.errors import InputError
 from segkit.images import IMAGE_EXTENSIONS, list_images
 from segkit.images.stems import image_name, list_without_masks, match_stems, name_of, stem_of
-
-NOISE = np.random.default_rng(0).integers(0, 255, (6, 8, 3)).astype(np.uint8)
-
-
-def save(path, array):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(array).save(path)
-    return path
-
-
-def complaint(call, *args):
-    with pytest.raises(InputError) as error:
-        call(*args)
-    return str(error.value)
+from tests.images.conftest import NOISE, complaint, save
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import re
 import struct
 import sys
 import warnings
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +27,7 @@ from segkit.images import (
     read_pixel_size,
 )
 from segkit.images.read import count_pages
+from tests.images.conftest import complaint, png
 
 RGB = np.random.default_rng(0).integers(1, 255, (20, 24, 3)).astype(np.uint8)
 GREY = RGB[:, :, 0]
@@ -39,23 +39,6 @@ def encoded(kind, pixels=RGB, **options):
     stream = io.BytesIO()
     picture.save(stream, kind, **options)
     return stream.getvalue()
-
-
-def png(width, height, data=b"\0" * 1000):
-    """A PNG file of a declared size, whatever its data."""
-
-    def chunk(name, content):
-        return (
-            struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
-        )
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(data))
-        + chunk(b"IEND", b"")
-    )
 
 
 def with_size(content, place, layout, *size):
@@ -170,10 +153,6 @@ REFUSED = {
         tiff(declared={"ImageWidth": 480, "ImageLength": 480}, compression="zlib", tile=(16, 16)),
         r"cannot be decoded \(4 of 900 strips or tiles are there\)",
     ),
-    "half.png": (encoded("PNG")[:700], "cannot be decoded"),
-    "half_jpeg.jpg": (encoded("JPEG")[:400], "cannot be decoded"),
-    "half_bmp.bmp": (encoded("BMP")[:200], "cannot be decoded"),
-    "half_tiff.tif": (tiff(compression="zlib")[:200], "cannot be decoded"),
     "empty.png": (b"", "the file is empty"),
     "text.png": (b"no picture", r"cannot be decoded \(its content is no PNG, JPEG or BMP\)"),
     "text_tiff.tif": (b"no picture", r"cannot be decoded \(its content is no TIFF\)"),
@@ -182,7 +161,6 @@ REFUSED = {
     "gif.png": (encoded("GIF", GREY), r"a GIF file, expected PNG, JPEG or BMP by its extension: save it as"),
     "webp.jpg": (encoded("WEBP"), r"a WebP file, expected PNG, JPEG or BMP by its extension: save it as PNG"),
     "nan.tif": (tiff(np.where(GREY > 200, np.nan, GREY / 255).astype(np.float32)), "are NaN or infinite"),
-    "inf.tif": (tiff(np.where(GREY > 200, np.inf, GREY / 255).astype(np.float32)), "are NaN or infinite"),
     "int32.tif": (tiff(GREY.astype(np.int32)), "pixels are int32, expected bool, uint8, uint16 or floats"),
     "complex.tif": (tiff(GREY.astype(np.complex64)), "pixels are complex64, expected"),
     "unscaled.tif": (tiff(GREY.astype(np.float32)), r"float pixels range from 2 to 253, expected \[0, 1\]"),
@@ -274,11 +252,7 @@ def test_a_folder_of_strange_files_on_the_command_line(folder, monkeypatch, caps
 
 @linux_only
 def test_links_and_pipes_say_what_they_are(folder):
-    told = {}
-    for name in LINKS:
-        with pytest.raises(InputError) as refused:
-            read_pages(folder / name)
-        told[name] = str(refused.value)
+    told = {name: complaint(read_pages, folder / name) for name in LINKS}
     for name in ("dangling.png", "loop.png"):
         assert told[name].endswith(
             "a link to a file that is not there: restore that file, or remove the link"
@@ -327,18 +301,20 @@ def test_a_slide_is_not_taken_for_a_bomb(tmp_path):
     headers.refuse_bomb(path, 20_000**2, "20,000 x 20,000")
     with pytest.raises(InputError, match="which cannot hold them"):
         headers.refuse_bomb(path, 20 * 20_000**2, "20,000 x 20,000")
+    path.write_bytes(b"few")
+    headers.refuse_bomb(path, 2**26, "8,192 x 8,192")  # harms no machine
+    with pytest.raises(InputError, match="which cannot hold them"):
+        headers.refuse_bomb(path, 2**26 + 1, "8,192 x 8,192")
 
 
 def test_complex_masks_are_refused(tmp_path):
     (tmp_path / "a.tif").write_bytes(tiff(GREY.astype(np.complex64)))
-    with pytest.raises(InputError, match="mask of type complex64, expected whole numbers"):
-        read_mask(tmp_path / "a.tif")
+    assert "mask of type complex64, expected whole numbers" in complaint(read_mask, tmp_path / "a.tif")
 
 
 def test_pages_in_a_circle_are_not_counted_for_ever(tmp_path):
     (tmp_path / "a.tif").write_bytes(circle())
-    with pytest.raises(InputError, match="its pages follow each other in a circle"):
-        count_pages(tmp_path / "a.tif")
+    assert "its pages follow each other in a circle" in complaint(count_pages, tmp_path / "a.tif")
 
 
 def test_what_tifffile_logs_is_a_note_that_names_the_file(tmp_path, capfd, monkeypatch):

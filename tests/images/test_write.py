@@ -16,21 +16,10 @@ from segkit.images import (
     write_probability,
 )
 from segkit.images.write import CLASS_COLOURS
+from tests.images.conftest import complaint, contrast
 
 
-def complaint(error_class, call, *args):
-    with pytest.raises(error_class) as error:
-        call(*args)
-    return str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [
-        ("a.png", np.uint16),
-        ("a.tif", np.int64),
-    ],
-)
+@pytest.mark.parametrize(("name", "dtype"), [("a.png", np.uint16), ("a.tif", np.int64)])
 def test_masks_round_trip(tmp_path, name, dtype, rng):
     mask = rng.integers(0, 120, (5, 7)).astype(dtype)
     write_mask(tmp_path / "new folder" / name, mask)
@@ -54,18 +43,18 @@ def test_images_round_trip_to_8_bits(tmp_path, rng):
 
 def test_formats_that_would_change_values(tmp_path):
     path, mask = tmp_path / "a.jpg", np.zeros((2, 3), dtype=np.uint8)
-    assert complaint(OutputError, write_mask, path, mask) == (
+    assert complaint(write_mask, path, mask, error=OutputError) == (
         f"{path}: .jpg cannot hold uint8 pixels of shape (2, 3) unchanged: name it a.tif"
     )
     path = tmp_path / "a.png"
-    assert complaint(OutputError, write_mask, path, mask.astype(np.int32)) == (
+    assert complaint(write_mask, path, mask.astype(np.int32), error=OutputError) == (
         f"{path}: .png cannot hold int32 pixels of shape (2, 3) unchanged: name it a.tif"
     )
-    assert complaint(OutputError, write_mask, path, mask > 0) == (
+    assert complaint(write_mask, path, mask > 0, error=OutputError) == (
         f"{path}: mask of dtype bool and shape (2, 3), expected integers of shape (H, W) or (n_pages, H, W): "
         f"encode it with a LabelMap"
     )
-    assert complaint(OutputError, write_probability, path, mask) == (
+    assert complaint(write_probability, path, mask, error=OutputError) == (
         f"{path}: only TIFF holds float32 probabilities: name it a.tif"
     )
     assert list(tmp_path.iterdir()) == []
@@ -81,7 +70,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Image.Image, "save", fill_the_disk)
-    assert complaint(OutputError, write_mask, path, np.ones((2, 3), dtype=np.uint8)) == (
+    assert complaint(write_mask, path, np.ones((2, 3), dtype=np.uint8), error=OutputError) == (
         f"{path}: the disk is full: free some space and run the same command again"
     )
     assert path.read_bytes() == before
@@ -90,10 +79,8 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 
 def test_a_file_in_the_way_of_a_folder(tmp_path):
     (tmp_path / "file").touch()
-    message = complaint(
-        OutputError, write_mask, tmp_path / "file" / "a.png", np.zeros((2, 3), dtype=np.uint8)
-    )
-    assert message.startswith(f"{tmp_path / 'file' / 'a.png'}: cannot be written (")
+    path, mask = tmp_path / "file" / "a.png", np.zeros((2, 3), dtype=np.uint8)
+    assert complaint(write_mask, path, mask, error=OutputError).startswith(f"{path}: cannot be written (")
 
 
 def test_overlay_draws_contour_tint_and_nothing_else():
@@ -108,21 +95,6 @@ def test_overlay_draws_contour_tint_and_nothing_else():
     np.testing.assert_array_equal(picture[9, 15], [16, 16, 16])
     np.testing.assert_array_equal(picture[:8], np.full((8, 40, 3), 128))
     np.testing.assert_array_equal(picture[:, 38:], np.full((40, 2, 3), 128))
-
-
-def luminance(colour):
-    """Relative luminance as WCAG 2 defines it."""
-    values = np.asarray(colour) / 255
-    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4) @ [
-        0.2126,
-        0.7152,
-        0.0722,
-    ]
-
-
-def contrast(first, second):
-    darker, lighter = sorted([luminance(first), luminance(second)])
-    return (lighter + 0.05) / (darker + 0.05)
 
 
 GROUNDS = {"white": (255, 255, 255), "pink": (236, 176, 208), "dark": (12, 12, 16), "yellow": (240, 228, 66)}
@@ -185,7 +157,7 @@ def test_a_constant_grey_image_has_no_contrast_to_stretch():
 
 
 def test_overlay_of_another_size():
-    assert complaint(InputError, overlay, np.zeros((4, 5, 3)), np.zeros((5, 4), dtype=np.uint8)) == (
+    assert complaint(overlay, np.zeros((4, 5, 3)), np.zeros((5, 4), dtype=np.uint8)) == (
         "image of (4, 5) pixels under class ids of shape (5, 4), expected one size: "
         "draw the ids over the image they belong to"
     )

@@ -23,7 +23,8 @@ class Page(HTMLParser):
     def __init__(self, path):
         super().__init__()
         self.elements, self.text, self.scripts, self._inside = [], [], [], None
-        self.feed(path.read_text(encoding="utf-8"))
+        self.source = path.read_text(encoding="utf-8")
+        self.feed(self.source)
 
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
@@ -43,6 +44,12 @@ class Page(HTMLParser):
 
     def __contains__(self, text):
         return text in " ".join(" ".join(self.text).split())
+
+
+def write(folder, result, pictures=None, **options):
+    """Write a report, and read it."""
+    write_report(result, folder / "index.html", pictures, **options)
+    return Page(folder / "index.html")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -72,8 +79,8 @@ def test_page_is_light_and_loads_nothing(report, parsed):
     assert report.stat().st_size < 10_000_000
     for address in [*parsed.attributes("src"), *parsed.attributes("href")]:
         assert address.startswith(("data:", "#")) or address == "results.csv"
-    assert "@import" not in report.read_text(encoding="utf-8")
-    assert "url(http" not in report.read_text(encoding="utf-8")
+    assert "@import" not in parsed.source
+    assert "url(http" not in parsed.source
 
 
 def test_policy_allows_the_one_script_only(parsed):
@@ -103,20 +110,17 @@ def test_ids_are_unique_headings_in_order_and_pictures_described(which, request)
 @pytest.fixture(scope="module")
 def single(evaluation, pictures, tmp_path_factory):
     """Report of a single method, with probability maps."""
-    path = tmp_path_factory.mktemp("study") / "report" / "index.html"
-    write_report(evaluation, path, pictures, scores_file="scores.csv")
-    return path
+    return write(tmp_path_factory.mktemp("single"), evaluation, pictures, scores_file="scores.csv")
 
 
-def tables(path):
+def tables(parsed):
     """Headings of the columns of each table, without line breaks."""
-    text = path.read_text(encoding="utf-8")
-    heads = re.findall("<thead>(.*?)</thead>", text, re.DOTALL)
+    heads = re.findall("<thead>(.*?)</thead>", parsed.source, re.DOTALL)
     cells = [re.findall("<th scope=[^>]*>(.*?)</th>", head, re.DOTALL) for head in heads]
     return [[re.sub("<[^>]*>", " ", cell).strip() for cell in row] for row in cells]
 
 
-@pytest.mark.parametrize("which", ["report", "single"])
+@pytest.mark.parametrize("which", ["parsed", "single"])
 def test_a_table_calls_one_column_iou_and_names_the_others(which, request):
     heads = tables(request.getfixturevalue(which))
     for head in heads:
@@ -130,21 +134,16 @@ def test_a_table_calls_one_column_iou_and_names_the_others(which, request):
 def test_the_page_says_what_its_intervals_are_about(parsed, single, result, tmp_path):
     assert "with another draw of annotated images and other test images of the same kind" in parsed
     assert "With several splits it is at least that of the interval" in parsed
-    assert "could move with other test images of the same kind" in Page(single)
-    write_report(result | {"records": of_split_zero(result), "units": []}, tmp_path / "index.html")
-    one = Page(tmp_path / "index.html")
+    assert "could move with other test images of the same kind" in single
+    of_one_split = [record for record in result["records"] if record["seed"] == 0]
+    one = write(tmp_path, result | {"records": of_one_split, "units": []})
     assert "1 split: images only. With other annotated images, scores could move further." in one
     assert "another draw" not in one
 
 
-def of_split_zero(result):
-    return [record for record in result["records"] if record["seed"] == 0]
-
-
 def test_a_method_of_one_split_is_marked_beside_others(result, tmp_path):
     records = [record for record in result["records"] if record["method"] != "forest" or record["seed"] == 0]
-    write_report(result | {"records": records, "units": []}, tmp_path / "index.html")
-    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    text = write(tmp_path, result | {"records": records, "units": []}).source
     mark = '<br><span class="muted">1 split: images only</span>'
     n_alone = sum(row.n_seeds == 1 for row in summarise(records))
     pairs = [
@@ -154,8 +153,8 @@ def test_a_method_of_one_split_is_marked_beside_others(result, tmp_path):
     assert n_alone
 
 
-def test_object_scores_stand_beside_mean_iou_at_every_size(report, result):
-    text = report.read_text(encoding="utf-8")
+def test_object_scores_stand_beside_mean_iou_at_every_size(parsed, result):
+    text = parsed.source
     grid = text[text.index("Scores with their 95 % intervals") :].split("</table>")[0]
     for row in summarise(result["records"]):
         for score, (low, high) in (
@@ -166,12 +165,11 @@ def test_object_scores_stand_beside_mean_iou_at_every_size(report, result):
             assert f'{score:.3f}<br><span class="muted">{low:.3f} to {high:.3f}</span>' in grid
 
 
-def test_errors_come_first_and_probabilities_are_folded(report, single):
-    for path, kinds in (
-        (report, ["True outlines", *["Outlines"] * 5, "Test image", *["Errors"] * 5]),
-        (single, ["True outlines", "Outlines", "Errors"]),
+def test_errors_come_first_and_probabilities_are_folded(parsed, single):
+    for text, kinds in (
+        (parsed.source, ["True outlines", *["Outlines"] * 5, "Test image", *["Errors"] * 5]),
+        (single.source, ["True outlines", "Outlines", "Errors"]),
     ):
-        text = path.read_text(encoding="utf-8")
         case = text[text.index("<h3>Best image") : text.index("<h3>Median image")]
         seen, folded = case.split("<details>")
         assert [
@@ -182,8 +180,8 @@ def test_errors_come_first_and_probabilities_are_folded(report, single):
     assert "rgb(240, 228, 66)" not in text  # of two classes none is found as another
 
 
-def test_methods_peoples_parts_are_folded(report):
-    text = report.read_text(encoding="utf-8")
+def test_methods_peoples_parts_are_folded(parsed):
+    text = parsed.source
     section = text[text.index('<section id="methods"') :]
     assert (
         section.index("<details")
@@ -197,34 +195,32 @@ def test_methods_peoples_parts_are_folded(report):
         assert word not in before, word
 
 
-def test_a_single_method_has_no_marker(report, single):
+def test_a_single_method_has_no_marker(parsed, single):
     key = '<span class="key"><svg'
-    assert key in report.read_text(encoding="utf-8")
-    text = single.read_text(encoding="utf-8")
-    assert key not in text
+    assert key in parsed.source
+    assert key not in single.source
     assert tables(single)[1][1:] == ["IoU", "Dice", "Precision", "Recall", "Boundary F"]
-    assert "Methods 1" not in Page(single)
+    assert "Methods 1" not in single
 
 
 def test_the_table_of_scores_is_linked_where_there_is_one(single, evaluation, tmp_path):
-    assert '<a href="scores.csv">' in single.read_text(encoding="utf-8")
-    write_report(evaluation, tmp_path / "index.html")
-    assert ".csv" not in (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert '<a href="scores.csv">' in single.source
+    assert ".csv" not in write(tmp_path, evaluation).source
 
 
-def headings(path):
-    text = path.read_text(encoding="utf-8")
-    return re.search("<h1>(.*)</h1>", text)[1], re.search("<title>(.*): segmentation report</title>", text)[1]
+def headings(parsed):
+    """The title, twice."""
+    found = re.search("<title>(.*): segmentation report</title>.*<h1>(.*)</h1>", parsed.source, re.DOTALL)
+    return found.groups()
 
 
 def test_the_title_is_given_or_that_of_the_folder(evaluation, tmp_path, monkeypatch):
-    write_report(evaluation, tmp_path / "study" / "report" / "index.html")
-    assert headings(tmp_path / "study" / "report" / "index.html") == ("study/report",) * 2
-    monkeypatch.chdir(tmp_path / "study" / "report")
-    write_report(evaluation, Path("index.html"))
-    assert headings(Path("index.html")) == ("study/report",) * 2
-    write_report(evaluation, tmp_path / "index.html", title="Mouse liver, <2024>")
-    assert headings(tmp_path / "index.html") == ("Mouse liver, &lt;2024&gt;",) * 2
+    folder = tmp_path / "study" / "report"
+    assert headings(write(folder, evaluation)) == ("study/report",) * 2
+    monkeypatch.chdir(folder)
+    assert headings(write(Path(), evaluation)) == ("study/report",) * 2
+    titled = write(tmp_path, evaluation, title="Mouse liver, <2024>")
+    assert headings(titled) == ("Mouse liver, &lt;2024&gt;",) * 2
     assert page._folder_title(Path("/index.html")) == "report"
 
 
@@ -263,19 +259,9 @@ def test_evaluation_leaves_out_what_it_cannot_show(evaluation, pictures, tmp_pat
     def hard(*run):
         return dataclasses.replace(pictures(*run), probability=None)
 
-    write_report(evaluation, tmp_path / "index.html", hard)
-    parsed = Page(tmp_path / "index.html")
-    assert parsed.sections() == [
-        "reading",
-        "examples",
-        "scores",
-        "spread",
-        "confusions",
-        "images",
-        "definitions",
-        "methods",
-        "manifest",
-    ]
+    parsed = write(tmp_path, evaluation, hard)
+    sections = "reading examples scores spread confusions images definitions methods manifest"
+    assert parsed.sections() == sections.split()
     assert len([tag for tag, _ in parsed.elements if tag == "img"]) == 3 * 3
     for word in ("annotated image", "split", "brier"):
         assert word not in " ".join(parsed.text).lower()
@@ -303,8 +289,7 @@ def counted(evaluation, pictures):
 
 def test_objects_have_a_section_of_scores_pictures_and_images(counted, tmp_path):
     result, picture = counted
-    write_report(result, tmp_path / "index.html", picture)
-    parsed = Page(tmp_path / "index.html")
+    parsed = write(tmp_path, result, picture)
     assert parsed.sections()[:3] == ["reading", "objects", "examples"]
     objects = result["objects"]
     for words in (
@@ -320,25 +305,22 @@ def test_objects_have_a_section_of_scores_pictures_and_images(counted, tmp_path)
         "Kirillov et al., 2019",
     ):
         assert words in parsed, words
-    assert ["Image", "True objects", "Predicted objects", "AP at IoU 0.5", "Panoptic quality"] in tables(
-        tmp_path / "index.html"
-    )
+    head = ["Image", "True objects", "Predicted objects", "AP at IoU 0.5", "Panoptic quality"]
+    assert head in tables(parsed)
     pictured = [alt for alt in parsed.attributes("alt") if "objects of case-" in alt]
     assert len(pictured) == 4
-    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    text = parsed.source
     rows = text[text.index("Number and scores of the objects") :].split("</table>")[0]
     assert rows.count('<th scope="row"') == len(objects["images"])
 
 
 def test_objects_without_pictures_or_any_object(counted, tmp_path):
     result, _ = counted
-    write_report(result, tmp_path / "index.html")
-    assert "Worst image by AP" not in Page(tmp_path / "index.html")
+    assert "Worst image by AP" not in write(tmp_path, result)
     stems = [record["image"] for record in result["records"]]
     empty = [np.zeros((4, 4), int)] * len(stems)
     none = result | {"objects": objects_to_dict(score_objects(empty, empty), stems)}
-    write_report(none, tmp_path / "index.html", counted[1])
-    parsed = Page(tmp_path / "index.html")
+    parsed = write(tmp_path, none, counted[1])
     assert "The masks number 0 true and 0 predicted objects." in parsed
     assert "8 images without any object, true or predicted: no score (a dash)." in parsed
     assert "their AP" not in parsed
@@ -349,39 +331,29 @@ def test_a_single_image_of_objects_has_no_interval(counted, tmp_path):
     one = result["objects"]["images"][0]["stem"]
     true, guess = picture("forest", None, None, one).objects
     objects = objects_to_dict(score_objects([true], [guess]), [one])
-    write_report(
-        result | {"objects": objects, "records": result["records"][:1]}, tmp_path / "index.html", picture
-    )
-    assert f"Only image by AP: {one}" in Page(tmp_path / "index.html")
+    alone = result | {"objects": objects, "records": result["records"][:1]}
+    assert f"Only image by AP: {one}" in write(tmp_path, alone, picture)
 
 
-@pytest.mark.parametrize(
-    ("value", "signed", "plain", "share"),
-    [
-        (None, "–", "–", "–"),
-        (-1.25, "−1.2", "-1.2", "-125.0 %"),
-        (0.04, "0.0", "0.0", "4.0 %"),
-        (3, "+3.0", "3.0", "300.0 %"),
-    ],
-)
-def test_numbers_of_objects(value, signed, plain, share):
-    assert (page._signed_count(value), page._plain_count(value), page._percentage(value)) == (
-        signed,
-        plain,
-        share,
-    )
+def test_numbers_as_text():
+    for as_text, expected in (
+        (page._signed_count, {None: "–", -1.25: "−1.2", 0.04: "0.0", 3: "+3.0"}),
+        (page._plain_count, {None: "–", -1.25: "-1.2", 0.04: "0.0", 3: "3.0"}),
+        (page._percentage, {None: "–", -1.25: "-125.0 %", 0.04: "4.0 %", 3: "300.0 %"}),
+        (page._quantity, {None: "–", 0.0316: "0.0316", 12.345: "12.3", 99.96: "100", 1234.5: "1,234"}),
+        (page._p_value, {0.0004: "< 0.001", 0.0312: "0.031", 1.0: "1.000"}),
+    ):
+        assert {value: as_text(value) for value in expected} == expected
 
 
 def test_no_pictures_no_section(evaluation, tmp_path):
     for pictures in (None, lambda *run: None):
-        write_report(evaluation, tmp_path / "index.html", pictures)
-        assert "examples" not in Page(tmp_path / "index.html").sections()
+        assert "examples" not in write(tmp_path, evaluation, pictures).sections()
 
 
 def test_nothing_finished(evaluation, tmp_path):
     failures = [{"method": "gone", "n_train": 5, "seed": 0, "error": "no weights"}]
-    write_report(evaluation | {"records": [], "failures": failures}, tmp_path / "index.html")
-    parsed = Page(tmp_path / "index.html")
+    parsed = write(tmp_path, evaluation | {"records": [], "failures": failures})
     assert parsed.sections() == ["reading", "gaps", "manifest"]
     assert "gone, 5 annotated images, split 0: no weights" in parsed
 
@@ -390,8 +362,7 @@ def test_groups_are_told(evaluation, tmp_path):
     records = [
         record | {"group": f"patient {index % 2}"} for index, record in enumerate(evaluation["records"])
     ]
-    write_report(evaluation | {"records": records}, tmp_path / "index.html")
-    parsed = Page(tmp_path / "index.html")
+    parsed = write(tmp_path, evaluation | {"records": records})
     assert "Groups of images 2" in parsed
     assert "in whole groups (such as all images of a patient)" in parsed
 
@@ -399,9 +370,7 @@ def test_groups_are_told(evaluation, tmp_path):
 def test_a_long_table_of_images_shows_the_headline_only(result, tmp_path, monkeypatch):
     monkeypatch.setattr(page, "_MOST_ROWS", 100)
     records = [record for record in result["records"] if record["n_train"] in (1, 5)]
-    some = result | {"records": records, "units": []}
-    write_report(some, tmp_path / "index.html", scores_file="results.csv")
-    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    text = write(tmp_path, result | {"records": records, "units": []}, scores_file="results.csv").source
     rows = text[text.index('id="image-table"') :].split("</table>")[0].count("<tr data-method=")
     assert rows == 5 * len({record["image"] for record in records})
     assert f"Of {2 * rows} rows only those of 5 annotated images are listed." in text
@@ -416,12 +385,10 @@ def test_multiclass_with_undefined_classes(evaluation, tmp_path):
         for record in evaluation["records"]
     ]
     label_map = {"values": [0, 1, 2], "names": names, "unlabelled": None}
-    write_report(evaluation | {"records": records, "label_map": label_map}, tmp_path / "index.html")
-    parsed = Page(tmp_path / "index.html")
+    parsed = write(tmp_path, evaluation | {"records": records, "label_map": label_map})
     assert "border in 8 of 8 predictions" in parsed
-    assert {"IoU of background", "IoU of cell", "IoU of border"} <= {
-        name for head in tables(tmp_path / "index.html") for name in head
-    }
+    named = {name for head in tables(parsed) for name in head}
+    assert {"IoU of background", "IoU of cell", "IoU of border"} <= named
     assert "83.3 %" in parsed
 
 
@@ -440,18 +407,6 @@ def test_an_old_report_outlives_a_failure(evaluation, tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, "–"), (0.0316, "0.0316"), (12.345, "12.3"), (99.96, "100"), (1234.5, "1,234")]
-)
-def test_quantities(value, text):
-    assert page._quantity(value) == text
-
-
-@pytest.mark.parametrize(("value", "text"), [(0.0004, "< 0.001"), (0.0312, "0.031"), (1.0, "1.000")])
-def test_p_values(value, text):
-    assert page._p_value(value) == text
-
-
 def test_a_benchmark_of_objects_has_a_table_for_each_size(result, tmp_path):
     def counted(record):
         tp = [len(record["image"]) % 3 + 2, 2, 1, 1, 0]
@@ -468,8 +423,7 @@ def test_a_benchmark_of_objects_has_a_table_for_each_size(result, tmp_path):
     records = [counted(record) for record in result["records"]]
     thresholds = [0.5, 0.6, 0.7, 0.8, 0.9]
     numbered = result | {"records": records, "object_thresholds": thresholds, "units": []}
-    write_report(numbered, tmp_path / "index.html")
-    parsed = Page(tmp_path / "index.html")
+    parsed = write(tmp_path, numbered)
     assert "objects" in parsed.sections()
     n_empty = sum(record["image"] == "case-08" for record in records)
     for words in (
@@ -483,10 +437,8 @@ def test_a_benchmark_of_objects_has_a_table_for_each_size(result, tmp_path):
     ):
         assert words in parsed, words
     assert "Panoptic quality" not in parsed
-    text = (tmp_path / "index.html").read_text(encoding="utf-8")
-    rows = text[text.index("Scores of objects after training on 5 annotated images: means") :].split(
-        "</table>"
-    )[0]
+    start = "Scores of objects after training on 5 annotated images: means"
+    rows = parsed.source[parsed.source.index(start) :].split("</table>")[0]
     assert rows.count('<th scope="row"') == 2 * 3 + 3 * 2
     assert "1.000" in rows  # AP of what segkit has learnt
     assert "+1.9" in rows or "+1.8" in rows  # components: two objects too many, but for the empty image

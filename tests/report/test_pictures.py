@@ -78,16 +78,19 @@ PAIRS = [
 ]
 
 
-def test_errors_have_the_colours_of_the_legend():
+def draw_pairs(brightness):
+    """The colour of each pair over an image of one brightness, enlarged six times."""
     truth, prediction = (
         np.repeat([pair[index] for pair in PAIRS], 16)[None].repeat(16, axis=0) for index in (0, 1)
     )
-    image = np.zeros((*truth.shape, 3), np.float32)
+    image = np.full((*truth.shape, 3), brightness, np.float32)
     drawn = decode(draw_errors(Picture(image, truth, prediction, None)))
-    factor = drawn.shape[1] // truth.shape[1]
-    assert factor == 6
-    found = drawn[8 * factor, 8 * factor :: 16 * factor]
-    for (true, _, kind), shown in zip(PAIRS, found, strict=True):
+    assert drawn.shape[1] == 6 * truth.shape[1]
+    return drawn[48, 48::96]
+
+
+def test_errors_have_the_colours_of_the_legend():
+    for (true, _, kind), shown in zip(PAIRS, draw_pairs(0.0), strict=True):
         plain = 128 if true == 255 else 15
         expected = 0.85 * np.array(ERROR_COLOURS[kind]) + 0.15 * 15 if kind else [plain] * 3
         np.testing.assert_allclose(shown, expected, atol=6)
@@ -118,11 +121,7 @@ SIGHT = {
 @pytest.mark.parametrize("sight", SIGHT)
 def test_errors_are_told_apart_by_colour_blind_eyes(sight, brightness):
     """By at least 15 of CIE 1976; some 2 are just seen."""
-    truth, prediction = (
-        np.repeat([pair[index] for pair in PAIRS], 16)[None].repeat(16, axis=0) for index in (0, 1)
-    )
-    image = np.full((*truth.shape, 3), brightness, np.float32)
-    drawn = decode(draw_errors(Picture(image, truth, prediction, None)))[48, 48::96] / 255
+    drawn = draw_pairs(brightness) / 255
     linear = np.where(drawn <= 0.04045, drawn / 12.92, ((drawn + 0.055) / 1.055) ** 2.4)
     seen = np.clip(linear @ np.transpose(SIGHT[sight]), 0, 1)
     lab = rgb2lab(np.where(seen <= 0.0031308, 12.92 * seen, 1.055 * seen ** (1 / 2.4) - 0.055))

@@ -18,14 +18,10 @@ from segkit.report.summary import (
 
 def record(method="a", image="x", seed=0, n_train=5, counts=((8, 2), (0, 10)), **more):
     counts = np.array(counts)
+    scores = {"iou": iou_of, "dice": dice_of, "precision": precision_of, "recall": recall_of}
     listed = {
         name: [None if np.isnan(value) else float(value) for value in score(counts)]
-        for name, score in (
-            ("iou", iou_of),
-            ("dice", dice_of),
-            ("precision", precision_of),
-            ("recall", recall_of),
-        )
+        for name, score in scores.items()
     }
     return {
         "method": method,
