@@ -118,14 +118,6 @@ def test_each_run_goes_on_from_the_checkpoint(tmp_path, phase):
     assert_same_weights(again, whole)
 
 
-def test_a_finished_checkpoint_needs_no_more_steps(tmp_path):
-    image, mask = picture()
-    first = tiny(checkpoint=tmp_path / "net.pt").fit(image, mask)
-    again = clone(first).fit(image, mask, progress=stop_after(0))
-    assert again.history_ == first.history_
-    assert_same_weights(again, first)
-
-
 def test_a_checkpoint_of_a_run_that_stopped_early_stays_stopped(tmp_path):
     image, mask = picture()
     net = tiny(learning_rate=1e-30, patience=2, max_steps=50, checkpoint=tmp_path / "net.pt").fit(image, mask)

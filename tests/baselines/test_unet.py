@@ -32,11 +32,9 @@ def tiny(**options):
     return UNet(**defaults | options)
 
 
-@pytest.mark.parametrize(("n_images", "n_channels", "augment"), [(2, 3, True)])
-def test_learns_an_easy_picture(n_images, n_channels, augment):
-    pictures = [picture(seed, n_channels, n_classes=2) for seed in range(n_images + 1)]
-    images, masks = zip(*pictures, strict=True)
-    net = tiny(max_steps=80, eval_every=20, augment=augment).fit(images[:-1], masks[:-1])
+def test_learns_an_easy_picture():
+    images, masks = zip(*(picture(seed, n_classes=2) for seed in range(3)), strict=True)
+    net = tiny(max_steps=80, eval_every=20).fit(images[:-1], masks[:-1])
     assert net.score(images[-1:], masks[-1:]) > 0.9
 
 
@@ -133,12 +131,8 @@ def test_an_encoder_starts_at_its_weights_and_keeps_their_statistics(mobilenet):
 
 def test_the_decoder_of_an_encoder_learns_its_own_statistics(mobilenet):
     net = on_encoder(weights=mobilenet[0]).fit(*picture(0))
-    means = [
-        value
-        for name, value in net.network_.unet.decoder.state_dict().items()
-        if name.endswith("running_mean")
-    ]
-    assert any(mean.abs().max() > 0 for mean in means)
+    decoder = net.network_.unet.decoder.state_dict()
+    assert any(decoder[name].abs().max() > 0 for name in decoder if name.endswith("running_mean"))
 
 
 def test_an_encoder_from_scratch_learns_its_statistics():
@@ -173,10 +167,7 @@ def test_without_the_package_the_cure_is_told(monkeypatch):
 
 def test_options_of_an_encoder_that_do_not_fit_are_named():
     for options, message in [
-        (
-            {"encoder": "vgg"},
-            "encoder='vgg': choose one of None, mobilenet_v2, resnet18, resnet34, resnet50",
-        ),
+        ({"encoder": "vgg"}, "encoder='vgg': choose one of None, mobilenet_v2, resnet18, resnet34, resnet50"),
         ({"preprocessing": "none"}, "preprocessing='none': choose one of torchvision, caffe"),
         (
             {"weights": "imagenet"},
