@@ -301,7 +301,7 @@ def test_inspect_model_and_folders(folder, model, segkit):
     assert not set("{}[]") & set(out)
     for text in (
         "Training set  sha256 ",
-        "modules: modules n_scales 2, n_angles 3",
+        "modules: frequency_decreasing True, modules n_scales 2, n_angles 3",
         "Channels: 6 of 7 kept",
         "Penalty: lambda",
     ):
